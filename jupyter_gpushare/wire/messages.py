@@ -1,0 +1,185 @@
+"""Every message of the coordinator's socket, declared once.
+
+One JSON object per line, at most `MAX_LINE` bytes, in both directions. Blank lines are doorbells: they mean "look at
+your page" and carry nothing. The type of a message is its `type` field; unknown fields are ignored, so that a newer
+peer may add some. Who the peer is comes from SO_PEERCRED, never from a message.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Union
+
+import msgspec
+
+WIRE_VERSION = 1
+MAX_LINE = 64 * 1024
+DOORBELL = b"\n"
+
+Text = Annotated[str, msgspec.Meta(max_length=1024)]
+Identity = Annotated[str, msgspec.Meta(min_length=1, max_length=128, pattern=r"^[\w.:@-]+$")]
+Epoch = Annotated[int, msgspec.Meta(ge=0, lt=1 << 30)]
+Bytes = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+
+
+class _Message(msgspec.Struct, tag_field="type", frozen=True, kw_only=True, omit_defaults=True):
+    pass
+
+
+# --- from a process (the shim) -----------------------------------------------------------------------------------
+
+
+class DeviceReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A device as a process sees it through its driver."""
+
+    uuid: Identity
+    name: Text = ""
+    memory: Bytes = 0
+
+
+class Hello(_Message, tag="hello"):
+    """A process of a client initialised CUDA (or lost its coordinator and found another).
+
+    Carries descriptors: the page, the client page, then one per device an open file description of its lock file.
+    `epoch` and `running` tell the state of its gate, so that a new coordinator can adopt a grant that outlived the old one.
+    Answered by Welcome or Join.
+    """
+
+    wire: int = 1
+    pid: int = 0
+    client: Identity
+    token: Text = ""
+    label: Text = ""
+    quota: Text = ""
+    devices: Annotated[list[DeviceReport], msgspec.Meta(max_length=64)] = []
+    simulated: bool = False
+    epoch: Epoch = 0
+    running: bool = False
+
+
+class Wants(_Message, tag="wants"):
+    """A thread of this process waits at the gate."""
+
+
+class Drained(_Message, tag="drained"):
+    """After the closing of `epoch`: no call of this process is inside the gate and its submitted work has finished."""
+
+    epoch: Epoch
+
+
+class Idle(_Message, tag="idle"):
+    """Under the grant `epoch`, nothing was submitted and nothing ran for `idle_release_ns`."""
+
+    epoch: Epoch
+
+
+# --- from the kernel side (cell hooks, magics) and everybody else -------------------------------------------------
+
+
+class Attach(_Message, tag="attach"):
+    """The notebook kernel itself, present also when it never initialises CUDA. Its end of file ends its requests."""
+
+    client: Identity
+    token: Text = ""
+    label: Text = ""
+    quota: Text = ""
+
+
+class Cell(_Message, tag="cell"):
+    """A request of the attached client started or ended running."""
+
+    state: Annotated[str, msgspec.Meta(pattern="^(start|end)$")]
+    request: Identity
+
+
+class _Request(_Message):
+    """Answered by Reply or Error with the same `id`."""
+
+    id: int = 0
+
+
+class Register(_Request, tag="register"):
+    """Announce a client before any of its processes exists. Result: `{"client", "devices": [uuid], "known": bool}`."""
+
+    client: Identity
+    token: Text
+    label: Text = ""
+    quota: Text = ""
+    gpus: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
+
+
+class Forget(_Request, tag="forget"):
+    """The client is over; what is left of it may be dropped as soon as its processes are gone."""
+
+    client: Identity
+
+
+class Status(_Request, tag="status"):
+    """Result: the snapshot, see `docs/design.md`."""
+
+
+class Subscribe(_Request, tag="subscribe"):
+    """Result: a first snapshot; then a Snapshot message after each change, at most ten a second."""
+
+
+class SetQuota(_Request, tag="quota"):
+    """Change a client's quota; an empty `changes` only reads it. Result: the quota. Values may be text ("8GiB", "0.5")."""
+
+    client: Identity
+    changes: dict[str, Any] = {}
+
+
+class Release(_Request, tag="release"):
+    """Give up the rest of the turn. Result: `{"released": bool}`."""
+
+    client: Identity
+
+
+class Interrupt(_Request, tag="interrupt"):
+    """Make the client's waiting calls return an error (for kernels that are interrupted by message, not by signal)."""
+
+    client: Identity
+
+
+class Config(_Request, tag="config"):
+    """Change settings of the coordinator (admins); an empty `changes` only reads them. Result: the settings."""
+
+    changes: dict[str, Any] = {}
+
+
+class Stop(_Request, tag="stop"):
+    """End the coordinator (admins). Clients run on and wait for another one."""
+
+
+Incoming = Union[
+    Hello, Wants, Drained, Idle, Attach, Cell, Register, Forget, Status, Subscribe, SetQuota, Release, Interrupt, Config, Stop
+]
+
+# --- from the coordinator -----------------------------------------------------------------------------------------
+
+
+class Welcome(_Message, tag="welcome"):
+    """To a Hello: the process's own page, client page and locks are in use."""
+
+
+class Join(_Message, tag="join"):
+    """To a Hello: descriptors come along, the client page and one lock per device, to be used instead of those sent."""
+
+
+class Reply(_Message, tag="reply"):
+    id: int
+    result: Any
+
+
+class Error(_Message, tag="error"):
+    """`reason` is a stable word for programs, `message` a sentence for people: what was wrong and what is allowed."""
+
+    id: int = 0
+    reason: str
+    message: str
+
+
+class Snapshot(_Message, tag="snapshot"):
+    status: Any
+
+
+Outgoing = Union[Welcome, Join, Reply, Error, Snapshot]
