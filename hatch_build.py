@@ -1,0 +1,229 @@
+"""Builds the native parts: the shim, the simulated driver, the bench program.
+
+Two ways in. Hatchling runs `NativeBuildHook` for `pip install` and `python -m build`; `make native` runs this
+file as a program (`python hatch_build.py`), which needs nothing but Python and a C compiler. `--check` compiles
+nothing and treats every warning as an error.
+
+The wheel's tag is `py3-none-<platform>`: nothing here links against Python. On a machine like the one it was built
+on, any Python runs it; for an index, `auditwheel repair` turns `linux_x86_64` into the right `manylinux` tag.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+try:
+    from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+except ImportError:  # run as a program by a Python without hatchling
+    BuildHookInterface = object  # type: ignore[assignment,misc]
+
+OUTPUT = Path("jupyter_gpushare/native")
+LABEXTENSION = Path("jupyter_gpushare/labextension")
+KERNELSPEC = Path("jupyter_gpushare/kernelspec/python3-gpushare")
+
+_STRICT = ["-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter"]
+
+
+class BuildError(Exception):
+    """The native parts cannot be built; the message says what to do about it."""
+
+
+class Program(NamedTuple):  # not a dataclass: hatchling loads this file outside of sys.modules
+    """One output of the compiler: every `.c` file of a folder, in one call."""
+
+    output: str
+    folder: str
+    flags: str
+    libraries: str
+    optional: bool = False
+
+
+PROGRAMS = [
+    Program(
+        "libgpushare.so",
+        "native/shim",
+        "-std=gnu11 -O2 -g -fPIC -shared -fvisibility=hidden -ftls-model=initial-exec -pthread"
+        " -Wl,-soname,libgpushare.so",
+        "-ldl",
+    ),
+    Program(
+        "simcuda/libcuda.so.1",
+        "native/simcuda",
+        "-std=gnu11 -O2 -g -fPIC -shared -fvisibility=hidden -pthread -Wl,-soname,libcuda.so.1",
+        "-ldl -lm -lrt",
+    ),
+    Program("gpushare-bench", "native/bench", "-std=gnu11 -O2 -pthread", "-ldl", optional=True),
+]
+
+# Python reads the page's layout from the shim's own header, and programs load the built-in functions from the PTX.
+COPIES = {"page.h": "native/shim/page.h", "builtins.ptx": "native/ptx/builtins.ptx"}
+
+
+def build(root: Path) -> list[Path]:
+    """Bring everything below `jupyter_gpushare/native` up to date; return what was made anew.
+
+    Raises `BuildError` if there is no compiler or it fails. Several builds may run at the same time, and programs
+    may have the old outputs mapped: each is replaced in one step.
+    """
+    output = root / OUTPUT
+    output.mkdir(parents=True, exist_ok=True)
+    with _locked(output / ".build.lock"):
+        # The copies first: Python needs the page's layout even where nothing can be compiled.
+        made = [output / name for name, source in COPIES.items() if _copy(root / source, output / name)]
+        stamps = output / ".build.json"
+        known: dict[str, str] = json.loads(stamps.read_text()) if stamps.exists() else {}
+        errors = []
+        for program in PROGRAMS:
+            try:
+                command = _command(root, program)
+                if command is None:
+                    continue
+                target = output / program.output
+                wanted = _digest(root, program, command)
+                if target.exists() and known.get(program.output) == wanted:
+                    continue
+                _compile(root, command, target)
+            except BuildError as error:
+                errors.append(str(error))
+                continue
+            known[program.output] = wanted
+            stamps.write_text(json.dumps(known, indent=1))
+            made.append(target)
+        if errors:
+            raise BuildError("\n".join(dict.fromkeys(errors)))
+        return made
+
+
+def check(root: Path) -> None:
+    """Compile every program without output, every warning an error. Raises `BuildError`."""
+    for program in PROGRAMS:
+        command = _command(root, program)
+        if command is not None:
+            _run(root, [*command, *_STRICT, "-fsyntax-only"])
+
+
+def _command(root: Path, program: Program) -> list[str] | None:
+    """The compiler's command line without `-o`, or None when an optional program has no sources."""
+    sources = sorted(str(path.relative_to(root)) for path in (root / program.folder).glob("*.c"))
+    if not sources:
+        if program.optional:
+            return None
+        raise BuildError(f"{program.folder} has no C sources, so {program.output} cannot be built.")
+    return [*_compiler(), *program.flags.split(), *sources, *program.libraries.split()]
+
+
+def _compiler() -> list[str]:
+    command = shlex.split(os.environ.get("CC") or "cc")
+    if shutil.which(command[0]) is None:
+        raise BuildError(
+            f"No C compiler: {command[0]!r} was not found. jupyter-gpushare builds its preloaded library from C."
+            " Install one (Debian, Ubuntu: apt install gcc libc6-dev; Fedora: dnf install gcc), or name yours in"
+            " the CC environment variable, or install a wheel instead of the sources."
+        )
+    return command
+
+
+def _digest(root: Path, program: Program, command: list[str]) -> str:
+    """What the output depends on: the command line and every native source, headers and tables included."""
+    digest = hashlib.sha256("\0".join(command).encode())
+    for folder in sorted({program.folder, "native/shim"}):
+        for path in sorted((root / folder).iterdir()):
+            if path.suffix in {".c", ".h", ".def"}:
+                digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _compile(root: Path, command: list[str], target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    fresh = target.with_name(f".build.{target.name}")
+    _run(root, [*command, "-o", str(fresh)])
+    fresh.replace(target)
+
+
+def _run(root: Path, command: list[str]) -> None:
+    print(shlex.join(command), flush=True)
+    result = subprocess.run(command, cwd=root, stderr=subprocess.PIPE, text=True, check=False)
+    sys.stderr.write(result.stderr)
+    if result.returncode != 0:
+        raise BuildError(f"The C compiler failed ({result.returncode}):\n{shlex.join(command)}\n{result.stderr}")
+
+
+def _copy(source: Path, target: Path) -> bool:
+    if not source.exists() or (target.exists() and target.read_bytes() == source.read_bytes()):
+        return False
+    fresh = target.with_name(f".build.{target.name}")
+    shutil.copyfile(source, fresh)
+    fresh.replace(target)
+    return True
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+class NativeBuildHook(BuildHookInterface):  # type: ignore[type-arg]
+    """Called by hatchling before it packs a wheel; an sdist has the sources only."""
+
+    PLUGIN_NAME = "custom"
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """`version` is "standard" or "editable". The latter goes on without what cannot be built, and warns."""
+        if self.target_name != "wheel":
+            return
+        root = Path(self.root)
+        editable = version == "editable"
+        try:
+            build(root)
+        except BuildError as error:
+            if not editable:
+                raise
+            warnings.warn(f"Going on without the native parts (try `make native`): {error}", stacklevel=1)
+
+        build_data["pure_python"] = False
+        build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
+        shared = {
+            str(LABEXTENSION): "share/jupyter/labextensions/jupyter-gpushare",
+            str(KERNELSPEC): "share/jupyter/kernels/python3-gpushare",
+        }
+        for source, target in shared.items():
+            if (root / source).is_dir():
+                build_data["shared_data"][source] = target
+            elif not editable:
+                raise BuildError(f"{source} is missing: a wheel must contain it.")
+
+
+def main(arguments: list[str]) -> int:
+    root = Path(__file__).resolve().parent
+    try:
+        if arguments == ["--check"]:
+            check(root)
+        elif not arguments:
+            made = build(root)
+            print("native:", ", ".join(str(path.relative_to(root)) for path in made) or "up to date")
+        else:
+            print("usage: python hatch_build.py [--check]", file=sys.stderr)
+            return 2
+    except BuildError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
