@@ -1,11 +1,11 @@
 """Builds the native parts: the shim, the simulated driver, the bench program.
 
-Two ways in. Hatchling runs `NativeBuildHook` for `pip install` and `python -m build`; `make native` runs this
-file as a program (`python hatch_build.py`), which needs nothing but Python and a C compiler. `--check` compiles
-nothing and treats every warning as an error.
+Two ways in. Hatchling runs `NativeBuildHook` for `pip install` and `python -m build`; `make native` runs
+this file as a program (`python hatch_build.py`), which needs nothing but Python and a C compiler. `--check`
+compiles nothing and treats every warning as an error.
 
-The wheel's tag is `py3-none-<platform>`: nothing here links against Python. On a machine like the one it was built
-on, any Python runs it; for an index, `auditwheel repair` turns `linux_x86_64` into the right `manylinux` tag.
+The wheel's tag is `py3-none-<platform>`: nothing here links against Python. On a machine like the one it was
+built on, any Python runs it; for an index, `auditwheel repair` turns `linux_x86_64` into a `manylinux` tag.
 """
 
 from __future__ import annotations
@@ -68,15 +68,15 @@ PROGRAMS = [
     Program("gpushare-bench", "native/bench", "-std=gnu11 -O2 -pthread", "-ldl", optional=True),
 ]
 
-# Python reads the page's layout from the shim's own header, and programs load the built-in functions from the PTX.
+# Python reads the page's layout from the shim's own header; programs load the built-in functions from PTX.
 COPIES = {"page.h": "native/shim/page.h", "builtins.ptx": "native/ptx/builtins.ptx"}
 
 
 def build(root: Path) -> list[Path]:
     """Bring everything below `jupyter_gpushare/native` up to date; return what was made anew.
 
-    Raises `BuildError` if there is no compiler or it fails. Several builds may run at the same time, and programs
-    may have the old outputs mapped: each is replaced in one step.
+    Raises `BuildError` if there is no compiler or it fails. Several builds may run at the same time, and
+    programs may have the old outputs mapped: each is replaced in one step.
     """
     output = root / OUTPUT
     output.mkdir(parents=True, exist_ok=True)
@@ -129,9 +129,9 @@ def _compiler() -> list[str]:
     command = shlex.split(os.environ.get("CC") or "cc")
     if shutil.which(command[0]) is None:
         raise BuildError(
-            f"No C compiler: {command[0]!r} was not found. jupyter-gpushare builds its preloaded library from C."
-            " Install one (Debian, Ubuntu: apt install gcc libc6-dev; Fedora: dnf install gcc), or name yours in"
-            " the CC environment variable, or install a wheel instead of the sources."
+            f"No C compiler: {command[0]!r} was not found, and jupyter-gpushare builds its preloaded library"
+            " from C. Install one (Debian, Ubuntu: apt install gcc libc6-dev; Fedora: dnf install gcc), or name"
+            " yours in the CC environment variable, or install a wheel instead of the sources."
         )
     return command
 
@@ -158,7 +158,9 @@ def _run(root: Path, command: list[str]) -> None:
     result = subprocess.run(command, cwd=root, stderr=subprocess.PIPE, text=True, check=False)
     sys.stderr.write(result.stderr)
     if result.returncode != 0:
-        raise BuildError(f"The C compiler failed ({result.returncode}):\n{shlex.join(command)}\n{result.stderr}")
+        raise BuildError(
+            f"The C compiler failed ({result.returncode}):\n{shlex.join(command)}\n{result.stderr}"
+        )
 
 
 def _copy(source: Path, target: Path) -> bool:
@@ -183,7 +185,7 @@ class NativeBuildHook(BuildHookInterface):  # type: ignore[type-arg]
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """`version` is "standard" or "editable". The latter goes on without what cannot be built, and warns."""
+        """`version` is "standard" or "editable". The latter warns and goes on without what fails."""
         if self.target_name != "wheel":
             return
         root = Path(self.root)

@@ -1,6 +1,7 @@
 """Many notebook kernels share one GPU.
 
-This module stays small on purpose: every `jupyter gpushare …` command and every shared kernel's start imports it.
+This module stays small on purpose: every `jupyter gpushare …` command and every start of a shared kernel
+imports it.
 """
 
 from __future__ import annotations
