@@ -1,0 +1,59 @@
+import js from '@eslint/js';
+import jupyter from '@jupyter/eslint-plugin';
+import prettier from 'eslint-config-prettier';
+import tseslint from 'typescript-eslint';
+
+export default tseslint.config(
+  {
+    ignores: [
+      'node_modules',
+      'lib',
+      'coverage',
+      'jest.config.js',
+      'testing',
+      '*.mjs'
+    ]
+  },
+  js.configs.recommended,
+  {
+    files: ['**/*.ts', '**/*.tsx'],
+    plugins: { jupyter },
+    extends: [...tseslint.configs.recommended, jupyter.configs.recommended],
+    languageOptions: {
+      parserOptions: { project: 'tsconfig.test.json', sourceType: 'module' }
+    },
+    rules: {
+      '@typescript-eslint/naming-convention': [
+        'error',
+        {
+          selector: 'interface',
+          format: ['PascalCase'],
+          custom: { regex: '^I[A-Z]', match: true }
+        }
+      ],
+      '@typescript-eslint/no-unused-vars': ['error', { args: 'none' }],
+      '@typescript-eslint/no-floating-promises': [
+        'error',
+        { ignoreVoid: true }
+      ],
+      '@typescript-eslint/no-namespace': 'off',
+      curly: ['error', 'all'],
+      eqeqeq: 'error',
+      'prefer-arrow-callback': 'error'
+    }
+  },
+  {
+    files: ['ui-tests/**/*.mjs'],
+    languageOptions: {
+      globals: {
+        process: 'readonly',
+        console: 'readonly',
+        URL: 'readonly',
+        document: 'readonly',
+        window: 'readonly',
+        setTimeout: 'readonly'
+      }
+    }
+  },
+  prettier
+);

@@ -1,0 +1,27 @@
+// JupyterLab's packages are ES modules, so they are compiled along with ours.
+const esModules = [
+  '@jupyter',
+  '@lumino',
+  '@microsoft',
+  'exenv-es6',
+  'lib0',
+  'nanoid',
+  'y-protocols',
+  'yjs'
+];
+
+module.exports = {
+  testEnvironment: 'jsdom',
+  testMatch: ['<rootDir>/src/__tests__/**/*.test.ts?(x)'],
+  setupFiles: ['<rootDir>/testing/setup.js'],
+  moduleNameMapper: { '\\.css$': '<rootDir>/testing/empty.js' },
+  transform: {
+    '\\.svg$': '<rootDir>/testing/raw-transform.js',
+    '\\.[jt]sx?$': [
+      'ts-jest',
+      // Types are checked by `jlpm typecheck`; here only the syntax is lowered.
+      { tsconfig: 'tsconfig.test.json', diagnostics: false }
+    ]
+  },
+  transformIgnorePatterns: [`/node_modules/(?!(${esModules.join('|')})[^/]*/)`]
+};

@@ -1,0 +1,9 @@
+import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
+
+import { sharingPlugin } from './plugins/sharing';
+import { statusItemPlugin } from './plugins/statusitem';
+
+// eslint-disable-next-line @typescript-eslint/no-explicit-any
+const plugins: JupyterFrontEndPlugin<any>[] = [sharingPlugin, statusItemPlugin];
+
+export default plugins;

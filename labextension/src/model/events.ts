@@ -1,0 +1,199 @@
+import type { IDisposable } from '@lumino/disposable';
+import { Signal, type ISignal } from '@lumino/signaling';
+
+import type { IApi } from '../api';
+import { parseMessage, type EventMessage } from '../protocol';
+import type { IVisibility } from '../visibility';
+
+/** Milliseconds. */
+const FIRST_DELAY = 1000;
+const LONGEST_DELAY = 30000;
+const FIRST_MESSAGE_TIMEOUT = 10000;
+const POLL_INTERVAL = 5000;
+
+/**
+ * How long to wait before trying again, in milliseconds: doubling from 1 s to
+ * 30 s, with jitter so that the pages of a restarted server don't come back all
+ * at the same moment.
+ *
+ * @param failures - how many tries in a row have failed before
+ * @param random - uniform in [0, 1)
+ */
+export function backoff(failures: number, random: number): number {
+  const ceiling = Math.min(LONGEST_DELAY, FIRST_DELAY * 2 ** failures);
+  return Math.max(FIRST_DELAY, ceiling * (0.5 + random / 2));
+}
+
+/**
+ * A lasting stream of the server's messages.
+ *
+ * It reconnects by itself. Where no socket gives messages, it asks by GET
+ * instead, and goes on trying the socket. It holds no connection and no timer
+ * while the page is hidden.
+ */
+export class EventStream implements IDisposable {
+  constructor(options: EventStream.IOptions) {
+    this._api = options.api;
+    this._visibility = options.visibility;
+    this._random = options.random ?? Math.random;
+    this._visibility.changed.connect(this._onVisibility, this);
+  }
+
+  /** Emitted for every message of the server, and when it can't be reached. */
+  get message(): ISignal<this, EventMessage> {
+    return this._message;
+  }
+
+  get isDisposed(): boolean {
+    return this._isDisposed;
+  }
+
+  /** Whether {@link start} was called last (and not {@link stop}). */
+  get isStarted(): boolean {
+    return this._isStarted;
+  }
+
+  /** Begin; does nothing if it has begun. */
+  start(): void {
+    if (this._isDisposed || this._isStarted) {
+      return;
+    }
+    this._isStarted = true;
+    this._onVisibility();
+  }
+
+  /** Close the socket and stop asking. {@link start} begins anew. */
+  stop(): void {
+    this._isStarted = false;
+    this._pause();
+  }
+
+  dispose(): void {
+    if (this._isDisposed) {
+      return;
+    }
+    this.stop();
+    this._isDisposed = true;
+    Signal.clearData(this);
+  }
+
+  private _onVisibility(): void {
+    if (!this._isStarted || this._visibility.hidden) {
+      this._pause();
+    } else if (!this._isActive) {
+      this._isActive = true;
+      this._failures = 0;
+      this._connect();
+    }
+  }
+
+  private _pause(): void {
+    this._isActive = false;
+    clearTimeout(this._retryTimer);
+    this._dropSocket();
+    this._stopPolling();
+  }
+
+  private _connect(): void {
+    let socket: WebSocket;
+    try {
+      socket = this._api.openEvents();
+    } catch {
+      this._onLost(false);
+      return;
+    }
+    this._socket = socket;
+    let heard = false;
+    const lost = () => {
+      this._dropSocket();
+      this._onLost(heard);
+    };
+    // Some proxies accept the socket and then pass nothing on.
+    this._silenceTimer = setTimeout(lost, FIRST_MESSAGE_TIMEOUT);
+    socket.onclose = lost;
+    socket.onmessage = event => {
+      const message = parseMessage(event.data);
+      if (message) {
+        heard = true;
+        clearTimeout(this._silenceTimer);
+        this._failures = 0;
+        this._stopPolling();
+        this._message.emit(message);
+      }
+    };
+  }
+
+  /** Let go of the socket; none of its later events arrives here. */
+  private _dropSocket(): void {
+    clearTimeout(this._silenceTimer);
+    const socket = this._socket;
+    this._socket = null;
+    if (socket) {
+      socket.onclose = socket.onmessage = null;
+      socket.close();
+    }
+  }
+
+  private _onLost(heard: boolean): void {
+    this._retryTimer = setTimeout(
+      () => this._connect(),
+      backoff(this._failures++, this._random())
+    );
+    // A socket that worked a moment ago is tried again first: the last message
+    // is still the best that anyone knows.
+    if (!heard && !this._isPolling) {
+      void this._poll();
+    }
+  }
+
+  private async _poll(): Promise<void> {
+    this._isPolling = true;
+    const round = ++this._round;
+    let message: EventMessage;
+    try {
+      message = { type: 'snapshot', status: await this._api.status() };
+    } catch (error) {
+      message = { type: 'away', reason: (error as Error).message };
+    }
+    if (round !== this._round) {
+      return; // Meanwhile paused, or a socket speaks.
+    }
+    if (message.type === 'snapshot') {
+      this._pollTimer = setTimeout(() => void this._poll(), POLL_INTERVAL);
+    } else {
+      // Asked again with the next try of the socket, thus ever more rarely.
+      this._isPolling = false;
+    }
+    this._message.emit(message);
+  }
+
+  private _stopPolling(): void {
+    this._round++;
+    this._isPolling = false;
+    clearTimeout(this._pollTimer);
+  }
+
+  private readonly _api: IApi;
+  private readonly _visibility: IVisibility;
+  private readonly _random: () => number;
+  private _socket: WebSocket | null = null;
+  private _failures = 0;
+  private _round = 0;
+  private _isStarted = false;
+  private _isActive = false;
+  private _isPolling = false;
+  private _isDisposed = false;
+  private _silenceTimer?: ReturnType<typeof setTimeout>;
+  private _retryTimer?: ReturnType<typeof setTimeout>;
+  private _pollTimer?: ReturnType<typeof setTimeout>;
+  private _message = new Signal<this, EventMessage>(this);
+}
+
+export namespace EventStream {
+  export interface IOptions {
+    api: IApi;
+    visibility: IVisibility;
+    /** Uniform in [0, 1); for tests. */
+    random?: () => number;
+  }
+}

@@ -1,0 +1,223 @@
+import type { TranslationBundle } from '@jupyterlab/translation';
+
+import type { IClient, IDevice, IQuota, IStatus } from '../protocol';
+import type { IClientView, KernelView } from './sharing';
+
+/** A line of the explanation: what it is, and what it says. */
+export interface IDetail {
+  readonly label: string;
+  readonly value: string;
+}
+
+/** Whole seconds, minutes or hours, rounded up: "12 s", "2 min", "3 h". */
+export function formatDuration(
+  seconds: number,
+  trans: TranslationBundle
+): string {
+  const whole = Math.ceil(seconds);
+  if (whole < 90) {
+    return trans.__('%1 s', whole);
+  }
+  const minutes = Math.ceil(whole / 60);
+  return minutes < 90
+    ? trans.__('%1 min', minutes)
+    : trans.__('%1 h', Math.ceil(minutes / 60));
+}
+
+/** Bytes in binary units with one decimal: "512 B", "3.2 GiB". */
+export function formatBytes(bytes: number): string {
+  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+  let unit = 0;
+  let amount = bytes;
+  while (amount >= 1024 && unit < units.length - 1) {
+    amount /= 1024;
+    unit++;
+  }
+  return `${unit === 0 ? amount : Number(amount.toFixed(1))} ${units[unit]}`;
+}
+
+/** The status bar's text. */
+export function formatHeadline(
+  view: KernelView,
+  trans: TranslationBundle
+): string {
+  return markSimulated(view, timedState(view, trans), trans);
+}
+
+/**
+ * What a screen reader says when the state changes: the headline without times,
+ * which change every second.
+ */
+export function formatAnnouncement(
+  view: KernelView,
+  trans: TranslationBundle
+): string {
+  return markSimulated(view, plainState(view, trans), trans);
+}
+
+/** The explanation behind the headline. */
+export function formatDetails(
+  view: KernelView,
+  status: IStatus | null,
+  trans: TranslationBundle
+): IDetail[] {
+  switch (view.kind) {
+    case 'unknown':
+      return [];
+    case 'away':
+      return view.reason
+        ? [{ label: trans.__('Reason'), value: view.reason }]
+        : [];
+    case 'unshared':
+      return [
+        {
+          label: trans.__('Reason'),
+          value: trans.__('This kernel was started without GPU sharing.')
+        }
+      ];
+    case 'client':
+      return clientDetails(view, status, trans);
+  }
+}
+
+function markSimulated(
+  view: KernelView,
+  text: string,
+  trans: TranslationBundle
+): string {
+  return view.kind === 'client' && view.simulated
+    ? trans.__('%1 (simulated)', text)
+    : text;
+}
+
+function timedState(view: KernelView, trans: TranslationBundle): string {
+  if (view.kind === 'client') {
+    const { phase, queue_position: position } = view.client;
+    if (phase === 'running' && view.secondsLeft !== null) {
+      const left = formatDuration(view.secondsLeft, trans);
+      return trans.__('GPU: running · %1 left', left);
+    }
+    // A wait that has already lasted longer than expected promises nothing.
+    if (phase === 'waiting' && position !== null && view.expectedWait) {
+      const wait = formatDuration(view.expectedWait, trans);
+      return trans.__('GPU: #%1 in queue · about %2', position, wait);
+    }
+  }
+  return plainState(view, trans);
+}
+
+function plainState(view: KernelView, trans: TranslationBundle): string {
+  switch (view.kind) {
+    case 'unknown':
+      return '';
+    case 'away':
+      return trans.__('GPU: sharing service away');
+    case 'unshared':
+      return trans.__('GPU: not shared');
+    case 'client':
+      return phaseText(view.client, trans);
+  }
+}
+
+function phaseText(client: IClient, trans: TranslationBundle): string {
+  switch (client.phase) {
+    case 'idle':
+      return trans.__('GPU: idle');
+    case 'running':
+      return trans.__('GPU: running');
+    case 'waiting':
+      return client.queue_position === null
+        ? trans.__('GPU: waiting')
+        : trans.__('GPU: #%1 in queue', client.queue_position);
+    case 'draining':
+      return trans.__('GPU: turn ending');
+    case 'overrun':
+      return trans.__('GPU: turn overrun');
+    case 'suspended':
+      return trans.__('GPU: suspended');
+    default:
+      return trans.__('GPU: %1', client.phase);
+  }
+}
+
+function clientDetails(
+  view: IClientView,
+  status: IStatus | null,
+  trans: TranslationBundle
+): IDetail[] {
+  const { client, devices } = view;
+  const details: IDetail[] = [
+    { label: trans.__('Label'), value: client.label || client.id },
+    { label: trans.__('Quota'), value: quotaText(client.quota, trans) },
+    {
+      label: trans.__('Memory'),
+      value: trans.__(
+        '%1 allocated, %2 on the device',
+        formatBytes(client.allocated),
+        formatBytes(client.resident)
+      )
+    },
+    {
+      label: trans.__('So far'),
+      value: trans.__(
+        '%1 on the GPU, %2 waiting',
+        formatDuration(client.gpu_seconds, trans),
+        formatDuration(client.wait_seconds, trans)
+      )
+    }
+  ];
+  for (const device of devices) {
+    details.push({
+      label: device.simulated
+        ? trans.__('%1 (simulated)', device.name || device.uuid)
+        : device.name || device.uuid,
+      value: runnerText(device, client, status, trans)
+    });
+  }
+  return details;
+}
+
+function quotaText(quota: IQuota, trans: TranslationBundle): string {
+  const percent = (part: number) => Math.round(part * 100);
+  const parts: string[] = [];
+  if (quota.share !== null) {
+    parts.push(trans.__('share %1 %', percent(quota.share)));
+  }
+  if (quota.limit !== null) {
+    parts.push(trans.__('limit %1 %', percent(quota.limit)));
+  }
+  if (quota.memory !== null) {
+    parts.push(trans.__('memory %1', formatBytes(quota.memory)));
+  }
+  if (quota.resident !== null) {
+    parts.push(trans.__('resident %1', formatBytes(quota.resident)));
+  }
+  if (quota.service !== null) {
+    parts.push(quota.service);
+  }
+  return parts.length > 0 ? parts.join(', ') : trans.__('none');
+}
+
+/** Who runs on a device; of other tenants' clients only the tenant is told. */
+function runnerText(
+  device: IDevice,
+  own: IClient,
+  status: IStatus | null,
+  trans: TranslationBundle
+): string {
+  const names = device.grants.map(grant => {
+    if (grant.client === own.id) {
+      return trans.__('this kernel');
+    }
+    const other = status?.clients.find(client => client.id === grant.client);
+    if (!other) {
+      return trans.__('another client');
+    }
+    return other.tenant === own.tenant && other.label
+      ? other.label
+      : trans.__('a client of %1', other.tenant);
+  });
+  return names.length > 0
+    ? trans.__('%1 running', names.join(', '))
+    : trans.__('nobody running');
+}

@@ -1,0 +1,130 @@
+import type { IDisposable } from '@lumino/disposable';
+import { Signal, type ISignal } from '@lumino/signaling';
+
+import type { IApi } from '../api';
+import type { IVisibility } from '../visibility';
+
+/** Milliseconds. */
+const RETRY_DELAY = 5000;
+
+/**
+ * Which client a Jupyter kernel belongs to, asked once per kernel.
+ *
+ * The ids are equal where our provisioner started the kernel, but not where the
+ * kernelspec's own launcher did; so the server is always asked.
+ */
+export class KernelClients implements IDisposable {
+  constructor(options: KernelClients.IOptions) {
+    this._api = options.api;
+    this._visibility = options.visibility;
+  }
+
+  /** Emitted when an answer has arrived, or it is time to ask again. */
+  get changed(): ISignal<this, void> {
+    return this._changed;
+  }
+
+  get isDisposed(): boolean {
+    return this._isDisposed;
+  }
+
+  /**
+   * The client id, null for a kernel that is not shared, or undefined if that
+   * is not known yet; then the server is asked and {@link changed} follows.
+   */
+  clientOf(kernelId: string): string | null | undefined {
+    const known = this._known.get(kernelId);
+    if (!known?.isFresh) {
+      void this._ask(kernelId);
+    }
+    return known?.client;
+  }
+
+  /** Ask again at the next look; until then the old answer is given. */
+  recheck(kernelId: string): void {
+    this._questions.delete(kernelId);
+    const known = this._known.get(kernelId);
+    if (known) {
+      this._known.set(kernelId, { ...known, isFresh: false });
+    }
+  }
+
+  /**
+   * Recheck the kernels without a client among these ids: a kernel that was not
+   * shared may have been late to register, or have come back under another id.
+   */
+  recheckMissing(clientIds: ReadonlySet<string>): void {
+    for (const [kernelId, { client }] of this._known) {
+      if (client === null || !clientIds.has(client)) {
+        this.recheck(kernelId);
+      }
+    }
+  }
+
+  dispose(): void {
+    if (this._isDisposed) {
+      return;
+    }
+    this._isDisposed = true;
+    this._retryTimers.forEach(timer => clearTimeout(timer));
+    this._retryTimers.clear();
+    Signal.clearData(this);
+  }
+
+  private async _ask(kernelId: string): Promise<void> {
+    if (this._questions.has(kernelId) || this._visibility.hidden) {
+      return;
+    }
+    const question = {};
+    this._questions.set(kernelId, question);
+    let client: string | null;
+    try {
+      client = await this._api.clientOf(kernelId);
+    } catch {
+      // The question stays open until then, so that frequent snapshots don't
+      // make for frequent requests.
+      this._retryLater(kernelId, question);
+      return;
+    }
+    if (this._isDisposed || this._questions.get(kernelId) !== question) {
+      return; // Rechecked meanwhile: this answer may be of before.
+    }
+    this._questions.delete(kernelId);
+    this._known.set(kernelId, { client, isFresh: true });
+    this._changed.emit();
+  }
+
+  private _retryLater(kernelId: string, question: object): void {
+    if (this._isDisposed) {
+      return;
+    }
+    const timer = setTimeout(() => {
+      this._retryTimers.delete(timer);
+      if (this._questions.get(kernelId) === question) {
+        this._questions.delete(kernelId);
+        this._changed.emit();
+      }
+    }, RETRY_DELAY);
+    this._retryTimers.add(timer);
+  }
+
+  private readonly _api: IApi;
+  private readonly _visibility: IVisibility;
+  private readonly _known = new Map<string, KernelClients.IAnswer>();
+  private readonly _questions = new Map<string, object>();
+  private readonly _retryTimers = new Set<ReturnType<typeof setTimeout>>();
+  private _isDisposed = false;
+  private _changed = new Signal<this, void>(this);
+}
+
+export namespace KernelClients {
+  export interface IOptions {
+    api: IApi;
+    visibility: IVisibility;
+  }
+
+  export interface IAnswer {
+    readonly client: string | null;
+    readonly isFresh: boolean;
+  }
+}

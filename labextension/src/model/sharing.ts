@@ -1,0 +1,189 @@
+import { DisposableDelegate, type IDisposable } from '@lumino/disposable';
+import { Signal, type ISignal } from '@lumino/signaling';
+
+import type { IApi } from '../api';
+import type { EventMessage, IClient, IDevice, IStatus } from '../protocol';
+import type { IVisibility } from '../visibility';
+import { EventStream } from './events';
+import { KernelClients } from './kernels';
+
+/** What can be said about a kernel now. */
+export type KernelView =
+  | { readonly kind: 'unknown' }
+  | { readonly kind: 'away'; readonly reason: string }
+  | { readonly kind: 'unshared' }
+  | IClientView;
+
+/** A shared kernel, with the times counted on from the last snapshot. */
+export interface IClientView {
+  readonly kind: 'client';
+  readonly client: IClient;
+  /** Those it is bound to; all of them while it is bound to none. */
+  readonly devices: ReadonlyArray<IDevice>;
+  readonly simulated: boolean;
+  /** Seconds until its turn ends; null without a deadline. */
+  readonly secondsLeft: number | null;
+  /** Seconds until its turn begins; null if that can't be told. */
+  readonly expectedWait: number | null;
+}
+
+/** The state of GPU sharing, for every view of it. */
+export interface ISharingModel {
+  /** Emitted when {@link status}, {@link away} or a kernel's client changed. */
+  readonly changed: ISignal<ISharingModel, void>;
+  /** The last snapshot; null before the first. */
+  readonly status: IStatus | null;
+  /** Why there is no coordinator; null while there is one. */
+  readonly away: string | null;
+  /** What can be said about a Jupyter kernel, at this moment. */
+  view(kernelId: string): KernelView;
+  /** Call it when a kernel restarts: it may come back as another client. */
+  recheck(kernelId: string): void;
+  /** Keep the model up to date until the result is disposed. */
+  watch(): IDisposable;
+}
+
+/** {@link ISharingModel} over the server's event stream. */
+export class SharingModel implements ISharingModel, IDisposable {
+  constructor(options: SharingModel.IOptions) {
+    this._clock = options.clock ?? (() => performance.now() / 1000);
+    this._stream = new EventStream(options);
+    this._kernels = new KernelClients(options);
+    this._stream.message.connect(this._onMessage, this);
+    this._kernels.changed.connect(this._onKernels, this);
+  }
+
+  get changed(): ISignal<this, void> {
+    return this._changed;
+  }
+
+  get status(): IStatus | null {
+    return this._status;
+  }
+
+  get away(): string | null {
+    return this._away;
+  }
+
+  get isDisposed(): boolean {
+    return this._stream.isDisposed;
+  }
+
+  view(kernelId: string): KernelView {
+    if (this._away !== null) {
+      return { kind: 'away', reason: this._away };
+    }
+    const status = this._status;
+    const id = this._kernels.clientOf(kernelId);
+    if (status === null || id === undefined) {
+      return { kind: 'unknown' };
+    }
+    const client = status.clients.find(client => client.id === id);
+    if (!client) {
+      return { kind: 'unshared' };
+    }
+    const bound = status.devices.filter(device =>
+      client.devices.includes(device.uuid)
+    );
+    const devices = bound.length > 0 ? bound : status.devices;
+    const age = this._clock() - this._received;
+    return {
+      kind: 'client',
+      client,
+      devices,
+      // A client that is bound to no device yet can only get one of these.
+      simulated:
+        bound.length > 0
+          ? bound.some(device => device.simulated)
+          : devices.length > 0 && devices.every(device => device.simulated),
+      secondsLeft: countDown(secondsLeft(client, bound), age),
+      expectedWait: countDown(client.expected_wait, age)
+    };
+  }
+
+  recheck(kernelId: string): void {
+    this._kernels.recheck(kernelId);
+    this._changed.emit();
+  }
+
+  watch(): IDisposable {
+    this._watchers++;
+    this._stream.start();
+    return new DisposableDelegate(() => {
+      if (--this._watchers === 0) {
+        this._stream.stop();
+      }
+    });
+  }
+
+  dispose(): void {
+    if (this.isDisposed) {
+      return;
+    }
+    this._stream.dispose();
+    this._kernels.dispose();
+    Signal.clearData(this);
+  }
+
+  private _onMessage(_: EventStream, message: EventMessage): void {
+    if (message.type === 'away') {
+      this._away = message.reason;
+    } else {
+      this._away = null;
+      this._status = message.status;
+      this._received = this._clock();
+      const ids = new Set(message.status.clients.map(client => client.id));
+      if (!areEqual(ids, this._clientIds)) {
+        this._clientIds = ids;
+        this._kernels.recheckMissing(ids);
+      }
+    }
+    this._changed.emit();
+  }
+
+  private _onKernels(): void {
+    this._changed.emit();
+  }
+
+  private readonly _clock: () => number;
+  private readonly _stream: EventStream;
+  private readonly _kernels: KernelClients;
+  private _status: IStatus | null = null;
+  private _away: string | null = null;
+  private _received = 0;
+  private _clientIds: ReadonlySet<string> = new Set();
+  private _watchers = 0;
+  private _changed = new Signal<this, void>(this);
+}
+
+export namespace SharingModel {
+  export interface IOptions {
+    api: IApi;
+    visibility: IVisibility;
+    /** Seconds that only go forward; for tests. */
+    clock?: () => number;
+    /** Uniform in [0, 1); for tests. */
+    random?: () => number;
+  }
+}
+
+/** The earliest deadline among the client's grants. */
+function secondsLeft(
+  client: IClient,
+  devices: ReadonlyArray<IDevice>
+): number | null {
+  const deadlines = devices
+    .flatMap(device => device.grants)
+    .filter(grant => grant.client === client.id)
+    .map(grant => grant.seconds_left)
+    .filter((seconds): seconds is number => seconds !== null);
+  return deadlines.length > 0 ? Math.min(...deadlines) : null;
+}
+
+function countDown(seconds: number | null, age: number): number | null {
+  return seconds === null ? null : Math.max(0, seconds - age);
+}
+
+function areEqual(a: ReadonlySet<string>, b: ReadonlySet<string>): boolean {
+  return a.size === b.size && [...a].every(id => b.has(id));
+}

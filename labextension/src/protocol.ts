@@ -1,0 +1,107 @@
+/**
+ * What the server extension serves, as TypeScript types.
+ *
+ * Only the fields that the front end reads are declared; the server may send
+ * more. Times are in seconds, sizes in bytes.
+ */
+
+/** What a client does on its devices. */
+export type Phase =
+  'idle' | 'waiting' | 'running' | 'draining' | 'overrun' | 'suspended';
+
+/** The right of a client to run on a device. */
+export interface IGrant {
+  readonly client: string;
+  readonly epoch: number;
+  readonly held_seconds: number;
+  /** Null while nobody waits: the turn has no deadline then. */
+  readonly seconds_left: number | null;
+}
+
+/** One GPU (or MIG slice). */
+export interface IDevice {
+  readonly uuid: string;
+  readonly name: string;
+  readonly simulated: boolean;
+  readonly memory_total: number;
+  readonly memory_used: number;
+  readonly grants: ReadonlyArray<IGrant>;
+  /** Client ids, the next one first. */
+  readonly queue: ReadonlyArray<string>;
+}
+
+/** What a client may use; null is "no bound of its own". */
+export interface IQuota {
+  readonly share: number | null;
+  readonly limit: number | null;
+  readonly memory: number | null;
+  readonly resident: number | null;
+  readonly service: string | null;
+}
+
+/** One notebook kernel, or a program under `jupyter gpushare run`. */
+export interface IClient {
+  readonly id: string;
+  readonly label: string;
+  readonly tenant: string;
+  /** A {@link Phase}; a newer coordinator may know others. */
+  readonly phase: Phase | (string & {});
+  /** UUIDs; empty before the first CUDA call. */
+  readonly devices: ReadonlyArray<string>;
+  readonly quota: IQuota;
+  readonly allocated: number;
+  readonly resident: number;
+  readonly gpu_seconds: number;
+  readonly wait_seconds: number;
+  readonly quanta: number;
+  /** Counted from 1. */
+  readonly queue_position: number | null;
+  readonly expected_wait: number | null;
+}
+
+/** All that the coordinator tells, at one moment. */
+export interface IStatus {
+  readonly devices: ReadonlyArray<IDevice>;
+  readonly clients: ReadonlyArray<IClient>;
+  readonly config: Readonly<Record<string, unknown>>;
+}
+
+/** What arrives on the event socket. */
+export type EventMessage =
+  | { readonly type: 'snapshot'; readonly status: IStatus }
+  | { readonly type: 'away'; readonly reason: string };
+
+/**
+ * Read a frame of the event socket.
+ *
+ * @returns null for text that is no message, or one of an unknown type (a
+ * newer server may send more types).
+ */
+export function parseMessage(text: unknown): EventMessage | null {
+  if (typeof text !== 'string') {
+    return null;
+  }
+  let data: unknown;
+  try {
+    data = JSON.parse(text);
+  } catch {
+    return null;
+  }
+  if (typeof data !== 'object' || data === null) {
+    return null;
+  }
+  const { type, status, reason } = data as Record<string, unknown>;
+  if (type === 'snapshot' && isStatus(status)) {
+    return { type, status };
+  }
+  if (type === 'away') {
+    return { type, reason: String(reason ?? '') };
+  }
+  return null;
+}
+
+/** Whether an answer has the lists that every view walks through. */
+export function isStatus(data: unknown): data is IStatus {
+  const status = data as Partial<IStatus> | null | undefined;
+  return Array.isArray(status?.devices) && Array.isArray(status?.clients);
+}
