@@ -129,9 +129,9 @@ def _compiler() -> list[str]:
     command = shlex.split(os.environ.get("CC") or "cc")
     if shutil.which(command[0]) is None:
         raise BuildError(
-            f"No C compiler: {command[0]!r} was not found, and jupyter-gpushare builds its preloaded library"
-            " from C. Install one (Debian, Ubuntu: apt install gcc libc6-dev; Fedora: dnf install gcc), or name"
-            " yours in the CC environment variable, or install a wheel instead of the sources."
+            f"No C compiler: {command[0]!r} was not found, and the preloaded library is built from C."
+            " Install one (Debian, Ubuntu: apt install gcc libc6-dev; Fedora: dnf install gcc), name yours in"
+            " the CC environment variable, or install a wheel instead of the sources."
         )
     return command
 

@@ -1,0 +1,146 @@
+# The first `make demo`, `make lab` or `make test` makes its own environment in .venv; later ones find it up to date.
+# Prerequisites: Linux, Python >= 3.10 (with venv), a C compiler, make; Node.js for the JupyterLab extension.
+
+PYTHON ?= python3
+DEVICE ?= sim
+
+VENV := .venv
+BIN := $(VENV)/bin
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+# jlpm, the labextension's scripts and `jupyter` find one another through PATH.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+say = @printf '\n\033[1m== %s\033[0m\n' $(1)
+C_FILES = $(wildcard native/*/*.c native/*/*.h)
+
+ifeq ($(filter $(DEVICE),sim gpu),)
+$(error DEVICE must be sim (the simulated device) or gpu (the real one), not "$(DEVICE)")
+endif
+
+.PHONY: help env native labextension demo lab test lint jest pytest ui test-gpu format wheel clean distclean
+
+help:
+	@echo 'make demo [DEVICE=gpu]   three notebooks at the same time on one device; writes demo-report/'
+	@echo 'make lab  [DEVICE=gpu]   JupyterLab with the shared-GPU kernel'
+	@echo 'make test                everything, without a GPU: lint, TypeScript, Python and C tests, browser'
+	@echo 'make test-gpu            the tests that need a GPU'
+	@echo 'make lint | format       check | fix the style of Python, C and TypeScript'
+	@echo 'make jest | pytest | ui  one part of the tests (ARGS="-k name" is passed to pytest)'
+	@echo 'make env | native        only the environment | only the C parts, in place'
+	@echo 'make wheel               an sdist and a wheel in dist/'
+	@echo 'make clean | distclean   remove what was built | the environment and node_modules as well'
+	@echo
+	@echo 'DEVICE=sim (default) is a simulated device, DEVICE=gpu the real one. PYTHON=python3 makes the environment.'
+
+# --- the environment ----------------------------------------------------------------------------------------
+
+env: $(VENV)/.installed native $(VENV)/.labextension
+
+# SKIP_JUPYTER_BUILDER: the labextension has a rule of its own below, with its progress visible and its own stamps.
+$(VENV)/.installed: pyproject.toml hatch_build.py $(wildcard jupyter-config/*/* jupyter_gpushare/kernelspec/*/*)
+	$(call say,'Python environment in $(VENV)')
+	@$(PYTHON) -c 'import sys; sys.exit("Python >= 3.10 is needed, this is " + sys.version if sys.version_info < (3, 10) else 0)'
+	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+	rm -rf $(VENV)/share/jupyter/labextensions/jupyter-gpushare $(VENV)/.labextension
+	SKIP_JUPYTER_BUILDER=1 $(BIN)/python -m pip install --progress-bar off -e '.[demo,test]' | grep -v '^Requirement already'
+	@touch $@
+
+native: $(VENV)/.installed
+	$(call say,'Native parts')
+	@$(BIN)/python hatch_build.py
+
+ifeq ($(shell command -v node),)
+$(VENV)/.labextension: $(VENV)/.installed
+	@printf '\n\033[1;33m== Node.js was not found: the JupyterLab extension is NOT built; everything else works.\033[0m\n'
+labextension/node_modules/.yarn-state.yml:
+	@echo 'Node.js (>= 20) is needed for this.' >&2; exit 1
+else
+labextension/node_modules/.yarn-state.yml: labextension/package.json labextension/yarn.lock | $(VENV)/.installed
+	$(call say,'TypeScript packages')
+	cd labextension && jlpm install --immutable
+	@touch $@
+
+LABEXTENSION_SOURCES := $(shell find labextension/src labextension/style labextension/schema -type f 2>/dev/null)
+
+jupyter_gpushare/labextension/package.json: labextension/node_modules/.yarn-state.yml labextension/tsconfig.json $(LABEXTENSION_SOURCES)
+	$(call say,'JupyterLab extension')
+	cd labextension && jlpm build:prod
+	@touch $@
+
+# What `jupyter labextension develop` does: JupyterLab sees every later build at once.
+$(VENV)/.labextension: jupyter_gpushare/labextension/package.json $(VENV)/.installed
+	@mkdir -p $(VENV)/share/jupyter/labextensions
+	@rm -rf $(VENV)/share/jupyter/labextensions/jupyter-gpushare
+	ln -s $(CURDIR)/jupyter_gpushare/labextension $(VENV)/share/jupyter/labextensions/jupyter-gpushare
+	@touch $@
+endif
+
+labextension: $(VENV)/.labextension
+
+# --- use ----------------------------------------------------------------------------------------------------
+
+demo: env
+	$(call say,'Demo on the $(if $(filter gpu,$(DEVICE)),real GPU,SIMULATED device (DEVICE=gpu for the real one))')
+	$(BIN)/jupyter-gpushare demo --device $(DEVICE)
+
+lab: env
+	$(call say,'JupyterLab on the $(if $(filter gpu,$(DEVICE)),real GPU,SIMULATED device (DEVICE=gpu for the real one))')
+	$(BIN)/jupyter-lab $(if $(filter sim,$(DEVICE)),--GpuShare.simulate=True) $(if $(filter 0,$(shell id -u)),--allow-root) $(ARGS)
+
+# --- tests --------------------------------------------------------------------------------------------------
+
+# All parts run even if one fails; the exit status is that of the worst.
+test: env
+	@$(MAKE) --no-print-directory --keep-going lint jest ui pytest
+
+lint: env labextension/node_modules/.yarn-state.yml
+	$(call say,'Lint: Python')
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(call say,'Lint: C')
+	$(BIN)/clang-format --dry-run --Werror $(C_FILES)
+	$(BIN)/python hatch_build.py --check
+	$(call say,'Lint: TypeScript')
+	cd labextension && jlpm lint
+
+jest: env labextension/node_modules/.yarn-state.yml
+	$(call say,'Tests: TypeScript')
+	cd labextension && jlpm test
+
+ui: env labextension/node_modules/.yarn-state.yml
+	$(call say,'Tests: JupyterLab in a browser')
+	cd labextension && jlpm test:ui
+
+pytest: env
+	$(call say,'Tests: Python and C')
+	$(BIN)/python -m pytest -m 'not gpu' $(ARGS)
+
+test-gpu: env
+	$(call say,'Tests on the real GPU')
+	$(BIN)/python -m pytest -m gpu $(ARGS)
+
+format: env
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+	$(BIN)/clang-format -i $(C_FILES)
+	cd labextension && jlpm fix
+
+# --- release ------------------------------------------------------------------------------------------------
+
+wheel: env
+	rm -rf dist
+	$(BIN)/python -m build
+
+clean:
+	rm -rf build dist demo-report jupyter_gpushare/native jupyter_gpushare/labextension $(VENV)/.labextension
+	rm -rf labextension/lib labextension/tsconfig.tsbuildinfo labextension/coverage
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+distclean: clean
+	rm -rf $(VENV) labextension/node_modules labextension/.yarn
