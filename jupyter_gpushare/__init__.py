@@ -13,9 +13,9 @@ __version__ = "0.1.0"
 
 def _jupyter_server_extension_points() -> list[dict[str, Any]]:
     """Called by jupyter_server, which finds us through `jupyter_server_config.d/jupyter_gpushare.json`."""
-    from .server import GpuShareExtension
+    from .server.app import GpuShareApp
 
-    return [{"module": "jupyter_gpushare.server", "app": GpuShareExtension}]
+    return [{"module": "jupyter_gpushare.server", "app": GpuShareApp}]
 
 
 def _jupyter_labextension_paths() -> list[dict[str, str]]:

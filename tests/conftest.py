@@ -1,0 +1,67 @@
+"""What all tests share: the Jupyter fixtures, a host of their own, and no GPU test without a GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+import shutil
+import signal
+import socket
+import struct
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytest_jupyter.jupyter_server"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_host() -> Iterator[Path]:
+    """Sockets, logs and lock files of these tests in a folder of their own; nothing of the user's is touched.
+
+    The path is short because a Unix socket's address holds 107 bytes. A coordinator that a test started and
+    left behind is ended here.
+    """
+    root = Path(tempfile.mkdtemp(prefix="gpushare-test-"))
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("GPUSHARE_") and "_TEST_" not in name]:
+            patch.delenv(name)
+        patch.setenv("XDG_RUNTIME_DIR", str(root / "run"))
+        patch.setenv("XDG_STATE_HOME", str(root / "state"))
+        patch.setenv("GPUSHARE_LOCK_DIR", str(root / "locks"))
+        (root / "run").mkdir(mode=0o700)
+        yield root
+        for path in root.rglob("*.sock"):
+            _end_listener(path)
+    shutil.rmtree(root, ignore_errors=True)
+
+
+def _end_listener(path: Path) -> None:
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(path))
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        pid = struct.unpack("3i", credentials)[0]
+        if pid != os.getpid():
+            os.kill(pid, signal.SIGTERM)
+
+
+@functools.cache
+def _gpu_problem() -> str | None:
+    """Why there is no usable GPU, or None if there is one."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        return str(error)
+    count = ctypes.c_int()
+    status = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
+    return None if status == 0 and count.value else f"no CUDA device (cuInit: {status})"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("gpu") and (problem := _gpu_problem()):
+            item.add_marker(pytest.mark.skip(reason=f"needs a GPU: {problem}"))

@@ -1,0 +1,130 @@
+"""Who may import whom (docs/design.md), read from the sources.
+
+A part is a folder or a module directly below `jupyter_gpushare`. Imports inside functions count as well: they
+are still dependencies.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parent.parent / "jupyter_gpushare"
+
+# What a part may import of ours. Parts not named here may import everything but OFF_LIMITS: they reach the
+# coordinator through wire's client only.
+MAY_IMPORT: dict[str, set[str]] = {
+    "core": set(),
+    "wire": set(),
+    "kernel": set(),  # runs in environments without this package
+    "config": {"wire"},
+    "coordinator": {"core", "wire", "config"},
+    "simulation": {"core"},
+}
+OFF_LIMITS = {"core", "coordinator", "cli"}
+
+# The core only decides: what happens and when comes in, commands go out.
+CORE_FORBIDDEN = {"asyncio", "socket", "time", "os", "random", "threading"}
+
+# What runs inside kernels: the standard library of any Python >= 3.8, and inside functions what a kernel has.
+KERNEL_MAY_USE = {"IPython", "ipykernel"}
+
+
+class Import(NamedTuple):
+    """One import: the absolute dotted name, and whether it runs when the module is imported."""
+
+    name: str
+    at_top: bool
+
+
+def imports_of(source: str, module: str, is_package: bool = False) -> Iterator[Import]:
+    """Every import of `source`, relative ones made absolute against the dotted name `module`."""
+    tree = ast.parse(source)
+    lazy = {
+        child
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for child in ast.walk(node)
+    }
+    package = module.split(".") if is_package else module.split(".")[:-1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (Import(alias.name, node not in lazy) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            prefix = [*base, *(node.module.split(".") if node.module else [])]
+            yield from (Import(".".join([*prefix, alias.name]), node not in lazy) for alias in node.names)
+
+
+def offences(source: str, module: str, is_package: bool = False) -> list[str]:
+    """What `source`, being the module of that dotted name, imports against the rules."""
+    parts = module.split(".")
+    own = parts[1] if len(parts) > 1 else ""
+    bad = []
+    for name, at_top in imports_of(source, module, is_package):
+        first, *rest = name.split(".")
+        if first == "jupyter_gpushare":
+            target = rest[0] if rest and _is_part(rest[0]) else ""
+            allowed = target == own or (
+                target in MAY_IMPORT[own] if own in MAY_IMPORT else target not in OFF_LIMITS
+            )
+        elif own == "core":
+            allowed = first not in CORE_FORBIDDEN
+        elif own == "kernel":
+            allowed = first in sys.stdlib_module_names or (first in KERNEL_MAY_USE and not at_top)
+        else:
+            allowed = True
+        if not allowed:
+            bad.append(name)
+    return bad
+
+
+def _is_part(name: str) -> bool:
+    return name in MAY_IMPORT or name in OFF_LIMITS or any(PACKAGE.glob(f"{name}*"))
+
+
+def _modules() -> list[Path]:
+    return sorted(path for path in PACKAGE.rglob("*.py") if "labextension" not in path.parts)
+
+
+@pytest.mark.parametrize("path", _modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_only_what_its_part_may(path: Path) -> None:
+    is_package = path.name == "__init__.py"
+    parts = list(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+    module = ".".join(parts[:-1] if is_package else parts)
+    assert offences(path.read_text(), module, is_package) == []
+
+
+@pytest.mark.parametrize(
+    "path", sorted((PACKAGE / "kernel").rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE))
+)
+def test_kernel_side_is_python_3_8(path: Path) -> None:
+    ast.parse(path.read_text(), feature_version=(3, 8))
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "found"),
+    [
+        ("core.scheduler", "import time", ["time"]),
+        ("core.scheduler", "def f():\n    from os import path", ["os.path"]),
+        ("core.scheduler", "from ..wire import messages", ["jupyter_gpushare.wire.messages"]),
+        ("core.scheduler", "from .. import __version__", ["jupyter_gpushare.__version__"]),
+        ("core.policies.fcfs", "from ..model import Client\nfrom .base import Policy\nimport math", []),
+        ("wire.client", "from jupyter_gpushare.core import events", ["jupyter_gpushare.core.events"]),
+        ("coordinator.daemon", "from ..core import events\nfrom ..wire import messages\nimport asyncio", []),
+        ("coordinator.daemon", "from .. import server", ["jupyter_gpushare.server"]),
+        ("kernel.magics", "import IPython", ["IPython"]),
+        ("kernel.magics", "def load():\n    import IPython, json", []),
+        ("kernel.magics", "def load():\n    import msgspec", ["msgspec"]),
+        ("provisioner", "from .coordinator import daemon", ["jupyter_gpushare.coordinator.daemon"]),
+        ("provisioner", "from .wire.client import connect", []),
+        ("server.app", "from ..cli import main", ["jupyter_gpushare.cli.main"]),
+    ],
+)
+def test_the_rules_find_offences(module: str, source: str, found: list[str]) -> None:
+    assert offences(source, f"jupyter_gpushare.{module}") == found

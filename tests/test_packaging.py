@@ -1,0 +1,196 @@
+"""What a user gets from `pip install`: the wheel, the sdist, and the native build."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import jupyter_gpushare
+
+ROOT = Path(__file__).resolve().parent.parent
+VERSION = jupyter_gpushare.__version__
+LABEXTENSION = ROOT / "jupyter_gpushare/labextension/static/style.js"
+
+
+def _build(target: str, folder: Path) -> Path:
+    """Runs the build backend; native parts and labextension of this tree are reused where up to date."""
+    if not LABEXTENSION.exists() and shutil.which("node") is None:
+        pytest.skip("needs Node.js, or a labextension that is built already")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", str(folder)]
+    environment = os.environ | {"PATH": f"{sysconfig.get_path('scripts')}:{os.environ['PATH']}"}
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    (archive,) = folder.iterdir()
+    return archive
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _build("wheel", tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The prefix that the wheel was installed in, by a pip that found no compiler and no Node.js."""
+    prefix = tmp_path_factory.mktemp("prefix")
+    command = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--prefix", str(prefix)]
+    environment = os.environ | {"PATH": str(tmp_path_factory.mktemp("empty")), "CC": "no-such-compiler"}
+    result = subprocess.run(
+        [*command, str(wheel)], env=environment, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    return prefix
+
+
+def test_wheel_is_for_any_python_on_this_platform(wheel: Path) -> None:
+    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    assert wheel.name == f"jupyter_gpushare-{VERSION}-py3-none-{platform}.whl"
+
+
+def test_wheel_holds_all_modules_and_nothing_else(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    modules = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "jupyter_gpushare").rglob("*.py")
+        if "labextension" not in path.parts
+    }
+    assert modules <= names
+    tops = {name.split("/")[0] for name in names}
+    name = f"jupyter_gpushare-{VERSION}"
+    assert tops == {"jupyter_gpushare", f"{name}.data", f"{name}.dist-info"}
+    stray = [name for name in names if "/.build" in name or name.endswith((".c", ".o", ".pyc", ".map"))]
+    assert stray == []
+
+
+def test_wheel_declares_its_command_and_provisioner(wheel: Path) -> None:
+    entry_points = configparser.ConfigParser()
+    metadata = f"jupyter_gpushare-{VERSION}.dist-info/entry_points.txt"
+    entry_points.read_string(zipfile.ZipFile(wheel).read(metadata).decode())
+    assert entry_points["console_scripts"]["jupyter-gpushare"] == "jupyter_gpushare.cli:main"
+    provisioners = entry_points["jupyter_client.kernel_provisioners"]
+    assert provisioners["gpushare-provisioner"] == "jupyter_gpushare.provisioner:GpuShareProvisioner"
+
+
+def test_installed_wheel_has_what_jupyter_looks_for(installed: Path) -> None:
+    config = json.loads((installed / "etc/jupyter/jupyter_server_config.d/jupyter_gpushare.json").read_text())
+    assert config["ServerApp"]["jpserver_extensions"] == {"jupyter_gpushare": True}
+
+    spec = json.loads((installed / "share/jupyter/kernels/python3-gpushare/kernel.json").read_text())
+    assert spec["metadata"]["kernel_provisioner"]["provisioner_name"] == "gpushare-provisioner"
+    assert spec["argv"][0] == "python"  # jupyter_client puts its own interpreter there
+
+    extension = installed / "share/jupyter/labextensions/jupyter-gpushare"
+    package = json.loads((extension / "package.json").read_text())
+    assert package["version"] == VERSION
+    assert (extension / package["jupyterlab"]["_build"]["load"]).is_file()
+    assert (installed / "bin/jupyter-gpushare").is_file()
+
+
+def test_installed_wheel_works_by_itself(installed: Path, tmp_path: Path) -> None:
+    """The package in the prefix, not this tree, reads the page's layout and finds its libraries."""
+    site = sysconfig.get_path("purelib", vars={"base": str(installed), "platbase": str(installed)})
+    program = """if True:
+        import ctypes, pathlib, sys, jupyter_gpushare
+        from jupyter_gpushare.wire import page
+        home = pathlib.Path(jupyter_gpushare.__file__).parent
+        ctypes.CDLL(str(home / "native/simcuda/libcuda.so.1"))
+        ctypes.CDLL(str(home / "native/libgpushare.so"))
+        print(home)
+    """
+    environment = os.environ | {"PYTHONPATH": site}
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert Path(result.stdout.strip()).is_relative_to(installed)
+
+
+@pytest.mark.parametrize("library", ["libgpushare.so", "simcuda/libcuda.so.1"])
+def test_libraries_need_only_the_c_library(installed: Path, library: str) -> None:
+    """Preloaded into every child of a kernel, and loaded where there is no CUDA."""
+    (path,) = installed.rglob(f"jupyter_gpushare/native/{library}")
+    listing = subprocess.run(["readelf", "-d", str(path)], capture_output=True, text=True, check=True).stdout
+    needed = {line.split("[")[1].rstrip("]") for line in listing.splitlines() if "(NEEDED)" in line}
+    assert {name.split(".so")[0] for name in needed} <= {"libc", "libdl", "libm", "libpthread", "librt"}
+
+
+def test_sdist_builds_without_node(tmp_path: Path) -> None:
+    """It has the sources of everything native and the built labextension, and no machine code."""
+    archive = _build("sdist", tmp_path)
+    with tarfile.open(archive) as file:
+        names = {name.partition("/")[2] for name in file.getnames()}
+    expected = ["native/shim/page.h", "hatch_build.py", "labextension/src/index.ts", "labextension/yarn.lock"]
+    assert set(expected) <= names
+    assert str(LABEXTENSION.relative_to(ROOT)) in names
+    stray = [name for name in names if name.endswith((".so", ".so.1", ".o")) or "node_modules" in name]
+    assert stray == []
+
+
+def test_version_is_the_same_everywhere() -> None:
+    assert json.loads((ROOT / "labextension/package.json").read_text())["version"] == VERSION
+    assert f"## {VERSION}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+@pytest.fixture
+def native_tree(tmp_path: Path) -> Path:
+    """A copy of the build script with two small programs in place of the real ones."""
+    shutil.copy(ROOT / "hatch_build.py", tmp_path)
+    for folder in ("shim", "simcuda"):
+        (tmp_path / "native" / folder).mkdir(parents=True)
+        (tmp_path / "native" / folder / "one.c").write_text("int one(void) { return 1; }\n")
+    (tmp_path / "native/shim/page.h").write_text("#define ONE 1\n")
+    return tmp_path
+
+
+def _native(tree: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "hatch_build.py", *arguments]
+    return subprocess.run(
+        command, cwd=tree, env=os.environ | environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_native_build_makes_only_what_changed(native_tree: Path) -> None:
+    first = _native(native_tree)
+    assert first.returncode == 0, first.stderr
+    assert "libgpushare.so" in first.stdout and "libcuda.so.1" in first.stdout
+    assert "up to date" in _native(native_tree).stdout
+
+    (native_tree / "native/simcuda/one.c").write_text("int two(void) { return 2; }\n")
+    second = _native(native_tree)
+    assert "simcuda/libcuda.so.1" in second.stdout and "libgpushare.so" not in second.stdout
+
+    (native_tree / "native/shim/page.h").write_text("#define ONE 2\n")
+    third = _native(native_tree)  # the simulated driver may include the shim's headers
+    assert "simcuda/libcuda.so.1" in third.stdout and "libgpushare.so" in third.stdout
+    assert (native_tree / "jupyter_gpushare/native/page.h").read_text() == "#define ONE 2\n"
+
+
+def test_native_build_without_a_compiler_says_what_to_do(native_tree: Path) -> None:
+    result = _native(native_tree, CC="no-such-compiler")
+    assert result.returncode == 1
+    assert "No C compiler: 'no-such-compiler' was not found" in result.stderr
+    assert "apt install gcc" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_native_check_refuses_warnings(native_tree: Path) -> None:
+    assert _native(native_tree, "--check").returncode == 0
+    (native_tree / "native/shim/one.c").write_text("int one(void) { int unused; return 1; }\n")
+    result = _native(native_tree, "--check")
+    assert result.returncode == 1
+    assert "unused" in result.stderr
