@@ -1,0 +1,90 @@
+"""The extension itself: what jupyter_server starts, configures and stops."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+from jupyter_server.extension.application import ExtensionApp
+from jupyter_server.serverapp import ServerApp
+
+from ..config import GpuShare
+from ..wire.client import default_coordinator_argv
+from . import handlers, metrics
+from .kernels import KERNEL_ACTIONS, KernelEvents, Kernels
+from .settings import Differences
+from .supervisor import Supervisor
+from .websocket import EventsHandler
+
+ROOT = "/gpushare/api"
+
+
+class GpuShareApp(ExtensionApp):
+    """GPU sharing in a Jupyter server. `c.GpuShare` holds the settings of the coordinators that it starts."""
+
+    name = "jupyter_gpushare"
+    description = "Many notebook kernels share one GPU, in turns."
+    classes = [ServerApp, GpuShare]  # noqa: RUF012 (an instance variable for type checkers, in the base class)
+    load_other_extensions = True
+
+    def _config_file_name_default(self) -> str:
+        # The coordinator reads the same file.
+        return "jupyter_gpushare_config"
+
+    def initialize_settings(self) -> None:
+        """Called once the server's own managers exist; nothing is connected or started here."""
+        assert self.serverapp is not None
+        self.gpushare = GpuShare(parent=self)
+        self.kernels = Kernels(self.serverapp.kernel_manager)
+        self.supervisor = Supervisor(
+            self.gpushare.coordinator,
+            argv=self._coordinator_argv,
+            needed=self.kernels.any_shared,
+            connected=Differences(self.gpushare, self.log).report,
+            log=self.log,
+        )
+        self._kernel_events = KernelEvents(
+            self.kernels,
+            functools.partial(self.supervisor.request, start=False),
+            self.supervisor.kernel_started,
+            self.log,
+        )
+        if events := self.serverapp.event_logger:
+            events.add_listener(schema_id=KERNEL_ACTIONS, listener=self._kernel_events)
+        self._unregister: Callable[[], None] | None = metrics.register(lambda: self.supervisor.status)
+
+    def initialize_handlers(self) -> None:
+        parts = {"supervisor": self.supervisor, "kernels": self.kernels}
+        routes: list[tuple[str, type[handlers.GpuShareHandler]]] = [
+            ("/status", handlers.StatusHandler),
+            ("/config", handlers.ConfigHandler),
+            ("/events", EventsHandler),
+            ("/clients/([^/]+)/quota", handlers.QuotaHandler),
+            ("/clients/([^/]+)/release", handlers.ReleaseHandler),
+            ("/kernels/([^/]+)", handlers.KernelHandler),
+            ("/(.*)", handlers.NoSuchRoute),
+        ]
+        self.handlers.extend((ROOT + pattern, handler, parts) for pattern, handler in routes)
+
+    async def _start_jupyter_server_extension(self, serverapp: ServerApp) -> None:
+        self.supervisor.begin()
+
+    async def stop_extension(self) -> None:
+        """Close what this extension opened. Also called for a server that failed to initialise it."""
+        supervisor: Supervisor | None = getattr(self, "supervisor", None)
+        if supervisor is None:
+            return
+        assert self.serverapp is not None
+        if events := self.serverapp.event_logger:
+            events.remove_listener(schema_id=KERNEL_ACTIONS, listener=self._kernel_events)
+        if self._unregister:
+            self._unregister()
+            self._unregister = None
+        await supervisor.close()
+
+    def _coordinator_argv(self) -> list[str]:
+        argv: list[Any] = default_coordinator_argv()
+        # A command that somebody prescribed is run as it is.
+        return argv if os.environ.get("GPUSHARE_COORDINATOR_ARGV") else [*argv, *self.gpushare.argv()]

@@ -1,0 +1,144 @@
+"""The REST routes below `/gpushare/api`. `docs/rest.md` describes them for users."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from jupyter_server.auth.decorator import authorized
+from jupyter_server.base.handlers import APIHandler
+from tornado import web
+
+from ..wire import messages
+from ..wire.client import CoordinatorError
+from . import errors
+from .kernels import Kernels, UnknownKernel
+from .supervisor import Supervisor
+
+AUTH_RESOURCE = "gpushare"
+# A quota or a few settings; the coordinator's lines are limited too.
+MAX_BODY = 16 * 1024
+
+_Scalar = str | int | float | bool | None
+_Changes = dict[str, _Scalar | dict[str, _Scalar] | list[_Scalar]]
+
+
+class GpuShareHandler(APIHandler):
+    """What all routes have in common."""
+
+    auth_resource = AUTH_RESOURCE
+    # A status display that asks every few seconds must not keep an idle server from being culled.
+    _track_activity = False
+
+    def initialize(self, supervisor: Supervisor, kernels: Kernels) -> None:
+        self.supervisor = supervisor
+        self.kernels = kernels
+
+    async def ask(self, message: msgspec.Struct) -> None:
+        """Answer with the result of a request to the coordinator."""
+        try:
+            self.answer(await self.supervisor.request(message))
+        except CoordinatorError as error:
+            raise errors.refusal(error) from None
+
+    def answer(self, result: Any) -> None:
+        self.set_header("Cache-Control", "no-store")
+        self.finish(msgspec.json.encode(result))
+
+    def changes(self) -> dict[str, Any]:
+        """The request's body, a JSON object. Raises Refused."""
+        if len(self.request.body) > MAX_BODY:
+            raise errors.Refused(413, "too_large", f"The body is longer than {MAX_BODY} bytes.")
+        try:
+            # Strict: the standard library's parser would let NaN and Infinity through.
+            return msgspec.json.decode(self.request.body, type=_Changes)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise errors.Refused(
+                400, "malformed", f'The body must be a JSON object such as {{"share": 0.5}}: {error}'
+            ) from None
+
+    def known_form(self, client_id: str) -> str:
+        """`client_id` if it has the form of one. Raises Refused, as for every other id that no client has."""
+        try:
+            return msgspec.convert(client_id, messages.Identity)
+        except msgspec.ValidationError:
+            raise errors.Refused(404, "unknown_client", f"There is no client {client_id!r}.") from None
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        exc_info = kwargs.get("exc_info")
+        error = exc_info[1] if exc_info else None
+        authenticated = bool(getattr(self, "_jupyter_current_user", None))
+        self.finish(msgspec.json.encode(errors.body(status_code, error, authenticated)))
+
+
+class StatusHandler(GpuShareHandler):
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """The snapshot."""
+        await self.ask(messages.Status())
+
+
+class QuotaHandler(GpuShareHandler):
+    @web.authenticated
+    @authorized
+    async def get(self, client_id: str) -> None:
+        """A client's quota."""
+        await self.ask(messages.SetQuota(client=self.known_form(client_id)))
+
+    @web.authenticated
+    @authorized
+    async def patch(self, client_id: str) -> None:
+        """Change what the body names of a client's quota."""
+        await self.ask(messages.SetQuota(client=self.known_form(client_id), changes=self.changes()))
+
+
+class ReleaseHandler(GpuShareHandler):
+    @web.authenticated
+    @authorized
+    async def post(self, client_id: str) -> None:
+        """Give up the rest of a client's turn."""
+        await self.ask(messages.Release(client=self.known_form(client_id)))
+
+
+class ConfigHandler(GpuShareHandler):
+    """For admins: PATCH needs the action "write" on "gpushare", and the coordinator's consent."""
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """The coordinator's settings."""
+        await self.ask(messages.Config())
+
+    @web.authenticated
+    @authorized
+    async def patch(self) -> None:
+        """Change settings until the coordinator stops."""
+        await self.ask(messages.Config(changes=self.changes()))
+
+
+class KernelHandler(GpuShareHandler):
+    @web.authenticated
+    @authorized
+    async def get(self, kernel_id: str) -> None:
+        """Which client a kernel of this server is.
+
+        Starts no coordinator: front ends ask this about every notebook.
+        """
+        try:
+            client = self.kernels.client_of(kernel_id, self.supervisor.status)
+        except UnknownKernel:
+            raise errors.Refused(404, "unknown_kernel", f"There is no kernel {kernel_id!r} here.") from None
+        if not client:
+            raise errors.Refused(404, "not_shared", f"The kernel {kernel_id!r} does not share the GPU.")
+        self.answer({"kernel": kernel_id, "client": client})
+
+
+class NoSuchRoute(GpuShareHandler):
+    """So that a misspelt address is answered in JSON too."""
+
+    @web.authenticated
+    async def get(self, path: str) -> None:
+        raise errors.Refused(404, "unknown_route", f"There is nothing at /gpushare/api/{path}.")
+
+    post = put = patch = delete = get

@@ -1,0 +1,131 @@
+"""Which client a kernel of this Jupyter server is, and what happens to its kernels."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..wire.client import CoordinatorError
+from ..wire.messages import Interrupt
+
+PROVISIONER = "gpushare-provisioner"
+KERNEL_ACTIONS = "https://events.jupyter.org/jupyter_server/kernel_actions/v1"
+# A kernel that handles the interrupt request itself should have done so before its waiting calls fail: then
+# the program sees an interrupt, not an error of the driver.
+INTERRUPT_LINGER = 0.1
+
+
+class UnknownKernel(LookupError):
+    """The server runs no kernel of this id."""
+
+
+class Kernels:
+    """Reads the server's kernel manager; never contacts the coordinator."""
+
+    def __init__(self, manager: Any) -> None:
+        self._manager = manager
+
+    def client_of(self, kernel_id: str, status: Mapping[str, Any] | None = None) -> str:
+        """The client that a kernel is, or "" if it does not share the GPU. Raises UnknownKernel.
+
+        The provisioner makes the kernel's id the client's; a kernel started by the launcher (where
+        provisioners are ignored) has another one. Both are in the environment of the kernel's process. If
+        that can't be read (another user's process), the snapshot `status` is searched for its id and pid.
+        """
+        if kernel_id not in self._manager:
+            raise UnknownKernel(kernel_id)
+        kernel = self._manager.get_kernel(kernel_id)
+        pid = getattr(getattr(kernel, "provisioner", None), "pid", None)
+        if pid is None:
+            return kernel_id if _declares_sharing(kernel) else ""
+        environment = _environment(pid)
+        if environment is not None:
+            return environment.get("GPUSHARE_CLIENT", "")
+        return _find(kernel_id, pid, status)
+
+    def any_shared(self) -> bool:
+        """Whether some kernel of this server shares the GPU."""
+        for kernel_id in self._manager.list_kernel_ids():
+            with contextlib.suppress(UnknownKernel):
+                if self.client_of(kernel_id):
+                    return True
+        return False
+
+    def interrupted_by_message(self, kernel_id: str) -> bool:
+        """Whether the kernel is interrupted by a message on its control channel instead of a signal."""
+        if kernel_id not in self._manager:
+            return False
+        spec = getattr(self._manager.get_kernel(kernel_id), "kernel_spec", None)
+        return getattr(spec, "interrupt_mode", "signal") == "message"
+
+
+def _declares_sharing(kernel: Any) -> bool:
+    # A kernel that is still being started has no process yet; its spec says what it is going to be.
+    metadata = getattr(getattr(kernel, "kernel_spec", None), "metadata", None) or {}
+    return bool((metadata.get("kernel_provisioner") or {}).get("provisioner_name") == PROVISIONER)
+
+
+def _environment(pid: int) -> dict[str, str] | None:
+    """The environment a process was started with; None where this user may not read it."""
+    try:
+        block = Path(f"/proc/{pid}/environ").read_bytes()
+    except PermissionError:
+        return None
+    except OSError:
+        return {}
+    pairs = (item.partition("=") for item in block.decode(errors="surrogateescape").split("\0"))
+    return {name: value for name, separator, value in pairs if separator}
+
+
+def _find(kernel_id: str, pid: int, status: Mapping[str, Any] | None) -> str:
+    clients = (status or {}).get("clients", [])
+    if any(client["id"] == kernel_id for client in clients):
+        return kernel_id
+    for client in clients:
+        if any(process.get("pid") == pid for process in client.get("processes", [])):
+            return str(client["id"])
+    return ""
+
+
+class KernelEvents:
+    """Listens to jupyter_server's own record of kernel starts and interrupts.
+
+    A kernel whose spec says `interrupt_mode: message` gets no SIGINT, which the shim would notice by itself.
+    So the coordinator is asked to make its waiting calls return.
+    """
+
+    def __init__(
+        self,
+        kernels: Kernels,
+        request: Callable[[Any], Awaitable[Any]],
+        started: Callable[[], None],
+        log: logging.Logger,
+    ) -> None:
+        self._kernels = kernels
+        self._request = request
+        self._started = started
+        self._log = log
+
+    async def __call__(self, logger: Any, schema_id: str, data: dict[str, Any]) -> None:
+        if data.get("status") != "success":
+            return
+        if data["action"] in ("start", "restart"):
+            self._started()
+        elif data["action"] == "interrupt" and data.get("kernel_id"):
+            await self._interrupted(data["kernel_id"])
+
+    async def _interrupted(self, kernel_id: str) -> None:
+        if not self._kernels.interrupted_by_message(kernel_id):
+            return
+        client = self._kernels.client_of(kernel_id)
+        if not client:
+            return
+        await asyncio.sleep(INTERRUPT_LINGER)
+        try:
+            await self._request(Interrupt(client=client))
+        except CoordinatorError as error:
+            self._log.warning("GPU sharing: interrupt of kernel %s not passed on: %s", kernel_id, error)

@@ -1,0 +1,60 @@
+"""What `/metrics` tells of the last snapshot. No labels of clients: they hold the paths of notebooks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from prometheus_client import REGISTRY
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+Source = Callable[[], "dict[str, Any] | None"]
+
+
+class SnapshotCollector(Collector):
+    """Gauges over the snapshot that `source` returns when they are read."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing, so that registering does not read the source."""
+        return []
+
+    def collect(self) -> Iterable[Metric]:
+        status = self._source()
+        up = GaugeMetricFamily("gpushare_coordinator_up", "Whether the coordinator answers this server")
+        up.add_metric([], float(status is not None))
+        yield up
+        if status is None:
+            return
+        phases = GaugeMetricFamily("gpushare_clients", "Clients by phase", labels=["phase"])
+        for phase, count in sorted(Counter(client["phase"] for client in status["clients"]).items()):
+            phases.add_metric([phase], count)
+        yield phases
+        yield from _devices(status["devices"])
+
+
+def _devices(devices: list[dict[str, Any]]) -> Iterable[Metric]:
+    readings: list[tuple[str, str, Callable[[dict[str, Any]], float | None]]] = [
+        ("memory_total_bytes", "Memory that the device is taken to have", lambda d: d["memory_total"]),
+        ("memory_used_bytes", "Device memory in use", lambda d: d["memory_used"]),
+        ("grants", "Clients that hold the device", lambda d: len(d["grants"])),
+        ("queue_length", "Clients that wait for the device", lambda d: len(d["queue"])),
+    ]
+    for name, help_text, read in readings:
+        family = GaugeMetricFamily(f"gpushare_device_{name}", help_text, labels=["uuid", "name"])
+        for device in devices:
+            value = read(device)
+            if value is not None:
+                family.add_metric([device["uuid"], device["name"]], value)
+        yield family
+
+
+def register(source: Source) -> Callable[[], None]:
+    """Show `source` in `/metrics` until the returned function is called."""
+    collector = SnapshotCollector(source)
+    REGISTRY.register(collector)
+    return lambda: REGISTRY.unregister(collector)

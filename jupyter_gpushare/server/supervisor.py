@@ -1,0 +1,233 @@
+"""Keeps a coordinator alive while one is needed, and one subscription to it for everybody in this server.
+
+Nothing is started for a server that shares no GPU. A coordinator is started for the first REST request, and
+again when it goes away while clients depend on it: kernels of this server, or those that the last snapshot
+showed. One that ended because nobody used it is left alone. Shared kernels start their own; this finds it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from ..wire.client import AsyncClient, CoordinatorError, Unreachable, ensure_coordinator_async
+
+# How often a connection is tried while somebody waits for one; on a Unix socket that costs microseconds.
+POLL = 0.5
+# Between the loss of a coordinator and starting another: whoever restarts it on purpose should win.
+RESPAWN_DELAY = 0.25
+# When starting one fails, the next attempt is made after 1, 2, 4 ... 30 seconds.
+MAX_BACKOFF = 30.0
+START_WAIT = 5.0
+
+# These change while nothing happens. Frames for them would make an idle server look busy to a hub's proxy.
+_TICKING = {"held_seconds", "seconds_left", "expected_wait", "uptime_seconds"}
+
+
+class Watcher:
+    """Somebody who wants to hear of changes: `news` is set whenever `Supervisor.frame` is another one."""
+
+    def __init__(self, task: asyncio.Task[Any] | None) -> None:
+        self.news = asyncio.Event()
+        self.task = task
+
+
+class Supervisor:
+    """`status` is the last snapshot, None while no coordinator answers; `frame` is what WebSockets send."""
+
+    def __init__(
+        self,
+        address: str,
+        argv: Callable[[], Sequence[str]],
+        needed: Callable[[], bool],
+        log: logging.Logger,
+        connected: Callable[[dict[str, Any]], None] = lambda status: None,
+    ) -> None:
+        """`address` is "" for the usual places; `argv` the command that starts a coordinator; `needed` tells
+        whether this server has kernels that depend on one; `connected` hears each one's first snapshot.
+        """
+        self.status: dict[str, Any] | None = None
+        self.frame = ""
+        self._address = self._configured = address
+        self._argv = argv
+        self._needed = needed
+        self._log = log
+        self._connected = connected
+        self._task: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+        self._watchers: set[Watcher] = set()
+        self._essence: Any = None
+        self._clients_left = False
+        self._starting: asyncio.Task[None] | None = None
+        self._backoff = 0.0
+        self._retry_at = 0.0
+        self._failure = Unreachable("no coordinator is running")
+
+    # --- what others call
+
+    def begin(self) -> None:
+        """Look for a coordinator (again), and from now on notice when it goes away."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="gpushare-supervisor")
+        self._wake.set()
+
+    def kernel_started(self) -> None:
+        """A kernel of this server started. If it is a shared one it has started a coordinator, or failed to.
+
+        jupyter_server knows it as running only a little later, hence the second look.
+        """
+        self.begin()
+        asyncio.get_running_loop().call_later(1.0, self._wake.set)
+
+    async def request(self, message: msgspec.Struct, start: bool = True) -> Any:
+        """The result of one of `wire.messages`' requests, over a connection of its own.
+
+        Raises Unreachable when no coordinator answers and (if `start`) none can be started, CoordinatorError
+        when it refuses.
+        """
+        try:
+            client = await self._connect()
+        except Unreachable:
+            if not start:
+                raise
+            await self._start()
+            client = await self._connect()
+        try:
+            self.begin()
+            return await client.request(message)
+        finally:
+            await client.close()
+
+    @contextlib.contextmanager
+    def watch(self) -> Iterator[Watcher]:
+        """Be told of changes; the task that watches is cancelled when the server stops."""
+        watcher = Watcher(asyncio.current_task())
+        if self.frame:
+            watcher.news.set()
+        self._watchers.add(watcher)
+        if self.status is None:
+            self.begin()
+        try:
+            yield watcher
+        finally:
+            self._watchers.discard(watcher)
+
+    async def close(self) -> None:
+        """Leave nothing behind in this process. The coordinator runs on: others may depend on it."""
+        tasks = [self._task, self._starting, *(watcher.task for watcher in self._watchers)]
+        running = [task for task in tasks if task is not None and not task.done()]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        self.status = None
+
+    # --- the life of the subscription
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            try:
+                await self._follow()
+            except CoordinatorError as error:
+                await self._lost(error)
+
+    async def _follow(self) -> None:
+        """Publish snapshots until the coordinator goes away. Raises CoordinatorError, never returns."""
+        client = await self._connect()
+        try:
+            async for status in client.subscribe():
+                if self.status is None:
+                    self._address = client.path
+                    self._backoff = self._retry_at = 0.0
+                    self._connected(status)
+                self._publish(status)
+            raise Unreachable("the subscription ended")
+        finally:
+            await client.close()
+
+    async def _lost(self, error: CoordinatorError) -> None:
+        just_now = self.status is not None
+        if self.status is not None:
+            self._clients_left = bool(self.status.get("clients"))
+        self._publish_away(error)
+        if not (self._clients_left or self._needed()):
+            self._address = self._configured
+            await self._woken(POLL if self._watchers else None)
+            return
+        if just_now:
+            self._log.warning("GPU sharing: %s; starting another coordinator", error)
+            await asyncio.sleep(RESPAWN_DELAY)
+        try:
+            await self._start()
+        except CoordinatorError as failure:
+            self._publish_away(failure)
+            await self._woken(POLL)
+
+    async def _woken(self, timeout: float | None) -> None:
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), timeout)
+
+    async def _connect(self) -> AsyncClient:
+        try:
+            return await AsyncClient.connect(self._address)
+        except ValueError as error:
+            raise Unreachable(str(error)) from error
+
+    # --- starting one
+
+    async def _start(self) -> None:
+        """Start a coordinator, once for all who ask at a time. Raises Unreachable, also while backing off."""
+        if self._starting is None or self._starting.done():
+            if asyncio.get_running_loop().time() < self._retry_at:
+                raise self._failure
+            self._starting = asyncio.get_running_loop().create_task(self._spawn(), name="gpushare-start")
+        # A caller that gives up (its front end went away) must not cancel it for the others.
+        await asyncio.shield(self._starting)
+        if self._retry_at:
+            raise self._failure
+
+    async def _spawn(self) -> None:
+        try:
+            await ensure_coordinator_async(self._address, self._argv(), START_WAIT)
+        except (CoordinatorError, OSError, ValueError) as error:
+            self._backoff = min(MAX_BACKOFF, max(1.0, 2 * self._backoff))
+            self._retry_at = asyncio.get_running_loop().time() + self._backoff
+            self._failure = Unreachable(str(error))
+            self._log.error("GPU sharing: %s; next attempt in %g s", error, self._backoff)
+        else:
+            self._retry_at = 0.0
+
+    # --- telling others
+
+    def _publish(self, status: dict[str, Any]) -> None:
+        self.status = status
+        essence = _without_ticking(status)
+        if essence != self._essence:
+            self._essence = essence
+            self._tell({"type": "snapshot", "status": status})
+
+    def _publish_away(self, error: CoordinatorError) -> None:
+        self.status = None
+        essence = str(error)
+        if essence != self._essence:
+            self._essence = essence
+            self._tell({"type": "away", "reason": error.reason, "message": str(error)})
+
+    def _tell(self, frame: dict[str, Any]) -> None:
+        self.frame = json.dumps(frame)
+        for watcher in self._watchers:
+            watcher.news.set()
+
+
+def _without_ticking(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_ticking(item) for key, item in value.items() if key not in _TICKING}
+    if isinstance(value, list):
+        return [_without_ticking(item) for item in value]
+    return value
