@@ -32,6 +32,7 @@ except ImportError:  # run as a program by a Python without hatchling
 
 OUTPUT = Path("jupyter_gpushare/native")
 LABEXTENSION = Path("jupyter_gpushare/labextension")
+INSTALLER = Path("jupyter-config/labextension")  # tells JupyterLab how the extension came here
 KERNELSPEC = Path("jupyter_gpushare/kernelspec/python3-gpushare")
 
 _STRICT = ["-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter"]
@@ -179,6 +180,19 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
+def build_labextension(target_name: str, version: str, **kwargs: Any) -> None:
+    """Called by hatch-jupyter-builder: jlpm, if the TypeScript sources are newer than the built extension.
+
+    An unpacked sdist (it has a PKG-INFO) holds the built extension; not everything that unpacks one restores
+    the times by which to compare, and Node.js is not to be needed there.
+    """
+    if Path("PKG-INFO").exists() and LABEXTENSION.is_dir():
+        return
+    from hatch_jupyter_builder.utils import npm_builder
+
+    npm_builder(target_name, version, **kwargs)
+
+
 class NativeBuildHook(BuildHookInterface):  # type: ignore[type-arg]
     """Called by hatchling before it packs a wheel; an sdist has the sources only."""
 
@@ -201,6 +215,7 @@ class NativeBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
         shared = {
             str(LABEXTENSION): "share/jupyter/labextensions/jupyter-gpushare",
+            str(INSTALLER): "share/jupyter/labextensions/jupyter-gpushare",
             str(KERNELSPEC): "share/jupyter/kernels/python3-gpushare",
         }
         for source, target in shared.items():
