@@ -1,9 +1,10 @@
 import js from '@eslint/js';
 import jupyter from '@jupyter/eslint-plugin';
 import prettier from 'eslint-config-prettier';
+import { defineConfig } from 'eslint/config';
 import tseslint from 'typescript-eslint';
 
-export default tseslint.config(
+export default defineConfig(
   {
     ignores: [
       'node_modules',
@@ -37,10 +38,16 @@ export default tseslint.config(
         { ignoreVoid: true }
       ],
       '@typescript-eslint/no-namespace': 'off',
+      // All of it is a few kB and needed as soon as the status bar is there.
+      'jupyter/prefer-lazy-imports': 'off',
       curly: ['error', 'all'],
       eqeqeq: 'error',
       'prefer-arrow-callback': 'error'
     }
+  },
+  {
+    files: ['src/__tests__/**'],
+    rules: { 'jupyter/no-untranslated-string': 'off' }
   },
   {
     files: ['ui-tests/**/*.mjs'],

@@ -11,9 +11,8 @@ const esModules = [
 ];
 
 module.exports = {
-  testEnvironment: 'jsdom',
+  testEnvironment: '<rootDir>/testing/environment.js',
   testMatch: ['<rootDir>/src/__tests__/**/*.test.ts?(x)'],
-  setupFiles: ['<rootDir>/testing/setup.js'],
   moduleNameMapper: { '\\.css$': '<rootDir>/testing/empty.js' },
   transform: {
     '\\.svg$': '<rootDir>/testing/raw-transform.js',

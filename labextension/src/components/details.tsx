@@ -38,31 +38,28 @@ export class Details extends VDomRenderer<StatusItemModel> {
 }
 
 /**
- * Open the explanation above the status item. Escape, or a click elsewhere,
- * closes it and gives the focus back.
+ * Makes the action of the status item: open the explanation above it, or close
+ * it again. Escape, or a click elsewhere, closes it too. The focus comes back.
  */
-export function showDetails(
-  anchor: Widget,
+export function detailsToggle(
   model: StatusItemModel,
   trans: TranslationBundle
-): Popup {
-  const body = new Details(model, trans);
-  const popup = showPopup({
-    body,
-    anchor,
-    align: 'right',
-    hasDynamicSize: true
-  });
-  let hadFocus = false;
-  body.node.addEventListener('focusin', () => (hadFocus = true));
-  body.node.addEventListener('focusout', event => {
-    hadFocus = event.relatedTarget === null;
-  });
-  popup.disposed.connect(() => {
-    if (hadFocus) {
-      anchor.node.querySelector('button')?.focus();
+): (anchor: Widget) => void {
+  let popup: Popup | null = null;
+  return anchor => {
+    if (popup) {
+      popup.dispose();
+      return;
     }
-  });
-  body.node.focus();
-  return popup;
+    const body = new Details(model, trans);
+    popup = showPopup({ body, anchor, align: 'right', hasDynamicSize: true });
+    popup.disposed.connect(() => {
+      popup = null;
+      // Whoever closed it by clicking elsewhere has moved the focus there.
+      if (body.node.contains(document.activeElement)) {
+        anchor.node.querySelector('button')?.focus();
+      }
+    });
+    body.node.focus();
+  };
 }

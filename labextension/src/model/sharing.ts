@@ -91,11 +91,10 @@ export class SharingModel implements ISharingModel, IDisposable {
       kind: 'client',
       client,
       devices,
-      // A client that is bound to no device yet can only get one of these.
       simulated:
         bound.length > 0
           ? bound.some(device => device.simulated)
-          : devices.length > 0 && devices.every(device => device.simulated),
+          : canOnlySimulate(status),
       secondsLeft: countDown(secondsLeft(client, bound), age),
       expectedWait: countDown(client.expected_wait, age)
     };
@@ -178,6 +177,14 @@ function secondsLeft(
     .map(grant => grant.seconds_left)
     .filter((seconds): seconds is number => seconds !== null);
   return deadlines.length > 0 ? Math.min(...deadlines) : null;
+}
+
+/** Whether a client that is bound to no device yet can get no real one. */
+function canOnlySimulate({ config, devices }: IStatus): boolean {
+  return (
+    config?.simulate === true ||
+    (devices.length > 0 && devices.every(device => device.simulated))
+  );
 }
 
 function countDown(seconds: number | null, age: number): number | null {

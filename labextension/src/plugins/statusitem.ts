@@ -8,7 +8,7 @@ import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { IStatusBar } from '@jupyterlab/statusbar';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 
-import { showDetails } from '../components/details';
+import { detailsToggle } from '../components/details';
 import { StatusItem } from '../components/statusitem';
 import { CurrentKernel } from '../model/current';
 import { StatusItemModel } from '../model/statusitem';
@@ -46,7 +46,7 @@ export const statusItemPlugin: JupyterFrontEndPlugin<void> = {
     const item = new StatusItem({
       model,
       trans,
-      onActivate: anchor => showDetails(anchor, model, trans)
+      onActivate: detailsToggle(model, trans)
     });
     statusBar.registerStatusItem(PLUGIN_ID, {
       item,

@@ -1,0 +1,172 @@
+import { nullTranslator } from '@jupyterlab/translation';
+import { StatusBar } from '@jupyterlab/statusbar';
+import { MessageLoop } from '@lumino/messaging';
+import { Widget } from '@lumino/widgets';
+
+import { detailsToggle } from '../components/details';
+import { StatusItem } from '../components/statusitem';
+import { SharingModel } from '../model/sharing';
+import { StatusItemModel } from '../model/statusitem';
+import {
+  client,
+  device,
+  FakeApi,
+  FakeCurrent,
+  FakeVisibility,
+  runningStatus,
+  status
+} from './fakes';
+
+describe('the status item in a status bar', () => {
+  const trans = nullTranslator.load('');
+  let api: FakeApi;
+  let current: FakeCurrent;
+  let sharing: SharingModel;
+  let model: StatusItemModel;
+  let statusBar: StatusBar;
+  let item: StatusItem;
+
+  beforeEach(() => {
+    api = new FakeApi();
+    api.clients = { kernel: 'mine' };
+    current = new FakeCurrent();
+    const visibility = new FakeVisibility();
+    sharing = new SharingModel({ api, visibility });
+    model = new StatusItemModel({ sharing, current, visibility, trans });
+    item = new StatusItem({
+      model,
+      trans,
+      onActivate: detailsToggle(model, trans)
+    });
+    statusBar = new StatusBar();
+    statusBar.registerStatusItem('gpu', {
+      item,
+      isActive: () => model.isShown,
+      activeStateChanged: model.stateChanged
+    });
+    Widget.attach(statusBar, document.body);
+  });
+
+  afterEach(() => {
+    model.dispose();
+    sharing.dispose();
+    statusBar.dispose();
+    document.body.textContent = '';
+  });
+
+  /** Wait for something to come true on the page. */
+  async function until(condition: () => boolean): Promise<void> {
+    const deadline = Date.now() + 4000;
+    while (!condition()) {
+      if (Date.now() > deadline) {
+        throw new Error(`Not seen: ${condition}\n${document.body.innerHTML}`);
+      }
+      MessageLoop.flush();
+      await new Promise(resolve => setTimeout(resolve, 5));
+    }
+  }
+
+  function button(): HTMLButtonElement | null {
+    return item.node.querySelector('button');
+  }
+
+  function dialog(): HTMLElement | null {
+    return document.querySelector('[role=dialog]');
+  }
+
+  async function seen(text: string): Promise<void> {
+    await until(() => !item.isHidden && button()?.textContent === text);
+  }
+
+  it('is not there until a shared kernel is current, and goes with it', async () => {
+    expect(item.isHidden).toBe(true);
+    current.set('kernel');
+    api.socket.sendSnapshot(runningStatus(12));
+    await seen('GPU: running · 12 s left');
+    current.set(null);
+    expect(item.isHidden).toBe(true);
+  });
+
+  it('follows the state', async () => {
+    current.set('kernel');
+    api.socket.sendSnapshot(
+      status(
+        [client({ phase: 'waiting', queue_position: 2, expected_wait: 40 })],
+        [device({ simulated: true })]
+      )
+    );
+    await seen('GPU: #2 in queue · about 40 s (simulated)');
+    expect(button()!.dataset.phase).toBe('waiting');
+    api.socket.send({ type: 'away', reason: 'stopped' });
+    await seen('GPU: sharing service away');
+    expect(button()!.dataset.phase).toBe('away');
+  });
+
+  it('explains itself in tooltip and label', async () => {
+    current.set('kernel');
+    api.socket.sendSnapshot(status([client()]));
+    await seen('GPU: idle');
+    expect(button()!.title.split('\n')).toEqual([
+      'GPU: idle',
+      'Label: train.ipynb',
+      'Quota: share 50 %, limit 90 %, memory 8 GiB, online',
+      'Memory: 3 GiB allocated, 1.5 GiB on the device',
+      'So far: 12 s on the GPU, 30 s waiting',
+      'Test GPU: nobody running'
+    ]);
+    expect(button()!.getAttribute('aria-label')).toMatch(
+      /^GPU: idle\. Label: train\.ipynb\. Quota: .*Test GPU: nobody running$/
+    );
+  });
+
+  it('tells a screen reader politely, and without the seconds', async () => {
+    current.set('kernel');
+    api.socket.sendSnapshot(runningStatus(12));
+    await seen('GPU: running · 12 s left');
+    const live = item.node.querySelector('[aria-live=polite]')!;
+    expect(live.getAttribute('role')).toBe('status');
+    expect(button()!.contains(live)).toBe(false);
+    await until(() => live.textContent === 'GPU: running');
+  });
+
+  it('draws the icon, hidden from screen readers by the label', async () => {
+    current.set('kernel');
+    api.socket.sendSnapshot(status([client()]));
+    await seen('GPU: idle');
+    expect(button()!.querySelector('svg .jp-icon3')).not.toBeNull();
+  });
+
+  it('opens the explanation by keyboard, keeps it current, and closes on Escape', async () => {
+    current.set('kernel');
+    api.socket.sendSnapshot(status([client()]));
+    await seen('GPU: idle');
+    button()!.focus();
+    expect(document.activeElement).toBe(button());
+    button()!.click(); // What Enter and the space bar do to a button.
+    expect(document.activeElement).toBe(dialog());
+    expect(dialog()!.getAttribute('aria-label')).toBe('GPU sharing');
+    const rows = () =>
+      [...dialog()!.querySelectorAll('dl > div')].map(row => row.textContent);
+    await until(() => rows().includes('Labeltrain.ipynb'));
+
+    api.socket.sendSnapshot(status([client({ label: 'renamed.ipynb' })]));
+    await until(() => rows().includes('Labelrenamed.ipynb'));
+
+    dialog()!.dispatchEvent(
+      new KeyboardEvent('keydown', { key: 'Escape', bubbles: true })
+    );
+    expect(dialog()).toBeNull();
+    expect(document.activeElement).toBe(button());
+  });
+
+  it('closes the explanation when activated again', async () => {
+    current.set('kernel');
+    api.socket.sendSnapshot(status([client()]));
+    await seen('GPU: idle');
+    button()!.click();
+    button()!.click();
+    expect(dialog()).toBeNull();
+    button()!.click();
+    expect(document.querySelectorAll('[role=dialog]')).toHaveLength(1);
+  });
+});

@@ -1,0 +1,228 @@
+import { ApiError } from '../api';
+import { backoff, EventStream } from '../model/events';
+import type { EventMessage } from '../protocol';
+import { client, FakeApi, FakeVisibility, settle, status } from './fakes';
+
+const SNAPSHOT = status([client()]);
+
+describe('backoff', () => {
+  it('grows from one second to half a minute, with jitter', () => {
+    expect(backoff(0, 0)).toBe(1000);
+    expect(backoff(0, 0.999)).toBeLessThanOrEqual(1000);
+    expect(backoff(3, 0)).toBe(4000);
+    expect(backoff(3, 0.999)).toBeCloseTo(8000, -1);
+    expect(backoff(20, 0)).toBe(15000);
+    expect(backoff(2000, 0.999)).toBeLessThanOrEqual(30000);
+  });
+});
+
+describe('EventStream', () => {
+  let api: FakeApi;
+  let visibility: FakeVisibility;
+  let stream: EventStream;
+  let heard: EventMessage[];
+
+  beforeEach(() => {
+    jest.useFakeTimers();
+    api = new FakeApi();
+    visibility = new FakeVisibility();
+    stream = new EventStream({ api, visibility, random: () => 1 });
+    heard = [];
+    stream.message.connect((_, message) => heard.push(message));
+  });
+
+  afterEach(() => {
+    stream.dispose();
+    expect(jest.getTimerCount()).toBe(0);
+    jest.useRealTimers();
+  });
+
+  async function pass(milliseconds: number): Promise<void> {
+    await jest.advanceTimersByTimeAsync(milliseconds);
+  }
+
+  it('connects only once it is started', () => {
+    expect(api.sockets).toHaveLength(0);
+    stream.start();
+    stream.start();
+    expect(api.sockets).toHaveLength(1);
+  });
+
+  it('passes on snapshots and the news that the coordinator is away', () => {
+    stream.start();
+    api.socket.sendSnapshot(SNAPSHOT);
+    api.socket.send({ type: 'away', reason: 'no coordinator' });
+    expect(heard).toEqual([
+      { type: 'snapshot', status: SNAPSHOT },
+      { type: 'away', reason: 'no coordinator' }
+    ]);
+    expect(api.statusCalls).toBe(0);
+  });
+
+  it.each([
+    'not JSON',
+    '[]',
+    'null',
+    '{"type":"snapshot"}',
+    '{"type":"snapshot","status":{"devices":3,"clients":[]}}',
+    '{"type":"of the future"}'
+  ])('ignores the frame %s and stays connected', text => {
+    stream.start();
+    api.socket.send(text);
+    expect(heard).toEqual([]);
+    expect(api.socket.isClosed).toBe(false);
+  });
+
+  it('reconnects a second after a working socket breaks, without a GET', async () => {
+    stream.start();
+    api.socket.sendSnapshot(SNAPSHOT);
+    api.socket.break();
+    await pass(999);
+    expect(api.sockets).toHaveLength(1);
+    await pass(1);
+    expect(api.sockets).toHaveLength(2);
+    expect(api.statusCalls).toBe(0);
+    expect(heard).toHaveLength(1);
+    api.socket.sendSnapshot(SNAPSHOT);
+    expect(heard).toHaveLength(2);
+  });
+
+  it('tries ever more rarely, down to every half minute, and says that it is away', async () => {
+    stream.start();
+    for (const delay of [1000, 2000, 4000, 8000, 16000, 30000, 30000]) {
+      const tried = api.sockets.length;
+      api.socket.break();
+      await settle();
+      expect(heard[heard.length - 1]).toEqual({
+        type: 'away',
+        reason: 'unreachable'
+      });
+      await pass(delay - 1);
+      expect(api.sockets).toHaveLength(tried);
+      await pass(1);
+      expect(api.sockets).toHaveLength(tried + 1);
+    }
+  });
+
+  it('starts over with one second after a success', async () => {
+    stream.start();
+    for (const delay of [1000, 2000, 4000]) {
+      api.socket.break();
+      await pass(delay);
+    }
+    api.socket.sendSnapshot(SNAPSHOT);
+    api.socket.break();
+    await pass(1000);
+    expect(api.sockets).toHaveLength(5);
+  });
+
+  it('asks by GET every five seconds while no socket opens', async () => {
+    api.answer = SNAPSHOT;
+    stream.start();
+    api.socket.break();
+    await settle();
+    expect(heard).toEqual([{ type: 'snapshot', status: SNAPSHOT }]);
+    await pass(4999);
+    expect(api.statusCalls).toBe(1);
+    await pass(1);
+    expect(api.statusCalls).toBe(2);
+    expect(heard).toHaveLength(2);
+  });
+
+  it('stops asking by GET when the socket works again', async () => {
+    api.answer = SNAPSHOT;
+    stream.start();
+    api.socket.break();
+    await pass(1000);
+    api.socket.sendSnapshot(SNAPSHOT);
+    await pass(60000);
+    expect(api.statusCalls).toBe(1);
+    expect(api.sockets).toHaveLength(2);
+  });
+
+  it('gives up a socket that opens but stays silent', async () => {
+    api.answer = SNAPSHOT;
+    stream.start();
+    const silent = api.socket;
+    await pass(10000);
+    expect(silent.isClosed).toBe(true);
+    expect(heard).toEqual([{ type: 'snapshot', status: SNAPSHOT }]);
+    await pass(1000);
+    expect(api.sockets).toHaveLength(2);
+  });
+
+  it('keeps a socket on which nothing changes', async () => {
+    stream.start();
+    api.socket.sendSnapshot(SNAPSHOT);
+    await pass(3600000);
+    expect(api.sockets).toHaveLength(1);
+    expect(api.socket.isClosed).toBe(false);
+  });
+
+  it('reports the reason that the server gives', async () => {
+    api.answer = new ApiError('The coordinator does not answer.', 503);
+    stream.start();
+    api.socket.break();
+    await settle();
+    expect(heard).toEqual([
+      { type: 'away', reason: 'The coordinator does not answer.' }
+    ]);
+  });
+
+  it('is silent while the page is hidden, and back at once when it is seen', async () => {
+    stream.start();
+    api.socket.sendSnapshot(SNAPSHOT);
+    const first = api.socket;
+    visibility.set(true);
+    expect(first.isClosed).toBe(true);
+    expect(jest.getTimerCount()).toBe(0);
+    first.sendSnapshot(SNAPSHOT);
+    await pass(3600000);
+    expect(api.sockets).toHaveLength(1);
+    expect(heard).toHaveLength(1);
+    visibility.set(false);
+    expect(api.sockets).toHaveLength(2);
+  });
+
+  it('does not connect when started hidden', () => {
+    visibility.set(true);
+    stream.start();
+    expect(api.sockets).toHaveLength(0);
+    visibility.set(false);
+    expect(api.sockets).toHaveLength(1);
+  });
+
+  it('drops an answer that arrives after the page was hidden', async () => {
+    api.answer = SNAPSHOT;
+    stream.start();
+    api.socket.break();
+    visibility.set(true);
+    await settle();
+    expect(api.statusCalls).toBe(1);
+    expect(heard).toEqual([]);
+    expect(jest.getTimerCount()).toBe(0);
+  });
+
+  it('survives a browser that refuses to make the socket', async () => {
+    api.answer = SNAPSHOT;
+    api.openEvents = () => {
+      throw new DOMException('blocked', 'SecurityError');
+    };
+    stream.start();
+    await settle();
+    expect(heard).toEqual([{ type: 'snapshot', status: SNAPSHOT }]);
+  });
+
+  it('leaves nothing behind when it is disposed', async () => {
+    stream.start();
+    const socket = api.socket;
+    stream.dispose();
+    stream.dispose();
+    expect(socket.isClosed).toBe(true);
+    expect(jest.getTimerCount()).toBe(0);
+    visibility.set(false);
+    stream.start();
+    await pass(60000);
+    expect(api.sockets).toHaveLength(1);
+  });
+});

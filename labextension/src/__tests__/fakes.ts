@@ -1,0 +1,156 @@
+/** What the tests stand in for: the server, the page, the shell. */
+import { Signal } from '@lumino/signaling';
+
+import { ApiError, type IApi } from '../api';
+import type { ICurrentKernel } from '../model/current';
+import type { IClient, IDevice, IStatus } from '../protocol';
+import type { IVisibility } from '../visibility';
+
+export const GIB = 1024 ** 3;
+
+export function device(changes: Partial<IDevice> = {}): IDevice {
+  return {
+    uuid: 'GPU-1',
+    name: 'Test GPU',
+    simulated: false,
+    memory_total: 16 * GIB,
+    memory_used: 4 * GIB,
+    grants: [],
+    queue: [],
+    ...changes
+  };
+}
+
+export function client(changes: Partial<IClient> = {}): IClient {
+  return {
+    id: 'mine',
+    label: 'train.ipynb',
+    tenant: 'ada',
+    phase: 'idle',
+    devices: ['GPU-1'],
+    quota: {
+      share: 0.5,
+      limit: 0.9,
+      memory: 8 * GIB,
+      resident: null,
+      service: 'online'
+    },
+    allocated: 3 * GIB,
+    resident: 1.5 * GIB,
+    gpu_seconds: 12,
+    wait_seconds: 30,
+    quanta: 4,
+    queue_position: null,
+    expected_wait: null,
+    ...changes
+  };
+}
+
+export function status(clients: IClient[], devices = [device()]): IStatus {
+  return { devices, clients, config: {} };
+}
+
+/** A client that runs, with a deadline if one is given. */
+export function runningStatus(secondsLeft: number | null): IStatus {
+  const grant = {
+    client: 'mine',
+    epoch: 7,
+    held_seconds: 3,
+    seconds_left: secondsLeft
+  };
+  return status([client({ phase: 'running' })], [device({ grants: [grant] })]);
+}
+
+/** The browser's socket as the stream sees it; the test is the server. */
+export class FakeSocket {
+  onclose: (() => void) | null = null;
+  onmessage: ((event: { data: string }) => void) | null = null;
+  isClosed = false;
+
+  close(): void {
+    this.isClosed = true;
+  }
+
+  /** The server sends a message. */
+  send(message: unknown): void {
+    this.onmessage?.({
+      data: typeof message === 'string' ? message : JSON.stringify(message)
+    });
+  }
+
+  sendSnapshot(status: IStatus): void {
+    this.send({ type: 'snapshot', status });
+  }
+
+  /** The connection breaks, or never comes about. */
+  break(): void {
+    this.isClosed = true;
+    this.onclose?.();
+  }
+}
+
+export class FakeApi implements IApi {
+  /** All sockets that were asked for, the last one last. */
+  sockets: FakeSocket[] = [];
+  /** What GET status answers; an Error is thrown. */
+  answer: IStatus | Error = new ApiError('unreachable', 0);
+  statusCalls = 0;
+  /** What GET kernels answers; unknown kernels are not shared. */
+  clients: Record<string, string | Error> = {};
+  kernelCalls: string[] = [];
+
+  get socket(): FakeSocket {
+    return this.sockets[this.sockets.length - 1];
+  }
+
+  async status(): Promise<IStatus> {
+    this.statusCalls++;
+    if (this.answer instanceof Error) {
+      throw this.answer;
+    }
+    return this.answer;
+  }
+
+  async clientOf(kernelId: string): Promise<string | null> {
+    this.kernelCalls.push(kernelId);
+    const answer = this.clients[kernelId] ?? null;
+    if (answer instanceof Error) {
+      throw answer;
+    }
+    return answer;
+  }
+
+  openEvents(): WebSocket {
+    const socket = new FakeSocket();
+    this.sockets.push(socket);
+    return socket as unknown as WebSocket;
+  }
+}
+
+export class FakeVisibility implements IVisibility {
+  hidden = false;
+  readonly changed = new Signal<this, void>(this);
+
+  set(hidden: boolean): void {
+    this.hidden = hidden;
+    this.changed.emit();
+  }
+}
+
+export class FakeCurrent implements ICurrentKernel {
+  kernelId: string | null = null;
+  readonly changed = new Signal<this, void>(this);
+  readonly restarting = new Signal<this, string>(this);
+
+  set(kernelId: string | null): void {
+    this.kernelId = kernelId;
+    this.changed.emit();
+  }
+}
+
+/** Let all promises that can settle do so; moves no timer. */
+export async function settle(): Promise<void> {
+  for (let i = 0; i < 10; i++) {
+    await Promise.resolve();
+  }
+}
