@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 DEVICE ?= sim
+CHROMIUM ?= /usr/bin/chromium
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -115,7 +116,11 @@ jest: env labextension/node_modules/.yarn-state.yml
 
 ui: env labextension/node_modules/.yarn-state.yml
 	$(call say,'Tests: JupyterLab in a browser')
-	cd labextension && jlpm test:ui
+ifeq ($(wildcard $(CHROMIUM)),)
+	@printf '\033[1;33mSKIPPED: no browser at $(CHROMIUM) (set CHROMIUM=… or apt install chromium)\033[0m\n'
+else
+	cd labextension && CHROMIUM='$(CHROMIUM)' jlpm test:ui:server
+endif
 
 pytest: env
 	$(call say,'Tests: Python and C')
