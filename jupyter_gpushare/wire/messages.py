@@ -36,7 +36,7 @@ class DeviceReport(msgspec.Struct, frozen=True, kw_only=True):
     memory: Bytes = 0
 
 
-class Hello(_Message, tag="hello"):
+class Hello(_Message, tag="hello", frozen=True, kw_only=True):
     """A process of a client initialised CUDA (or lost its coordinator and found another).
 
     Carries descriptors: the page, the client page, then one per device an open file description of its lock file.
@@ -56,17 +56,21 @@ class Hello(_Message, tag="hello"):
     running: bool = False
 
 
-class Wants(_Message, tag="wants"):
+class Wants(_Message, tag="wants", frozen=True, kw_only=True):
     """A thread of this process waits at the gate."""
 
 
-class Drained(_Message, tag="drained"):
+class Unwants(_Message, tag="unwants", frozen=True, kw_only=True):
+    """The last waiting thread of this process gave up (it was interrupted) before the gate opened."""
+
+
+class Drained(_Message, tag="drained", frozen=True, kw_only=True):
     """After the closing of `epoch`: no call of this process is inside the gate and its submitted work has finished."""
 
     epoch: Epoch
 
 
-class Idle(_Message, tag="idle"):
+class Idle(_Message, tag="idle", frozen=True, kw_only=True):
     """Under the grant `epoch`, nothing was submitted and nothing ran for `idle_release_ns`."""
 
     epoch: Epoch
@@ -75,7 +79,7 @@ class Idle(_Message, tag="idle"):
 # --- from the kernel side (cell hooks, magics) and everybody else -------------------------------------------------
 
 
-class Attach(_Message, tag="attach"):
+class Attach(_Message, tag="attach", frozen=True, kw_only=True):
     """The notebook kernel itself, present also when it never initialises CUDA. Its end of file ends its requests."""
 
     client: Identity
@@ -84,20 +88,20 @@ class Attach(_Message, tag="attach"):
     quota: Text = ""
 
 
-class Cell(_Message, tag="cell"):
+class Cell(_Message, tag="cell", frozen=True, kw_only=True):
     """A request of the attached client started or ended running."""
 
     state: Annotated[str, msgspec.Meta(pattern="^(start|end)$")]
     request: Identity
 
 
-class _Request(_Message):
+class _Request(_Message, frozen=True, kw_only=True):
     """Answered by Reply or Error with the same `id`."""
 
     id: int = 0
 
 
-class Register(_Request, tag="register"):
+class Register(_Request, tag="register", frozen=True, kw_only=True):
     """Announce a client before any of its processes exists. Result: `{"client", "devices": [uuid], "known": bool}`."""
 
     client: Identity
@@ -107,70 +111,85 @@ class Register(_Request, tag="register"):
     gpus: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
 
 
-class Forget(_Request, tag="forget"):
+class Forget(_Request, tag="forget", frozen=True, kw_only=True):
     """The client is over; what is left of it may be dropped as soon as its processes are gone."""
 
     client: Identity
 
 
-class Status(_Request, tag="status"):
+class Status(_Request, tag="status", frozen=True, kw_only=True):
     """Result: the snapshot, see `docs/design.md`."""
 
 
-class Subscribe(_Request, tag="subscribe"):
+class Subscribe(_Request, tag="subscribe", frozen=True, kw_only=True):
     """Result: a first snapshot; then a Snapshot message after each change, at most ten a second."""
 
 
-class SetQuota(_Request, tag="quota"):
+class SetQuota(_Request, tag="quota", frozen=True, kw_only=True):
     """Change a client's quota; an empty `changes` only reads it. Result: the quota. Values may be text ("8GiB", "0.5")."""
 
     client: Identity
     changes: dict[str, Any] = {}
 
 
-class Release(_Request, tag="release"):
+class Release(_Request, tag="release", frozen=True, kw_only=True):
     """Give up the rest of the turn. Result: `{"released": bool}`."""
 
     client: Identity
 
 
-class Interrupt(_Request, tag="interrupt"):
+class Interrupt(_Request, tag="interrupt", frozen=True, kw_only=True):
     """Make the client's waiting calls return an error (for kernels that are interrupted by message, not by signal)."""
 
     client: Identity
 
 
-class Config(_Request, tag="config"):
+class Config(_Request, tag="config", frozen=True, kw_only=True):
     """Change settings of the coordinator (admins); an empty `changes` only reads them. Result: the settings."""
 
     changes: dict[str, Any] = {}
 
 
-class Stop(_Request, tag="stop"):
+class Stop(_Request, tag="stop", frozen=True, kw_only=True):
     """End the coordinator (admins). Clients run on and wait for another one."""
 
 
 Incoming = Union[
-    Hello, Wants, Drained, Idle, Attach, Cell, Register, Forget, Status, Subscribe, SetQuota, Release, Interrupt, Config, Stop
+    Hello,
+    Wants,
+    Unwants,
+    Drained,
+    Idle,
+    Attach,
+    Cell,
+    Register,
+    Forget,
+    Status,
+    Subscribe,
+    SetQuota,
+    Release,
+    Interrupt,
+    Config,
+    Stop,
 ]
 
 # --- from the coordinator -----------------------------------------------------------------------------------------
 
 
-class Welcome(_Message, tag="welcome"):
+class Welcome(_Message, tag="welcome", frozen=True, kw_only=True):
     """To a Hello: the process's own page, client page and locks are in use."""
 
 
-class Join(_Message, tag="join"):
+class Join(_Message, tag="join", frozen=True, kw_only=True):
     """To a Hello: descriptors come along, the client page and one lock per device, to be used instead of those sent."""
 
 
-class Reply(_Message, tag="reply"):
+class Reply(_Message, tag="reply", frozen=True, kw_only=True):
     id: int
     result: Any
 
 
-class Error(_Message, tag="error"):
+class Error(_Message, tag="error", frozen=True, kw_only=True):
     """`reason` is a stable word for programs, `message` a sentence for people: what was wrong and what is allowed."""
 
     id: int = 0
@@ -178,7 +197,7 @@ class Error(_Message, tag="error"):
     message: str
 
 
-class Snapshot(_Message, tag="snapshot"):
+class Snapshot(_Message, tag="snapshot", frozen=True, kw_only=True):
     status: Any
 
 

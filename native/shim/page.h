@@ -68,7 +68,8 @@ struct gpushare_orders {
     uint32_t share_ppm;         /* quota: guaranteed fraction of time, parts per million */
     uint32_t limit_ppm;         /* quota: largest fraction of time, parts per million */
     uint32_t slot;              /* this process's index into gpushare_client.allocated */
-    uint32_t quota_set;         /* the four quota fields hold a quota: a later coordinator may adopt it */
+    uint32_t quota_set;         /* bits: 1 the quota fields hold a quota, for a later coordinator; 2 memory_limit was
+                                   asked for; 4 service class offline */
 };
 
 /* Written by the process. The coordinator clamps whatever it reads here. */

@@ -1,0 +1,8 @@
+"""`python -m jupyter_gpushare`: the same as `jupyter gpushare`."""
+
+import sys
+
+from .cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""`jupyter gpushare …`: what the sub-commands are. Each lives in its own module, imported when it is used."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from . import __version__
+
+# name: (module with add_arguments(parser) and main(args) -> int, what it does)
+COMMANDS = {
+    "status": ("status", "who runs, who waits, what everybody has"),
+    "config": ("settings_command", "read or change a running coordinator's settings"),
+    "run": ("run", "put any program under sharing"),
+    "kernelspec": ("kernelspec", "make shared variants of installed kernels"),
+    "doctor": ("doctor", "what is right and wrong on this machine"),
+    "demo": ("demo", "three notebooks share one device, with a report"),
+    "bench": ("bench", "measure gate, hand-over and start"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The console script. Returns the exit status."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["coordinator"]:  # a traitlets application with options of its own
+        from .coordinator.app import CoordinatorApp
+
+        CoordinatorApp.launch_instance(words[1:])
+        return 0
+    args = _parser(words[0] if words else "").parse_args(words)
+    if not args.command_name:
+        _parser("").print_help()
+        return 2
+    try:
+        return int(importlib.import_module(f".{COMMANDS[args.command_name][0]}", __package__).main(args))
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        return 1
+
+
+def _parser(chosen: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="jupyter gpushare", description="Many notebook kernels share one GPU.")
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(dest="command_name", metavar="COMMAND")
+    commands.add_parser("coordinator", help="the daemon that schedules (see --help-all there)", add_help=False)
+    for name, (module, help_text) in COMMANDS.items():
+        command = commands.add_parser(name, help=help_text, description=help_text)
+        if name == chosen:
+            importlib.import_module(f".{module}", __package__).add_arguments(command)
+    return parser

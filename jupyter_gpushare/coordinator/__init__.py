@@ -1,0 +1,1 @@
+"""The daemon that schedules: one file per edge around `core`."""

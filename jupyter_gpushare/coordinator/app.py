@@ -1,0 +1,226 @@
+"""`jupyter gpushare coordinator`: read the configuration, take the socket, serve until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Any
+
+from jupyter_core.application import JupyterApp, base_aliases, base_flags
+from traitlets import Bool, Float, Unicode, default
+
+from .. import __version__
+from ..config import GpuShare
+from ..core.errors import Refused
+from ..wire import address
+from .daemon import Daemon
+from .peer import Peer
+from .service import Service
+from .settings import LiveSettings
+
+_READY_TIMEOUT = 10.0
+
+
+class CoordinatorApp(JupyterApp):
+    """The host daemon that decides which notebook kernel runs on the GPU, and until when."""
+
+    name = "jupyter-gpushare-coordinator"
+    version = __version__
+    description = __doc__
+    examples = "jupyter gpushare coordinator --time-quantum 10 --socket /tmp/gpushare.sock"
+    classes = [GpuShare]
+    aliases = {
+        **base_aliases,
+        "socket": "GpuShare.coordinator",
+        "time-quantum": "GpuShare.time_quantum",
+        "policy": "GpuShare.policy",
+        "idle-release": "GpuShare.idle_release",
+        "device-memory": "GpuShare.device_memory",
+        "exit-after": "CoordinatorApp.exit_after",
+    }
+    flags = {
+        **base_flags,
+        "detach": (
+            {"CoordinatorApp": {"detach": True}},
+            "Return as soon as it answers; run on in the background.",
+        ),
+        "debug": ({"CoordinatorApp": {"debug": True}}, "Log every unusual path."),
+        "simulate": ({"GpuShare": {"simulate": True}}, "Use the simulated CUDA driver."),
+    }
+
+    debug = Bool(False, help="Log every unusual path.").tag(config=True)
+    detach = Bool(False, help="Return as soon as it answers; run on in the background.").tag(config=True)
+    exit_after = Float(60.0, help="Seconds after its last client at which it ends; 0: never.").tag(config=True)
+    log_file = Unicode(help="Where a detached coordinator logs.").tag(config=True)
+
+    @default("config_file_name")
+    def _config_file_name(self) -> str:
+        return "jupyter_gpushare_config"
+
+    @default("log_file")
+    def _log_file(self) -> str:
+        return str(address.state_directory() / "coordinator.log")
+
+    def start(self) -> None:
+        super().start()
+        try:
+            settings = LiveSettings(GpuShare(parent=self))
+            path = address.socket_path(settings.traits.coordinator)
+            prepare_directory(Path(path).parent)
+        except (Refused, address.BadAddress, OSError) as error:
+            self.exit_with(str(error))
+        if self.detach and not daemonize(path):
+            return
+        lock = take_socket_lock(path, wait=2.0 if self.detach else 0.0)
+        if lock is None:
+            if self.detach:
+                os._exit(0)  # the other one answers, or will; our parent watches the socket
+            self.exit_with(f"another coordinator runs at {path}")
+        start_logging(
+            self.log_file if self.detach else "",
+            logging.DEBUG if self.debug else logging.INFO,
+        )
+        asyncio.run(serve(settings, path, self.exit_after))
+
+    def exit_with(self, message: str) -> None:
+        print(f"jupyter gpushare coordinator: {message}", file=sys.stderr)
+        self.exit(2)
+
+
+def prepare_directory(directory: Path) -> None:
+    """The socket's directory: made for this user alone, unless somebody chose an existing one."""
+    if directory == address.runtime_directory() or not directory.exists():
+        address.make_private(directory)
+
+
+def take_socket_lock(path: str, wait: float) -> Any:
+    """The lock that makes this the only coordinator of the socket, held while it lives; None if another has it."""
+    lock = open(path + ".lock", "w")  # noqa: SIM115 - it stays open, and with it the lock held
+    deadline = time.monotonic() + wait
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        except BlockingIOError:
+            if address.answers(path) or time.monotonic() >= deadline:
+                lock.close()
+                return None
+        time.sleep(0.02)
+
+
+def daemonize(path: str) -> bool:
+    """Fork into the background. In the parent: wait until the socket answers, then return False."""
+    read_end, write_end = os.pipe()
+    if os.fork():
+        os.close(write_end)
+        os.wait()
+        deadline = time.monotonic() + _READY_TIMEOUT
+        while not address.answers(path):
+            if time.monotonic() > deadline or not _alive(read_end):
+                print(
+                    f"jupyter gpushare coordinator: it ended at once; see {address.state_directory()}",
+                    file=sys.stderr,
+                )
+                sys.exit(1)
+            time.sleep(0.01)
+        return False
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    os.close(read_end)
+    os.set_inheritable(write_end, False)
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(null, stream)
+    os.chdir("/")
+    return True
+
+
+def _alive(read_end: int) -> bool:
+    """Whether the background process still holds the other end of the pipe (or another coordinator may answer soon)."""
+    os.set_blocking(read_end, False)
+    try:
+        return os.read(read_end, 1) != b""
+    except BlockingIOError:
+        return True
+
+
+def start_logging(path: str, level: int) -> None:
+    handler: logging.Handler = logging.StreamHandler()
+    if path:
+        try:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            handler = RotatingFileHandler(path, maxBytes=4 << 20, backupCount=2)
+        except OSError:
+            handler = logging.NullHandler()  # no place for a log is no reason not to share
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+
+
+async def serve(settings: LiveSettings, path: str, exit_after: float) -> None:
+    """Serve the socket until stopped, or until `exit_after` seconds after the last client (0: never)."""
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    daemon = Daemon(settings, path)
+    service = Service(daemon, stopped.set)
+    listener = listen(path)
+    own = os.stat(path).st_ino
+    peers: set[Peer] = set()
+
+    def ended(peer: Peer) -> None:
+        peers.discard(peer)
+        service.ended(peer)
+
+    def accept() -> None:
+        try:
+            connection, _ = listener.accept()
+        except OSError as error:
+            logging.getLogger(__name__).warning("a connection was not accepted: %s", error)
+            return
+        peer = Peer(connection, service.line, ended)
+        peers.add(peer)
+        service.connected(peer)
+
+    def check() -> None:
+        if exit_after and daemon.deserted_for > exit_after and not daemon.subscribers:
+            stopped.set()
+        else:
+            loop.call_later(min(1.0, exit_after or 1.0), check)
+
+    loop.add_reader(listener.fileno(), accept)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    check()
+    logging.getLogger(__name__).info("coordinator %s answers at %s, %s", __version__, path, settings.as_json())
+    try:
+        await stopped.wait()
+        await asyncio.sleep(0)  # lets the answer to a stop request go out
+    finally:
+        loop.remove_reader(listener.fileno())
+        listener.close()
+        if os.path.exists(path) and os.stat(path).st_ino == own:
+            os.unlink(path)
+        daemon.close()
+
+
+def listen(path: str) -> socket.socket:
+    """Bind the socket for this user alone. The caller holds the socket's lock, so what is there is left over."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    if os.path.exists(path):
+        os.unlink(path)
+    mask = os.umask(0o177)
+    try:
+        listener.bind(path)
+    finally:
+        os.umask(mask)
+    listener.listen(128)
+    listener.setblocking(False)
+    return listener

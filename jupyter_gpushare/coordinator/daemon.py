@@ -1,0 +1,253 @@
+"""The daemon: carries events from its edges to the scheduler and the scheduler's commands back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from typing import Any
+
+from .. import __version__
+from ..core import Scheduler
+from ..core import commands as cmd
+from ..core import events as ev
+from ..core.errors import GpuShareError
+from ..core.model import DeviceInfo
+from ..core.outlook import expected_waits
+from ..core.quota import Quota
+from ..wire import messages
+from ..wire.client import encode
+from . import devices, hostmemory, snapshot
+from .members import Member, ProcessPort
+from .peer import Peer
+from .settings import LiveSettings
+
+HEARTBEAT = 1.0
+SNAPSHOT_INTERVAL = 0.1
+GRACE = 60.0  # how long a client without any connection is remembered
+
+log = logging.getLogger(__name__)
+
+
+class Daemon:
+    """All state of a running coordinator. Everything happens on one event loop."""
+
+    def __init__(self, settings: LiveSettings, socket_path: str) -> None:
+        self.settings = settings
+        self.socket_path = socket_path
+        self.scheduler = Scheduler(settings.core())
+        self.members: dict[str, Member] = {}
+        self.ports: dict[int, ProcessPort] = {}
+        self.subscribers: set[Peer] = set()
+        self.nvml = devices.Nvml()
+        self._loop = asyncio.get_running_loop()
+        self._events: deque[ev.Event] = deque()
+        self._numbers = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._publishing: asyncio.TimerHandle | None = None
+        self._began = time.monotonic()
+        self._deserted_since = self._began
+        for info in devices.simulated() if settings.traits.simulate else self.nvml.devices():
+            self._found(info)
+        self._pulse = self._loop.call_later(0, self._beat)
+
+    def close(self) -> None:
+        """Stop the timers and let go of every page and lock; clients run on and look for another coordinator."""
+        for handle in (self._timer, self._publishing, self._pulse):
+            if handle:
+                handle.cancel()
+        for member in self.members.values():
+            member.abandon()
+
+    @property
+    def deserted_for(self) -> float:
+        """Seconds since the last client left; 0 while there is one."""
+        return time.monotonic() - self._deserted_since if not self.members else 0.0
+
+    # --- events in, commands out
+
+    def feed(self, event: ev.Event) -> None:
+        """Hand an event to the scheduler and carry out what it decides, including what follows from that.
+
+        Raises GpuShareError for a refused request, having changed nothing.
+        """
+        now = self._loop.time()
+        decided = self.scheduler.handle(event, now)
+        while True:
+            for command in decided:
+                self._carry_out(command)
+            if not self._events:
+                break
+            decided = self.scheduler.handle(self._events.popleft(), self._loop.time())
+        self._arm()
+        self.changed()
+
+    def _arm(self) -> None:
+        due = self.scheduler.next_deadline()
+        if self._timer:
+            if due == self._timer.when():
+                return
+            self._timer.cancel()
+        self._timer = None if due is None else self._loop.call_at(due, self._time_passed)
+
+    def _time_passed(self) -> None:
+        self._timer = None
+        self.feed(ev.TimePassed())
+
+    def _carry_out(self, command: cmd.Command) -> None:
+        member = self.members.get(command.client)
+        if member is None:
+            return
+        match command:
+            case cmd.Grant():
+                if member.locks.acquire(command.devices):
+                    self._open(command)
+                else:
+                    self._events.append(ev.LockRefused(command.client, command.epoch))
+            case cmd.Open():
+                self._open(command)
+            case cmd.Close():
+                for number in command.processes:
+                    if port := self.ports.get(number):
+                        port.close(command.epoch)
+            case cmd.Free():
+                member.last_turn = time.monotonic()
+                self._free(member, command.devices)
+            case cmd.Orders():
+                for port in member.processes.values():
+                    port.orders(command.contended, command.deadline)
+            case cmd.Limits():
+                self.write_limits(member)
+            case cmd.Overrun():
+                log.warning(
+                    "client %s has not drained for %.1f s: its turn is not over and others wait",
+                    member.client,
+                    command.seconds,
+                )
+
+    def _open(self, command: cmd.Grant | cmd.Open) -> None:
+        for number in command.processes:
+            if port := self.ports.get(number):
+                port.open(command.epoch)
+
+    def _free(self, member: Member, uuids: tuple[str, ...]) -> None:
+        """Unlock, unless a process of the client that we do not reach took a turn by itself meanwhile."""
+        if member.page and member.page.self_turning():
+            log.warning("client %s: a process out of reach still runs; its device stays locked", member.client)
+            return
+        member.locks.release(uuids)
+
+    def write_limits(self, member: Member) -> None:
+        client = self.scheduler.clients[member.client]
+        memory = sum(self.scheduler.devices[uuid].info.memory for uuid in client.devices)
+        core = self.scheduler.settings
+        member.write_limits(client, memory, self.scheduler.quantum(client), core.idle_release)
+
+    # --- clients and processes
+
+    def member(self, client: str, token: str, tenant: str, label: str, quota: Quota, gpus: int = 1) -> Member:
+        """The client of that name, made if need be. Raises PermissionError when it is somebody else's."""
+        member = self.members.get(client)
+        if member and (member.token != token or self.scheduler.clients[client].tenant != tenant):
+            raise PermissionError(f"client {client!r} exists and the token does not match")
+        self.feed(ev.ClientRegistered(client, tenant, label, quota, gpus))
+        if not member:
+            member = self.members[client] = Member(client, token)
+        return member
+
+    def join(self, member: Member, peer: Peer, hello: messages.Hello, descriptors: list[int]) -> list[int]:
+        """A process says hello. Returns the descriptors it is to use instead of its own. Raises BadHello."""
+        self._numbers += 1
+        number = self._numbers
+        port, instead = member.admit(number, peer, hello, descriptors)
+        for report in hello.devices:
+            if report.uuid not in self.scheduler.devices:
+                self._found(DeviceInfo(report.uuid, report.name, report.memory, hello.simulated))
+        if port.quota and len(member.processes) == 1:
+            self._adopt_quota(member, port.quota)
+        self.ports[number] = port
+        running = hello.running and not instead and member.locks.acquire(port.devices)
+        self.feed(ev.ProcessJoined(member.client, number, port.devices, running, hello.epoch))
+        self._write_levels(self._loop.time())
+        return instead
+
+    def _adopt_quota(self, member: Member, quota: Quota) -> None:
+        """What was set with an earlier coordinator holds on, not what the client was started with."""
+        try:
+            self.feed(ev.QuotaChanged(member.client, quota, member.allocated))
+        except GpuShareError as error:
+            log.warning("client %s: quota of the page not adopted: %s", member.client, error)
+
+    def leave(self, port: ProcessPort) -> None:
+        """A process's connection ended."""
+        for member in self.members.values():
+            if port.number in member.processes:
+                del self.ports[port.number]
+                member.remove(port.number)
+                self.feed(ev.ProcessGone(port.number))
+                self.maybe_forget(member)
+                return
+
+    def maybe_forget(self, member: Member) -> None:
+        """Drop a client that nobody is connected to: at once if it was said to be over, else after a grace."""
+        if not member.deserted:
+            member.alone_since = None
+            return
+        member.alone_since = member.alone_since or time.monotonic()
+        if member.forgotten or time.monotonic() - member.alone_since > GRACE:
+            self.feed(ev.ClientForgotten(member.client))
+            del self.members[member.client]
+            self._deserted_since = time.monotonic()
+            self.changed()
+
+    def _found(self, info: DeviceInfo) -> None:
+        known = self.settings.capped(info)
+        self.feed(ev.DeviceFound(known))
+
+    def change_settings(self, settings: LiveSettings) -> None:
+        """Raises Refused, having changed nothing."""
+        self.feed(ev.SettingsChanged(settings.core()))
+        self.settings = settings
+        for member in self.members.values():
+            self.write_limits(member)
+
+    # --- levels and snapshots
+
+    def _beat(self) -> None:
+        self._pulse = self._loop.call_later(HEARTBEAT, self._beat)
+        for member in list(self.members.values()):
+            self.maybe_forget(member)
+        self._write_levels(self._loop.time())
+        if self.subscribers and self.members:
+            self.changed()
+
+    def _write_levels(self, now: float) -> None:
+        allocated = sum(member.allocated for member in self.members.values())
+        capacity = sum(device.info.memory for device in self.scheduler.devices.values())
+        simulated = any(device.info.simulated for device in self.scheduler.devices.values())
+        # The simulated driver keeps "device" memory on the host too.
+        backing = hostmemory.backing(capacity, allocated, allocated if simulated else max(0, allocated - capacity))
+        waits: dict[str, tuple[int, float]] = {}
+        for uuid in self.scheduler.devices:
+            for position, (client, wait) in enumerate(expected_waits(self.scheduler, uuid, now).items(), start=1):
+                waits[client] = (position, wait)
+        for member in self.members.values():
+            position, wait = waits.get(member.client, (0, 0.0))
+            member.write_levels(int(now * 1e9), backing, position, wait)
+
+    def status(self) -> dict[str, Any]:
+        about = snapshot.about(self.socket_path, __version__, time.monotonic() - self._began)
+        return snapshot.take(self.scheduler, self.members, self.nvml, self.settings.as_json(), about, self._loop.time())
+
+    def changed(self) -> None:
+        """Tell subscribers, at most ten times a second."""
+        if self.subscribers and self._publishing is None:
+            self._publishing = self._loop.call_later(SNAPSHOT_INTERVAL, self._publish)
+
+    def _publish(self) -> None:
+        self._publishing = None
+        line = encode(messages.Snapshot(status=self.status()))
+        for peer in list(self.subscribers):
+            if not peer.congested:
+                peer.send(line)

@@ -1,0 +1,83 @@
+"""Which devices there are: from the simulated driver's description, from NVML, or from what processes report."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+from ..core.model import DeviceInfo
+
+SIMULATED_DRIVER = Path(__file__).resolve().parent.parent / "native" / "simcuda" / "libcuda.so.1"
+
+log = logging.getLogger(__name__)
+
+
+def simulated() -> list[DeviceInfo]:
+    """The devices of the simulated driver, without starting it. Empty (and logged) where it is not built."""
+    try:
+        driver = ctypes.CDLL(str(SIMULATED_DRIVER))
+        buffer = ctypes.create_string_buffer(1 << 16)
+        code = driver.simcuda_describe(buffer, ctypes.c_size_t(len(buffer)))
+        if code < 0:
+            raise OSError(f"simcuda_describe returned {code}")
+        described = json.loads(buffer.value)
+    except (OSError, AttributeError, ValueError) as error:
+        log.error("the simulated driver %s cannot be asked for its devices: %s", SIMULATED_DRIVER, error)
+        return []
+    return [DeviceInfo(d["uuid"], d["name"], int(d["memory"]), simulated=True) for d in described["devices"]]
+
+
+class Nvml:
+    """NVML, if this host has it. No call raises: a host without NVML works from what processes report."""
+
+    def __init__(self) -> None:
+        self._nvml: Any = None
+        self._handles: dict[str, Any] = {}
+        try:
+            import pynvml
+
+            pynvml.nvmlInit()
+            self._nvml = pynvml
+        except Exception as error:  # ImportError, or any of NVML's own exceptions
+            log.info("NVML is not available (%s); devices become known when processes report them", error)
+
+    def devices(self) -> list[DeviceInfo]:
+        """All whole GPUs. One that cannot be read is left out and logged."""
+        found = []
+        for index in range(self._nvml.nvmlDeviceGetCount() if self._nvml else 0):
+            try:
+                handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
+                uuid, name = (
+                    _text(self._nvml.nvmlDeviceGetUUID(handle)),
+                    _text(self._nvml.nvmlDeviceGetName(handle)),
+                )
+                found.append(DeviceInfo(uuid, name, int(self._nvml.nvmlDeviceGetMemoryInfo(handle).total)))
+                self._handles[uuid] = handle
+            except self._nvml.NVMLError as error:
+                log.warning("GPU %d cannot be read through NVML: %s", index, error)
+        return found
+
+    def memory_used(self, uuid: str) -> int | None:
+        """Bytes in use on the device by everybody, or None if unknown."""
+        if uuid not in self._handles:
+            return None
+        try:
+            return int(self._nvml.nvmlDeviceGetMemoryInfo(self._handles[uuid]).used)
+        except self._nvml.NVMLError:
+            return None
+
+    def processes(self, uuid: str) -> list[int] | None:
+        """The pids that compute on the device, or None if unknown."""
+        if uuid not in self._handles:
+            return None
+        try:
+            return [p.pid for p in self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handles[uuid])]
+        except self._nvml.NVMLError:
+            return None
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value

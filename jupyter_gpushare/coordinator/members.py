@@ -1,0 +1,196 @@
+"""What the daemon holds for each client and process: pages, locks, connections. The scheduler's orders end here."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from ..core.errors import Refused
+from ..core.model import Client
+from ..core.quota import Quota
+from ..wire import page as pages
+from ..wire.messages import DOORBELL, Hello
+from . import locks
+from .peer import Peer
+
+MAX_BYTES = 1 << 50  # nobody has more; what a process reports beyond it is nonsense
+QUOTA_SET, QUOTA_MEMORY, QUOTA_OFFLINE = 1, 2, 4  # bits of orders.quota_set, see page.h
+
+
+class BadHello(ValueError):
+    """A hello that cannot be accepted; the message says why."""
+
+
+class ProcessPort:
+    """One process under our orders."""
+
+    def __init__(self, number: int, peer: Peer, page: pages.Page, hello: Hello) -> None:
+        self.number = number
+        self.peer = peer
+        self.page = page
+        self.devices = tuple(sorted({device.uuid for device in hello.devices}))
+        self.slot = 0
+
+    @property
+    def allocated(self) -> int:
+        return min(int(self.page.report.allocated), MAX_BYTES)
+
+    @property
+    def quota(self) -> Quota | None:
+        """The quota that an earlier coordinator wrote to this page, if it is one."""
+        orders = self.page.orders
+        if not orders.quota_set & QUOTA_SET:
+            return None
+        try:
+            return Quota(
+                share=orders.share_ppm / 1e6,
+                limit=orders.limit_ppm / 1e6,
+                memory=orders.memory_limit if orders.quota_set & QUOTA_MEMORY else None,
+                resident=None if orders.resident_target == pages.UNKNOWN else orders.resident_target,
+                service="offline" if orders.quota_set & QUOTA_OFFLINE else "online",
+            )
+        except Refused:
+            return None
+
+    def open(self, epoch: int) -> None:
+        self.page.open_gate(epoch)
+        self.peer.send(DOORBELL)
+
+    def close(self, epoch: int) -> None:
+        self.page.close_gate(epoch)
+        self.peer.send(DOORBELL)
+
+    def orders(self, contended: bool, deadline: float | None) -> None:
+        orders = self.page.orders
+        orders.deadline_ns = int(deadline * 1e9) if deadline is not None else 0
+        if orders.contended != contended:
+            orders.contended = contended
+            self.peer.send(DOORBELL)
+
+
+class Member:
+    """One client: the page its processes share, its locks, its processes, its kernels."""
+
+    def __init__(self, client: str, token: str) -> None:
+        self.client = client
+        self.token = token
+        self.locks = locks.Locks()
+        self.page: pages.ClientPage | None = None
+        self.processes: dict[int, ProcessPort] = {}
+        self.kernels: dict[Peer, set[str]] = {}  # attached connections, with their open requests
+        self.alone_since: float | None = time.monotonic()
+        self.forgotten = False
+        self.simulated = False
+        self.last_turn = 0.0
+
+    @property
+    def allocated(self) -> int:
+        return sum(port.allocated for port in self.processes.values())
+
+    @property
+    def deserted(self) -> bool:
+        return not self.processes and not self.kernels
+
+    def admit(self, number: int, peer: Peer, hello: Hello, descriptors: list[int]) -> tuple[ProcessPort, list[int]]:
+        """Take a process in. Returns its port and the descriptors it is to use instead of its own (empty: its own).
+
+        Takes ownership of `descriptors`. Raises BadHello and leaves everything as it was.
+        """
+        given = list(descriptors)
+        if len(given) != 2 + len(hello.devices) or not hello.devices:
+            _close(given)
+            raise BadHello(
+                f"hello for {len(hello.devices)} devices came with {len(given)} descriptors: "
+                "allowed are one or more devices, with the page, the client page and one lock per device"
+            )
+        page = client_page = None
+        try:
+            page = pages.Page(given.pop(0))
+            client_page = pages.ClientPage(given.pop(0))
+            for device, descriptor in zip(hello.devices, given):
+                locks.check(descriptor, device.uuid)
+        except (pages.BadPage, locks.BadLock) as error:
+            for mapped in (page, client_page):
+                if mapped:
+                    mapped.close()
+            _close(given)
+            raise BadHello(str(error)) from error
+        port = ProcessPort(number, peer, page, hello)
+        replace = self.page is not None and self.page.inode != client_page.inode
+        if self.page is None:
+            self.page = client_page
+        else:
+            client_page.close()
+        for device, descriptor in zip(hello.devices, given):
+            if device.uuid in self.locks:
+                os.close(descriptor)
+            else:
+                self.locks.add(device.uuid, descriptor)
+        self._assign_slot(port)
+        self.processes[number] = port
+        self.simulated = self.simulated or hello.simulated
+        own = [self.page.descriptor, *(self.locks[device.uuid] for device in hello.devices)]
+        return port, own if replace else []
+
+    def _assign_slot(self, port: ProcessPort) -> None:
+        taken = {other.slot for other in self.processes.values()}
+        slots = pages.layout()[1]["GPUSHARE_SLOTS"]
+        wanted = port.page.orders.slot
+        free = [slot for slot in range(slots) if slot not in taken]
+        if not free:
+            port.page.close()
+            raise BadHello(f"client {self.client} has {slots} processes already, the most it may have")
+        port.slot = wanted if wanted in free else free[0]
+        port.page.orders.slot = port.slot
+
+    def remove(self, number: int) -> None:
+        """A process is gone: its bytes no longer count. The last one takes the locks with it, still locked if it lives."""
+        port = self.processes.pop(number)
+        if self.page:
+            self.page.clear_slot(port.slot)
+        port.page.close()
+        if not self.processes:
+            self.locks.close()
+            if self.page:
+                self.page.close()
+                self.page = None
+
+    def abandon(self) -> None:
+        """Let go of everything without a trace in the pages: another coordinator will take over."""
+        for port in self.processes.values():
+            port.page.close()
+        self.locks.close()
+        if self.page:
+            self.page.close()
+
+    def write_limits(self, client: Client, device_memory: int, quantum: float, idle_release: float) -> None:
+        """Write the quota and the levels that do not change with turns to every page of the client."""
+        memory = client.quota.memory or device_memory
+        for port in self.processes.values():
+            orders = port.page.orders
+            orders.memory_limit = memory
+            orders.memory_total = min(memory, device_memory) if device_memory else memory
+            orders.quantum_ns = int(quantum * 1e9)
+            orders.idle_release_ns = int(idle_release * 1e9)
+            orders.share_ppm = round(client.quota.share * 1_000_000)
+            orders.limit_ppm = round(client.quota.limit * 1_000_000)
+            orders.resident_target = pages.UNKNOWN if client.quota.resident is None else client.quota.resident
+            orders.quota_set = (
+                QUOTA_SET
+                | (QUOTA_MEMORY if client.quota.memory is not None else 0)
+                | (QUOTA_OFFLINE if client.quota.service == "offline" else 0)
+            )
+
+    def write_levels(self, now_ns: int, backing: int | None, position: int, expected_wait: float | None) -> None:
+        """What is written every second."""
+        for port in self.processes.values():
+            orders = port.page.orders
+            orders.heartbeat_ns = now_ns
+            orders.memory_backing = pages.UNKNOWN if backing is None else backing
+            orders.queue_position = position
+            orders.expected_wait_ns = int((expected_wait or 0) * 1e9)
+
+
+def _close(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)

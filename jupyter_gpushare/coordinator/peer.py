@@ -1,0 +1,130 @@
+"""One connection: bytes and descriptors in, lines out. Knows nothing of scheduling."""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import os
+import socket
+import struct
+from collections.abc import Callable
+
+from ..wire import messages
+
+_MAX_DESCRIPTORS = 66  # page, client page, one lock for each of at most 64 devices
+_MAX_BACKLOG = 4 << 20
+_CREDENTIALS = struct.Struct("3i")
+
+
+class Peer:
+    """The other end of a connection, identified by what the kernel says of it: `pid`, `uid`, `gid`."""
+
+    def __init__(
+        self, sock: socket.socket, on_line: Callable[[Peer, bytes], None], on_end: Callable[[Peer], None]
+    ) -> None:
+        self._socket = sock
+        self._on_line = on_line
+        self._on_end = on_end
+        self._loop = asyncio.get_running_loop()
+        self._received = bytearray()
+        self._backlog = bytearray()
+        self.descriptors: list[int] = []  # that came with the line being handled, until somebody takes them
+        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        self.pid, self.uid, self.gid = _CREDENTIALS.unpack(credentials)
+        self.open = True
+        sock.setblocking(False)
+        self._fileno = sock.fileno()
+        self._loop.add_reader(self._fileno, self._readable)
+
+    def __str__(self) -> str:
+        return f"pid {self.pid} (uid {self.uid})"
+
+    @property
+    def congested(self) -> bool:
+        """Whether the peer reads more slowly than we write."""
+        return bool(self._backlog)
+
+    def take_descriptors(self) -> list[int]:
+        taken, self.descriptors = self.descriptors, []
+        return taken
+
+    def send(self, line: bytes, descriptors: list[int] | None = None) -> None:
+        """Send a line, now if the socket takes it. A peer that has not read megabytes of them is dropped."""
+        if not self.open:
+            return
+        sent = 0
+        try:
+            if descriptors:
+                rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))
+                sent = self._socket.sendmsg([line], [rights], socket.MSG_NOSIGNAL)
+            elif not self._backlog:
+                sent = self._socket.send(line, socket.MSG_NOSIGNAL)
+        except (BlockingIOError, InterruptedError):
+            if descriptors:
+                self.drop()
+                return
+        except OSError:
+            self.drop()
+            return
+        if sent < len(line):
+            if not self._backlog:
+                self._loop.add_writer(self._fileno, self._writable)
+            self._backlog += line[sent:]
+            if len(self._backlog) > _MAX_BACKLOG:
+                self.drop()
+
+    def drop(self) -> None:
+        """End the connection. `on_end` is called once, before this returns."""
+        if not self.open:
+            return
+        self.open = False
+        self._loop.remove_reader(self._fileno)
+        self._loop.remove_writer(self._fileno)
+        self._socket.close()
+        for descriptor in self.take_descriptors():
+            os.close(descriptor)
+        self._on_end(self)
+
+    def _readable(self) -> None:
+        try:
+            data, ancillary, flags, _ = self._socket.recvmsg(
+                messages.MAX_LINE, socket.CMSG_SPACE(_MAX_DESCRIPTORS * 4), socket.MSG_CMSG_CLOEXEC
+            )
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self.drop()
+            return
+        for level, kind, payload in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                received = array.array("i")
+                received.frombytes(payload[: len(payload) - len(payload) % received.itemsize])
+                self.descriptors.extend(received)
+        if not data or flags & socket.MSG_CTRUNC or len(self.descriptors) > _MAX_DESCRIPTORS:
+            self.drop()
+            return
+        self._received += data
+        self._split()
+
+    def _split(self) -> None:
+        *lines, rest = self._received.split(b"\n")
+        self._received = rest
+        for line in lines:
+            if line:
+                self._on_line(self, bytes(line))
+            if not self.open:
+                return
+        if len(rest) > messages.MAX_LINE:
+            self._on_line(self, bytes(rest))
+
+    def _writable(self) -> None:
+        try:
+            sent = self._socket.send(self._backlog, socket.MSG_NOSIGNAL)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self.drop()
+            return
+        del self._backlog[:sent]
+        if not self._backlog:
+            self._loop.remove_writer(self._fileno)

@@ -1,0 +1,267 @@
+"""What each message means: from a decoded line to an event, a request answered, or a peer refused."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from ..core import events as ev
+from ..core.errors import IllegalEvent, Refused, UnknownClient
+from ..core.quota import Quota
+from ..wire import messages, text
+from ..wire.client import encode
+from .daemon import Daemon
+from .members import BadHello, Member, ProcessPort
+from .peer import Peer
+from .settings import parse_quota
+
+MAX_CELLS = 1024
+
+log = logging.getLogger(__name__)
+_decoder = msgspec.json.Decoder(messages.Incoming)
+
+
+class Session:
+    """What a connection has become: a process, a kernel, or neither."""
+
+    def __init__(self) -> None:
+        self.port: ProcessPort | None = None
+        self.member: Member | None = None
+
+
+class Service:
+    """Answers the peers of one daemon."""
+
+    def __init__(self, daemon: Daemon, stop: Callable[[], None]) -> None:
+        self._daemon = daemon
+        self._stop = stop
+        self._sessions: dict[Peer, Session] = {}
+        self._process_messages: dict[type, Callable[[ProcessPort, Any], ev.Event]] = {
+            messages.Wants: lambda port, _: ev.Wanted(port.number),
+            messages.Unwants: lambda port, _: ev.Unwanted(port.number),
+            messages.Drained: lambda port, message: ev.Drained(port.number, message.epoch),
+            messages.Idle: lambda port, message: ev.WentIdle(port.number, message.epoch),
+        }
+        self._requests: dict[type, Callable[[Peer, Any], Any]] = {
+            messages.Register: self._register,
+            messages.Forget: self._forget,
+            messages.Status: lambda peer, _: self._daemon.status(),
+            messages.Subscribe: self._subscribe,
+            messages.SetQuota: self._set_quota,
+            messages.Release: self._release,
+            messages.Interrupt: self._interrupt,
+            messages.Config: self._config,
+            messages.Stop: self._end,
+        }
+
+    # --- the edge calls these
+
+    def connected(self, peer: Peer) -> None:
+        self._sessions[peer] = Session()
+
+    def ended(self, peer: Peer) -> None:
+        session = self._sessions.pop(peer, Session())
+        self._daemon.subscribers.discard(peer)
+        if session.port:
+            self._daemon.leave(session.port)
+        elif session.member:
+            for request in session.member.kernels.pop(peer, set()):
+                self._daemon.feed(ev.CellEnded(session.member.client, request))
+            self._daemon.maybe_forget(session.member)
+
+    def line(self, peer: Peer, line: bytes) -> None:
+        """Handle one line. Whatever it says, only this peer is affected by its mistakes."""
+        if len(line) > messages.MAX_LINE:
+            self._refuse(peer, 0, "too_long", f"a line is longer than {messages.MAX_LINE} bytes")
+            peer.drop()
+            return
+        try:
+            message = _decoder.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            self._refuse(peer, _id_of(line), "malformed", f"not a message: {error}")
+            return
+        try:
+            self._handle(peer, message)
+        except IllegalEvent as error:
+            log.warning("%s dropped: %s", peer, error)
+            self._refuse(peer, getattr(message, "id", 0), error.reason, str(error))
+            peer.drop()
+        finally:
+            for descriptor in peer.take_descriptors():
+                os.close(descriptor)
+
+    def _handle(self, peer: Peer, message: Any) -> None:
+        session = self._sessions[peer]
+        if to_event := self._process_messages.get(type(message)):
+            if session.port is None:
+                raise IllegalEvent(f"{type(message).__name__.lower()} before hello")
+            self._daemon.feed(to_event(session.port, message))
+        elif isinstance(message, messages.Hello):
+            self._hello(peer, session, message)
+        elif isinstance(message, messages.Attach):
+            self._attach(peer, session, message)
+        elif isinstance(message, messages.Cell):
+            self._cell(peer, session, message)
+        else:
+            self._answer(peer, message)
+
+    def _answer(self, peer: Peer, request: Any) -> None:
+        try:
+            result = self._requests[type(request)](peer, request)
+        except PermissionError as error:
+            self._refuse(peer, request.id, "forbidden", str(error))
+        except Refused as error:
+            self._refuse(peer, request.id, error.reason, str(error))
+        else:
+            peer.send(encode(messages.Reply(id=request.id, result=result)))
+
+    def _refuse(self, peer: Peer, number: int, reason: str, message: str) -> None:
+        peer.send(encode(messages.Error(id=number, reason=reason, message=message)))
+
+    # --- processes and kernels
+
+    def _hello(self, peer: Peer, session: Session, hello: messages.Hello) -> None:
+        if session.port or session.member:
+            raise IllegalEvent("a second hello or attach on one connection")
+        try:
+            member = self._member(peer, hello)
+            instead = self._daemon.join(member, peer, hello, peer.take_descriptors())
+        except (PermissionError, BadHello, Refused) as error:
+            log.warning("%s: hello refused: %s", peer, error)
+            self._refuse(peer, 0, "forbidden" if isinstance(error, PermissionError) else "invalid", str(error))
+            peer.drop()
+            return
+        session.port = next(port for port in member.processes.values() if port.peer is peer)
+        session.member = member
+        self._daemon.maybe_forget(member)
+        if instead:
+            peer.send(encode(messages.Join()), instead)
+        else:
+            peer.send(encode(messages.Welcome()))
+
+    def _attach(self, peer: Peer, session: Session, attach: messages.Attach) -> None:
+        if session.port or session.member:
+            raise IllegalEvent("a second hello or attach on one connection")
+        try:
+            session.member = self._member(peer, attach)
+        except (PermissionError, Refused) as error:
+            self._refuse(peer, 0, "forbidden" if isinstance(error, PermissionError) else "invalid", str(error))
+            peer.drop()
+            return
+        session.member.kernels[peer] = set()
+        self._daemon.maybe_forget(session.member)
+        peer.send(encode(messages.Welcome()))
+
+    def _member(self, peer: Peer, message: messages.Hello | messages.Attach | messages.Register) -> Member:
+        try:
+            quota = self._quota(message.quota)
+        except Refused as error:
+            if isinstance(message, messages.Register):
+                raise
+            log.warning("%s: quota %r not used: %s", peer, message.quota, error)
+            quota = self._daemon.settings.default_quota
+        gpus = message.gpus if isinstance(message, messages.Register) else 1
+        member = self._daemon.member(message.client, message.token, str(peer.uid), message.label, quota, gpus)
+        member.forgotten = False
+        return member
+
+    def _quota(self, words: str) -> Quota:
+        try:
+            pairs = text.parse_pairs(words)
+        except ValueError as error:
+            raise Refused(f"quota: {error}") from None
+        return self._daemon.settings.default_quota.changed(parse_quota(pairs))
+
+    def _cell(self, peer: Peer, session: Session, cell: messages.Cell) -> None:
+        if session.member is None or peer not in session.member.kernels:
+            raise IllegalEvent("cell before attach")
+        requests = session.member.kernels[peer]
+        if cell.state == "end":
+            requests.discard(cell.request)
+            self._daemon.feed(ev.CellEnded(session.member.client, cell.request))
+        elif len(requests) < MAX_CELLS:
+            requests.add(cell.request)
+            self._daemon.feed(ev.CellStarted(session.member.client, cell.request))
+
+    # --- requests
+
+    def _owned(self, peer: Peer, client: str) -> Member:
+        """The client, if this peer may change it. Raises UnknownClient and PermissionError."""
+        known = self._daemon.scheduler.clients.get(client)
+        if known is None or client not in self._daemon.members:
+            raise UnknownClient(f"no client {client!r} is known here")
+        if not self._admin(peer) and known.tenant != str(peer.uid):
+            raise PermissionError(f"client {client!r} belongs to another user")
+        return self._daemon.members[client]
+
+    def _admin(self, peer: Peer) -> bool:
+        return peer.uid in (0, os.getuid())
+
+    def _register(self, peer: Peer, request: messages.Register) -> Any:
+        known = request.client in self._daemon.members
+        member = self._member(peer, request)
+        self._daemon.maybe_forget(member)
+        client = self._daemon.scheduler.clients[request.client]
+        visible = list(client.devices) if len(self._daemon.scheduler.devices) > 1 else []
+        return {"client": request.client, "devices": visible, "known": known}
+
+    def _forget(self, peer: Peer, request: messages.Forget) -> Any:
+        member = self._owned(peer, request.client)
+        member.forgotten = True
+        self._daemon.maybe_forget(member)
+        return {}
+
+    def _subscribe(self, peer: Peer, request: messages.Subscribe) -> Any:
+        self._daemon.subscribers.add(peer)
+        return self._daemon.status()
+
+    def _set_quota(self, peer: Peer, request: messages.SetQuota) -> Any:
+        member = self._owned(peer, request.client)
+        client = self._daemon.scheduler.clients[request.client]
+        if request.changes:
+            before = client.quota
+            quota = before.changed(parse_quota(request.changes))
+            self._daemon.feed(ev.QuotaChanged(request.client, quota, member.allocated))
+            log.info("%s changed the quota of %s from %s to %s", peer, request.client, before, quota)
+        return msgspec.to_builtins(client.quota)
+
+    def _release(self, peer: Peer, request: messages.Release) -> Any:
+        self._owned(peer, request.client)
+        grant = self._daemon.scheduler.clients[request.client].grant
+        self._daemon.feed(ev.TurnReleased(request.client))
+        return {"released": grant is not None}
+
+    def _interrupt(self, peer: Peer, request: messages.Interrupt) -> Any:
+        member = self._owned(peer, request.client)
+        for port in member.processes.values():
+            port.page.interrupt()
+        return {"processes": len(member.processes)}
+
+    def _config(self, peer: Peer, request: messages.Config) -> Any:
+        if request.changes:
+            if not self._admin(peer):
+                raise PermissionError("only admins of this coordinator change its settings")
+            before = self._daemon.settings.as_json()
+            self._daemon.change_settings(self._daemon.settings.changed(request.changes))
+            log.info("%s changed the settings from %s to %s", peer, before, self._daemon.settings.as_json())
+        return self._daemon.settings.as_json()
+
+    def _end(self, peer: Peer, request: messages.Stop) -> Any:
+        if not self._admin(peer):
+            raise PermissionError("only admins of this coordinator stop it")
+        log.info("%s stops this coordinator", peer)
+        self._stop()
+        return {}
+
+
+def _id_of(line: bytes) -> int:
+    """The id of a request that is otherwise wrong, so that its sender learns which one it was."""
+    try:
+        number = msgspec.json.decode(line).get("id", 0)
+    except (msgspec.DecodeError, UnicodeDecodeError, AttributeError):
+        return 0
+    return number if isinstance(number, int) else 0

@@ -1,0 +1,76 @@
+"""The coordinator's settings: from traits at the start, changed live by admins."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from traitlets import TraitError
+
+from ..config import GpuShare
+from ..core.errors import Refused
+from ..core.model import DeviceInfo, Settings
+from ..core.quota import Quota
+from ..wire import text
+
+LIVE = ("time_quantum", "policy", "idle_release", "cell_linger", "default_quota")
+_SHOWN = (*LIVE, "device_memory", "simulate")
+_PARSERS = {
+    "share": text.parse_fraction,
+    "limit": text.parse_fraction,
+    "memory": text.parse_size,
+    "resident": text.parse_size,
+}
+
+
+def parse_quota(changes: dict[str, Any]) -> dict[str, Any]:
+    """Quota fields from what people or programs wrote ("8GiB", 0.5, "50%", None). Raises Refused."""
+    parsed: dict[str, Any] = {}
+    for key, value in changes.items():
+        parser = _PARSERS.get(key)
+        if value is None or (isinstance(value, str) and value.lower() in ("none", "unlimited")):
+            parsed[key] = None
+            if key not in ("memory", "resident"):
+                raise Refused(f"{key} needs a value")
+            continue
+        try:
+            parsed[key] = parser(value) if parser else value
+        except ValueError as error:
+            raise Refused(f"{key}: {error}") from None
+    return parsed
+
+
+class LiveSettings:
+    """The traits, and what follows from them for the core."""
+
+    def __init__(self, traits: GpuShare) -> None:
+        """Raises Refused when a value is out of range."""
+        self.traits = traits
+        self.default_quota = Quota().changed(parse_quota(dict(traits.default_quota)))
+        self._memory_cap = text.parse_size(traits.device_memory) if traits.device_memory else 0
+
+    def core(self) -> Settings:
+        traits = self.traits
+        return Settings(traits.time_quantum, traits.policy, traits.idle_release, traits.cell_linger)
+
+    def as_json(self) -> dict[str, Any]:
+        return {name: getattr(self.traits, name) for name in _SHOWN}
+
+    def capped(self, info: DeviceInfo) -> DeviceInfo:
+        """The device as the scheduler takes it to be."""
+        return replace(info, memory=min(info.memory, self._memory_cap)) if self._memory_cap else info
+
+    def changed(self, changes: dict[str, Any]) -> LiveSettings:
+        """New settings with some of them replaced. Raises Refused on an unknown name or a bad value; changes nothing."""
+        traits = GpuShare(parent=self.traits.parent)
+        for name in _SHOWN:
+            setattr(traits, name, getattr(self.traits, name))
+        for name, value in changes.items():
+            if name not in LIVE:
+                raise Refused(f"setting {name!r} is unknown or fixed while running: allowed are {', '.join(LIVE)}")
+            trait = traits.traits()[name]
+            try:
+                setattr(traits, name, trait.from_string(value) if isinstance(value, str) else value)
+            except (TraitError, ValueError) as error:
+                raise Refused(f"{name}: {error}") from None
+        return LiveSettings(traits)

@@ -1,0 +1,158 @@
+"""The state of everything as JSON, for `status`, the REST interface and the front ends."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from typing import Any
+
+from ..core import Scheduler
+from ..core.model import Client, Device
+from ..core.outlook import expected_waits
+from .devices import Nvml
+from .members import MAX_BYTES, Member
+
+_MODES = ("coordinated", "lock_file")
+
+
+def take(
+    scheduler: Scheduler,
+    members: dict[str, Member],
+    nvml: Nvml,
+    config: dict[str, Any],
+    about: dict[str, Any],
+    now: float,
+) -> dict[str, Any]:
+    """The snapshot described in docs/design.md. Times in seconds, sizes in bytes."""
+    waits: dict[str, float | None] = {}
+    positions: dict[str, int] = {}
+    resident = resident_estimate(scheduler, members)
+    devices = []
+    for device in scheduler.devices.values():
+        queue = [client.id for client in scheduler.queue(device.info.uuid, now)]
+        for position, (client, wait) in enumerate(expected_waits(scheduler, device.info.uuid, now).items(), start=1):
+            positions[client] = max(position, positions.get(client, 0))
+            waits[client] = max(wait, waits.get(client) or 0.0)
+        devices.append(_device(device, queue, scheduler, members, resident, nvml, now))
+    clients = [
+        _client(
+            client,
+            members[client.id],
+            resident.get(client.id, 0),
+            positions.get(client.id),
+            waits.get(client.id),
+            now,
+        )
+        for client in scheduler.clients.values()
+        if client.id in members
+    ]
+    return {"devices": devices, "clients": clients, "config": config, "coordinator": about}
+
+
+def _device(
+    device: Device,
+    queue: list[str],
+    scheduler: Scheduler,
+    members: dict[str, Member],
+    resident: dict[str, int],
+    nvml: Nvml,
+    now: float,
+) -> dict[str, Any]:
+    info = device.info
+    used = None if info.simulated else nvml.memory_used(info.uuid)
+    if used is None:
+        used = sum(resident.get(c.id, 0) for c in scheduler.clients.values() if info.uuid in c.devices)
+    grants = []
+    for grant in device.grants:
+        deadline = grant.announced[1] if grant.announced and not grant.draining else None
+        grants.append(
+            {
+                "client": grant.client.id,
+                "epoch": grant.epoch,
+                "held_seconds": round(now - grant.began, 3),
+                "seconds_left": None if deadline is None else round(max(0.0, deadline - now), 3),
+            }
+        )
+    return {
+        "uuid": info.uuid,
+        "name": info.name,
+        "simulated": info.simulated,
+        "memory_total": info.memory,
+        "memory_used": used,
+        "grants": grants,
+        "queue": queue,
+    }
+
+
+def _client(
+    client: Client, member: Member, resident: int, position: int | None, wait: float | None, now: float
+) -> dict[str, Any]:
+    quota = client.quota
+    processes = []
+    for port in member.processes.values():
+        report = port.page.report
+        processes.append(
+            {
+                "pid": port.peer.pid,
+                "mode": _MODES[report.mode] if report.mode < len(_MODES) else "unknown",
+                "allocated": port.allocated,
+                "launches": min(report.launches, MAX_BYTES),
+                "refused": min(report.refused, MAX_BYTES),
+            }
+        )
+    return {
+        "id": client.id,
+        "label": client.label,
+        "tenant": tenant_name(client.tenant),
+        "phase": client.phase,
+        "devices": list(client.devices),
+        "quota": {
+            "share": quota.share,
+            "limit": quota.limit,
+            "memory": quota.memory,
+            "resident": quota.resident,
+            "service": quota.service,
+        },
+        "allocated": member.allocated,
+        "resident": resident,
+        "gpu_seconds": round(client.gpu_seconds_at(now), 3),
+        "wait_seconds": round(client.wait_seconds_at(now), 3),
+        "quanta": client.quanta,
+        "queue_position": position,
+        "expected_wait": None if wait is None else round(wait, 3),
+        "cells": len(client.cells),
+        "processes": processes,
+        "kernel_pids": [peer.pid for peer in member.kernels],
+    }
+
+
+def resident_estimate(scheduler: Scheduler, members: dict[str, Member]) -> dict[str, int]:
+    """Bytes of each client on its device, estimated: unified memory has no residency query, and the driver evicts what
+    was used longest ago, so each device is filled in the order of the last turns."""
+    estimate: dict[str, int] = {}
+    room = {uuid: device.info.memory for uuid, device in scheduler.devices.items()}
+    running = {client.id for client in scheduler.clients.values() if client.grant}
+    order = sorted(members.values(), key=lambda member: (member.client in running, member.last_turn), reverse=True)
+    for member in order:
+        client = scheduler.clients.get(member.client)
+        if client is None or not client.devices:
+            continue
+        fits = min(member.allocated, sum(room[uuid] for uuid in client.devices))
+        estimate[client.id] = fits
+        for uuid in client.devices:
+            taken = min(fits, room[uuid])
+            room[uuid] -= taken
+            fits -= taken
+    return estimate
+
+
+def tenant_name(tenant: str) -> str:
+    """The user name of a uid, or the uid where it has none here."""
+    try:
+        return pwd.getpwuid(int(tenant)).pw_name
+    except (KeyError, ValueError):
+        return tenant
+
+
+def about(socket: str, version: str, uptime: float) -> dict[str, Any]:
+    return {"pid": os.getpid(), "socket": socket, "version": version, "uptime_seconds": round(uptime, 1)}

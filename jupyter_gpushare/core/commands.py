@@ -1,0 +1,73 @@
+"""What the scheduler asks of its edge. The edge carries commands out in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Union
+
+
+@dataclass(frozen=True)
+class Grant:
+    """Lock the devices for the client, then open the gates of `processes` with `epoch`.
+
+    If a lock is held elsewhere, open nothing and report LockRefused.
+    """
+
+    client: str
+    epoch: int
+    devices: tuple[str, ...]
+    processes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Open:
+    """Open gates under locks that the client holds already: a joining process, or a retried closing."""
+
+    client: str
+    epoch: int
+    processes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Close:
+    """Close the gates opened with `epoch`; each process answers Drained (or goes)."""
+
+    client: str
+    epoch: int
+    processes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Free:
+    """Unlock the client's devices: all its processes have drained."""
+
+    client: str
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Orders:
+    """Levels for the pages of a client that holds a grant. `deadline` in seconds, None: nobody waits."""
+
+    client: str
+    contended: bool
+    deadline: float | None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The client's quota changed (or it is new): write it to its pages."""
+
+    client: str
+
+
+@dataclass(frozen=True)
+class Overrun:
+    """The client did not drain in time; report it. It keeps the device until it does."""
+
+    client: str
+    epoch: int
+    seconds: float
+
+
+Command = Union[Grant, Open, Close, Free, Orders, Limits, Overrun]

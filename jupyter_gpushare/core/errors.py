@@ -1,0 +1,31 @@
+"""What the core raises. An event that raises has changed nothing."""
+
+from __future__ import annotations
+
+
+class GpuShareError(Exception):
+    """Base of all errors of this package's core. `reason` is a stable word for programs."""
+
+    reason = "internal"
+
+
+class Refused(GpuShareError):
+    """A request that cannot be granted as made; the message says what was wrong and what is allowed."""
+
+    reason = "invalid"
+
+
+class Conflict(Refused):
+    """A request that contradicts the present state, such as a memory limit below what is allocated."""
+
+    reason = "conflict"
+
+
+class UnknownClient(Refused):
+    reason = "unknown_client"
+
+
+class IllegalEvent(GpuShareError):
+    """An event that cannot happen in this state: a fault of the edge or of a peer, never of a person."""
+
+    reason = "illegal_event"

@@ -1,0 +1,152 @@
+"""What happens to the scheduler. Nouns; frozen; times are seconds on a clock that never jumps back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Union
+
+from .model import DeviceInfo, Settings
+from .quota import Quota
+
+
+@dataclass(frozen=True)
+class ClientRegistered:
+    """A client is announced, or one of its members brings it back. Known clients keep their quota and devices."""
+
+    client: str
+    tenant: str = ""
+    label: str = ""
+    quota: Quota = field(default_factory=Quota)
+    gpus: int = 1
+
+
+@dataclass(frozen=True)
+class ClientForgotten:
+    """The client is over: its last member left and nobody will come back."""
+
+    client: str
+
+
+@dataclass(frozen=True)
+class DeviceFound:
+    """A device is known from NVML, the simulated driver or a process's report."""
+
+    device: DeviceInfo
+
+
+@dataclass(frozen=True)
+class ProcessJoined:
+    """A process of a registered client initialised CUDA on `devices`.
+
+    `running`: its gate is open, or its drain unfinished, from a grant that outlived an earlier coordinator, and the
+    edge holds the locks of its devices; `epoch` is that grant's.
+    """
+
+    client: str
+    process: int
+    devices: tuple[str, ...]
+    running: bool = False
+    epoch: int = 0
+
+
+@dataclass(frozen=True)
+class ProcessGone:
+    """The process has ended, or lost its connection: it is under nobody's orders any more."""
+
+    process: int
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A thread of the process waits at the gate."""
+
+    process: int
+
+
+@dataclass(frozen=True)
+class Unwanted:
+    """The last waiting thread of the process gave up (it was interrupted)."""
+
+    process: int
+
+
+@dataclass(frozen=True)
+class Drained:
+    """After the closing of `epoch`, the process's submitted work has finished and no call is inside the gate."""
+
+    process: int
+    epoch: int
+
+
+@dataclass(frozen=True)
+class WentIdle:
+    """The process submitted nothing and ran nothing for the idle-release time under the grant `epoch`."""
+
+    process: int
+    epoch: int
+
+
+@dataclass(frozen=True)
+class CellStarted:
+    client: str
+    request: str
+
+
+@dataclass(frozen=True)
+class CellEnded:
+    client: str
+    request: str
+
+
+@dataclass(frozen=True)
+class TurnReleased:
+    """The client's user gives up the rest of the turn."""
+
+    client: str
+
+
+@dataclass(frozen=True)
+class QuotaChanged:
+    """`allocated` is what the client's processes hold at this moment, in bytes."""
+
+    client: str
+    quota: Quota
+    allocated: int = 0
+
+
+@dataclass(frozen=True)
+class SettingsChanged:
+    settings: Settings
+
+
+@dataclass(frozen=True)
+class LockRefused:
+    """Somebody else holds the lock of a device just granted: the grant of `epoch` did not take place."""
+
+    client: str
+    epoch: int
+
+
+@dataclass(frozen=True)
+class TimePassed:
+    """The clock reached `next_deadline()`."""
+
+
+Event = Union[
+    ClientRegistered,
+    ClientForgotten,
+    DeviceFound,
+    ProcessJoined,
+    ProcessGone,
+    Wanted,
+    Unwanted,
+    Drained,
+    WentIdle,
+    CellStarted,
+    CellEnded,
+    TurnReleased,
+    QuotaChanged,
+    SettingsChanged,
+    LockRefused,
+    TimePassed,
+]

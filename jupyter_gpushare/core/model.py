@@ -1,0 +1,131 @@
+"""The state that the scheduler keeps. The scheduler alone changes it; everybody else may read it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from .errors import Refused
+from .quota import Quota
+
+IDLE, WAITING, RUNNING, DRAINING, OVERRUN = "idle", "waiting", "running", "draining", "overrun"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What admins set; times in seconds."""
+
+    time_quantum: float = 30.0
+    policy: str = "fcfs"
+    idle_release: float = 0.25
+    cell_linger: float = 0.05
+    drain_retry: float = 0.1  # not drained by then while a thread waits at the gate: reopen for a slice
+    drain_slice: float = 0.02
+    drain_tries: int = 5
+    overrun_after: float = 10.0  # draining for longer is reported
+    lock_retry: float = 0.01  # how soon to try again a device whose lock somebody else holds, doubling up to 0.16
+
+    def __post_init__(self) -> None:
+        for name, lowest, highest in (
+            ("time_quantum", 0.001, 86400.0),
+            ("idle_release", 0.001, 86400.0),
+            ("cell_linger", 0.0, 60.0),
+        ):
+            value = getattr(self, name)
+            if not math.isfinite(value) or not lowest <= value <= highest:
+                raise Refused(f"{name}={value:g} is out of range: allowed are {lowest:g} to {highest:g} seconds")
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """One GPU; `memory` in bytes is what the scheduler takes it to have."""
+
+    uuid: str
+    name: str = ""
+    memory: int = 0
+    simulated: bool = False
+
+
+@dataclass
+class Process:
+    number: int
+    client: Client
+    devices: tuple[str, ...]
+    wants: bool = False  # a thread of it waits at the gate
+    drained: bool = True  # its gate is closed and nothing of it is left on the device
+    idle_epoch: int = -1  # the grant under which it reported itself idle
+
+
+@dataclass
+class Grant:
+    """The right of `client` to run on `devices` since `began`."""
+
+    client: Client
+    epoch: int
+    devices: tuple[str, ...]
+    began: float
+    deadline: float | None = None  # when it ends; None while nobody waits
+    closing_since: float | None = None  # set while draining
+    reopen_until: float | None = None  # set during the slice of a retried closing
+    next_try: float | None = None  # when a draining grant is looked at again
+    tries: int = 0
+    overrun: bool = False
+    cells_ended: float | None = None  # since when its client has no open cell, if one ended during this grant
+    waited_since: float | None = None  # to restore the queue when the lock is refused
+    wanting: tuple[int, ...] = ()
+    announced: tuple[bool, float | None] | None = None  # the last Orders
+
+    @property
+    def draining(self) -> bool:
+        return self.closing_since is not None
+
+    @property
+    def gate_open(self) -> bool:
+        return self.closing_since is None or self.reopen_until is not None
+
+
+@dataclass
+class Client:
+    id: str
+    tenant: str
+    label: str
+    quota: Quota
+    gpus: int
+    order: int  # of registration
+    devices: tuple[str, ...] = ()
+    processes: dict[int, Process] = field(default_factory=dict)
+    cells: set[str] = field(default_factory=set)
+    grant: Grant | None = None
+    waiting_since: float | None = None
+    ticket: int = 0  # of its present place in the queue
+    gpu_seconds: float = 0.0
+    wait_seconds: float = 0.0
+    quanta: int = 0
+    mean_turn: float | None = None  # exponentially weighted, for expected waits
+
+    @property
+    def phase(self) -> str:
+        if self.grant is None:
+            return IDLE if self.waiting_since is None else WAITING
+        if self.grant.overrun:
+            return OVERRUN
+        return DRAINING if self.grant.draining else RUNNING
+
+    @property
+    def wants(self) -> bool:
+        return any(process.wants for process in self.processes.values())
+
+    def gpu_seconds_at(self, now: float) -> float:
+        return self.gpu_seconds + (now - self.grant.began if self.grant else 0.0)
+
+    def wait_seconds_at(self, now: float) -> float:
+        return self.wait_seconds + (now - self.waiting_since if self.waiting_since is not None else 0.0)
+
+
+@dataclass
+class Device:
+    info: DeviceInfo
+    grants: list[Grant] = field(default_factory=list)
+    waiting: int = 0  # clients in the queue that need it
+    refused_until: float | None = None  # somebody else holds its lock; not tried before
+    refusals: int = 0

@@ -1,0 +1,278 @@
+"""The scheduler's one door: `handle(event, now) -> [command]` and `next_deadline()`.
+
+A client is idle, waiting, running or draining. It waits from the first thread that stands at the gate; a Grant opens the
+gates of all its processes on all its devices at once (a gang); closing ends when every process has drained. Because one
+process's work on the device may depend on a thread that now stands at the gate, closing is retried: see `Turns._retry_closing`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from . import events as ev
+from .commands import Close, Command, Limits, Open
+from .errors import Conflict, IllegalEvent, UnknownClient
+from .model import Client, Device, Process, Settings
+from .turns import Turns
+
+_STORY = 200
+
+
+class Scheduler:
+    """Decides who runs on which device and until when. Deterministic; keeps no clock and does no input or output."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.clients: dict[str, Client] = {}
+        self.devices: dict[str, Device] = {}
+        self.processes: dict[int, Process] = {}
+        self._registered = 0
+        self._now = float("-inf")
+        self._out: list[Command] = []
+        self.turns = Turns(settings or Settings(), self.devices, self._out)
+        self._story: deque[tuple[float, ev.Event, tuple[Command, ...]]] = deque(maxlen=_STORY)
+        self._handlers: dict[type, Callable[[Any, float], None]] = {
+            ev.ClientRegistered: self._client_registered,
+            ev.ClientForgotten: self._client_forgotten,
+            ev.DeviceFound: self._device_found,
+            ev.ProcessJoined: self._process_joined,
+            ev.ProcessGone: self._process_gone,
+            ev.Wanted: self._wanted,
+            ev.Unwanted: self._unwanted,
+            ev.Drained: self._drained,
+            ev.WentIdle: self._went_idle,
+            ev.CellStarted: self._cell_started,
+            ev.CellEnded: self._cell_ended,
+            ev.TurnReleased: self._turn_released,
+            ev.QuotaChanged: self._quota_changed,
+            ev.SettingsChanged: self._settings_changed,
+            ev.LockRefused: self._lock_refused,
+            ev.TimePassed: lambda event, now: None,
+        }
+
+    # --- the door
+
+    def handle(self, event: ev.Event, now: float) -> list[Command]:
+        """What to do about `event` at time `now` (seconds, never decreasing).
+
+        Raises Refused for a request that cannot be granted and IllegalEvent for an event that cannot happen in this
+        state; either has changed nothing.
+        """
+        if now < self._now:
+            raise IllegalEvent(f"time went back from {self._now} to {now}")
+        self._handlers[type(event)](event, now)
+        self._now = now
+        self.turns.advance(now)
+        commands = list(self._out)
+        self._out.clear()
+        self._story.append((now, event, tuple(commands)))
+        return commands
+
+    def next_deadline(self) -> float | None:
+        """When to send TimePassed, unless something else happens before; None: not at all."""
+        return self.turns.next_deadline()
+
+    @property
+    def settings(self) -> Settings:
+        return self.turns.settings
+
+    def queue(self, device: str, now: float) -> list[Client]:
+        """The clients that wait for `device`, the next one first."""
+        return [
+            client for client in self.turns.policy.order(self.turns.waiting.values(), now) if device in client.devices
+        ]
+
+    def quantum(self, client: Client) -> float:
+        return self.turns.quantum(client)
+
+    def story(self) -> list[str]:
+        """The last events and what was decided, for error reports."""
+        return [
+            f"{now:.6f} {event} -> {', '.join(map(str, commands)) or 'nothing'}" for now, event, commands in self._story
+        ]
+
+    # --- clients, processes, devices
+
+    def _client_registered(self, event: ev.ClientRegistered, now: float) -> None:
+        client = self.clients.get(event.client)
+        if client is None:
+            self._registered += 1
+            client = Client(event.client, event.tenant, event.label, event.quota, event.gpus, self._registered)
+            client.devices = self._place(event.gpus)
+            self.clients[event.client] = client
+        elif client.tenant != event.tenant:
+            raise IllegalEvent(f"client {event.client} belongs to tenant {client.tenant!r}, not {event.tenant!r}")
+        client.label = event.label or client.label
+        self._out.append(Limits(client.id))
+
+    def _client_forgotten(self, event: ev.ClientForgotten, now: float) -> None:
+        client = self._client(event.client)
+        if client.processes:
+            raise IllegalEvent(f"client {client.id} still has processes")
+        del self.clients[client.id]
+
+    def _device_found(self, event: ev.DeviceFound, now: float) -> None:
+        known = self.devices.get(event.device.uuid)
+        if known:
+            known.info = event.device
+        else:
+            self.devices[event.device.uuid] = Device(event.device)
+
+    def _place(self, gpus: int) -> tuple[str, ...]:
+        """The devices with the fewest clients."""
+        load = {uuid: 0 for uuid in self.devices}
+        for client in self.clients.values():
+            for uuid in client.devices:
+                load[uuid] += 1
+        return tuple(sorted(load, key=lambda uuid: load[uuid])[:gpus])
+
+    def _process_joined(self, event: ev.ProcessJoined, now: float) -> None:
+        client = self._client(event.client)
+        if event.process in self.processes:
+            raise IllegalEvent(f"process {event.process} has joined already")
+        if unknown := set(event.devices) - set(self.devices):
+            raise IllegalEvent(f"process {event.process} uses unknown devices {sorted(unknown)}")
+        process = Process(event.process, client, event.devices)
+        self.processes[event.process] = client.processes[event.process] = process
+        self._set_devices(client)
+        self.turns.epoch = max(self.turns.epoch, event.epoch)
+        self._out.append(Limits(client.id))
+        grant = client.grant
+        if event.running and grant is None:
+            self._adopt(client, process, event.epoch, now)
+        elif grant and grant.gate_open and set(event.devices) <= set(grant.devices):
+            process.drained = False
+            self._out.append(Open(client.id, grant.epoch, (process.number,)))
+        elif event.running:
+            self._out.append(Close(client.id, event.epoch, (process.number,)))
+
+    def _adopt(self, client: Client, process: Process, epoch: int, now: float) -> None:
+        """A grant outlived an earlier coordinator; its lock is ours to pass on."""
+        if any(self.devices[uuid].grants for uuid in client.devices):
+            self._out.append(Close(client.id, epoch, (process.number,)))
+            return
+        self.turns.leave_queue(client, now)
+        grant = self.turns.new_grant(client, now)
+        process.drained = False
+        self._out.append(Open(client.id, grant.epoch, (process.number,)))
+
+    def _set_devices(self, client: Client) -> None:
+        """A client's devices are what its processes use, in one order for all so that gangs lock without deadlock."""
+        devices = tuple(sorted({uuid for process in client.processes.values() for uuid in process.devices}))
+        if devices == client.devices or not devices:
+            return
+        waiting = client.waiting_since is not None
+        for uuid in client.devices if waiting else ():
+            self.devices[uuid].waiting -= 1
+        client.devices = devices
+        for uuid in devices if waiting else ():
+            self.devices[uuid].waiting += 1
+
+    def _process_gone(self, event: ev.ProcessGone, now: float) -> None:
+        process = self._process(event.process)
+        client = process.client
+        del self.processes[process.number], client.processes[process.number]
+        if client.grant and not any(not other.drained for other in client.processes.values()):
+            if not client.processes or (client.grant.draining and not client.grant.gate_open):
+                self.turns.finish(client.grant, now)
+        if client.waiting_since is not None and not client.wants:
+            self.turns.leave_queue(client, now)
+
+    # --- wanting, running, draining
+
+    def _wanted(self, event: ev.Wanted, now: float) -> None:
+        process = self._process(event.process)
+        client = process.client
+        grant = client.grant
+        if grant and grant.gate_open:
+            if not process.drained:
+                return  # sent before its gate opened
+            # It uses a device that this grant does not cover: a new grant must.
+            process.wants = True
+            self.turns.begin_closing(grant, now)
+            return
+        process.wants = True
+        if grant is None:
+            self.turns.enter_queue(client, now)
+
+    def _unwanted(self, event: ev.Unwanted, now: float) -> None:
+        process = self._process(event.process)
+        process.wants = False
+        if process.client.waiting_since is not None and not process.client.wants:
+            self.turns.leave_queue(process.client, now)
+
+    def _drained(self, event: ev.Drained, now: float) -> None:
+        process = self._process(event.process)
+        grant = process.client.grant
+        if event.epoch > self.turns.epoch:
+            raise IllegalEvent(f"process {event.process} drained of epoch {event.epoch}, which was never granted")
+        if not grant or grant.gate_open or event.epoch != grant.epoch:
+            return  # of a closing that was taken back meanwhile
+        process.drained = True
+        if all(other.drained for other in process.client.processes.values()):
+            self.turns.finish(grant, now)
+
+    def _went_idle(self, event: ev.WentIdle, now: float) -> None:
+        process = self._process(event.process)
+        grant = process.client.grant
+        if not grant or grant.draining or event.epoch != grant.epoch:
+            return
+        process.idle_epoch = event.epoch
+        if self.turns.contended(grant) and all(p.idle_epoch == grant.epoch for p in process.client.processes.values()):
+            self.turns.begin_closing(grant, now)
+
+    def _cell_started(self, event: ev.CellStarted, now: float) -> None:
+        client = self._client(event.client)
+        client.cells.add(event.request)
+        if client.grant:
+            client.grant.cells_ended = None
+
+    def _cell_ended(self, event: ev.CellEnded, now: float) -> None:
+        client = self._client(event.client)
+        if event.request not in client.cells:
+            return  # of a kernel that was running before it attached
+        client.cells.remove(event.request)
+        if client.grant and not client.cells:
+            client.grant.cells_ended = now
+
+    def _turn_released(self, event: ev.TurnReleased, now: float) -> None:
+        grant = self._client(event.client).grant
+        if grant and not grant.draining:
+            self.turns.begin_closing(grant, now)
+
+    def _lock_refused(self, event: ev.LockRefused, now: float) -> None:
+        client = self._client(event.client)
+        if not client.grant or client.grant.epoch != event.epoch:
+            raise IllegalEvent(f"client {event.client} has no grant of epoch {event.epoch}")
+        self.turns.take_back(client.grant, now)
+
+    # --- quotas and settings
+
+    def _quota_changed(self, event: ev.QuotaChanged, now: float) -> None:
+        client = self._client(event.client)
+        memory = event.quota.memory
+        if memory is not None and memory != client.quota.memory and memory < event.allocated:
+            raise Conflict(
+                f"memory={memory} is below what is allocated now, {event.allocated} bytes: "
+                "free some first, or ask for at least that much"
+            )
+        client.quota = event.quota
+        self._out.append(Limits(client.id))
+
+    def _settings_changed(self, event: ev.SettingsChanged, now: float) -> None:
+        self.turns.configure(event.settings)
+
+    # --- looking up
+
+    def _client(self, identity: str) -> Client:
+        try:
+            return self.clients[identity]
+        except KeyError:
+            raise UnknownClient(f"no client {identity!r} is known here") from None
+
+    def _process(self, number: int) -> Process:
+        try:
+            return self.processes[number]
+        except KeyError:
+            raise IllegalEvent(f"no process {number} has joined") from None

@@ -1,0 +1,124 @@
+"""`jupyter gpushare status`: who runs, who waits, what everybody has."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from .wire import messages, text
+from .wire.client import Client, CoordinatorError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Called by the command line on the parser of the `status` sub-command."""
+    parser.add_argument("--json", action="store_true", help="as JSON, see docs/design.md")
+    parser.add_argument("--watch", action="store_true", help="follow changes until interrupted")
+    parser.add_argument("--socket", default="", help="the coordinator's socket")
+
+
+def main(args: argparse.Namespace) -> int:
+    """0, or 1 when no coordinator answers."""
+    try:
+        with Client(args.socket) as client:
+            if args.watch:
+                _watch(client, args.json)
+            else:
+                _show(client.request(messages.Status()), args.json)
+    except (CoordinatorError, ValueError) as error:
+        print(f"jupyter gpushare status: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _show(status: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(status, indent=2))
+        return
+    from rich.console import Console
+
+    Console().print(render(status))
+
+
+def _watch(client: Client, as_json: bool) -> None:
+    if as_json:
+        for status in client.subscribe():
+            print(json.dumps(status), flush=True)
+    from rich.live import Live
+
+    with Live(refresh_per_second=4) as live:
+        for status in client.subscribe():
+            live.update(render(status))
+
+
+def render(status: dict[str, Any]) -> Any:
+    """The snapshot as tables for a terminal."""
+    from rich.console import Group
+    from rich.table import Table
+
+    labels = {client["id"]: client["label"] or client["id"][:8] for client in status["clients"]}
+    devices = Table(title="Devices", title_justify="left")
+    for column in ("device", "memory", "running", "queue"):
+        devices.add_column(column)
+    for device in status["devices"]:
+        running = [f"{labels.get(g['client'], '?')}{_left(g['seconds_left'])}" for g in device["grants"]]
+        devices.add_row(
+            f"{device['name']}{' (simulated)' if device['simulated'] else ''}\n{device['uuid']}",
+            f"{text.format_size(device['memory_used'])} of {text.format_size(device['memory_total'])}",
+            "\n".join(running) or "nobody",
+            "\n".join(f"#{n} {labels.get(client, '?')}" for n, client in enumerate(device["queue"], 1)) or "empty",
+        )
+    clients = Table(title="Clients", title_justify="left")
+    for column in (
+        "label",
+        "state",
+        "quota",
+        "allocated",
+        "on device (estimate)",
+        "GPU time",
+        "waited",
+        "turns",
+    ):
+        clients.add_column(column)
+    for client in status["clients"]:
+        clients.add_row(
+            labels[client["id"]],
+            _state(client),
+            _quota(client["quota"]),
+            text.format_size(client["allocated"]),
+            text.format_size(client["resident"]),
+            text.format_seconds(client["gpu_seconds"]),
+            text.format_seconds(client["wait_seconds"]),
+            str(client["quanta"]),
+        )
+    config = status["config"]
+    footer = f"policy {config['policy']}, quantum {config['time_quantum']:g} s"
+    if config.get("simulate") or any(device["simulated"] for device in status["devices"]):
+        footer += ", SIMULATED devices"
+    return Group(devices, clients, footer)
+
+
+def _left(seconds: float | None) -> str:
+    return "" if seconds is None else f", {text.format_seconds(seconds)} left"
+
+
+def _state(client: dict[str, Any]) -> str:
+    if client["queue_position"] is None:
+        return str(client["phase"])
+    about = "" if client["expected_wait"] is None else f", about {text.format_seconds(client['expected_wait'])}"
+    return f"#{client['queue_position']} in queue{about}"
+
+
+def _quota(quota: dict[str, Any]) -> str:
+    words = []
+    if quota["share"]:
+        words.append(f"share={quota['share']:g}")
+    if quota["limit"] != 1:
+        words.append(f"limit={quota['limit']:g}")
+    for name in ("memory", "resident"):
+        if quota[name] is not None:
+            words.append(f"{name}={text.format_size(quota[name]).replace(' ', '')}")
+    if quota["service"] != "online":
+        words.append(f"service={quota['service']}")
+    return " ".join(words) or "default"

@@ -1,0 +1,1 @@
+"""How everybody talks to the coordinator: messages, addresses, clients, the page."""

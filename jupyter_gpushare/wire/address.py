@@ -1,0 +1,78 @@
+"""Where the coordinator's socket, its log and the device locks live.
+
+Standard library only: this is imported on the way of every kernel start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+from pathlib import Path
+
+SYSTEM_SOCKET = "/run/gpushare/coordinator.sock"
+# sockaddr_un.sun_path holds 108 bytes with its terminator.
+MAX_SOCKET_PATH = 107
+
+
+class BadAddress(ValueError):
+    """A socket address that cannot be used; the message says why and what is allowed."""
+
+
+def answers(path: str, timeout: float = 1.0) -> bool:
+    """Whether something accepts connections at `path`."""
+    with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as probe:
+        probe.settimeout(timeout)
+        try:
+            probe.connect(path)
+        except OSError:
+            return False
+    return True
+
+
+def socket_path(explicit: str = "") -> str:
+    """The coordinator's socket: as given, else `$GPUSHARE_SOCKET`, else the system's if it answers, else this user's."""
+    path = explicit or os.environ.get("GPUSHARE_SOCKET", "")
+    if not path and os.path.exists(SYSTEM_SOCKET) and answers(SYSTEM_SOCKET):
+        path = SYSTEM_SOCKET
+    if not path:
+        path = str(runtime_directory() / "coordinator.sock")
+    path = path.removeprefix("unix:")
+    if not os.path.isabs(path):
+        raise BadAddress(f"socket address {path!r} is not an absolute path (allowed: /path or unix:/path)")
+    if len(os.fsencode(path)) > MAX_SOCKET_PATH:
+        raise BadAddress(f"socket address {path!r} is longer than {MAX_SOCKET_PATH} bytes, the limit of Unix sockets")
+    return path
+
+
+def runtime_directory() -> Path:
+    """`$XDG_RUNTIME_DIR/gpushare`, else `/tmp/gpushare-$UID`. Not Jupyter's: that may be shared between hosts."""
+    base = os.environ.get("XDG_RUNTIME_DIR", "")
+    if base and os.path.isdir(base):
+        return Path(base) / "gpushare"
+    return Path(f"/tmp/gpushare-{os.getuid()}")
+
+
+def state_directory() -> Path:
+    """Logs and state, per host because home directories may be shared between hosts."""
+    base = os.environ.get("XDG_STATE_HOME", "") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    return Path(base) / "gpushare" / (socket.gethostname() or "localhost")
+
+
+def lock_directory() -> Path:
+    """One place that all users of the host reach; the shim applies the same rule."""
+    return Path(os.environ.get("GPUSHARE_LOCK_DIR", "") or "/dev/shm/gpushare")
+
+
+def make_private(directory: Path) -> None:
+    """Create `directory` for this user alone, or check that it is that already.
+
+    Raises PermissionError when somebody else owns it or may write to it.
+    """
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = directory.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise PermissionError(
+            f"{directory} must be a directory that belongs to uid {os.getuid()} and that nobody else may write to"
+        )

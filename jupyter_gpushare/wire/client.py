@@ -1,0 +1,249 @@
+"""The Python client of the coordinator: a blocking one, an asyncio one, and starting a coordinator when none answers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import msgspec
+
+from . import address, messages
+
+_decoder = msgspec.json.Decoder(messages.Outgoing)
+_encoder = msgspec.json.Encoder()
+_ids = itertools.count(1)
+
+
+class CoordinatorError(Exception):
+    """The coordinator refused a request. `reason` is a stable word; the message is for people."""
+
+    def __init__(self, message: str, reason: str = "internal") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Unreachable(CoordinatorError):
+    """No coordinator answers."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "unreachable")
+
+
+def encode(message: msgspec.Struct) -> bytes:
+    """One line, as it goes over the socket."""
+    return _encoder.encode(message) + b"\n"
+
+
+def _numbered(message: msgspec.Struct) -> tuple[int, bytes]:
+    number = next(_ids)
+    return number, encode(msgspec.structs.replace(message, id=number))
+
+
+def _result(answer: messages.Reply | messages.Error) -> Any:
+    if isinstance(answer, messages.Error):
+        raise CoordinatorError(answer.message, answer.reason)
+    return answer.result
+
+
+class Client:
+    """A short blocking connection. Raises Unreachable when nothing answers, CoordinatorError when a request is refused."""
+
+    def __init__(self, path: str = "", timeout: float = 5.0) -> None:
+        self.path = address.socket_path(path)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(timeout)
+        try:
+            self._socket.connect(self.path)
+        except OSError as error:
+            self._socket.close()
+            raise Unreachable(f"no coordinator answers at {self.path}: {error.strerror or error}") from error
+        self._lines = self._socket.makefile("rb")
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._lines.close()
+        self._socket.close()
+
+    def request(self, message: msgspec.Struct) -> Any:
+        """Send a request of `wire.messages` and return its result."""
+        number, line = _numbered(message)
+        try:
+            self._socket.sendall(line)
+            while True:
+                answer = self._read()
+                if isinstance(answer, (messages.Reply, messages.Error)) and answer.id in (number, 0):
+                    return _result(answer)
+        except OSError as error:
+            raise Unreachable(f"the coordinator at {self.path} did not answer: {error}") from error
+
+    def subscribe(self) -> Any:
+        """Yield snapshots, the present one at once. Raises Unreachable when the coordinator goes away."""
+        yield self.request(messages.Subscribe())
+        self._socket.settimeout(None)
+        while True:
+            answer = self._read()
+            if isinstance(answer, messages.Snapshot):
+                yield answer.status
+
+    def _read(self) -> Any:
+        while True:
+            line = self._lines.readline()
+            if not line:
+                raise Unreachable(f"the coordinator at {self.path} closed the connection")
+            if line.strip():
+                return _decoder.decode(line)
+
+
+class AsyncClient:
+    """One connection for many requests and one subscription. Not for use by several event loops."""
+
+    def __init__(self, path: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.path = path
+        self._reader = reader
+        self._writer = writer
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._snapshots: asyncio.Queue[Any] = asyncio.Queue(maxsize=1)
+        self._lost: Unreachable | None = None
+        self._task = asyncio.create_task(self._receive())
+
+    @classmethod
+    async def connect(cls, path: str = "", timeout: float = 5.0) -> AsyncClient:
+        path = address.socket_path(path)
+        try:
+            reader, writer = await asyncio.wait_for(asyncio.open_unix_connection(path, limit=16 << 20), timeout)
+        except (OSError, asyncio.TimeoutError) as error:
+            raise Unreachable(f"no coordinator answers at {path}: {error}") from error
+        return cls(path, reader, writer)
+
+    async def request(self, message: msgspec.Struct, timeout: float = 10.0) -> Any:
+        if self._lost:
+            raise self._lost
+        number, line = _numbered(message)
+        future = self._waiting[number] = asyncio.get_running_loop().create_future()
+        try:
+            self._writer.write(line)
+            return _result(await asyncio.wait_for(future, timeout))
+        except asyncio.TimeoutError:
+            raise Unreachable(f"the coordinator at {self.path} did not answer within {timeout:g} s") from None
+        finally:
+            self._waiting.pop(number, None)
+
+    async def subscribe(self) -> AsyncIterator[dict[str, Any]]:
+        """Snapshots, the present one at once; a slow reader sees the newest only. Raises Unreachable at the end."""
+        yield await self.request(messages.Subscribe())
+        while True:
+            status = await self._snapshots.get()
+            if status is None:
+                raise self._lost or Unreachable(f"the connection to the coordinator at {self.path} is closed")
+            yield status
+
+    async def close(self) -> None:
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        self._end(Unreachable("the connection was closed"))
+        self._writer.close()
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
+
+    async def _receive(self) -> None:
+        try:
+            while line := await self._reader.readline():
+                if line.strip():
+                    self._dispatch(_decoder.decode(line))
+            self._end(Unreachable(f"the coordinator at {self.path} closed the connection"))
+        except (OSError, ValueError) as error:
+            self._end(Unreachable(f"the connection to the coordinator at {self.path} broke: {error}"))
+
+    def _dispatch(self, message: Any) -> None:
+        if isinstance(message, messages.Snapshot):
+            self._offer(message.status)
+        elif isinstance(message, (messages.Reply, messages.Error)):
+            future = self._waiting.get(message.id)
+            if future and not future.done():
+                future.set_result(message)
+
+    def _offer(self, status: Any) -> None:
+        if self._snapshots.full():
+            self._snapshots.get_nowait()
+        self._snapshots.put_nowait(status)
+
+    def _end(self, error: Unreachable) -> None:
+        self._lost = self._lost or error
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(self._lost)
+        self._offer(None)
+
+
+def default_coordinator_argv(simulate: bool = False) -> list[str]:
+    """The command that starts a detached coordinator for this user: `$GPUSHARE_COORDINATOR_ARGV`, else our own."""
+    given = os.environ.get("GPUSHARE_COORDINATOR_ARGV", "")
+    if given:
+        return [str(word) for word in json.loads(given)]
+    argv = [sys.executable, "-m", "jupyter_gpushare", "coordinator", "--detach"]
+    return [*argv, "--simulate"] if simulate else argv
+
+
+def _command(path: str, argv: Sequence[str]) -> list[str]:
+    return [*(argv or default_coordinator_argv()), "--socket", path]
+
+
+def _failure(path: str, code: int | None, output: bytes) -> Unreachable:
+    last = output.decode(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
+    how = "did not start in time" if code is None else f"ended with status {code}"
+    return Unreachable(f"no coordinator answers at {path}, and the one started there {how}: {last[0]}")
+
+
+def ensure_coordinator(path: str = "", argv: Sequence[str] = (), wait: float = 5.0) -> str:
+    """Return the socket of a coordinator that answers, starting one if need be (it detaches itself).
+
+    Two participants may do this at once: the coordinator's own lock lets one of the two it started live.
+    Raises Unreachable after `wait` seconds.
+    """
+    path = address.socket_path(path)
+    if address.answers(path):
+        return path
+    deadline = time.monotonic() + wait
+    code: int | None = None
+    output = b""
+    try:
+        done = subprocess.run(
+            _command(path, argv),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=wait,
+            start_new_session=True,
+        )
+        code, output = done.returncode, done.stderr
+    except subprocess.TimeoutExpired:
+        pass
+    except OSError as error:
+        raise Unreachable(f"no coordinator answers at {path}, and none can be started: {error}") from error
+    while not address.answers(path):
+        if time.monotonic() > deadline or code:
+            raise _failure(path, code, output)
+        time.sleep(0.02)
+    return path
+
+
+async def ensure_coordinator_async(path: str = "", argv: Sequence[str] = (), wait: float = 5.0) -> str:
+    """`ensure_coordinator` without blocking the event loop (a connection attempt to a Unix socket is instant)."""
+    path = address.socket_path(path)
+    if address.answers(path, timeout=0.2):
+        return path
+    return await asyncio.get_running_loop().run_in_executor(None, ensure_coordinator, path, argv, wait)

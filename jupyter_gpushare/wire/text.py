@@ -1,0 +1,70 @@
+"""Sizes, fractions, durations and `key=value` pairs as people write and read them."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+
+_UNITS = {"": 1, "b": 1}
+for _power, _prefix in enumerate("kmgt", start=1):
+    _UNITS |= {f"{_prefix}": 1024**_power, f"{_prefix}ib": 1024**_power, f"{_prefix}b": 1000**_power}
+
+_SIZE = re.compile(r"^([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-z]*)$")
+
+
+def parse_size(value: object) -> int:
+    """Bytes from 8589934592, "8GiB", "8G" (both binary) or "8GB" (decimal). Raises ValueError."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise ValueError(f"{value!r} is not a size (examples: 8GiB, 512MiB, 8589934592)")
+    match = _SIZE.match(str(value).strip().lower())
+    if not match or match[2] not in _UNITS:
+        raise ValueError(f"{value!r} is not a size (examples: 8GiB, 512MiB, 8589934592)")
+    return int(float(match[1]) * _UNITS[match[2]]) if "." in match[1] else int(match[1]) * _UNITS[match[2]]
+
+
+def parse_fraction(value: object) -> float:
+    """A number from 0.5, "0.5" or "50%". Raises ValueError."""
+    text = str(value).strip()
+    try:
+        number = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        raise ValueError(f"{value!r} is not a fraction (examples: 0.5, 50%)") from None
+    if isinstance(value, bool) or not math.isfinite(number):
+        raise ValueError(f"{value!r} is not a fraction (examples: 0.5, 50%)")
+    return number
+
+
+def parse_pairs(text: str) -> dict[str, str]:
+    """`share=0.5 memory=8GiB` as a dictionary. Raises ValueError on a word without `=` and on a repeated key."""
+    pairs: dict[str, str] = {}
+    for word in shlex.split(text.replace(",", " ")):
+        key, separator, value = word.partition("=")
+        if not separator or not key or not value:
+            raise ValueError(f"{word!r} is not of the form key=value")
+        if key in pairs:
+            raise ValueError(f"{key!r} is given twice")
+        pairs[key] = value
+    return pairs
+
+
+def format_size(size: int) -> str:
+    """1536 -> "1.5 KiB"."""
+    amount = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(amount) < 1024:
+            return f"{amount:.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:.3g} {unit}"
+        amount /= 1024
+    return f"{amount:.4g} TiB"
+
+
+def format_seconds(seconds: float) -> str:
+    """0.25 -> "0.2 s", 75 -> "1 min 15 s", 7300 -> "2 h 1 min"."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
