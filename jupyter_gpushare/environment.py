@@ -1,0 +1,249 @@
+"""The environment of a shared kernel or program, and making its client known before it starts.
+
+`announce` talks to the coordinator, `prepare` only computes. Both are used by the provisioner, the launcher
+of the shared kernelspec and `jupyter gpushare run`. What the variables mean: `docs/design.md`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .wire import address
+
+PACKAGE = Path(__file__).resolve().parent
+SHIM = PACKAGE / "native" / "libgpushare.so"
+SIMULATED_DRIVER = PACKAGE / "native" / "simcuda" / "libcuda.so.1"
+STARTUP = PACKAGE / "kernel" / "startup.py"
+
+# The dynamic loader splits LD_PRELOAD at spaces and colons, LD_LIBRARY_PATH at colons and semicolons, and
+# expands "$ORIGIN" and its like in both.
+_PRELOAD_SPLITS = " :$"
+_LIBRARY_PATH_SPLITS = ":;$"
+_MAX_LABEL = 200
+
+# Frameworks that take the whole card at their start would leave nothing to share.
+_FRAMEWORKS = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+
+
+class Identity(NamedTuple):
+    """Who a client is: the id is public, the token proves to the coordinator that a process belongs to it."""
+
+    client: str
+    token: str
+
+    @classmethod
+    def new(cls, client: str = "", prefix: str = "client") -> Identity:
+        """A fresh token for `client`, in characters that the wire allows, or for a fresh id."""
+        client = re.sub(r"[^\w.:@-]", "-", client)[:128] or f"{prefix}-{secrets.token_hex(8)}"
+        return cls(client, secrets.token_hex(16))
+
+
+class Announced(NamedTuple):
+    """What is known once the coordinator was asked: goes into `prepare` as it is.
+
+    `note` is empty, or `REASON: SENTENCE` on what isn't working ("unreachable", "refused", "unshared").
+    """
+
+    socket: str
+    simulate: bool
+    visible_devices: Sequence[str] = ()
+    note: str = ""
+
+
+def announce(
+    identity: Identity,
+    *,
+    label: str = "",
+    quota: str = "",
+    gpus: int = 1,
+    socket: str = "",
+    simulate: bool | None = None,
+    wait: float = 3.0,
+) -> Announced:
+    """Register a client, starting a coordinator if none answers. Blocks for at most about `wait` seconds.
+
+    Never fails because of the coordinator: the program is to start anyway, with a note on what isn't working.
+    `simulate=None` means: as `$GPUSHARE_SIMULATE` says, else as the coordinator does.
+    """
+    from .wire import client, messages
+
+    wanted = os.environ.get("GPUSHARE_SIMULATE") == "1" if simulate is None else simulate
+    path = socket
+    try:
+        path = address.socket_path(socket)
+        if not SHIM.exists():
+            return Announced(path, wanted, note=_no_shim())
+        path = client.ensure_coordinator(path, client.default_coordinator_argv(wanted), wait)
+        with client.Client(path, timeout=wait) as coordinator:
+            registered = coordinator.request(
+                messages.Register(**identity._asdict(), label=label[:_MAX_LABEL], quota=quota, gpus=gpus)
+            )
+            status = coordinator.request(messages.Status())
+    except client.Unreachable as error:
+        return Announced(path, wanted, note=f"unreachable: {_line(error)}")
+    except (client.CoordinatorError, address.BadAddress) as error:
+        return Announced(path, wanted, note=f"refused: {_line(error)}")
+    wanted = wanted or (simulate is None and bool(status.get("config", {}).get("simulate")))
+    # None are named where there is but one device.
+    return Announced(path, wanted, [str(uuid) for uuid in registered.get("devices", [])])
+
+
+def forget(identity: Identity, *, socket: str = "", timeout: float = 1.0) -> None:
+    """Tell the coordinator that the client is over. Failures do not matter: it finds out by itself."""
+    from .wire import client, messages
+
+    with suppress(client.CoordinatorError, address.BadAddress), client.Client(socket, timeout) as coordinator:
+        coordinator.request(messages.Forget(client=identity.client))
+
+
+def prepare(
+    env: Mapping[str, str],
+    *,
+    client: str,
+    token: str,
+    label: str = "",
+    quota: str = "",
+    socket: str = "",
+    simulate: bool = False,
+    visible_devices: Sequence[str] | None = None,
+    note: str = "",
+    python: bool = True,
+) -> dict[str, str]:
+    """Return `env` as the environment of a shared program; unchanged if it is prepared for `client` already.
+
+    What the user has set stays: an own LD_PRELOAD and PYTHONSTARTUP come after ours, CUDA_VISIBLE_DEVICES and
+    the frameworks' switches are not touched. Without the shim the program runs unshared, and GPUSHARE_NOTE
+    says why. `python` is whether the program is a Python kernel, which gets the magics and reports its cells.
+    """
+    made = dict(env)
+    if made.get("GPUSHARE_PREPARED") == client:
+        return made
+    for inherited in ("GPUSHARE_NOTE", "GPUSHARE_LABEL", "GPUSHARE_QUOTA"):
+        made.pop(inherited, None)
+    made["GPUSHARE_PREPARED"] = client
+    made["GPUSHARE_SOCKET"] = socket
+    made["GPUSHARE_COORDINATOR_ARGV"] = _coordinator_argv(simulate)
+    if python:
+        _chain_startup(made)
+    shim = _reachable(SHIM, _PRELOAD_SPLITS, socket)
+    if shim is None:
+        note = note if note.startswith("unshared:") else _no_shim()
+    else:
+        made["LD_PRELOAD"] = _first(shim, made.get("LD_PRELOAD", ""), " ", r"[ :]+")
+        made |= {"GPUSHARE_CLIENT": client, "GPUSHARE_TOKEN": token}
+        made |= {name: value for name, value in _FRAMEWORKS.items() if name not in made}
+        if label:
+            made["GPUSHARE_LABEL"] = label[:_MAX_LABEL]
+        if quota:
+            made["GPUSHARE_QUOTA"] = quota
+        if visible_devices:
+            made.setdefault("CUDA_VISIBLE_DEVICES", ",".join(visible_devices))
+    if simulate:
+        note = _simulate(made, socket) or note
+    if note:
+        made["GPUSHARE_NOTE"] = note
+    return made
+
+
+def quota_text(**wanted: Any) -> str:
+    """`share=0.5, memory="8GiB"` as `GPUSHARE_QUOTA` has it; None and "" mean: not asked for.
+
+    Raises ValueError naming the allowed range. The coordinator checks again: this is for an answer before the
+    start.
+    """
+    from .core.errors import Refused
+    from .core.quota import Quota
+    from .wire import text
+
+    given = {key: value for key, value in wanted.items() if value not in (None, "")}
+    parsed: dict[str, Any] = {}
+    for key, value in given.items():
+        try:
+            if key in ("share", "limit"):
+                parsed[key] = text.parse_fraction(value)
+            elif key in ("memory", "resident"):
+                parsed[key] = text.parse_size(value)
+            else:
+                parsed[key] = value
+        except ValueError as error:
+            raise ValueError(f"{key}: {error}") from None
+    try:
+        Quota().changed(parsed)
+    except Refused as error:
+        raise ValueError(str(error)) from None
+    return " ".join(f"{key}={str(value).replace(' ', '')}" for key, value in given.items())
+
+
+def label_of(env: Mapping[str, str], fallback: str) -> str:
+    """The notebook's file name, if the server says which it is; its folder is its owner's business."""
+    return (os.path.basename(env.get("JPY_SESSION_NAME", "")) or fallback)[:_MAX_LABEL]
+
+
+def _no_shim() -> str:
+    if SHIM.exists():
+        return f"unshared: {SHIM} can't be preloaded from a path like this, and a link to it can't be made"
+    return f"unshared: {SHIM} is missing (reinstall the package, or build it with 'make native')"
+
+
+def _simulate(env: dict[str, str], socket: str) -> str:
+    directory = _reachable(SIMULATED_DRIVER.parent, _LIBRARY_PATH_SPLITS, socket)
+    if directory is None or not SIMULATED_DRIVER.exists():
+        return f"unshared: the simulated driver {SIMULATED_DRIVER} is missing (build it with 'make native')"
+    env["GPUSHARE_SIMULATE"] = "1"
+    env["LD_LIBRARY_PATH"] = _first(directory, env.get("LD_LIBRARY_PATH", ""), ":", r"[:;]")
+    return ""
+
+
+def _coordinator_argv(simulate: bool) -> str:
+    from .wire import client
+
+    return json.dumps(client.default_coordinator_argv(simulate))
+
+
+def _chain_startup(env: dict[str, str]) -> None:
+    own = env.get("PYTHONSTARTUP", "")
+    if own == str(STARTUP):  # inherited from another shared kernel: the chain is in place
+        return
+    env["PYTHONSTARTUP"] = str(STARTUP)
+    env.pop("GPUSHARE_STARTUP_CHAIN", None)
+    if own:
+        env["GPUSHARE_STARTUP_CHAIN"] = own
+
+
+def _first(path: Path, present: str, separator: str, split: str) -> str:
+    others = [entry for entry in re.split(split, present) if entry and entry != str(path)]
+    return separator.join([str(path), *others])
+
+
+def _reachable(path: Path, forbidden: str, socket: str) -> Path | None:
+    """`path`, or a link to it whose name has no `forbidden` character; None if neither can be had."""
+    if not path.exists():
+        return None
+    if not set(str(path)) & set(forbidden):
+        return path
+    name = f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:12]}-{path.name}"
+    last_resort = Path(f"/tmp/gpushare-{os.getuid()}")
+    for directory in (Path(socket or "/").parent, address.runtime_directory(), last_resort):
+        link = directory / name
+        if set(str(link)) & set(forbidden):
+            continue
+        with suppress(OSError):
+            address.make_private(directory)
+            if not link.is_symlink() or os.readlink(link) != str(path):
+                fresh = directory / f".{name}.{os.getpid()}"
+                fresh.symlink_to(path)
+                fresh.replace(link)
+            return link
+    return None
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,66 @@
+"""Reports which requests of a kernel run, as they start and end.
+
+In ipykernel a request is one call of the `execute_request` entry of `shell_handlers`: silent ones, subshells,
+errors before the first line runs and the user expressions after the last all pass there, and requests that
+are aborted never do. IPython's own events miss silent requests and end before the user expressions. They
+serve where there is no such table (IPython in a terminal, kernels that are not ipykernel's).
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any
+
+from .connection import Attachment
+
+_NOT_ALLOWED = re.compile(r"[^\w.:@-]", re.ASCII)
+
+
+def identity(parent: Any) -> str:
+    """The `msg_id` of a request, in the characters that the wire allows."""
+    try:
+        return _NOT_ALLOWED.sub("-", str(parent["header"]["msg_id"]))[:128] or "unnamed"
+    except (KeyError, TypeError):
+        return "unnamed"
+
+
+def install(shell: Any, attachment: Attachment) -> None:
+    """Report the requests that `shell` runs from now on."""
+    kernel = getattr(shell, "kernel", None)
+    tables = [getattr(kernel, name, None) for name in ("shell_handlers", "control_handlers")]
+    found = [table for table in tables if isinstance(table, dict) and callable(table.get("execute_request"))]
+    for table in found:
+        table["execute_request"] = _reporting(table["execute_request"], attachment)
+    if not found:
+        _install_events(shell, attachment)
+
+
+def _reporting(handler: Callable[..., Any], attachment: Attachment) -> Callable[..., Any]:
+    async def execute_request(stream: Any, ident: Any, parent: Any) -> None:
+        request = identity(parent)
+        attachment.begin(request)
+        try:
+            result = handler(stream, ident, parent)
+            if inspect.isawaitable(result):
+                await result
+        finally:
+            attachment.end(request)
+
+    return execute_request
+
+
+def _install_events(shell: Any, attachment: Attachment) -> None:
+    running: list[str] = []
+
+    def started(info: Any = None) -> None:
+        running.append(f"cell-{len(running)}")
+        attachment.begin(running[-1])
+
+    def ended(result: Any = None) -> None:
+        if running:
+            attachment.end(running.pop())
+
+    shell.events.register("pre_run_cell", started)
+    shell.events.register("post_run_cell", ended)

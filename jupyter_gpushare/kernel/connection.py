@@ -1,0 +1,213 @@
+"""Talking to the coordinator from inside a kernel, with nothing but the standard library.
+
+`request` is one question on a connection of its own. `Attachment` holds a connection for as long as the
+kernel lives: over it the kernel is known to the coordinator, and the reports of its cells go.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import socket
+import subprocess
+import threading
+from time import monotonic, sleep
+from typing import Any
+
+RETRY = 0.25  # seconds between attempts to reach a coordinator
+REFUSED_RETRY = 5.0
+GRACE = 1.0  # seconds for which somebody else may bring one back, before we start one
+FIRST_PAUSE, LONGEST_PAUSE = 15.0, 240.0  # seconds between two starts of a coordinator by one kernel
+ANSWER_WITHIN = 2.0  # seconds
+
+# What a coordinator that we start must not inherit: the client's identity, and what makes us a shared kernel.
+_IDENTITY = {f"GPUSHARE_{name}" for name in ("CLIENT", "TOKEN", "LABEL", "QUOTA", "NOTE", "PREPARED")}
+_OF_THE_KERNEL = {"LD_PRELOAD", "PYTHONSTARTUP", "GPUSHARE_STARTUP_CHAIN", "JPY_PARENT_PID"}
+
+
+class Unreachable(Exception):
+    """No coordinator answers; the message says where and why."""
+
+
+class Refused(Exception):
+    """The coordinator answered that it will not; the message says what is allowed."""
+
+
+def request(path: str, message: dict[str, Any], timeout: float = ANSWER_WITHIN) -> Any:
+    """Send one request and return its result. `timeout` in seconds. Raises Unreachable, Refused."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(timeout)
+            connection.connect(path)
+            connection.sendall(_line(dict(message, id=1)))
+            with connection.makefile("rb") as lines:
+                for line in lines:
+                    answer = json.loads(line) if line.strip() else {}
+                    if answer.get("type") == "error":
+                        raise Refused(answer.get("message", "refused"))
+                    if answer.get("type") == "reply":
+                        return answer.get("result")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise Unreachable(f"no coordinator answers at {path}: {reason}") from None
+    raise Unreachable(f"the coordinator at {path} closed the connection")
+
+
+class Attachment:
+    """The kernel's standing connection. A daemon thread keeps it up and says again which cells run.
+
+    `state` is "connecting", "attached", "away" or "refused", and `reason` a sentence on the latter two.
+    `begin` and `end` may be called from any thread; they never raise, and never wait for the coordinator.
+    """
+
+    def __init__(self, path: str, attach: dict[str, Any], argv: list[str] | None = None) -> None:
+        self.path = path
+        self.state = "connecting"
+        self.reason = ""
+        self._attach = _line(dict(attach, type="attach"))
+        self._argv = argv or []
+        self._next_start = monotonic() + GRACE
+        self._pause = FIRST_PAUSE
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._open: set[str] = set()
+        self._told: set[str] = set()
+        self._over = False
+        self._thread = threading.Thread(target=self._keep_up, name="gpushare-attach", daemon=True)
+        # Debuggers are to leave this thread alone.
+        self._thread.pydev_do_not_trace = True  # type: ignore[attr-defined]
+        self._thread.is_pydev_daemon_thread = True  # type: ignore[attr-defined]
+
+    def start(self) -> None:
+        os.register_at_fork(after_in_child=self._forget_in_child)
+        self._thread.start()
+
+    def begin(self, request: str) -> None:
+        """A request starts to run."""
+        self._open.add(request)
+        self._tell()
+
+    def end(self, request: str) -> None:
+        """A request has ended."""
+        self._open.discard(request)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Send what the coordinator does not know yet: also what an interrupt kept from being sent before."""
+        with self._lock:
+            connection = self._socket
+            if connection is None:
+                return
+            ended, started = self._told - self._open, self._open - self._told
+            lines = b"".join([_cell("end", one) for one in ended] + [_cell("start", one) for one in started])
+            self._told = set(self._open)
+            try:
+                whole = connection.send(lines, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL) == len(lines)
+            except OSError:
+                whole = False
+            if not whole:  # it hangs or is gone; the end of this connection ends our requests there
+                self._socket = None
+                _shut(connection)
+
+    def _keep_up(self) -> None:
+        while not self._over:
+            try:
+                connection = self._connect()
+            except OSError as error:
+                self._away(f"no coordinator answers at {self.path}: {error.strerror or error}")
+                self._start_coordinator()
+                sleep(RETRY)
+                continue
+            with contextlib.suppress(OSError, ValueError):
+                self._listen(connection)
+            with self._lock:
+                self._socket = None
+            connection.close()
+            if self.state != "refused":
+                self._away(f"the coordinator at {self.path} closed the connection")
+            self._next_start = max(self._next_start, monotonic() + GRACE)
+            sleep(REFUSED_RETRY if self.state == "refused" else RETRY)
+
+    def _connect(self) -> socket.socket:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.settimeout(ANSWER_WITHIN)
+            connection.connect(self.path)
+            # Blocking from here on, for the reader; senders say MSG_DONTWAIT.
+            connection.settimeout(None)
+            with self._lock:
+                connection.send(self._attach, socket.MSG_NOSIGNAL)
+                self._told = set()
+                self._socket = connection
+            self._tell()
+        except OSError:
+            connection.close()
+            raise
+        return connection
+
+    def _listen(self, connection: socket.socket) -> None:
+        """Until the connection ends. The coordinator says little here: welcome, or an error."""
+        poll = select.poll()
+        poll.register(connection, select.POLLIN)
+        if not poll.poll(ANSWER_WITHIN * 1000):
+            self._away(f"the coordinator at {self.path} does not answer")
+        buffer = b""
+        while True:
+            data = connection.recv(65536)
+            if not data:
+                return
+            *lines, buffer = (buffer + data).split(b"\n")
+            for line in lines:
+                self._hear(json.loads(line) if line.strip() else {})
+
+    def _hear(self, answer: dict[str, Any]) -> None:
+        if answer.get("type") == "welcome":
+            self.state, self.reason, self._pause = "attached", "", FIRST_PAUSE
+        elif answer.get("type") == "error":
+            self.state, self.reason = "refused", str(answer.get("message", ""))
+
+    def _away(self, reason: str) -> None:
+        self.state, self.reason = "away", reason
+
+    def _start_coordinator(self) -> None:
+        """At most once in `_pause` seconds. If several kernels do it at once, one of the coordinators stays."""
+        if not self._argv or monotonic() < self._next_start:
+            return
+        self._next_start = monotonic() + self._pause
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        env = {name: os.environ[name] for name in os.environ.keys() - _IDENTITY - _OF_THE_KERNEL}
+        try:
+            subprocess.run(
+                [*self._argv, "--socket", self.path],
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                timeout=10,
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            self._away(f"no coordinator answers at {self.path}, and none can be started: {error}")
+
+    def _forget_in_child(self) -> None:
+        """A fork's child is no kernel: it must neither report cells nor keep the parent's connection open."""
+        self._over = True
+        self._lock = threading.Lock()
+        connection, self._socket = self._socket, None
+        if connection is not None:
+            connection.close()
+
+
+def _line(message: dict[str, Any]) -> bytes:
+    return json.dumps(message).encode() + b"\n"
+
+
+def _cell(state: str, request: str) -> bytes:
+    return _line({"type": "cell", "state": state, "request": request})
+
+
+def _shut(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)

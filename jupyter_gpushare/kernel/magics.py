@@ -1,0 +1,151 @@
+"""`%gpushare`: how this kernel shares its GPU, and what its user may change about that.
+
+One syntax everywhere: `%gpushare SUBCOMMAND key=value …`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .connection import Refused, Unreachable
+from .report import Report, quota_line
+
+if TYPE_CHECKING:
+    from .session import Session
+
+QUOTA_KEYS = {
+    "share": "guaranteed fraction of the device's time, for example share=0.5",
+    "limit": "largest fraction of the device's time, for example limit=0.9",
+    "memory": "device memory that this kernel may allocate, for example memory=8GiB",
+    "resident": "device memory that it may keep on the device while others wait, for example resident=2GiB",
+    "service": "service=online, or service=offline to let others go first",
+}
+_VALUES = {"service": ["online", "offline"]}
+SUBCOMMANDS = {
+    "status": "how this kernel and its device are doing (also without a sub-command)",
+    "quota": "show this kernel's quota, or change it: %gpushare quota memory=8GiB share=0.5 limit=0.9",
+    "release": "give up the rest of this kernel's turn",
+    "help": "this text",
+}
+
+
+class Mistake(Exception):
+    """What the user typed can't be done; the message names what is allowed."""
+
+
+class Magic:
+    """The `%gpushare` line magic of one kernel."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def run(self, line: str) -> Any:
+        """Return what to display, a `Report` or text. Raises Mistake, Refused, Unreachable."""
+        words = line.split()
+        name = words[0] if words else "status"
+        if name not in SUBCOMMANDS:
+            hint = f" (to change the quota: %gpushare quota {line.strip()})" if "=" in name else ""
+            allowed = ", ".join(SUBCOMMANDS)
+            raise Mistake(f"unknown sub-command {name!r}: allowed are {allowed}{hint}")
+        if name != "quota" and len(words) > 1:
+            surplus = " ".join(words[1:])
+            raise Mistake(f"%gpushare {name} takes no arguments, but {surplus!r} was given")
+        if name == "quota":
+            return self._quota(words[1:])
+        return {"status": self._status, "release": self._release, "help": help_text}[name]()
+
+    def complete(self, line: str) -> list[str]:
+        """Possible endings of the last word of `line`, which starts with `%gpushare`."""
+        words = line.split()[1:]
+        if line[-1:].isspace():
+            words.append("")
+        if len(words) <= 1:
+            return list(SUBCOMMANDS)
+        if words[0] != "quota":
+            return []
+        key, equals, _ = words[-1].partition("=")
+        if equals:
+            return [key + "=" + value for value in _VALUES.get(key, [])]
+        used = {word.partition("=")[0] for word in words[1:-1]}
+        return [known + "=" for known in QUOTA_KEYS if known not in used]
+
+    def _status(self) -> Any:
+        problem = self._session.problem()
+        try:
+            snapshot = self._session.ask({"type": "status"})
+        except Unreachable as error:
+            return Report(None, self._session.client, problem or str(error))
+        return Report(snapshot, self._session.client, problem)
+
+    def _quota(self, words: list[str]) -> str:
+        changes = _changes(words)
+        self._must_be_shared()
+        quota = self._session.ask({"type": "quota", "client": self._session.client, "changes": changes})
+        return ("Quota is now: " if changes else "Quota: ") + quota_line(quota)
+
+    def _release(self) -> str:
+        self._must_be_shared()
+        result = self._session.ask({"type": "release", "client": self._session.client})
+        if result.get("released"):
+            return "The rest of this kernel's turn is given up."
+        return "This kernel has no turn now, so there is nothing to give up."
+
+    def _must_be_shared(self) -> None:
+        if not self._session.client:
+            reason = self._session.problem() or "it was not started by the provisioner, the launcher or 'run'"
+            raise Mistake(f"this kernel isn't shared: {reason}")
+
+
+def help_text() -> str:
+    """What `%gpushare help` says."""
+    lines = ["%gpushare shows and changes how this kernel shares its GPU with others.", ""]
+    lines += [f"  %gpushare {name:<8} {text}" for name, text in SUBCOMMANDS.items()]
+    lines += ["", "Keys of %gpushare quota:", ""]
+    lines += [f"  {key:<9} {text}" for key, text in QUOTA_KEYS.items()]
+    return "\n".join(lines)
+
+
+def register(shell: Any, session: Session) -> None:
+    """Make `%gpushare` known to IPython, with its completion."""
+    from IPython.core.error import UsageError
+    from IPython.display import display
+
+    magic = Magic(session)
+
+    def gpushare(line: str) -> None:
+        try:
+            shown = magic.run(line)
+        except Mistake as error:
+            problem = str(error)
+        except Unreachable as error:
+            problem = f"{error}; nothing was changed"
+        except Refused as error:
+            problem = str(error)
+        else:
+            if isinstance(shown, str):
+                print(shown)
+            else:
+                display(shown)  # type: ignore[no-untyped-call]
+            return
+        raise UsageError(problem)  # which IPython shows without a traceback
+
+    def complete(_shell: Any, event: Any) -> list[str]:
+        return magic.complete(event.text_until_cursor.lstrip())
+
+    gpushare.__doc__ = help_text()
+    shell.register_magic_function(gpushare, "line", "gpushare")
+    shell.set_hook("complete_command", complete, str_key="%gpushare")
+
+
+def _changes(words: list[str]) -> dict[str, str]:
+    changes: dict[str, str] = {}
+    for word in words:
+        key, _, value = word.partition("=")
+        if not key or not value:
+            raise Mistake(f"{word!r} is not of the form key=value; keys are {', '.join(QUOTA_KEYS)}")
+        if key not in QUOTA_KEYS:
+            raise Mistake(f"unknown quota key {key!r}: allowed are {', '.join(QUOTA_KEYS)}")
+        if key in changes:
+            raise Mistake(f"{key!r} is given twice")
+        changes[key] = value
+    return changes

@@ -1,0 +1,94 @@
+"""A shared kernel as it sees itself: who it is, and whether sharing works."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+from . import cells, magics
+from .connection import Attachment, Unreachable, request
+
+
+class Session:
+    """One kernel's view of its own sharing. `client` is "" in a kernel that is not shared."""
+
+    def __init__(self, env: dict[str, str]) -> None:
+        self.client = env.get("GPUSHARE_CLIENT", "")
+        self.path = env.get("GPUSHARE_SOCKET", "")
+        self.note = env.get("GPUSHARE_NOTE", "")
+        self.attachment: Attachment | None = None
+        if self.client and not _shim_is_loaded(env):
+            self.note = "unshared: the library in LD_PRELOAD was not loaded into this kernel"
+        if self.client and self.path:
+            attach = {
+                "client": self.client,
+                "token": env.get("GPUSHARE_TOKEN", ""),
+                "label": env.get("GPUSHARE_LABEL", ""),
+                "quota": env.get("GPUSHARE_QUOTA", ""),
+            }
+            self.attachment = Attachment(self.path, attach, _argv(env))
+
+    def ask(self, message: dict[str, Any]) -> Any:
+        """One request to the coordinator. Raises Unreachable, Refused."""
+        if not self.path:
+            raise Unreachable("no coordinator is known here (GPUSHARE_SOCKET is not set)")
+        return request(self.path, message)
+
+    def problem(self) -> str:
+        """A sentence on what isn't working, "" if all is well or it is not yet known."""
+        kind, _, sentence = self.note.partition(": ")
+        if kind == "unreachable" or not sentence:  # that was at the start; since then it may have come, or gone
+            if self.attachment is None or self.attachment.state in ("connecting", "attached"):
+                return ""
+            sentence = self.attachment.reason
+            if self.attachment.state == "away":
+                sentence += " (kernels take turns by lock files until one does)"
+        return sentence
+
+
+def activate(shell: Any) -> None:
+    """Called once by `startup.py` in a kernel that our provisioner, launcher or `run` has prepared."""
+    if not os.environ.get("GPUSHARE_PREPARED"):
+        return
+    session = Session(dict(os.environ))
+    magics.register(shell, session)
+    _warn_once(shell, session)
+    if session.attachment is not None:
+        session.attachment.start()
+        cells.install(shell, session.attachment)
+
+
+def _warn_once(shell: Any, session: Session) -> None:
+    """Print one line in the first cell at which it is known that sharing does not work."""
+
+    def look(*_: Any) -> None:
+        problem = session.problem()
+        working = session.attachment is not None and session.attachment.state == "attached"
+        if problem:
+            print("gpushare: sharing isn't working in this kernel: " + problem, file=sys.stderr)
+        if problem or working:
+            for event in events:
+                shell.events.unregister(event, look)
+
+    # The second for a first cell that starts before the coordinator could answer.
+    events = ("pre_run_cell", "post_run_cell")
+    for event in events:
+        shell.events.register(event, look)
+
+
+def _argv(env: dict[str, str]) -> list[str]:
+    try:
+        return [str(word) for word in json.loads(env.get("GPUSHARE_COORDINATOR_ARGV", "[]"))]
+    except (TypeError, ValueError):
+        return []
+
+
+def _shim_is_loaded(env: dict[str, str]) -> bool:
+    """The loader ignores what it can't preload; a program between us and the kernel may clean LD_PRELOAD."""
+    try:
+        with open("/proc/self/maps", "rb") as maps:
+            return b"libgpushare.so" in maps.read()
+    except OSError:
+        return True  # not known: say nothing

@@ -1,0 +1,116 @@
+"""Starts a shared kernel where front ends ignore provisioners: prepares its environment and *execs* it.
+
+    python -m jupyter_gpushare.launcher [OPTIONS] -m MODULE ARGUMENTS...   (a module of this Python)
+    python -m jupyter_gpushare.launcher [OPTIONS] -- COMMAND...            (anything)
+
+Options: `--quota TEXT`, `--gpus N`, `--label TEXT`, `--simulate`. The kernel has the process id of the
+launcher, gets every signal itself, and its exit status is the launcher's. Where our provisioner has prepared
+the environment already (GPUSHARE_PREPARED), there is nothing to do but exec. Little is imported on that way.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import NamedTuple, NoReturn
+
+MODULE = "jupyter_gpushare.launcher"
+
+
+class Usage(ValueError):
+    """The launcher's own command line is wrong."""
+
+
+class Parsed(NamedTuple):
+    command: list[str]
+    quota: str = ""
+    gpus: int = 1
+    label: str = ""
+    simulate: bool | None = None
+
+
+def parse(arguments: list[str], python: str) -> Parsed:
+    """Split the launcher's options from the command, which `python` runs if it is a module. Raises Usage."""
+    options: dict[str, str] = {}
+    simulate: bool | None = None
+    rest = list(arguments)
+    while rest and rest[0].startswith("--") and rest[0] != "--":
+        name = rest.pop(0)
+        if name == "--simulate":
+            simulate = True
+        elif name not in ("--quota", "--gpus", "--label"):
+            raise Usage(f"unknown option {name!r}: allowed are --quota, --gpus, --label, --simulate")
+        elif not rest:
+            raise Usage(f"{name} needs a value")
+        else:
+            options[name] = rest.pop(0)
+    gpus = options.get("--gpus", "1")
+    if not gpus.isdecimal() or not 1 <= int(gpus) <= 64:
+        raise Usage(f"--gpus {gpus!r} is out of range: allowed are 1 to 64")
+    if rest[:1] == ["--"]:
+        command = rest[1:]
+        # As jupyter_client does for a kernelspec's own first word: the environment may not be activated.
+        if command and command[0] in ("python", "python3", f"python3.{sys.version_info.minor}"):
+            command[0] = python
+    else:
+        command = [python, *rest] if rest else []
+    if not command:
+        raise Usage(f"no command: python -m {MODULE} -m MODULE ... | -- COMMAND ...")
+    return Parsed(command, options.get("--quota", ""), int(gpus), options.get("--label", ""), simulate)
+
+
+def unwrap(command: list[str]) -> list[str]:
+    """What `command` execs if it is our launcher, else `command`. Saves the provisioner a detour."""
+    if command[1:3] != ["-m", MODULE]:
+        return command
+    return parse(command[3:], command[0]).command
+
+
+def name_of(command: list[str]) -> str:
+    """What people would call it: `train.py` of `python -u train.py`, the module of `python -m MODULE`."""
+    words = [word for word in command[1:] if word == "-m" or not word.startswith("-")]
+    if os.path.basename(command[0]).startswith("python") and words:
+        return os.path.basename(words[1] if words[0] == "-m" and len(words) > 1 else words[0])
+    return os.path.basename(command[0])
+
+
+def replace_process(command: list[str], env: dict[str, str]) -> NoReturn:
+    """Become `command`. Raises OSError when that can't be."""
+    # Python ignores these, and exec would hand that on; programs expect the default.
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    os.execvpe(command[0], command, env)
+
+
+def shared_environment(parsed: Parsed, prefix: str) -> dict[str, str]:
+    """Register a new client and return the environment for it. Takes at most a few seconds."""
+    from . import environment
+
+    identity = environment.Identity.new(prefix=prefix)
+    label = parsed.label or environment.label_of(os.environ, name_of(parsed.command))
+    announced = environment.announce(
+        identity, label=label, quota=parsed.quota, gpus=parsed.gpus, simulate=parsed.simulate
+    )
+    return environment.prepare(os.environ, label=label, quota=parsed.quota, **identity._asdict(), **announced._asdict())
+
+
+def main(arguments: list[str]) -> int:
+    """Returns only when the command can't be executed: 2 usage, 126 not executable, 127 not found."""
+    try:
+        parsed = parse(arguments, sys.executable)
+    except Usage as error:
+        print(f"{MODULE}: {error}", file=sys.stderr)
+        return 2
+    env = dict(os.environ)
+    if not env.get("GPUSHARE_PREPARED"):
+        env = shared_environment(parsed, "kernel")
+    try:
+        replace_process(parsed.command, env)
+    except OSError as error:
+        print(f"{MODULE}: {parsed.command[0]}: {error.strerror}", file=sys.stderr)
+        return 127 if isinstance(error, FileNotFoundError) else 126
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,156 @@
+"""Starts notebook kernels shared: jupyter_client's local provisioner with another environment.
+
+Named `gpushare-provisioner` in a kernelspec's `metadata.kernel_provisioner`, whose `config` sets the traits
+below, or for all stock kernels by `c.KernelProvisionerFactory.default_provisioner_name =
+"gpushare-provisioner"`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+from typing import Any
+
+from jupyter_client.provisioning.local_provisioner import LocalProvisioner
+from traitlets import Bool, CaselessStrEnum, Float, Integer, TraitError, Unicode, Union, validate
+
+from . import environment, launcher
+
+
+class GpuShareProvisioner(LocalProvisioner):
+    """One kernel's process, as one client of the coordinator.
+
+    The client has the kernel's id, and keeps it together with its token and quota over restarts of the
+    kernel. No connection is kept between calls: the blocking kernel manager runs each in another event loop.
+    That the kernel is gone is noticed by its connections' end; `cleanup`, which jupyter_client may skip, only
+    makes it certain.
+    """
+
+    share = Float(None, allow_none=True, config=True, help="Guaranteed fraction of the device's time, from 0 to 1.")
+    limit = Float(
+        None, allow_none=True, config=True, help="Largest fraction of the device's time, above 0 and up to 1."
+    )
+    memory = Union(
+        [Unicode(), Integer()],
+        default_value="",
+        config=True,
+        help='Device memory that the kernel may allocate, in bytes or as text such as "8GiB".',
+    )
+    resident = Union(
+        [Unicode(), Integer()],
+        default_value="",
+        config=True,
+        help="Device memory that the kernel may keep on the device while others wait, in bytes or as text.",
+    )
+    service = CaselessStrEnum(
+        ["online", "offline"], None, allow_none=True, config=True, help="Online goes before offline."
+    )
+    gpus = Integer(1, min=1, max=64, config=True, help="How many devices the kernel sees.")
+    label = Unicode(config=True, help="What to call the kernel in queues; default: the notebook's file name.")
+    simulate = Bool(
+        None,
+        allow_none=True,
+        config=True,
+        help="Use the simulated driver; default: as $GPUSHARE_SIMULATE says, else as the coordinator does.",
+    )
+    coordinator = Unicode(config=True, help="Socket of the coordinator; default: $GPUSHARE_SOCKET or the host's.")
+    start_wait = Float(
+        3.0, min=0.0, max=60.0, config=True, help="Seconds that a starting kernel waits for a coordinator."
+    )
+
+    def __init__(self, **kwargs: Any) -> None:
+        unknown = sorted(set(kwargs) - set(self.trait_names()))
+        for name in unknown:  # traitlets would drop them without a word
+            kwargs.pop(name)
+        super().__init__(**kwargs)
+        if unknown:
+            allowed = ", ".join(sorted(type(self).class_own_traits(config=True)))
+            self.log.warning("Ignored unknown provisioner settings %s; known are %s.", ", ".join(unknown), allowed)
+        self.quota = environment.quota_text(
+            **{name: getattr(self, name) for name in ("share", "limit", "memory", "resident", "service")}
+        )
+        self.identity: environment.Identity | None = None
+        self._announced: environment.Announced | None = None
+        self._label = ""
+
+    @validate("share", "limit", "memory", "resident")
+    def _check_quota(self, proposal: Any) -> Any:
+        try:
+            environment.quota_text(**{proposal.trait.name: proposal.value})
+        except ValueError as error:
+            raise TraitError(f"{type(self).__name__}.{proposal.trait.name}: {error}") from None
+        return proposal.value
+
+    async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
+        """Called before each start and restart: makes the client known, within about `start_wait` seconds."""
+        env = kwargs.get("env", os.environ)
+        if self.identity is None:
+            self.identity = environment.Identity.new(self.kernel_id or "", prefix="kernel")
+        self._label = self.label or environment.label_of(env, self._kernel_name())
+        announce = functools.partial(
+            environment.announce,
+            self.identity,
+            label=self._label,
+            quota=self.quota,
+            gpus=self.gpus,
+            socket=self._server_setting("coordinator", self.coordinator) or env.get("GPUSHARE_SOCKET", ""),
+            simulate=self._server_setting("simulate", self.simulate),
+            wait=self.start_wait,
+        )
+        self._announced = await asyncio.get_running_loop().run_in_executor(None, announce)
+        if self._announced.note:
+            self.log.warning("GPU sharing of kernel %s: %s", self.kernel_id, self._announced.note)
+        kwargs = await super().pre_launch(**kwargs)
+        kwargs["cmd"] = launcher.unwrap(kwargs["cmd"])
+        return kwargs
+
+    def _finalize_env(self, env: dict[str, str]) -> None:
+        """Called by the base class's `pre_launch`, on a copy to which the kernelspec's `env` was applied."""
+        super()._finalize_env(env)
+        if self.identity is None or self._announced is None:
+            return
+        made = environment.prepare(
+            env,
+            **self.identity._asdict(),
+            label=self._label,
+            quota=self.quota,
+            python=(self.kernel_spec.language or "").lower().startswith("python"),
+            **self._announced._asdict(),
+        )
+        env.clear()
+        env.update(made)
+
+    async def cleanup(self, restart: bool = False) -> None:
+        """Called when the kernel is gone, perhaps twice, perhaps never, perhaps before it was started."""
+        announced, identity = self._announced, self.identity
+        if not restart and announced is not None and identity is not None:
+            self._announced = None
+            if not announced.note:
+                farewell = functools.partial(environment.forget, identity, socket=announced.socket)
+                await asyncio.get_running_loop().run_in_executor(None, farewell)
+        await super().cleanup(restart=restart)
+
+    async def get_provisioner_info(self) -> dict[str, Any]:
+        """Called by managers that persist their kernels. Holds the token: as secret as a connection file."""
+        info: dict[str, Any] = await super().get_provisioner_info()
+        if self.identity is not None:
+            info["gpushare"] = {**self.identity._asdict(), "quota": self.quota}
+        return info
+
+    async def load_provisioner_info(self, provisioner_info: dict[str, Any]) -> None:
+        """The inverse of `get_provisioner_info`, in another process."""
+        await super().load_provisioner_info(provisioner_info)
+        ours = provisioner_info.get("gpushare")
+        if ours:
+            self.identity = environment.Identity(ours["client"], ours["token"])
+            self.quota = ours["quota"]
+
+    def _kernel_name(self) -> str:
+        return getattr(self.parent, "kernel_name", "") or self.kernel_spec.display_name or "kernel"
+
+    def _server_setting(self, name: str, own: Any) -> Any:
+        """Our own trait if it is set, else what the Jupyter server's configuration says in `c.GpuShare`."""
+        if own not in (None, ""):
+            return own
+        return self.config.get("GpuShare", {}).get(name, own)

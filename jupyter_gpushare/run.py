@@ -1,0 +1,51 @@
+"""`jupyter gpushare run [OPTIONS] -- COMMAND …`: any program as a client of its own.
+
+The command replaces this process, so its exit status, its signals and its terminal are its own. It gets a
+turn like a notebook that runs one endless cell.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from . import environment, launcher
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Called by the command line on the parser of the `run` sub-command."""
+    parser.add_argument("--share", metavar="F", help="guaranteed fraction of the device's time, 0 to 1")
+    parser.add_argument("--limit", metavar="F", help="largest fraction of it, above 0 and up to 1")
+    parser.add_argument("--memory", metavar="SIZE", help="device memory it may allocate, for example 8GiB")
+    parser.add_argument("--label", metavar="TEXT", default="", help="its name in queues; default: the program's")
+    parser.add_argument("--gpus", metavar="N", default="1", help="how many devices it sees (default 1)")
+    parser.add_argument("--simulate", action="store_true", default=None, help="use the simulated driver")
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...", help="the program")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Returns only when there is nothing to run: 2 bad values, 126 not executable, 127 not found."""
+    try:
+        quota = environment.quota_text(share=args.share, limit=args.limit, memory=args.memory)
+        words = ["--gpus", str(args.gpus), *(["--simulate"] if args.simulate else [])]
+        command = args.command[1:] if args.command[:1] == ["--"] else args.command
+        parsed = launcher.parse([*words, "--", *command], sys.executable)
+    except launcher.Usage as error:
+        hint = "jupyter gpushare run [OPTIONS] -- COMMAND ..."
+        return _fail(str(error) if command else f"no command was given: {hint}", 2)
+    except ValueError as error:
+        return _fail(str(error), 2)
+    # The command as typed: here "python" is what the user's PATH says.
+    parsed = parsed._replace(command=command, quota=quota, label=args.label)
+    env = launcher.shared_environment(parsed, "run")
+    if env.get("GPUSHARE_NOTE"):
+        print(f"gpushare: {env['GPUSHARE_NOTE']}", file=sys.stderr)
+    try:
+        launcher.replace_process(parsed.command, env)
+    except OSError as error:
+        return _fail(f"{command[0]}: {error.strerror}", 127 if isinstance(error, FileNotFoundError) else 126)
+
+
+def _fail(message: str, status: int) -> int:
+    print(f"jupyter gpushare run: error: {message}", file=sys.stderr)
+    return status
