@@ -52,14 +52,16 @@ export default defineConfig(
   {
     files: ['ui-tests/**/*.mjs'],
     languageOptions: {
-      globals: {
-        process: 'readonly',
-        console: 'readonly',
-        URL: 'readonly',
-        document: 'readonly',
-        window: 'readonly',
-        setTimeout: 'readonly'
-      }
+      globals: Object.fromEntries(
+        [
+          'URL',
+          'clearTimeout',
+          'document',
+          'fetch',
+          'process',
+          'setTimeout'
+        ].map(name => [name, 'readonly'])
+      )
     }
   },
   prettier

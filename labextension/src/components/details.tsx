@@ -52,7 +52,7 @@ export function detailsToggle(
       return;
     }
     const body = new Details(model, trans);
-    popup = showPopup({ body, anchor, align: 'right', hasDynamicSize: true });
+    popup = showPopup({ body, anchor, align: 'left', hasDynamicSize: true });
     popup.disposed.connect(() => {
       popup = null;
       // Whoever closed it by clicking elsewhere has moved the focus there.

@@ -50,8 +50,9 @@ export const statusItemPlugin: JupyterFrontEndPlugin<void> = {
     });
     statusBar.registerStatusItem(PLUGIN_ID, {
       item,
-      align: 'right',
-      rank: 100,
+      // Beside the kernel's name and status.
+      align: 'left',
+      rank: 2,
       priority: 1,
       isActive: () => model.isShown,
       activeStateChanged: model.stateChanged
