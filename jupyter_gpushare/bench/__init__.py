@@ -1,0 +1,44 @@
+"""`jupyter gpushare bench NAME`: the measurements that the README quotes. Times are medians, taken in one run."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import platform
+import sys
+
+# name: (module, what it measures)
+BENCHES = {
+    "gate": ("gate", "nanoseconds per launch, bare and under an open gate"),
+    "handoff": ("handoff", "from the last launch of one client to the first of the next, nothing to move"),
+    "start": ("start", "how much longer a shared kernel takes to start"),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Called by the command line on the parser of the `bench` sub-command."""
+    parser.add_argument(
+        "name", choices=list(BENCHES), help="; ".join(f"{n}: {what}" for n, (_, what) in BENCHES.items())
+    )
+    parser.add_argument("--json", action="store_true", help="the figures as JSON")
+    parser.add_argument("--device", choices=["sim", "gpu"], default="sim", help="the simulated device, or the real one")
+    parser.add_argument("--rounds", type=int, default=0, help="how often to repeat; 0: as the bench needs")
+
+
+def main(args: argparse.Namespace) -> int:
+    """0, or 1 when the measurement could not be made."""
+    module = importlib.import_module(f".{BENCHES[args.name][0]}", __package__)
+    try:
+        figures = module.measure(args.device, args.rounds)
+    except (OSError, RuntimeError) as error:
+        print(f"jupyter gpushare bench {args.name}: {error}", file=sys.stderr)
+        return 1
+    if args.json:
+        print(json.dumps(figures))
+        return 0
+    for name, value in figures.items():
+        print(f"{name:>14}  {value:,.2f}" if isinstance(value, float) else f"{name:>14}  {value}")
+    where = "simulated driver" if args.device == "sim" else "real GPU"
+    print(f"{'on':>14}  {platform.processor() or platform.machine()}, {where}")
+    return 0

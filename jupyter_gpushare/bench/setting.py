@@ -1,0 +1,50 @@
+"""A coordinator and a device of a bench's own, so that nobody else's work is measured or disturbed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..wire import messages
+from ..wire.client import Client, ensure_coordinator
+
+PROGRAM = Path(__file__).resolve().parent.parent / "native" / "gpushare-bench"
+
+
+@contextlib.contextmanager
+def coordinator(device: str, *options: str) -> Iterator[dict[str, str]]:
+    """Run a coordinator with `options`; yields the environment that leads to it. It is stopped at the end."""
+    with tempfile.TemporaryDirectory(prefix="gpushare-bench-") as name:
+        directory = Path(name)
+        environment = {**os.environ, "GPUSHARE_SOCKET": str(directory / "c.sock"), "XDG_STATE_HOME": name}
+        environment.pop("GPUSHARE_PREPARED", None)
+        argv = [sys.executable, "-m", "jupyter_gpushare", "coordinator", "--detach", *options]
+        if device == "sim":
+            environment |= {
+                "GPUSHARE_SIMULATE": "1",
+                "GPUSHARE_SIM_STATE": str(directory / "devices"),
+                "GPUSHARE_LOCK_DIR": str(directory / "locks"),
+            }
+            argv.append("--simulate")
+        with environ(environment):
+            socket = ensure_coordinator(environment["GPUSHARE_SOCKET"], argv)
+        try:
+            yield environment
+        finally:
+            with Client(socket) as client:
+                client.request(messages.Stop())
+
+
+@contextlib.contextmanager
+def environ(environment: dict[str, str]) -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.update(environment)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)

@@ -1,0 +1,49 @@
+"""How much longer a shared kernel takes to start: from asking for it to its first answer."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import Any
+
+from jupyter_client.manager import KernelManager
+
+from . import setting
+
+_ROUNDS = 7
+
+
+def measure(device: str, rounds: int) -> dict[str, Any]:
+    """Medians in milliseconds, of plain and shared starts in turn: `{"plain_ms", "shared_ms", "extra_ms", "rounds"}`."""
+    rounds = rounds or _ROUNDS
+    plain, shared = [], []
+    with setting.coordinator(device) as environment:
+        _start("python3", environment)  # the first start reads the disk
+        _start("python3-gpushare", environment)
+        for _ in range(rounds):
+            plain.append(_start("python3", environment))
+            shared.append(_start("python3-gpushare", environment))
+    extra = statistics.median(b - a for a, b in zip(plain, shared, strict=True))
+    return {
+        "plain_ms": statistics.median(plain) * 1000,
+        "shared_ms": statistics.median(shared) * 1000,
+        "extra_ms": extra * 1000,
+        "rounds": rounds,
+    }
+
+
+def _start(name: str, environment: dict[str, str]) -> float:
+    """Seconds until a kernel of this spec answers."""
+    manager = KernelManager(kernel_name=name)
+    began = time.perf_counter()
+    with setting.environ(environment):
+        manager.start_kernel(env=environment)
+    try:
+        client = manager.client()
+        client.start_channels()
+        client.wait_for_ready(timeout=60)
+        took = time.perf_counter() - began
+        client.stop_channels()
+    finally:
+        manager.shutdown_kernel(now=True)
+    return took

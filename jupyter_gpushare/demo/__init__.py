@@ -1,0 +1,24 @@
+"""`jupyter gpushare demo`: three real notebooks in three real kernels share one device, with a report."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Called by the command line on the parser of the `demo` sub-command."""
+    parser.add_argument("--device", choices=["sim", "gpu"], default="sim", help="the simulated device, or the real one")
+    parser.add_argument("--output", default="demo-report", help="directory of report.html and report.json")
+    parser.add_argument("--quantum", type=float, default=2.0, help="seconds of a turn while others wait (default 2)")
+
+
+def main(args: argparse.Namespace) -> int:
+    """0 when results are right and turns never overlapped, else 1."""
+    try:
+        from . import runner
+    except ImportError as error:
+        print(f"jupyter gpushare demo: {error}; install jupyter-gpushare[demo]", file=sys.stderr)
+        return 2
+    return asyncio.run(runner.run(args.device, args.output, args.quantum))

@@ -1,0 +1,115 @@
+"""A few functions on one GPU, through the CUDA driver API: what the demo's notebooks compute with.
+
+The same code runs on a real driver and on the simulated one: `builtins.ptx` is compiled by the former, and the latter has
+functions of those names. Every `work` launch has the device write down when it began and ended.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cuda.bindings import driver
+
+PTX = Path(__file__).resolve().parent.parent / "native" / "builtins.ptx"
+_BLOCK = 256
+_MAX_LAUNCHES = 1 << 16
+
+
+class CudaError(RuntimeError):
+    """A driver call that failed."""
+
+
+def check(answer: tuple[Any, ...]) -> Any:
+    """The result of a driver call without its status. Raises CudaError."""
+    status, *values = answer
+    if status != driver.CUresult.CUDA_SUCCESS:
+        raise CudaError(status.name)
+    return values[0] if len(values) == 1 else values
+
+
+class Array:
+    """`length` float32 numbers in device memory."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self.pointer = int(check(driver.cuMemAlloc(length * 4)))
+
+    def numpy(self) -> Any:
+        """A copy on the host, float32 of shape (length,)."""
+        copy = np.empty(self.length, dtype=np.float32)
+        check(driver.cuMemcpyDtoH(copy.ctypes.data, self.pointer, copy.nbytes))
+        return copy
+
+    def wrong(self, expected: float) -> int:
+        """How many elements are not `expected`."""
+        return int(np.count_nonzero(self.numpy() != np.float32(expected)))
+
+    def free(self) -> None:
+        check(driver.cuMemFree(self.pointer))
+
+
+class Gpu:
+    """The first device that this process sees."""
+
+    def __init__(self) -> None:
+        check(driver.cuInit(0))
+        self._device = check(driver.cuDeviceGet(0))
+        check(driver.cuCtxSetCurrent(check(driver.cuDevicePrimaryCtxRetain(self._device))))
+        self.name = check(driver.cuDeviceGetName(128, self._device)).split(b"\0")[0].decode()
+        module = check(driver.cuModuleLoadData(PTX.read_bytes() + b"\0"))
+        self._functions = {
+            name: check(driver.cuModuleGetFunction(module, name.encode()))
+            for name in ("fill_f32", "axpy_f32", "work_f32")
+        }
+        self._stamps = int(check(driver.cuMemAlloc(_MAX_LAUNCHES * 16)))
+        self._launches = 0
+
+    def full(self, length: int, value: float) -> Array:
+        """A new array of `length` times `value`."""
+        array = Array(length)
+        self._launch("fill_f32", length, (array.pointer, value, length), (_POINTER, ctypes.c_float, ctypes.c_uint64))
+        return array
+
+    def axpy(self, y: Array, x: Array, a: float) -> None:
+        """y += a * x"""
+        arguments = (y.pointer, x.pointer, a, y.length)
+        self._launch("axpy_f32", y.length, arguments, (_POINTER, _POINTER, ctypes.c_float, ctypes.c_uint64))
+
+    def work(self, array: Array, seconds: float, launch: float = 0.02) -> int:
+        """Keep the device busy for about `seconds`, in launches of `launch` seconds that each add 1 to every element.
+
+        Returns the number of launches.
+        """
+        launches = max(1, round(seconds / launch))
+        if self._launches + launches > _MAX_LAUNCHES:
+            raise CudaError(f"more than {_MAX_LAUNCHES} launches of work have no place for their times")
+        types = (_POINTER, ctypes.c_uint64, ctypes.c_uint64, _POINTER)
+        for number in range(launches):
+            stamps = self._stamps + 16 * self._launches
+            self._launch("work_f32", array.length, (array.pointer, array.length, int(launch * 1e9), stamps), types)
+            self._launches += 1
+            if number % 4 == 3:  # as training loops do, now and then look at the result
+                self.synchronize()
+        self.synchronize()
+        return launches
+
+    def synchronize(self) -> None:
+        check(driver.cuCtxSynchronize())
+
+    def report(self, wrong: int) -> None:
+        """Print what the demo reads: the device's own time stamps of each launch of work, and wrong elements."""
+        stamps = np.empty((self._launches, 2), dtype=np.uint64)
+        if self._launches:
+            check(driver.cuMemcpyDtoH(stamps.ctypes.data, self._stamps, stamps.nbytes))
+        print("REPORT " + json.dumps({"device": self.name, "wrong": wrong, "spans_ns": stamps.tolist()}))
+
+    def _launch(self, name: str, threads: int, values: tuple[Any, ...], types: tuple[Any, ...]) -> None:
+        blocks = min((threads + _BLOCK - 1) // _BLOCK, 1024)
+        check(driver.cuLaunchKernel(self._functions[name], blocks, 1, 1, _BLOCK, 1, 1, 0, 0, (values, types), 0))
+
+
+_POINTER = ctypes.c_void_p

@@ -1,0 +1,140 @@
+"""Runs the demo's notebooks at the same time and draws up the account."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+from ..wire import messages, text
+from ..wire.client import AsyncClient, ensure_coordinator_async
+from . import report
+from .notebooks import Script, scripts
+from .recorder import Recorder, overlap
+
+SIMULATED_MEMORY = 512 << 20
+REAL_MEMORY = 4 << 30  # a cap: the card itself is never overcommitted
+EACH = 0.62  # of the device's memory, so that any one fits and no two do
+
+
+async def run(device: str, output: str, quantum: float) -> int:
+    """Run the demo and write its report. Returns the exit status."""
+    memory = SIMULATED_MEMORY if device == "sim" else REAL_MEMORY
+    with tempfile.TemporaryDirectory(prefix="gpushare-demo-") as directory:
+        environment = _environment(Path(directory), device, memory)
+        os.environ.update(environment)
+        argv = [sys.executable, "-m", "jupyter_gpushare", "coordinator", "--detach", "--time-quantum", str(quantum)]
+        argv += ["--simulate"] if device == "sim" else ["--device-memory", str(memory)]
+        socket = await ensure_coordinator_async(environment["GPUSHARE_SOCKET"], argv)
+        coordinator = await AsyncClient.connect(socket)
+        try:
+            return await _account(coordinator, device, Path(output), scripts(int(memory * EACH)), quantum)
+        finally:
+            await coordinator.request(messages.Stop())
+            await coordinator.close()
+
+
+def _environment(directory: Path, device: str, memory: int) -> dict[str, str]:
+    environment = {"GPUSHARE_SOCKET": str(directory / "coordinator.sock"), "XDG_STATE_HOME": str(directory)}
+    if device == "sim":
+        environment |= {
+            "GPUSHARE_SIMULATE": "1",
+            "GPUSHARE_SIM_MEMORY": str(memory),
+            "GPUSHARE_SIM_STATE": str(directory / "devices"),
+            "GPUSHARE_LOCK_DIR": str(directory / "locks"),
+        }
+    return environment
+
+
+async def _account(coordinator: AsyncClient, device: str, output: Path, todo: list[Script], quantum: float) -> int:
+    recorder = Recorder()
+    following = asyncio.create_task(recorder.follow(coordinator.subscribe()))
+    print(
+        f"Three notebooks on one {'simulated ' if device == 'sim' else ''}device, turns of {quantum:g} s.", flush=True
+    )
+    results = await asyncio.gather(*(_execute(script, recorder) for script in todo), return_exceptions=True)
+    end = time.monotonic() - recorder.began
+    following.cancel()
+    failed = False
+    for script, outcome in zip(todo, results, strict=True):
+        if isinstance(outcome, BaseException):
+            failed = True
+            print(f"{script.name} failed: {outcome}", file=sys.stderr)
+    if failed:
+        return 1
+    result = _result(recorder, todo, [outcome for outcome in results if isinstance(outcome, dict)])
+    report.write(output, result, recorder, end)
+    print("\n" + "\n".join(report.timeline(recorder, end)) + "\n")
+    _summary(result, output)
+    return 0 if result["overlap_seconds"] == 0 and result["wrong_results"] == 0 else 1
+
+
+async def _execute(script: Script, recorder: Recorder) -> dict[str, Any]:
+    """Run one notebook cell by cell. Returns what its last cell reported."""
+    notebook = script.notebook()
+    client = NotebookClient(notebook, timeout=300, kernel_name="python3-gpushare")
+    environment = {**os.environ, "JPY_SESSION_NAME": script.name}
+    async with client.async_setup_kernel(env=environment):
+        for number, cell in enumerate(notebook.cells):
+            began = time.monotonic()
+            try:
+                await client.async_execute_cell(cell, number)
+            except CellExecutionError as error:
+                raise RuntimeError(f"cell {number + 1}: {error}") from error
+            took = time.monotonic() - began
+            at = time.monotonic() - recorder.began
+            done = f"cell {number + 1} of {len(notebook.cells)} done in {took:.1f} s"
+            print(f"{at:6.1f} s  {script.name:<14} {done}", flush=True)
+            if number + 1 < len(notebook.cells):
+                await asyncio.sleep(script.think)
+    printed = "".join(output.get("text", "") for output in notebook.cells[-1].outputs)
+    line = next((line for line in printed.splitlines() if line.startswith("REPORT ")), None)
+    if line is None:
+        raise RuntimeError(f"the last cell did not report: {printed[-300:]!r}")
+    reported: dict[str, Any] = json.loads(line.removeprefix("REPORT "))
+    return reported
+
+
+def _result(recorder: Recorder, todo: list[Script], outcomes: list[dict[str, Any]]) -> dict[str, Any]:
+    spans = {s.name: [(b, e) for b, e in outcome["spans_ns"]] for s, outcome in zip(todo, outcomes, strict=True)}
+    device = recorder.devices[0]
+    clients = [
+        {
+            "label": script.name,
+            "cells": len(script.cells),
+            "gpu_seconds": recorder.clients[script.name]["gpu_seconds"],
+            "wait_seconds": recorder.clients[script.name]["wait_seconds"],
+            "quanta": recorder.clients[script.name]["quanta"],
+        }
+        for script in todo
+    ]
+    return {
+        "device": f"{device['name']}, {text.format_size(device['memory_total'])} for sharing",
+        "simulated": device["simulated"],
+        "clients": clients,
+        "overlap_seconds": overlap(spans),
+        "wrong_results": sum(outcome["wrong"] for outcome in outcomes),
+        "oversubscription": round(recorder.peak_allocated / device["memory_total"], 3),
+    }
+
+
+def _summary(result: dict[str, Any], output: Path) -> None:
+    for client in result["clients"]:
+        print(
+            f"{client['label']:<14} {client['cells']} cells, GPU {client['gpu_seconds']:.1f} s "
+            f"in {client['quanta']} turns, waited {client['wait_seconds']:.1f} s"
+        )
+    print(
+        f"{result['device']}{' (simulated)' if result['simulated'] else ''}: memory in use "
+        f"{result['oversubscription']:.2f} times the device's, turns overlapped {result['overlap_seconds']:g} s, "
+        f"{result['wrong_results']} wrong results"
+    )
+    print(f"Report: {output / 'report.html'}")

@@ -1,0 +1,259 @@
+"""`jupyter gpushare doctor`: what is right and wrong on this machine, and what to do about it."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import importlib.metadata
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from . import __version__, environment
+from .wire import address, messages, text
+from .wire.client import Client, CoordinatorError
+
+_MANAGED_MEMORY, _CONCURRENT_MANAGED_ACCESS = 83, 89  # CUdevice_attribute
+_LEAST_HOST_MEMORY = 4 << 30
+
+
+class Finding(NamedTuple):
+    """`level` is ok, warning or error; `advice` says what to do unless it is ok."""
+
+    level: str
+    subject: str
+    what: str
+    advice: str = ""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Called by the command line on the parser of the `doctor` sub-command."""
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("--simulate", action="store_true", help="look at the simulated driver, not the real one")
+    parser.add_argument("--socket", default="", help="the coordinator's socket")
+
+
+def main(args: argparse.Namespace) -> int:
+    """0, or 1 when there is an error."""
+    simulate = args.simulate or os.environ.get("GPUSHARE_SIMULATE") == "1"
+    findings = [finding for check in _checks(simulate, args.socket) for finding in check()]
+    if args.json:
+        print(json.dumps([finding._asdict() for finding in findings], indent=2))
+    else:
+        _print(findings)
+    return int(any(finding.level == "error" for finding in findings))
+
+
+def _print(findings: list[Finding]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(soft_wrap=True, highlight=False)
+    colours = {"ok": "green", "warning": "yellow", "error": "red"}
+    for finding in findings:
+        console.print(f"[{colours[finding.level]}]{finding.level:>8}[/]  {finding.subject}: {escape(finding.what)}")
+        if finding.advice:
+            console.print(f"{'':>8}  -> {escape(finding.advice)}")
+
+
+def _checks(simulate: bool, socket: str) -> list[Callable[[], Iterator[Finding]]]:
+    return [
+        lambda: _driver(simulate),
+        _shim,
+        lambda: _coordinator(socket),
+        _locks,
+        _host_memory,
+        lambda: _bypassing(socket),
+        _jupyter,
+    ]
+
+
+def _driver(simulate: bool) -> Iterator[Finding]:
+    name = str(environment.SIMULATED_DRIVER) if simulate else "libcuda.so.1"
+    subject = "driver"
+    try:
+        driver = ctypes.CDLL(name)
+    except OSError as error:
+        yield Finding(
+            "error",
+            subject,
+            str(error),
+            "install NVIDIA's driver, or use the simulated one (--simulate, c.GpuShare.simulate)",
+        )
+        return
+    if status := driver.cuInit(0):
+        yield Finding("error", subject, f"cuInit fails with CUDA error {status}", "check that nvidia-smi works here")
+        return
+    version, count = ctypes.c_int(), ctypes.c_int()
+    driver.cuDriverGetVersion(ctypes.byref(version))
+    driver.cuDeviceGetCount(ctypes.byref(count))
+    kind = "simulated driver" if simulate else "driver"
+    number = f"{version.value // 1000}.{version.value % 1000 // 10}"
+    yield Finding("ok", subject, f"{kind}, CUDA {number}, {count.value} device(s)")
+    for index in range(count.value):
+        yield _device(driver, index)
+
+
+def _device(driver: Any, index: int) -> Finding:
+    device, value, name = ctypes.c_int(), ctypes.c_int(), ctypes.create_string_buffer(128)
+    total = ctypes.c_size_t()
+    driver.cuDeviceGet(ctypes.byref(device), index)
+    driver.cuDeviceGetName(name, len(name), device)
+    driver.cuDeviceTotalMem_v2(ctypes.byref(total), device)
+    supported = []
+    for attribute in (_MANAGED_MEMORY, _CONCURRENT_MANAGED_ACCESS):
+        driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, device)
+        supported.append(bool(value.value))
+    what = f"{name.value.decode()}, {text.format_size(total.value)}"
+    if all(supported):
+        return Finding("ok", f"device {index}", f"{what}, unified memory may exceed the device")
+    return Finding(
+        "warning",
+        f"device {index}",
+        f"{what}, no unified memory beyond the device",
+        "clients share its time, and their memory together must fit it",
+    )
+
+
+def _shim() -> Iterator[Finding]:
+    path = environment.SHIM
+    if not path.exists():
+        yield Finding("error", "shim", f"{path} is missing", "reinstall the package, or run 'make native'")
+        return
+    try:
+        done = subprocess.run(
+            ["/bin/true"], env={**os.environ, "LD_PRELOAD": str(path)}, capture_output=True, text=True, timeout=10
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        yield Finding("error", "shim", f"cannot be tried: {error}", "reinstall the package")
+        return
+    if done.returncode or "cannot be preloaded" in done.stderr:
+        yield Finding(
+            "error", "shim", f"{path} cannot be preloaded: {done.stderr.strip()}", "reinstall for this platform"
+        )
+    else:
+        yield Finding("ok", "shim", f"{path} can be preloaded")
+
+
+def _coordinator(socket: str) -> Iterator[Finding]:
+    try:
+        path = address.socket_path(socket)
+    except address.BadAddress as error:
+        yield Finding(
+            "error", "socket", str(error), "set GPUSHARE_SOCKET or c.GpuShare.coordinator to a short absolute path"
+        )
+        return
+    status = _status(socket)
+    if status is None:
+        yield Finding("ok", "coordinator", f"none runs at {path}; the first shared kernel starts one")
+        with suppress(OSError):
+            directory = Path(path).parent
+            if directory == address.runtime_directory():
+                try:
+                    address.make_private(directory)
+                except PermissionError as error:
+                    yield Finding("error", "socket", str(error), f"remove {directory} or set XDG_RUNTIME_DIR")
+        return
+    about = status["coordinator"]
+    yield Finding("ok", "coordinator", f"version {about['version']}, pid {about['pid']}, at {path}")
+    if about["version"] != __version__:
+        yield Finding(
+            "warning",
+            "coordinator",
+            f"its version {about['version']} is not this package's, {__version__}",
+            "both work together; restart it when no kernel is busy",
+        )
+    alone = [
+        client["label"] for client in status["clients"] if any(p["mode"] == "lock_file" for p in client["processes"])
+    ]
+    if alone:
+        yield Finding("warning", "clients", f"{', '.join(alone)} take turns by themselves", "see coordinator.log")
+
+
+def _locks() -> Iterator[Finding]:
+    directory = address.lock_directory()
+    parent = directory if directory.exists() else directory.parent
+    if os.access(parent, os.W_OK | os.X_OK):
+        yield Finding("ok", "locks", f"{directory} is usable")
+    else:
+        yield Finding(
+            "error",
+            "locks",
+            f"{directory} cannot be written to",
+            "make it mode 1777, or set GPUSHARE_LOCK_DIR for all users",
+        )
+
+
+def _host_memory() -> Iterator[Finding]:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError):
+        yield Finding("warning", "host memory", "cannot be read", "memory beyond the device is not bounded")
+        return
+    what = f"{text.format_size(free)} available for what does not fit the device"
+    if free < _LEAST_HOST_MEMORY:
+        yield Finding("warning", "host memory", what, "little can be moved out of the device; larger sums are refused")
+    else:
+        yield Finding("ok", "host memory", what)
+
+
+def _bypassing(socket: str) -> Iterator[Finding]:
+    """GPU processes that no client of the coordinator accounts for."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception as error:  # ImportError or any of NVML's exceptions
+        yield Finding("ok", "other programs", f"not looked for: NVML is not available ({error})")
+        return
+    status = _status(socket) or {"clients": []}
+    ours = {process["pid"] for client in status["clients"] for process in client["processes"]}
+    others: set[int] = set()
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        with suppress(pynvml.NVMLError):
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            others |= {process.pid for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)} - ours
+    if others:
+        names = ", ".join(f"{pid} ({_command(pid)})" for pid in sorted(others))
+        advice = "start them with the shared kernel or 'jupyter gpushare run --', or keep them apart with device_memory"
+        yield Finding("warning", "other programs", f"on the GPU without sharing it: {names}", advice)
+    else:
+        yield Finding("ok", "other programs", "none bypasses sharing")
+
+
+def _jupyter() -> Iterator[Finding]:
+    from jupyter_client.kernelspec import KernelSpecManager
+
+    names = [entry.name for entry in importlib.metadata.entry_points(group="jupyter_client.kernel_provisioners")]
+    if "gpushare-provisioner" in names:
+        yield Finding("ok", "provisioner", "gpushare-provisioner is installed")
+    else:
+        yield Finding(
+            "error", "provisioner", "gpushare-provisioner is not installed here", "pip install jupyter-gpushare"
+        )
+    shared = sorted(name for name in KernelSpecManager().find_kernel_specs() if name.endswith("-gpushare"))
+    if shared:
+        yield Finding("ok", "kernels", f"shared: {', '.join(shared)}")
+    else:
+        yield Finding("warning", "kernels", "no shared kernel is installed", "jupyter gpushare kernelspec install")
+
+
+def _status(socket: str) -> dict[str, Any] | None:
+    try:
+        with Client(socket, timeout=3) as client:
+            status: dict[str, Any] = client.request(messages.Status())
+            return status
+    except (CoordinatorError, ValueError):
+        return None
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return "?"
