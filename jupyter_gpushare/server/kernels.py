@@ -86,7 +86,8 @@ def _find(kernel_id: str, pid: int, status: Mapping[str, Any] | None) -> str:
     if any(client["id"] == kernel_id for client in clients):
         return kernel_id
     for client in clients:
-        if any(process.get("pid") == pid for process in client.get("processes", [])):
+        pids = [process.get("pid") for process in client.get("processes", [])]
+        if pid in pids or pid in client.get("kernel_pids", []):
             return str(client["id"])
     return ""
 

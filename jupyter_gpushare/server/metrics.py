@@ -25,9 +25,9 @@ class SnapshotCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         status = self._source()
-        up = GaugeMetricFamily("gpushare_coordinator_up", "Whether the coordinator answers this server")
-        up.add_metric([], float(status is not None))
-        yield up
+        following = GaugeMetricFamily("gpushare_coordinator_followed", "1 while this server follows a coordinator")
+        following.add_metric([], float(status is not None))
+        yield following
         if status is None:
             return
         phases = GaugeMetricFamily("gpushare_clients", "Clients by phase", labels=["phase"])

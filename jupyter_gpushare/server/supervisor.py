@@ -2,7 +2,7 @@
 
 Nothing is started for a server that shares no GPU. A coordinator is started for the first REST request, and
 again when it goes away while clients depend on it: kernels of this server, or those that the last snapshot
-showed. One that ended because nobody used it is left alone. Shared kernels start their own; this finds it.
+showed. One that nobody uses is left alone, also by this subscription, which would keep it from ending by itself.
 """
 
 from __future__ import annotations
@@ -63,6 +63,8 @@ class Supervisor:
         self._wake = asyncio.Event()
         self._watchers: set[Watcher] = set()
         self._essence: Any = None
+        self._client: AsyncClient | None = None
+        self._leaving: set[asyncio.Task[None]] = set()
         self._clients_left = False
         self._starting: asyncio.Task[None] | None = None
         self._backoff = 0.0
@@ -75,6 +77,7 @@ class Supervisor:
         """Look for a coordinator (again), and from now on notice when it goes away."""
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run(), name="gpushare-supervisor")
+            self._task.add_done_callback(self._report_bug)
         self._wake.set()
 
     def kernel_started(self) -> None:
@@ -117,14 +120,20 @@ class Supervisor:
             yield watcher
         finally:
             self._watchers.discard(watcher)
+            if self._client and not self._used():
+                task = asyncio.get_running_loop().create_task(self._client.close())
+                self._leaving.add(task)
+                task.add_done_callback(self._leaving.discard)
 
     async def close(self) -> None:
         """Leave nothing behind in this process. The coordinator runs on: others may depend on it."""
-        tasks = [self._task, self._starting, *(watcher.task for watcher in self._watchers)]
-        running = [task for task in tasks if task is not None and not task.done()]
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        tasks = [self._task, self._starting, *self._leaving, *(watcher.task for watcher in self._watchers)]
+        running = {task for task in tasks if task is not None and not task.done()}
+        while running:
+            for task in running:
+                task.cancel()
+            # Until Python 3.12 `asyncio.wait_for` swallows a cancellation that comes with its result: cancel again.
+            _, running = await asyncio.wait(running, timeout=0.1)
         self.status = None
 
     # --- the life of the subscription
@@ -136,10 +145,13 @@ class Supervisor:
                 await self._follow()
             except CoordinatorError as error:
                 await self._lost(error)
+            else:
+                self._forget()
+                await self._wake.wait()
 
     async def _follow(self) -> None:
-        """Publish snapshots until the coordinator goes away. Raises CoordinatorError, never returns."""
-        client = await self._connect()
+        """Publish snapshots until nobody needs them. Raises CoordinatorError when the coordinator goes away."""
+        self._client = client = await self._connect()
         try:
             async for status in client.subscribe():
                 if self.status is None:
@@ -147,9 +159,17 @@ class Supervisor:
                     self._backoff = self._retry_at = 0.0
                     self._connected(status)
                 self._publish(status)
-            raise Unreachable("the subscription ended")
+                if not self._used():
+                    return
+        except Unreachable:
+            if not self._leaving:
+                raise
         finally:
+            self._client = None
             await client.close()
+
+    def _used(self) -> bool:
+        return bool(self._watchers or (self.status and self.status.get("clients")) or self._needed())
 
     async def _lost(self, error: CoordinatorError) -> None:
         just_now = self.status is not None
@@ -178,6 +198,10 @@ class Supervisor:
             return await AsyncClient.connect(self._address)
         except ValueError as error:
             raise Unreachable(str(error)) from error
+
+    def _report_bug(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()):
+            self._log.error("GPU sharing: the supervisor failed", exc_info=error)
 
     # --- starting one
 
@@ -218,6 +242,12 @@ class Supervisor:
         if essence != self._essence:
             self._essence = essence
             self._tell({"type": "away", "reason": error.reason, "message": str(error)})
+
+    def _forget(self) -> None:
+        self.status = self._essence = None
+        self.frame = ""
+        self._clients_left = False
+        self._address = self._configured
 
     def _tell(self, frame: dict[str, Any]) -> None:
         self.frame = json.dumps(frame)

@@ -1,0 +1,170 @@
+"""A Jupyter server with the extension, and the coordinator that it finds or starts, in a folder of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import struct
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from tornado.httpclient import HTTPClientError
+from traitlets.config import Config
+
+from jupyter_gpushare.server.app import GpuShareApp
+from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.client import AsyncClient, default_coordinator_argv, ensure_coordinator_async
+
+
+class Refusal(NamedTuple):
+    status: int
+    reason: str
+    message: str
+
+
+class Coordinator:
+    """Whatever listens at the socket that this test gave to the server."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    @property
+    def pid(self) -> int:
+        """0 if nobody listens."""
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(self.path)
+            return int(struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
+        return 0
+
+    def kill(self) -> int:
+        """SIGKILL; returns the process id it had."""
+        pid = self.pid
+        assert pid not in (0, os.getpid())
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    async def request(self, message: Any) -> Any:
+        """As another participant on this host would ask."""
+        client = await AsyncClient.connect(self.path)
+        try:
+            return await client.request(message)
+        finally:
+            await client.close()
+
+    async def start(self, *clients: str) -> None:
+        """Start it as a kernel would, with clients."""
+        await ensure_coordinator_async(self.path, default_coordinator_argv(simulate=True))
+        for client in clients:
+            await self.request(messages.Register(client=client, token="secret", label=f"label of {client}"))
+
+
+@pytest.fixture
+def coordinator(own_host: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Coordinator]:
+    """None runs yet. One that runs at the end is ended; one that comes even later is ended by `own_host`."""
+    folder = Path(tempfile.mkdtemp(prefix="s-", dir=own_host))
+    found = Coordinator(str(folder / "c.sock"))
+    monkeypatch.setenv("GPUSHARE_SOCKET", found.path)
+    yield found
+    pid = found.pid
+    if pid not in (0, os.getpid()):
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def gpushare_settings() -> dict[str, Any]:
+    """`c.GpuShare`; tests override it."""
+    return {"simulate": True}
+
+
+@pytest.fixture
+def jp_server_config(coordinator: Coordinator, gpushare_settings: dict[str, Any]) -> Config:
+    return Config(
+        {
+            "ServerApp": {
+                "jpserver_extensions": {"jupyter_gpushare": True, "jupyter_server_terminals": False},
+                "allow_unauthenticated_access": False,
+                "reraise_server_extension_failures": True,
+            },
+            "GpuShare": gpushare_settings,
+        }
+    )
+
+
+@pytest.fixture
+def extension(jp_serverapp: Any) -> GpuShareApp:
+    app = jp_serverapp.extension_manager.extension_points["jupyter_gpushare"].app
+    assert isinstance(app, GpuShareApp)
+    return app
+
+
+@pytest.fixture
+def api(jp_fetch: Any) -> Callable[..., Awaitable[Any]]:
+    """`await api("GET", "status")` is the JSON of an answer."""
+
+    async def call(method: str, *parts: str, body: Any = None, **options: Any) -> Any:
+        text = body if isinstance(body, (str, bytes, type(None))) else json.dumps(body)
+        answer = await jp_fetch(
+            "gpushare", "api", *parts, method=method, body=text, allow_nonstandard_methods=True, **options
+        )
+        assert answer.headers["Content-Type"] == "application/json"
+        return json.loads(answer.body)
+
+    return call
+
+
+@pytest.fixture
+def refused(api: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Refusal]]:
+    """As `api`, for a request that must be refused, in JSON."""
+
+    async def call(method: str, *parts: str, body: Any = None, **options: Any) -> Refusal:
+        with pytest.raises(HTTPClientError) as caught:
+            await api(method, *parts, body=body, **options)
+        answer = caught.value.response
+        assert answer is not None and answer.headers["Content-Type"] == "application/json"
+        said = json.loads(answer.body)
+        assert said["message"]
+        return Refusal(caught.value.code, said["reason"], said["message"])
+
+    return call
+
+
+@pytest.fixture
+def events(jp_ws_fetch: Any) -> Iterator[Callable[[], Awaitable[Callable[[], Awaitable[Any]]]]]:
+    """`receive = await events()` opens the socket, `await receive()` is its next frame, None at its end."""
+    sockets = []
+
+    async def connect() -> Callable[[], Awaitable[Any]]:
+        connection = await jp_ws_fetch("gpushare", "api", "events")
+        sockets.append(connection)
+
+        async def receive(timeout: float = 10.0) -> Any:
+            text = await asyncio.wait_for(connection.read_message(), timeout)
+            return None if text is None else json.loads(text)
+
+        return receive
+
+    yield connect
+    for connection in sockets:
+        connection.close()
+
+
+async def eventually(condition: Callable[[], Any], what: str, timeout: float = 10.0) -> Any:
+    """Poll until `condition()` is true and return its value."""
+    deadline = time.monotonic() + timeout
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"not within {timeout} s: {what}"
+        await asyncio.sleep(0.02)
+    return value
+
+
+@pytest.fixture(name="eventually")
+def eventually_fixture() -> Callable[..., Awaitable[Any]]:
+    return eventually

@@ -1,0 +1,154 @@
+"""The WebSocket: what a front end sees, also when the coordinator goes away."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from typing import Any
+
+CLIENT = "6b9ad1b2-0a4c-4d6c-a0a2-1f0f7e7e0001"
+
+
+async def until(receive: Any, condition: Any) -> Any:
+    """The first frame for which `condition` holds."""
+    deadline = time.monotonic() + 10
+    while not condition(frame := await receive()):
+        assert frame is not None and time.monotonic() < deadline
+    return frame
+
+
+def pid_of(frame: Any) -> Any:
+    return frame["type"] == "snapshot" and frame["status"]["coordinator"]["pid"]
+
+
+async def test_a_snapshot_at_once_and_one_after_a_change(events: Any, api: Any, coordinator: Any) -> None:
+    await coordinator.start(CLIENT)
+    receive = await events()
+    first = await receive()
+    assert first["type"] == "snapshot"
+    assert [client["quota"]["share"] for client in first["status"]["clients"]] == [0]
+    await api("PATCH", "clients", CLIENT, "quota", body={"share": 0.5})
+    second = await receive()
+    assert [client["quota"]["share"] for client in second["status"]["clients"]] == [0.5]
+
+
+async def test_changes_of_others_arrive_at_everybody(events: Any, coordinator: Any, extension: Any) -> None:
+    await coordinator.start(CLIENT)
+    receivers = [await events() for _ in range(3)]
+    for receive in receivers:
+        assert (await receive())["type"] == "snapshot"
+    await coordinator.start("another")
+    for receive in receivers:
+        frame = await receive()
+        assert {client["id"] for client in frame["status"]["clients"]} == {CLIENT, "another"}
+
+
+async def test_frames_are_at_most_ten_a_second(events: Any, coordinator: Any, extension: Any) -> None:
+    """The supervisor's news come faster here than any coordinator sends them."""
+    await coordinator.start(CLIENT)
+    receive = await events()
+    status = (await receive())["status"]
+    frames = 0
+    began = time.monotonic()
+
+    async def change() -> None:
+        for number in range(1, 201):
+            extension.supervisor._publish({**status, "config": {"number": number}})
+            await asyncio.sleep(0.002)
+
+    changing = asyncio.create_task(change())
+    number = 0
+    while number < 200:
+        frame = await receive()
+        number = frame["status"]["config"].get("number", number)
+        frames += 1
+    await changing
+    assert 1 <= frames <= (time.monotonic() - began) / 0.1 + 2
+
+
+async def test_passing_time_alone_sends_nothing(events: Any, coordinator: Any, extension: Any) -> None:
+    await coordinator.start(CLIENT)
+    receive = await events()
+    status = (await receive())["status"]
+    later = {**status, "coordinator": {**status["coordinator"], "uptime_seconds": 1e6}}
+    extension.supervisor._publish(later)
+    extension.supervisor._publish({**later, "config": {"marked": True}})
+    assert (await receive())["status"]["config"] == {"marked": True}
+
+
+async def test_no_coordinator_is_started_for_a_watcher(events: Any, coordinator: Any) -> None:
+    receive = await events()
+    frame = await receive()
+    assert (frame["type"], frame["reason"]) == ("away", "unreachable")
+    assert coordinator.path in frame["message"]
+    assert coordinator.pid == 0
+    await coordinator.start(CLIENT)
+    assert (await receive())["type"] == "snapshot", "found without being told"
+
+
+async def test_killed_coordinator_is_replaced(events: Any, coordinator: Any, jp_serverapp: Any) -> None:
+    await coordinator.start(CLIENT)
+    receive = await events()
+    assert pid_of(await receive()) == coordinator.pid
+    for _ in range(2):
+        killed = coordinator.kill()
+        began = time.monotonic()
+        assert (await receive())["type"] == "away"
+        back = await until(receive, pid_of)
+        assert time.monotonic() - began < 5
+        assert pid_of(back) not in (killed, 0)
+        assert pid_of(back) == coordinator.pid
+        await coordinator.start(CLIENT)
+        await until(receive, lambda frame: frame["status"]["clients"])
+
+
+async def test_coordinator_without_clients_is_not_replaced(events: Any, coordinator: Any, eventually: Any) -> None:
+    await coordinator.start()
+    receive = await events()
+    assert pid_of(await receive()) == coordinator.pid
+    coordinator.kill()
+    assert (await receive())["type"] == "away"
+    deadline = time.monotonic() + 1.5
+    while time.monotonic() < deadline:
+        assert coordinator.pid == 0
+        await asyncio.sleep(0.05)
+
+
+async def test_subscription_ends_with_its_last_use(
+    jp_ws_fetch: Any, coordinator: Any, extension: Any, eventually: Any
+) -> None:
+    """A coordinator ends by itself only when nobody subscribes."""
+    await coordinator.start()
+    socket = await jp_ws_fetch("gpushare", "api", "events")
+    assert "snapshot" in await socket.read_message()
+    assert extension.supervisor.status is not None
+    socket.close()
+    await eventually(lambda: extension.supervisor.status is None, "no subscription")
+    again = await jp_ws_fetch("gpushare", "api", "events")
+    assert "snapshot" in await again.read_message()
+    again.close()
+
+
+async def test_server_shutdown_leaves_nothing(
+    events: Any, api: Any, coordinator: Any, jp_serverapp: Any, eventually: Any
+) -> None:
+    def sockets() -> int:
+        return sum(os.path.realpath(f"/proc/self/fd/{fd}").rpartition("/")[2][:6] == "socket" for fd in fds())
+
+    def fds() -> list[str]:
+        return [fd for fd in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{fd}")]
+
+    before = sockets()
+    await coordinator.start(CLIENT)
+    receivers = [await events() for _ in range(2)]
+    for receive in receivers:
+        assert (await receive())["type"] == "snapshot"
+    await api("GET", "status")
+    assert sockets() > before
+    await jp_serverapp.extension_manager.stop_all_extensions()
+    for receive in receivers:
+        assert await receive() is None
+    await eventually(lambda: not [task for task in asyncio.all_tasks() if "gpushare" in task.get_name()], "no tasks")
+    await eventually(lambda: sockets() <= before, "no sockets")
+    assert coordinator.pid, "others may depend on the coordinator"

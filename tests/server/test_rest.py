@@ -1,0 +1,132 @@
+"""Every route, and bad input of every kind."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+CLIENT = "6b9ad1b2-0a4c-4d6c-a0a2-1f0f7e7e0001"
+
+
+async def test_status_starts_a_coordinator_and_shows_it(api: Any, coordinator: Any) -> None:
+    assert coordinator.pid == 0
+    status = await api("GET", "status")
+    assert status["coordinator"]["pid"] == coordinator.pid
+    assert status["clients"] == []
+    assert status["config"]["time_quantum"] == 30
+
+
+async def test_quota_is_read_and_changed(api: Any, coordinator: Any) -> None:
+    await coordinator.start(CLIENT)
+    before = await api("GET", "clients", CLIENT, "quota")
+    assert before["share"] == 0
+    after = await api("PATCH", "clients", CLIENT, "quota", body={"share": 0.25, "memory": "8GiB"})
+    assert after["share"] == 0.25
+    assert await api("GET", "clients", CLIENT, "quota") == after
+    assert after["limit"] == before["limit"], "what the body doesn't name stays as it was"
+
+
+async def test_ids_are_escaped_in_addresses(api: Any, coordinator: Any) -> None:
+    client = "run:job.1@host"
+    await coordinator.start(client)
+    changed = await api("PATCH", "clients", client, "quota", body={"share": 0.5})
+    assert changed["share"] == 0.5
+
+
+async def test_release_of_a_client_without_a_turn(api: Any, coordinator: Any) -> None:
+    await coordinator.start(CLIENT)
+    assert await api("POST", "clients", CLIENT, "release", body="") == {"released": False}
+
+
+async def test_settings_are_read_and_changed(api: Any) -> None:
+    assert (await api("GET", "config"))["time_quantum"] == 30
+    assert (await api("PATCH", "config", body={"time_quantum": 10}))["time_quantum"] == 10
+    assert (await api("GET", "status"))["config"]["time_quantum"] == 10
+
+
+@pytest.mark.parametrize("gpushare_settings", [{"simulate": True, "time_quantum": 7.0}])
+async def test_the_servers_settings_apply_to_its_coordinator(api: Any) -> None:
+    assert (await api("GET", "config"))["time_quantum"] == 7
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [({"share": 2}, "share"), ({"memory": -1}, "memory"), ({"memory": "lots"}, "lots"), ({"colour": 1}, "colour")],
+)
+async def test_bad_quotas_change_nothing(api: Any, refused: Any, coordinator: Any, changes: Any, named: str) -> None:
+    await coordinator.start(CLIENT)
+    before = await api("GET", "clients", CLIENT, "quota")
+    refusal = await refused("PATCH", "clients", CLIENT, "quota", body={"limit": 0.5, **changes})
+    assert (refusal.status, refusal.reason) == (400, "invalid")
+    assert named in refusal.message
+    assert await api("GET", "clients", CLIENT, "quota") == before
+
+
+@pytest.mark.parametrize("changes", [{"time_quantum": -1}, {"time_quantum": "soon"}, {"speed": 11}])
+async def test_bad_settings_change_nothing(api: Any, refused: Any, changes: Any) -> None:
+    before = await api("GET", "config")
+    refusal = await refused("PATCH", "config", body=changes)
+    assert (refusal.status, refusal.reason) == (400, "invalid")
+    assert next(iter(changes)) in refusal.message
+    assert await api("GET", "config") == before
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["", "{", "[]", "7", '{"share": NaN}', '{"share": Infinity}', '{"a": [[1]]}', b'{"\xff": 1}', "[" * 9000],
+)
+@pytest.mark.parametrize("route", [("clients", CLIENT, "quota"), ("config",)])
+async def test_malformed_bodies(refused: Any, coordinator: Any, route: tuple[str, ...], body: Any) -> None:
+    refusal = await refused("PATCH", *route, body=body)
+    assert (refusal.status, refusal.reason) == (400, "malformed")
+    assert "JSON object" in refusal.message
+    assert coordinator.pid == 0, "nothing was asked of a coordinator"
+
+
+async def test_too_long_a_body(refused: Any) -> None:
+    refusal = await refused("PATCH", "config", body=json.dumps({"policy": "x" * 20_000}))
+    assert (refusal.status, refusal.reason) == (413, "too_large")
+
+
+@pytest.mark.parametrize("client", ["nobody", "two words", "x" * 129, "a/b", "100%", "Grüße!"])
+@pytest.mark.parametrize(("method", "what"), [("GET", "quota"), ("PATCH", "quota"), ("POST", "release")])
+async def test_unknown_clients(refused: Any, client: str, method: str, what: str) -> None:
+    client = client.replace("/", "%2F")
+    refusal = await refused(method, "clients", client, what, body=None if method == "GET" else {"share": 0.5})
+    assert (refusal.status, refusal.reason) == (404, "unknown_client")
+
+
+async def test_unknown_routes_and_methods_are_refused_in_json(refused: Any) -> None:
+    assert (await refused("GET", "statsu"))[:2] == (404, "unknown_route")
+    assert (await refused("PATCH", "statsu", body="{}"))[:2] == (404, "unknown_route")
+    assert (await refused("DELETE", "config"))[:2] == (405, "method_not_allowed")
+    assert (await refused("GET", "events"))[:2] == (400, "invalid")
+
+
+async def test_requests_are_no_activity(api: Any, jp_serverapp: Any) -> None:
+    settings = jp_serverapp.web_app.settings
+    before = settings.get("api_last_activity")
+    await api("GET", "status")
+    await api("PATCH", "config", body={"time_quantum": 5})
+    assert settings.get("api_last_activity") == before
+
+
+async def test_metrics(api: Any, jp_fetch: Any, coordinator: Any, extension: Any, eventually: Any) -> None:
+    async def readings() -> dict[tuple[str, str], float]:
+        text = (await jp_fetch("metrics")).body.decode()
+        assert "label of" not in text, "labels can be the paths of notebooks"
+        samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+        return {(sample.name, sample.labels.get("uuid", "")): sample.value for sample in samples}
+
+    assert (await readings())["gpushare_coordinator_followed", ""] == 0
+    await coordinator.start(CLIENT)
+    device = (await api("GET", "status"))["devices"][0]
+    await eventually(lambda: extension.supervisor.status, "the first snapshot")
+    found = await readings()
+    assert found["gpushare_coordinator_followed", ""] == 1
+    assert found["gpushare_clients", ""] == 1
+    assert found["gpushare_device_memory_total_bytes", device["uuid"]] == device["memory_total"]
+    assert found["gpushare_device_queue_length", device["uuid"]] == 0

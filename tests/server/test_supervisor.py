@@ -1,0 +1,132 @@
+"""Starting a coordinator: once for all who ask, not over and over when it fails, and as configured."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from traitlets.config import Config
+
+from jupyter_gpushare.config import GpuShare
+from jupyter_gpushare.server.settings import Differences
+from jupyter_gpushare.wire.client import default_coordinator_argv
+
+
+@pytest.fixture
+def starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """Prescribe a shell command to start coordinators with; returns how often it was run so far."""
+    journal = tmp_path / "starts"
+    journal.touch()
+
+    def prescribe(command: str, *words: str) -> Any:
+        argv = ["/bin/sh", "-c", f'echo started >> "{journal}"; {command}', "sh", *words]
+        monkeypatch.setenv("GPUSHARE_COORDINATOR_ARGV", json.dumps(argv))
+        return lambda: len(journal.read_text().splitlines())
+
+    return prescribe
+
+
+async def test_one_coordinator_for_many_requests(api: Any, starts: Any, coordinator: Any) -> None:
+    count = starts('exec "$@"', *default_coordinator_argv(simulate=True))
+    found = await asyncio.gather(*(api("GET", "status") for _ in range(5)))
+    assert {status["coordinator"]["pid"] for status in found} == {coordinator.pid}
+    assert count() == 1
+
+
+async def test_failing_start_is_reported_and_not_repeated_at_once(refused: Any, starts: Any) -> None:
+    count = starts("echo no room left >&2; exit 3")
+    first = await refused("GET", "status")
+    assert (first.status, first.reason) == (503, "unreachable")
+    assert "no room left" in first.message and "3" in first.message
+    began = time.monotonic()
+    for _ in range(3):
+        assert await refused("GET", "status") == first
+    assert time.monotonic() - began < 0.9
+    assert count() == 1
+
+
+async def test_failing_start_is_tried_again_later(
+    refused: Any, starts: Any, coordinator: Any, api: Any, extension: Any
+) -> None:
+    working = default_coordinator_argv(simulate=True)
+    starts("exit 1")
+    assert (await refused("GET", "status")).status == 503
+    starts('exec "$@"', *working)
+    extension.supervisor._retry_at = asyncio.get_running_loop().time()
+    assert (await api("GET", "status"))["coordinator"]["pid"] == coordinator.pid
+
+
+async def test_coordinator_that_someone_else_started_ends_a_failure(
+    refused: Any, starts: Any, coordinator: Any, api: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts("exit 1")
+    assert (await refused("GET", "status")).status == 503
+    monkeypatch.delenv("GPUSHARE_COORDINATOR_ARGV")
+    await coordinator.start()
+    assert (await api("GET", "status"))["coordinator"]["pid"] == coordinator.pid
+
+
+@pytest.mark.parametrize("gpushare_settings", [{"simulate": True, "coordinator": "/dev/null/c.sock"}])
+async def test_configured_address_is_used(refused: Any, coordinator: Any) -> None:
+    refusal = await refused("GET", "status")
+    assert (refusal.status, refusal.reason) == (503, "unreachable")
+    assert "/dev/null/c.sock" in refusal.message
+    assert coordinator.pid == 0
+
+
+async def test_server_start_waits_for_nothing(extension: Any, starts: Any, jp_serverapp: Any) -> None:
+    count = starts("sleep 60", sys.executable)
+    began = time.monotonic()
+    await jp_serverapp.extension_manager.start_all_extensions()
+    assert time.monotonic() - began < 0.5
+    assert count() == 0
+
+
+@pytest.mark.parametrize("gpushare_settings", [{"simulate": True, "time_quantum": 7.0}])
+async def test_running_coordinator_with_other_settings_is_told_of_once(
+    api: Any, coordinator: Any, extension: Any, eventually: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    def told() -> list[str]:
+        return [record.getMessage() for record in caplog.records if "c.GpuShare" in record.getMessage()]
+
+    for _ in range(2):
+        await coordinator.start("someone")
+        await api("GET", "status")
+        await eventually(lambda: extension.supervisor.status, "supervised")
+        old = coordinator.pid
+        os.kill(old, signal.SIGTERM)
+        await eventually(lambda: extension.supervisor.status is None, "noticed")
+    await eventually(lambda: coordinator.pid not in (0, old), "another one")
+    assert len(told()) == 1
+    assert "time_quantum is 7.0 here" in told()[0] and "30.0" in told()[0]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "warned"),
+    [
+        ({}, {"time_quantum": 5.0}, []),
+        ({"time_quantum": 5.0}, {"time_quantum": 5.0}, []),
+        ({"time_quantum": 30.0}, {"time_quantum": 5.0}, ["time_quantum"]),
+        ({"device_memory": "4GiB"}, {"device_memory": 4 << 30}, []),
+        ({"device_memory": "4GiB"}, {"device_memory": ""}, ["device_memory"]),
+        ({"default_quota": {"memory": "8GiB"}}, {"default_quota": {"memory": 8 << 30, "share": 0.0}}, []),
+        ({"default_quota": {"memory": "8GiB"}}, {"default_quota": {}}, ["default_quota"]),
+        ({"simulate": True, "policy": "fcfs"}, {"simulate": False, "policy": "fcfs"}, ["simulate"]),
+    ],
+)
+def test_differences(ours: Any, theirs: Any, warned: list[str], caplog: pytest.LogCaptureFixture) -> None:
+    log = logging.getLogger("differences")
+    differences = Differences(GpuShare(config=Config(GpuShare=ours)), log)
+    with caplog.at_level(logging.WARNING, "differences"):
+        differences.report({"config": theirs})
+        differences.report({"config": theirs})
+    named = [record.getMessage().split("c.GpuShare.")[1].split()[0] for record in caplog.records]
+    assert named == warned
