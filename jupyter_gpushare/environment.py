@@ -56,6 +56,7 @@ class Announced(NamedTuple):
     simulate: bool
     visible_devices: Sequence[str] = ()
     note: str = ""
+    coordinator_argv: Sequence[str] = ()
 
 
 def announce(
@@ -66,34 +67,40 @@ def announce(
     gpus: int = 1,
     socket: str = "",
     simulate: bool | None = None,
+    settings: Sequence[str] = (),
     wait: float = 3.0,
 ) -> Announced:
     """Register a client, starting a coordinator if none answers. Blocks for at most about `wait` seconds.
 
     Never fails because of the coordinator: the program is to start anyway, with a note on what isn't working.
-    `simulate=None` means: as `$GPUSHARE_SIMULATE` says, else as the coordinator does.
+    `simulate=None` means: as `$GPUSHARE_SIMULATE` says, else as the coordinator does. `settings` are options for a
+    coordinator that this client or its kernel starts.
     """
     from .wire import client, messages
 
     wanted = os.environ.get("GPUSHARE_SIMULATE") == "1" if simulate is None else simulate
-    path = socket
+    known = Announced(socket, wanted, coordinator_argv=_coordinator_argv(wanted, settings))
     try:
-        path = address.socket_path(socket)
+        known = known._replace(socket=address.socket_path(socket))
         if not SHIM.exists():
-            return Announced(path, wanted, note=_no_shim())
-        path = client.ensure_coordinator(path, client.default_coordinator_argv(wanted), wait)
+            return known._replace(note=_no_shim())
+        path = client.ensure_coordinator(known.socket, known.coordinator_argv, wait)
         with client.Client(path, timeout=wait) as coordinator:
             registered = coordinator.request(
                 messages.Register(**identity._asdict(), label=label[:_MAX_LABEL], quota=quota, gpus=gpus)
             )
             status = coordinator.request(messages.Status())
     except client.Unreachable as error:
-        return Announced(path, wanted, note=f"unreachable: {_line(error)}")
+        return known._replace(note=f"unreachable: {_line(error)}")
     except (client.CoordinatorError, address.BadAddress) as error:
-        return Announced(path, wanted, note=f"refused: {_line(error)}")
+        return known._replace(note=f"refused: {_line(error)}")
     wanted = wanted or (simulate is None and bool(status.get("config", {}).get("simulate")))
-    # None are named where there is but one device.
-    return Announced(path, wanted, [str(uuid) for uuid in registered.get("devices", [])])
+    return Announced(
+        path,
+        wanted,
+        [str(uuid) for uuid in registered.get("devices", [])],  # none where there is but one device
+        coordinator_argv=_coordinator_argv(wanted, settings),
+    )
 
 
 def forget(identity: Identity, *, socket: str = "", timeout: float = 1.0) -> None:
@@ -115,6 +122,7 @@ def prepare(
     simulate: bool = False,
     visible_devices: Sequence[str] | None = None,
     note: str = "",
+    coordinator_argv: Sequence[str] = (),
     python: bool = True,
 ) -> dict[str, str]:
     """Return `env` as the environment of a shared program; unchanged if it is prepared for `client` already.
@@ -130,7 +138,7 @@ def prepare(
         made.pop(inherited, None)
     made["GPUSHARE_PREPARED"] = client
     made["GPUSHARE_SOCKET"] = socket
-    made["GPUSHARE_COORDINATOR_ARGV"] = _coordinator_argv(simulate)
+    made["GPUSHARE_COORDINATOR_ARGV"] = json.dumps(list(coordinator_argv or _coordinator_argv(simulate)))
     if python:
         _chain_startup(made)
     shim = _reachable(SHIM, _PRELOAD_SPLITS, socket)
@@ -159,26 +167,25 @@ def quota_text(**wanted: Any) -> str:
     Raises ValueError naming the allowed range. The coordinator checks again: this is for an answer before the
     start.
     """
-    from .core.errors import Refused
-    from .core.quota import Quota
     from .wire import text
 
     given = {key: value for key, value in wanted.items() if value not in (None, "")}
-    parsed: dict[str, Any] = {}
+    fractions: dict[str, float] = {}
     for key, value in given.items():
         try:
             if key in ("share", "limit"):
-                parsed[key] = text.parse_fraction(value)
-            elif key in ("memory", "resident"):
-                parsed[key] = text.parse_size(value)
-            else:
-                parsed[key] = value
+                fractions[key] = text.parse_fraction(value)
+            elif key in ("memory", "resident") and not 0 < text.parse_size(value) < 1 << 62:
+                raise ValueError("out of range: allowed is a size above 0, for example 8GiB")
         except ValueError as error:
-            raise ValueError(f"{key}: {error}") from None
-    try:
-        Quota().changed(parsed)
-    except Refused as error:
-        raise ValueError(str(error)) from None
+            raise ValueError(f"{key}={value}: {error}") from None
+    share, limit = fractions.get("share", 0.0), fractions.get("limit", 1.0)
+    if not 0 <= share <= 1:
+        raise ValueError(f"share={share:g} is out of range: allowed is a fraction from 0 to 1")
+    if not 0 < limit <= 1:
+        raise ValueError(f"limit={limit:g} is out of range: allowed is a fraction above 0, up to 1")
+    if share > limit:
+        raise ValueError(f"share={share:g} is above limit={limit:g}: allowed is a share up to the limit")
     return " ".join(f"{key}={str(value).replace(' ', '')}" for key, value in given.items())
 
 
@@ -202,10 +209,11 @@ def _simulate(env: dict[str, str], socket: str) -> str:
     return ""
 
 
-def _coordinator_argv(simulate: bool) -> str:
+def _coordinator_argv(simulate: bool, settings: Sequence[str] = ()) -> list[str]:
     from .wire import client
 
-    return json.dumps(client.default_coordinator_argv(simulate))
+    argv = client.default_coordinator_argv(simulate)
+    return argv + [option for option in settings if option not in argv]
 
 
 def _chain_startup(env: dict[str, str]) -> None:

@@ -165,8 +165,8 @@ def _install(args: argparse.Namespace) -> int:
     if args.all and (args.name or args.display_name):
         raise ValueError("--name and --display-name are for one kernel, not for --all")
     known = installed()
-    taken = {found.variant_of for found in known.values()}
     if args.all:
+        taken = {found.variant_of or found.name.removesuffix(SUFFIX) for found in known.values() if found.shared}
         chosen = [found for found in known.values() if not found.shared and found.name not in taken]
     else:
         chosen = [_named(known, args.kernel)]

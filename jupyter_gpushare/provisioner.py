@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from traitlets import Bool, CaselessStrEnum, Float, Integer, TraitError, Unicode, Union, validate
 
-from . import environment, launcher
+from . import config, environment, launcher
 
 
 class GpuShareProvisioner(LocalProvisioner):
@@ -87,6 +88,7 @@ class GpuShareProvisioner(LocalProvisioner):
         env = kwargs.get("env", os.environ)
         if self.identity is None:
             self.identity = environment.Identity.new(self.kernel_id or "", prefix="kernel")
+        settings = config.GpuShare(parent=self)  # the Jupyter server's, if it has set any
         self._label = self.label or environment.label_of(env, self._kernel_name())
         announce = functools.partial(
             environment.announce,
@@ -94,8 +96,9 @@ class GpuShareProvisioner(LocalProvisioner):
             label=self._label,
             quota=self.quota,
             gpus=self.gpus,
-            socket=self._server_setting("coordinator", self.coordinator) or env.get("GPUSHARE_SOCKET", ""),
-            simulate=self._server_setting("simulate", self.simulate),
+            socket=self.coordinator or settings.coordinator or env.get("GPUSHARE_SOCKET", ""),
+            simulate=self._simulate(settings, env),
+            settings=settings.argv(),
             wait=self.start_wait,
         )
         self._announced = await asyncio.get_running_loop().run_in_executor(None, announce)
@@ -146,11 +149,10 @@ class GpuShareProvisioner(LocalProvisioner):
             self.identity = environment.Identity(ours["client"], ours["token"])
             self.quota = ours["quota"]
 
+    def _simulate(self, settings: config.GpuShare, env: Mapping[str, str]) -> bool | None:
+        if self.simulate is not None:
+            return bool(self.simulate)
+        return True if settings.simulate or env.get("GPUSHARE_SIMULATE") == "1" else None
+
     def _kernel_name(self) -> str:
         return getattr(self.parent, "kernel_name", "") or self.kernel_spec.display_name or "kernel"
-
-    def _server_setting(self, name: str, own: Any) -> Any:
-        """Our own trait if it is set, else what the Jupyter server's configuration says in `c.GpuShare`."""
-        if own not in (None, ""):
-            return own
-        return self.config.get("GpuShare", {}).get(name, own)

@@ -1,0 +1,163 @@
+"""A real coordinator and real kernels, on a host of their own. Used by tests/kernel as well."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from jupyter_client.blocking import BlockingKernelClient
+from jupyter_client.manager import KernelManager
+
+from jupyter_gpushare import environment
+from jupyter_gpushare.wire import address, client, messages
+
+KERNELS = environment.PACKAGE / "kernelspec"
+
+
+def eventually(condition: Callable[[], Any], seconds: float = 10.0) -> Any:
+    """The first true value of `condition`; fails after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"not within {seconds:g} s"
+        time.sleep(0.01)
+    return value
+
+
+@pytest.fixture(name="eventually")
+def eventually_fixture() -> Callable[..., Any]:
+    return eventually
+
+
+class Coordinator:
+    """A coordinator with a simulated device, in a process of its own."""
+
+    def __init__(self, socket: Path) -> None:
+        self.socket = str(socket)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *options: str) -> None:
+        command = [sys.executable, "-m", "jupyter_gpushare", "coordinator", "--simulate", "--socket", self.socket]
+        self._process = subprocess.Popen([*command, *options], stderr=subprocess.DEVNULL)
+        eventually(lambda: address.answers(self.socket))
+
+    def send(self, number: int) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def end(self, number: int = signal.SIGKILL) -> None:
+        if self._process is not None:
+            self.send(signal.SIGCONT)
+            self.send(number)
+            self._process.wait(10)
+            self._process = None
+
+    def request(self, message: Any) -> Any:
+        with client.Client(self.socket) as connection:
+            return connection.request(message)
+
+    def clients(self) -> dict[str, Any]:
+        return {one["id"]: one for one in self.request(messages.Status())["clients"]}
+
+
+@pytest.fixture
+def coordinator(own_host: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Coordinator]:
+    """Running; everybody who asks is told its socket."""
+    folder = own_host / "run" / "own"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    running = Coordinator(folder / "c.sock")
+    monkeypatch.setenv("GPUSHARE_SOCKET", running.socket)
+    running.start()
+    yield running
+    running.end()
+
+
+@pytest.fixture
+def no_coordinator(own_host: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A socket where none answers, and a command that starts none."""
+    monkeypatch.setenv("GPUSHARE_SOCKET", str(own_host / "run" / "none.sock"))
+    monkeypatch.setenv("GPUSHARE_COORDINATOR_ARGV", json.dumps(["false"]))
+    return str(own_host / "run" / "none.sock")
+
+
+class Ran(NamedTuple):
+    """What one request to a kernel brought."""
+
+    status: str
+    stdout: str
+    stderr: str
+    displays: list[dict[str, Any]]
+    reply: dict[str, Any]
+
+
+class Notebook:
+    """A running kernel and a client of it."""
+
+    def __init__(self, manager: KernelManager, kernel: BlockingKernelClient) -> None:
+        self.manager = manager
+        self.kernel = kernel
+
+    def run(self, code: str, timeout: float = 30, **options: Any) -> Ran:
+        texts = {"stdout": "", "stderr": ""}
+        displays = []
+
+        def hear(message: dict[str, Any]) -> None:
+            content = message["content"]
+            if message["msg_type"] == "stream":
+                texts[content["name"]] += content["text"]
+            elif message["msg_type"] in ("display_data", "execute_result"):
+                displays.append(content["data"])
+
+        reply = self.kernel.execute_interactive(code, timeout=timeout, output_hook=hear, allow_stdin=False, **options)
+        return Ran(reply["content"]["status"], texts["stdout"], texts["stderr"], displays, reply["content"])
+
+    def value(self, expression: str) -> Any:
+        """What an expression is in the kernel, by JSON."""
+        ran = self.run(f"import json as _json; print(_json.dumps({expression}))")
+        assert ran.status == "ok", ran
+        return json.loads(ran.stdout)
+
+    @property
+    def pid(self) -> int:
+        assert self.manager.provisioner is not None
+        return int(self.manager.provisioner.pid)
+
+
+@pytest.fixture
+def jupyter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Jupyter's and IPython's folders, with our kernelspec; returns where further kernelspecs may be put."""
+    for name in ("JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "IPYTHONDIR"):
+        monkeypatch.setenv(name, str(tmp_path / name.lower()))
+    kernels = tmp_path / "share" / "kernels"
+    kernels.mkdir(parents=True)
+    (kernels / "python3-gpushare").symlink_to(KERNELS / "python3-gpushare")
+    monkeypatch.setenv("JUPYTER_PATH", str(kernels.parent))
+    return kernels
+
+
+@pytest.fixture
+def start(jupyter: Path, tmp_path: Path) -> Iterator[Callable[..., Notebook]]:
+    """Start kernels (`kernel_name=…`, `env=…`), which are ended after the test."""
+    with contextlib.ExitStack() as stack:
+
+        def start_one(
+            kernel_name: str = "python3-gpushare", env: dict[str, str] | None = None, **options: Any
+        ) -> Notebook:
+            manager = KernelManager(kernel_name=kernel_name, **options)
+            manager.start_kernel(env={**os.environ, **(env or {})}, cwd=str(tmp_path))
+            stack.callback(manager.shutdown_kernel, now=True)
+            kernel = manager.blocking_client()
+            stack.callback(kernel.stop_channels)
+            kernel.start_channels()
+            kernel.wait_for_ready(timeout=30)
+            return Notebook(manager, kernel)
+
+        yield start_one

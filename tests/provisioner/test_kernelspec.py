@@ -1,0 +1,150 @@
+"""Shared variants of installed kernels, in any language."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare import kernelspec
+
+# A kernel in a "language" of its own: it shows its environment and ends.
+OTHER = {
+    "argv": ["sh", "-c", "env > $0; echo $$ >> $0", "{resource_dir}/env.txt", "{connection_file}"],
+    "display_name": "Other 1.0",
+    "language": "other",
+    "interrupt_mode": "message",
+    "env": {"OTHER_HOME": "/opt/other"},
+    "metadata": {"debugger": True, "supported_encryption": ["curve"]},
+}
+
+
+@pytest.fixture
+def other(jupyter: Path) -> Path:
+    folder = jupyter / "other"
+    folder.mkdir()
+    (folder / "kernel.json").write_text(json.dumps(OTHER))
+    (folder / "logo-svg.svg").write_text("<svg/>")
+    return folder
+
+
+def command(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "jupyter_gpushare", "kernelspec", *words], capture_output=True, text=True, timeout=60
+    )
+
+
+def test_a_variant_keeps_what_the_original_says(other: Path, tmp_path: Path) -> None:
+    done = command("install", "--kernel", "other", "--prefix", str(tmp_path / "p"), "--gpus", "2", "--memory", "8GiB")
+    assert done.returncode == 0, done.stderr
+    place = tmp_path / "p" / "share" / "jupyter" / "kernels" / "other-gpushare"
+    made = json.loads((place / "kernel.json").read_text())
+    assert made["argv"][:3] == [sys.executable, "-m", "jupyter_gpushare.launcher"]
+    assert made["argv"][3:-5] == ["--quota", "memory=8GiB", "--gpus", "2", "--"][: len(made["argv"][3:-5])]
+    assert made["argv"][-5:] == OTHER["argv"]
+    assert made["display_name"] == "Other 1.0 (shared GPU)"
+    for key in ("language", "interrupt_mode", "env"):
+        assert made[key] == OTHER[key]
+    assert made["metadata"]["debugger"] and made["metadata"]["supported_encryption"] == ["curve"]
+    assert made["metadata"]["kernel_provisioner"] == {
+        "provisioner_name": "gpushare-provisioner",
+        "config": {"memory": "8GiB", "gpus": 2},
+    }
+    assert (place / "logo-svg.svg").read_text() == "<svg/>"
+    assert json.loads((other / "kernel.json").read_text()) == OTHER
+
+
+def test_installed_listed_removed(other: Path) -> None:
+    assert command("install", "--kernel", "other", "--user", "--display-name", "Mine").returncode == 0
+    listed = json.loads(command("list", "--json").stdout)
+    assert listed["other-gpushare"]["shared"] and listed["other-gpushare"]["variant_of"] == "other"
+    assert not listed["other"]["shared"]
+    assert "Mine" in command("list").stdout
+    again = command("install", "--kernel", "other", "--user")  # replaces
+    assert again.returncode == 0 and "Mine" not in command("list").stdout
+    assert command("remove", "--kernel", "other").returncode == 0
+    assert set(listed) - set(json.loads(command("list", "--json").stdout)) == {"other-gpushare"}
+
+
+def test_all_at_once(other: Path) -> None:
+    before = json.loads(command("list", "--json").stdout)
+    unshared = {name for name, row in before.items() if not row["shared"]}
+    assert "other" in unshared
+    done = command("install", "--all", "--user")
+    assert done.returncode == 0, done.stderr
+    after = json.loads(command("list", "--json").stdout)
+    assert {f"{name}-gpushare" for name in unshared} <= set(after)
+    assert after["other-gpushare"]["variant_of"] == "other"
+    assert "already" in command("install", "--all", "--user").stdout
+    assert command("remove", "--all").returncode == 0
+    assert set(json.loads(command("list", "--json").stdout)) == set(before)
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "complaint"),
+    [
+        (["install", "--kernel", "nope", "--user"], 1, "no kernel 'nope'"),
+        (["install", "--kernel", "python3-gpushare", "--user"], 1, "shared already"),
+        (["install", "--kernel", "other", "--user", "--name", "other"], 1, "unshared kernel"),
+        (["install", "--kernel", "other", "--user", "--name", "a b"], 1, "can't be installed"),
+        (["install", "--kernel", "other", "--user", "--share", "2"], 2, "from 0 to 1"),
+        (["install", "--kernel", "other", "--user", "--memory", "-1"], 2, "memory"),
+        (["install", "--kernel", "other", "--user", "--gpus", "0"], 2, "1 to 64"),
+        (["install", "--all", "--user", "--name", "x"], 2, "not for --all"),
+        (["remove", "--kernel", "other"], 1, "left alone"),
+        (["remove"], 2, "--kernel"),
+        (["frobnicate"], 2, "install"),
+    ],
+)
+def test_mistakes_are_named_and_change_nothing(other: Path, words: list[str], status: int, complaint: str) -> None:
+    before = command("list", "--json").stdout
+    done = command(*words)
+    assert done.returncode == status and complaint in done.stderr and "Traceback" not in done.stderr
+    assert command("list", "--json").stdout == before
+
+
+def test_a_kernel_of_another_provisioner_is_refused(other: Path) -> None:
+    remote = {**OTHER, "metadata": {"kernel_provisioner": {"provisioner_name": "ssh-provisioner"}}}
+    found = kernelspec.Found("other", other, remote)
+    with pytest.raises(kernelspec.Problem, match="ssh-provisioner"):
+        kernelspec.variant(found, quota={})
+
+
+def test_where_provisioners_are_ignored_the_argv_shares_by_itself(
+    other: Path, coordinator: Any, tmp_path: Path
+) -> None:
+    command("install", "--kernel", "other", "--prefix", str(tmp_path / "p"), "--share", "0.5")
+    place = tmp_path / "p" / "share" / "jupyter" / "kernels" / "other-gpushare"
+    argv = json.loads((place / "kernel.json").read_text())["argv"]
+    words = [word.replace("{resource_dir}", str(tmp_path)).replace("{connection_file}", "c") for word in argv]
+    process = subprocess.Popen(words, env=dict(os.environ))
+    assert process.wait(30) == 0
+    *lines, pid = (tmp_path / "env.txt").read_text().splitlines()
+    env = dict(line.split("=", 1) for line in lines if "=" in line)
+    assert int(pid) == process.pid
+    assert env["GPUSHARE_CLIENT"] in coordinator.clients()
+    assert env["GPUSHARE_QUOTA"] == "share=0.5"
+
+
+def test_the_shipped_kernelspec_starts_a_shared_kernel_without_the_provisioner(
+    coordinator: Any, start: Callable[..., Any], jupyter: Path
+) -> None:
+    (jupyter / "vscode").mkdir()
+    spec = json.loads((jupyter / "python3-gpushare" / "kernel.json").read_text())
+    assert spec["metadata"].pop("kernel_provisioner") == {
+        "provisioner_name": "gpushare-provisioner",
+        "config": {},
+    }
+    (jupyter / "vscode" / "kernel.json").write_text(json.dumps(spec))
+    notebook = start("vscode", env={"JPY_SESSION_NAME": "work/a.ipynb"})
+    client = notebook.value("__import__('os').environ['GPUSHARE_CLIENT']")
+    assert client != notebook.manager.kernel_id
+    assert coordinator.clients()[client]["label"] == "a.ipynb"
+    assert notebook.value("__import__('os').getpid()") == notebook.pid
+    assert "status" in notebook.run("%gpushare help").stdout

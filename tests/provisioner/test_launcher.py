@@ -1,0 +1,183 @@
+"""`python -m jupyter_gpushare.launcher` and `jupyter gpushare run`: they prepare, then they are the command."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare import environment, launcher
+
+SHOW = "import json, os; print(json.dumps([os.getpid(), dict(os.environ)]), flush=True)"
+LAUNCHER = ["-m", "jupyter_gpushare.launcher"]
+RUN = ["-m", "jupyter_gpushare", "run"]
+
+
+def run(words: list[str], env: dict[str, str] | None = None, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *words],
+        env={**os.environ, **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        **options,
+    )
+
+
+@pytest.mark.parametrize(
+    "words", [[*LAUNCHER, "-c"], [*LAUNCHER, "--", sys.executable, "-c"], [*RUN, "--", sys.executable, "-c"]]
+)
+def test_the_command_has_the_same_process_id_and_is_a_client(coordinator: Any, words: list[str]) -> None:
+    code = f"{SHOW}; input()"
+    process = subprocess.Popen([sys.executable, *words, code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with process:
+        assert process.stdin is not None and process.stdout is not None
+        pid, env = json.loads(process.stdout.readline())
+        assert pid == process.pid
+        assert env["GPUSHARE_CLIENT"] in coordinator.clients()
+        assert env["LD_PRELOAD"].startswith(str(environment.SHIM))
+        process.stdin.write("\n")
+
+
+def test_the_launcher_leaves_a_prepared_environment_alone(coordinator: Any) -> None:
+    prepared = {**os.environ, "GPUSHARE_PREPARED": "k1", "GPUSHARE_CLIENT": "k1"}
+    done = run([*LAUNCHER, "-c", SHOW], prepared)
+    assert json.loads(done.stdout)[1] == prepared
+    assert coordinator.clients() == {}
+
+
+def test_the_launcher_imports_little_on_the_way_of_a_prepared_kernel() -> None:
+    done = run(["-X", "importtime", *LAUNCHER, "--", "true"], {"GPUSHARE_PREPARED": "k1"})
+    imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines()}
+    assert "jupyter_gpushare" in imported
+    assert not imported & {"asyncio", "msgspec", "json", "socket", "subprocess", "jupyter_client", "traitlets"}
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ([], "no command"),
+        (["--"], "no command"),
+        (["--gpus", "0", "--", "true"], "1 to 64"),
+        (["--gpus"], "needs a value"),
+        (["--gpu", "1", "--", "true"], "unknown option '--gpu'"),
+    ],
+)
+def test_the_launchers_own_mistakes(words: list[str], complaint: str) -> None:
+    done = run([*LAUNCHER, *words])
+    assert done.returncode == 2 and complaint in done.stderr and "Traceback" not in done.stderr
+
+
+def test_what_the_provisioner_runs_instead_of_the_launcher() -> None:
+    launched = ["/env/python", "-m", launcher.MODULE, "--quota", "share=0.5"]
+    assert launcher.unwrap([*launched, "-m", "ipykernel_launcher"]) == ["/env/python", "-m", "ipykernel_launcher"]
+    assert launcher.unwrap([*launched, "--", "R", "-e", "x"]) == ["R", "-e", "x"]
+    assert launcher.unwrap([*launched, "--", "python3", "x.py"]) == ["/env/python", "x.py"]
+    assert launcher.unwrap(["/env/python", "-m", "ipykernel_launcher"]) == ["/env/python", "-m", "ipykernel_launcher"]
+
+
+@pytest.mark.parametrize("status", [0, 3, 255])
+def test_the_exit_status_is_the_commands_own(coordinator: Any, status: int) -> None:
+    assert run([*RUN, "--", "sh", "-c", f"exit {status}"]).returncode == status
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_signals_are_the_commands_own(coordinator: Any, number: int) -> None:
+    command = [sys.executable, *RUN, "--", "sh", "-c", "echo ready; exec sleep 600"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(number)
+        assert process.wait(10) == -number
+
+
+def test_a_broken_pipe_ends_the_command_as_ever(coordinator: Any) -> None:
+    ignored = run([*RUN, "--", "grep", "SigIgn", "/proc/self/status"]).stdout
+    assert int(ignored.split()[1], 16) & (1 << (signal.SIGPIPE - 1)) == 0
+
+
+def test_options_reach_the_coordinator(coordinator: Any, eventually: Callable[..., Any]) -> None:
+    options = ["--share", "0.25", "--limit", "50%", "--memory", "1GiB", "--label", "nightly"]
+    command = [sys.executable, *RUN, *options, "--", "sh", "-c", "echo $GPUSHARE_QUOTA; read x"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdin is not None
+        assert process.stdout.readline() == "share=0.25 limit=50% memory=1GiB\n"
+        (client,) = coordinator.clients().values()
+        process.stdin.write("\n")
+    assert client["label"] == "nightly" and client["id"].startswith("run-")
+    assert {key: client["quota"][key] for key in ("share", "limit", "memory")} == {
+        "share": 0.25,
+        "limit": 0.5,
+        "memory": 1 << 30,
+    }
+
+
+def test_options_of_the_command_are_its_own(coordinator: Any) -> None:
+    assert run([*RUN, "--", "echo", "--share", "7", "--", "-x"]).stdout == "--share 7 -- -x\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--share", "2", "--", "true"], "from 0 to 1"),
+        (["--limit", "0", "--", "true"], "above 0, up to 1"),
+        (["--memory", "-1", "--", "true"], "memory=-1"),
+        (["--memory=-1", "--", "true"], "memory=-1"),
+        (["--share", "0.5", "--limit", "0.2", "--", "true"], "above limit"),
+        (["--gpus", "65", "--", "true"], "1 to 64"),
+        ([], "no command"),
+        (["--shares", "1", "--", "true"], "--shares"),
+    ],
+)
+def test_bad_values_are_refused_with_what_is_allowed(no_coordinator: str, words: list[str], complaint: str) -> None:
+    done = run([*RUN, *words])
+    assert done.returncode == 2 and complaint in done.stderr and "Traceback" not in done.stderr
+
+
+def test_commands_that_cannot_be_executed(coordinator: Any, tmp_path: Path) -> None:
+    missing = run([*RUN, "--", "no-such-command"])
+    assert missing.returncode == 127 and "no-such-command" in missing.stderr
+    (tmp_path / "plain").touch()
+    assert run([*RUN, "--", str(tmp_path / "plain")]).returncode == 126
+
+
+def test_without_a_coordinator_the_command_runs_and_says_so(no_coordinator: str) -> None:
+    done = run([*RUN, "--", "sh", "-c", "echo works; exit 5"])
+    assert (done.returncode, done.stdout) == (5, "works\n")
+    assert done.stderr.startswith("gpushare: ") and no_coordinator in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.fixture
+def package_with_a_space(tmp_path: Path) -> Iterator[Path]:
+    """This package once more, installed in a folder where LD_PRELOAD would be split."""
+    root = tmp_path / "my envs"
+    shutil.copytree(
+        environment.PACKAGE, root / "jupyter_gpushare", ignore=shutil.ignore_patterns("labextension", "__pycache__")
+    )
+    yield root
+
+
+def test_a_package_in_a_folder_with_a_space_is_preloaded(
+    coordinator: Any, package_with_a_space: Path, tmp_path: Path
+) -> None:
+    show = "import json, os; print(json.dumps([os.environ['LD_PRELOAD'], open('/proc/self/maps').read()]))"
+    done = run([*RUN, "--", sys.executable, "-c", show], {"PYTHONPATH": str(package_with_a_space)}, cwd=tmp_path)
+    assert done.stderr == ""  # the loader complains there about what it can't preload
+    preload, maps = json.loads(done.stdout)
+    assert " " not in preload
+    assert str(package_with_a_space / "jupyter_gpushare" / "native" / "libgpushare.so") in maps
+
+
+def test_names_for_people() -> None:
+    assert launcher.name_of(["python", "-u", "work/train.py", "--lr", "1"]) == "train.py"
+    assert launcher.name_of(["/usr/bin/python3", "-m", "torch.run", "x.py"]) == "torch.run"
+    assert launcher.name_of(["/usr/bin/R", "--slave"]) == "R"

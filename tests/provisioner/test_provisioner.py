@@ -1,0 +1,235 @@
+"""The provisioner, with real kernels and a real coordinator."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jupyter_client.kernelspec import KernelSpec
+from jupyter_client.manager import AsyncKernelManager
+from jupyter_client.provisioning.factory import KernelProvisionerFactory
+from traitlets import TraitError
+from traitlets.config import Config
+
+from jupyter_gpushare import environment
+from jupyter_gpushare.provisioner import GpuShareProvisioner
+from jupyter_gpushare.wire import messages
+
+ENVIRONMENT = "{k: v for k, v in __import__('os').environ.items() if 'GPU' in k or k == 'LD_PRELOAD'}"
+
+
+def provisioner(**config: Any) -> GpuShareProvisioner:
+    spec = KernelSpec(argv=["true"], display_name="x", language="python")
+    return GpuShareProvisioner(kernel_id="k1", kernel_spec=spec, **config)
+
+
+def test_a_kernel_is_a_client_of_its_own(coordinator: Any, start: Callable[..., Any]) -> None:
+    notebook = start(env={"JPY_SESSION_NAME": "/home/ada/train.ipynb"})
+    env = notebook.value(ENVIRONMENT)
+    assert env["GPUSHARE_CLIENT"] == notebook.manager.kernel_id
+    assert env["LD_PRELOAD"].startswith(str(environment.SHIM))
+    assert env["GPUSHARE_SIMULATE"] == "1"  # as the coordinator does
+    assert "GPUSHARE_NOTE" not in env
+    assert coordinator.clients()[notebook.manager.kernel_id]["label"] == "train.ipynb"
+    # The launcher of the kernelspec was left out: this is the stock command line.
+    command = Path(f"/proc/{notebook.pid}/cmdline").read_text().split("\0")
+    assert command[1:4] == ["-m", "ipykernel_launcher", "-f"]
+
+
+def test_two_kernels_are_two_clients(coordinator: Any, start: Callable[..., Any]) -> None:
+    one, other = start(), start()
+    assert set(coordinator.clients()) == {one.manager.kernel_id, other.manager.kernel_id}
+
+
+def test_restarts_keep_the_identity_and_the_quota(coordinator: Any, start: Callable[..., Any]) -> None:
+    notebook = start()
+    before = notebook.value(ENVIRONMENT)
+    coordinator.request(messages.SetQuota(client=notebook.manager.kernel_id, changes={"share": 0.25}))
+    for now in (False, True):
+        notebook.manager.restart_kernel(now=now)
+        notebook.kernel.wait_for_ready(timeout=30)
+        assert notebook.value(ENVIRONMENT) == before
+    (client,) = coordinator.clients().values()
+    assert client["quota"]["share"] == 0.25
+
+
+def test_a_kernel_that_ended_is_forgotten_at_once(coordinator: Any, start: Callable[..., Any]) -> None:
+    notebook = start()
+    notebook.manager.shutdown_kernel()
+    assert coordinator.clients() == {}
+
+
+def test_cleaning_up_twice_or_too_early_is_harmless(coordinator: Any) -> None:
+    async def clean_up() -> None:
+        unstarted = provisioner()
+        await unstarted.cleanup()
+        await unstarted.pre_launch(env={})
+        assert "k1" in coordinator.clients()
+        await unstarted.cleanup(restart=True)
+        assert "k1" in coordinator.clients()
+        await unstarted.cleanup()
+        await unstarted.cleanup()
+
+    asyncio.run(clean_up())
+    assert coordinator.clients() == {}
+
+
+def test_a_kernel_that_died_holds_nothing_though_nobody_cleans_up(
+    coordinator: Any,
+    start: Callable[..., Any],
+    eventually: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def skipped(self: Any, restart: bool = False) -> None:
+        pass
+
+    monkeypatch.setattr(GpuShareProvisioner, "cleanup", skipped)
+    notebook = start()
+    client = notebook.manager.kernel_id
+    notebook.kernel.execute("import time; time.sleep(600)")
+    eventually(lambda: coordinator.clients()[client]["cells"] == 1)
+    os.kill(notebook.pid, signal.SIGKILL)
+    eventually(lambda: coordinator.clients().get(client, {"cells": 0})["cells"] == 0)
+
+
+@pytest.mark.asyncio
+async def test_the_asynchronous_manager_works_as_well(coordinator: Any, jupyter: Path, tmp_path: Path) -> None:
+    manager = AsyncKernelManager(kernel_name="python3-gpushare")
+    await manager.start_kernel(cwd=str(tmp_path))
+    try:
+        assert manager.kernel_id in coordinator.clients()
+        await manager.restart_kernel(now=True)
+        assert manager.kernel_id in coordinator.clients()
+    finally:
+        await manager.shutdown_kernel(now=True)
+    assert coordinator.clients() == {}
+
+
+def test_stock_kernels_are_shared_where_the_admin_says_so(
+    coordinator: Any, start: Callable[..., Any], jupyter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (jupyter / "stock").mkdir()
+    argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    spec = {"argv": argv, "display_name": "Stock", "language": "python"}
+    (jupyter / "stock" / "kernel.json").write_text(json.dumps(spec))
+    monkeypatch.setattr(KernelProvisionerFactory.instance(), "default_provisioner_name", "gpushare-provisioner")
+    notebook = start("stock")
+    assert notebook.value(ENVIRONMENT)["GPUSHARE_CLIENT"] == notebook.manager.kernel_id
+    assert coordinator.clients()[notebook.manager.kernel_id]["label"] == "stock"
+
+
+def test_the_kernelspecs_settings_become_the_quota(coordinator: Any, start: Callable[..., Any], jupyter: Path) -> None:
+    (jupyter / "mine").mkdir()
+    spec = json.loads((jupyter / "python3-gpushare" / "kernel.json").read_text())
+    spec["metadata"]["kernel_provisioner"]["config"] = {"share": 0.5, "memory": "1GiB", "label": "mine"}
+    (jupyter / "mine" / "kernel.json").write_text(json.dumps(spec))
+    notebook = start("mine")
+    client = coordinator.clients()[notebook.manager.kernel_id]
+    assert (client["label"], client["quota"]["share"], client["quota"]["memory"]) == ("mine", 0.5, 1 << 30)
+    assert notebook.value(ENVIRONMENT)["GPUSHARE_QUOTA"] == "share=0.5 memory=1GiB"
+
+
+@pytest.mark.parametrize(
+    ("config", "complaint"),
+    [
+        ({"share": 2}, "from 0 to 1"),
+        ({"limit": 0}, "above 0, up to 1"),
+        ({"memory": "-1"}, "memory=-1"),
+        ({"service": "vip"}, "online"),
+        ({"gpus": 0}, "gpus"),
+        ({"share": 0.9, "limit": 0.5}, "above limit"),
+    ],
+)
+def test_bad_settings_are_refused_with_what_is_allowed(config: dict[str, Any], complaint: str) -> None:
+    with pytest.raises((TraitError, ValueError), match=complaint):
+        provisioner(**config)
+
+
+def test_unknown_settings_are_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    import logging
+
+    provisioner(shares=0.5, log=logging.getLogger("test"))
+    assert "shares" in caplog.text and "memory" in caplog.text
+
+
+def test_the_servers_settings_apply(coordinator: Any) -> None:
+    async def environment_of(config: Config) -> dict[str, str]:
+        one = provisioner(config=config)
+        kwargs = await one.pre_launch(env={"JPY_SESSION_NAME": "n.ipynb"})
+        await one.cleanup()
+        return dict(kwargs["env"])
+
+    config = Config({"GpuShareProvisioner": {"share": 0.5}, "GpuShare": {"time_quantum": 7.0}})
+    env = asyncio.run(environment_of(config))
+    assert env["GPUSHARE_QUOTA"] == "share=0.5"
+    assert "--GpuShare.time_quantum=7.0" in json.loads(env["GPUSHARE_COORDINATOR_ARGV"])
+
+
+@pytest.mark.asyncio
+async def test_identity_survives_being_saved_and_loaded(coordinator: Any) -> None:
+    first, second = provisioner(share=0.5), provisioner()
+    first.connection_info = second.connection_info = {}
+    await first.pre_launch(env={})
+    saved = json.loads(json.dumps(await first.get_provisioner_info()))
+    await second.load_provisioner_info(saved)
+    env = (await second.pre_launch(env={}))["env"]
+    assert first.identity is not None
+    assert (env["GPUSHARE_CLIENT"], env["GPUSHARE_TOKEN"]) == first.identity
+    assert env["GPUSHARE_QUOTA"] == "share=0.5"
+    await second.cleanup()
+
+
+def test_without_a_coordinator_the_kernel_starts_and_says_so_once(
+    no_coordinator: str, start: Callable[..., Any]
+) -> None:
+    notebook = start()
+    first = notebook.run("print('works')")
+    assert first.status == "ok" and "works" in first.stdout
+    seen = first.stderr + "".join(notebook.run("pass").stderr for _ in range(3))
+    assert seen.count("sharing isn't working") == 1 and no_coordinator in seen
+    assert len(seen.strip().splitlines()) == 1
+    env = notebook.value(ENVIRONMENT)
+    assert env["GPUSHARE_NOTE"].startswith("unreachable: ")
+    assert env["GPUSHARE_CLIENT"]  # turns by lock files need it
+
+
+def test_a_coordinator_is_started_if_there_is_none(
+    own_host: Path, start: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = own_host / "run" / "gpushare" / "fresh.sock"
+    monkeypatch.setenv("GPUSHARE_SOCKET", str(path))
+    monkeypatch.setenv("GPUSHARE_SIMULATE", "1")
+    notebook = start()
+    assert "GPUSHARE_NOTE" not in notebook.value(ENVIRONMENT)
+    assert path.exists()
+
+
+@pytest.mark.asyncio
+async def test_a_coordinator_that_hangs_does_not_block_the_server(own_host: Path) -> None:
+    path = str(own_host / "run" / "deaf.sock")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+        starting = asyncio.create_task(provisioner(coordinator=path, start_wait=0.5).pre_launch(env={}))
+        ticks = 0
+        while not starting.done():
+            await asyncio.sleep(0.01)
+            ticks += 1
+        env = (await starting)["env"]
+    assert ticks > 10
+    assert env["GPUSHARE_NOTE"].startswith("unreachable: ")
+
+
+@pytest.mark.asyncio
+async def test_a_refusal_is_noted_and_the_kernel_starts(coordinator: Any) -> None:
+    coordinator.request(messages.Register(client="k1", token="somebody else's"))
+    env = (await provisioner().pre_launch(env={}))["env"]
+    assert env["GPUSHARE_NOTE"].startswith("refused: ")
