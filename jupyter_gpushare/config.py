@@ -17,7 +17,8 @@ class GpuShare(Configurable):
 
     time_quantum = Float(
         30.0,
-        help="Seconds that one client may keep the GPU while others wait (0.001 to 86400). Without waiters there is no end.",
+        help="Seconds that one client may keep the GPU while others wait (0.001 to 86400). "
+        "Without waiters there is no end.",
     ).tag(config=True)
 
     policy = Unicode("fcfs", help="Who is next: 'fcfs' (first come, first served).").tag(config=True)
@@ -29,7 +30,8 @@ class GpuShare(Configurable):
 
     cell_linger = Float(
         0.05,
-        help="Seconds after the end of a cell before the GPU passes on, because 'Run All' sends the next one at once (0 to 60).",
+        help="Seconds after the end of a cell before the GPU passes on, because 'Run All' sends the next one at once "
+        "(0 to 60).",
     ).tag(config=True)
 
     default_quota = Dict(

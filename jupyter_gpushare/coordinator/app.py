@@ -36,8 +36,9 @@ class CoordinatorApp(JupyterApp):
     version = __version__
     description = __doc__
     examples = "jupyter gpushare coordinator --time-quantum 10 --socket /tmp/gpushare.sock"
-    classes = [GpuShare]
-    aliases = {
+    # What traitlets declares as attributes of instances is overridden on the class, as it expects.
+    classes = [GpuShare]  # noqa: RUF012
+    aliases = {  # noqa: RUF012
         **base_aliases,
         "socket": "GpuShare.coordinator",
         "time-quantum": "GpuShare.time_quantum",
@@ -46,7 +47,7 @@ class CoordinatorApp(JupyterApp):
         "device-memory": "GpuShare.device_memory",
         "exit-after": "CoordinatorApp.exit_after",
     }
-    flags = {
+    flags = {  # noqa: RUF012
         **base_flags,
         "detach": (
             {"CoordinatorApp": {"detach": True}},

@@ -107,7 +107,7 @@ class Member:
         try:
             page = pages.Page(given.pop(0))
             client_page = pages.ClientPage(given.pop(0))
-            for device, descriptor in zip(hello.devices, given):
+            for device, descriptor in zip(hello.devices, given, strict=True):
                 locks.check(descriptor, device.uuid)
         except (pages.BadPage, locks.BadLock) as error:
             for mapped in (page, client_page):
@@ -121,7 +121,7 @@ class Member:
             self.page = client_page
         else:
             client_page.close()
-        for device, descriptor in zip(hello.devices, given):
+        for device, descriptor in zip(hello.devices, given, strict=True):
             if device.uuid in self.locks:
                 os.close(descriptor)
             else:
@@ -144,7 +144,7 @@ class Member:
         port.page.orders.slot = port.slot
 
     def remove(self, number: int) -> None:
-        """A process is gone: its bytes no longer count. The last one takes the locks with it, still locked if it lives."""
+        """A process is gone: its bytes no longer count. The last one takes the locks, still locked if it lives."""
         port = self.processes.pop(number)
         if self.page:
             self.page.clear_slot(port.slot)

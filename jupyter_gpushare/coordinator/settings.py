@@ -61,7 +61,7 @@ class LiveSettings:
         return replace(info, memory=min(info.memory, self._memory_cap)) if self._memory_cap else info
 
     def changed(self, changes: dict[str, Any]) -> LiveSettings:
-        """New settings with some of them replaced. Raises Refused on an unknown name or a bad value; changes nothing."""
+        """New settings with some of them replaced. Raises Refused on an unknown name or a bad value."""
         traits = GpuShare(parent=self.traits.parent)
         for name in _SHOWN:
             setattr(traits, name, getattr(self.traits, name))

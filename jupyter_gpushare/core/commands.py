@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Union
 
 
 @dataclass(frozen=True)
@@ -70,4 +69,4 @@ class Overrun:
     seconds: float
 
 
-Command = Union[Grant, Open, Close, Free, Orders, Limits, Overrun]
+Command = Grant | Open | Close | Free | Orders | Limits | Overrun

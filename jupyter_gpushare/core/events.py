@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Union
 
 from .model import DeviceInfo, Settings
 from .quota import Quota
@@ -132,21 +131,21 @@ class TimePassed:
     """The clock reached `next_deadline()`."""
 
 
-Event = Union[
-    ClientRegistered,
-    ClientForgotten,
-    DeviceFound,
-    ProcessJoined,
-    ProcessGone,
-    Wanted,
-    Unwanted,
-    Drained,
-    WentIdle,
-    CellStarted,
-    CellEnded,
-    TurnReleased,
-    QuotaChanged,
-    SettingsChanged,
-    LockRefused,
-    TimePassed,
-]
+Event = (
+    ClientRegistered
+    | ClientForgotten
+    | DeviceFound
+    | ProcessJoined
+    | ProcessGone
+    | Wanted
+    | Unwanted
+    | Drained
+    | WentIdle
+    | CellStarted
+    | CellEnded
+    | TurnReleased
+    | QuotaChanged
+    | SettingsChanged
+    | LockRefused
+    | TimePassed
+)

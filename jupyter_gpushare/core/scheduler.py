@@ -1,8 +1,9 @@
 """The scheduler's one door: `handle(event, now) -> [command]` and `next_deadline()`.
 
-A client is idle, waiting, running or draining. It waits from the first thread that stands at the gate; a Grant opens the
-gates of all its processes on all its devices at once (a gang); closing ends when every process has drained. Because one
-process's work on the device may depend on a thread that now stands at the gate, closing is retried: see `Turns._retry_closing`.
+A client is idle, waiting, running or draining. It waits from the first thread that stands at the gate; a Grant opens
+the gates of all its processes on all its devices at once (a gang); closing ends when every process has drained. Because
+one process's work on the device may depend on a thread that now stands at the gate, closing is retried: see
+`Turns._retry_closing`.
 """
 
 from __future__ import annotations
@@ -173,9 +174,12 @@ class Scheduler:
         process = self._process(event.process)
         client = process.client
         del self.processes[process.number], client.processes[process.number]
-        if client.grant and not any(not other.drained for other in client.processes.values()):
-            if not client.processes or (client.grant.draining and not client.grant.gate_open):
-                self.turns.finish(client.grant, now)
+        if (
+            client.grant
+            and all(other.drained for other in client.processes.values())
+            and (not client.processes or not client.grant.gate_open)
+        ):
+            self.turns.finish(client.grant, now)
         if client.waiting_since is not None and not client.wants:
             self.turns.leave_queue(client, now)
 

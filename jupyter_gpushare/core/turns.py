@@ -93,7 +93,8 @@ class Turns:
 
     def _retry_closing(self, grant: Grant, now: float) -> None:
         """Not drained in time. If threads of the client stand at the gate, the work on the device may wait for them:
-        let all of them through for a short slice and close again; after a few tries, for growing slices, as an overrun."""
+        let all of them through for a short slice and close again; after a few tries, for growing slices, as an
+        overrun."""
         settings = self.settings
         client = grant.client
         grant.next_try = now + settings.drain_retry
@@ -113,7 +114,7 @@ class Turns:
             self._out.append(Overrun(client.id, grant.epoch, late))
 
     def _grant_waiting(self, now: float) -> None:
-        """In the policy's order. An earlier client that cannot start yet claims its devices, so that gangs never starve."""
+        """In the policy's order. A client that cannot start yet claims its devices, so that gangs never starve."""
         if not self.waiting:
             return
         claimed: set[str] = set()

@@ -32,7 +32,7 @@ def answers(path: str, timeout: float = 1.0) -> bool:
 
 
 def socket_path(explicit: str = "") -> str:
-    """The coordinator's socket: as given, else `$GPUSHARE_SOCKET`, else the system's if it answers, else this user's."""
+    """The coordinator's socket: `explicit`, else `$GPUSHARE_SOCKET`, else the system's if it answers, else ours."""
     path = explicit or os.environ.get("GPUSHARE_SOCKET", "")
     if not path and os.path.exists(SYSTEM_SOCKET) and answers(SYSTEM_SOCKET):
         path = SYSTEM_SOCKET

@@ -1,4 +1,4 @@
-"""The Python client of the coordinator: a blocking one, an asyncio one, and starting a coordinator when none answers."""
+"""The Python clients of the coordinator: a blocking one and an asyncio one; and starting one when none answers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,10 @@ def _result(answer: messages.Reply | messages.Error) -> Any:
 
 
 class Client:
-    """A short blocking connection. Raises Unreachable when nothing answers, CoordinatorError when a request is refused."""
+    """A short blocking connection.
+
+    Raises Unreachable when nothing answers, CoordinatorError when a request is refused.
+    """
 
     def __init__(self, path: str = "", timeout: float = 5.0) -> None:
         self.path = address.socket_path(path)

@@ -7,7 +7,7 @@ peer may add some. Who the peer is comes from SO_PEERCRED, never from a message.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Union
+from typing import Annotated, Any
 
 import msgspec
 
@@ -40,8 +40,8 @@ class Hello(_Message, tag="hello", frozen=True, kw_only=True):
     """A process of a client initialised CUDA (or lost its coordinator and found another).
 
     Carries descriptors: the page, the client page, then one per device an open file description of its lock file.
-    `epoch` and `running` tell the state of its gate, so that a new coordinator can adopt a grant that outlived the old one.
-    Answered by Welcome or Join.
+    `epoch` and `running` tell the state of its gate, so that a new coordinator can adopt a grant that outlived the old
+    one. Answered by Welcome or Join.
     """
 
     wire: int = 1
@@ -126,7 +126,10 @@ class Subscribe(_Request, tag="subscribe", frozen=True, kw_only=True):
 
 
 class SetQuota(_Request, tag="quota", frozen=True, kw_only=True):
-    """Change a client's quota; an empty `changes` only reads it. Result: the quota. Values may be text ("8GiB", "0.5")."""
+    """Change a client's quota; an empty `changes` only reads it. Result: the quota.
+
+    Values may be text ("8GiB", "0.5").
+    """
 
     client: Identity
     changes: dict[str, Any] = {}
@@ -154,24 +157,24 @@ class Stop(_Request, tag="stop", frozen=True, kw_only=True):
     """End the coordinator (admins). Clients run on and wait for another one."""
 
 
-Incoming = Union[
-    Hello,
-    Wants,
-    Unwants,
-    Drained,
-    Idle,
-    Attach,
-    Cell,
-    Register,
-    Forget,
-    Status,
-    Subscribe,
-    SetQuota,
-    Release,
-    Interrupt,
-    Config,
-    Stop,
-]
+Incoming = (
+    Hello
+    | Wants
+    | Unwants
+    | Drained
+    | Idle
+    | Attach
+    | Cell
+    | Register
+    | Forget
+    | Status
+    | Subscribe
+    | SetQuota
+    | Release
+    | Interrupt
+    | Config
+    | Stop
+)
 
 # --- from the coordinator -----------------------------------------------------------------------------------------
 
@@ -201,4 +204,4 @@ class Snapshot(_Message, tag="snapshot", frozen=True, kw_only=True):
     status: Any
 
 
-Outgoing = Union[Welcome, Join, Reply, Error, Snapshot]
+Outgoing = Welcome | Join | Reply | Error | Snapshot

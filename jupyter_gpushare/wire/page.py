@@ -134,15 +134,12 @@ class ClientPage(SharedMemory):
 
     struct = "gpushare_client"
 
-    def __init__(self, descriptor: int) -> None:
-        super().__init__(descriptor, "gpushare_client")
-
     def clear_slot(self, slot: int) -> None:
         """A process ended: what it had allocated no longer counts."""
         self.view.allocated[slot] = 0
 
     def self_turning(self) -> bool:
-        """Whether a process of the client opened its gate by itself (it then holds a record lock on its slot's byte)."""
+        """Whether a process of the client opened its gate by itself: it then holds a record lock on its slot's byte."""
         # struct flock on 64-bit Linux: type, whence, (padding), start, length, pid
         probe = bytearray(32)
         probe[0:2] = fcntl.F_WRLCK.to_bytes(2, "little")
