@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from ..wire import messages
 from ..wire.client import AsyncClient, CoordinatorError, Unreachable, ensure_coordinator_async
 
 # How often a connection is tried while somebody waits for one; on a Unix socket that costs microseconds.
@@ -25,6 +26,7 @@ RESPAWN_DELAY = 0.25
 # When starting one fails, the next attempt is made after 1, 2, 4 ... 30 seconds.
 MAX_BACKOFF = 30.0
 START_WAIT = 5.0
+NOT_RUNNING = "No coordinator is running; the first shared kernel starts one."
 
 # These change while nothing happens. Frames for them would make an idle server look busy to a hub's proxy.
 _TICKING = {"held_seconds", "seconds_left", "expected_wait", "uptime_seconds"}
@@ -65,11 +67,12 @@ class Supervisor:
         self._essence: Any = None
         self._client: AsyncClient | None = None
         self._leaving: set[asyncio.Task[None]] = set()
+        self._left = False
         self._clients_left = False
         self._starting: asyncio.Task[None] | None = None
         self._backoff = 0.0
         self._retry_at = 0.0
-        self._failure = Unreachable("no coordinator is running")
+        self._failure = ""
 
     # --- what others call
 
@@ -111,19 +114,28 @@ class Supervisor:
     def watch(self) -> Iterator[Watcher]:
         """Be told of changes; the task that watches is cancelled when the server stops."""
         watcher = Watcher(asyncio.current_task())
-        if self.frame:
-            watcher.news.set()
         self._watchers.add(watcher)
-        if self.status is None:
-            self.begin()
+        self.begin()
         try:
             yield watcher
         finally:
             self._watchers.discard(watcher)
             if self._client and not self._used():
+                self._left = True
                 task = asyncio.get_running_loop().create_task(self._client.close())
                 self._leaving.add(task)
                 task.add_done_callback(self._leaving.discard)
+
+    async def current(self) -> str:
+        """The frame for a new watcher, "" if nothing is known yet: the times in the last snapshot may be old."""
+        if self._client is None or self.status is None:
+            return self.frame
+        try:
+            status = await self._client.request(messages.Status())
+        except CoordinatorError:
+            return self.frame
+        self._publish(status)
+        return _snapshot(status)
 
     async def close(self) -> None:
         """Leave nothing behind in this process. The coordinator runs on: others may depend on it."""
@@ -152,6 +164,7 @@ class Supervisor:
     async def _follow(self) -> None:
         """Publish snapshots until nobody needs them. Raises CoordinatorError when the coordinator goes away."""
         self._client = client = await self._connect()
+        self._left = False
         try:
             async for status in client.subscribe():
                 if self.status is None:
@@ -162,7 +175,7 @@ class Supervisor:
                 if not self._used():
                     return
         except Unreachable:
-            if not self._leaving:
+            if not self._left:
                 raise
         finally:
             self._client = None
@@ -175,18 +188,20 @@ class Supervisor:
         just_now = self.status is not None
         if self.status is not None:
             self._clients_left = bool(self.status.get("clients"))
-        self._publish_away(error)
         if not (self._clients_left or self._needed()):
             self._address = self._configured
+            self._publish_away("not_running", f"{NOT_RUNNING} ({error})")
             await self._woken(POLL if self._watchers else None)
             return
+        # While starting one fails, why it fails tells more than that none answers.
+        self._publish_away(error.reason, self._failure if self._retry_at else str(error))
         if just_now:
             self._log.warning("GPU sharing: %s; starting another coordinator", error)
             await asyncio.sleep(RESPAWN_DELAY)
         try:
             await self._start()
-        except CoordinatorError as failure:
-            self._publish_away(failure)
+        except Unreachable as failure:
+            self._publish_away(failure.reason, str(failure))
             await self._woken(POLL)
 
     async def _woken(self, timeout: float | None) -> None:
@@ -209,12 +224,12 @@ class Supervisor:
         """Start a coordinator, once for all who ask at a time. Raises Unreachable, also while backing off."""
         if self._starting is None or self._starting.done():
             if asyncio.get_running_loop().time() < self._retry_at:
-                raise self._failure
+                raise Unreachable(self._failure)
             self._starting = asyncio.get_running_loop().create_task(self._spawn(), name="gpushare-start")
         # A caller that gives up (its front end went away) must not cancel it for the others.
         await asyncio.shield(self._starting)
         if self._retry_at:
-            raise self._failure
+            raise Unreachable(self._failure)
 
     async def _spawn(self) -> None:
         try:
@@ -222,7 +237,7 @@ class Supervisor:
         except (CoordinatorError, OSError, ValueError) as error:
             self._backoff = min(MAX_BACKOFF, max(1.0, 2 * self._backoff))
             self._retry_at = asyncio.get_running_loop().time() + self._backoff
-            self._failure = Unreachable(str(error))
+            self._failure = str(error)
             self._log.error("GPU sharing: %s; next attempt in %g s", error, self._backoff)
         else:
             self._retry_at = 0.0
@@ -234,14 +249,13 @@ class Supervisor:
         essence = _without_ticking(status)
         if essence != self._essence:
             self._essence = essence
-            self._tell({"type": "snapshot", "status": status})
+            self._tell(_snapshot(status))
 
-    def _publish_away(self, error: CoordinatorError) -> None:
+    def _publish_away(self, reason: str, message: str) -> None:
         self.status = None
-        essence = str(error)
-        if essence != self._essence:
-            self._essence = essence
-            self._tell({"type": "away", "reason": error.reason, "message": str(error)})
+        if message != self._essence:
+            self._essence = message
+            self._tell(json.dumps({"type": "away", "reason": reason, "message": message}))
 
     def _forget(self) -> None:
         self.status = self._essence = None
@@ -249,10 +263,14 @@ class Supervisor:
         self._clients_left = False
         self._address = self._configured
 
-    def _tell(self, frame: dict[str, Any]) -> None:
-        self.frame = json.dumps(frame)
+    def _tell(self, frame: str) -> None:
+        self.frame = frame
         for watcher in self._watchers:
             watcher.news.set()
+
+
+def _snapshot(status: dict[str, Any]) -> str:
+    return json.dumps({"type": "snapshot", "status": status})
 
 
 def _without_ticking(value: Any) -> Any:

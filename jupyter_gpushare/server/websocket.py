@@ -48,11 +48,14 @@ class EventsHandler(GpuShareHandler, WebSocketHandler):
     async def _feed(self) -> None:
         try:
             with self.supervisor.watch() as watcher, contextlib.suppress(WebSocketClosedError):
+                frame = await self.supervisor.current()
                 while True:
+                    if frame:
+                        # Returns when the system has the frame: a slow reader skips frames, none pile up here.
+                        await self.write_message(frame)
+                        await asyncio.sleep(INTERVAL)
                     await watcher.news.wait()
                     watcher.news.clear()
-                    # Returns when the system has the frame: a slow reader skips frames, none pile up here.
-                    await self.write_message(self.supervisor.frame)
-                    await asyncio.sleep(INTERVAL)
+                    frame = self.supervisor.frame
         finally:
             self.close(GOING_AWAY, "the server stops")

@@ -7,6 +7,10 @@ import os
 import time
 from typing import Any
 
+import pytest
+
+from jupyter_gpushare.wire import messages
+
 CLIENT = "6b9ad1b2-0a4c-4d6c-a0a2-1f0f7e7e0001"
 
 
@@ -80,11 +84,39 @@ async def test_passing_time_alone_sends_nothing(events: Any, coordinator: Any, e
 async def test_no_coordinator_is_started_for_a_watcher(events: Any, coordinator: Any) -> None:
     receive = await events()
     frame = await receive()
-    assert (frame["type"], frame["reason"]) == ("away", "unreachable")
+    assert (frame["type"], frame["reason"]) == ("away", "not_running")
     assert coordinator.path in frame["message"]
     assert coordinator.pid == 0
     await coordinator.start(CLIENT)
     assert (await receive())["type"] == "snapshot", "found without being told"
+
+
+async def test_first_frame_is_of_now(events: Any, coordinator: Any) -> None:
+    """Front ends count times on from it, and the last snapshot may be old."""
+
+    async def uptime() -> float:
+        return float((await coordinator.request(messages.Status()))["coordinator"]["uptime_seconds"])
+
+    await coordinator.start(CLIENT)
+    first = (await (await events())())["status"]["coordinator"]["uptime_seconds"]
+    while (now := await uptime()) < first + 0.3:
+        await asyncio.sleep(0.05)
+    second = (await (await events())())["status"]["coordinator"]["uptime_seconds"]
+    assert second >= now
+
+
+async def test_failing_replacement_is_explained(
+    events: Any, coordinator: Any, monkeypatch: pytest.MonkeyPatch, extension: Any
+) -> None:
+    await coordinator.start(CLIENT)
+    receive = await events()
+    await receive()
+    monkeypatch.setenv("GPUSHARE_COORDINATOR_ARGV", '["/bin/sh", "-c", "echo no room left >&2; exit 3"]')
+    coordinator.kill()
+    frame = await until(receive, lambda frame: "no room left" in frame.get("message", ""))
+    assert (frame["type"], frame["reason"]) == ("away", "unreachable")
+    monkeypatch.delenv("GPUSHARE_COORDINATOR_ARGV")
+    await until(receive, pid_of)
 
 
 async def test_killed_coordinator_is_replaced(events: Any, coordinator: Any, jp_serverapp: Any) -> None:
