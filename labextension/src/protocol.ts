@@ -90,12 +90,13 @@ export function parseMessage(text: unknown): EventMessage | null {
   if (typeof data !== 'object' || data === null) {
     return null;
   }
-  const { type, status, reason } = data as Record<string, unknown>;
+  const { type, status, reason, message } = data as Record<string, unknown>;
   if (type === 'snapshot' && isStatus(status)) {
     return { type, status };
   }
   if (type === 'away') {
-    return { type, reason: String(reason ?? '') };
+    // The message is a sentence for people, the reason a word for programs.
+    return { type, reason: String(message ?? reason ?? '') };
   }
   return null;
 }

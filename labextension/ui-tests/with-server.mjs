@@ -55,6 +55,17 @@ async function ready(server) {
   throw new Error('JupyterLab did not start; see its log above.');
 }
 
+/** The process id of the coordinator that the server has started, if any. */
+async function coordinator() {
+  try {
+    const path = `gpushare/api/status?token=${token}`;
+    const response = await fetch(`http://127.0.0.1:${port}/${path}`);
+    return (await response.json()).coordinator.pid;
+  } catch {
+    return null;
+  }
+}
+
 const server = run(
   'jupyter',
   [
@@ -78,16 +89,29 @@ const server = run(
 );
 
 let status = 1;
+let tests = null;
+for (const signal of ['SIGINT', 'SIGTERM']) {
+  process.once(signal, () => (tests ?? server).kill('SIGTERM'));
+}
 try {
   await ready(server);
   const test = fileURLToPath(new URL('statusitem.test.mjs', import.meta.url));
-  const tests = run('node', ['--test', test], { GPUSHARE_UI_URL: url });
+  tests = run('node', ['--test', test], { GPUSHARE_UI_URL: url });
   status = await tests.ended;
 } finally {
+  // It outlives the server by design, but not this test.
+  const pid = await coordinator();
   server.kill('SIGTERM');
   const timer = setTimeout(() => server.kill('SIGKILL'), STOPS_WITHIN);
   await server.ended;
   clearTimeout(timer);
+  try {
+    if (pid) {
+      process.kill(pid, 'SIGTERM');
+    }
+  } catch {
+    // It has ended by itself.
+  }
   rmSync(folder, { recursive: true, force: true });
 }
 process.exitCode = status;

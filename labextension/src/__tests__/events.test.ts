@@ -51,10 +51,16 @@ describe('EventStream', () => {
   it('passes on snapshots and the news that the coordinator is away', () => {
     stream.start();
     api.socket.sendSnapshot(SNAPSHOT);
-    api.socket.send({ type: 'away', reason: 'no coordinator' });
+    api.socket.send({ type: 'away', reason: 'unreachable' });
+    api.socket.send({
+      type: 'away',
+      reason: 'unreachable',
+      message: 'It does not answer.'
+    });
     expect(heard).toEqual([
       { type: 'snapshot', status: SNAPSHOT },
-      { type: 'away', reason: 'no coordinator' }
+      { type: 'away', reason: 'unreachable' },
+      { type: 'away', reason: 'It does not answer.' }
     ]);
     expect(api.statusCalls).toBe(0);
   });
