@@ -1,0 +1,238 @@
+/* The table of allocations: an array in address order. */
+#define _GNU_SOURCE
+#include "alloc.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define MAPPED_FROM 65536 /* smaller ones come from the C library */
+
+static struct {
+    pthread_mutex_t lock;
+    struct sim_alloc **entry;
+    size_t count, room;
+} table = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Index of the first entry whose base is above the address. */
+static size_t upper_bound(uint64_t address) {
+    size_t low = 0, high = table.count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (table.entry[middle]->base <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static struct sim_alloc *find(uint64_t address) {
+    size_t index = upper_bound(address);
+    if (!index)
+        return NULL;
+    struct sim_alloc *alloc = table.entry[index - 1];
+    return address - alloc->base < alloc->size ? alloc : NULL;
+}
+
+static int insert(struct sim_alloc *alloc) {
+    pthread_mutex_lock(&table.lock);
+    if (table.count == table.room) {
+        size_t room = table.room ? table.room * 2 : 256;
+        struct sim_alloc **entry = realloc(table.entry, room * sizeof *entry);
+        if (!entry) {
+            pthread_mutex_unlock(&table.lock);
+            return -1;
+        }
+        table.entry = entry;
+        table.room = room;
+    }
+    size_t index = upper_bound(alloc->base);
+    memmove(table.entry + index + 1, table.entry + index, (table.count - index) * sizeof *table.entry);
+    table.entry[index] = alloc;
+    table.count++;
+    pthread_mutex_unlock(&table.lock);
+    return 0;
+}
+
+struct sim_alloc *alloc_pin(uint64_t address) {
+    pthread_mutex_lock(&table.lock);
+    struct sim_alloc *alloc = find(address);
+    if (alloc)
+        atomic_fetch_add(&alloc->pins, 1);
+    pthread_mutex_unlock(&table.lock);
+    return alloc;
+}
+
+void alloc_unpin(struct sim_alloc *alloc) {
+    if (alloc)
+        atomic_fetch_sub(&alloc->pins, 1);
+}
+
+struct sim_alloc *alloc_pin_range(uint64_t address, uint64_t bytes) {
+    struct sim_alloc *alloc = alloc_pin(address);
+    if (alloc && bytes > alloc->base + alloc->size - address) {
+        alloc_unpin(alloc);
+        return NULL;
+    }
+    return alloc;
+}
+
+struct sim_context *alloc_context(uint64_t address, unsigned kinds) {
+    struct sim_alloc *alloc = alloc_pin(address);
+    struct sim_context *context = alloc && alloc->base == address && (kinds >> alloc->kind & 1) ? alloc->context : NULL;
+    alloc_unpin(alloc);
+    return context;
+}
+
+/* Charged as the real driver does it roughly: large ones in steps of its page size. */
+static uint64_t round_size(enum sim_alloc_kind kind, uint64_t bytes) {
+    uint64_t step = kind == ALLOC_MANAGED ? 65536 : bytes >= 1048576 ? WORLD_BLOCK : 512;
+    return (bytes + step - 1) / step * step;
+}
+
+static void *map(struct sim_alloc *alloc) {
+    if (alloc->kind != ALLOC_MANAGED && alloc->mapped < MAPPED_FROM)
+        return aligned_alloc(512, (alloc->mapped + 511) / 512 * 512);
+    void *memory =
+        mmap(NULL, alloc->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+static void unmap(struct sim_alloc *alloc) {
+    if (alloc->kind == ALLOC_REGISTERED)
+        return;
+    if (alloc->kind != ALLOC_MANAGED && alloc->mapped < MAPPED_FROM)
+        free((void *)alloc->base);
+    else
+        munmap((void *)alloc->base, alloc->mapped);
+}
+
+/* The time that evicting others' pages takes; ordinary allocation waits for it. */
+static void pay_eviction(int device, uint64_t evicted) {
+    double ns = (double)evicted / sim.params.device[device].d2h * 1e9 * sim.params.time_scale;
+    if (evicted)
+        sim_sleep_until(sim_now() + (uint64_t)ns);
+}
+
+static void uncharge(struct sim_alloc *alloc) {
+    if (alloc->kind == ALLOC_PLAIN)
+        world_discharge(sim.world, alloc->device, sim.slot, alloc->mapped);
+    else if (alloc->kind == ALLOC_MANAGED)
+        world_range_close(sim.world, alloc->device, alloc->range);
+}
+
+CUresult alloc_new(struct sim_context *context, enum sim_alloc_kind kind, size_t bytes, unsigned flags,
+                   struct sim_alloc **out) {
+    if (!bytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (bytes > 1ull << 46)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    struct sim_alloc *alloc = calloc(1, sizeof *alloc);
+    if (!alloc)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    alloc->kind = kind;
+    alloc->size = bytes;
+    alloc->mapped = round_size(kind, bytes);
+    alloc->context = context;
+    alloc->device = context->device;
+    alloc->flags = flags;
+    alloc->id = atomic_fetch_add(&sim.next_id, 1) + 1;
+    pthread_mutex_init(&alloc->lock, NULL);
+    uint64_t evicted = 0;
+    if (kind == ALLOC_PLAIN && world_charge(sim.world, alloc->device, sim.slot, alloc->mapped, &evicted))
+        goto no_room;
+    if (kind == ALLOC_MANAGED) {
+        if ((alloc->range = world_range_open(sim.world, alloc->device, sim.slot)) < 0)
+            goto no_room;
+        residency_open(alloc);
+    }
+    if ((kind == ALLOC_MANAGED && !alloc->on_device) || !(alloc->base = (uint64_t)map(alloc)))
+        goto no_memory;
+    if (insert(alloc)) {
+        unmap(alloc);
+        goto no_memory;
+    }
+    pay_eviction(alloc->device, evicted);
+    *out = alloc;
+    return CUDA_SUCCESS;
+no_memory:
+    uncharge(alloc);
+    free(alloc->on_device);
+no_room:
+    free(alloc);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult alloc_register(struct sim_context *context, void *host, size_t bytes, unsigned flags) {
+    uint64_t base = (uint64_t)host;
+    if (!host || !bytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&table.lock);
+    size_t index = upper_bound(base + bytes - 1);
+    int overlaps = index && table.entry[index - 1]->base + table.entry[index - 1]->size > base;
+    pthread_mutex_unlock(&table.lock);
+    if (overlaps)
+        return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    struct sim_alloc *alloc = calloc(1, sizeof *alloc);
+    if (!alloc)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    alloc->kind = ALLOC_REGISTERED;
+    alloc->base = base;
+    alloc->size = alloc->mapped = bytes;
+    alloc->context = context;
+    alloc->device = context->device;
+    alloc->flags = flags;
+    alloc->id = atomic_fetch_add(&sim.next_id, 1) + 1;
+    if (insert(alloc)) {
+        free(alloc);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* With the table locked: takes the entry out. */
+static void take_out(size_t index) {
+    memmove(table.entry + index, table.entry + index + 1, (table.count - index - 1) * sizeof *table.entry);
+    table.count--;
+}
+
+static void give_back(struct sim_alloc *alloc) {
+    while (atomic_load(&alloc->pins))
+        sim_sleep_until(sim_now() + 20000);
+    uncharge(alloc);
+    unmap(alloc);
+    pthread_mutex_destroy(&alloc->lock);
+    free(alloc->on_device);
+    free(alloc);
+}
+
+CUresult alloc_free(uint64_t address, unsigned kinds) {
+    pthread_mutex_lock(&table.lock);
+    size_t index = upper_bound(address);
+    struct sim_alloc *alloc = index ? table.entry[index - 1] : NULL;
+    if (!alloc || alloc->base != address || !(kinds >> alloc->kind & 1)) {
+        pthread_mutex_unlock(&table.lock);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    take_out(index - 1);
+    pthread_mutex_unlock(&table.lock);
+    give_back(alloc);
+    return CUDA_SUCCESS;
+}
+
+void alloc_free_context(struct sim_context *context) {
+    for (;;) {
+        struct sim_alloc *alloc = NULL;
+        pthread_mutex_lock(&table.lock);
+        for (size_t i = table.count; i-- > 0 && !alloc;)
+            if (table.entry[i]->context == context) {
+                alloc = table.entry[i];
+                take_out(i);
+            }
+        pthread_mutex_unlock(&table.lock);
+        if (!alloc)
+            return;
+        give_back(alloc);
+    }
+}

@@ -1,0 +1,51 @@
+/* Memory the program got from this driver, found by any address inside it. */
+#ifndef SIMCUDA_ALLOC_H
+#define SIMCUDA_ALLOC_H
+
+#include "sim.h"
+
+enum sim_alloc_kind { ALLOC_PLAIN, ALLOC_MANAGED, ALLOC_HOST, ALLOC_REGISTERED };
+
+struct sim_alloc {
+    uint64_t base, size; /* as the program asked */
+    uint64_t mapped;     /* as mapped and charged */
+    enum sim_alloc_kind kind;
+    struct sim_context *context;
+    int device;
+    uint64_t id;
+    unsigned flags;
+    int stream_ordered;    /* from a pool */
+    _Atomic uint32_t pins; /* commands at work on it */
+
+    /* unified memory */
+    int range;               /* in the world */
+    pthread_mutex_t lock;    /* what follows */
+    uint8_t *on_device;      /* per WORLD_BLOCK */
+    uint64_t local_resident; /* bytes according to on_device; others may have evicted some of them */
+    uint64_t evict_cursor;
+    int read_mostly, preferred_type, preferred_id, prefetch_type, prefetch_id;
+    uint32_t accessed_by; /* bit per device, the CPU last */
+};
+
+CUresult alloc_new(struct sim_context *context, enum sim_alloc_kind kind, size_t bytes, unsigned flags,
+                   struct sim_alloc **out);
+CUresult alloc_register(struct sim_context *context, void *host, size_t bytes, unsigned flags);
+/* The allocation around an address, with a pin to be taken off by alloc_unpin; NULL if there is none. */
+struct sim_alloc *alloc_pin(uint64_t address);
+void alloc_unpin(struct sim_alloc *alloc);
+/* Is [address, address + bytes) inside one allocation? Pins it. */
+struct sim_alloc *alloc_pin_range(uint64_t address, uint64_t bytes);
+/* Takes it out of the table (waits for pins) and gives its memory back. */
+CUresult alloc_free(uint64_t address, unsigned kinds);
+void alloc_free_context(struct sim_context *context);
+struct sim_context *alloc_context(uint64_t address, unsigned kinds);
+
+/* residency.c: bytes of [offset, offset + bytes) that aren't on the device. */
+uint64_t residency_missing(struct sim_alloc *alloc, uint64_t offset, uint64_t bytes);
+/* Brings up to `limit` of them there. *evicted grows by what others lost. Returns how much was brought. */
+uint64_t residency_bring(struct sim_alloc *alloc, uint64_t offset, uint64_t bytes, uint64_t limit, uint64_t *evicted);
+/* Takes the range off the device; returns the bytes moved. */
+uint64_t residency_drop(struct sim_alloc *alloc, uint64_t offset, uint64_t bytes);
+void residency_open(struct sim_alloc *alloc);
+
+#endif

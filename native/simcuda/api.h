@@ -1,0 +1,30 @@
+/* Prototypes of everything exported, made from symbols.def, and what the API files share. */
+#ifndef SIMCUDA_API_H
+#define SIMCUDA_API_H
+
+#include "sim.h"
+
+#define SIM_EXPORT __attribute__((visibility("default")))
+#define SIM_LIST(...) __VA_ARGS__
+
+#define PLAIN(name, symbol, since, params) SIM_EXPORT CUresult symbol params;
+#define STREAM(name, symbol, since, twin, params, arguments)                                                           \
+    CUresult sim_##symbol(CUstream fallback, SIM_LIST params);                                                         \
+    SIM_EXPORT CUresult symbol params;                                                                                 \
+    SIM_EXPORT CUresult symbol##_##twin params;
+#include "symbols.def"
+#undef PLAIN
+#undef STREAM
+
+/* Describes the devices as JSON: [{"index", "uuid", "name", "memory", "simulated"}]. Initialises nothing, starts no thread,
+ * touches no shared state. Returns the length needed as snprintf does, or -1 with {"error": text} if the parameters
+ * can't be read. */
+SIM_EXPORT int simcuda_describe(char *json, size_t size);
+
+/* An ordinal the program uses, to the device of the simulated machine; and back. */
+CUresult device_of(CUdevice ordinal, int *index);
+CUdevice ordinal_of(int index);
+
+void module_unload_context(struct sim_context *context);
+
+#endif

@@ -1,0 +1,188 @@
+/* Allocating and freeing; the default pools. */
+#include "api.h"
+#include "alloc.h"
+
+struct sim_pool {
+    uint32_t magic;
+    int device;
+    uint64_t attribute[9]; /* by CUmemPool_attribute */
+};
+
+static struct sim_pool pools[SIM_MAX_DEVICES];
+
+static CUresult allocate(enum sim_alloc_kind kind, size_t bytes, unsigned flags, CUdeviceptr *out) {
+    struct sim_context *context;
+    struct sim_alloc *alloc;
+    CUresult result = context_current(&context);
+    if (result)
+        return result;
+    if (!out)
+        return CUDA_ERROR_INVALID_VALUE;
+    if ((result = capture_check_unsafe()) || (result = alloc_new(context, kind, bytes, flags, &alloc)))
+        return result;
+    *out = alloc->base;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
+    struct sim_context *context;
+    CUresult result = context_current(&context);
+    if (result)
+        return result;
+    uint64_t used, all;
+    world_used(sim.world, context->device, &used, &all);
+    if (free)
+        *free = used < all ? all - used : 0;
+    if (total)
+        *total = all;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) { return allocate(ALLOC_PLAIN, bytes, 0, address); }
+
+CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height, unsigned element) {
+    if (!pitch || !width || !height || (element != 4 && element != 8 && element != 16))
+        return CUDA_ERROR_INVALID_VALUE;
+    *pitch = (width + 511) / 512 * 512;
+    return allocate(ALLOC_PLAIN, *pitch * height, 0, address);
+}
+
+CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned flags) {
+    if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)
+        return CUDA_ERROR_INVALID_VALUE;
+    return allocate(ALLOC_MANAGED, bytes, flags, address);
+}
+
+/* Freeing waits for the work of the context, which may be using the memory. */
+static CUresult release(uint64_t address, unsigned kinds) {
+    SIM_ENTER();
+    CUresult result = capture_check_unsafe();
+    if (result)
+        return result;
+    struct sim_context *context = alloc_context(address, kinds);
+    if (!context)
+        return CUDA_ERROR_INVALID_VALUE;
+    if ((result = context_synchronize(context)))
+        return result;
+    return alloc_free(address, kinds);
+}
+
+CUresult cuMemFree_v2(CUdeviceptr address) { return release(address, 1u << ALLOC_PLAIN | 1u << ALLOC_MANAGED); }
+
+CUresult cuMemHostAlloc(void **memory, size_t bytes, unsigned flags) {
+    if (!memory || flags > 7)
+        return CUDA_ERROR_INVALID_VALUE;
+    return allocate(ALLOC_HOST, bytes, flags, (CUdeviceptr *)memory);
+}
+
+CUresult cuMemAllocHost_v2(void **memory, size_t bytes) { return cuMemHostAlloc(memory, bytes, 0); }
+CUresult cuMemFreeHost(void *memory) { return release((uint64_t)memory, 1u << ALLOC_HOST); }
+
+CUresult cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags) {
+    struct sim_context *context;
+    CUresult result = context_current(&context);
+    if (result || (result = capture_check_unsafe()))
+        return result;
+    return alloc_register(context, memory, bytes, flags);
+}
+
+CUresult cuMemHostUnregister(void *memory) {
+    CUresult result = release((uint64_t)memory, 1u << ALLOC_REGISTERED);
+    return result == CUDA_ERROR_INVALID_VALUE ? CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED : result;
+}
+
+/* Stream-ordered allocation: served at once, given back when the stream gets there. */
+CUresult sim_cuMemAllocAsync(CUstream fallback, CUdeviceptr *address, size_t bytes, CUstream handle) {
+    struct sim_stream *stream;
+    struct sim_alloc *alloc;
+    CUresult result = stream_resolve(handle, fallback, &stream);
+    if (result)
+        return result;
+    if (!address)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (atomic_load(&stream->capture))
+        return CUDA_ERROR_NOT_SUPPORTED; /* allocation nodes of graphs are not simulated */
+    if (stream->is_legacy && (result = capture_check_legacy(stream->context)))
+        return result;
+    if ((result = alloc_new(stream->context, ALLOC_PLAIN, bytes, 0, &alloc)))
+        return result;
+    alloc->stream_ordered = 1;
+    *address = alloc->base;
+    return CUDA_SUCCESS;
+}
+
+CUresult sim_cuMemAllocFromPoolAsync(CUstream fallback, CUdeviceptr *address, size_t bytes, CUmemoryPool pool,
+                                     CUstream stream) {
+    if (pool < pools || pool >= pools + SIM_MAX_DEVICES)
+        return CUDA_ERROR_INVALID_VALUE;
+    return sim_cuMemAllocAsync(fallback, address, bytes, stream);
+}
+
+CUresult sim_cuMemFreeAsync(CUstream fallback, CUdeviceptr address, CUstream handle) {
+    struct sim_stream *stream;
+    struct sim_command *command;
+    CUresult result = stream_resolve(handle, fallback, &stream);
+    if (result)
+        return result;
+    if (!alloc_context(address, 1u << ALLOC_PLAIN))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (atomic_load(&stream->capture))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if ((result = engine_begin(stream, &command)))
+        return result;
+    command->kind = COMMAND_FREE;
+    command->free.address = address;
+    return engine_commit(stream);
+}
+
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device) {
+    int index;
+    SIM_ENTER();
+    CUresult result = device_of(device, &index);
+    if (result)
+        return result;
+    pools[index].device = index;
+    pools[index].magic = MAGIC_POOL;
+    *pool = &pools[index];
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device) { return cuDeviceGetDefaultMemPool(pool, device); }
+
+CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
+    int index;
+    SIM_ENTER();
+    CUresult result = device_of(device, &index);
+    return result ? result : pool == &pools[index] ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult check_attribute(CUmemoryPool pool, int attribute, const void *value) {
+    SIM_ENTER();
+    if (pool < pools || pool >= pools + SIM_MAX_DEVICES || !value || attribute < 1 || attribute > 8)
+        return CUDA_ERROR_INVALID_VALUE;
+    return CUDA_SUCCESS;
+}
+
+/* Attributes 1 to 3 are ints, the others 64-bit numbers. */
+CUresult cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void *value) {
+    CUresult result = check_attribute(pool, attribute, value);
+    if (result)
+        return result;
+    if (attribute <= 3)
+        *(int *)value = 1;
+    else
+        *(uint64_t *)value = pool->attribute[attribute];
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, void *value) {
+    CUresult result = check_attribute(pool, attribute, value);
+    if (!result && attribute > 3)
+        pool->attribute[attribute] = *(uint64_t *)value;
+    return result;
+}
+
+CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
+    (void)keep;
+    return check_attribute(pool, 1, pool);
+}

@@ -1,0 +1,172 @@
+/* Questions about addresses. */
+#include <string.h>
+
+#include "api.h"
+#include "alloc.h"
+
+CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr address) {
+    SIM_ENTER();
+    struct sim_alloc *alloc = alloc_pin(address);
+    if (!alloc)
+        return CUDA_ERROR_NOT_FOUND;
+    if (base)
+        *base = alloc->base;
+    if (bytes)
+        *bytes = alloc->size;
+    alloc_unpin(alloc);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *out, void *memory, unsigned flags) {
+    SIM_ENTER();
+    struct sim_alloc *alloc = alloc_pin((uint64_t)memory);
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    if (alloc && out && !flags && (alloc->kind == ALLOC_HOST || alloc->kind == ALLOC_REGISTERED)) {
+        *out = (CUdeviceptr)memory;
+        result = CUDA_SUCCESS;
+    }
+    alloc_unpin(alloc);
+    return result;
+}
+
+CUresult cuMemHostGetFlags(unsigned *flags, void *memory) {
+    SIM_ENTER();
+    struct sim_alloc *alloc = alloc_pin((uint64_t)memory);
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    if (alloc && flags && alloc->kind == ALLOC_HOST) {
+        *flags = alloc->flags | 2; /* all of it is mapped */
+        result = CUDA_SUCCESS;
+    }
+    alloc_unpin(alloc);
+    return result;
+}
+
+static int is_host(const struct sim_alloc *alloc) { return alloc->kind == ALLOC_HOST || alloc->kind == ALLOC_REGISTERED; }
+
+/* One attribute of an address inside `alloc`. */
+static CUresult attribute_of(const struct sim_alloc *alloc, int attribute, CUdeviceptr address, void *data) {
+    switch (attribute) {
+    case CU_POINTER_CONTEXT:
+        *(CUcontext *)data = alloc->context;
+        return CUDA_SUCCESS;
+    case CU_POINTER_MEMORY_TYPE:
+        *(unsigned *)data = is_host(alloc) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+        return CUDA_SUCCESS;
+    case CU_POINTER_DEVICE_POINTER:
+        *(CUdeviceptr *)data = address;
+        return CUDA_SUCCESS;
+    case CU_POINTER_HOST_POINTER:
+        if (alloc->kind == ALLOC_PLAIN)
+            return CUDA_ERROR_INVALID_VALUE;
+        *(void **)data = (void *)address;
+        return CUDA_SUCCESS;
+    case CU_POINTER_SYNC_MEMOPS:
+    case CU_POINTER_RDMA_CAPABLE:
+        *(int *)data = 0;
+        return CUDA_SUCCESS;
+    case CU_POINTER_BUFFER_ID:
+    case CU_POINTER_BLOCK_ID:
+        *(unsigned long long *)data = alloc->id;
+        return CUDA_SUCCESS;
+    case CU_POINTER_IS_MANAGED:
+        *(unsigned *)data = alloc->kind == ALLOC_MANAGED;
+        return CUDA_SUCCESS;
+    case CU_POINTER_DEVICE_ORDINAL:
+        *(int *)data = ordinal_of(alloc->device);
+        return CUDA_SUCCESS;
+    case CU_POINTER_IPC_CAPABLE:
+        *(int *)data = alloc->kind == ALLOC_PLAIN && !alloc->stream_ordered;
+        return CUDA_SUCCESS;
+    case CU_POINTER_RANGE_START:
+    case CU_POINTER_MAPPING_BASE:
+        *(CUdeviceptr *)data = alloc->base;
+        return CUDA_SUCCESS;
+    case CU_POINTER_RANGE_SIZE:
+    case CU_POINTER_MAPPING_SIZE:
+        *(size_t *)data = alloc->size;
+        return CUDA_SUCCESS;
+    case CU_POINTER_MAPPED:
+        *(int *)data = 1;
+        return CUDA_SUCCESS;
+    case CU_POINTER_HANDLE_TYPES:
+        *(unsigned long long *)data = 0;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ACCESS_FLAGS:
+        *(int *)data = 3; /* read and write */
+        return CUDA_SUCCESS;
+    case CU_POINTER_POOL:
+        *(CUmemoryPool *)data = NULL;
+        return CUDA_SUCCESS;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+/* Bytes that the plural form clears for an address that isn't ours. */
+static size_t attribute_size(int attribute) {
+    switch (attribute) {
+    case CU_POINTER_MEMORY_TYPE:
+    case CU_POINTER_IS_MANAGED:
+    case CU_POINTER_SYNC_MEMOPS:
+    case CU_POINTER_RDMA_CAPABLE:
+    case CU_POINTER_DEVICE_ORDINAL:
+    case CU_POINTER_IPC_CAPABLE:
+    case CU_POINTER_MAPPED:
+    case CU_POINTER_ACCESS_FLAGS:
+        return 4;
+    default:
+        return attribute >= CU_POINTER_CONTEXT && attribute <= CU_POINTER_BLOCK_ID && attribute != 5 ? 8 : 0;
+    }
+}
+
+CUresult cuPointerGetAttribute(void *data, int attribute, CUdeviceptr address) {
+    SIM_ENTER();
+    if (!data)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct sim_alloc *alloc = alloc_pin(address);
+    CUresult result = alloc ? attribute_of(alloc, attribute, address, data) : CUDA_ERROR_INVALID_VALUE;
+    alloc_unpin(alloc);
+    return result;
+}
+
+/* Unlike the singular, this succeeds for addresses the driver doesn't know, with zeroes for answers. */
+CUresult cuPointerGetAttributes(unsigned count, int *attributes, void **data, CUdeviceptr address) {
+    SIM_ENTER();
+    if (!attributes || !data)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct sim_alloc *alloc = alloc_pin(address);
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned i = 0; i < count && !result; i++) {
+        size_t size = attribute_size(attributes[i]);
+        if (!size || !data[i])
+            result = CUDA_ERROR_INVALID_VALUE;
+        else if (!alloc || attribute_of(alloc, attributes[i], address, data[i]))
+            memset(data[i], 0, size);
+        if (!result && !alloc && attributes[i] == CU_POINTER_DEVICE_ORDINAL)
+            *(int *)data[i] = CU_DEVICE_INVALID;
+    }
+    alloc_unpin(alloc);
+    return result;
+}
+
+CUresult cuPointerSetAttribute(const void *value, int attribute, CUdeviceptr address) {
+    SIM_ENTER();
+    struct sim_alloc *alloc = alloc_pin(address);
+    CUresult result = alloc && value && attribute == CU_POINTER_SYNC_MEMOPS ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    alloc_unpin(alloc);
+    return result;
+}
+
+/* Ordinary memory has a handle; unified and stream-ordered memory have none. Opening one is not simulated. */
+CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
+    SIM_ENTER();
+    struct sim_alloc *alloc = alloc_pin(address);
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    if (alloc && handle && alloc->kind == ALLOC_PLAIN && !alloc->stream_ordered) {
+        memset(handle, 0, sizeof *handle);
+        memcpy(handle->reserved, &alloc->id, sizeof alloc->id);
+        result = CUDA_SUCCESS;
+    }
+    alloc_unpin(alloc);
+    return result;
+}

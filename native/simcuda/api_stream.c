@@ -1,0 +1,138 @@
+/* Streams as the program sees them, and waiting for and writing values in memory. */
+#include "api.h"
+#include "alloc.h"
+
+CUresult cuStreamCreateWithPriority(CUstream *out, unsigned flags, int priority) {
+    struct sim_context *context;
+    CUresult result = context_current(&context);
+    if (result)
+        return result;
+    if (!out || flags > CU_STREAM_NON_BLOCKING)
+        return CUDA_ERROR_INVALID_VALUE;
+    return stream_open(context, flags, priority > 0 ? 0 : priority < -5 ? -5 : priority, out);
+}
+
+CUresult cuStreamCreate(CUstream *out, unsigned flags) { return cuStreamCreateWithPriority(out, flags, 0); }
+
+CUresult cuStreamDestroy_v2(CUstream handle) {
+    SIM_ENTER();
+    if ((uintptr_t)handle < 4096 || ((uintptr_t)handle & 15) || handle->magic != MAGIC_STREAM)
+        return CUDA_ERROR_INVALID_HANDLE;
+    capture_forget(handle);
+    stream_close(handle, 0);
+    return CUDA_SUCCESS;
+}
+
+/* Looking at a capturing stream, or through the legacy stream at a capturing blocking one, is refused. */
+static CUresult check_look(CUstream fallback, CUstream handle, struct sim_stream **out) {
+    CUresult result = stream_resolve(handle, fallback, out);
+    if (result)
+        return result;
+    if ((*out)->is_legacy && (result = capture_check_legacy((*out)->context)))
+        return result;
+    return atomic_load(&(*out)->capture) ? capture_refuse(*out) : CUDA_SUCCESS;
+}
+
+CUresult sim_cuStreamQuery(CUstream fallback, CUstream handle) {
+    struct sim_stream *stream;
+    CUresult result = check_look(fallback, handle, &stream);
+    return result ? result : engine_is_idle(stream) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+CUresult sim_cuStreamSynchronize(CUstream fallback, CUstream handle) {
+    struct sim_stream *stream;
+    CUresult result = check_look(fallback, handle, &stream);
+    return result ? result : engine_synchronize(stream);
+}
+
+CUresult sim_cuStreamGetCtx(CUstream fallback, CUstream handle, CUcontext *out) {
+    struct sim_stream *stream;
+    CUresult result = stream_resolve(handle, fallback, &stream);
+    if (!result)
+        *out = stream->context;
+    return result;
+}
+
+CUresult sim_cuStreamGetFlags(CUstream fallback, CUstream handle, unsigned *out) {
+    struct sim_stream *stream;
+    CUresult result = stream_resolve(handle, fallback, &stream);
+    if (!result)
+        *out = stream->flags;
+    return result;
+}
+
+CUresult sim_cuStreamGetPriority(CUstream fallback, CUstream handle, int *out) {
+    struct sim_stream *stream;
+    CUresult result = stream_resolve(handle, fallback, &stream);
+    if (!result)
+        *out = stream->priority;
+    return result;
+}
+
+CUresult sim_cuStreamGetId(CUstream fallback, CUstream handle, unsigned long long *out) {
+    struct sim_stream *stream;
+    CUresult result = stream_resolve(handle, fallback, &stream);
+    if (!result)
+        *out = stream->id;
+    return result;
+}
+
+CUresult sim_cuStreamGetDevice(CUstream fallback, CUstream handle, CUdevice *out) {
+    struct sim_stream *stream;
+    CUresult result = stream_resolve(handle, fallback, &stream);
+    if (!result)
+        *out = ordinal_of(stream->context->device);
+    return result;
+}
+
+CUresult sim_cuStreamAttachMemAsync(CUstream fallback, CUstream handle, CUdeviceptr address, size_t bytes,
+                                    unsigned flags) {
+    struct sim_stream *stream;
+    (void)bytes;
+    CUresult result = stream_resolve(handle, fallback, &stream);
+    if (result)
+        return result;
+    return flags > CU_MEM_ATTACH_SINGLE || !alloc_context(address, 1u << ALLOC_MANAGED) ? CUDA_ERROR_INVALID_VALUE
+                                                                                         : CUDA_SUCCESS;
+}
+
+static CUresult value(CUstream fallback, CUstream handle, uint32_t kind, CUdeviceptr address, uint64_t value,
+                      uint32_t bytes, unsigned flags) {
+    struct sim_stream *stream;
+    struct sim_command *command;
+    CUresult result = stream_resolve(handle, fallback, &stream);
+    if (result)
+        return result;
+    struct sim_alloc *alloc = alloc_pin_range(address, bytes);
+    if (!alloc || address % bytes)
+        result = CUDA_ERROR_INVALID_VALUE;
+    alloc_unpin(alloc);
+    if (result || (result = engine_begin(stream, &command)))
+        return result;
+    command->kind = kind;
+    command->value.address = address;
+    command->value.value = value;
+    command->value.bytes = bytes;
+    command->value.compare = flags & 3;
+    return engine_commit(stream);
+}
+
+CUresult sim_cuStreamWaitValue32_v2(CUstream fallback, CUstream stream, CUdeviceptr address, uint32_t word,
+                                    unsigned flags) {
+    return value(fallback, stream, COMMAND_WAIT_VALUE, address, word, 4, flags);
+}
+
+CUresult sim_cuStreamWaitValue64_v2(CUstream fallback, CUstream stream, CUdeviceptr address, uint64_t word,
+                                    unsigned flags) {
+    return value(fallback, stream, COMMAND_WAIT_VALUE, address, word, 8, flags);
+}
+
+CUresult sim_cuStreamWriteValue32_v2(CUstream fallback, CUstream stream, CUdeviceptr address, uint32_t word,
+                                     unsigned flags) {
+    return value(fallback, stream, COMMAND_WRITE_VALUE, address, word, 4, flags);
+}
+
+CUresult sim_cuStreamWriteValue64_v2(CUstream fallback, CUstream stream, CUdeviceptr address, uint64_t word,
+                                     unsigned flags) {
+    return value(fallback, stream, COMMAND_WRITE_VALUE, address, word, 8, flags);
+}

@@ -1,0 +1,190 @@
+/* Device attributes, limits, peers: what a program asks before it starts. Numbers are those of the public interface. */
+#include "api.h"
+
+static const struct {
+    int attribute, value;
+} constants[] = {
+    {1, 1024},        /* threads per block */
+    {2, 1024},        /* block x, y, z */
+    {3, 1024},        {4, 64},
+    {5, 2147483647},  /* grid x, y, z */
+    {6, 65535},       {7, 65535},
+    {8, 49152},       /* shared memory per block */
+    {9, 65536},       /* constant memory */
+    {10, 32},         /* warp */
+    {11, 2147483647}, /* pitch */
+    {12, 65536},      /* registers per block */
+    {13, 1400000},    /* clock, kHz */
+    {14, 512},        /* texture alignment */
+    {15, 1},          /* copies overlap launches */
+    {19, 1},          /* maps host memory */
+    {31, 1},          /* concurrent launches */
+    {36, 5000000},    /* memory clock, kHz */
+    {37, 256},        /* memory bus, bits */
+    {38, 4194304},    /* L2 */
+    {39, 2048},       /* threads per multiprocessor */
+    {40, 2},          /* copy engines */
+    {41, 1},          /* unified addressing */
+    {51, 32},         /* texture pitch alignment */
+    {78, 1},          /* stream priorities */
+    {79, 1},          {80, 1},
+    {81, 102400},     /* shared memory per multiprocessor */
+    {82, 65536},      /* registers per multiprocessor */
+    {83, 1},          /* managed memory */
+    {87, 32},         /* single to double precision */
+    {89, 1},          /* concurrent managed access */
+    {90, 1},          /* compute preemption: time slices */
+    {91, 1},          /* host pointers of registered memory are device pointers */
+    {92, 1},          {93, 1},  {94, 1}, /* stream memory operations */
+    {95, 1},          /* cooperative launch */
+    {97, 101376},     /* shared memory per block, opt in */
+    {99, 1},          /* host registration */
+    {106, 16},        /* blocks per multiprocessor */
+    {115, 1},         /* memory pools */
+    {122, 1},         {123, 1}, /* stream memory operations */
+};
+
+CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
+    int index;
+    SIM_ENTER();
+    CUresult result = device_of(device, &index);
+    if (result || !value || attribute < 1 || attribute > 200)
+        return result ? result : CUDA_ERROR_INVALID_VALUE;
+    const struct sim_device_params *params = &sim.params.device[index];
+    *value = 0;
+    if (attribute == 16)
+        *value = params->multiprocessors;
+    else if (attribute == 33)
+        *value = index + 1; /* PCI bus */
+    else if (attribute == 75)
+        *value = params->compute_major;
+    else if (attribute == 76)
+        *value = params->compute_minor;
+    else
+        for (size_t i = 0; i < sizeof constants / sizeof *constants; i++)
+            if (constants[i].attribute == attribute)
+                *value = constants[i].value;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice device) {
+    CUresult result = cuDeviceGetAttribute(major, 75, device);
+    return result ? result : cuDeviceGetAttribute(minor, 76, device);
+}
+
+CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
+    int index;
+    SIM_ENTER();
+    CUresult result = device_of(device, &index);
+    if (!result && !(result = device_of(peer, &index)))
+        *can = 0;
+    return result;
+}
+
+CUresult cuDeviceGetP2PAttribute(int *value, int attribute, CUdevice device, CUdevice peer) {
+    (void)attribute;
+    return cuDeviceCanAccessPeer(value, device, peer);
+}
+
+CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
+    (void)flags;
+    SIM_ENTER();
+    return context_is_valid(peer) ? CUDA_ERROR_PEER_ACCESS_UNSUPPORTED : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult cuCtxDisablePeerAccess(CUcontext peer) { return cuCtxEnablePeerAccess(peer, 0); }
+
+static CUresult any_context(CUcontext context, struct sim_context **out) {
+    SIM_ENTER();
+    *out = context ? context : sim_thread.current;
+    return context_is_valid(*out) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext context) {
+    struct sim_context *found;
+    CUresult result = any_context(context, &found);
+    if (!result)
+        *device = ordinal_of(found->device);
+    return result;
+}
+
+CUresult cuCtxGetDevice(CUdevice *device) { return cuCtxGetDevice_v2(device, NULL); }
+
+CUresult cuCtxGetApiVersion(CUcontext context, unsigned *version) {
+    struct sim_context *found;
+    CUresult result = any_context(context, &found);
+    if (!result)
+        *version = 3020;
+    return result;
+}
+
+CUresult cuCtxGetFlags(unsigned *flags) {
+    struct sim_context *context;
+    CUresult result = any_context(NULL, &context);
+    if (!result)
+        *flags = context->flags;
+    return result;
+}
+
+CUresult cuCtxSetFlags(unsigned flags) {
+    struct sim_context *context;
+    CUresult result = any_context(NULL, &context);
+    if (!result)
+        context->flags = flags;
+    return result;
+}
+
+CUresult cuCtxGetId(CUcontext context, unsigned long long *id) {
+    struct sim_context *found;
+    CUresult result = any_context(context, &found);
+    if (!result)
+        *id = found->id;
+    return result;
+}
+
+CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
+    struct sim_context *context;
+    CUresult result = any_context(NULL, &context);
+    if (!result && least)
+        *least = 0;
+    if (!result && greatest)
+        *greatest = -5;
+    return result;
+}
+
+CUresult cuCtxGetLimit(size_t *value, int limit) {
+    static const size_t values[] = {1024, 1048576, 8388608, 2, 2048};
+    struct sim_context *context;
+    CUresult result = any_context(NULL, &context);
+    if (result)
+        return result;
+    if (limit < 0 || limit >= (int)(sizeof values / sizeof *values))
+        return CUDA_ERROR_UNSUPPORTED_LIMIT;
+    *value = values[limit];
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSetLimit(int limit, size_t value) {
+    size_t ignored;
+    (void)value;
+    return cuCtxGetLimit(&ignored, limit);
+}
+
+CUresult cuCtxGetCacheConfig(int *config) {
+    struct sim_context *context;
+    CUresult result = any_context(NULL, &context);
+    if (!result)
+        *config = 0;
+    return result;
+}
+
+CUresult cuCtxSetCacheConfig(int config) {
+    struct sim_context *context;
+    (void)config;
+    return any_context(NULL, &context);
+}
+
+CUresult cuCtxGetSharedMemConfig(int *config) { return cuCtxGetCacheConfig(config); }
+CUresult cuCtxSetSharedMemConfig(int config) { return cuCtxSetCacheConfig(config); }
+CUresult cuProfilerStart(void) { return sim_ready(); }
+CUresult cuProfilerStop(void) { return sim_ready(); }

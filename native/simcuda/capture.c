@@ -1,0 +1,276 @@
+/* Stream capture: what may and may not be done meanwhile.
+ *
+ * Sources of the rules: the driver's documentation of cuStreamBeginCapture, cuStreamIsCapturing and
+ * cuThreadExchangeStreamCaptureMode; and measurements on NVIDIA hardware reported in ROCm/rocm-systems #4508 and #8338:
+ * use of the legacy stream gives 906, synchronising the context 900, both end the capture, whatever mode and thread.
+ * A thread's relaxed mode lifts only the ban on "potentially unsafe" calls.
+ */
+#include <stdlib.h>
+
+#include "api.h"
+
+static int is_member_of_context(const struct sim_capture *capture, const struct sim_context *context, int blocking_only) {
+    for (const struct sim_stream *stream = capture->members; stream; stream = stream->next_member)
+        if (stream->context == context && (stream->is_blocking || !blocking_only))
+            return 1;
+    return 0;
+}
+
+static struct sim_capture *find_capture(uint64_t id) {
+    for (struct sim_capture *capture = sim.captures; capture; capture = capture->next)
+        if (capture->id == id)
+            return capture;
+    return NULL;
+}
+
+CUresult capture_check_legacy(struct sim_context *context) {
+    CUresult result = CUDA_SUCCESS;
+    if (!atomic_load(&context->blocking_captures))
+        return result;
+    pthread_mutex_lock(&sim.capture_lock);
+    for (struct sim_capture *capture = sim.captures; capture; capture = capture->next)
+        if (is_member_of_context(capture, context, 1)) {
+            capture->invalid = 1;
+            result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+        }
+    pthread_mutex_unlock(&sim.capture_lock);
+    return result;
+}
+
+CUresult capture_check_unsafe(void) {
+    CUresult result = CUDA_SUCCESS;
+    if (!atomic_load_explicit(&sim.capture_count, memory_order_relaxed) || sim_thread.capture_mode == CU_CAPTURE_RELAXED)
+        return result;
+    pthread_mutex_lock(&sim.capture_lock);
+    for (struct sim_capture *capture = sim.captures; capture; capture = capture->next) {
+        int own = pthread_equal(capture->thread, pthread_self());
+        if ((own && capture->mode != CU_CAPTURE_RELAXED) ||
+            (!own && sim_thread.capture_mode == CU_CAPTURE_GLOBAL && capture->mode == CU_CAPTURE_GLOBAL)) {
+            capture->invalid = 1;
+            result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        }
+    }
+    pthread_mutex_unlock(&sim.capture_lock);
+    return result;
+}
+
+CUresult capture_check_context(struct sim_context *context) {
+    CUresult result = CUDA_SUCCESS;
+    if (!atomic_load(&sim.capture_count))
+        return result;
+    pthread_mutex_lock(&sim.capture_lock);
+    for (struct sim_capture *capture = sim.captures; capture; capture = capture->next)
+        if (is_member_of_context(capture, context, 0)) {
+            capture->invalid = 1;
+            result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        }
+    pthread_mutex_unlock(&sim.capture_lock);
+    return result;
+}
+
+CUresult capture_refuse(struct sim_stream *stream) {
+    CUresult result = CUDA_SUCCESS;
+    pthread_mutex_lock(&sim.capture_lock);
+    struct sim_capture *capture = atomic_load(&stream->capture);
+    if (capture) {
+        capture->invalid = 1;
+        result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    pthread_mutex_unlock(&sim.capture_lock);
+    return result;
+}
+
+CUresult capture_append(struct sim_stream *stream, struct sim_command **out) {
+    CUresult result = CUDA_SUCCESS;
+    *out = NULL;
+    pthread_mutex_lock(&sim.capture_lock);
+    struct sim_capture *capture = atomic_load(&stream->capture);
+    if (capture && capture->invalid)
+        result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    else if (capture && !(*out = graph_append(capture->graph)))
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (*out) {
+        stream->captured++;
+        stream->joined = 0;
+        return CUDA_SUCCESS; /* locked until engine_commit */
+    }
+    pthread_mutex_unlock(&sim.capture_lock);
+    return result;
+}
+
+/* With the stream's lock and sim.capture_lock held. */
+static void add_member(struct sim_capture *capture, struct sim_stream *stream) {
+    stream->captured = 0;
+    stream->joined = 0;
+    stream->next_member = capture->members;
+    capture->members = stream;
+    if (stream->is_blocking)
+        atomic_fetch_add(&stream->context->blocking_captures, 1);
+    atomic_store(&stream->capture, capture);
+}
+
+/* With sim.capture_lock held. */
+static void remove_members(struct sim_capture *capture) {
+    while (capture->members) {
+        struct sim_stream *stream = capture->members;
+        capture->members = stream->next_member;
+        stream->next_member = NULL;
+        if (stream->is_blocking)
+            atomic_fetch_sub(&stream->context->blocking_captures, 1);
+        atomic_store(&stream->capture, NULL);
+    }
+}
+
+void capture_forget(struct sim_stream *stream) {
+    pthread_mutex_lock(&sim.capture_lock);
+    struct sim_capture *capture = atomic_load(&stream->capture);
+    if (capture) {
+        capture->invalid = 1;
+        for (struct sim_stream **link = &capture->members; *link; link = &(*link)->next_member)
+            if (*link == stream) {
+                *link = stream->next_member;
+                break;
+            }
+        if (stream->is_blocking)
+            atomic_fetch_sub(&stream->context->blocking_captures, 1);
+        atomic_store(&stream->capture, NULL);
+        if (!capture->members) { /* nobody is left to end it */
+            for (struct sim_capture **link = &sim.captures; *link; link = &(*link)->next)
+                if (*link == capture) {
+                    *link = capture->next;
+                    break;
+                }
+            atomic_fetch_sub(&sim.capture_count, 1);
+            graph_free(capture->graph);
+            free(capture);
+        }
+    }
+    pthread_mutex_unlock(&sim.capture_lock);
+}
+
+CUresult capture_record(struct sim_event *event, struct sim_stream *stream) {
+    CUresult result = CUDA_SUCCESS;
+    pthread_mutex_lock(&sim.capture_lock);
+    struct sim_capture *capture = atomic_load(&stream->capture);
+    if (!capture) {
+        result = CUDA_ERROR_NOT_READY; /* it has just ended: record as ever */
+    } else if (capture->invalid) {
+        result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    } else {
+        event->capture_id = capture->id;
+        event->stream = stream;
+        event->captured = stream->captured;
+    }
+    pthread_mutex_unlock(&sim.capture_lock);
+    return result;
+}
+
+static CUresult refuse_both(struct sim_capture *one, struct sim_capture *other, CUresult error) {
+    if (one)
+        one->invalid = 1;
+    if (other)
+        other->invalid = 1;
+    return error;
+}
+
+CUresult capture_wait(struct sim_event *event, struct sim_stream *stream) {
+    CUresult result = CUDA_SUCCESS;
+    pthread_mutex_lock(&stream->lock);
+    pthread_mutex_lock(&sim.capture_lock);
+    struct sim_capture *own = atomic_load(&stream->capture), *its = find_capture(event->capture_id);
+    if (own && own->invalid)
+        result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    else if (!event->capture_id && !own)
+        result = CUDA_ERROR_NOT_READY; /* nothing to do with a capture: wait as ever */
+    else if (!event->capture_id)
+        result = atomic_load(&event->recorded) ? refuse_both(own, NULL, CUDA_ERROR_STREAM_CAPTURE_ISOLATION) : CUDA_SUCCESS;
+    else if (!its)
+        result = own ? refuse_both(own, NULL, CUDA_ERROR_STREAM_CAPTURE_ISOLATION) : CUDA_ERROR_CAPTURED_EVENT;
+    else if (stream->is_legacy)
+        result = refuse_both(its, NULL, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+    else if (!own)
+        add_member(its, stream); /* the stream becomes part of the event's capture */
+    else if (own != its)
+        result = refuse_both(own, its, CUDA_ERROR_STREAM_CAPTURE_MERGE);
+    else if (event->stream != stream && event->captured == event->stream->captured)
+        event->stream->joined = 1;
+    pthread_mutex_unlock(&sim.capture_lock);
+    pthread_mutex_unlock(&stream->lock);
+    return result;
+}
+
+CUresult sim_cuStreamBeginCapture_v2(CUstream fallback, CUstream handle, int mode) {
+    struct sim_stream *stream;
+    CUresult result = stream_resolve(handle, fallback, &stream);
+    if (result)
+        return result;
+    if (mode < CU_CAPTURE_GLOBAL || mode > CU_CAPTURE_RELAXED)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (stream->is_legacy)
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    struct sim_capture *capture = calloc(1, sizeof *capture);
+    if (!capture || !(capture->graph = graph_new())) {
+        free(capture);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    pthread_mutex_lock(&stream->lock);
+    pthread_mutex_lock(&sim.capture_lock);
+    if (atomic_load(&stream->capture)) {
+        result = CUDA_ERROR_ILLEGAL_STATE;
+    } else {
+        capture->id = atomic_fetch_add(&sim.next_id, 1) + 1;
+        capture->mode = mode;
+        capture->thread = pthread_self();
+        capture->origin = stream;
+        capture->next = sim.captures;
+        sim.captures = capture;
+        atomic_fetch_add(&sim.capture_count, 1);
+        add_member(capture, stream);
+    }
+    pthread_mutex_unlock(&sim.capture_lock);
+    pthread_mutex_unlock(&stream->lock);
+    if (result) {
+        graph_free(capture->graph);
+        free(capture);
+    }
+    return result;
+}
+
+CUresult sim_cuStreamEndCapture(CUstream fallback, CUstream handle, CUgraph *out) {
+    struct sim_stream *stream;
+    CUresult result = stream_resolve(handle, fallback, &stream);
+    if (result)
+        return result;
+    if (!out)
+        return CUDA_ERROR_INVALID_VALUE;
+    *out = NULL;
+    pthread_mutex_lock(&sim.capture_lock);
+    struct sim_capture *capture = atomic_load(&stream->capture);
+    if (!capture) {
+        result = CUDA_ERROR_ILLEGAL_STATE;
+    } else if (capture->origin != stream) {
+        result = refuse_both(capture, NULL, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
+    } else if (capture->mode != CU_CAPTURE_RELAXED && !pthread_equal(capture->thread, pthread_self())) {
+        result = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+    } else {
+        if (capture->invalid)
+            result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+        for (struct sim_stream *member = capture->members; member && !result; member = member->next_member)
+            if (member != stream && !member->joined)
+                result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+        for (struct sim_capture **link = &sim.captures; *link; link = &(*link)->next)
+            if (*link == capture) {
+                *link = capture->next;
+                break;
+            }
+        remove_members(capture);
+        atomic_fetch_sub(&sim.capture_count, 1);
+        if (result)
+            graph_free(capture->graph);
+        else
+            *out = capture->graph;
+        free(capture);
+    }
+    pthread_mutex_unlock(&sim.capture_lock);
+    return result;
+}

@@ -1,0 +1,261 @@
+/* Contexts: the calling thread's stack of them, and what creating and destroying one means. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "alloc.h"
+#include "api.h"
+
+CUresult sim_ready(void) {
+    if (__builtin_expect(atomic_load_explicit(&sim.state, memory_order_acquire) != SIM_READY, 0))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    if (__builtin_expect(sim_thread.in_callback, 0))
+        return CUDA_ERROR_NOT_PERMITTED; /* host functions must not call the driver */
+    return CUDA_SUCCESS;
+}
+
+int context_is_valid(const struct sim_context *context) {
+    return context && ((uintptr_t)context & 15) == 0 && context->magic == MAGIC_CONTEXT;
+}
+
+CUresult context_current(struct sim_context **out) {
+    CUresult ready = sim_ready();
+    if (ready)
+        return ready;
+    struct sim_context *context = sim_thread.current;
+    if (!context)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (__builtin_expect(!context_is_valid(context), 0))
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    *out = context;
+    return atomic_load_explicit(&context->error, memory_order_relaxed);
+}
+
+void context_fail(struct sim_context *context, CUresult error) {
+    int expected = 0;
+    atomic_compare_exchange_strong(&context->error, &expected, error);
+}
+
+static CUresult context_open(int device, unsigned flags, int is_primary, struct sim_context **out) {
+    const struct sim_device_params *params = &sim.params.device[device];
+    uint64_t evicted = 0;
+    if (world_charge(sim.world, device, sim.slot, params->context_memory, &evicted))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    struct sim_context *context = object_get(MAGIC_CONTEXT, sizeof *context);
+    if (!context) {
+        world_discharge(sim.world, device, sim.slot, params->context_memory);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    memset(context, 0, sizeof *context);
+    pthread_mutex_init(&context->lock, NULL);
+    context->flags = flags;
+    context->id = atomic_fetch_add(&sim.next_id, 1) + 1;
+    context->device = device;
+    context->is_primary = is_primary;
+    context->magic = MAGIC_CONTEXT;
+    CUresult result = stream_open(context, 0, 0, &context->legacy);
+    if (result)
+        return result;
+    context->legacy->is_legacy = 1;
+    context->legacy->is_blocking = 0;
+    context->legacy->handle = CU_STREAM_LEGACY;
+    context->next = sim.contexts;
+    sim.contexts = context;
+    *out = context;
+    return CUDA_SUCCESS;
+}
+
+/* With sim.lock held, which is released while the work in flight ends. */
+static void context_close(struct sim_context *context) {
+    for (struct sim_context **link = &sim.contexts; *link; link = &(*link)->next)
+        if (*link == context) {
+            *link = context->next;
+            break;
+        }
+    context_synchronize(context);
+    context->magic = 0;
+    module_unload_context(context);
+    pthread_mutex_lock(&context->lock);
+    struct sim_stream *streams = context->streams;
+    context->streams = NULL;
+    pthread_mutex_unlock(&context->lock);
+    while (streams) {
+        struct sim_stream *next = streams->next;
+        streams->next = NULL;
+        stream_close(streams, 1);
+        streams = next;
+    }
+    alloc_free_context(context);
+    world_discharge(sim.world, context->device, sim.slot, sim.params.device[context->device].context_memory);
+    object_put(context, MAGIC_CONTEXT);
+}
+
+CUresult context_synchronize(struct sim_context *context) {
+    pthread_mutex_lock(&context->lock);
+    size_t count = 0;
+    for (struct sim_stream *stream = context->streams; stream; stream = stream->next)
+        count++;
+    struct {
+        struct sim_stream *stream;
+        uint64_t position;
+    } *points = malloc((count + 1) * sizeof *points);
+    size_t filled = 0;
+    for (struct sim_stream *stream = context->streams; points && stream && filled < count; stream = stream->next) {
+        points[filled].stream = stream;
+        points[filled++].position = atomic_load(&stream->tail);
+    }
+    pthread_mutex_unlock(&context->lock);
+    for (size_t i = 0; i < filled; i++)
+        engine_wait(points[i].stream, points[i].position);
+    free(points);
+    return atomic_load(&context->error);
+}
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device) {
+    int index;
+    SIM_ENTER();
+    CUresult result = device_of(device, &index);
+    if (result || !out)
+        return result ? result : CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&sim.lock);
+    if (!sim.primary[index].context)
+        result = context_open(index, sim.primary[index].flags, 1, &sim.primary[index].context);
+    if (!result) {
+        sim.primary[index].references++;
+        *out = sim.primary[index].context;
+    }
+    pthread_mutex_unlock(&sim.lock);
+    return result;
+}
+
+static CUresult primary_end(CUdevice device, int reset) {
+    int index;
+    SIM_ENTER();
+    CUresult result = device_of(device, &index);
+    if (result)
+        return result;
+    pthread_mutex_lock(&sim.lock);
+    struct sim_context *context = sim.primary[index].context;
+    if (!context) {
+        result = reset ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+    } else if (reset || --sim.primary[index].references == 0) {
+        sim.primary[index].context = NULL;
+        sim.primary[index].references = 0;
+        context_close(context);
+    }
+    pthread_mutex_unlock(&sim.lock);
+    return result;
+}
+
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) { return primary_end(device, 0); }
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) { return primary_end(device, 1); }
+
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active) {
+    int index;
+    SIM_ENTER();
+    CUresult result = device_of(device, &index);
+    if (result)
+        return result;
+    if (flags)
+        *flags = sim.primary[index].flags;
+    if (active)
+        *active = sim.primary[index].context != NULL;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags) {
+    int index;
+    SIM_ENTER();
+    CUresult result = device_of(device, &index);
+    if (!result)
+        sim.primary[index].flags = flags;
+    return result;
+}
+
+CUresult cuCtxCreate_v2(CUcontext *out, unsigned flags, CUdevice device) {
+    int index;
+    SIM_ENTER();
+    CUresult result = device_of(device, &index);
+    if (result || !out)
+        return result ? result : CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&sim.lock);
+    result = context_open(index, flags, 0, out);
+    pthread_mutex_unlock(&sim.lock);
+    return result ? result : cuCtxPushCurrent_v2(*out);
+}
+
+CUresult cuCtxCreate_v3(CUcontext *out, void *affinity, int count, unsigned flags, CUdevice device) {
+    return affinity || count ? CUDA_ERROR_NOT_SUPPORTED : cuCtxCreate_v2(out, flags, device);
+}
+
+CUresult cuCtxCreate_v4(CUcontext *out, void *params, unsigned flags, CUdevice device) {
+    (void)params; /* affinity and graphics interoperation: nothing to simulate */
+    return cuCtxCreate_v2(out, flags, device);
+}
+
+CUresult cuCtxDestroy_v2(CUcontext context) {
+    SIM_ENTER();
+    if (!context_is_valid(context))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (sim_thread.current == context)
+        cuCtxPopCurrent_v2(NULL);
+    pthread_mutex_lock(&sim.lock);
+    if (!context->is_primary)
+        context_close(context);
+    pthread_mutex_unlock(&sim.lock);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxPushCurrent_v2(CUcontext context) {
+    SIM_ENTER();
+    if (!context_is_valid(context))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (sim_thread.depth == (int)(sizeof sim_thread.stack / sizeof *sim_thread.stack))
+        return CUDA_ERROR_INVALID_VALUE;
+    sim_thread.stack[sim_thread.depth++] = sim_thread.current;
+    sim_thread.current = context;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxPopCurrent_v2(CUcontext *out) {
+    SIM_ENTER();
+    if (!sim_thread.current)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (out)
+        *out = sim_thread.current;
+    sim_thread.current = sim_thread.depth ? sim_thread.stack[--sim_thread.depth] : NULL;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSetCurrent(CUcontext context) {
+    SIM_ENTER();
+    if (context && !context_is_valid(context))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    sim_thread.current = context;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetCurrent(CUcontext *out) {
+    SIM_ENTER();
+    if (!out)
+        return CUDA_ERROR_INVALID_VALUE;
+    *out = context_is_valid(sim_thread.current) ? sim_thread.current : NULL;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSynchronize(void) {
+    struct sim_context *context;
+    CUresult result = context_current(&context);
+    if (result || (result = capture_check_context(context)))
+        return result;
+    return context_synchronize(context);
+}
+
+CUresult cuCtxSynchronize_v2(CUcontext context) {
+    SIM_ENTER();
+    if (!context)
+        return cuCtxSynchronize();
+    if (!context_is_valid(context))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    CUresult result = capture_check_context(context);
+    return result ? result : context_synchronize(context);
+}

@@ -1,0 +1,168 @@
+/* Events. A record is a command; its generation tells which record a wait is for. */
+#include <string.h>
+
+#include "api.h"
+
+static int is_valid(CUevent event) {
+    return event && ((uintptr_t)event & 15) == 0 && event->magic == MAGIC_EVENT;
+}
+
+void event_complete(struct sim_event *event, uint64_t generation) {
+    atomic_store(&event->time, sim_now());
+    atomic_store(&event->reached, generation);
+    atomic_fetch_add(&event->done, 1);
+    if (atomic_load(&event->waiters))
+        futex_wake(&event->done);
+    event_unpin(event);
+}
+
+static void await(struct sim_event *event, uint64_t generation) {
+    for (;;) {
+        uint32_t seen = atomic_load(&event->done);
+        if (atomic_load(&event->reached) >= generation)
+            return;
+        atomic_fetch_add(&event->waiters, 1);
+        if (atomic_load(&event->done) == seen)
+            futex_wait(&event->done, seen, 0);
+        atomic_fetch_sub(&event->waiters, 1);
+    }
+}
+
+void event_await(struct sim_event *event, uint64_t generation) {
+    await(event, generation);
+    event_unpin(event);
+}
+
+/* Commands in flight keep a destroyed event's memory. */
+void event_unpin(struct sim_event *event) {
+    if (atomic_fetch_sub(&event->pending, 1) == 1)
+        object_put(event, MAGIC_EVENT);
+}
+
+CUresult cuEventCreate(CUevent *out, unsigned flags) {
+    struct sim_context *context;
+    CUresult result = context_current(&context);
+    if (result)
+        return result;
+    if (!out || flags > 7)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct sim_event *event = object_get(MAGIC_EVENT, sizeof *event);
+    if (!event)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    memset(event, 0, sizeof *event);
+    event->flags = flags;
+    event->context = context;
+    atomic_store(&event->pending, 1);
+    event->magic = MAGIC_EVENT;
+    *out = event;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuEventDestroy_v2(CUevent event) {
+    SIM_ENTER();
+    if (!is_valid(event))
+        return CUDA_ERROR_INVALID_HANDLE;
+    event->magic = 0;
+    event_unpin(event);
+    return CUDA_SUCCESS;
+}
+
+CUresult sim_cuEventRecord(CUstream fallback, CUevent event, CUstream handle) {
+    struct sim_stream *stream;
+    struct sim_command *command;
+    CUresult result = stream_resolve(handle, fallback, &stream);
+    if (result)
+        return result;
+    if (!is_valid(event) || event->context != stream->context)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (atomic_load(&stream->capture) && (result = capture_record(event, stream)) != CUDA_ERROR_NOT_READY)
+        return result;
+    if ((result = engine_begin(stream, &command)))
+        return result;
+    atomic_fetch_add(&event->pending, 1);
+    command->kind = COMMAND_EVENT;
+    command->event.event = event;
+    command->event.generation = atomic_fetch_add(&event->recorded, 1) + 1;
+    event->capture_id = 0;
+    return engine_commit(stream);
+}
+
+CUresult sim_cuEventRecordWithFlags(CUstream fallback, CUevent event, CUstream handle, unsigned flags) {
+    struct sim_stream *stream;
+    if (flags > 1)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (flags && !stream_resolve(handle, fallback, &stream) && atomic_load(&stream->capture))
+        return CUDA_ERROR_NOT_SUPPORTED; /* event nodes of graphs are not simulated */
+    return sim_cuEventRecord(fallback, event, handle);
+}
+
+CUresult sim_cuStreamWaitEvent(CUstream fallback, CUstream handle, CUevent event, unsigned flags) {
+    struct sim_stream *stream;
+    struct sim_command *command;
+    CUresult result = stream_resolve(handle, fallback, &stream);
+    if (result)
+        return result;
+    if (!is_valid(event))
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (flags > 1)
+        return CUDA_ERROR_INVALID_VALUE;
+    if ((event->capture_id || atomic_load(&stream->capture)) &&
+        (result = capture_wait(event, stream)) != CUDA_ERROR_NOT_READY)
+        return result;
+    uint64_t generation = atomic_load(&event->recorded);
+    if ((result = engine_begin(stream, &command)))
+        return result;
+    atomic_fetch_add(&event->pending, 1);
+    command->kind = COMMAND_WAIT_EVENT;
+    command->event.event = event;
+    command->event.generation = generation;
+    return engine_commit(stream);
+}
+
+/* Looking at an event is "potentially unsafe" during another thread's global capture (cuThreadExchangeStreamCaptureMode). */
+static CUresult check_look(CUevent event) {
+    SIM_ENTER();
+    if (!is_valid(event))
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (event->capture_id)
+        return CUDA_ERROR_CAPTURED_EVENT;
+    return capture_check_unsafe();
+}
+
+CUresult cuEventQuery(CUevent event) {
+    CUresult result = check_look(event);
+    if (result)
+        return result;
+    if ((result = atomic_load(&event->context->error)))
+        return result;
+    return atomic_load(&event->reached) >= atomic_load(&event->recorded) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+CUresult cuEventSynchronize(CUevent event) {
+    CUresult result = check_look(event);
+    if (result)
+        return result;
+    atomic_fetch_add(&event->pending, 1);
+    await(event, atomic_load(&event->recorded));
+    result = atomic_load(&event->context->error);
+    event_unpin(event);
+    return result;
+}
+
+CUresult cuEventElapsedTime_v2(float *out, CUevent start, CUevent end) { return cuEventElapsedTime(out, start, end); }
+
+CUresult cuEventElapsedTime(float *out, CUevent start, CUevent end) {
+    SIM_ENTER();
+    if (!out)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!is_valid(start) || !is_valid(end) || ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING) ||
+        !atomic_load(&start->recorded) || !atomic_load(&end->recorded))
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (start->capture_id || end->capture_id)
+        return CUDA_ERROR_CAPTURED_EVENT;
+    if (atomic_load(&start->reached) < atomic_load(&start->recorded) ||
+        atomic_load(&end->reached) < atomic_load(&end->recorded))
+        return CUDA_ERROR_NOT_READY;
+    *out = (float)((double)(int64_t)(atomic_load(&end->time) - atomic_load(&start->time)) / 1e6);
+    return CUDA_SUCCESS;
+}

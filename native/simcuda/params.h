@@ -1,0 +1,39 @@
+/* Parameters of the simulated machine: compiled-in defaults, then the parameter file, then the environment. */
+#ifndef SIMCUDA_PARAMS_H
+#define SIMCUDA_PARAMS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define SIM_MAX_DEVICES 16
+
+struct sim_device_params {
+    char name[96];
+    uint64_t memory;         /* bytes */
+    uint64_t context_memory; /* bytes that each context takes for itself */
+    double h2d, d2h;         /* bulk copy bandwidth over the bus, bytes per second */
+    double fault;            /* bandwidth of migration by page faults, bytes per second */
+    double bandwidth;        /* bandwidth of device memory, bytes per second */
+    double flops;            /* floating point operations per second */
+    uint64_t launch_ns;      /* device time that every launch takes at least */
+    int multiprocessors;
+    int compute_major, compute_minor;
+};
+
+struct sim_params {
+    int devices;
+    double time_scale;     /* modelled time times this is real time */
+    uint64_t slice_ns;     /* time slice between processes that have work */
+    uint64_t recharge_ns;  /* how often a long launch looks whether its pages were taken from it */
+    char world[256];       /* file that holds the state shared by all processes */
+    char log[256];         /* directory of the execution log; empty: none */
+    struct sim_device_params device[SIM_MAX_DEVICES];
+};
+
+/* Fills *params. Returns 0, or -1 with one line in `problem` (never NULL) if the file or a variable can't be understood. */
+int sim_params_load(struct sim_params *params, char *problem, size_t problem_size);
+
+/* The device's UUID: "SIM", then who and where, so that it is stable for one user and one world file. */
+void sim_params_uuid(const struct sim_params *params, int index, unsigned char uuid[16]);
+
+#endif

@@ -1,0 +1,256 @@
+/* The driver's objects in one process. Handles are pointers to these structures; their memory is never given back to the
+ * C library but reused, so that a stale handle is found out by its `magic` instead of crashing the program. */
+#ifndef SIMCUDA_SIM_H
+#define SIMCUDA_SIM_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "cuda_abi.h"
+#include "world.h"
+
+#define SIM_RING 1024 /* commands a stream holds before submitting blocks */
+#define SIM_MAX_PARAMS 8
+
+enum { MAGIC_CONTEXT = 0x5c0417, MAGIC_STREAM, MAGIC_EVENT, MAGIC_MODULE, MAGIC_FUNCTION, MAGIC_GRAPH, MAGIC_EXEC, MAGIC_POOL };
+enum { SIM_FRESH, SIM_READY, SIM_FORKED };
+enum { CLOSING_ALONE = 1, CLOSING_JOINED };
+
+enum sim_command_kind {
+    COMMAND_NONE,
+    COMMAND_LAUNCH,
+    COMMAND_COPY,
+    COMMAND_SET,
+    COMMAND_PREFETCH,
+    COMMAND_EVENT,
+    COMMAND_WAIT_EVENT,
+    COMMAND_HOST,
+    COMMAND_WAIT_VALUE,
+    COMMAND_WRITE_VALUE,
+    COMMAND_GRAPH,
+    COMMAND_FREE,
+};
+
+/* One unit of work in a stream or a graph. */
+struct sim_command {
+    uint32_t kind, flags;
+    uint64_t ticket; /* place among the commands of the context's legacy and blocking streams */
+    union {
+        struct {
+            struct sim_function *function;
+            uint32_t grid[3], block[3];
+            uint64_t params[SIM_MAX_PARAMS];
+        } launch;
+        struct {
+            void *dst;
+            const void *src;
+            size_t width, height, dst_pitch, src_pitch;
+            int kind, is_host_only; /* enum sim_log_kind */
+            void *staging; /* freed afterwards */
+        } copy;
+        struct {
+            void *dst;
+            size_t width, height, pitch; /* width in elements */
+            uint32_t value, element;
+        } set;
+        struct {
+            struct sim_event *event;
+            uint64_t generation;
+        } event;
+        struct {
+            CUhostFn function;
+            CUstreamCallback callback;
+            void *data;
+            CUstream handle;
+        } host;
+        struct {
+            CUdeviceptr address;
+            uint64_t value;
+            uint32_t bytes, compare;
+        } value;
+        struct {
+            CUdeviceptr address;
+            size_t bytes;
+            int to_device;
+        } prefetch;
+        struct {
+            struct sim_graph_exec *exec;
+        } graph;
+        struct {
+            CUdeviceptr address;
+        } free;
+    };
+};
+
+struct sim_capture {
+    uint64_t id;
+    int mode, invalid;
+    pthread_t thread;
+    struct sim_stream *origin, *members;
+    struct sim_graph *graph;
+    struct sim_capture *next; /* all captures of the process */
+};
+
+struct sim_stream {
+    uint32_t magic, flags;
+    struct sim_context *context;
+    struct sim_stream *next; /* streams of the context */
+    uint64_t id;
+    int priority, is_legacy, is_blocking;
+    CUstream handle; /* what the program calls it: a default stream has a constant */
+
+    pthread_mutex_t lock; /* submitting */
+    struct sim_command *ring;
+    _Atomic uint64_t tail; /* submitted */
+    _Atomic uint64_t head; /* completed */
+    _Atomic uint32_t done; /* futex: changes with head */
+    _Atomic uint32_t waiters;
+    _Atomic uint32_t sleeping; /* futex: the worker waits for work */
+    int started, closing;
+    pthread_t worker;
+
+    int on_device;          /* worker: has entered the device's turns */
+    uint64_t device_target; /* worker: device time at which the last command ends */
+
+    _Atomic(struct sim_capture *) capture; /* set with both locks held, cleared with sim.capture_lock */
+    struct sim_stream *next_member;
+    uint64_t captured; /* commands captured from this stream */
+    int joined;        /* a later part of the capture waits for all of them */
+};
+
+struct sim_event {
+    uint32_t magic, flags;
+    struct sim_context *context;
+    _Atomic uint64_t recorded; /* generation of the last record submitted */
+    _Atomic uint64_t reached;  /* generation completed */
+    _Atomic uint64_t time;     /* when that was */
+    _Atomic uint32_t done;     /* futex */
+    _Atomic uint32_t waiters, pending;
+    uint64_t capture_id; /* last recorded inside this capture; 0: outside */
+    uint64_t captured;   /* by then captured from `stream` */
+    struct sim_stream *stream;
+};
+
+struct sim_context {
+    uint32_t magic, flags;
+    uint64_t id;
+    int device, is_primary;
+    pthread_mutex_t lock; /* list of streams */
+    struct sim_stream *streams, *legacy;
+    _Atomic uint64_t order;           /* tickets */
+    _Atomic uint32_t blocking_captures;
+    _Atomic int error;                /* sticky */
+    struct sim_context *next;
+};
+
+struct sim_function {
+    uint32_t magic, count;
+    struct sim_module *module;
+    const struct sim_builtin *builtin; /* NULL: code that can't be simulated */
+    char name[128];
+    uint8_t size[SIM_MAX_PARAMS];
+    uint16_t offset[SIM_MAX_PARAMS];
+    struct sim_function *next;
+};
+
+struct sim_module {
+    uint32_t magic;
+    struct sim_context *context; /* NULL: a library, usable in every context */
+    struct sim_function *functions;
+    struct sim_global *globals;
+    struct sim_module *next;
+};
+
+struct sim_thread {
+    struct sim_context *current;
+    int depth, capture_mode, in_callback;
+    struct sim_context *stack[16];
+    struct {
+        uint64_t context_id;
+        struct sim_stream *stream;
+    } own[4]; /* per-thread default streams */
+};
+
+struct sim_state {
+    _Atomic int state;
+    pthread_mutex_t lock; /* initialisation, contexts, modules */
+    struct world *world;
+    int slot;
+    struct sim_params params;
+    int visible[SIM_MAX_DEVICES], visible_count; /* CUDA_VISIBLE_DEVICES */
+    struct sim_context *contexts;
+    struct {
+        struct sim_context *context;
+        int references;
+        unsigned flags;
+    } primary[SIM_MAX_DEVICES];
+    _Atomic uint64_t next_id;
+    pthread_mutex_t capture_lock;
+    struct sim_capture *captures;
+    _Atomic uint32_t capture_count;
+};
+
+extern struct sim_state sim;
+extern __thread struct sim_thread sim_thread __attribute__((tls_model("initial-exec")));
+
+/* objects.c: memory for an object: zeroed when new, as it was left when reused. */
+void *object_get(uint32_t magic, size_t size);
+void object_put(void *object, uint32_t magic);
+
+/* context.c */
+CUresult sim_ready(void);                         /* is the driver initialised, and may this thread call it? */
+CUresult context_current(struct sim_context **out); /* the calling thread's, if usable */
+int context_is_valid(const struct sim_context *context);
+CUresult context_synchronize(struct sim_context *context);
+void context_fail(struct sim_context *context, CUresult error);
+
+/* stream.c */
+CUresult stream_resolve(CUstream handle, CUstream fallback, struct sim_stream **out);
+CUresult stream_open(struct sim_context *context, unsigned flags, int priority, struct sim_stream **out);
+void stream_close(struct sim_stream *stream, int join);
+void stream_retire(struct sim_stream *stream);
+struct sim_stream *stream_own(struct sim_context *context);
+
+/* engine.c */
+CUresult engine_begin(struct sim_stream *stream, struct sim_command **out); /* a place in the queue or the graph; locks */
+CUresult engine_commit(struct sim_stream *stream);                          /* submits what was put there; unlocks */
+void engine_wait(struct sim_stream *stream, uint64_t position);             /* until `position` commands are complete */
+CUresult engine_synchronize(struct sim_stream *stream);
+int engine_is_idle(struct sim_stream *stream);
+void futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t timeout_ns);
+void futex_wake(_Atomic uint32_t *word);
+
+/* execute.c */
+void execute(struct sim_stream *stream, struct sim_command *command);
+void execute_leave_device(struct sim_stream *stream);
+
+/* capture.c */
+CUresult capture_check_legacy(struct sim_context *context);
+CUresult capture_check_unsafe(void);
+CUresult capture_check_context(struct sim_context *context);
+CUresult capture_refuse(struct sim_stream *stream); /* 900 and invalidates if the stream is capturing */
+CUresult capture_append(struct sim_stream *stream, struct sim_command **out); /* keeps sim.capture_lock if it succeeds */
+void capture_forget(struct sim_stream *stream); /* the stream is being destroyed */
+CUresult capture_record(struct sim_event *event, struct sim_stream *stream);
+CUresult capture_wait(struct sim_event *event, struct sim_stream *stream);
+
+/* graph.c */
+struct sim_graph *graph_new(void);
+void graph_free(struct sim_graph *graph);
+struct sim_command *graph_append(struct sim_graph *graph);
+size_t graph_last(struct sim_graph *graph, const CUgraphNode **nodes); /* the node that the next one depends on */
+void graph_execute(struct sim_stream *stream, struct sim_graph_exec *exec);
+
+/* event.c */
+void event_complete(struct sim_event *event, uint64_t generation);
+void event_await(struct sim_event *event, uint64_t generation);
+void event_unpin(struct sim_event *event);
+
+#define SIM_ENTER()                                                                                                    \
+    do {                                                                                                               \
+        CUresult ready_ = sim_ready();                                                                                 \
+        if (ready_)                                                                                                    \
+            return ready_;                                                                                             \
+    } while (0)
+
+#endif

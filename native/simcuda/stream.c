@@ -1,0 +1,120 @@
+/* Streams: finding the one a handle means, opening and closing. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim.h"
+
+static pthread_key_t own_key;
+static pthread_once_t own_once = PTHREAD_ONCE_INIT;
+
+CUresult stream_open(struct sim_context *context, unsigned flags, int priority, struct sim_stream **out) {
+    struct sim_stream *stream = object_get(MAGIC_STREAM, sizeof *stream);
+    if (!stream)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    /* Counters go on from where a former stream in this memory stopped: a late waiter must find its position passed. */
+    uint64_t position = atomic_load(&stream->tail);
+    uint32_t done = atomic_load(&stream->done);
+    memset(stream, 0, sizeof *stream);
+    atomic_store(&stream->tail, position);
+    atomic_store(&stream->head, position);
+    atomic_store(&stream->done, done);
+    pthread_mutex_init(&stream->lock, NULL);
+    stream->context = context;
+    stream->flags = flags;
+    stream->priority = priority;
+    stream->is_blocking = !(flags & CU_STREAM_NON_BLOCKING);
+    stream->id = atomic_fetch_add(&sim.next_id, 1) + 1;
+    stream->handle = stream;
+    stream->magic = MAGIC_STREAM;
+    pthread_mutex_lock(&context->lock);
+    stream->next = context->streams;
+    context->streams = stream;
+    pthread_mutex_unlock(&context->lock);
+    *out = stream;
+    return CUDA_SUCCESS;
+}
+
+/* The worker, if there is one, finishes the queue and then retires the stream by itself (engine.c), unless `join`. */
+void stream_close(struct sim_stream *stream, int join) {
+    pthread_mutex_lock(&stream->lock);
+    stream->magic = 0;
+    stream->closing = join ? CLOSING_JOINED : CLOSING_ALONE;
+    int started = stream->started;
+    pthread_t worker = stream->worker;
+    pthread_mutex_unlock(&stream->lock);
+    if (started) {
+        atomic_store(&stream->sleeping, 0);
+        futex_wake(&stream->sleeping);
+        if (!join) {
+            pthread_detach(worker);
+            return;
+        }
+        pthread_join(worker, NULL);
+    }
+    stream_retire(stream);
+}
+
+void stream_retire(struct sim_stream *stream) {
+    struct sim_context *context = stream->context;
+    pthread_mutex_lock(&context->lock);
+    for (struct sim_stream **link = &context->streams; *link; link = &(*link)->next)
+        if (*link == stream) {
+            *link = stream->next;
+            break;
+        }
+    pthread_mutex_unlock(&context->lock);
+    free(stream->ring);
+    stream->ring = NULL;
+    object_put(stream, MAGIC_STREAM);
+}
+
+static void close_own(void *unused) {
+    (void)unused;
+    for (size_t i = 0; i < sizeof sim_thread.own / sizeof *sim_thread.own; i++)
+        if (sim_thread.own[i].stream && sim_thread.own[i].stream->magic == MAGIC_STREAM &&
+            atomic_load(&sim.state) == SIM_READY)
+            stream_close(sim_thread.own[i].stream, 0);
+}
+
+static void make_own_key(void) { pthread_key_create(&own_key, close_own); }
+
+/* The calling thread's own default stream. */
+struct sim_stream *stream_own(struct sim_context *context) {
+    size_t count = sizeof sim_thread.own / sizeof *sim_thread.own;
+    for (size_t i = 0; i < count; i++)
+        if (sim_thread.own[i].stream && sim_thread.own[i].context_id == context->id)
+            return sim_thread.own[i].stream;
+    struct sim_stream *stream;
+    if (stream_open(context, 0, 0, &stream))
+        return NULL;
+    stream->handle = CU_STREAM_PER_THREAD;
+    pthread_once(&own_once, make_own_key);
+    pthread_setspecific(own_key, &sim_thread);
+    size_t place = 0;
+    while (place + 1 < count && sim_thread.own[place].stream && sim_thread.own[place].stream->magic == MAGIC_STREAM)
+        place++;
+    sim_thread.own[place].context_id = context->id;
+    sim_thread.own[place].stream = stream;
+    return stream;
+}
+
+CUresult stream_resolve(CUstream handle, CUstream fallback, struct sim_stream **out) {
+    struct sim_context *context;
+    CUresult result = context_current(&context);
+    if (__builtin_expect(result, 0))
+        return result;
+    if (!handle)
+        handle = fallback;
+    if (handle == CU_STREAM_LEGACY) {
+        *out = context->legacy;
+        return CUDA_SUCCESS;
+    }
+    if (handle == CU_STREAM_PER_THREAD) {
+        *out = stream_own(context);
+        return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (((uintptr_t)handle & 15) || handle->magic != MAGIC_STREAM)
+        return CUDA_ERROR_INVALID_HANDLE;
+    *out = handle;
+    return atomic_load_explicit(&handle->context->error, memory_order_relaxed);
+}
