@@ -77,7 +77,7 @@ jupyter_gpushare/labextension/package.json: labextension/node_modules/.yarn-stat
 $(VENV)/.labextension: jupyter_gpushare/labextension/package.json $(VENV)/.installed
 	@mkdir -p $(VENV)/share/jupyter/labextensions
 	@rm -rf $(VENV)/share/jupyter/labextensions/jupyter-gpushare
-	ln -s $(CURDIR)/jupyter_gpushare/labextension $(VENV)/share/jupyter/labextensions/jupyter-gpushare
+	ln -s "$(CURDIR)/jupyter_gpushare/labextension" $(VENV)/share/jupyter/labextensions/jupyter-gpushare
 	@touch $@
 endif
 

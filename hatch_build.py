@@ -159,9 +159,7 @@ def _run(root: Path, command: list[str]) -> None:
     result = subprocess.run(command, cwd=root, stderr=subprocess.PIPE, text=True, check=False)
     sys.stderr.write(result.stderr)
     if result.returncode != 0:
-        raise BuildError(
-            f"The C compiler failed ({result.returncode}):\n{shlex.join(command)}\n{result.stderr}"
-        )
+        raise BuildError(f"The C compiler failed ({result.returncode}):\n{shlex.join(command)}\n{result.stderr}")
 
 
 def _copy(source: Path, target: Path) -> bool:

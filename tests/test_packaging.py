@@ -47,9 +47,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     prefix = tmp_path_factory.mktemp("prefix")
     command = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--prefix", str(prefix)]
     environment = os.environ | {"PATH": str(tmp_path_factory.mktemp("empty")), "CC": "no-such-compiler"}
-    result = subprocess.run(
-        [*command, str(wheel)], env=environment, capture_output=True, text=True, check=False
-    )
+    result = subprocess.run([*command, str(wheel)], env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     return prefix
 
@@ -161,9 +159,7 @@ def native_tree(tmp_path: Path) -> Path:
 
 def _native(tree: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "hatch_build.py", *arguments]
-    return subprocess.run(
-        command, cwd=tree, env=os.environ | environment, capture_output=True, text=True, check=False
-    )
+    return subprocess.run(command, cwd=tree, env=os.environ | environment, capture_output=True, text=True, check=False)
 
 
 def test_native_build_makes_only_what_changed(native_tree: Path) -> None:
