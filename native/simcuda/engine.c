@@ -17,6 +17,7 @@
 
 #include "sim.h"
 
+#define ROOM 64   /* places that must be free before a blocked submitter goes on */
 #define SPINS 200 /* looks at an empty queue before the worker leaves the device and sleeps: a few microseconds */
 
 void futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t timeout_ns) {
@@ -45,17 +46,17 @@ static uint64_t oldest_ticket(struct sim_stream *stream) {
     return ticket;
 }
 
-/* A stream that must get on before a command with this ticket may start. *seen: its state when looked at. */
-static struct sim_stream *find_blocker(struct sim_stream *stream, uint64_t ticket, uint32_t *seen) {
+/* A stream that must get on before a command with this ticket may start. *seen: how far it was when looked at. */
+static struct sim_stream *find_blocker(struct sim_stream *stream, uint64_t ticket, uint64_t *seen) {
     struct sim_context *context = stream->context;
     struct sim_stream *found = NULL;
     if (!stream->is_legacy) {
-        *seen = atomic_load(&context->legacy->done);
+        *seen = atomic_load(&context->legacy->head);
         return oldest_ticket(context->legacy) < ticket ? context->legacy : NULL;
     }
     pthread_mutex_lock(&context->lock);
     for (struct sim_stream *other = context->streams; other && !found; other = other->next) {
-        *seen = atomic_load(&other->done);
+        *seen = atomic_load(&other->head);
         if (other->is_blocking && oldest_ticket(other) < ticket)
             found = other;
     }
@@ -63,21 +64,14 @@ static struct sim_stream *find_blocker(struct sim_stream *stream, uint64_t ticke
     return found;
 }
 
-static void await_done(struct sim_stream *stream, uint32_t seen) {
-    atomic_fetch_add(&stream->waiters, 1);
-    if (atomic_load(&stream->done) == seen)
-        futex_wait(&stream->done, seen, 0);
-    atomic_fetch_sub(&stream->waiters, 1);
-}
-
 static void await_order(struct sim_stream *stream, const struct sim_command *command) {
-    uint32_t seen;
+    uint64_t seen;
     struct sim_stream *blocker;
     if (!stream->is_legacy && !stream->is_blocking)
         return;
     while ((blocker = find_blocker(stream, command->ticket, &seen))) {
         execute_leave_device(stream);
-        await_done(blocker, seen);
+        engine_wait(blocker, seen + 1);
     }
 }
 
@@ -101,6 +95,13 @@ static int await_command(struct sim_stream *stream, uint64_t head) {
     return 1;
 }
 
+/* `done` changes after `wake_at` is cleared: who asks to be woken in between sees that and looks again. */
+static void wake(struct sim_stream *stream) {
+    atomic_store(&stream->wake_at, UINT64_MAX);
+    atomic_fetch_add(&stream->done, 1);
+    futex_wake(&stream->done);
+}
+
 static void *work(void *argument) {
     struct sim_stream *stream = argument;
     prctl(PR_SET_NAME, "simcuda", 0, 0, 0);
@@ -110,9 +111,8 @@ static void *work(void *argument) {
         await_order(stream, command);
         execute(stream, command);
         atomic_store(&stream->head, ++head);
-        atomic_fetch_add(&stream->done, 1);
-        if (atomic_load(&stream->waiters))
-            futex_wake(&stream->done);
+        if (head >= atomic_load(&stream->wake_at))
+            wake(stream);
     }
     if (stream->closing == CLOSING_ALONE)
         stream_retire(stream);
@@ -155,7 +155,7 @@ CUresult engine_begin(struct sim_stream *stream, struct sim_command **out) {
         }
         if (__builtin_expect(tail - atomic_load_explicit(&stream->head, memory_order_acquire) >= SIM_RING, 0)) {
             pthread_mutex_unlock(&stream->lock);
-            engine_wait(stream, tail - SIM_RING + 1);
+            engine_wait(stream, tail - SIM_RING + ROOM);
             continue;
         }
         *out = &stream->ring[tail % SIM_RING];
@@ -181,9 +181,14 @@ CUresult engine_commit(struct sim_stream *stream) {
 void engine_wait(struct sim_stream *stream, uint64_t position) {
     for (;;) {
         uint32_t seen = atomic_load(&stream->done);
-        if ((int64_t)(atomic_load(&stream->head) - position) >= 0)
+        if (atomic_load(&stream->head) >= position)
             return;
-        await_done(stream, seen);
+        uint64_t wanted = atomic_load(&stream->wake_at);
+        while (position < wanted && !atomic_compare_exchange_weak(&stream->wake_at, &wanted, position))
+            ;
+        if (atomic_load(&stream->head) >= position)
+            return;
+        futex_wait(&stream->done, seen, 0);
     }
 }
 
@@ -192,17 +197,17 @@ CUresult engine_synchronize(struct sim_stream *stream) {
     if (stream->is_legacy) {
         struct sim_context *context = stream->context;
         uint64_t ticket = atomic_load(&context->order);
-        uint32_t seen;
+        uint64_t seen;
         struct sim_stream *blocker;
         while ((blocker = find_blocker(stream, ticket, &seen)))
-            await_done(blocker, seen);
+            engine_wait(blocker, seen + 1);
     }
     engine_wait(stream, atomic_load(&stream->tail));
     return atomic_load(&stream->context->error);
 }
 
 int engine_is_idle(struct sim_stream *stream) {
-    uint32_t seen;
+    uint64_t seen;
     if (atomic_load(&stream->head) != atomic_load(&stream->tail))
         return 0;
     return !stream->is_legacy || !find_blocker(stream, UINT64_MAX - 1, &seen);

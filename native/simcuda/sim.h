@@ -101,10 +101,6 @@ struct sim_stream {
 
     pthread_mutex_t lock; /* submitting */
     struct sim_command *ring;
-    _Atomic uint64_t tail; /* submitted */
-    _Atomic uint64_t head; /* completed */
-    _Atomic uint32_t done; /* futex: changes with head */
-    _Atomic uint32_t waiters;
     _Atomic uint32_t sleeping; /* futex: the worker waits for work */
     int started, closing;
     pthread_t worker;
@@ -116,6 +112,12 @@ struct sim_stream {
     struct sim_stream *next_member;
     uint64_t captured; /* commands captured from this stream */
     int joined;        /* a later part of the capture waits for all of them */
+
+    /* From here on kept when the memory is used for another stream: a late waiter must find its position passed. */
+    _Atomic uint64_t tail;    /* submitted */
+    _Atomic uint64_t head;    /* completed */
+    _Atomic uint64_t wake_at; /* the least head that somebody waits for */
+    _Atomic uint32_t done;    /* futex: changes when head has reached wake_at */
 };
 
 struct sim_event {

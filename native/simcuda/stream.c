@@ -11,13 +11,8 @@ CUresult stream_open(struct sim_context *context, unsigned flags, int priority, 
     struct sim_stream *stream = object_get(MAGIC_STREAM, sizeof *stream);
     if (!stream)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    /* Counters go on from where a former stream in this memory stopped: a late waiter must find its position passed. */
-    uint64_t position = atomic_load(&stream->tail);
-    uint32_t done = atomic_load(&stream->done);
-    memset(stream, 0, sizeof *stream);
-    atomic_store(&stream->tail, position);
-    atomic_store(&stream->head, position);
-    atomic_store(&stream->done, done);
+    memset(stream, 0, offsetof(struct sim_stream, tail));
+    atomic_store(&stream->wake_at, UINT64_MAX);
     pthread_mutex_init(&stream->lock, NULL);
     stream->context = context;
     stream->flags = flags;
