@@ -10,10 +10,12 @@ export class ApiError extends Error {
   /**
    * @param message - what a person should read
    * @param status - the HTTP status; 0 if the server was not reached
+   * @param reason - the server's word for it
    */
   constructor(
     message: string,
-    readonly status: number
+    readonly status: number,
+    readonly reason = ''
   ) {
     super(message);
     this.name = 'ApiError';
@@ -95,7 +97,8 @@ export class Api implements IApi {
       said?.message ||
         said?.reason ||
         `${response.status} ${response.statusText}`,
-      response.status
+      response.status,
+      said?.reason
     );
   }
 }

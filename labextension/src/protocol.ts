@@ -69,7 +69,18 @@ export interface IStatus {
 /** What arrives on the event socket. */
 export type EventMessage =
   | { readonly type: 'snapshot'; readonly status: IStatus }
-  | { readonly type: 'away'; readonly reason: string };
+  | ({ readonly type: 'away' } & IAway);
+
+/** Why there is no snapshot. */
+export interface IAway {
+  /** A word for programs; {@link NOT_RUNNING} is no failure. */
+  readonly reason: string;
+  /** A sentence for people. */
+  readonly message: string;
+}
+
+/** No coordinator runs, and nothing on this server needs one. */
+export const NOT_RUNNING = 'not_running';
 
 /**
  * Read a frame of the event socket.
@@ -95,8 +106,8 @@ export function parseMessage(text: unknown): EventMessage | null {
     return { type, status };
   }
   if (type === 'away') {
-    // The message is a sentence for people, the reason a word for programs.
-    return { type, reason: String(message ?? reason ?? '') };
+    const word = String(reason ?? '');
+    return { type, reason: word, message: String(message ?? word) };
   }
   return null;
 }

@@ -59,8 +59,8 @@ describe('EventStream', () => {
     });
     expect(heard).toEqual([
       { type: 'snapshot', status: SNAPSHOT },
-      { type: 'away', reason: 'unreachable' },
-      { type: 'away', reason: 'It does not answer.' }
+      { type: 'away', reason: 'unreachable', message: 'unreachable' },
+      { type: 'away', reason: 'unreachable', message: 'It does not answer.' }
     ]);
     expect(api.statusCalls).toBe(0);
   });
@@ -101,7 +101,8 @@ describe('EventStream', () => {
       await settle();
       expect(heard[heard.length - 1]).toEqual({
         type: 'away',
-        reason: 'unreachable'
+        reason: '',
+        message: 'unreachable'
       });
       await pass(delay - 1);
       expect(api.sockets).toHaveLength(tried);
@@ -166,13 +167,12 @@ describe('EventStream', () => {
   });
 
   it('reports the reason that the server gives', async () => {
-    api.answer = new ApiError('The coordinator does not answer.', 503);
+    const message = 'The coordinator does not answer.';
+    api.answer = new ApiError(message, 503, 'unreachable');
     stream.start();
     api.socket.break();
     await settle();
-    expect(heard).toEqual([
-      { type: 'away', reason: 'The coordinator does not answer.' }
-    ]);
+    expect(heard).toEqual([{ type: 'away', reason: 'unreachable', message }]);
   });
 
   it('is silent while the page is hidden, and back at once when it is seen', async () => {

@@ -37,10 +37,14 @@ describe('KernelClients', () => {
   });
 
   it('drops an answer that was asked for before the kernel restarted', async () => {
+    const answers: ((client: string) => void)[] = [];
+    api.clientOf = () => new Promise(resolve => answers.push(resolve));
     kernels.clientOf('a');
-    api.clients = { a: 'client-b' };
     kernels.recheck('a');
     kernels.clientOf('a');
+    answers[1]('client-b');
+    await settle();
+    answers[0]('client-a');
     await settle();
     expect(kernels.clientOf('a')).toBe('client-b');
   });

@@ -240,6 +240,17 @@ describe('StatusItemModel', () => {
     expect(model.text).toBe('GPU: idle');
   });
 
+  it('does not alarm those who do not share the GPU', async () => {
+    current.set('plain');
+    await settle();
+    api.socket.send({ type: 'away', reason: 'not_running' });
+    expect(model.text).toBe('GPU: not shared');
+    current.set('kernel');
+    expect(model.isShown).toBe(false);
+    await settle();
+    expect(model.text).toBe('GPU: sharing service away');
+  });
+
   it('is away when neither socket nor GET gets through', async () => {
     api.answer = new ApiError('Not Found', 404);
     current.set('kernel');

@@ -1,7 +1,7 @@
 import type { IDisposable } from '@lumino/disposable';
 import { Signal, type ISignal } from '@lumino/signaling';
 
-import type { IApi } from '../api';
+import type { ApiError, IApi } from '../api';
 import { parseMessage, type EventMessage } from '../protocol';
 import type { IVisibility } from '../visibility';
 
@@ -153,7 +153,8 @@ export class EventStream implements IDisposable {
     try {
       message = { type: 'snapshot', status: await this._api.status() };
     } catch (error) {
-      message = { type: 'away', reason: (error as Error).message };
+      const { reason = '', message: text } = error as Partial<ApiError>;
+      message = { type: 'away', reason, message: text ?? '' };
     }
     if (round !== this._round) {
       return; // Meanwhile paused, or a socket speaks.

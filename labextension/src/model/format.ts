@@ -65,8 +65,8 @@ export function formatDetails(
     case 'unknown':
       return [];
     case 'away':
-      return view.reason
-        ? [{ label: trans.__('Reason'), value: view.reason }]
+      return view.message
+        ? [{ label: trans.__('Reason'), value: view.message }]
         : [];
     case 'unshared':
       return [

@@ -2,7 +2,14 @@ import { DisposableDelegate, type IDisposable } from '@lumino/disposable';
 import { Signal, type ISignal } from '@lumino/signaling';
 
 import type { IApi } from '../api';
-import type { EventMessage, IClient, IDevice, IStatus } from '../protocol';
+import {
+  NOT_RUNNING,
+  type EventMessage,
+  type IAway,
+  type IClient,
+  type IDevice,
+  type IStatus
+} from '../protocol';
 import type { IVisibility } from '../visibility';
 import { EventStream } from './events';
 import { KernelClients } from './kernels';
@@ -10,7 +17,7 @@ import { KernelClients } from './kernels';
 /** What can be said about a kernel now. */
 export type KernelView =
   | { readonly kind: 'unknown' }
-  | { readonly kind: 'away'; readonly reason: string }
+  | { readonly kind: 'away'; readonly message: string }
   | { readonly kind: 'unshared' }
   | IClientView;
 
@@ -34,7 +41,7 @@ export interface ISharingModel {
   /** The last snapshot; null before the first. */
   readonly status: IStatus | null;
   /** Why there is no coordinator; null while there is one. */
-  readonly away: string | null;
+  readonly away: IAway | null;
   /** What can be said about a Jupyter kernel, at this moment. */
   view(kernelId: string): KernelView;
   /** Call it when a kernel restarts: it may come back as another client. */
@@ -61,7 +68,7 @@ export class SharingModel implements ISharingModel, IDisposable {
     return this._status;
   }
 
-  get away(): string | null {
+  get away(): IAway | null {
     return this._away;
   }
 
@@ -70,11 +77,11 @@ export class SharingModel implements ISharingModel, IDisposable {
   }
 
   view(kernelId: string): KernelView {
-    if (this._away !== null) {
-      return { kind: 'away', reason: this._away };
-    }
     const status = this._status;
     const id = this._kernels.clientOf(kernelId);
+    if (this._away) {
+      return awayView(this._away, id);
+    }
     if (status === null || id === undefined) {
       return { kind: 'unknown' };
     }
@@ -126,7 +133,7 @@ export class SharingModel implements ISharingModel, IDisposable {
 
   private _onMessage(_: EventStream, message: EventMessage): void {
     if (message.type === 'away') {
-      this._away = message.reason;
+      this._away = message;
     } else {
       this._away = null;
       this._status = message.status;
@@ -148,7 +155,7 @@ export class SharingModel implements ISharingModel, IDisposable {
   private readonly _stream: EventStream;
   private readonly _kernels: KernelClients;
   private _status: IStatus | null = null;
-  private _away: string | null = null;
+  private _away: IAway | null = null;
   private _received = 0;
   private _clientIds: ReadonlySet<string> = new Set();
   private _watchers = 0;
@@ -164,6 +171,19 @@ export namespace SharingModel {
     /** Uniform in [0, 1); for tests. */
     random?: () => number;
   }
+}
+
+/** Who does not share the GPU does not miss the coordinator either. */
+function awayView(
+  { reason, message }: IAway,
+  id: string | null | undefined
+): KernelView {
+  if (id === null) {
+    return { kind: 'unshared' };
+  }
+  return id === undefined && reason === NOT_RUNNING
+    ? { kind: 'unknown' }
+    : { kind: 'away', message };
 }
 
 /** The earliest deadline among the client's grants. */
