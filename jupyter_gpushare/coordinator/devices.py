@@ -27,7 +27,7 @@ def simulated() -> list[DeviceInfo]:
     except (OSError, AttributeError, ValueError) as error:
         log.error("the simulated driver %s cannot be asked for its devices: %s", SIMULATED_DRIVER, error)
         return []
-    return [DeviceInfo(d["uuid"], d["name"], int(d["memory"]), simulated=True) for d in described["devices"]]
+    return [DeviceInfo(d["uuid"], d["name"], int(d["memory"]), simulated=True) for d in described]
 
 
 class Nvml:

@@ -85,7 +85,7 @@ class Recorder:
         while line := await reader.readline():
             request = msgspec.json.decode(line, type=messages.Incoming)
             self.requests.append(request)
-            empty = {"devices": [], "clients": [], "config": {}, "coordinator": {}}
+            empty: dict[str, Any] = {"devices": [], "clients": [], "config": {}, "coordinator": {}}
             writer.write(msgspec.json.encode(messages.Reply(id=request.id, result=empty)) + b"\n")
         writer.close()
 
