@@ -55,19 +55,21 @@ class Magic:
         return {"status": self._status, "release": self._release, "help": help_text}[name]()
 
     def complete(self, line: str) -> list[str]:
-        """Possible endings of the last word of `line`, which starts with `%gpushare`."""
+        """What the last word of `line` may become; `line` is `%gpushare` and words up to the cursor."""
         words = line.split()[1:]
         if line[-1:].isspace():
             words.append("")
-        if len(words) <= 1:
-            return list(SUBCOMMANDS)
-        if words[0] != "quota":
-            return []
         key, equals, _ = words[-1].partition("=")
-        if equals:
-            return [key + "=" + value for value in _VALUES.get(key, [])]
         used = {word.partition("=")[0] for word in words[1:-1]}
-        return [known + "=" for known in QUOTA_KEYS if known not in used]
+        if len(words) == 1:
+            possible = list(SUBCOMMANDS)
+        elif words[0] != "quota":
+            possible = []
+        elif equals:
+            possible = [key + "=" + value for value in _VALUES.get(key, [])]
+        else:
+            possible = [known + "=" for known in QUOTA_KEYS if known not in used]
+        return [word for word in possible if word.startswith(words[-1])]
 
     def _status(self) -> Any:
         problem = self._session.problem()
@@ -129,12 +131,27 @@ def register(shell: Any, session: Session) -> None:
             return
         raise UsageError(problem)  # which IPython shows without a traceback
 
-    def complete(_shell: Any, event: Any) -> list[str]:
-        return magic.complete(event.text_until_cursor.lstrip())
-
     gpushare.__doc__ = help_text()
     shell.register_magic_function(gpushare, "line", "gpushare")
-    shell.set_hook("complete_command", complete, str_key="%gpushare")
+    _register_completion(shell, magic)
+
+
+def _register_completion(shell: Any, magic: Magic) -> None:
+    try:
+        from IPython.core.completer import SimpleCompletion, context_matcher
+    except ImportError:  # IPython < 8.6: mixed with other completions, and only of what follows the last "="
+        shell.set_hook("complete_command", lambda _, event: magic.complete(event.line), str_key="%gpushare")
+        return
+
+    @context_matcher()  # type: ignore[untyped-decorator]
+    def gpushare_matcher(context: Any) -> dict[str, Any]:
+        line = context.line_with_cursor[: context.cursor_position].lstrip()
+        ours = line.startswith("%gpushare ")
+        words = [SimpleCompletion(text=word) for word in magic.complete(line)] if ours else []
+        fragment = line.rsplit(None, 1)[-1] if ours and not line[-1].isspace() else ""
+        return {"completions": words, "matched_fragment": fragment, "suppress": True}
+
+    shell.Completer.custom_matchers.append(gpushare_matcher)
 
 
 def _changes(words: list[str]) -> dict[str, str]:

@@ -48,11 +48,15 @@ class Session:
         return sentence
 
 
+active: Session | None = None
+
+
 def activate(shell: Any) -> None:
     """Called once by `startup.py` in a kernel that our provisioner, launcher or `run` has prepared."""
     if not os.environ.get("GPUSHARE_PREPARED"):
         return
-    session = Session(dict(os.environ))
+    global active
+    active = session = Session(dict(os.environ))
     magics.register(shell, session)
     _warn_once(shell, session)
     if session.attachment is not None:

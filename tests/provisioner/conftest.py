@@ -78,6 +78,8 @@ def coordinator(own_host: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Coo
     running.start()
     yield running
     running.end()
+    with contextlib.suppress(client.Unreachable):  # one that a kernel has started instead
+        running.request(messages.Stop())
 
 
 @pytest.fixture

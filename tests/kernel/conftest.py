@@ -1,0 +1,102 @@
+"""The fixtures of tests/provisioner, and a recorder in the coordinator's place for what a kernel says."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from jupyter_gpushare.wire import messages
+
+_place = Path(__file__).parent.parent / "provisioner" / "conftest.py"
+_spec = importlib.util.spec_from_file_location("gpushare_kernel_fixtures", _place)
+assert _spec is not None and _spec.loader is not None
+fixtures = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(fixtures)
+
+coordinator = fixtures.coordinator
+no_coordinator = fixtures.no_coordinator
+eventually_fixture = fixtures.eventually_fixture
+jupyter = fixtures.jupyter
+start = fixtures.start
+
+
+class Recorder:
+    """Takes down what attached kernels send, checked against the wire's definition."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+        self.attached: list[messages.Attach] = []
+        self.cells: list[tuple[str, str]] = []  # (state, request), in order
+        self.ended = 0  # connections of kernels that have ended
+        self._decoder = msgspec.json.Decoder(messages.Incoming)
+        self._kernels: list[socket.socket] = []
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(self.path)
+        self._listener.listen()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def open(self) -> list[str]:
+        """Requests that started and have not ended."""
+        started = [request for state, request in self.cells if state == "start"]
+        return [request for request in started if ("end", request) not in self.cells]
+
+    def hang_up(self) -> None:
+        """End the connections of kernels; they may come back."""
+        self.cells.clear()
+        for connection in self._kernels:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.hang_up()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        attached = False
+        with connection, connection.makefile("rb") as lines, contextlib.suppress(OSError):
+            for line in lines:
+                message = self._decoder.decode(line)
+                if isinstance(message, messages.Attach):
+                    attached = True
+                    self._kernels.append(connection)
+                    self.attached.append(message)
+                    connection.sendall(b'{"type":"welcome"}\n')
+                elif isinstance(message, messages.Cell):
+                    assert attached, "a cell before attach"
+                    self.cells.append((message.state, message.request))
+                else:
+                    self._answer(connection, message)
+        self.ended += attached
+
+    def _answer(self, connection: socket.socket, message: Any) -> None:
+        result = {"client": "", "devices": [], "known": False, "config": {}}
+        connection.sendall(msgspec.json.encode(messages.Reply(id=message.id, result=result)) + b"\n")
+
+
+@pytest.fixture
+def recorder(own_host: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
+    path = own_host / "run" / "recorder.sock"
+    path.unlink(missing_ok=True)
+    monkeypatch.setenv("GPUSHARE_SOCKET", str(path))
+    monkeypatch.setenv("GPUSHARE_COORDINATOR_ARGV", '["false"]')
+    recorder = Recorder(path)
+    yield recorder
+    recorder.close()

@@ -1,0 +1,204 @@
+"""Real kernels report which of their requests run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def notebook(recorder: Any, start: Callable[..., Any], eventually: Callable[..., Any]) -> Any:
+    notebook = start()
+    eventually(lambda: recorder.attached)
+    notebook.run("pass")
+    eventually(lambda: recorder.cells and not recorder.open)
+    recorder.cells.clear()
+    return notebook
+
+
+def send(notebook: Any, code: str, **options: Any) -> str:
+    """Send a request and return its id, without waiting for it."""
+    return str(notebook.kernel.execute(code, **options))
+
+
+def reply_to(notebook: Any, request: str) -> dict[str, Any]:
+    while True:
+        reply = notebook.kernel.get_shell_msg(timeout=30)
+        if reply["parent_header"].get("msg_id") == request:
+            return dict(reply["content"])
+
+
+def test_the_kernel_attaches_as_its_client(recorder: Any, notebook: Any) -> None:
+    (attach,) = recorder.attached
+    assert attach.client == notebook.manager.kernel_id and len(attach.token) >= 32
+    assert attach.label == "python3-gpushare"
+
+
+def test_run_all_is_reported_cell_by_cell(recorder: Any, notebook: Any, eventually: Callable[..., Any]) -> None:
+    requests = [send(notebook, f"x = {number}") for number in range(50)]
+    reply_to(notebook, requests[-1])
+    eventually(lambda: len(recorder.cells) == 100)
+    assert recorder.cells == [(state, request) for request in requests for state in ("start", "end")]
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["1/0", "syntax error here", "%no_such_magic", "import asyncio; await asyncio.sleep(0); 1/0", "raise SystemExit"],
+)
+def test_cells_that_fail_end(recorder: Any, notebook: Any, eventually: Callable[..., Any], code: str) -> None:
+    request = send(notebook, code, stop_on_error=False)
+    assert reply_to(notebook, request)["status"] == "error"
+    eventually(lambda: recorder.cells == [("start", request), ("end", request)])
+
+
+def test_requests_that_were_aborted_are_never_reported(
+    recorder: Any, notebook: Any, eventually: Callable[..., Any]
+) -> None:
+    failing, aborted = send(notebook, "import time; time.sleep(0.2); 1/0"), send(notebook, "2")
+    assert reply_to(notebook, aborted)["status"] == "aborted"
+    eventually(lambda: ("end", failing) in recorder.cells)
+    assert aborted not in {request for _, request in recorder.cells}
+
+
+def test_a_nested_run_is_part_of_its_request(recorder: Any, notebook: Any, eventually: Callable[..., Any]) -> None:
+    request = send(notebook, "get_ipython().run_cell('1'); get_ipython().run_cell('1/0')")
+    assert reply_to(notebook, request)["status"] == "ok"
+    eventually(lambda: recorder.cells == [("start", request), ("end", request)])
+
+
+def test_silent_requests_and_user_expressions_are_work_too(
+    recorder: Any, notebook: Any, eventually: Callable[..., Any]
+) -> None:
+    silent = send(notebook, "y = 1", silent=True)
+    reply_to(notebook, silent)
+    evaluated = send(notebook, "", user_expressions={"slow": "__import__('time').sleep(600)"})
+    eventually(lambda: recorder.open == [evaluated])
+    notebook.manager.interrupt_kernel()
+    reply_to(notebook, evaluated)
+    eventually(lambda: recorder.cells == [(s, r) for r in (silent, evaluated) for s in ("start", "end")])
+
+
+@pytest.mark.parametrize("code", ["while True: pass", "import asyncio; await asyncio.sleep(600)"])
+def test_an_interrupted_cell_ends(
+    recorder: Any, notebook: Any, eventually: Callable[..., Any], tmp_path: Path, code: str
+) -> None:
+    request = send(notebook, f"open('inside', 'w').close()\n{code}")
+    eventually((tmp_path / "inside").exists)
+    notebook.manager.interrupt_kernel()
+    # ipykernel notices the interrupt of an await with the next message, and sends no reply then.
+    notebook.kernel.kernel_info()
+    eventually(lambda: recorder.cells == [("start", request), ("end", request)])
+    assert notebook.value("1 + 1") == 2
+
+
+def test_subshells_overlap(recorder: Any, notebook: Any, eventually: Callable[..., Any]) -> None:
+    control = notebook.kernel.session.msg("create_subshell_request")
+    notebook.kernel.control_channel.send(control)
+    content = notebook.kernel.get_control_msg(timeout=10)["content"]
+    if content["status"] != "ok":
+        pytest.skip("this ipykernel has no subshells")
+    main = send(notebook, "import time\nwhile not globals().get('done'): time.sleep(0.01)")
+    eventually(lambda: recorder.open == [main])
+    session = notebook.kernel.session
+    message = session.msg(
+        "execute_request",
+        {"code": "done = True", "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False},
+    )
+    message["header"]["subshell_id"] = content["subshell_id"]
+    notebook.kernel.shell_channel.send(message)
+    reply_to(notebook, main)
+    sub = message["header"]["msg_id"]
+    eventually(lambda: not recorder.open and len(recorder.cells) == 4)
+    assert recorder.cells[:2] == [("start", main), ("start", sub)]
+    assert {("end", main), ("end", sub)} == set(recorder.cells[2:])
+
+
+def test_a_new_coordinator_is_told_what_runs(recorder: Any, notebook: Any, eventually: Callable[..., Any]) -> None:
+    request = send(notebook, "import time; time.sleep(600)")
+    eventually(lambda: recorder.open == [request])
+    recorder.hang_up()
+    eventually(lambda: len(recorder.attached) == 2 and recorder.open == [request])
+    notebook.manager.interrupt_kernel()
+    eventually(lambda: recorder.cells == [("start", request), ("end", request)])
+
+
+def test_a_forked_child_is_not_the_kernel(recorder: Any, notebook: Any, eventually: Callable[..., Any]) -> None:
+    # The child outlives the kernel and must not keep its connection open, nor report cells.
+    notebook.run("import os, signal, time\nchild = os.fork()\nif child == 0:\n    time.sleep(600)\n    os._exit(0)")
+    child = notebook.value("child")
+    try:
+        os.kill(notebook.pid, signal.SIGKILL)
+        eventually(lambda: recorder.ended == 1)
+        os.kill(child, 0)
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_a_hanging_coordinator_does_not_hold_up_cells(
+    coordinator: Any, start: Callable[..., Any], eventually: Callable[..., Any]
+) -> None:
+    notebook = start()
+    client = notebook.manager.kernel_id
+    notebook.kernel.execute("import time; time.sleep(0.5)")
+    eventually(lambda: coordinator.clients()[client]["cells"] == 1)
+    coordinator.send(signal.SIGSTOP)
+    # Far more reports than fit into the socket's buffer.
+    code = """
+    import sys, time
+    attachment = sys.modules["_gpushare_kernel.session"].active.attachment
+    def report():
+        began = time.perf_counter()
+        attachment.begin("x")
+        attachment.end("x")
+        return time.perf_counter() - began
+    slowest = max(report() for _ in range(3000))
+    """
+    assert notebook.run(textwrap.dedent(code)).status == "ok"
+    assert notebook.value("slowest") < 0.5
+    coordinator.send(signal.SIGCONT)
+    notebook.kernel.execute("time.sleep(600)")
+    eventually(lambda: coordinator.clients()[client]["cells"] == 1, 15)
+
+
+def test_reports_are_cheap(notebook: Any) -> None:
+    notebook.run("import sys, timeit; a = sys.modules['_gpushare_kernel.session'].active.attachment")
+    microseconds = notebook.value(
+        "min(timeit.repeat(lambda: (a.begin('x'), a.end('x')), number=200, repeat=5)) / 400 * 1e6"
+    )
+    assert microseconds < 100
+
+
+def test_without_ipykernel_its_events_serve() -> None:
+    from jupyter_gpushare.kernel import cells
+
+    reports: list[tuple[str, str]] = []
+
+    class Attachment:
+        def begin(self, request: str) -> None:
+            reports.append(("start", request))
+
+        def end(self, request: str) -> None:
+            reports.append(("end", request))
+
+    from IPython.core.interactiveshell import InteractiveShell
+
+    shell = InteractiveShell()
+    cells.install(shell, Attachment())  # type: ignore[arg-type]
+    shell.run_cell("get_ipython().run_cell('1')")
+    shell.run_cell("pass", silent=True)
+    assert [state for state, _ in reports] == ["start", "start", "end", "end"]
+    assert reports[1:3] == [("start", reports[1][1]), ("end", reports[1][1])]
+
+
+def test_foreign_message_ids_are_made_fit_for_the_wire() -> None:
+    from jupyter_gpushare.kernel import cells
+
+    assert cells.identity({"header": {"msg_id": "a b/ü"}}) == "a-b--"
+    assert len(cells.identity({"header": {"msg_id": "x" * 500}})) == 128
+    assert cells.identity(None) == cells.identity({"header": {"msg_id": ""}}) == "unnamed"

@@ -1,0 +1,224 @@
+"""`%gpushare` in real kernels, in an environment that does not have this package."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# A kernel whose environment lacks our package: importing it fails, as it would there.
+FOREIGN = "import sys; sys.modules['jupyter_gpushare'] = None; from ipykernel import kernelapp; kernelapp.main()"
+
+
+@pytest.fixture
+def foreign(jupyter: Path) -> str:
+    """The name of such a kernel, started by our provisioner."""
+    (jupyter / "foreign").mkdir()
+    spec = {
+        "argv": [sys.executable, "-c", FOREIGN, "-f", "{connection_file}"],
+        "display_name": "Foreign",
+        "language": "python",
+        "metadata": {"kernel_provisioner": {"provisioner_name": "gpushare-provisioner"}},
+    }
+    (jupyter / "foreign" / "kernel.json").write_text(json.dumps(spec))
+    return "foreign"
+
+
+@pytest.fixture
+def notebook(coordinator: Any, start: Callable[..., Any], foreign: str) -> Any:
+    return start(foreign, env={"JPY_SESSION_NAME": "work/train.ipynb"})
+
+
+def shown(notebook: Any, line: str = "%gpushare") -> dict[str, Any]:
+    ran = notebook.run(line)
+    assert ran.status == "ok" and not ran.stderr, ran
+    (data,) = ran.displays
+    return dict(data)
+
+
+def test_status_shows_this_kernel(notebook: Any) -> None:
+    data = shown(notebook)
+    assert data == shown(notebook, "%gpushare status")
+    for text in (data["text/plain"], data["text/html"]):
+        assert "train.ipynb" in text and "idle" in text and "limit 1" in text
+    assert "Traceback" not in notebook.run("import jupyter_gpushare").stdout  # it is not needed
+    assert notebook.run("import jupyter_gpushare").status == "error"
+
+
+def test_nothing_is_left_in_the_users_namespace(notebook: Any) -> None:
+    names = notebook.value("[n for n in dir() if 'gpu' in n.lower()]")
+    assert names == []
+    assert notebook.value("[p for p in __import__('sys').path if 'gpushare' in p.rsplit('/', 1)[-1]]") == []
+
+
+def test_quota_is_changed_and_shown(coordinator: Any, notebook: Any) -> None:
+    ran = notebook.run("%gpushare quota memory=8GiB share=0.5 limit=0.9")
+    assert ran.stdout.startswith("Quota is now: share 0.5, limit 0.9, memory 8 GiB")
+    (client,) = coordinator.clients().values()
+    assert (client["quota"]["share"], client["quota"]["memory"]) == (0.5, 8 << 30)
+    assert notebook.run("%gpushare quota").stdout == ran.stdout.replace("Quota is now", "Quota")
+
+
+def test_release_without_a_turn_says_so(notebook: Any) -> None:
+    assert "no turn" in notebook.run("%gpushare release").stdout
+
+
+def test_help_names_everything(notebook: Any) -> None:
+    text = notebook.run("%gpushare help").stdout
+    for word in ("status", "quota", "release", "memory=8GiB", "share=0.5", "service=offline"):
+        assert word in text
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("frobnicate", "unknown sub-command 'frobnicate': allowed are status, quota, release, help"),
+        ("share=0.5", "%gpushare quota share=0.5"),
+        ("quota shares=0.5", "unknown quota key 'shares': allowed are share, limit, memory"),
+        ("quota share 0.5", "'share' is not of the form key=value"),
+        ("quota share=", "'share=' is not of the form key=value"),
+        ("quota share=0.1 share=0.2", "given twice"),
+        ("quota share=2", "from 0 to 1"),
+        ("quota share=0.9 limit=0.5", "above limit"),
+        ("quota memory=-1", "memory"),
+        ("quota service=vip", "online, offline"),
+        ("release now", "takes no arguments"),
+    ],
+)
+def test_mistakes_are_named_without_a_traceback(coordinator: Any, notebook: Any, line: str, complaint: str) -> None:
+    before = coordinator.clients()[notebook.manager.kernel_id]["quota"]
+    ran = notebook.run(f"%gpushare {line}")
+    assert ran.status == "error" and ran.reply["ename"] == "UsageError"
+    assert complaint in ran.stderr and "Traceback" not in ran.stderr + ran.stdout
+    assert coordinator.clients()[notebook.manager.kernel_id]["quota"] == before
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("%gpushare ", {"status", "quota", "release", "help"}),
+        ("%gpushare re", {"release"}),
+        ("x = 1\n%gpushare quota sh", {"share="}),
+        ("%gpushare quota share=0.5 ", {"limit=", "memory=", "resident=", "service="}),
+        ("%gpushare quota service=of", {"service=offline"}),
+    ],
+)
+def test_tab_completes(notebook: Any, line: str, expected: set[str]) -> None:
+    reply = notebook.kernel.complete(line, reply=True, timeout=10)["content"]
+    word = "" if line.endswith(" ") else line.split()[-1]
+    assert {match.strip() for match in reply["matches"]} == expected
+    assert line[reply["cursor_start"] : reply["cursor_end"]] == word
+
+
+def test_it_works_with_the_coordinator_away(coordinator: Any, notebook: Any, eventually: Callable[..., Any]) -> None:
+    notebook.run("pass")
+    coordinator.end(signal.SIGKILL)
+    status = shown(notebook)["text/plain"]
+    assert "isn't working" in status and coordinator.socket in status
+    ran = notebook.run("%gpushare quota share=0.5")
+    assert ran.status == "error" and "nothing was changed" in ran.stderr and "Traceback" not in ran.stderr
+    coordinator.start()
+    eventually(lambda: coordinator.clients().get(notebook.manager.kernel_id))
+    assert "train.ipynb" in shown(notebook)["text/plain"]
+
+
+def test_kernels_bring_a_coordinator_back(
+    own_host: Path,
+    start: Callable[..., Any],
+    foreign: str,
+    coordinator: Any,
+    eventually: Callable[..., Any],
+) -> None:
+    notebook = start(foreign)
+    notebook.run("pass")
+    coordinator.end(signal.SIGKILL)
+    # Nobody supervises it here: the kernel itself starts one, with the same identity.
+    clients = eventually(lambda: _clients(coordinator), 15)
+    assert set(clients) == {notebook.manager.kernel_id}
+
+
+def _clients(coordinator: Any) -> dict[str, Any]:
+    try:
+        return dict(coordinator.clients())
+    except Exception:
+        return {}
+
+
+def test_a_kernel_that_is_not_shared_says_why(
+    coordinator: Any, start: Callable[..., Any], foreign: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from jupyter_gpushare import environment
+
+    monkeypatch.setattr(environment, "SHIM", tmp_path / "libgpushare.so")
+    notebook = start(foreign)
+    first = notebook.run("print('works')")
+    assert first.stdout == "works\n"
+    assert "sharing isn't working" in first.stderr and str(tmp_path / "libgpushare.so") in first.stderr
+    assert notebook.run("pass").stderr == ""
+    assert "isn't working" in shown(notebook)["text/plain"]
+    ran = notebook.run("%gpushare quota share=0.5")
+    assert ran.status == "error" and "isn't shared" in ran.stderr
+
+
+def test_a_shim_that_was_not_loaded_is_noticed(
+    coordinator: Any, start: Callable[..., Any], jupyter: Path, foreign: str
+) -> None:
+    spec = json.loads((jupyter / "foreign" / "kernel.json").read_text())
+    spec["argv"] = ["env", "-u", "LD_PRELOAD", *spec["argv"]]
+    (jupyter / "foreign" / "kernel.json").write_text(json.dumps(spec))
+    first = start(foreign).run("pass")
+    assert "sharing isn't working" in first.stderr and "not loaded" in first.stderr
+
+
+def test_the_users_own_startup_file_runs_first(
+    coordinator: Any, start: Callable[..., Any], foreign: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "user's"
+    folder.mkdir()
+    (folder / "helper.py").write_text("answer = 42")
+    (folder / "startup.py").write_text(
+        "import helper, sys\nanswer = helper.answer\nplace = __file__\n"
+        "early = 'gpushare' in get_ipython().magics_manager.magics['line']\nsys.path.append('/kept')\n"
+    )
+    notebook = start(foreign, env={"PYTHONSTARTUP": str(folder / "startup.py")})
+    assert notebook.value("[answer, place, early]") == [42, str(folder / "startup.py"), False]
+    assert notebook.value("'/kept' in sys.path")
+    assert "train" not in notebook.run("%gpushare help").stderr
+
+
+def test_an_error_in_the_users_startup_file_does_not_keep_ours_out(
+    coordinator: Any, start: Callable[..., Any], foreign: str, tmp_path: Path
+) -> None:
+    (tmp_path / "startup.py").write_text("before = 1\n1/0\n")
+    notebook = start(foreign, env={"PYTHONSTARTUP": str(tmp_path / "startup.py")})
+    assert notebook.value("before") == 1
+    assert notebook.run("%gpushare help").status == "ok"
+
+
+def test_plain_python_is_left_alone(tmp_path: Path) -> None:
+    import os
+    import subprocess
+
+    from jupyter_gpushare import environment
+
+    (tmp_path / "mine.py").write_text("mine = 1\n")
+    env = {
+        **os.environ,
+        "PYTHONSTARTUP": str(environment.STARTUP),
+        "GPUSHARE_STARTUP_CHAIN": str(tmp_path / "mine.py"),
+        "GPUSHARE_PREPARED": "k1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-i", "-q"], input="print(mine, sorted(globals()))\n", env=env, capture_output=True, text=True
+    )
+    assert done.stdout.startswith("1 [")
+    assert "gpushare" not in done.stdout and "Traceback" not in done.stderr
+
+
+def test_a_note_is_given_once_and_only_where_something_is_wrong(notebook: Any) -> None:
+    assert "".join(notebook.run("pass").stderr for _ in range(3)) == ""

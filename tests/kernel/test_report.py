@@ -1,0 +1,80 @@
+"""What `%gpushare` displays, from snapshots."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.kernel.report import Report, quota_line, seconds, size
+
+QUOTA = {"share": 0.5, "limit": 0.9, "memory": 8 << 30, "resident": None, "service": "online"}
+
+
+def client(name: str, **changes: Any) -> dict[str, Any]:
+    known = {
+        "id": name,
+        "label": f"{name}.ipynb",
+        "phase": "idle",
+        "quota": QUOTA,
+        "allocated": 3 << 29,
+        "resident": 1 << 30,
+        "gpu_seconds": 12.3,
+        "wait_seconds": 75.0,
+        "quanta": 4,
+        "queue_position": None,
+        "expected_wait": None,
+        "notes": [],
+    }
+    return {**known, **changes}
+
+
+def snapshot(*clients: dict[str, Any], running: str = "", queue: tuple[str, ...] = ()) -> dict[str, Any]:
+    device = {"uuid": "GPU-0", "name": "Sim <A>", "simulated": True, "memory_total": 4 << 30, "memory_used": 1 << 30}
+    grants = [{"client": running, "epoch": 1, "held_seconds": 3.0, "seconds_left": 12.0}] if running else []
+    return {"devices": [{**device, "grants": grants, "queue": list(queue)}], "clients": list(clients)}
+
+
+def test_running() -> None:
+    text = repr(Report(snapshot(client("a", phase="running"), client("b"), running="a", queue=("b",)), "a"))
+    assert "running · 12 s left" in text
+    assert "share 0.5, limit 0.9, memory 8 GiB, resident unlimited, online" in text
+    assert "1.5 GiB allocated, 1 GiB on the device" in text
+    assert "12 s in 4 turns, waited 1 min 15 s" in text
+    assert "Sim <A> (simulated) · 1 GiB of 4 GiB in use" in text
+    assert "running  a.ipynb (this kernel)" in text and "#1  waiting  b.ipynb" in text
+
+
+def test_waiting() -> None:
+    waiting = client("a", phase="waiting", queue_position=2, expected_wait=40.0)
+    assert "waiting · #2 in queue · about 40 s" in repr(Report(snapshot(waiting), "a"))
+
+
+def test_html_says_the_same_and_escapes() -> None:
+    hostile = client("a", label="<script>x</script>", notes=["a < b"])
+    page = Report(snapshot(hostile), "a", problem="no & no")._repr_html_()
+    assert "<script>" not in page and "&lt;script&gt;" in page and "a &lt; b" in page
+    assert "Sim &lt;A&gt;" in page and "no &amp; no" in page
+
+
+def test_what_is_not_known_is_said() -> None:
+    assert "not yet known" in repr(Report(snapshot(), "a"))
+    assert "isn't shared" in repr(Report(snapshot(), ""))
+    assert repr(Report(None, "a", "no coordinator")) == "Sharing isn't working: no coordinator"
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [(0, "0 B"), (1536, "1.5 KiB"), (1 << 30, "1 GiB"), (1000 << 20, "1000 MiB"), (3 << 40, "3 TiB")],
+)
+def test_sizes(amount: int, text: str) -> None:
+    assert size(amount) == text
+
+
+@pytest.mark.parametrize(("amount", "text"), [(0.25, "0.2 s"), (59.4, "59 s"), (75, "1 min 15 s"), (7300, "2 h 1 min")])
+def test_seconds(amount: float, text: str) -> None:
+    assert seconds(amount) == text
+
+
+def test_quotas_with_parts_missing() -> None:
+    assert quota_line({"share": 0.0, "limit": 1}) == "share 0, limit 1"
