@@ -125,7 +125,8 @@ def daemonize(path: str) -> bool:
         os.wait()
         deadline = time.monotonic() + _READY_TIMEOUT
         while not address.answers(path):
-            if time.monotonic() > deadline or not _alive(read_end):
+            ended = not _alive(read_end) and not address.answers(path)
+            if ended or time.monotonic() > deadline:
                 print(
                     f"jupyter gpushare coordinator: it ended at once; see {address.state_directory()}",
                     file=sys.stderr,

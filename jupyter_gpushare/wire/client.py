@@ -176,9 +176,11 @@ class AsyncClient:
         if isinstance(message, messages.Snapshot):
             self._offer(message.status)
         elif isinstance(message, (messages.Reply, messages.Error)):
-            future = self._waiting.get(message.id)
-            if future and not future.done():
-                future.set_result(message)
+            # An error without a number is about a line that could not be read at all.
+            futures = [self._waiting.get(message.id)] if message.id else list(self._waiting.values())
+            for future in futures:
+                if future and not future.done():
+                    future.set_result(message)
 
     def _offer(self, status: Any) -> None:
         if self._snapshots.full():
