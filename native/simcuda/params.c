@@ -98,12 +98,16 @@ static int set_device_key(struct sim_device_params *device, const char *key, con
     return -1;
 }
 
+static int set_path(char path[SIM_PATH], const char *value) {
+    return snprintf(path, SIM_PATH, "%s", value) < SIM_PATH ? 0 : -1;
+}
+
 static int set_global_key(struct sim_params *params, const char *key, const char *value) {
     double number;
-    if (strcmp(key, "world") == 0)
-        return snprintf(params->world, sizeof params->world, "%s", value) < (int)sizeof params->world ? 0 : -1;
+    if (strcmp(key, "state") == 0)
+        return set_path(params->world, value);
     if (strcmp(key, "log") == 0)
-        return snprintf(params->log, sizeof params->log, "%s", value) < (int)sizeof params->log ? 0 : -1;
+        return set_path(params->log, value);
     if (strcmp(key, "time_scale") == 0)
         return parse_quantity(value, 0, &params->time_scale);
     if (strcmp(key, "slice") == 0)
@@ -168,10 +172,11 @@ int sim_params_load(struct sim_params *params, char *problem, size_t size) {
     const char *text = getenv("GPUSHARE_SIM_CONFIG");
     if (text && *text && read_file(params, text, problem, size))
         return -1;
-    if ((text = getenv("GPUSHARE_SIM_WORLD")) && *text)
-        snprintf(params->world, sizeof params->world, "%s", text);
-    if ((text = getenv("GPUSHARE_SIM_LOG")) && *text)
-        snprintf(params->log, sizeof params->log, "%s", text);
+    const char *state = getenv("GPUSHARE_SIM_STATE"), *log = getenv("GPUSHARE_SIM_LOG");
+    if ((state && *state && set_path(params->world, state)) || (log && *log && set_path(params->log, log))) {
+        snprintf(problem, size, "GPUSHARE_SIM_STATE or GPUSHARE_SIM_LOG: the path is too long");
+        return -1;
+    }
     if ((text = getenv("GPUSHARE_SIM_DEVICES")) && *text) {
         char *end;
         long count = strtol(text, &end, 10);

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #define SIM_MAX_DEVICES 16
+#define SIM_PATH 256
 
 struct sim_device_params {
     char name[96];
@@ -25,8 +26,8 @@ struct sim_params {
     double time_scale;     /* modelled time times this is real time */
     uint64_t slice_ns;     /* time slice between processes that have work */
     uint64_t recharge_ns;  /* how often a long launch looks whether its pages were taken from it */
-    char world[256];       /* file that holds the state shared by all processes */
-    char log[256];         /* directory of the execution log; empty: none */
+    char world[SIM_PATH];  /* file that holds the state shared by all processes */
+    char log[SIM_PATH];    /* directory of the execution log; empty: none */
     struct sim_device_params device[SIM_MAX_DEVICES];
 };
 

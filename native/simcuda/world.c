@@ -136,7 +136,7 @@ static void reset(struct world *world, const struct sim_params *params) {
 
 /* Makes a complete file beside the path, then links it there: the path never names half a world. */
 static int create(const char *path) {
-    char temporary[300];
+    char temporary[SIM_PATH + 32];
     snprintf(temporary, sizeof temporary, "%s.%d.new", path, (int)getpid());
     unlink(temporary);
     int fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -211,9 +211,8 @@ int world_enter(struct world **out, struct sim_params *params, char *problem, si
     if (slot >= 0) {
         process_birth((int)getpid(), &world->process[slot].start_time);
         world->process[slot].pid = (int32_t)getpid();
-        char path[256];
+        char path[SIM_PATH], log[SIM_PATH];
         memcpy(path, params->world, sizeof path);
-        char log[256];
         memcpy(log, params->log, sizeof log);
         *params = world->params;
         memcpy(params->world, path, sizeof path);

@@ -1,0 +1,192 @@
+"""Tests that run in a process of their own, on the simulated driver or on a GPU (`DRIVER=sim|gpu`, default sim).
+
+A test marked `@on_driver` is called in a new Python process with a `Cuda`, a device with a context and the built-in
+functions loaded. A process can't be initialised twice or survive a fatal device error, so each test gets its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import importlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+PTX = ROOT / "native" / "ptx" / "builtins.ptx"
+FLAGS = "-std=gnu11 -O2 -g -fPIC -shared -fvisibility=hidden -pthread -Wl,-soname,libcuda.so.1 -Wall -Wextra -Werror"
+IS_GPU = os.environ.get("DRIVER", "sim") == "gpu"
+MIB = 1 << 20
+
+
+@cache
+def simulated_driver() -> Path:
+    """The library, built from the present sources; a build is kept for the next run."""
+    sources = sorted((ROOT / "native" / "simcuda").iterdir())
+    digest = hashlib.sha256(b"".join(path.name.encode() + path.read_bytes() for path in sources if path.is_file()))
+    folder = Path(tempfile.gettempdir()) / f"gpushare-simcuda-{os.getuid()}-{digest.hexdigest()[:16]}"
+    library = folder / "libcuda.so.1"
+    if not library.exists():
+        folder.mkdir(mode=0o700, exist_ok=True)
+        building = folder / f"building.{os.getpid()}"
+        files = [str(path) for path in sources if path.suffix == ".c"]
+        subprocess.run(["cc", *FLAGS.split(), "-o", str(building), *files, "-ldl", "-lm", "-lrt"], check=True)
+        building.rename(library)
+    return library
+
+
+def environment(state: Path, **more: str) -> dict[str, str]:
+    """The environment of a program on this machine `state` (a file of the simulated driver's)."""
+    made = {name: value for name, value in os.environ.items() if not name.startswith(("GPUSHARE_", "CUDA_", "LD_"))}
+    if not IS_GPU:
+        made["LD_LIBRARY_PATH"] = str(simulated_driver().parent)
+        made["GPUSHARE_SIM_STATE"] = str(state)
+    # Loading a function at its first launch would be a forbidden call inside a capture.
+    return made | {"CUDA_MODULE_LOADING": "EAGER"} | more
+
+
+# The folder becomes the package `tests` whatever else is installed under that name.
+BOOT = """
+import sys, types
+tests = sys.modules["tests"] = types.ModuleType("tests")
+tests.__path__ = [sys.argv[1]]
+from tests.driver_facts.harness import main
+main()
+"""
+
+
+def start(test: Callable[..., Any], variables: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
+    """Call `test(cuda, *arguments)` in a new process with these environment variables."""
+    module = ".".join(Path(test.__code__.co_filename).relative_to(ROOT).with_suffix("").parts)
+    argv = [sys.executable, "-c", BOOT, str(ROOT / "tests"), module, test.__name__, *arguments]
+    return subprocess.Popen(argv, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def on_driver(**variables: str) -> Callable[[Callable[..., Any]], Callable[[Path], None]]:
+    """Make a pytest test of a function of a `Cuda`: it runs in a new process, on a machine of its own."""
+
+    def decorate(test: Callable[..., Any]) -> Callable[[Path], None]:
+        def run(tmp_path: Path) -> None:
+            process = start(test, environment(tmp_path / "state", **variables))
+            try:
+                output, _ = process.communicate(timeout=90)
+            finally:
+                process.kill()
+            assert process.returncode == 0, f"{test.__name__}: exit status {process.returncode}\n{output}"
+
+        run.__name__, run.__doc__, run.__module__ = test.__name__, test.__doc__, test.__module__
+        run.test = test  # type: ignore[attr-defined]
+        return run
+
+    return decorate
+
+
+@contextmanager
+def program(test: Callable[..., Any], variables: dict[str, str], *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """`start`, and the process is gone afterwards. It says what it has to say on its standard output, by lines."""
+    process = start(test, variables, *arguments)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+        process.communicate()
+
+
+# Parameters of the built-in functions: address, u64, f32, u32.
+SIGNATURES = {
+    "fill_f32": "pfu",
+    "axpy_f32": "ppfu",
+    "matmul_f32": "pppi",
+    "spin": "u",
+    "stamp": "p",
+    "work_f32": "puup",
+    "wait_flag": "pi",
+    "set_flag": "pi",
+}
+
+
+class CudaError(Exception):
+    """A driver call that failed. `code` is its result, for instance 700."""
+
+    def __init__(self, name: str, code: int) -> None:
+        super().__init__(f"{name} returned {code}")
+        self.code = code
+
+
+class Cuda:
+    """The driver through cuda-bindings: `cuda.cuMemAlloc(n)` returns what the call returns, or raises `CudaError`."""
+
+    def __init__(self) -> None:
+        from cuda.bindings import driver
+
+        self.driver = driver
+        self.cuInit(0)
+        self.device = self.cuDeviceGet(0)
+        self.context = self.cuDevicePrimaryCtxRetain(self.device)
+        self.cuCtxSetCurrent(self.context)
+        self.module = self.cuModuleLoadData(PTX.read_bytes() + b"\0")
+        self.functions = {name: self.cuModuleGetFunction(self.module, name.encode()) for name in SIGNATURES}
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(self.driver, name)
+
+        def call(*arguments: Any) -> Any:
+            result, *values = function(*arguments)
+            if int(result):
+                raise CudaError(name, int(result))
+            return values[0] if len(values) == 1 else values or None
+
+        return call if name.startswith("cu") else function
+
+    def code(self, name: str, *arguments: Any) -> int:
+        """The result of a call, 0 for success."""
+        return int(getattr(self.driver, name)(*arguments)[0])
+
+    def launch(self, name: str, *arguments: Any, stream: Any = 0) -> None:
+        """Launch a built-in function. Addresses and numbers may be ints, floats are `float`."""
+        types = SIGNATURES[name]
+        kinds = {"p": ctypes.c_uint64, "u": ctypes.c_uint64, "f": ctypes.c_float, "i": ctypes.c_uint32}
+        values = tuple(value if kind == "f" else int(value) for value, kind in zip(arguments, types, strict=True))
+        # One block is enough for what needs time; more for what needs memory bandwidth.
+        blocks = 1 if name in ("spin", "stamp", "wait_flag", "set_flag") else 256
+        threads = 1 if blocks == 1 else 256
+        parameters = (values, tuple(kinds[kind] for kind in types))
+        self.cuLaunchKernel(self.functions[name], blocks, 1, 1, threads, 1, 1, 0, stream, parameters, 0)
+
+    def read(self, address: Any, size: int, offset: int = 0) -> bytes:
+        """Bytes of device memory."""
+        data = bytearray(size)
+        self.cuMemcpyDtoH(data, int(address) + offset, size)
+        return bytes(data)
+
+    def read_f32(self, address: Any, index: int) -> float:
+        return ctypes.c_float.from_buffer_copy(self.read(address, 4, 4 * index)).value
+
+    def host_flag(self) -> tuple[ctypes.c_uint32, int]:
+        """A word in pinned host memory that device and host both see, and its device address."""
+        memory = self.cuMemHostAlloc(4, 0)
+        word = ctypes.c_uint32.from_address(int(memory))
+        word.value = 0
+        return word, int(self.cuMemHostGetDevicePointer(memory, 0))
+
+    def is_done(self, stream: Any) -> bool:
+        code = self.code("cuStreamQuery", stream)
+        if code not in (0, 600):
+            raise CudaError("cuStreamQuery", code)
+        return code == 0
+
+
+def main() -> None:
+    """What the new process does: MODULE FUNCTION ARGUMENTS… (see `start`)."""
+    module, name, *arguments = sys.argv[2:]
+    test = getattr(importlib.import_module(module), name)
+    getattr(test, "test", test)(Cuda(), *arguments)

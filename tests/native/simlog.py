@@ -1,0 +1,72 @@
+"""Reader of the simulated driver's execution log (`GPUSHARE_SIM_LOG=DIR`, one `DIR/PID.simlog` per process).
+
+A record has 48 bytes, little endian: begin_ns, end_ns (u64, CLOCK_MONOTONIC), pid, kind, device, stream (u32),
+bytes, sequence (u64). The file grows by many empty records at a time; an empty one has begin_ns 0.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+RECORD = struct.Struct("<QQIIIIQQ")
+KINDS = {
+    1: "launch",
+    2: "host to device",
+    3: "device to host",
+    4: "device to device",
+    5: "set",
+    6: "prefetch to device",
+    7: "prefetch to host",
+}
+
+
+@dataclass(frozen=True, order=True)
+class Execution:
+    """One execution on a device. Times are CLOCK_MONOTONIC nanoseconds."""
+
+    begin_ns: int
+    end_ns: int
+    pid: int
+    kind: str
+    device: int
+    stream: int
+    bytes: int
+    sequence: int
+
+
+def read(path: Path) -> list[Execution]:
+    """The executions in one log file, in the order they were written; also while it is being written."""
+    data = path.read_bytes()
+    found = []
+    for offset in range(0, len(data) - RECORD.size + 1, RECORD.size):
+        begin, end, pid, kind, *rest = RECORD.unpack_from(data, offset)
+        if begin:
+            found.append(Execution(begin, end, pid, KINDS.get(kind, str(kind)), *rest))
+    return found
+
+
+def read_all(directory: Path) -> dict[int, list[Execution]]:
+    """Per process id, the executions logged in a directory."""
+    return {int(path.stem): read(path) for path in sorted(directory.glob("*.simlog"))}
+
+
+def overlap_seconds(groups: Iterable[Iterable[Execution]]) -> float:
+    """How long executions of different groups (of processes, say) were on the same device at the same time."""
+    edges = []
+    for number, group in enumerate(groups):
+        for execution in group:
+            edges.append((execution.begin_ns, 1, execution.device, number))
+            edges.append((execution.end_ns, -1, execution.device, number))
+    running: dict[int, dict[int, int]] = {}
+    overlap = before = 0
+    for time, change, device, number in sorted(edges):
+        busiest = max((sum(count > 0 for count in counts.values()) for counts in running.values()), default=0)
+        if busiest > 1:
+            overlap += time - before
+        counts = running.setdefault(device, {})
+        counts[number] = counts.get(number, 0) + change
+        before = time
+    return overlap / 1e9
