@@ -1,0 +1,137 @@
+/* How much the client has allocated, what it may allocate, and what it is told about that.
+ *
+ * Each process of the client writes its own slot of the client page; the sum over the slots is the client's. A process
+ * adds first and looks at the sum then: two that ask at the same time may both be refused, never both be let past. */
+#include "shim.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+pthread_mutex_t account_lock = PTHREAD_MUTEX_INITIALIZER;
+static uint64_t own, own_pinned;
+static uint32_t own_slot;
+
+static uint64_t client_sum(void) {
+    uint64_t sum = 0;
+    for (int i = 0; shim.client && i < GPUSHARE_SLOTS; i++)
+        sum += __atomic_load_n(&shim.client->allocated[i], __ATOMIC_SEQ_CST);
+    return sum;
+}
+
+static void publish(void) {
+    struct gpushare_report *report = &the_page()->report;
+    if (shim.client)
+        __atomic_store_n(&shim.client->allocated[own_slot], own, __ATOMIC_SEQ_CST);
+    PUT(report->allocated, own);
+    PUT(report->pinned, own_pinned);
+    PUT(report->resident, own); /* unified memory cannot be asked what is where: all of it, at most */
+}
+
+static void refuse(uint64_t bytes, uint64_t sum, uint64_t limit, uint64_t backing) {
+    static const double gib = 1 << 30;
+    ADD(the_page()->report.refused, 1);
+    if (limit)
+        log_line(LOG_ERROR,
+                 "an allocation of %.3f GiB was refused: %.3f GiB are allocated and the memory limit is %.3f GiB "
+                 "(to raise it: %%gpushare quota memory=%lluMiB)",
+                 (double)bytes / gib, (double)sum / gib, (double)limit / gib,
+                 (unsigned long long)((sum + bytes + (1 << 20) - 1) >> 20));
+    else
+        log_line(LOG_ERROR,
+                 "an allocation of %.3f GiB was refused: device and host memory together can back only %.3f GiB more; "
+                 "a limit does not help, other clients must free some (%.3f GiB are allocated here; see %%gpushare, and "
+                 "%%gpushare quota memory=... to keep others within theirs)",
+                 (double)bytes / gib, (double)backing / gib, (double)sum / gib);
+}
+
+bool account_reserve(uint64_t bytes, bool pinned) {
+    struct gpushare_orders *orders = &the_page()->orders;
+    pthread_mutex_lock(&account_lock);
+    own += bytes;
+    publish();
+    uint64_t limit = GET(orders->memory_limit), backing = GET(orders->memory_backing), sum = client_sum();
+    bool over_limit = limit && sum > limit, over_backing = bytes > backing;
+    if (over_limit || over_backing)
+        own -= bytes;
+    else
+        own_pinned += pinned ? bytes : 0;
+    publish();
+    pthread_mutex_unlock(&account_lock);
+    if (over_limit || over_backing)
+        refuse(bytes, sum - bytes, over_limit ? limit : 0, backing);
+    return !over_limit && !over_backing;
+}
+
+bool account_would_fit(uint64_t bytes) {
+    struct gpushare_orders *orders = &the_page()->orders;
+    uint64_t limit = GET(orders->memory_limit);
+    pthread_mutex_lock(&account_lock);
+    uint64_t sum = client_sum();
+    pthread_mutex_unlock(&account_lock);
+    return (!limit || sum + bytes <= limit) && bytes <= GET(orders->memory_backing);
+}
+
+void account_pin(uint64_t bytes) {
+    pthread_mutex_lock(&account_lock);
+    own_pinned += bytes;
+    publish();
+    pthread_mutex_unlock(&account_lock);
+}
+
+void account_release(uint64_t bytes, bool pinned) {
+    if (!bytes)
+        return;
+    pthread_mutex_lock(&account_lock);
+    own -= bytes < own ? bytes : own;
+    if (pinned)
+        own_pinned -= bytes < own_pinned ? bytes : own_pinned;
+    publish();
+    pthread_mutex_unlock(&account_lock);
+}
+
+/* The coordinator said which client page is ours; the one before may be the very same memory. */
+void account_join(struct gpushare_client *client, int file) {
+    pthread_mutex_lock(&account_lock);
+    struct gpushare_client *before = shim.client;
+    int file_before = shim.client_file;
+    __atomic_store_n(&before->allocated[own_slot], 0, __ATOMIC_SEQ_CST);
+    shim.client = client;
+    shim.client_file = file;
+    own_slot = GET(the_page()->orders.slot) % GPUSHARE_SLOTS;
+    publish();
+    pthread_mutex_unlock(&account_lock);
+    munmap(before, GPUSHARE_PAGE_BYTES);
+    close(file_before);
+}
+
+void account_slot(void) {
+    pthread_mutex_lock(&account_lock);
+    uint32_t slot = GET(the_page()->orders.slot) % GPUSHARE_SLOTS;
+    if (slot != own_slot)
+        __atomic_store_n(&shim.client->allocated[own_slot], 0, __ATOMIC_SEQ_CST);
+    own_slot = slot;
+    publish();
+    pthread_mutex_unlock(&account_lock);
+}
+
+/* One story for every view: in total the least that is promised, free what can still be had of it. */
+void account_figures(uint64_t real_total, uint64_t real_free, uint64_t *total, uint64_t *free) {
+    struct gpushare_orders *orders = &the_page()->orders;
+    uint64_t limit = GET(orders->memory_limit), told = GET(orders->memory_total), backing = GET(orders->memory_backing);
+    pthread_mutex_lock(&account_lock);
+    uint64_t sum = client_sum();
+    pthread_mutex_unlock(&account_lock);
+    *total = told ? told : limit ? limit : real_total;
+    uint64_t bound = limit ? limit : *total;
+    uint64_t rest = bound > sum ? bound - sum : 0;
+    rest = rest < backing ? rest : backing;
+    if (shim.memory_mode == PLAIN && real_free < rest)
+        rest = real_free;
+    *free = rest < *total ? rest : *total;
+}
+
+void account_after_fork(void) {
+    pthread_mutex_init(&account_lock, NULL);
+    own = own_pinned = 0;
+    own_slot = 0;
+}

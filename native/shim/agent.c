@@ -1,0 +1,199 @@
+/* The agent: one thread that does all that waits. It sleeps until something happens: a line from the coordinator (often
+ * the doorbell, "look at your page"), a kick by a thread, or the time that one of its parts has asked for. */
+#include "shim.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#define STACK_BYTES (1 << 20)
+#define LOOK_NS (1000 * MS)    /* while the gate is open and nobody else waits */
+#define LEAST_TICK_NS (5 * MS) /* while others wait: how often idleness is looked for, at most */
+#define FREE_NS (10 * MS)      /* between looks at memory that waits for its stream */
+
+static struct {
+    uint32_t word;             /* the opening that the rest is about */
+    struct counters counters;
+    uint64_t summed_at, submitted_at, idle_since;
+    bool probing, said_idle;
+    _Atomic uint32_t settled;  /* cuInit need not wait any more */
+} agent;
+
+void agent_kick(void) {
+    uint64_t one = 1;
+    if (write(shim.wake, &one, sizeof one) < 0)
+        return; /* full: it is awake already */
+}
+
+void agent_settled(void) {
+    atomic_store(&agent.settled, 1);
+    futex_wake_all((uint32_t *)&agent.settled);
+}
+
+bool agent_answered(void) {
+    uint64_t now = now_ns(), end = now + ANSWER_NS + 100 * MS;
+    for (; now < end && !atomic_load(&agent.settled); now = now_ns())
+        futex_wait((uint32_t *)&agent.settled, 0, end - now);
+    return atomic_load(&agent.settled);
+}
+
+void agent_want(uint32_t word) {
+    if (atomic_exchange(&shim.wants_for, word + 1) == word + 1)
+        return;
+    if (!socket_say_wants())
+        agent_kick();
+}
+
+static uint64_t submissions(const struct counters *counters) {
+    return counters->launches + counters->copies + counters->others;
+}
+
+static void publish(uint64_t now) {
+    struct gpushare_report *report = &the_page()->report;
+    struct counters sum;
+    threads_sum(&sum);
+    if (submissions(&sum) != submissions(&agent.counters))
+        agent.submitted_at = now;
+    agent.counters = sum;
+    agent.summed_at = now;
+    PUT(report->launches, sum.launches);
+    PUT(report->blocks, sum.blocks);
+    PUT(report->copies, sum.copies);
+    PUT(report->bytes_copied, sum.bytes_copied);
+    PUT(report->last_submission_ns, agent.submitted_at);
+    PUT(report->sampled_ns, now);
+}
+
+static void opened(uint32_t word, uint64_t now) {
+    agent.word = word;
+    agent.idle_since = now;
+    agent.probing = agent.said_idle = false;
+    lockmode_hold(true);
+    log_line(LOG_DEBUG, "gate open, epoch %u", epoch_of(word));
+}
+
+/* Others wait: has this process neither submitted anything nor had work on the device for long enough? */
+static void look_for_idleness(uint64_t now, uint64_t release) {
+    if (agent.submitted_at == now || threads_inside()) {
+        agent.idle_since = 0;
+        agent.probing = agent.said_idle = false;
+        return;
+    }
+    if (agent.said_idle)
+        return;
+    bool finished = streams_poll(!agent.probing);
+    agent.probing = true;
+    if (!finished) {
+        agent.idle_since = 0;
+        return;
+    }
+    if (!agent.idle_since)
+        agent.idle_since = now;
+    if (now < agent.idle_since + release)
+        return;
+    agent.said_idle = true;
+    if (!lockmode_idle(now))
+        socket_say(SAY_IDLE);
+}
+
+static uint64_t while_open(uint32_t word, uint64_t now) {
+    struct gpushare_orders *orders = &the_page()->orders;
+    if (agent.word != word) {
+        drain_abandon();
+        opened(word, now);
+    }
+    uint64_t release = GET(orders->idle_release_ns);
+    bool watch = release && (lockmode_active() || GET(orders->contended));
+    uint64_t tick = !watch ? LOOK_NS : release / 4 > LEAST_TICK_NS ? release / 4 : LEAST_TICK_NS;
+    if (now < agent.summed_at + tick && watch == agent.probing)
+        return agent.summed_at + tick;
+    publish(now);
+    if (watch)
+        look_for_idleness(now, release);
+    return now + tick;
+}
+
+static uint64_t while_closing(uint32_t word, uint64_t now) {
+    uint64_t next = NEVER;
+    if (!drain_step(word, now, &next))
+        return next;
+    if (atomic_load(&shim.contact) == THERE) {
+        socket_say(SAY_DRAINED);
+        lockmode_hold(false);
+    }
+    socket_forget_joined_locks();
+    publish(now);
+    log_line(LOG_DEBUG, "drained, epoch %u, %.3f ms", epoch_of(word), (double)GET(the_page()->report.drain_ns) / MS);
+    return lockmode_active() ? now : NEVER;
+}
+
+/* One look at everything; when to look again. */
+static uint64_t step(uint64_t now) {
+    struct gpushare_page *page = the_page();
+    uint64_t next = socket_step(now), part = NEVER;
+    if (atomic_load(&shim.contact) == AWAY)
+        part = lockmode_step(now);
+    next = part < next ? part : next;
+    uint32_t word = gate_word(page), phase = GPUSHARE_PHASE_IDLE;
+    part = NEVER;
+    if (is_open(word)) {
+        phase = GPUSHARE_PHASE_RUNNING;
+        part = while_open(word, now);
+    } else if (is_closing(word) && GET(page->report.drained_epoch) != epoch_of(word)) {
+        PUT(page->report.phase, GPUSHARE_PHASE_DRAINING);
+        part = while_closing(word, now);
+        phase = GET(page->report.drained_epoch) != epoch_of(word) ? GPUSHARE_PHASE_DRAINING : phase;
+    }
+    if (phase == GPUSHARE_PHASE_IDLE && GET(page->report.waiting))
+        phase = GPUSHARE_PHASE_WAITING;
+    PUT(page->report.phase, phase);
+    next = part < next ? part : next;
+    if (deferred_any()) {
+        deferred_free();
+        next = deferred_any() && now + FREE_NS < next ? now + FREE_NS : next;
+    }
+    return next;
+}
+
+static void sleep_until(uint64_t next) {
+    bool wants_to_write;
+    int file = socket_file(&wants_to_write);
+    uint64_t now = now_ns(), left = next > now ? next - now : 0, count;
+    struct timespec time = {(time_t)(left / (1000 * MS)), (long)(left % (1000 * MS))};
+    struct pollfd files[2] = {
+        {.fd = shim.wake, .events = POLLIN},
+        {.fd = file, .events = (short)(POLLIN | (wants_to_write ? POLLOUT : 0))},
+    };
+    ppoll(files, file >= 0 ? 2 : 1, next == NEVER ? NULL : &time, NULL);
+    if ((files[0].revents & POLLIN) && read(shim.wake, &count, sizeof count) < 0)
+        return;
+}
+
+static void *run(void *unused) {
+    int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    pthread_setname_np(pthread_self(), "gpushare");
+    prctl(PR_SET_TIMERSLACK, 1ul); /* short pauses while draining are meant */
+    REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+    while (atomic_load(&shim.state) != OFF)
+        sleep_until(step(now_ns()));
+    return unused;
+}
+
+/* It inherits the mask: the program's signals are the program's. */
+bool agent_start(void) {
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    agent = (typeof(agent)){.settled = 0};
+    sigfillset(&all);
+    if (pthread_attr_init(&attributes) != 0)
+        return false;
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool started = pthread_create(&shim.agent, &attributes, run, NULL) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return started;
+}

@@ -1,0 +1,186 @@
+/* Hooks on streams and contexts: their end, and the beginning of captures, must not lose work that a drain waits for; and
+ * what a thread remembers of its default stream holds only as long as its current context. */
+#include "shim.h"
+
+static bool awake(void) {
+    return atomic_load_explicit(&shim.state, memory_order_relaxed) == AWAKE;
+}
+
+/* All default streams hash to the same place. */
+static void forget_default(void) {
+    if ((uintptr_t)atomic_load_explicit(&self.marked[0], memory_order_relaxed) <= (uintptr_t)CU_STREAM_PER_THREAD)
+        atomic_store_explicit(&self.marked[0], NO_STREAM, memory_order_relaxed);
+}
+
+CUresult hook_cuStreamDestroy(CUstream stream) {
+    if (awake())
+        streams_drop(stream);
+    return REAL(cuStreamDestroy)(stream);
+}
+
+CUresult hook_cuStreamDestroy_v2(CUstream stream) {
+    if (awake())
+        streams_drop(stream);
+    return REAL(cuStreamDestroy_v2)(stream);
+}
+
+#define CAPTURE(call)                                                                                                  \
+    do {                                                                                                               \
+        bool watched = awake();                                                                                        \
+        if (watched)                                                                                                   \
+            streams_hold(stream);                                                                                 \
+        CUresult result = (call);                                                                                      \
+        if (watched)                                                                                                   \
+            streams_let_go(NULL);                                                                                      \
+        return result;                                                                                                 \
+    } while (0)
+
+CUresult hook_cuStreamBeginCapture(bool twin, CUstream stream) {
+    CAPTURE(REAL_TWIN(cuStreamBeginCapture, twin)(stream));
+}
+
+CUresult hook_cuStreamBeginCapture_v2(bool twin, CUstream stream, int mode) {
+    CAPTURE(REAL_TWIN(cuStreamBeginCapture_v2, twin)(stream, mode));
+}
+
+CUresult hook_cuStreamBeginCaptureToGraph(bool twin, CUstream stream, CUgraph graph, const CUgraphNode *nodes,
+                                          const void *edges, size_t count, int mode) {
+    CAPTURE(REAL_TWIN(cuStreamBeginCaptureToGraph, twin)(stream, graph, nodes, edges, count, mode));
+}
+
+CUresult hook_cuStreamBeginCaptureToCig(bool twin, CUstream stream, void *parameters) {
+    CAPTURE(REAL_TWIN(cuStreamBeginCaptureToCig, twin)(stream, parameters));
+}
+
+CUresult hook_cuStreamBeginRecaptureToGraph(bool twin, CUstream stream, int mode, CUgraph graph, void *f, void *data) {
+    CAPTURE(REAL_TWIN(cuStreamBeginRecaptureToGraph, twin)(stream, mode, graph, f, data));
+}
+
+#define SWITCH(call)                                                                                                   \
+    do {                                                                                                               \
+        CUresult result = (call);                                                                                      \
+        forget_default();                                                                                              \
+        return result;                                                                                                 \
+    } while (0)
+
+CUresult hook_cuCtxCreate(CUcontext *context, unsigned flags, CUdevice device) {
+    SWITCH(REAL(cuCtxCreate)(context, flags, device));
+}
+
+CUresult hook_cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device) {
+    SWITCH(REAL(cuCtxCreate_v2)(context, flags, device));
+}
+
+CUresult hook_cuCtxCreate_v3(CUcontext *context, void *affinity, int count, unsigned flags, CUdevice device) {
+    SWITCH(REAL(cuCtxCreate_v3)(context, affinity, count, flags, device));
+}
+
+CUresult hook_cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned flags, CUdevice device) {
+    SWITCH(REAL(cuCtxCreate_v4)(context, parameters, flags, device));
+}
+
+CUresult hook_cuCtxSetCurrent(CUcontext context) {
+    SWITCH(REAL(cuCtxSetCurrent)(context));
+}
+
+CUresult hook_cuCtxPushCurrent(CUcontext context) {
+    SWITCH(REAL(cuCtxPushCurrent)(context));
+}
+
+CUresult hook_cuCtxPushCurrent_v2(CUcontext context) {
+    SWITCH(REAL(cuCtxPushCurrent_v2)(context));
+}
+
+CUresult hook_cuCtxPopCurrent(CUcontext *context) {
+    SWITCH(REAL(cuCtxPopCurrent)(context));
+}
+
+CUresult hook_cuCtxPopCurrent_v2(CUcontext *context) {
+    SWITCH(REAL(cuCtxPopCurrent_v2)(context));
+}
+
+/* Bytes that a context takes with it are no longer the client's. */
+static void forget_memory(CUcontext context) {
+    uint64_t pinned = 0, bytes = ledger_drop_context(context, &pinned) + deferred_drop_context(context, &pinned);
+    account_release(bytes - pinned, false);
+    account_release(pinned, true);
+}
+
+#define DESTROY(call)                                                                                                  \
+    do {                                                                                                               \
+        if (!awake())                                                                                                  \
+            return (call);                                                                                             \
+        bool busy = streams_drop_context(context);                                                                     \
+        CUresult result = (call);                                                                                      \
+        if (busy)                                                                                                      \
+            streams_context_gone();                                                                                    \
+        if (result == CUDA_SUCCESS)                                                                                    \
+            forget_memory(context);                                                                                    \
+        forget_default();                                                                                              \
+        return result;                                                                                                 \
+    } while (0)
+
+CUresult hook_cuCtxDestroy(CUcontext context) {
+    DESTROY(REAL(cuCtxDestroy)(context));
+}
+
+CUresult hook_cuCtxDestroy_v2(CUcontext context) {
+    DESTROY(REAL(cuCtxDestroy_v2)(context));
+}
+
+CUresult hook_cuCtxDetach(CUcontext context) { /* the attach count has been 1 at most since CUDA 4 */
+    DESTROY(REAL(cuCtxDetach)(context));
+}
+
+/* The primary context's handle, if it is active; asking for it changes nothing in the end. */
+static CUcontext primary(CUdevice device) {
+    CUcontext context = NULL;
+    unsigned flags;
+    int active = 0;
+    if (!awake() || REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) != CUDA_SUCCESS || !active ||
+        REAL(cuDevicePrimaryCtxRetain)(&context, device) != CUDA_SUCCESS)
+        return NULL;
+    REAL(cuDevicePrimaryCtxRelease_v2)(device);
+    return context;
+}
+
+/* Only the last release ends the context, and nobody can know beforehand which is the last: so the agent is kept from
+ * touching any context meanwhile. */
+#define RELEASE(call)                                                                                                  \
+    do {                                                                                                               \
+        CUcontext context = primary(device);                                                                           \
+        if (!context)                                                                                                  \
+            return (call);                                                                                             \
+        streams_hold(DEFAULT);                                                                                         \
+        CUresult result = (call);                                                                                      \
+        unsigned flags;                                                                                                \
+        int active = 1;                                                                                                \
+        bool gone = REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && !active;              \
+        streams_let_go(gone ? context : NULL);                                                                         \
+        if (gone)                                                                                                      \
+            forget_memory(context);                                                                                    \
+        forget_default();                                                                                              \
+        return result;                                                                                                 \
+    } while (0)
+
+CUresult hook_cuDevicePrimaryCtxRelease(CUdevice device) {
+    RELEASE(REAL(cuDevicePrimaryCtxRelease)(device));
+}
+
+CUresult hook_cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+    RELEASE(REAL(cuDevicePrimaryCtxRelease_v2)(device));
+}
+
+CUresult hook_cuDevicePrimaryCtxReset(CUdevice device) {
+    CUcontext context = primary(device);
+    if (!context)
+        return REAL(cuDevicePrimaryCtxReset)(device);
+    DESTROY(REAL(cuDevicePrimaryCtxReset)(device));
+}
+
+CUresult hook_cuDevicePrimaryCtxReset_v2(CUdevice device) {
+    CUcontext context = primary(device);
+    if (!context)
+        return REAL(cuDevicePrimaryCtxReset_v2)(device);
+    DESTROY(REAL(cuDevicePrimaryCtxReset_v2)(device));
+}

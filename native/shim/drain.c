@@ -1,0 +1,65 @@
+/* Draining: after the gate has closed, see every thread outside of it, then every stream's work finished. A step never
+ * blocks; the agent comes again. */
+#include "shim.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define MEMBARRIER_EXPEDITED 8
+#define MEMBARRIER_REGISTER_EXPEDITED 16
+#define FIRST_PAUSE_NS 20000
+#define LONGEST_PAUSE_NS 500000
+
+enum phase { REST, CALLS, STREAMS };
+
+static struct {
+    enum phase phase;
+    uint32_t word, scan;
+    uint64_t began, pause;
+    bool record;
+} drain;
+
+void drain_start(void) {
+    shim.fences = syscall(SYS_membarrier, MEMBARRIER_REGISTER_EXPEDITED, 0, 0) != 0;
+    if (shim.fences)
+        log_line(LOG_INFO, "membarrier is refused here: calls take a full fence each");
+}
+
+void drain_abandon(void) {
+    drain.phase = REST; /* events that were recorded are recorded anew by the next drain */
+}
+
+static bool pause_for(uint64_t now, uint64_t *next) {
+    *next = now + drain.pause;
+    drain.pause = drain.pause * 3 / 2 < LONGEST_PAUSE_NS ? drain.pause * 3 / 2 : LONGEST_PAUSE_NS;
+    return false;
+}
+
+bool drain_step(uint32_t word, uint64_t now, uint64_t *next) {
+    if (drain.phase == REST || drain.word != word) {
+        drain.phase = CALLS;
+        drain.word = word;
+        drain.began = now;
+        drain.pause = FIRST_PAUSE_NS;
+        drain.scan = drain.scan + 1 ? drain.scan + 1 : 1; /* 0 is what a new thread starts with */
+        if (shim.fences || syscall(SYS_membarrier, MEMBARRIER_EXPEDITED, 0, 0) != 0)
+            atomic_thread_fence(memory_order_seq_cst);
+    }
+    if (drain.phase == CALLS) {
+        if (!threads_quiet(drain.scan))
+            return pause_for(now, next);
+        drain.phase = STREAMS;
+        drain.pause = FIRST_PAUSE_NS;
+        drain.record = true;
+    }
+    bool done = streams_poll(drain.record);
+    drain.record = false;
+    if (!done)
+        return pause_for(now, next);
+    streams_clear();
+    drain.phase = REST;
+    struct gpushare_report *report = &the_page()->report;
+    PUT(report->drain_ns, now_ns() - drain.began);
+    __atomic_store_n(&report->drained_epoch, epoch_of(word), __ATOMIC_RELEASE);
+    return true;
+}

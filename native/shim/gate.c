@@ -1,0 +1,108 @@
+/* The gate's slow path: waking up, registering, marking streams, waiting for the turn. */
+#include "shim.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LOOK_NS (200 * MS) /* a waiting thread looks up this often: bounds what a lost wake-up costs */
+
+uint64_t now_ns(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000 * MS + (uint64_t)time.tv_nsec;
+}
+
+void futex_wait(uint32_t *word, uint32_t value, uint64_t nanoseconds) {
+    struct timespec time = {(time_t)(nanoseconds / (1000 * MS)), (long)(nanoseconds % (1000 * MS))};
+    syscall(SYS_futex, word, FUTEX_WAIT, value, &time, NULL, 0);
+}
+
+void futex_wake_all(uint32_t *word) {
+    syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+bool is_capturing(CUstream stream) {
+    int status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return REAL(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+/* The thread is outside of the gate here, so that draining need not wait for it. */
+static CUresult wait_for_opening(struct thread *thread) {
+    struct gpushare_page *page = the_page();
+    uint64_t began = now_ns();
+    uint32_t asked = GET(page->orders.interrupt_seq);
+    CUresult verdict = CUDA_SUCCESS;
+    interrupt_begin(thread, began);
+    __atomic_fetch_add(&page->report.waiting, 1, __ATOMIC_SEQ_CST);
+    for (;;) {
+        uint32_t word = gate_word(page);
+        if (is_open(word) || page != the_page())
+            break;
+        if (thread->main && (interrupt_pending(thread, began) || GET(page->orders.interrupt_seq) != asked)) {
+            log_line(LOG_INFO, "interrupted while waiting for the GPU: the call was not made");
+            verdict = CUDA_ERROR_OPERATING_SYSTEM;
+            break;
+        }
+        agent_want(word);
+        uint64_t heartbeat = GET(page->orders.heartbeat_ns), now = now_ns();
+        if (atomic_load(&shim.contact) == THERE && now > heartbeat + STALE_NS)
+            agent_kick();
+        futex_wait(&page->orders.gate, word, LOOK_NS);
+    }
+    __atomic_fetch_sub(&page->report.waiting, 1, __ATOMIC_SEQ_CST);
+    ADD(page->report.gate_waits, 1);
+    ADD(page->report.gate_wait_ns, now_ns() - began);
+    return verdict;
+}
+
+static void remember(struct thread *thread, CUstream stream, uint32_t word) {
+    if (atomic_load(&thread->marked_word) != word) {
+        for (int i = 0; i < MARKED; i++)
+            atomic_store(&thread->marked[i], NO_STREAM);
+        atomic_store(&thread->marked_word, word);
+    }
+    atomic_store(&thread->marked[marked_slot(stream)], stream);
+}
+
+/* Counts as inside from here on, until it waits. */
+COLD CUresult gate_slow(struct thread *thread, CUstream stream) {
+    bool nested = atomic_load(&thread->depth) > 1;
+    for (;;) {
+        uint32_t state = atomic_load(&shim.state);
+        if (state == ASLEEP) {
+            gate_leave(thread);
+            bool awake = shim_start();
+            atomic_fetch_add(&thread->depth, 1);
+            if (!awake)
+                return CUDA_SUCCESS; /* the driver itself says what is wrong */
+            continue;
+        }
+        if (state == OFF) {
+            remember(thread, stream, gate_word(the_page()));
+            return CUDA_SUCCESS;
+        }
+        bool known = threads_register(thread);
+        if (!known)
+            log_once(LOG_DEBUG, "a thread submits work from its last destructors: its calls wait but are not drained");
+        atomic_thread_fence(memory_order_seq_cst); /* the agent may have scanned before this thread was listed */
+        uint32_t word = gate_word(the_page());
+        if (is_open(word)) {
+            if (streams_mark(stream) && known && !shim.fences)
+                remember(thread, stream, word);
+            return CUDA_SUCCESS;
+        }
+        if (nested) { /* the outer call holds the drain off */
+            streams_mark(stream);
+            return CUDA_SUCCESS;
+        }
+        if (is_capturing(stream))
+            return CUDA_SUCCESS;
+        gate_leave(thread);
+        CUresult verdict = wait_for_opening(thread);
+        if (verdict != CUDA_SUCCESS)
+            return verdict;
+        atomic_fetch_add(&thread->depth, 1);
+    }
+}

@@ -1,0 +1,91 @@
+/* The table of hooks.def as code: the exported wrappers, and what the lookup knows of each. */
+#include "shim.h"
+
+/* What the rows' COUNT column means. */
+#define LAUNCH(n) (tally(&self.launches, 1), tally(&self.blocks, (n)))
+#define COPY(n) (tally(&self.copies, 1), tally(&self.bytes_copied, (n)))
+#define COPY2D(copy) COPY((copy) ? (copy)->width * (copy)->height : 0)
+#define COPY3D(copy) COPY((copy) ? (copy)->width * (copy)->height * (copy)->depth : 0)
+#define COPIES(n, sizes) count_copies((n), (sizes))
+#define OTHER tally(&self.others, 1)
+
+static void count_copies(size_t copies, const size_t *sizes) {
+    uint64_t bytes = 0;
+    for (size_t i = 0; sizes && i < copies; i++)
+        bytes += sizes[i];
+    tally(&self.copies, copies);
+    tally(&self.bytes_copied, bytes);
+}
+
+#define WRAP(symbol, parameters, arguments, stream, COUNT)                                                             \
+    EXPORT CUresult symbol parameters {                                                                                \
+        struct thread *thread = &self;                                                                                 \
+        CUresult result = gate_enter(thread, stream);                                                                  \
+        if (unlikely(result != CUDA_SUCCESS))                                                                          \
+            return result;                                                                                             \
+        COUNT;                                                                                                         \
+        result = REAL(symbol) arguments;                                                                               \
+        gate_leave(thread);                                                                                            \
+        return result;                                                                                                 \
+    }
+#define WRAP_NONE(symbol, parameters, arguments, stream, COUNT) WRAP(symbol, parameters, arguments, stream, COUNT)
+#define WRAP_PTSZ(symbol, parameters, arguments, stream, COUNT)                                                        \
+    WRAP(symbol, parameters, arguments, stream, COUNT)                                                                 \
+    WRAP(symbol##_ptsz, parameters, arguments, per_thread(stream), COUNT)
+#define WRAP_PTDS(symbol, parameters, arguments, stream, COUNT)                                                        \
+    WRAP(symbol, parameters, arguments, stream, COUNT)                                                                 \
+    WRAP(symbol##_ptds, parameters, arguments, per_thread(stream), COUNT)
+#define HAND_NONE(symbol, parameters, arguments)                                                                       \
+    EXPORT CUresult symbol parameters {                                                                                \
+        return hook_##symbol arguments;                                                                                \
+    }
+#define HAND_PTSZ(symbol, parameters, arguments)                                                                       \
+    EXPORT CUresult symbol parameters {                                                                                \
+        return hook_##symbol(false, UNWRAP arguments);                                                                 \
+    }                                                                                                                  \
+    EXPORT CUresult symbol##_ptsz parameters {                                                                         \
+        return hook_##symbol(true, UNWRAP arguments);                                                                  \
+    }
+
+#define GATED(twin, symbol, base, since, parameters, arguments, stream, COUNT)                                         \
+    WRAP_##twin(symbol, parameters, arguments, stream, COUNT)
+#define CUSTOM(twin, symbol, base, since, parameters, arguments) HAND_##twin(symbol, parameters, arguments)
+#define USED(...)
+#include "hooks.def"
+#undef GATED
+#undef CUSTOM
+#undef USED
+
+#define ROW(symbol, base, since, per_thread)                                                                           \
+    [HOOK_##symbol] = {#symbol, #base, since, per_thread, (void *)symbol},
+#define ROWS_NONE(symbol, base, since) ROW(symbol, base, since, false)
+#define ROWS_PTSZ(symbol, base, since) ROW(symbol, base, since, false) ROW(symbol##_ptsz, base, since, true)
+#define ROWS_PTDS(symbol, base, since) ROW(symbol, base, since, false) ROW(symbol##_ptds, base, since, true)
+
+const struct hook hooks[HOOK_COUNT] = {
+#define GATED(twin, symbol, base, since, ...) ROWS_##twin(symbol, base, since)
+#define CUSTOM(twin, symbol, base, since, ...) ROWS_##twin(symbol, base, since)
+#define USED(symbol, ...) [HOOK_##symbol] = {#symbol, "", 0, false, NULL},
+#include "hooks.def"
+#undef GATED
+#undef CUSTOM
+#undef USED
+};
+
+/* A launch on several devices at once: its streams are marked one after the other, inside one entry. */
+CUresult hook_cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned devices, unsigned flags) {
+    struct thread *thread = &self;
+    unsigned listed = list ? devices : 0, entered = 0;
+    CUresult result = gate_enter(thread, listed ? list[0].stream : DEFAULT);
+    if (result != CUDA_SUCCESS)
+        return result;
+    for (unsigned i = 1; i < listed; i++)
+        entered += gate_enter(thread, list[i].stream) == CUDA_SUCCESS;
+    for (unsigned i = 0; i < listed; i++)
+        LAUNCH((uint64_t)list[i].grid_x * list[i].grid_y * list[i].grid_z);
+    result = REAL(cuLaunchCooperativeKernelMultiDevice)(list, devices, flags);
+    for (; entered; entered--)
+        gate_leave(thread);
+    gate_leave(thread);
+    return result;
+}

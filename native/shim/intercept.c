@@ -1,0 +1,251 @@
+/* Every way to a driver function: exported symbols, dlsym and dlvsym, cuGetProcAddress. The real lookup is done first,
+ * then what it found is replaced if it is a hook's function. cuGetExportTable passes: its tables hold no public calls. */
+#include "shim.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
+#include <string.h>
+
+#define KNOWN_VERSION 13050 /* the newest CUDA whose entry points hooks.def has been compared with */
+
+_Atomic(void *) driver_functions[HOOK_COUNT];
+
+/* --- glibc's dlsym and dlvsym -------------------------------------------------------------------------------------- */
+
+/* Ours hide them, also from ourselves, whatever version is asked for; so they are looked up in the C library's tables.
+ * Their version differs among architectures (2.2.5, 2.17, and 2.34 everywhere), their name does not. */
+struct lookup {
+    const char *library, *name;
+    void *found;
+};
+
+static const void *address(const struct dl_phdr_info *object, ElfW(Addr) pointer) {
+    return (const void *)(pointer < object->dlpi_addr ? object->dlpi_addr + pointer : pointer);
+}
+
+static uint32_t gnu_hash(const char *name) {
+    uint32_t hash = 5381;
+    for (; *name; name++)
+        hash = hash * 33 + (unsigned char)*name;
+    return hash;
+}
+
+static int look_into(struct dl_phdr_info *object, size_t size, void *data) {
+    (void)size;
+    struct lookup *lookup = data;
+    const char *base = object->dlpi_name ? strrchr(object->dlpi_name, '/') : NULL;
+    base = base ? base + 1 : object->dlpi_name;
+    if (!base || strcmp(base, lookup->library) != 0)
+        return 0;
+    const ElfW(Dyn) *dynamic = NULL;
+    for (int i = 0; i < object->dlpi_phnum; i++)
+        if (object->dlpi_phdr[i].p_type == PT_DYNAMIC)
+            dynamic = (const ElfW(Dyn) *)(object->dlpi_addr + object->dlpi_phdr[i].p_vaddr);
+    const ElfW(Sym) *symbols = NULL;
+    const char *strings = NULL;
+    const uint32_t *table = NULL;
+    for (; dynamic && dynamic->d_tag != DT_NULL; dynamic++) {
+        if (dynamic->d_tag == DT_SYMTAB)
+            symbols = address(object, dynamic->d_un.d_ptr);
+        if (dynamic->d_tag == DT_STRTAB)
+            strings = address(object, dynamic->d_un.d_ptr);
+        if (dynamic->d_tag == DT_GNU_HASH)
+            table = address(object, dynamic->d_un.d_ptr);
+    }
+    if (!symbols || !strings || !table)
+        return 0;
+    uint32_t buckets = table[0], first = table[1], words = table[2], hash = gnu_hash(lookup->name);
+    const uint32_t *bucket = table + 4 + words * (sizeof(ElfW(Addr)) / 4), *chain = bucket + buckets;
+    for (uint32_t i = buckets ? bucket[hash % buckets] : 0; i >= first && i != 0; i++) {
+        uint32_t entry = chain[i - first];
+        if ((entry | 1) == (hash | 1) && strcmp(strings + symbols[i].st_name, lookup->name) == 0 && symbols[i].st_value) {
+            lookup->found = (void *)(object->dlpi_addr + symbols[i].st_value);
+            return 1;
+        }
+        if (entry & 1)
+            break;
+    }
+    return 0;
+}
+
+static COLD void *find_in_libc(const char *name) {
+    const char *libraries[] = {"libc.so.6", "libdl.so.2"}; /* the latter before glibc 2.34 */
+    for (int i = 0; i < 2; i++) {
+        struct lookup lookup = {libraries[i], name, NULL};
+        dl_iterate_phdr(look_into, &lookup);
+        if (lookup.found)
+            return lookup.found;
+    }
+    return NULL;
+}
+
+typedef void *(*dlsym_function)(void *handle, const char *name);
+typedef void *(*dlvsym_function)(void *handle, const char *name, const char *version);
+static _Atomic(dlsym_function) libc_dlsym;
+static _Atomic(dlvsym_function) libc_dlvsym;
+
+static void *find_nothing(void *handle, const char *name) {
+    (void)handle, (void)name;
+    return NULL;
+}
+static void *find_no_version(void *handle, const char *name, const char *version) {
+    (void)handle, (void)name, (void)version;
+    return NULL;
+}
+
+static inline dlsym_function the_dlsym(void) {
+    dlsym_function function = atomic_load_explicit(&libc_dlsym, memory_order_acquire);
+    if (unlikely(!function)) {
+        function = (dlsym_function)find_in_libc("dlsym");
+        function = function ? function : find_nothing;
+        atomic_store(&libc_dlsym, function);
+    }
+    return function;
+}
+
+static inline dlvsym_function the_dlvsym(void) {
+    dlvsym_function function = atomic_load_explicit(&libc_dlvsym, memory_order_acquire);
+    if (unlikely(!function)) {
+        function = (dlvsym_function)find_in_libc("dlvsym");
+        function = function ? function : find_no_version;
+        atomic_store(&libc_dlvsym, function);
+    }
+    return function;
+}
+
+void *own_dlsym(void *handle, const char *name) {
+    return the_dlsym()(handle, name);
+}
+
+/* --- the driver's functions ---------------------------------------------------------------------------------------- */
+
+static CUresult missing(void) {
+    return CUDA_ERROR_NOT_FOUND;
+}
+
+/* Loaded only when a hook is called: a mere lookup in another library must not bring the driver in. */
+static void *driver_library(bool load) {
+    static _Atomic(void *) library;
+    void *handle = atomic_load(&library);
+    if (!handle) {
+        handle = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+        if (!handle && load)
+            handle = dlopen("libcuda.so.1", RTLD_LAZY);
+        atomic_store(&library, handle);
+    }
+    return handle;
+}
+
+COLD void *driver_resolve(enum hook_id id) {
+    void *library = driver_library(true);
+    void *function = library ? own_dlsym(library, hooks[id].symbol) : NULL;
+    if (!function)
+        return (void *)missing; /* not kept: it may be there later, or come by cuGetProcAddress */
+    atomic_store(&driver_functions[id], function);
+    return function;
+}
+
+bool driver_has(enum hook_id id) {
+    return driver_function(id) != (void *)missing;
+}
+
+/* The simulated driver says so by a symbol that NVIDIA's does not have. */
+bool driver_is_simulated(void) {
+    void *library = driver_library(true);
+    return library && own_dlsym(library, "simcuda_describe") != NULL;
+}
+
+static const struct hook *find_hook(const char *symbol) {
+    for (int i = 0; i < HOOK_COUNT; i++)
+        if (hooks[i].wrapper && strcmp(hooks[i].symbol, symbol) == 0)
+            return &hooks[i];
+    return NULL;
+}
+
+/* A library that is not the driver may have functions of these names too (stubs, other shims): they stay. */
+static void *replace(void *found, const struct hook *hook) {
+    if (!found || !driver_library(false))
+        return found;
+    return found == driver_function((enum hook_id)(hook - hooks)) ? hook->wrapper : found;
+}
+
+/* --- dlsym and dlvsym ---------------------------------------------------------------------------------------------- */
+
+static const struct hook *asks_for_hook(void *handle, const char *name) {
+    if (likely(!name || name[0] != 'c' || name[1] != 'u') || handle == RTLD_NEXT || handle == RTLD_DEFAULT)
+        return NULL;
+    return find_hook(name);
+}
+
+/* The C library tells what RTLD_NEXT means by who called it: these end in a jump, so that it sees our caller. In a search
+ * through all objects our own symbols come first anyway, as those of any preloaded library. */
+#define TAIL_CALLS __attribute__((noinline, optimize("O2", "optimize-sibling-calls"), no_sanitize("address", "thread", "undefined")))
+
+static __attribute__((noinline)) void *dlsym_hook(void *handle, const char *name, const struct hook *hook) {
+    return replace(the_dlsym()(handle, name), hook);
+}
+
+static __attribute__((noinline)) void *dlvsym_hook(void *handle, const char *name, const char *version,
+                                                   const struct hook *hook) {
+    return replace(the_dlvsym()(handle, name, version), hook);
+}
+
+EXPORT TAIL_CALLS void *dlsym(void *handle, const char *name) {
+    const struct hook *hook = asks_for_hook(handle, name);
+    if (hook)
+        return dlsym_hook(handle, name, hook);
+    return the_dlsym()(handle, name);
+}
+
+EXPORT TAIL_CALLS void *dlvsym(void *handle, const char *name, const char *version) {
+    const struct hook *hook = asks_for_hook(handle, name);
+    if (hook)
+        return dlvsym_hook(handle, name, version, hook);
+    return the_dlvsym()(handle, name, version);
+}
+
+/* --- cuGetProcAddress ---------------------------------------------------------------------------------------------- */
+
+/* The hook for what the driver has just found. Its table of versions is known up to KNOWN_VERSION; a newer form of a
+ * function is recognised as new by its address and passes unhooked. */
+static void replace_by_version(const char *name, void **function, int version, uint64_t flags) {
+    bool wants_per_thread = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+    const struct hook *best = NULL, *same = NULL;
+    bool ours = false;
+    for (int i = 0; i < HOOK_COUNT; i++) {
+        const struct hook *hook = &hooks[i];
+        if (!hook->wrapper || (strcmp(hook->base, name) != 0 && strcmp(hook->symbol, name) != 0))
+            continue;
+        ours = true;
+        if (*function == driver_function((enum hook_id)i) && (!same || hook->per_thread == wants_per_thread))
+            same = hook;
+        if (hook->since > version || hook->per_thread > wants_per_thread || !driver_has((enum hook_id)i))
+            continue;
+        if (!best || hook->per_thread > best->per_thread ||
+            (hook->per_thread == best->per_thread && hook->since >= best->since))
+            best = hook;
+    }
+    if (same)
+        best = same;
+    else if (version > KNOWN_VERSION)
+        best = NULL;
+    if (best)
+        *function = best->wrapper;
+    else if (ours)
+        log_line(LOG_INFO, "%s for CUDA %d is newer than this shim: it passes unhooked", name, version);
+}
+
+CUresult hook_cuGetProcAddress(const char *name, void **function, int version, uint64_t flags) {
+    CUresult result = REAL(cuGetProcAddress)(name, function, version, flags);
+    if (result == CUDA_SUCCESS && name && function && *function)
+        replace_by_version(name, function, version, flags);
+    return result;
+}
+
+CUresult hook_cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *status) {
+    CUresult result = REAL(cuGetProcAddress_v2)(name, function, version, flags, status);
+    if (result == CUDA_SUCCESS && name && function && *function)
+        replace_by_version(name, function, version, flags);
+    return result;
+}

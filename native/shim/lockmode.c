@@ -1,0 +1,246 @@
+/* Lock-file mode: turns without a coordinator.
+ *
+ * Whoever has the devices' locks has the turn. A client's processes share the open file descriptions of these locks, and
+ * the client page: so they have their turn together. What they must agree on they do under byte TURN_BYTE of the client
+ * page; a process whose gate is open holds the byte of its slot, in either mode, so that the last one out is known. Both
+ * are record locks, which the kernel drops when a process ends. */
+#include "shim.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TURN_BYTE (2 * GPUSHARE_SLOTS)
+#define ASK_NS (5 * MS)            /* between two tries to get the locks */
+#define CHANCE_NS (20 * MS)        /* others may have them first */
+#define STUCK_NS (100 * MS)        /* a drain that takes longer, while a thread waits, may wait for that thread */
+#define SLICE_NS (50 * MS)         /* what the gate opens for then */
+
+static struct {
+    bool active;                   /* report.mode says so too */
+    bool turn;                     /* our gate is open, or draining, by a turn that ends here */
+    bool holds;                    /* our slot's byte is locked */
+    uint32_t slot;
+    uint64_t deadline, closed_at, next_try;
+    int order[MAX_DEVICES];        /* of the devices, by UUID: who takes several locks takes them in this order */
+} own;
+
+static bool record_lock(short type, off_t byte) {
+    struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
+    return fcntl(shim.client_file, F_SETLK, &lock) == 0;
+}
+
+static bool another_is_open(void) {
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = GPUSHARE_SLOTS};
+    return fcntl(shim.client_file, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+void lockmode_hold(bool open) {
+    uint32_t slot = GET(the_page()->orders.slot) % GPUSHARE_SLOTS;
+    if (own.holds && (!open || slot != own.slot))
+        record_lock(F_UNLCK, own.slot);
+    own.slot = slot;
+    own.holds = open && record_lock(F_WRLCK, slot);
+}
+
+/* --- the devices' lock files ---------------------------------------------------------------------------------------- */
+
+static int open_lock(const char *folder, const char *uuid) {
+    char path[1024];
+    if ((size_t)snprintf(path, sizeof path, "%s/%s.lock", folder, uuid) >= sizeof path)
+        return -1;
+    /* First without O_CREAT: in a sticky folder the kernel may forbid that on another user's file. */
+    int file = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (file < 0 && errno == EACCES)
+        file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (file < 0 && errno == ENOENT) {
+        file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+        if (file >= 0)
+            fchmod(file, 0666); /* for every user, whatever our umask */
+        else if (errno == EEXIST)
+            file = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    }
+    return file;
+}
+
+static int by_uuid(const void *a, const void *b) {
+    return strcmp(shim.devices[*(const int *)a].uuid, shim.devices[*(const int *)b].uuid);
+}
+
+bool lockmode_open_files(void) {
+    const char *folder = getenv("GPUSHARE_LOCK_DIR");
+    folder = folder && *folder ? folder : "/dev/shm/gpushare";
+    if (mkdir(folder, 01777) == 0)
+        chmod(folder, 01777);
+    for (int i = 0; i < shim.device_count; i++) {
+        own.order[i] = i;
+        shim.devices[i].lock = open_lock(folder, shim.devices[i].uuid);
+        if (shim.devices[i].lock < 0) {
+            log_line(LOG_INFO, "%s/%s.lock: %s", folder, shim.devices[i].uuid, strerror(errno));
+            return false;
+        }
+    }
+    qsort(own.order, (size_t)shim.device_count, sizeof own.order[0], by_uuid);
+    return true;
+}
+
+static void unlock_devices(int count) {
+    while (count > 0)
+        flock(shim.devices[own.order[--count]].lock, LOCK_UN);
+}
+
+static bool lock_devices(void) {
+    for (int i = 0; i < shim.device_count; i++)
+        if (flock(shim.devices[own.order[i]].lock, LOCK_EX | LOCK_NB) != 0) {
+            unlock_devices(i);
+            return false;
+        }
+    return true;
+}
+
+/* --- turns ---------------------------------------------------------------------------------------------------------- */
+
+static void open_gate(uint64_t now, uint64_t deadline) {
+    struct gpushare_page *page = the_page();
+    uint32_t epoch = (epoch_of(gate_word(page)) + 1) & (UINT32_MAX >> GPUSHARE_GATE_EPOCH_SHIFT);
+    own.turn = true;
+    own.deadline = deadline;
+    PUT(page->orders.deadline_ns, deadline);
+    __atomic_store_n(&page->orders.gate, epoch << GPUSHARE_GATE_EPOCH_SHIFT | GPUSHARE_GATE_OPEN, __ATOMIC_RELEASE);
+    futex_wake_all(&page->orders.gate);
+    log_line(LOG_DEBUG, "lock-file mode: turn %u for %.1f ms", epoch, (double)(deadline - now) / MS);
+}
+
+static void close_gate(uint64_t now) {
+    struct gpushare_page *page = the_page();
+    uint32_t epoch = epoch_of(gate_word(page));
+    own.closed_at = now;
+    __atomic_store_n(&page->orders.gate, epoch << GPUSHARE_GATE_EPOCH_SHIFT | GPUSHARE_GATE_CLOSING, __ATOMIC_SEQ_CST);
+}
+
+/* The last of the client's processes gives the devices back. */
+static bool leave(uint64_t now) {
+    if (!record_lock(F_WRLCK, TURN_BYTE))
+        return false; /* another process of the client is at it: again in a moment */
+    lockmode_hold(false);
+    if (!another_is_open()) {
+        PUT(shim.client->turn_began_ns, 0);
+        unlock_devices(shim.device_count);
+    }
+    record_lock(F_UNLCK, TURN_BYTE);
+    own.turn = false;
+    own.next_try = now + CHANCE_NS;
+    return true;
+}
+
+static void try_for_turn(uint64_t now) {
+    struct gpushare_page *page = the_page();
+    uint64_t quantum = GET(page->orders.quantum_ns), deadline = 0;
+    own.next_try = now + ASK_NS;
+    if (!record_lock(F_WRLCK, TURN_BYTE))
+        return;
+    if (another_is_open()) {
+        uint64_t end = GET(shim.client->turn_began_ns) + quantum;
+        if (now < end)
+            deadline = end;
+        else if (now > end + STUCK_NS) /* it cannot drain: it may wait on the device for work of ours */
+            deadline = now + SLICE_NS;
+    } else if (lock_devices()) {
+        PUT(shim.client->turn_began_ns, now);
+        ADD(shim.client->turn_epoch, 1);
+        deadline = now + quantum;
+    }
+    if (deadline) {
+        lockmode_hold(true);
+        open_gate(now, deadline);
+    }
+    record_lock(F_UNLCK, TURN_BYTE);
+}
+
+/* The coordinator has been away for long enough. What it granted last goes on as a turn of ours. */
+static void enter(uint64_t now) {
+    struct gpushare_page *page = the_page();
+    uint32_t word = gate_word(page);
+    own.active = true;
+    PUT(page->report.mode, GPUSHARE_MODE_LOCK_FILE);
+    log_line(LOG_INFO, "no coordinator: turns by the lock files");
+    if (is_open(word)) {
+        own.turn = true;
+        if (!lock_devices()) /* a coordinator took them from us without a word: it never does */
+            own.deadline = now;
+        else if (record_lock(F_WRLCK, TURN_BYTE)) {
+            if (!GET(shim.client->turn_began_ns))
+                PUT(shim.client->turn_began_ns, now);
+            own.deadline = GET(shim.client->turn_began_ns) + GET(page->orders.quantum_ns);
+            record_lock(F_UNLCK, TURN_BYTE);
+        } else
+            own.deadline = now + GET(page->orders.quantum_ns);
+        PUT(page->orders.deadline_ns, own.deadline);
+    } else {
+        own.turn = true; /* to be left at once, or when drained: the lock may still be held for the last grant */
+        own.closed_at = now;
+    }
+}
+
+uint64_t lockmode_step(uint64_t now) {
+    struct gpushare_page *page = the_page();
+    uint64_t begin = socket_away_since() + GRACE_NS;
+    if (now < begin)
+        return begin;
+    if (!own.active)
+        enter(now);
+    uint32_t word = gate_word(page);
+    bool waited_for = GET(page->report.waiting) != 0;
+    if (is_open(word)) {
+        if (now < own.deadline)
+            return own.deadline;
+        close_gate(now);
+        return now;
+    }
+    if (is_closing(word) && GET(page->report.drained_epoch) != epoch_of(word)) {
+        if (!waited_for)
+            return NEVER; /* the drain sets the pace */
+        if (now < own.closed_at + STUCK_NS)
+            return own.closed_at + STUCK_NS;
+        open_gate(now, now + SLICE_NS);
+        return own.deadline;
+    }
+    if (own.turn && !leave(now))
+        return now + MS;
+    if (!waited_for)
+        return NEVER;
+    if (now >= own.next_try)
+        try_for_turn(now);
+    return is_open(gate_word(page)) ? own.deadline : own.next_try;
+}
+
+bool lockmode_idle(uint64_t now) {
+    if (!own.active)
+        return false;
+    close_gate(now);
+    return true;
+}
+
+bool lockmode_active(void) {
+    return own.active;
+}
+
+void lockmode_leave(void) {
+    own.active = own.turn = false;
+    own.next_try = 0;
+    PUT(the_page()->report.mode, GPUSHARE_MODE_COORDINATED);
+    if (own.holds) { /* the client page may be another by now, or its descriptor */
+        own.holds = false;
+        lockmode_hold(true);
+    }
+}
+
+void lockmode_after_fork(void) {
+    own.active = own.turn = own.holds = false;
+    own.next_try = 0;
+}

@@ -1,0 +1,88 @@
+/* The log: lines in a file, opened for each so that no descriptor is kept; and at most one line on the program's standard
+ * error, ever. */
+#include "shim.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static enum level wanted(void) {
+    const char *level = getenv("GPUSHARE_LOG");
+    if (level && strcmp(level, "debug") == 0)
+        return LOG_DEBUG;
+    return level && strcmp(level, "info") == 0 ? LOG_INFO : LOG_ERROR;
+}
+
+bool log_wants(enum level level) {
+    return level <= wanted();
+}
+
+static bool find_path(char *path, size_t room) {
+    const char *given = getenv("GPUSHARE_LOG_FILE"), *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    char host[256] = "localhost";
+    int length;
+    gethostname(host, sizeof host - 1);
+    if (given && *given)
+        length = snprintf(path, room, "%s", given);
+    else if (state && *state == '/')
+        length = snprintf(path, room, "%s/gpushare/%s/shim.log", state, host);
+    else if (home && *home == '/')
+        length = snprintf(path, room, "%s/.local/state/gpushare/%s/shim.log", home, host);
+    else
+        return false;
+    return length > 0 && (size_t)length < room;
+}
+
+static void make_folders(char *path) {
+    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        mkdir(path, 0700);
+        *slash = '/';
+    }
+}
+
+void log_line(enum level level, const char *format, ...) {
+    static const char *names[] = {"error", "info", "debug"};
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    if (!log_wants(level))
+        return;
+    int error = errno;
+    char line[1024], path[1024], stamp[32];
+    struct timespec now;
+    struct tm parts;
+    clock_gettime(CLOCK_REALTIME, &now);
+    localtime_r(&now.tv_sec, &parts);
+    strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%S", &parts);
+    int head = snprintf(line, sizeof line, "%s.%03ld %s [%d] ", stamp, now.tv_nsec / 1000000, names[level], (int)getpid());
+    va_list arguments;
+    va_start(arguments, format);
+    int body = vsnprintf(line + head, sizeof line - (size_t)head - 1, format, arguments);
+    va_end(arguments);
+    size_t room = sizeof line - (size_t)head - 2, length = (size_t)head + ((size_t)body < room ? (size_t)body : room);
+    line[length++] = '\n';
+    bool has_path = find_path(path, sizeof path);
+    if (has_path) {
+        int flags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, file = open(path, flags, 0600);
+        if (file < 0 && errno == ENOENT) {
+            make_folders(path);
+            file = open(path, flags, 0600);
+        }
+        if (file >= 0) {
+            if (write(file, line, length) < 0)
+                has_path = false;
+            close(file);
+        }
+    }
+    if (level == LOG_ERROR && !atomic_flag_test_and_set(&said)) {
+        line[length - 1] = 0;
+        dprintf(STDERR_FILENO, "gpushare: %s%s%s%s\n", line + head, has_path ? " (more in " : "", has_path ? path : "",
+                has_path ? ")" : "");
+    }
+    errno = error;
+}

@@ -1,0 +1,145 @@
+/* Hooks on allocation and release. Device memory is asked for as unified memory, so that the clients together may hold
+ * more than the device; what cannot be unified is counted as pinned. Everything is bound by the client's limit. */
+#include "shim.h"
+
+#define PITCH 512 /* what the driver aligns rows to: enough for every texture */
+
+static CUcontext current(void) {
+    CUcontext context = NULL;
+    REAL(cuCtxGetCurrent)(&context);
+    return context;
+}
+
+/* Memory that a stream has finished with is given back before anything is refused. */
+bool reserve(uint64_t bytes, bool pinned) {
+    if (bytes >> 62) /* no sum of such numbers means anything */
+        return false;
+    if (deferred_any())
+        deferred_free();
+    if (deferred_any() && !account_would_fit(bytes))
+        deferred_wait();
+    return account_reserve(bytes, pinned);
+}
+
+static void enter(CUdeviceptr address, uint64_t bytes, enum kind kind) {
+    struct entry entry = {.key = address, .bytes = bytes, .context = current(), .kind = kind};
+    if (!ledger_add(ADDRESSES, &entry))
+        account_release(bytes, is_pinned(kind)); /* its release will not be found either */
+}
+
+/* The managed form of an allocation, or the plain one where that is the mode or the driver refuses. */
+static CUresult allocate(CUdeviceptr *address, size_t bytes, enum kind *kind) {
+    if (shim.memory_mode == UNIFIED) {
+        CUresult result = REAL(cuMemAllocManaged)(address, bytes, CU_MEM_ATTACH_GLOBAL);
+        *kind = REDIRECTED;
+        if (result != CUDA_ERROR_NOT_SUPPORTED)
+            return result;
+        log_once(LOG_INFO, "the driver refuses unified memory: allocations stay plain");
+    }
+    *kind = DEVICE;
+    return REAL(cuMemAlloc_v2)(address, bytes);
+}
+
+static CUresult allocate_counted(CUdeviceptr *address, size_t bytes) {
+    bool plain = shim.memory_mode == PLAIN;
+    if (!reserve(bytes, plain))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    enum kind kind;
+    CUresult result = allocate(address, bytes, &kind);
+    if (result != CUDA_SUCCESS) {
+        account_release(bytes, plain);
+        return result;
+    }
+    if (kind == DEVICE && !plain)
+        account_pin(bytes);
+    enter(*address, bytes, kind);
+    return result;
+}
+
+CUresult hook_cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
+    if (!address || !bytes || !shim_awake())
+        return REAL(cuMemAlloc_v2)(address, bytes);
+    return allocate_counted(address, bytes);
+}
+
+CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height, unsigned element) {
+    size_t row = (width + PITCH - 1) / PITCH * PITCH, bytes;
+    bool sane = address && pitch && width && height && row >= width && (element == 4 || element == 8 || element == 16) &&
+                !__builtin_mul_overflow(row, height, &bytes);
+    if (!sane || !shim_awake())
+        return REAL(cuMemAllocPitch_v2)(address, pitch, width, height, element);
+    CUresult result = allocate_counted(address, bytes);
+    if (result == CUDA_SUCCESS)
+        *pitch = row;
+    return result;
+}
+
+CUresult hook_cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned flags) {
+    if (!address || !bytes || !shim_awake())
+        return REAL(cuMemAllocManaged)(address, bytes, flags);
+    if (!reserve(bytes, false))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = REAL(cuMemAllocManaged)(address, bytes, flags);
+    if (result == CUDA_SUCCESS)
+        enter(*address, bytes, MANAGED);
+    else
+        account_release(bytes, false);
+    return result;
+}
+
+/* The entry goes first: as soon as the driver has the memory back, another thread may be given the same address. */
+CUresult hook_cuMemFree_v2(CUdeviceptr address) {
+    struct entry entry;
+    if (!ledger_take(ADDRESSES, address, &entry))
+        return REAL(cuMemFree_v2)(address);
+    CUresult result = REAL(cuMemFree_v2)(address);
+    if (result == CUDA_SUCCESS)
+        account_release(entry.bytes, is_pinned(entry.kind));
+    else
+        ledger_add(ADDRESSES, &entry);
+    return result;
+}
+
+/* Pools hand out device memory only; so what is asked of them is served like any other allocation. Inside a capture the
+ * allocation becomes part of the graph, which only the driver can do. */
+#define ALLOCATE_ASYNC(call)                                                                                           \
+    do {                                                                                                               \
+        if (!address || !bytes || !shim_awake() || is_capturing(twin ? per_thread(stream) : stream))                        \
+            return (call);                                                                                             \
+        if (shim.memory_mode == UNIFIED)                                                                               \
+            return allocate_counted(address, bytes);                                                                   \
+        if (!reserve(bytes, true))                                                                                     \
+            return CUDA_ERROR_OUT_OF_MEMORY;                                                                           \
+        CUresult result = (call);                                                                                      \
+        if (result == CUDA_SUCCESS)                                                                                    \
+            enter(*address, bytes, POOLED);                                                                            \
+        else                                                                                                           \
+            account_release(bytes, true);                                                                              \
+        return result;                                                                                                 \
+    } while (0)
+
+CUresult hook_cuMemAllocAsync(bool twin, CUdeviceptr *address, size_t bytes, CUstream stream) {
+    ALLOCATE_ASYNC(REAL_TWIN(cuMemAllocAsync, twin)(address, bytes, stream));
+}
+
+CUresult hook_cuMemAllocFromPoolAsync(bool twin, CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream) {
+    ALLOCATE_ASYNC(REAL_TWIN(cuMemAllocFromPoolAsync, twin)(address, bytes, pool, stream));
+}
+
+CUresult hook_cuMemFreeAsync(bool twin, CUdeviceptr address, CUstream stream) {
+    struct entry entry;
+    if (!ledger_take(ADDRESSES, address, &entry))
+        return REAL_TWIN(cuMemFreeAsync, twin)(address, stream);
+    CUresult result;
+    if (entry.kind == POOLED) {
+        result = REAL_TWIN(cuMemFreeAsync, twin)(address, stream);
+        if (result == CUDA_SUCCESS)
+            account_release(entry.bytes, true);
+    } else {
+        deferred_free();
+        result = deferred_add(&entry, twin ? per_thread(stream) : stream);
+    }
+    if (result != CUDA_SUCCESS)
+        ledger_add(ADDRESSES, &entry);
+    return result;
+}

@@ -1,0 +1,370 @@
+/* The shim from the inside: the process-wide state, the state of a thread, and what each file offers the others.
+ *
+ * Who runs where. Program threads run the hooks: the gate (gate.c), memory, contexts. One agent thread (agent.c) does
+ * everything that waits: it talks to the coordinator, drains, takes turns when no coordinator is there. A signal handler
+ * (interrupt.c) touches atomics and a futex only. A fork's child starts from nothing (start.c).
+ *
+ * Locks, in the order in which they may nest: start.lock, streams (streams.c), ledger shards (ledger.c), account.lock,
+ * threads.lock, socket.lock. None is held while waiting at the gate or in a driver call that may wait for the device,
+ * but for the recording of an event. */
+#ifndef GPUSHARE_SHIM_H
+#define GPUSHARE_SHIM_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cuda_abi.h"
+#include "page.h"
+
+#define GPUSHARE_SHIM_VERSION "0.1.0"
+
+#define EXPORT __attribute__((visibility("default")))
+#define COLD __attribute__((cold, noinline))
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
+#define MS 1000000ull /* nanoseconds in a millisecond */
+#define NEVER UINT64_MAX
+#define MAX_DEVICES 64
+
+/* --- a thread of the program (threads.c) ----------------------------------------------------------------------- */
+
+#define MARKED 8
+#define NO_STREAM ((CUstream)UINTPTR_MAX)
+#define NO_WORD UINT32_MAX
+
+/* Lives in the thread's own storage. The owner writes plainly, the agent reads; `quiet` is the agent's. */
+struct thread {
+    _Atomic uint32_t depth;             /* calls inside the gate, nested ones included */
+    _Atomic uint32_t marked_word;       /* the gate word under which the streams below were marked */
+    _Atomic(CUstream) marked[MARKED];   /* streams known to be in the table of streams.c: by hash of the handle */
+    _Atomic uint64_t launches, blocks, copies, bytes_copied, others;
+    uint64_t interrupts;                /* SIGINTs that this thread has answered or let pass */
+    bool registered, main;
+    uint8_t registrations;              /* a thread that ends may register again in a later destructor, not for ever */
+    uint32_t quiet;                     /* the last scan of the agent in which depth was seen 0 */
+    struct thread *next, *previous;
+};
+
+extern __thread struct thread self __attribute__((tls_model("initial-exec")));
+
+struct counters {
+    uint64_t launches, blocks, copies, bytes_copied, others;
+};
+
+bool threads_start(void);               /* once per process; false: no key could be had */
+bool threads_register(struct thread *thread); /* false: in the thread's last destructors, nothing may refer to it any more */
+void threads_forget_stream(CUstream stream);
+void threads_sum(struct counters *sum);
+bool threads_quiet(uint32_t scan);      /* has every thread been seen outside of the gate since `scan` began? */
+bool threads_inside(void);              /* is any thread inside the gate now? */
+void threads_after_fork(void);
+
+/* --- process-wide state ---------------------------------------------------------------------------------------- */
+
+enum state {
+    ASLEEP, /* no CUDA call yet: nothing exists */
+    AWAKE,
+    OFF,    /* the shim cannot work: everything passes */
+};
+
+enum contact {
+    AWAY,   /* no coordinator */
+    ASKING, /* hello sent */
+    THERE,
+};
+
+enum memory_mode {
+    UNIFIED,
+    PLAIN,
+};
+
+struct device {
+    char uuid[48];
+    char name[128];
+    uint64_t memory;
+    int lock; /* an open file description of the device's lock file, shared by all processes of the client */
+};
+
+struct shim {
+    _Atomic(struct gpushare_page *) page; /* never NULL: a static one while asleep or off */
+    _Atomic uint32_t state;
+    _Atomic uint32_t contact;
+    _Atomic uint32_t wants_for;         /* gate word for which "wants" was sent, plus one; 0 = none */
+    bool fences;                        /* membarrier is refused: every call takes the slow path with a full fence */
+    int wake;                           /* eventfd: the agent shall look */
+    int page_file;
+    int client_file;
+    struct gpushare_client *client;     /* changed under account.lock */
+    char client_id[132], token[1028];
+    struct device devices[MAX_DEVICES];
+    int device_count;
+    bool simulated;
+    enum memory_mode memory_mode;
+    pthread_t agent;
+};
+
+extern struct shim shim;
+
+static inline struct gpushare_page *the_page(void) {
+    return atomic_load_explicit(&shim.page, memory_order_acquire);
+}
+
+/* The page is shared memory laid out by page.h in plain types: these give each access its atomicity. */
+#define GET(field) __atomic_load_n(&(field), __ATOMIC_RELAXED)
+#define PUT(field, value) __atomic_store_n(&(field), (value), __ATOMIC_RELAXED)
+#define ADD(field, value) __atomic_fetch_add(&(field), (value), __ATOMIC_RELAXED)
+
+static inline uint32_t gate_word(struct gpushare_page *page) {
+    return __atomic_load_n(&page->orders.gate, __ATOMIC_ACQUIRE);
+}
+static inline bool is_open(uint32_t word) {
+    return (word & GPUSHARE_GATE_STATE) == GPUSHARE_GATE_OPEN;
+}
+static inline bool is_closing(uint32_t word) {
+    return (word & GPUSHARE_GATE_STATE) == GPUSHARE_GATE_CLOSING;
+}
+static inline uint32_t epoch_of(uint32_t word) {
+    return word >> GPUSHARE_GATE_EPOCH_SHIFT;
+}
+
+/* --- start.c ----------------------------------------------------------------------------------------------------- */
+
+bool shim_start(void);                  /* after the driver has been initialised; true: the shim is awake */
+void shim_off(const char *why);         /* from now on everything passes */
+void *map_page(int file);               /* NULL if it cannot be */
+
+/* For hooks that only act when the shim does; the first of them wakes it. */
+static inline bool shim_awake(void) {
+    uint32_t state = atomic_load_explicit(&shim.state, memory_order_acquire);
+    return state == AWAKE || (state == ASLEEP && shim_start());
+}
+
+/* --- intercept.c, hooks.c: the driver's own functions ------------------------------------------------------------ */
+
+#define HOOK_NONE(symbol) HOOK_##symbol,
+#define HOOK_PTSZ(symbol) HOOK_##symbol, HOOK_##symbol##_ptsz,
+#define HOOK_PTDS(symbol) HOOK_##symbol, HOOK_##symbol##_ptds,
+enum hook_id {
+#define GATED(twin, symbol, ...) HOOK_##twin(symbol)
+#define CUSTOM(twin, symbol, ...) HOOK_##twin(symbol)
+#define USED(symbol, ...) HOOK_##symbol,
+#include "hooks.def"
+#undef GATED
+#undef CUSTOM
+#undef USED
+    HOOK_COUNT
+};
+
+/* Prototypes, for their types: only `typeof` looks at those that are not defined. */
+#define UNWRAP(...) __VA_ARGS__
+#define DECLARE_NONE(symbol, parameters) EXPORT CUresult symbol parameters;
+#define DECLARE_PTSZ(symbol, parameters) EXPORT CUresult symbol parameters, symbol##_ptsz parameters;
+#define DECLARE_PTDS(symbol, parameters) EXPORT CUresult symbol parameters, symbol##_ptds parameters;
+#define DECLARE_HAND_NONE(symbol, parameters) CUresult hook_##symbol parameters;
+#define DECLARE_HAND_PTSZ(symbol, parameters) CUresult hook_##symbol(bool twin, UNWRAP parameters);
+#define GATED(twin, symbol, base, since, parameters, ...) DECLARE_##twin(symbol, parameters)
+#define CUSTOM(twin, symbol, base, since, parameters, ...)                                                            \
+    DECLARE_##twin(symbol, parameters) DECLARE_HAND_##twin(symbol, parameters)
+#define USED(symbol, parameters) CUresult symbol parameters;
+#include "hooks.def"
+#undef GATED
+#undef CUSTOM
+#undef USED
+
+struct hook {
+    const char *symbol, *base;
+    int since;
+    bool per_thread;
+    void *wrapper; /* NULL: only used */
+};
+
+extern const struct hook hooks[HOOK_COUNT];
+extern _Atomic(void *) driver_functions[HOOK_COUNT];
+void *driver_resolve(enum hook_id id);
+bool driver_has(enum hook_id id);
+bool driver_is_simulated(void);
+
+static inline void *driver_function(enum hook_id id) {
+    void *function = atomic_load_explicit(&driver_functions[id], memory_order_acquire);
+    return likely(function != NULL) ? function : driver_resolve(id);
+}
+
+/* The driver's own function behind a hook. Never NULL: a missing one returns CUDA_ERROR_NOT_FOUND. */
+#define REAL(symbol) ((__typeof__(&symbol))driver_function(HOOK_##symbol))
+#define REAL_TWIN(symbol, twin) ((__typeof__(&symbol))driver_function((twin) ? HOOK_##symbol##_ptsz : HOOK_##symbol))
+
+void *own_dlsym(void *handle, const char *name); /* glibc's, past our own */
+
+/* --- gate.c ------------------------------------------------------------------------------------------------------ */
+
+#define DEFAULT ((CUstream)0)
+
+CUresult gate_slow(struct thread *thread, CUstream stream);
+
+static inline unsigned marked_slot(CUstream stream) {
+    return ((uintptr_t)stream >> 4 ^ (uintptr_t)stream >> 9) % MARKED;
+}
+
+/* Enter the gate with work for `stream`. CUDA_SUCCESS: inside, `gate_leave` must follow. Anything else is to be returned
+ * to the program; the call is not made.
+ *
+ * The agent closes exactly: it sees the gate closed, issues a membarrier and then reads every depth. So either this
+ * thread's depth is seen, or this thread sees the closed gate; a compiler barrier is all that is needed here. */
+static inline CUresult gate_enter(struct thread *thread, CUstream stream) {
+    uint32_t depth = atomic_load_explicit(&thread->depth, memory_order_relaxed);
+    atomic_store_explicit(&thread->depth, depth + 1, memory_order_relaxed);
+    atomic_signal_fence(memory_order_seq_cst);
+    uint32_t word = gate_word(the_page());
+    if (likely(word == atomic_load_explicit(&thread->marked_word, memory_order_relaxed) &&
+               stream == atomic_load_explicit(&thread->marked[marked_slot(stream)], memory_order_relaxed)))
+        return CUDA_SUCCESS; /* a marked word is an open one */
+    return gate_slow(thread, stream);
+}
+
+static inline void gate_leave(struct thread *thread) {
+    uint32_t depth = atomic_load_explicit(&thread->depth, memory_order_relaxed);
+    atomic_store_explicit(&thread->depth, depth - 1, memory_order_release);
+}
+
+static inline void tally(_Atomic uint64_t *counter, uint64_t more) {
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + more, memory_order_relaxed);
+}
+
+/* The per-thread form of an entry point means another default stream. */
+static inline CUstream per_thread(CUstream stream) {
+    return stream == DEFAULT ? CU_STREAM_PER_THREAD : stream;
+}
+
+/* Does work for `stream` go into a graph instead of to the device? */
+bool is_capturing(CUstream stream);
+
+/* --- streams.c, drain.c: which streams carry work, and when it has finished ---------------------------------------- */
+
+bool streams_mark(CUstream stream);     /* false: nothing was marked (no context, capturing), so nothing may be cached */
+void streams_drop(CUstream stream);     /* before its end or capture: what it carries is noted in an orphan event */
+void streams_hold(CUstream stream);     /* keeps the agent off all streams; `stream` is dropped */
+void streams_let_go(CUcontext gone);    /* NULL: no context ended meanwhile */
+bool streams_drop_context(CUcontext context); /* true: it carried work, `streams_context_gone` must follow its end */
+void streams_context_gone(void);
+bool streams_poll(bool record_anew);    /* agent: has all marked work finished? records what has not been */
+void streams_clear(void);               /* agent: all has finished and the gate is closed */
+void streams_after_fork(void);
+
+bool drain_step(uint32_t word, uint64_t now, uint64_t *next); /* agent: true once `word`'s closing has drained */
+void drain_abandon(void);
+void drain_start(void);
+
+/* --- ledger.c, account.c, memory.c ------------------------------------------------------------------------------- */
+
+enum kind {
+    REDIRECTED, /* asked for as device memory, made as unified memory */
+    MANAGED,    /* asked for as unified memory */
+    DEVICE,     /* plain device memory */
+    POOLED,     /* plain device memory of a pool */
+    HANDLE,     /* physical memory of the virtual-memory interface */
+    ARRAY,
+};
+
+struct entry {
+    uint64_t key; /* the address or handle; never 0 */
+    uint64_t bytes;
+    CUcontext context;
+    uint32_t kind;
+    uint32_t references; /* HANDLE: owners and mappings */
+    uint64_t of;         /* a handle or mapping: the physical memory it stands for */
+};
+
+static inline bool is_pinned(uint32_t kind) {
+    return kind != REDIRECTED && kind != MANAGED;
+}
+
+enum book { ADDRESSES, HANDLES, ARRAYS, MAPPINGS, BOOKS };
+
+bool ledger_add(enum book book, const struct entry *entry);
+bool ledger_find(enum book book, uint64_t key, struct entry *found);
+bool ledger_take(enum book book, uint64_t key, struct entry *taken);
+bool ledger_refer(uint64_t handle, int change, struct entry *gone); /* true: nothing refers to it any more */
+uint64_t ledger_drop_context(CUcontext context, uint64_t *pinned);  /* bytes that went with it */
+void ledger_after_fork(void);
+
+bool account_reserve(uint64_t bytes, bool pinned); /* false: a limit forbids it; logged */
+bool account_would_fit(uint64_t bytes);
+void account_pin(uint64_t bytes);       /* of what is reserved already */
+void account_release(uint64_t bytes, bool pinned);
+void account_join(struct gpushare_client *client, int file); /* agent: another client page from now on */
+void account_slot(void);                /* agent: the coordinator may have given another slot */
+void account_figures(uint64_t real_total, uint64_t real_free, uint64_t *total, uint64_t *free);
+void account_after_fork(void);
+extern pthread_mutex_t account_lock;
+
+bool reserve(uint64_t bytes, bool pinned); /* memory.c: account_reserve, after giving back what can be */
+CUresult deferred_add(const struct entry *entry, CUstream stream);
+uint64_t deferred_drop_context(CUcontext context, uint64_t *pinned);
+void deferred_free(void);               /* give back memory whose stream has finished with it */
+bool deferred_wait(void);               /* wait for all of it; false: there was none */
+bool deferred_any(void);
+void deferred_after_fork(void);
+
+/* --- agent.c, socket.c, wire.c, lockmode.c ------------------------------------------------------------------------- */
+
+bool agent_start(void);
+bool agent_answered(void);              /* wait for the coordinator's answer, at most ANSWER_NS */
+void agent_settled(void);               /* agent: the answer has come, or will not */
+void agent_kick(void);
+void agent_want(uint32_t word);         /* a thread waits at the gate: tell whoever may open it */
+uint64_t now_ns(void);
+
+#define ANSWER_NS (2000 * MS)
+#define GRACE_NS (2000 * MS)
+#define RETRY_NS (250 * MS)
+#define STALE_NS (5000 * MS)
+
+enum { SAY_WANTS = 1, SAY_DRAINED = 2, SAY_IDLE = 4 };
+
+uint64_t socket_step(uint64_t now);     /* agent: keep in contact; returns when to be called again */
+int socket_file(bool *wants_to_write);  /* agent: what to poll, or -1 */
+void socket_say(unsigned messages);
+bool socket_say_wants(void);            /* any thread; false: the agent must */
+uint64_t socket_away_since(void);
+void socket_forget_joined_locks(void);  /* agent: after a drain */
+void socket_after_fork(void);
+
+size_t wire_hello(char *line, size_t room, uint32_t epoch, bool running);
+size_t wire_epoch(char *line, size_t room, const char *type, uint32_t epoch);
+bool wire_is(const char *line, const char *type);
+
+bool lockmode_open_files(void);         /* the devices' lock files; false: logged */
+uint64_t lockmode_step(uint64_t now);   /* agent, away for long enough */
+void lockmode_leave(void);              /* agent: a coordinator is there */
+bool lockmode_active(void);
+bool lockmode_idle(uint64_t now);       /* agent: give up an idle turn; false: it is the coordinator's to end */
+void lockmode_hold(bool open);          /* agent: show the client's other processes that our gate is open */
+void lockmode_after_fork(void);
+
+/* --- interrupt.c, log.c ------------------------------------------------------------------------------------------ */
+
+void interrupt_start(void);             /* wrap the program's SIGINT handler, if it has one */
+bool interrupt_pending(struct thread *thread, uint64_t began); /* must the main thread's waiting call return? */
+void interrupt_begin(struct thread *thread, uint64_t began);
+void futex_wake_all(uint32_t *word);
+void futex_wait(uint32_t *word, uint32_t value, uint64_t nanoseconds);
+
+enum level { LOG_ERROR, LOG_INFO, LOG_DEBUG };
+void log_line(enum level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+bool log_wants(enum level level);
+/* Log once per place in the source. */
+#define log_once(level, ...)                                                                                           \
+    do {                                                                                                               \
+        static atomic_flag said = ATOMIC_FLAG_INIT;                                                                    \
+        if (!atomic_flag_test_and_set(&said))                                                                          \
+            log_line(level, __VA_ARGS__);                                                                              \
+    } while (0)
+
+#endif

@@ -1,0 +1,371 @@
+/* The way to the coordinator: connecting, hello and its answer, messages out. Only the agent opens and closes the
+ * connection; a thread at the gate may send "wants" over it, under the lock, so that the descriptor it uses is still the
+ * connection's. */
+#include "shim.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define LONGEST_LINE (64 * 1024)
+#define MAX_FILES (1 + MAX_DEVICES)
+#define LONGEST_HOLD_OFF_NS (16000 * MS)
+
+static struct {
+    pthread_mutex_t lock;
+    int file;
+    uint64_t away_since, next_try, asked_at, welcomed_at;
+    uint64_t hold_off;          /* after an answer that did not come, or a refusal: there is no use in asking at once */
+    unsigned unsaid;            /* messages that the socket would not take yet */
+    _Atomic bool wants_unsaid;
+    char line[LONGEST_LINE];
+    size_t length;
+    int files[MAX_FILES];       /* received, and not yet claimed by a message */
+    int file_count;
+    int old_locks[MAX_DEVICES]; /* replaced while our gate was open: to be closed after the drain */
+    int old_lock_count;
+} contact = {.lock = PTHREAD_MUTEX_INITIALIZER, .file = -1};
+
+uint64_t socket_away_since(void) {
+    return contact.away_since;
+}
+
+int socket_file(bool *wants_to_write) {
+    *wants_to_write = contact.unsaid != 0;
+    return contact.file;
+}
+
+static void set_contact(enum contact state) {
+    pthread_mutex_lock(&contact.lock);
+    atomic_store(&shim.contact, state);
+    pthread_mutex_unlock(&contact.lock);
+}
+
+static void drop_files(void) {
+    while (contact.file_count > 0)
+        close(contact.files[--contact.file_count]);
+}
+
+static void lose(uint64_t now, const char *why) {
+    bool knew = atomic_load(&shim.contact) != AWAY;
+    pthread_mutex_lock(&contact.lock);
+    if (contact.file >= 0)
+        close(contact.file);
+    contact.file = -1;
+    atomic_store(&shim.contact, AWAY);
+    pthread_mutex_unlock(&contact.lock);
+    drop_files();
+    contact.length = 0;
+    contact.unsaid = 0;
+    if (knew || contact.away_since == 0)
+        contact.away_since = now;
+    contact.next_try = now + (contact.hold_off > RETRY_NS ? contact.hold_off : RETRY_NS);
+    if (why)
+        log_line(LOG_INFO, "the coordinator is away: %s", why);
+}
+
+static void hold_off(void) {
+    contact.hold_off = contact.hold_off ? contact.hold_off * 2 : 1000 * MS;
+    if (contact.hold_off > LONGEST_HOLD_OFF_NS)
+        contact.hold_off = LONGEST_HOLD_OFF_NS;
+}
+
+/* --- out ------------------------------------------------------------------------------------------------------------ */
+
+/* 1: sent, 0: the socket is full, -1: the connection is gone. A short line goes whole or not at all. */
+static int send_line(const char *line, size_t length) {
+    ssize_t sent = send(contact.file, line, length, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent == (ssize_t)length)
+        return 1;
+    return sent < 0 && (errno == EAGAIN || errno == EINTR || errno == ENOBUFS) ? 0 : -1;
+}
+
+static const char wants[] = "{\"type\":\"wants\"}\n";
+
+bool socket_say_wants(void) {
+    pthread_mutex_lock(&contact.lock);
+    bool said = atomic_load(&shim.contact) == THERE && send_line(wants, sizeof wants - 1) > 0;
+    pthread_mutex_unlock(&contact.lock);
+    if (!said)
+        atomic_store(&contact.wants_unsaid, true);
+    return said;
+}
+
+static void flush(uint64_t now) {
+    if (atomic_load(&shim.contact) != THERE)
+        return;
+    if (atomic_exchange(&contact.wants_unsaid, false))
+        contact.unsaid |= SAY_WANTS;
+    struct gpushare_page *page = the_page();
+    for (unsigned message = SAY_WANTS; message <= SAY_IDLE; message *= 2) {
+        char line[96];
+        size_t length = sizeof wants - 1;
+        if (!(contact.unsaid & message))
+            continue;
+        memcpy(line, wants, sizeof wants);
+        if (message == SAY_DRAINED)
+            length = wire_epoch(line, sizeof line, "drained", GET(page->report.drained_epoch));
+        if (message == SAY_IDLE)
+            length = wire_epoch(line, sizeof line, "idle", epoch_of(gate_word(page)));
+        pthread_mutex_lock(&contact.lock);
+        int sent = send_line(line, length);
+        pthread_mutex_unlock(&contact.lock);
+        if (sent < 0) {
+            lose(now, strerror(errno));
+            return;
+        }
+        if (sent > 0)
+            contact.unsaid &= ~message;
+    }
+}
+
+void socket_say(unsigned messages) {
+    contact.unsaid |= messages;
+    flush(now_ns());
+}
+
+/* --- in ------------------------------------------------------------------------------------------------------------- */
+
+static bool is_page(int file) {
+    struct stat status;
+    int seals = fcntl(file, F_GET_SEALS);
+    return fstat(file, &status) == 0 && status.st_size == GPUSHARE_PAGE_BYTES && seals >= 0 && (seals & F_SEAL_SHRINK);
+}
+
+/* The client's first process made the client page and opened the locks that count. */
+static bool join(void) {
+    struct gpushare_client *client = NULL;
+    if (contact.file_count == 1 + shim.device_count && is_page(contact.files[0]))
+        client = map_page(contact.files[0]);
+    if (!client || client->magic != GPUSHARE_PAGE_MAGIC)
+        return false;
+    uint32_t word = gate_word(the_page());
+    bool running = (word & GPUSHARE_GATE_STATE) != GPUSHARE_GATE_CLOSED && GET(the_page()->report.drained_epoch) != epoch_of(word);
+    for (int i = 0; i < shim.device_count; i++) {
+        int old = shim.devices[i].lock;
+        if (running && contact.old_lock_count < MAX_DEVICES)
+            contact.old_locks[contact.old_lock_count++] = old;
+        else
+            close(old);
+        shim.devices[i].lock = contact.files[1 + i];
+    }
+    account_join(client, contact.files[0]);
+    contact.file_count = 0;
+    return true;
+}
+
+/* Closing is enough: a lock on a description that nobody else holds open goes with it. */
+void socket_forget_joined_locks(void) {
+    while (contact.old_lock_count > 0)
+        close(contact.old_locks[--contact.old_lock_count]);
+}
+
+static void welcomed(uint64_t now) {
+    struct gpushare_page *page = the_page();
+    account_slot();
+    contact.hold_off = 0;
+    contact.welcomed_at = now;
+    set_contact(THERE);
+    lockmode_leave();
+    log_line(LOG_INFO, "in contact with the coordinator");
+    if (__atomic_load_n(&page->report.waiting, __ATOMIC_SEQ_CST))
+        contact.unsaid |= SAY_WANTS;
+    uint32_t word = gate_word(page);
+    if (is_closing(word) && GET(page->report.drained_epoch) == epoch_of(word))
+        contact.unsaid |= SAY_DRAINED; /* drained while nobody was there to hear it */
+    agent_settled();
+}
+
+static void take_line(char *line, uint64_t now) {
+    if (*line == 0)
+        return; /* the doorbell: the agent looks at its page whenever it wakes */
+    bool asking = atomic_load(&shim.contact) == ASKING;
+    if (asking && wire_is(line, "welcome")) {
+        welcomed(now);
+    } else if (asking && wire_is(line, "join")) {
+        if (join()) {
+            welcomed(now);
+        } else {
+            hold_off();
+            lose(now, "it sent descriptors that are not a client page and this process's locks");
+        }
+    } else if (wire_is(line, "error")) {
+        log_line(LOG_ERROR, "the coordinator refuses this process: %.500s", line);
+        hold_off();
+        lose(now, NULL);
+    }
+}
+
+static ssize_t receive(void) {
+    char control[CMSG_SPACE(sizeof(int) * MAX_FILES)];
+    struct iovec space = {contact.line + contact.length, LONGEST_LINE - 1 - contact.length};
+    struct msghdr message = {.msg_iov = &space, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    ssize_t bytes = recvmsg(contact.file, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (bytes < 0)
+        return bytes;
+    for (struct cmsghdr *part = CMSG_FIRSTHDR(&message); part; part = CMSG_NXTHDR(&message, part)) {
+        if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS)
+            continue;
+        size_t files = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < files; i++) {
+            int file;
+            memcpy(&file, CMSG_DATA(part) + i * sizeof(int), sizeof file);
+            if (contact.file_count < MAX_FILES)
+                contact.files[contact.file_count++] = file;
+            else
+                close(file);
+        }
+    }
+    return bytes;
+}
+
+static void read_lines(uint64_t now) {
+    while (contact.file >= 0) {
+        ssize_t bytes = receive();
+        if (bytes < 0 && errno == EINTR)
+            continue;
+        if (bytes < 0 && errno == EAGAIN)
+            return;
+        if (bytes <= 0) {
+            lose(now, bytes == 0 ? "end of file" : strerror(errno));
+            return;
+        }
+        contact.length += (size_t)bytes;
+        char *start = contact.line, *end;
+        while (contact.file >= 0 && (end = memchr(start, '\n', contact.length - (size_t)(start - contact.line)))) {
+            *end = 0;
+            take_line(start, now);
+            start = end + 1;
+        }
+        if (contact.file < 0)
+            return;
+        contact.length -= (size_t)(start - contact.line);
+        memmove(contact.line, start, contact.length);
+        drop_files(); /* whatever no line of this batch has claimed */
+        if (contact.length >= LONGEST_LINE - 1)
+            lose(now, "an over-long line");
+    }
+}
+
+/* --- connecting ------------------------------------------------------------------------------------------------------ */
+
+static bool connect_to(const char *path) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof address.sun_path) {
+        log_once(LOG_ERROR, "the coordinator's socket has too long a path: %s", path);
+        return false;
+    }
+    strcpy(address.sun_path, path);
+    int file = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (file < 0)
+        return false;
+    if (connect(file, (struct sockaddr *)&address, sizeof address) != 0) {
+        close(file);
+        return false;
+    }
+    pthread_mutex_lock(&contact.lock);
+    contact.file = file;
+    pthread_mutex_unlock(&contact.lock);
+    return true;
+}
+
+/* Where coordinators listen, in the order of docs/design.md. Anybody may make a folder in /tmp: it must be ours. */
+static bool connect_anywhere(void) {
+    const char *given = getenv("GPUSHARE_SOCKET"), *runtime = getenv("XDG_RUNTIME_DIR");
+    char path[512];
+    struct stat status;
+    if (given && *given)
+        return connect_to(given);
+    if (connect_to("/run/gpushare/coordinator.sock"))
+        return true;
+    if (runtime && *runtime) {
+        snprintf(path, sizeof path, "%s/gpushare/coordinator.sock", runtime);
+        return connect_to(path);
+    }
+    snprintf(path, sizeof path, "/tmp/gpushare-%u", (unsigned)getuid());
+    if (lstat(path, &status) != 0 || !S_ISDIR(status.st_mode) || status.st_uid != getuid() || (status.st_mode & 077))
+        return false;
+    strcat(path, "/coordinator.sock");
+    return connect_to(path);
+}
+
+static bool say_hello(void) {
+    static char line[LONGEST_LINE];
+    struct gpushare_page *page = the_page();
+    uint32_t word = gate_word(page);
+    bool running = (word & GPUSHARE_GATE_STATE) != GPUSHARE_GATE_CLOSED && GET(page->report.drained_epoch) != epoch_of(word);
+    size_t length = wire_hello(line, sizeof line, epoch_of(word), running);
+    int files[2 + MAX_DEVICES] = {shim.page_file, shim.client_file}, count = 2;
+    for (int i = 0; i < shim.device_count; i++)
+        files[count++] = shim.devices[i].lock;
+    char control[CMSG_SPACE(sizeof files)] = {0};
+    struct iovec text = {line, length};
+    struct msghdr message = {.msg_iov = &text, .msg_iovlen = 1, .msg_control = control};
+    message.msg_controllen = CMSG_SPACE(sizeof(int) * (size_t)count);
+    struct cmsghdr *part = CMSG_FIRSTHDR(&message);
+    part->cmsg_level = SOL_SOCKET;
+    part->cmsg_type = SCM_RIGHTS;
+    part->cmsg_len = CMSG_LEN(sizeof(int) * (size_t)count);
+    memcpy(CMSG_DATA(part), files, sizeof(int) * (size_t)count);
+    return length > 0 && sendmsg(contact.file, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)length;
+}
+
+static void try_to_connect(uint64_t now) {
+    contact.next_try = now + RETRY_NS;
+    if (contact.away_since == 0)
+        contact.away_since = now;
+    if (!connect_anywhere()) {
+        agent_settled(); /* the program need not wait for what is not there */
+        return;
+    }
+    set_contact(ASKING);
+    contact.asked_at = now;
+    if (!say_hello())
+        lose(now, "hello could not be sent");
+}
+
+uint64_t socket_step(uint64_t now) {
+    if (contact.file >= 0)
+        read_lines(now);
+    flush(now);
+    switch (atomic_load(&shim.contact)) {
+    case AWAY:
+        if (now >= contact.next_try)
+            try_to_connect(now);
+        return atomic_load(&shim.contact) == AWAY ? contact.next_try : now + ANSWER_NS;
+    case ASKING:
+        if (now < contact.asked_at + ANSWER_NS)
+            return contact.asked_at + ANSWER_NS;
+        hold_off();
+        lose(now, "it did not answer");
+        agent_settled();
+        return contact.next_try;
+    default: {
+        uint64_t heartbeat = GET(the_page()->orders.heartbeat_ns);
+        heartbeat = heartbeat > contact.welcomed_at ? heartbeat : contact.welcomed_at;
+        if (now < heartbeat + STALE_NS)
+            return NEVER;
+        lose(now, "its heartbeat has stopped");
+        return contact.next_try;
+    }
+    }
+}
+
+void socket_after_fork(void) {
+    pthread_mutex_init(&contact.lock, NULL);
+    if (contact.file >= 0)
+        close(contact.file);
+    contact.file = -1;
+    drop_files();
+    socket_forget_joined_locks();
+    contact.away_since = contact.next_try = contact.hold_off = 0;
+    contact.unsaid = 0;
+    atomic_store(&contact.wants_unsaid, false);
+    contact.length = 0;
+}

@@ -1,0 +1,143 @@
+/* The program's threads that have passed a hook: a list that the agent reads. Their state lies in their own storage and
+ * leaves the list before that storage does. */
+#include "shim.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+__thread struct thread self = {
+    .marked_word = NO_WORD,
+    .marked = {NO_STREAM, NO_STREAM, NO_STREAM, NO_STREAM, NO_STREAM, NO_STREAM, NO_STREAM, NO_STREAM},
+};
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_key_t key;
+    bool has_key;
+    struct thread *first;
+    struct counters gone; /* of threads that have ended */
+} threads = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void add(struct counters *sum, struct thread *thread) {
+    sum->launches += atomic_load_explicit(&thread->launches, memory_order_relaxed);
+    sum->blocks += atomic_load_explicit(&thread->blocks, memory_order_relaxed);
+    sum->copies += atomic_load_explicit(&thread->copies, memory_order_relaxed);
+    sum->bytes_copied += atomic_load_explicit(&thread->bytes_copied, memory_order_relaxed);
+    sum->others += atomic_load_explicit(&thread->others, memory_order_relaxed);
+}
+
+static void reset_counters(struct thread *thread) {
+    atomic_store(&thread->launches, 0);
+    atomic_store(&thread->blocks, 0);
+    atomic_store(&thread->copies, 0);
+    atomic_store(&thread->bytes_copied, 0);
+    atomic_store(&thread->others, 0);
+}
+
+static void forget_marks(struct thread *thread) {
+    atomic_store(&thread->marked_word, NO_WORD);
+    for (int i = 0; i < MARKED; i++)
+        atomic_store(&thread->marked[i], NO_STREAM);
+}
+
+/* Runs in the ending thread. A later destructor of the program may still submit work; the thread then registers again. */
+static void unregister(void *data) {
+    struct thread *thread = data;
+    pthread_mutex_lock(&threads.lock);
+    if (thread->registered) {
+        add(&threads.gone, thread);
+        reset_counters(thread);
+        if (thread->next)
+            thread->next->previous = thread->previous;
+        if (thread->previous)
+            thread->previous->next = thread->next;
+        else
+            threads.first = thread->next;
+        thread->registered = false;
+    }
+    pthread_mutex_unlock(&threads.lock);
+    forget_marks(thread); /* so that the next call takes the slow path, which registers */
+}
+
+bool threads_start(void) {
+    if (!threads.has_key)
+        threads.has_key = pthread_key_create(&threads.key, unregister) == 0;
+    return threads.has_key;
+}
+
+bool threads_register(struct thread *thread) {
+    if (thread->registered)
+        return true;
+    /* The C library runs destructors at most PTHREAD_DESTRUCTOR_ITERATIONS times; past that nobody would unregister. */
+    if (thread->registrations >= 3 || pthread_setspecific(threads.key, thread) != 0)
+        return false;
+    thread->registrations++;
+    thread->main = syscall(SYS_gettid) == getpid();
+    pthread_mutex_lock(&threads.lock);
+    thread->quiet = 0;
+    thread->previous = NULL;
+    thread->next = threads.first;
+    if (threads.first)
+        threads.first->previous = thread;
+    threads.first = thread;
+    thread->registered = true;
+    pthread_mutex_unlock(&threads.lock);
+    return true;
+}
+
+void threads_forget_stream(CUstream stream) {
+    pthread_mutex_lock(&threads.lock);
+    for (struct thread *thread = threads.first; thread; thread = thread->next) {
+        CUstream expected = stream;
+        atomic_compare_exchange_strong(&thread->marked[marked_slot(stream)], &expected, NO_STREAM);
+    }
+    pthread_mutex_unlock(&threads.lock);
+}
+
+void threads_sum(struct counters *sum) {
+    pthread_mutex_lock(&threads.lock);
+    *sum = threads.gone;
+    for (struct thread *thread = threads.first; thread; thread = thread->next)
+        add(sum, thread);
+    pthread_mutex_unlock(&threads.lock);
+}
+
+/* One sight of depth 0 after the membarrier is enough for each thread: it cannot get past the closed gate any more, and
+ * a later depth above 0 is only a call on its way to waiting. */
+bool threads_quiet(uint32_t scan) {
+    bool quiet = true;
+    pthread_mutex_lock(&threads.lock);
+    for (struct thread *thread = threads.first; thread; thread = thread->next) {
+        if (thread->quiet == scan)
+            continue;
+        if (atomic_load_explicit(&thread->depth, memory_order_acquire) == 0)
+            thread->quiet = scan;
+        else
+            quiet = false;
+    }
+    pthread_mutex_unlock(&threads.lock);
+    return quiet;
+}
+
+bool threads_inside(void) {
+    bool inside = false;
+    pthread_mutex_lock(&threads.lock);
+    for (struct thread *thread = threads.first; thread && !inside; thread = thread->next)
+        inside = atomic_load_explicit(&thread->depth, memory_order_acquire) != 0;
+    pthread_mutex_unlock(&threads.lock);
+    return inside;
+}
+
+void threads_after_fork(void) {
+    pthread_mutex_init(&threads.lock, NULL);
+    threads.first = NULL;
+    threads.gone = (struct counters){0};
+    self.registered = false;
+    self.registrations = 0;
+    self.interrupts = 0;
+    atomic_store(&self.depth, 0);
+    reset_counters(&self);
+    forget_marks(&self);
+    if (threads.has_key)
+        pthread_setspecific(threads.key, NULL);
+}

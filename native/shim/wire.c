@@ -1,0 +1,95 @@
+/* The messages of the coordinator's socket, as far as a process writes them; of those it reads only the type. */
+#include "shim.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LONGEST_TEXT 1024 /* characters of a text field */
+
+struct writer {
+    char *line;
+    size_t room, length; /* length >= room: it did not fit */
+};
+
+static void put(struct writer *writer, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void put(struct writer *writer, const char *format, ...) {
+    va_list arguments;
+    size_t left = writer->length < writer->room ? writer->room - writer->length : 0;
+    va_start(arguments, format);
+    int length = vsnprintf(left ? writer->line + writer->length : NULL, left, format, arguments);
+    va_end(arguments);
+    writer->length += length > 0 ? (size_t)length : 0;
+}
+
+/* The bytes of the UTF-8 character at `text`, or 0 if there is none. */
+static int character(const unsigned char *text) {
+    int more = text[0] < 0x80 ? 0 : text[0] < 0xc2 ? -1 : text[0] < 0xe0 ? 1 : text[0] < 0xf0 ? 2 : text[0] < 0xf5 ? 3 : -1;
+    for (int i = 1; i <= more; i++)
+        if ((text[i] & 0xc0) != 0x80)
+            return 0;
+    if ((text[0] == 0xe0 && text[1] < 0xa0) || (text[0] == 0xed && text[1] > 0x9f) || (text[0] == 0xf0 && text[1] < 0x90) ||
+        (text[0] == 0xf4 && text[1] > 0x8f))
+        return 0;
+    return more + 1;
+}
+
+/* What comes from the environment may hold anything; the line must be one JSON value all the same. */
+static void put_text(struct writer *writer, const char *name, const char *text) {
+    const unsigned char *at = (const unsigned char *)(text ? text : "");
+    put(writer, ",\"%s\":\"", name);
+    for (int i = 0; *at && i < LONGEST_TEXT; i++) {
+        int bytes = character(at);
+        if (bytes == 0)
+            put(writer, "?");
+        else if (*at < 0x20 || *at == 0x7f)
+            put(writer, "\\u%04x", *at);
+        else if (*at == '"' || *at == '\\')
+            put(writer, "\\%c", *at);
+        else
+            put(writer, "%.*s", bytes, (const char *)at);
+        at += bytes ? bytes : 1;
+    }
+    put(writer, "\"");
+}
+
+size_t wire_hello(char *line, size_t room, uint32_t epoch, bool running) {
+    struct writer writer = {line, room, 0};
+    put(&writer, "{\"type\":\"hello\",\"wire\":1,\"pid\":%d", (int)getpid());
+    put_text(&writer, "client", shim.client_id);
+    put_text(&writer, "token", shim.token);
+    put_text(&writer, "label", getenv("GPUSHARE_LABEL"));
+    put_text(&writer, "quota", getenv("GPUSHARE_QUOTA"));
+    put(&writer, ",\"devices\":[");
+    for (int i = 0; i < shim.device_count; i++) {
+        put(&writer, "%s{\"memory\":%llu", i ? "," : "", (unsigned long long)shim.devices[i].memory);
+        put_text(&writer, "uuid", shim.devices[i].uuid);
+        put_text(&writer, "name", shim.devices[i].name);
+        put(&writer, "}");
+    }
+    put(&writer, "],\"simulated\":%s,\"epoch\":%u,\"running\":%s}\n", shim.simulated ? "true" : "false", epoch,
+        running ? "true" : "false");
+    return writer.length < room ? writer.length : 0;
+}
+
+size_t wire_epoch(char *line, size_t room, const char *type, uint32_t epoch) {
+    struct writer writer = {line, room, 0};
+    put(&writer, "{\"type\":\"%s\",\"epoch\":%u}\n", type, epoch);
+    return writer.length < room ? writer.length : 0;
+}
+
+/* The type is the only field of that name in what the coordinator sends to processes. */
+bool wire_is(const char *line, const char *type) {
+    const char *at = strstr(line, "\"type\"");
+    if (!at)
+        return false;
+    at += strlen("\"type\"");
+    at += strspn(at, " \t");
+    if (*at++ != ':')
+        return false;
+    at += strspn(at, " \t");
+    size_t length = strlen(type);
+    return *at == '"' && strncmp(at + 1, type, length) == 0 && at[1 + length] == '"';
+}
