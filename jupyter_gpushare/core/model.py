@@ -64,16 +64,20 @@ class Grant:
     epoch: int
     devices: tuple[str, ...]
     began: float
-    deadline: float | None = None  # when it ends; None while nobody waits
     closing_since: float | None = None  # set while draining
     reopen_until: float | None = None  # set during the slice of a retried closing
     next_try: float | None = None  # when a draining grant is looked at again
-    tries: int = 0
+    tries: int = 0  # slices given so far to end this closing
     overrun: bool = False
     cells_ended: float | None = None  # since when its client has no open cell, if one ended during this grant
     waited_since: float | None = None  # to restore the queue when the lock is refused
     wanting: tuple[int, ...] = ()
     announced: tuple[bool, float | None] | None = None  # the last Orders
+
+    @property
+    def processes(self) -> list[Process]:
+        """Those that it lets run: a process that joined on further devices waits for a grant that covers them."""
+        return [p for p in self.client.processes.values() if set(p.devices) <= set(self.devices)]
 
     @property
     def draining(self) -> bool:

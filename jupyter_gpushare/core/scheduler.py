@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import Any
 
 from . import events as ev
-from .commands import Close, Command, Limits, Open
+from .commands import Close, Command, Limits
 from .errors import Conflict, IllegalEvent, UnknownClient
 from .model import Client, Device, Process, Settings
-from .turns import Turns
+from .turns import EPOCHS, Turns
 
 _STORY = 200
 
@@ -132,31 +132,22 @@ class Scheduler:
         client = self._client(event.client)
         if event.process in self.processes:
             raise IllegalEvent(f"process {event.process} has joined already")
+        if not event.devices:
+            raise IllegalEvent(f"process {event.process} uses no device")
         if unknown := set(event.devices) - set(self.devices):
             raise IllegalEvent(f"process {event.process} uses unknown devices {sorted(unknown)}")
         process = Process(event.process, client, event.devices)
         self.processes[event.process] = client.processes[event.process] = process
         self._set_devices(client)
-        self.turns.epoch = max(self.turns.epoch, event.epoch)
+        # Only half of them may be claimed, or a hostile process could make the epochs of others repeat.
+        self.turns.epoch = max(self.turns.epoch, min(event.epoch, EPOCHS // 2))
         self._out.append(Limits(client.id))
         grant = client.grant
-        if event.running and grant is None:
-            self._adopt(client, process, event.epoch, now)
-        elif grant and grant.gate_open and set(event.devices) <= set(grant.devices):
-            process.drained = False
-            self._out.append(Open(client.id, grant.epoch, (process.number,)))
-        elif event.running:
-            self._out.append(Close(client.id, event.epoch, (process.number,)))
-
-    def _adopt(self, client: Client, process: Process, epoch: int, now: float) -> None:
-        """A grant outlived an earlier coordinator; its lock is ours to pass on."""
-        if any(self.devices[uuid].grants for uuid in client.devices):
-            self._out.append(Close(client.id, epoch, (process.number,)))
-            return
-        self.turns.leave_queue(client, now)
-        grant = self.turns.new_grant(client, now)
-        process.drained = False
-        self._out.append(Open(client.id, grant.epoch, (process.number,)))
+        if event.running:
+            if not self.turns.adopt(process, now):
+                self._out.append(Close(client.id, event.epoch, (process.number,)))
+        elif grant and grant.gate_open and process in grant.processes:
+            self.turns.let_run(grant, [process])
 
     def _set_devices(self, client: Client) -> None:
         """A client's devices are what its processes use, in one order for all so that gangs lock without deadlock."""
@@ -174,11 +165,8 @@ class Scheduler:
         process = self._process(event.process)
         client = process.client
         del self.processes[process.number], client.processes[process.number]
-        if (
-            client.grant
-            and all(other.drained for other in client.processes.values())
-            and (not client.processes or not client.grant.gate_open)
-        ):
+        self._set_devices(client)
+        if client.grant and all(other.drained for other in client.processes.values()):
             self.turns.finish(client.grant, now)
         if client.waiting_since is not None and not client.wants:
             self.turns.leave_queue(client, now)
@@ -220,10 +208,10 @@ class Scheduler:
     def _went_idle(self, event: ev.WentIdle, now: float) -> None:
         process = self._process(event.process)
         grant = process.client.grant
-        if not grant or grant.draining or event.epoch != grant.epoch:
+        if not grant or grant.draining or event.epoch != grant.epoch or not self.turns.contended(grant):
             return
         process.idle_epoch = event.epoch
-        if self.turns.contended(grant) and all(p.idle_epoch == grant.epoch for p in process.client.processes.values()):
+        if all(p.idle_epoch == grant.epoch for p in grant.processes):
             self.turns.begin_closing(grant, now)
 
     def _cell_started(self, event: ev.CellStarted, now: float) -> None:

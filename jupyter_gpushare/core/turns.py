@@ -5,7 +5,7 @@ from __future__ import annotations
 from .commands import Close, Command, Free, Open, Orders, Overrun
 from .commands import Grant as GrantCommand
 from .errors import Refused
-from .model import Client, Device, Grant, Settings
+from .model import Client, Device, Grant, Process, Settings
 from .policies import POLICIES, Policy
 
 EPOCHS = 1 << 30
@@ -38,11 +38,17 @@ class Turns:
         return self.policy.quantum(client, self.settings)
 
     def advance(self, now: float) -> None:
+        """Do what is due at `now`, and what has become possible."""
+        for device in self.devices.values():
+            if device.refused_until is not None and device.refused_until <= now:
+                device.refused_until = None
         for grant in list(self.grants.values()):
             due = self._due(grant)
             while due is not None and due <= now and grant.client.grant is grant:
                 self._act_when_due(grant, now)
                 due = self._due(grant)
+            if self._closed_for_nobody(grant):
+                self._withdraw_closing(grant)
         self._grant_waiting(now)
         for grant in list(self.grants.values()):
             if not grant.draining:
@@ -85,33 +91,49 @@ class Turns:
 
     def _close(self, grant: Grant, now: float) -> None:
         grant.reopen_until = None
-        grant.next_try = now + self.settings.drain_retry
+        # Doubled with every try: a queue of launches that a slice refills must have time to run empty.
+        grant.next_try = now + self.settings.drain_retry * 2 ** min(grant.tries, 7)
         opened = tuple(process.number for process in grant.client.processes.values() if not process.drained)
         self._out.append(Close(grant.client.id, grant.epoch, opened))
-        if not opened:
-            self.finish(grant, now)
+
+    def _reopen(self, grant: Grant) -> None:
+        grant.epoch = self._next_epoch()
+        self.let_run(grant, grant.processes)
+
+    def _closed_for_nobody(self, grant: Grant) -> bool:
+        """Whether the client wants to go on and nobody else waits: its next cell came while the last one drained."""
+        return (
+            grant.draining
+            and not grant.gate_open
+            and not self.contended(grant)
+            and grant.client.wants
+            and all(process in grant.processes for process in grant.client.processes.values() if process.wants)
+        )
+
+    def _withdraw_closing(self, grant: Grant) -> None:
+        grant.closing_since = grant.next_try = grant.cells_ended = None
+        grant.tries = 0
+        grant.overrun = False
+        self._reopen(grant)
 
     def _retry_closing(self, grant: Grant, now: float) -> None:
         """Not drained in time. If threads of the client stand at the gate, the work on the device may wait for them:
         let all of them through for a short slice and close again; after a few tries, for growing slices, as an
         overrun."""
         settings = self.settings
-        client = grant.client
         grant.next_try = now + settings.drain_retry
-        late = now - (grant.closing_since or now)
-        if client.wants:
+        late = 0.0 if grant.closing_since is None else now - grant.closing_since
+        if any(process.wants for process in grant.processes):
             grant.tries += 1
             beyond = grant.tries - settings.drain_tries
-            grant.epoch = self._next_epoch()
             grant.reopen_until = now + (
                 settings.drain_slice if beyond <= 0 else min(2.0 ** min(beyond - 1, 10), settings.time_quantum)
             )
-            for process in client.processes.values():
-                process.wants = process.drained = False
-            self._out.append(Open(client.id, grant.epoch, tuple(client.processes)))
-        if not grant.overrun and (grant.tries > settings.drain_tries or late >= settings.overrun_after):
+            self._reopen(grant)
+        too_late = grant.tries > settings.drain_tries or late >= settings.overrun_after
+        if too_late and not grant.overrun and self.contended(grant):
             grant.overrun = True
-            self._out.append(Overrun(client.id, grant.epoch, late))
+            self._out.append(Overrun(grant.client.id, grant.epoch, late))
 
     def _grant_waiting(self, now: float) -> None:
         """In the policy's order. A client that cannot start yet claims its devices, so that gangs never starve."""
@@ -119,36 +141,67 @@ class Turns:
             return
         claimed: set[str] = set()
         for client in self.policy.order(self.waiting.values(), now):
-            if client.devices and all(self._free(uuid, now) and uuid not in claimed for uuid in client.devices):
+            if client.devices and all(self._free(uuid) and uuid not in claimed for uuid in client.devices):
                 self._grant(client, now)
             else:
                 claimed.update(client.devices)
             if len(claimed) == len(self.devices):
                 return
 
-    def _free(self, uuid: str, now: float) -> bool:
+    def _free(self, uuid: str) -> bool:
         device = self.devices[uuid]
-        if device.refused_until is not None and device.refused_until <= now:
-            device.refused_until = None
         return not device.grants and device.refused_until is None
 
     def _grant(self, client: Client, now: float) -> None:
         since = client.waiting_since
         self.leave_queue(client, now)
-        grant = self.new_grant(client, now)
+        grant = self.new_grant(client, client.devices, now)
         grant.waited_since = since
         grant.wanting = tuple(number for number, process in client.processes.items() if process.wants)
         for process in client.processes.values():
             process.wants = process.drained = False
         self._out.append(GrantCommand(client.id, grant.epoch, grant.devices, tuple(client.processes)))
 
-    def new_grant(self, client: Client, now: float) -> Grant:
-        grant = client.grant = Grant(client, self._next_epoch(), client.devices, now)
+    def new_grant(self, client: Client, devices: tuple[str, ...], now: float) -> Grant:
+        grant = client.grant = Grant(client, self._next_epoch(), (), now)
         self.grants[client.id] = grant
         client.quanta += 1
-        for uuid in grant.devices:
-            self.devices[uuid].grants.append(grant)
+        self.cover(grant, devices)
         return grant
+
+    def cover(self, grant: Grant, devices: tuple[str, ...]) -> None:
+        """Make `devices`, which are free or the grant's already, part of the grant."""
+        for uuid in set(devices) - set(grant.devices):
+            self.devices[uuid].grants.append(grant)
+        grant.devices = tuple(sorted({*grant.devices, *devices}))
+
+    def adopt(self, process: Process, now: float) -> bool:
+        """Take a process that runs already, and whose devices' locks are held, into its client's grant.
+
+        False, with nothing changed, if somebody else has one of them.
+        """
+        client = process.client
+        if any(grant is not client.grant for uuid in process.devices for grant in self.devices[uuid].grants):
+            return False
+        if client.grant is None:
+            self.leave_queue(client, now)
+        grant = client.grant or self.new_grant(client, process.devices, now)
+        self.cover(grant, process.devices)
+        if not grant.gate_open:
+            process.drained = False
+            self._out.append(Close(client.id, grant.epoch, (process.number,)))
+            return True
+        self.let_run(grant, [p for p in grant.processes if p.drained])
+        if client.wants:  # a process on devices that were not running
+            self.begin_closing(grant, now)
+        return True
+
+    def let_run(self, grant: Grant, processes: list[Process]) -> None:
+        """Open the gates of processes that the grant covers and that are not open yet."""
+        for process in processes:
+            process.wants = process.drained = False
+        grant.announced = None  # their pages do not know the levels
+        self._out.append(Open(grant.client.id, grant.epoch, tuple(process.number for process in processes)))
 
     def finish(self, grant: Grant, now: float) -> None:
         """The turn is over: free the devices, and queue the client again if threads of it wait."""

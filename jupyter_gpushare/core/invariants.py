@@ -1,0 +1,91 @@
+"""What always holds between two events. For tests and for error reports; nothing is decided by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .model import Client, Device, Grant
+from .scheduler import Scheduler
+
+
+class Broken(AssertionError):
+    """An invariant does not hold: a bug of the core. The message says which, and the story of how it came to be."""
+
+
+def check(scheduler: Scheduler, now: float) -> None:
+    """Raise Broken unless the state of `scheduler` is consistent after its last event, which was handled at `now`."""
+    problems = list(_problems(scheduler, now))
+    if problems:
+        raise Broken("\n".join([*problems, "story:", *scheduler.story()]))
+
+
+def _problems(scheduler: Scheduler, now: float) -> Iterator[str]:
+    for number, process in scheduler.processes.items():
+        if process.client.processes.get(number) is not process or scheduler.clients[process.client.id] is None:
+            yield f"process {number} is not one of its client's"
+    for device in scheduler.devices.values():
+        yield from _device(scheduler, device)
+    for client in scheduler.clients.values():
+        yield from _client(scheduler, client)
+    yield from _queue(scheduler, now)
+    due = scheduler.next_deadline()
+    if due is not None and due <= now:
+        yield f"the deadline {due} was not met at {now}: an edge would spin"
+
+
+def _device(scheduler: Scheduler, device: Device) -> Iterator[str]:
+    uuid = device.info.uuid
+    if len(device.grants) > 1:
+        yield f"device {uuid} is granted to {[grant.client.id for grant in device.grants]}"
+    for grant in device.grants:
+        if scheduler.turns.grants.get(grant.client.id) is not grant or uuid not in grant.devices:
+            yield f"device {uuid} has a grant of {grant.client.id} that is over or not for it"
+    waiting = sum(uuid in client.devices for client in scheduler.turns.waiting.values())
+    if device.waiting != waiting:
+        yield f"device {uuid} counts {device.waiting} waiting clients, the queue {waiting}"
+
+
+def _client(scheduler: Scheduler, client: Client) -> Iterator[str]:
+    queued = scheduler.turns.waiting.get(client.id) is client
+    if queued != (client.waiting_since is not None):
+        yield f"client {client.id} waits since {client.waiting_since}, but in the queue: {queued}"
+    if scheduler.turns.grants.get(client.id) is not client.grant:
+        yield f"client {client.id} and the list of grants disagree"
+    if client.wants and client.grant is None and not queued:
+        yield f"client {client.id} wants the device and is not queued"
+    if queued and (client.grant or not client.wants):
+        yield f"client {client.id} is queued, but has a grant or wants none"
+    if client.grant:
+        yield from _grant(scheduler, client.grant)
+    elif undrained := [process.number for process in client.processes.values() if not process.drained]:
+        yield f"client {client.id} has no grant, and processes {undrained} have not drained"
+
+
+def _grant(scheduler: Scheduler, grant: Grant) -> Iterator[str]:
+    client = grant.client
+    for uuid in grant.devices:
+        if grant not in scheduler.devices[uuid].grants:
+            yield f"the grant of {client.id} covers {uuid}, which does not know"
+    if grant.epoch > scheduler.turns.epoch:
+        yield f"epoch {grant.epoch} of {client.id} is beyond the last one, {scheduler.turns.epoch}"
+    holding = [process for process in client.processes.values() if not process.drained]
+    if not holding:
+        yield f"all processes of {client.id} have drained and its grant is not over"
+    for process in holding:
+        if not set(process.devices) <= set(grant.devices):
+            yield f"process {process.number} of {client.id} runs on {process.devices}, granted are {grant.devices}"
+        if grant.gate_open and process.wants:
+            yield f"process {process.number} of {client.id} waits at an open gate"
+    if grant.draining and not grant.gate_open and grant.next_try is None:
+        yield f"the closing of {client.id} will never be looked at again"
+
+
+def _queue(scheduler: Scheduler, now: float) -> Iterator[str]:
+    """Nobody waits for devices that are free and that nobody before it waits for."""
+    claimed: set[str] = set()
+    for client in scheduler.turns.policy.order(scheduler.turns.waiting.values(), now):
+        needed = [scheduler.devices[uuid] for uuid in client.devices]
+        taken = any(d.grants or d.refused_until is not None or d.info.uuid in claimed for d in needed)
+        if needed and not taken:
+            yield f"client {client.id} waits for {client.devices}, which are free"
+        claimed.update(client.devices)

@@ -1,0 +1,36 @@
+"""Worlds with the settings of most tests; everything is checked once more when a test ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from jupyter_gpushare.core.invariants import check
+from jupyter_gpushare.core.model import Settings
+
+from .world import World
+
+QUANTUM = 1.0
+
+
+@pytest.fixture
+def make_world() -> Iterator[Callable[..., World]]:
+    made: list[World] = []
+
+    def make(*devices: str, **settings: float) -> World:
+        world = World(Settings(**{"time_quantum": QUANTUM, **settings}))  # type: ignore[arg-type]
+        for uuid in devices or ("gpu",):
+            world.device(uuid)
+        made.append(world)
+        return world
+
+    yield make
+    for world in made:
+        check(world.scheduler, world.now)
+
+
+@pytest.fixture
+def world(make_world: Callable[..., World]) -> World:
+    """One device, a quantum of one second."""
+    return make_world()

@@ -1,0 +1,238 @@
+"""Closing: draining, what is stale, closings that are retried because the device waits for a thread at the gate."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_gpushare.core import commands as cmd
+from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.errors import IllegalEvent
+
+from .conftest import QUANTUM
+from .world import FakeProcess, World
+
+
+def test_nobody_else_runs_before_all_processes_have_drained(world: World) -> None:
+    world.process("a", busy=True)
+    world.process("a", drains_in=0.09)
+    world.process("b", busy=True)
+    assert world.run_until(lambda: world.running() == "b") == pytest.approx(QUANTUM + 0.09)
+
+
+def test_a_slow_drain_without_waiting_threads_is_waited_for_and_reported(world: World) -> None:
+    a = world.process("a", drains_in=30)
+    world.want(a)
+    world.process("b", busy=True)
+    world.run(QUANTUM + 9)
+    assert (world.phase("a"), a.openings) == ("draining", 1)
+    world.run(2)
+    assert world.phase("a") == "overrun"
+    assert [c.client for c in world.commands if isinstance(c, cmd.Overrun)] == ["a"]
+    assert world.run_until(lambda: world.running() == "b") == pytest.approx(19)
+    assert world.phase("a") == "idle"
+
+
+def pair(world: World, collectives: int) -> tuple[FakeProcess, FakeProcess]:
+    """A client of two processes on one device; the first one's work waits on the device for the second's."""
+    second = world.process("a")
+    first = world.process("a")
+    first.peer, first.collectives = second, collectives
+    return first, second
+
+
+def test_half_a_collective_is_completed_in_a_slice(world: World) -> None:
+    first, second = pair(world, 1)
+    world.want(first)
+    world.process("b", busy=True)
+    world.run_until(lambda: world.phase("a") == "draining")
+    world.want(second)
+    waited = world.run_until(lambda: world.running() == "b")
+    assert waited == pytest.approx(world.settings.drain_retry + world.settings.drain_slice, abs=0.01)
+    assert not [c for c in world.commands if isinstance(c, cmd.Overrun)]
+
+
+def test_a_client_that_never_drains_is_an_overrun_and_never_a_deadlock(world: World) -> None:
+    """Each slice submits another collective whose other half is left outside: it goes on, ever more slowly."""
+    first, second = pair(world, 10**6)
+    second.busy = True
+    world.want(first)
+    world.process("b", busy=True)
+    world.run(QUANTUM + 20)
+    assert world.phase("a") == "overrun"
+    assert len([c for c in world.commands if isinstance(c, cmd.Overrun)]) == 1
+    passed = second.openings
+    world.run(100)
+    assert second.openings > passed, "it must go on"
+    first.collectives = 0
+    world.run_until(lambda: world.running() == "b")
+
+
+def test_slices_are_short_and_the_time_between_them_grows(world: World) -> None:
+    """Who waits pays for every slice, and a queue of launches must have time to run empty."""
+    first, second = pair(world, 10**6)
+    second.busy = True
+    world.want(first)
+    world.process("b", busy=True)
+    world.run(5)
+    closings = [now for now, command in world.timeline if isinstance(command, cmd.Close)]
+    openings = [now for now, command in world.timeline if isinstance(command, cmd.Open)]
+    slices = [end - begin for begin, end in zip(openings, closings[1:], strict=False)]
+    closed = [end - begin for begin, end in zip(closings, openings, strict=False)]
+    assert slices == pytest.approx([world.settings.drain_slice] * len(slices))
+    assert closed == pytest.approx([world.settings.drain_retry * 2**n for n in range(len(closed))])
+    assert len(closed) == 5
+
+
+def test_a_busy_loop_with_a_second_of_launches_ahead_still_ends_its_turn(world: World) -> None:
+    """One process submits as fast as its queue of launches takes them: a slice refills what it worked off meanwhile."""
+    ahead = 1.0
+    a = world.process("a", busy=True)
+    left = [ahead]
+    closed_at = [0.0]
+
+    def drain(process: FakeProcess, epoch: int) -> None:
+        if process.gate == "closing" and process.epoch == epoch:
+            process.gate = "closed"
+            world.feed(ev.Drained(process.number, epoch))
+
+    original_close, original_open = world._close, world._open
+
+    def close(process: FakeProcess, epoch: int) -> None:
+        if process is a:
+            closed_at[0] = world.now
+            process.drains_in = left[0]
+        original_close(process, epoch)
+
+    def open_gates(epoch: int, numbers: tuple[int, ...]) -> None:
+        if a.number in numbers:
+            slice_refills = world.settings.drain_slice
+            left[0] = min(ahead, max(0.0, left[0] - (world.now - closed_at[0])) + slice_refills)
+        original_open(epoch, numbers)
+
+    world._close, world._open = close, open_gates  # type: ignore[method-assign]
+    world.process("b", busy=True)
+    assert world.run_until(lambda: world.running() == "b", within=10) < QUANTUM + 3 * ahead
+
+
+def test_a_waiting_thread_of_another_client_is_no_reason_to_reopen(world: World) -> None:
+    a = world.process("a", drains_in=5)
+    world.want(a)
+    world.process("b", busy=True)
+    world.run(QUANTUM + 3)
+    assert a.openings == 1
+
+
+def test_drained_of_a_closing_that_was_taken_back_is_ignored(world: World) -> None:
+    first, second = pair(world, 1)
+    first.drains_in = 0.001
+    world.want(first)
+    world.process("b", busy=True)
+    world.run(QUANTUM)
+    world.want(second)
+    stale = first.epoch
+    world.run_until(lambda: first.gate == "open")
+    assert world.feed(ev.Drained(first.number, stale)) == []
+    assert world.phase("a") == "draining"
+    world.run_until(lambda: first.gate == "closing")
+    assert world.feed(ev.Drained(first.number, stale)) == []
+    assert world.running("gpu") is None
+    world.run_until(lambda: world.running() == "b")
+
+
+def test_drained_while_it_runs_is_ignored(world: World) -> None:
+    a = world.process("a", busy=True)
+    assert world.feed(ev.Drained(a.number, a.epoch)) == []
+    assert world.running() == "a"
+
+
+def test_drained_of_a_turn_that_is_over_is_ignored(world: World) -> None:
+    a = world.process("a", busy=True)
+    world.process("b", busy=True)
+    old = a.epoch
+    world.run_until(lambda: world.running() == "b")
+    assert world.feed(ev.Drained(a.number, old)) == []
+    world.run_until(lambda: world.running() == "a")
+    assert world.feed(ev.Drained(a.number, old)) == []
+    assert world.running() == "a"
+
+
+def test_drained_of_an_epoch_never_granted_is_illegal(world: World) -> None:
+    a = world.process("a", busy=True)
+    with pytest.raises(IllegalEvent, match="never granted"):
+        world.feed(ev.Drained(a.number, a.epoch + 1))
+
+
+def test_an_absurd_epoch_at_a_hello_harms_nobody(world: World) -> None:
+    """Epochs have 30 bits. Were they to wrap around, a process might see one twice and think that it had drained."""
+    a = world.process("a", busy=True)
+    world.process("b", busy=True)
+    world.adopt("c", "gpu", epoch=(1 << 30) - 1, running=False)
+    seen = [a.epoch]
+    for _ in range(5):
+        world.run_until(lambda: world.running() == "b")
+        world.run_until(lambda: world.running() == "a")
+        seen.append(a.epoch)
+    assert seen == sorted(set(seen))
+
+
+def test_idle_of_another_turn_is_ignored(world: World) -> None:
+    a = world.process("a", busy=True)
+    world.process("b", busy=True)
+    old = a.epoch
+    world.run_until(lambda: world.running() == "b")
+    assert world.feed(ev.WentIdle(a.number, old)) == []
+    world.run_until(lambda: world.running() == "a")
+    world.feed(ev.WentIdle(a.number, old))
+    world.feed(ev.WentIdle(a.number, old + 1000))
+    assert world.running() == "a"
+
+
+def test_wants_that_crossed_the_opening_is_ignored(world: World) -> None:
+    a = world.process("a", busy=True)
+    assert world.feed(ev.Wanted(a.number)) == []
+    world.process("b", busy=True)
+    world.run(QUANTUM)
+    assert world.queue("gpu") == ["a"], "only its own, sent after the closing"
+
+
+def test_wants_while_draining_queues_it_behind_those_who_wait(world: World) -> None:
+    a = world.process("a", drains_in=0.05)
+    world.want(a)
+    world.process("b", busy=True)
+    world.run(QUANTUM)
+    world.want(a)
+    world.process("c", busy=True)
+    world.run_until(lambda: world.running() == "b")
+    assert world.queue("gpu") == ["c", "a"]
+
+
+def test_who_drained_and_waits_is_reopened_with_the_rest(world: World) -> None:
+    """The first half stands at the gate, drained; the second half is on the device and needs it."""
+    first, second = pair(world, 1)
+    world.want(first)
+    world.process("b", busy=True)
+    world.run_until(lambda: second.gate == "closed")
+    world.want(second)
+    world.run_until(lambda: second.gate == "open")
+    assert first.gate == "open"
+    world.run_until(lambda: world.running() == "b")
+
+
+def test_a_process_that_joins_during_a_closing_waits(world: World) -> None:
+    a = world.process("a", drains_in=0.05)
+    world.want(a)
+    world.process("b", busy=True)
+    world.run(QUANTUM)
+    late = world.process("a", busy=True)
+    assert late.gate == "closed"
+    world.run_until(lambda: world.running() == "b")
+    assert world.queue("gpu") == ["a"]
+
+
+def test_closing_at_time_zero_is_as_late_as_any_other(world: World) -> None:
+    a = world.process("a", drains_in=30)
+    world.want(a)
+    world.process("b", busy=True)
+    world.feed(ev.TurnReleased("a"))
+    world.run(11)
+    assert world.phase("a") == "overrun"

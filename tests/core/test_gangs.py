@@ -1,0 +1,125 @@
+"""Clients on several devices: all or none, without starvation and without idle devices kept from others for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.errors import IllegalEvent
+
+from .conftest import QUANTUM
+from .world import World
+
+
+@pytest.fixture
+def world(make_world: Callable[..., World]) -> World:
+    return make_world("d1", "d2")
+
+
+def test_a_gang_runs_on_all_its_devices_at_once(world: World) -> None:
+    world.process("a", "d1", busy=True)
+    world.process("b", "d2", busy=True)
+    world.process("gang", "d1", "d2", busy=True)
+    assert [world.running("d1"), world.running("d2")] == ["a", "b"]
+    world.run_until(lambda: world.running("d1") == "gang")
+    assert world.running("d2") == "gang"
+
+
+def test_one_process_per_device_is_a_gang_too(world: World) -> None:
+    first, second = world.process("gang", "d1"), world.process("gang", "d2")
+    world.want(first)
+    assert (first.gate, second.gate) == ("open", "open")
+
+
+def test_single_device_clients_do_not_starve_a_gang(world: World) -> None:
+    for name in ("a1", "a2", "a3"):
+        world.process(name, "d1", busy=True)
+    for name in ("b1", "b2", "b3"):
+        world.process(name, "d2", busy=True)
+    world.process("gang", "d1", "d2", busy=True)
+    assert world.run_until(lambda: world.running("d1") == "gang") <= 3 * QUANTUM + 1e-9
+    world.run(30 * QUANTUM)
+    for uuid in ("d1", "d2"):
+        assert set(world.order(uuid)) >= {"gang"}
+        assert len({c for c in world.order(uuid)[-8:]}) == 4
+
+
+def test_overlapping_gangs_take_turns_and_the_rest_is_used(make_world: Callable[..., World]) -> None:
+    world = make_world("d1", "d2", "d3")
+    world.process("x", "d1", "d2", busy=True)
+    world.process("y", "d2", "d3", busy=True)
+    world.process("z", "d3", busy=True)
+    world.run(20.5 * QUANTUM)
+    for name in "xyz":
+        assert world.scheduler.clients[name].quanta >= 6, name
+
+
+def test_devices_are_free_for_later_clients_if_nobody_before_them_needs_them(world: World) -> None:
+    world.process("a", "d1", busy=True)
+    world.process("b", "d1", busy=True)
+    world.process("c", "d2", busy=True)
+    assert world.running("d2") == "c"
+
+
+def test_a_process_on_a_further_device_ends_the_turn_that_does_not_cover_it(world: World) -> None:
+    first = world.process("a", "d1", busy=True)
+    second = world.process("a", "d2")
+    assert (first.gate, second.gate) == ("open", "closed")
+    world.want(second)
+    world.run_until(lambda: second.gate == "open")
+    assert first.gate == "open"
+    assert world.scheduler.clients["a"].grant.devices == ("d1", "d2")  # type: ignore[union-attr]
+
+
+def test_a_slice_never_opens_a_device_that_is_not_granted(world: World) -> None:
+    """The world itself watches that nobody runs without the locks of its devices."""
+    world.process("b", "d2", busy=True)
+    first = world.process("a", "d1", drains_in=3.0)
+    world.want(first)
+    late = world.process("a", "d2")
+    world.want(late)
+    world.run(2.0)
+    assert late.gate == "closed"
+    world.run_until(lambda: late.gate == "open")
+
+
+def test_a_device_that_no_process_uses_any_more_is_no_longer_needed(world: World) -> None:
+    keep = world.process("a", "d1")
+    child = world.process("a", "d2")
+    world.process("b", "d2", busy=True)
+    world.kill(child)
+    world.want(keep)
+    assert world.running("d1") == "a", "it needs d1 only"
+
+
+def test_the_same_while_it_waits(world: World) -> None:
+    world.process("b", "d2", busy=True)
+    child, keep = world.process("a", "d2"), world.process("a", "d1", busy=True)
+    assert keep.gate == "closed"
+    world.kill(child)
+    assert keep.gate == "open"
+
+
+def test_the_only_process_that_runs_ends_while_another_waits_for_more_devices(world: World) -> None:
+    first = world.process("a", "d1", busy=True)
+    world.process("a", "d2")
+    world.process("b", "d1", busy=True)
+    world.kill(first)
+    assert world.running("d1") == "b"
+
+
+def test_unknown_devices_are_illegal(world: World) -> None:
+    world.client("a")
+    for devices in (("d1", "nope"), ()):
+        with pytest.raises(IllegalEvent, match="device"):
+            world.feed(ev.ProcessJoined("a", 99, devices))
+
+
+def test_clients_are_placed_where_the_fewest_are(world: World) -> None:
+    for name in "abcd":
+        world.client(name)
+    world.client("gang", gpus=2)
+    placed = [world.scheduler.clients[name].devices for name in ("a", "b", "c", "d", "gang")]
+    assert placed == [("d1",), ("d2",), ("d1",), ("d2",), ("d1", "d2")]

@@ -1,0 +1,173 @@
+"""What cannot happen raises and changes nothing; what may not be asked for is refused with a reason."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.core import Scheduler
+from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.errors import Conflict, IllegalEvent, Refused, UnknownClient
+from jupyter_gpushare.core.model import Settings
+from jupyter_gpushare.core.quota import Quota
+
+from .world import World
+
+
+def frozen(thing: Any, seen: dict[int, int] | None = None) -> Any:
+    """The whole state below `thing` as plain values, cycles by number: equal before and after means unchanged."""
+    seen = {} if seen is None else seen
+    if isinstance(thing, (str, int, float, bool, type(None))):
+        return thing
+    if isinstance(thing, type) or callable(thing):
+        return getattr(thing, "__qualname__", "callable")
+    if id(thing) in seen:
+        return f"#{seen[id(thing)]}"
+    seen[id(thing)] = len(seen)
+    if isinstance(thing, dict):
+        return [(frozen(key, seen), frozen(value, seen)) for key, value in thing.items()]
+    if isinstance(thing, (set, frozenset)):
+        return sorted(map(repr, thing))
+    if isinstance(thing, (list, tuple)) or type(thing).__name__ == "deque":
+        return [frozen(item, seen) for item in thing]
+    if is_dataclass(thing):
+        return [type(thing).__name__, *(frozen(getattr(thing, field.name), seen) for field in fields(thing))]
+    return [type(thing).__name__, *(frozen(value, seen) for value in vars(thing).values())]
+
+
+@pytest.fixture
+def busy(make_world: Callable[..., World]) -> World:
+    """Something of everything: who runs, who waits, who drains, one idle, one with a refused lock."""
+    world = make_world("d1", "d2", "d3")
+    world.lock_elsewhere("d3")
+    world.process("runs", "d1", busy=True)
+    world.process("waits", "d1", busy=True)
+    slow = world.process("drains", "d2", drains_in=50)
+    world.want(slow)
+    world.process("waits too", "d2", busy=True)
+    world.process("refused", "d3", busy=True)
+    world.process("idle", "d1")
+    world.client("no process")
+    world.feed(ev.CellStarted("runs", "1"))
+    world.run(0.5)
+    world.feed(ev.TurnReleased("drains"))
+    return world
+
+
+ILLEGAL: list[tuple[ev.Event, type[Exception], str]] = [
+    (ev.ClientRegistered("runs", "1001"), IllegalEvent, "belongs to tenant '1000'"),
+    (ev.ClientForgotten("nobody"), UnknownClient, "no client 'nobody'"),
+    (ev.ClientForgotten("runs"), IllegalEvent, "still has processes"),
+    (ev.ClientForgotten("idle"), IllegalEvent, "still has processes"),
+    (ev.ProcessJoined("nobody", 99, ("d1",)), UnknownClient, "no client"),
+    (ev.ProcessJoined("runs", 1, ("d1",)), IllegalEvent, "joined already"),
+    (ev.ProcessJoined("waits", 1, ("d1",)), IllegalEvent, "joined already"),
+    (ev.ProcessJoined("runs", 99, ("d1", "d9")), IllegalEvent, "unknown devices ['d9']"),
+    (ev.ProcessJoined("runs", 99, ()), IllegalEvent, "no device"),
+    (ev.ProcessGone(99), IllegalEvent, "no process 99"),
+    (ev.Wanted(99), IllegalEvent, "no process 99"),
+    (ev.Unwanted(99), IllegalEvent, "no process 99"),
+    (ev.Drained(99, 1), IllegalEvent, "no process 99"),
+    (ev.Drained(1, 1 << 20), IllegalEvent, "never granted"),
+    (ev.Drained(2, 1 << 20), IllegalEvent, "never granted"),
+    (ev.WentIdle(99, 1), IllegalEvent, "no process 99"),
+    (ev.CellStarted("nobody", "1"), UnknownClient, "no client"),
+    (ev.CellEnded("nobody", "1"), UnknownClient, "no client"),
+    (ev.TurnReleased("nobody"), UnknownClient, "no client"),
+    (ev.QuotaChanged("nobody", Quota()), UnknownClient, "no client"),
+    (ev.QuotaChanged("runs", Quota(memory=100), allocated=101), Conflict, "memory=100 is below what is allocated"),
+    (ev.SettingsChanged(Settings(policy="lottery")), Refused, "policy='lottery' is unknown: allowed are fcfs"),
+    (ev.LockRefused("nobody", 1), UnknownClient, "no client"),
+    (ev.LockRefused("idle", 1), IllegalEvent, "no grant of epoch 1"),
+    (ev.LockRefused("runs", 1 << 20), IllegalEvent, "no grant of epoch"),
+]
+
+
+@pytest.mark.parametrize(("event", "error", "message"), ILLEGAL, ids=[f"{e}"[:60] for e, _, _ in ILLEGAL])
+def test_it_raises_and_changes_nothing(busy: World, event: ev.Event, error: type[Exception], message: str) -> None:
+    before = frozen(busy.scheduler)
+    with pytest.raises(error, match=re.escape(message)):
+        busy.feed(event)
+    assert frozen(busy.scheduler) == before
+    busy.run(30)
+
+
+def test_what_is_compared_is_the_whole_state(busy: World) -> None:
+    """The comparison above sees a change anywhere, for example of one process's flag."""
+    before = frozen(busy.scheduler)
+    busy.scheduler.processes[1].idle_epoch = 12345
+    assert frozen(busy.scheduler) != before
+
+
+def test_time_does_not_go_back(busy: World) -> None:
+    before = frozen(busy.scheduler)
+    with pytest.raises(IllegalEvent, match="time went back"):
+        busy.scheduler.handle(ev.TimePassed(), busy.now - 0.1)
+    assert frozen(busy.scheduler) == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"share": 2.0}, "share=2 is out of range: allowed is a fraction from 0 to 1"),
+        ({"share": -0.1}, "share=-0.1 is out of range"),
+        ({"share": float("nan")}, "share=nan is out of range"),
+        ({"limit": float("inf")}, "limit=inf is out of range"),
+        ({"limit": 0.0}, "limit=0 would never let it run"),
+        ({"share": 0.6, "limit": 0.5}, "share=0.6 is above limit=0.5"),
+        ({"memory": -1}, "memory=-1 is out of range: allowed is a size above 0"),
+        ({"memory": 0}, "memory=0 is out of range"),
+        ({"memory": 1 << 62}, "is out of range"),
+        ({"resident": -5}, "resident=-5 is out of range"),
+        ({"service": "platinum"}, "service='platinum' is unknown: allowed are online, offline"),
+        ({"colour": 1}, "unknown quota key 'colour': allowed are share, limit, memory, resident, service"),
+    ],
+)
+def test_quotas_out_of_range_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(Refused, match=re.escape(message)):
+        Quota().changed(changes)
+
+
+def test_a_quota_changes_only_where_asked() -> None:
+    quota = Quota(share=0.2, memory=1 << 30).changed({"limit": 0.5})
+    assert quota == Quota(share=0.2, limit=0.5, memory=1 << 30)
+
+
+def test_memory_may_be_lowered_to_what_is_allocated(world: World) -> None:
+    world.client("a", Quota(memory=1000))
+    world.feed(ev.QuotaChanged("a", Quota(memory=500), allocated=500))
+    assert world.scheduler.clients["a"].quota.memory == 500
+
+
+def test_other_fields_change_though_more_is_allocated_than_the_limit(world: World) -> None:
+    """The limit may have been reached from above before (adopted from an earlier coordinator)."""
+    world.client("a", Quota(memory=500))
+    world.feed(ev.QuotaChanged("a", Quota(memory=500, share=0.5), allocated=900))
+    world.feed(ev.QuotaChanged("a", Quota(), allocated=900))
+    assert world.scheduler.clients["a"].quota == Quota()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"time_quantum": 0.0},
+        {"time_quantum": -1.0},
+        {"time_quantum": float("nan")},
+        {"time_quantum": 1e6},
+        {"idle_release": 0.0},
+        {"cell_linger": -0.1},
+        {"cell_linger": 61.0},
+    ],
+)
+def test_settings_out_of_range_are_refused(values: dict[str, float]) -> None:
+    with pytest.raises(Refused, match="out of range: allowed are"):
+        Settings(**values)  # type: ignore[arg-type]
+
+
+def test_an_unknown_policy_is_refused_from_the_start() -> None:
+    with pytest.raises(Refused, match="policy='lottery' is unknown: allowed are fcfs"):
+        Scheduler(Settings(policy="lottery"))

@@ -1,0 +1,210 @@
+"""Who runs, when a turn begins and when it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from jupyter_gpushare.core import commands as cmd
+from jupyter_gpushare.core import events as ev
+
+from .conftest import QUANTUM
+from .world import World
+
+MakeWorld = Callable[..., World]
+
+
+def test_a_client_that_wants_a_free_device_runs_at_once(world: World) -> None:
+    a = world.process("a")
+    assert world.phase("a") == "idle"
+    world.want(a)
+    assert (world.phase("a"), world.running(), world.queue("gpu")) == ("running", "a", [])
+
+
+def test_first_come_first_served_each_for_a_quantum(world: World) -> None:
+    for name in "abc":
+        world.process(name, busy=True)
+    world.run(6.5 * QUANTUM)
+    assert world.order("gpu") == ["a", "b", "c", "a", "b", "c", "a"]
+    lengths = [until - since for _, since, until in world.turns["gpu"]]
+    assert lengths == pytest.approx([QUANTUM] * 6)
+
+
+def test_the_queue_is_in_the_order_of_coming_not_of_names_or_registration(world: World) -> None:
+    z, b, a = (world.process(name) for name in "zba")
+    for process in (z, a, b):
+        world.want(process)
+    assert world.queue("gpu") == ["a", "b"]
+
+
+def test_nobody_waits_no_deadline(world: World) -> None:
+    world.process("a", busy=True)
+    assert world.scheduler.next_deadline() is None
+    world.run(1000 * QUANTUM)
+    assert world.phase("a") == "running"
+
+
+def test_the_quantum_counts_from_the_beginning_of_the_turn_once_somebody_waits(world: World) -> None:
+    world.process("a", busy=True)
+    world.run(0.4 * QUANTUM)
+    world.process("b", busy=True)
+    assert world.run_until(lambda: world.running() == "b") == pytest.approx(0.6 * QUANTUM)
+
+
+def test_a_newcomer_after_an_expired_quantum_runs_at_once(world: World) -> None:
+    world.process("a", busy=True)
+    world.run(5 * QUANTUM)
+    world.process("b", busy=True)
+    assert world.run_until(lambda: world.running() == "b") == 0
+    assert world.queue("gpu") == ["a"]
+
+
+def test_who_waited_is_not_overtaken_by_who_ran(world: World) -> None:
+    world.process("a", busy=True)
+    world.process("b", busy=True)
+    world.run_until(lambda: world.running() == "b")
+    world.process("c", busy=True)
+    assert world.queue("gpu") == ["a", "c"]
+
+
+def test_interrupted_waiters_leave_the_queue(world: World) -> None:
+    world.process("a", busy=True)
+    b, c = world.process("b", busy=True), world.process("c", busy=True)
+    world.run(0.3)
+    world.unwant(b)
+    assert (world.phase("b"), world.queue("gpu")) == ("idle", ["c"])
+    world.unwant(c)
+    assert world.scheduler.next_deadline() is None
+    world.run(10)
+    assert world.running() == "a"
+    assert world.scheduler.clients["b"].wait_seconds_at(world.now) == pytest.approx(0.3)
+
+
+def test_a_client_waits_as_long_as_one_of_its_processes_does(world: World) -> None:
+    world.process("a", busy=True)
+    first, second = world.process("b", busy=True), world.process("b", busy=True)
+    world.unwant(first)
+    assert world.queue("gpu") == ["b"]
+    world.kill(second)
+    assert world.queue("gpu") == []
+
+
+def test_release_gives_up_the_rest_of_the_turn(world: World) -> None:
+    world.process("a", busy=True)
+    world.process("b", busy=True)
+    world.run(0.1)
+    world.feed(ev.TurnReleased("a"))
+    assert world.run_until(lambda: world.running() == "b") == 0
+    assert world.phase("a") == "waiting"
+
+
+def test_release_of_a_client_that_does_not_run_changes_nothing(world: World) -> None:
+    world.process("a", busy=True)
+    world.process("b", busy=True)
+    world.client("c")
+    assert world.feed(ev.TurnReleased("b")) == world.feed(ev.TurnReleased("c")) == []
+    assert (world.running(), world.queue("gpu")) == ("a", ["b"])
+
+
+def test_idle_release_when_all_processes_are_idle_and_somebody_waits(world: World) -> None:
+    first, second = world.process("a"), world.process("a")
+    world.want(first)
+    world.idle(first)
+    world.idle(second)
+    assert world.running() == "a", "nobody waits: nothing is taken away"
+    world.process("b", busy=True)
+    assert world.running() == "a", "what was reported before anybody waited is old"
+    world.idle(first)
+    assert world.running() == "a"
+    world.idle(second)
+    assert world.run_until(lambda: world.running() == "b") == 0
+    assert world.phase("a") == "idle"
+
+
+def test_one_idle_process_does_not_end_the_turn_of_another(world: World) -> None:
+    first, _ = world.process("a"), world.process("a")
+    world.want(first)
+    world.process("b", busy=True)
+    world.idle(first)
+    assert world.running() == "a"
+
+
+def test_levels_tell_whether_somebody_waits_and_until_when(world: World) -> None:
+    world.process("a", busy=True)
+    b = world.process("b", busy=True)
+    world.unwant(b)
+    levels = [c for c in world.commands if isinstance(c, cmd.Orders)]
+    assert levels == [cmd.Orders("a", False, None), cmd.Orders("a", True, QUANTUM), cmd.Orders("a", False, None)]
+
+
+def test_a_process_that_joins_a_running_client_runs_and_learns_the_levels(world: World) -> None:
+    world.process("a", busy=True)
+    world.process("b", busy=True)
+    world.commands.clear()
+    second = world.process("a")
+    assert second.gate == "open"
+    assert cmd.Orders("a", True, QUANTUM) in world.commands, "else it would never report that it is idle"
+
+
+def test_a_shorter_quantum_holds_at_once(world: World) -> None:
+    world.process("a", busy=True)
+    world.process("b", busy=True)
+    world.run(0.5)
+    world.feed(ev.SettingsChanged(type(world.settings)(time_quantum=0.25)))
+    assert world.run_until(lambda: world.running() == "b") == 0
+
+
+def test_gpu_seconds_and_wait_seconds(world: World) -> None:
+    world.process("a", busy=True)
+    world.process("b", busy=True)
+    world.run(3.5 * QUANTUM)
+    a, b = (world.scheduler.clients[name] for name in "ab")
+    assert (a.gpu_seconds_at(world.now), b.gpu_seconds_at(world.now)) == pytest.approx((2.0, 1.5))
+    assert (a.wait_seconds_at(world.now), b.wait_seconds_at(world.now)) == pytest.approx((1.5, 2.0))
+    assert (a.quanta, b.quanta) == (2, 2)
+
+
+class TestProcessesThatEnd:
+    def test_while_holding(self, world: World) -> None:
+        a = world.process("a", busy=True)
+        world.process("b", busy=True)
+        world.kill(a)
+        assert world.running() == "b"
+
+    def test_while_waiting(self, world: World) -> None:
+        world.process("a", busy=True)
+        b = world.process("b", busy=True)
+        world.process("c", busy=True)
+        world.kill(b)
+        assert world.queue("gpu") == ["c"]
+
+    def test_while_draining(self, world: World) -> None:
+        a = world.process("a", drains_in=50)
+        world.want(a)
+        world.process("b", busy=True)
+        world.run(2 * QUANTUM)
+        assert world.phase("a") == "draining"
+        world.kill(a)
+        assert world.running() == "b"
+
+    def test_one_of_two_while_the_other_runs(self, world: World) -> None:
+        first, second = world.process("a", busy=True), world.process("a", busy=True)
+        world.process("b", busy=True)
+        world.kill(first)
+        assert (world.running(), second.gate) == ("a", "open")
+
+    def test_the_last_undrained_one_while_the_other_has_drained(self, world: World) -> None:
+        first, _ = world.process("a", drains_in=50), world.process("a")
+        world.want(first)
+        world.process("b", busy=True)
+        world.run(1.5 * QUANTUM)
+        world.kill(first)
+        assert world.running() == "b"
+
+    def test_a_client_that_ended_can_be_forgotten(self, world: World) -> None:
+        a = world.process("a", busy=True)
+        world.process("b", busy=True)
+        world.kill(a)
+        world.feed(ev.ClientForgotten("a"))
+        assert list(world.scheduler.clients) == ["b"]

@@ -1,0 +1,284 @@
+"""A host in virtual time: it carries out the scheduler's commands on fake processes, and watches what they see.
+
+Everything that a coordinator's edge does is done here: locks per client and device, gates, answers to a closing. A
+process takes `drains_in` seconds to drain, or drains only once its `peer` has been let through the gate (a collective
+whose other half is still to come).
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from jupyter_gpushare.core import Scheduler
+from jupyter_gpushare.core import commands as cmd
+from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.errors import GpuShareError
+from jupyter_gpushare.core.invariants import check
+from jupyter_gpushare.core.model import DeviceInfo, Settings
+from jupyter_gpushare.core.quota import Quota
+
+OUTSIDER = "another user"
+CLOSED, OPEN, CLOSING = "closed", "open", "closing"
+
+
+@dataclass
+class FakeProcess:
+    """`busy`: it stands at the gate again as soon as it closes; `waits`: a thread of it is there now.
+
+    In each of its next `collectives` openings it submits work that ends only after `peer` has passed the gate again.
+    """
+
+    number: int
+    client: str
+    devices: tuple[str, ...]
+    drains_in: float = 0.0
+    busy: bool = False
+    peer: FakeProcess | None = None
+    collectives: int = 0
+    gate: str = CLOSED
+    epoch: int = 0
+    waits: bool = False
+    alive: bool = True
+    openings: int = 0
+    needs_opening: int = 0  # the opening of its peer that its submitted work waits for
+
+
+@dataclass
+class World:
+    """`turns` lists (client, from, until) of every stretch in which the client held a lock, per device."""
+
+    settings: Settings = field(default_factory=Settings)
+    now: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.scheduler = Scheduler(self.settings)
+        self.log: list[tuple[float, ev.Event]] = []
+        self.commands: list[cmd.Command] = []
+        self.timeline: list[tuple[float, cmd.Command]] = []
+        self.processes: dict[int, FakeProcess] = {}
+        self.locks: dict[str, tuple[str, float]] = {}
+        self.turns: dict[str, list[tuple[str, float, float]]] = {}
+        self.devices: list[str] = []
+        self.slip_in: set[str] = set()  # devices that another user locks as soon as they are free
+        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self._numbers = itertools.count(1)
+
+    # --- what happens
+
+    def device(self, uuid: str) -> str:
+        self.devices.append(uuid)
+        self.turns[uuid] = []
+        self.feed(ev.DeviceFound(DeviceInfo(uuid, uuid, 1 << 30)))
+        return uuid
+
+    def client(self, name: str, quota: Quota | None = None, gpus: int = 1) -> str:
+        self.feed(ev.ClientRegistered(name, "1000", name, quota or Quota(), gpus))
+        return name
+
+    def process(self, client: str, *devices: str, busy: bool = False, drains_in: float = 0.0) -> FakeProcess:
+        """A process of the client (registered if need be) that has just initialised CUDA."""
+        if client not in self.scheduler.clients:
+            self.client(client)
+        process = FakeProcess(next(self._numbers), client, tuple(sorted(devices or self.devices[:1])), drains_in, busy)
+        self.processes[process.number] = process
+        self.feed(ev.ProcessJoined(client, process.number, process.devices))
+        if busy:
+            self.want(process)
+        return process
+
+    def adopt(self, client: str, *devices: str, epoch: int, running: bool = True) -> FakeProcess:
+        """A process that an earlier coordinator gave `epoch`; if `running`, its gate is open, its devices locked."""
+        if client not in self.scheduler.clients:
+            self.client(client)
+        process = FakeProcess(next(self._numbers), client, tuple(sorted(devices)), epoch=epoch)
+        process.gate = OPEN if running else CLOSED
+        self.processes[process.number] = process
+        for uuid in process.devices if running else ():
+            if self.locks.setdefault(uuid, (client, self.now))[0] != client:
+                raise AssertionError(f"{uuid} is locked by {self.locks[uuid][0]}")
+        self.feed(ev.ProcessJoined(client, process.number, process.devices, running=running, epoch=epoch))
+        return process
+
+    def want(self, process: FakeProcess) -> None:
+        """A thread submits work: it passes an open gate, else it stands there and the process says so once."""
+        if process.gate != OPEN and process.alive and not process.waits:
+            process.waits = True
+            self.feed(ev.Wanted(process.number))
+
+    def unwant(self, process: FakeProcess) -> None:
+        if process.waits:
+            process.waits = False
+            self.feed(ev.Unwanted(process.number))
+
+    def idle(self, process: FakeProcess) -> None:
+        self.feed(ev.WentIdle(process.number, process.epoch))
+
+    def kill(self, process: FakeProcess) -> None:
+        process.alive = False
+        del self.processes[process.number]
+        if not any(other.client == process.client for other in self.processes.values()):
+            self._unlock(process.client, [u for u, (holder, _) in self.locks.items() if holder == process.client])
+        self.feed(ev.ProcessGone(process.number))
+
+    def start_cell(self, client: str, request: str) -> None:
+        self.feed(ev.CellStarted(client, request))
+
+    def end_cell(self, client: str, request: str) -> None:
+        self.feed(ev.CellEnded(client, request))
+
+    def lock_elsewhere(self, uuid: str) -> None:
+        """Another user's coordinator takes the device."""
+        assert uuid not in self.locks
+        self.locks[uuid] = (OUTSIDER, self.now)
+
+    def unlock_elsewhere(self, uuid: str) -> None:
+        assert self.locks.pop(uuid)[0] == OUTSIDER
+
+    # --- time
+
+    def at(self, delay: float, action: Callable[[], None]) -> None:
+        heapq.heappush(self._agenda, (self.now + delay, next(self._order), action))
+
+    def run(self, seconds: float) -> None:
+        """Let time pass: the scheduler's deadlines and everything on the agenda happen in order."""
+        self.run_to(self.now + seconds)
+
+    def run_to(self, end: float) -> None:
+        for _ in range(200_000):
+            due = self.scheduler.next_deadline()
+            planned = self._agenda[0][0] if self._agenda else None
+            moment = min((time for time in (due, planned) if time is not None), default=None)
+            if moment is None or moment > end:
+                self.now = end
+                return
+            self.now = max(self.now, moment)
+            if planned == moment:
+                heapq.heappop(self._agenda)[2]()
+            else:
+                self.feed(ev.TimePassed())
+        raise AssertionError(f"time stands still at {self.now}")
+
+    def run_until(self, condition: Callable[[], bool], within: float = 100.0) -> float:
+        """Run to the first moment at which `condition` holds; returns how long that took."""
+        began = self.now
+        while not condition():
+            due = self.scheduler.next_deadline()
+            planned = self._agenda[0][0] if self._agenda else None
+            moment = min((time for time in (due, planned) if time is not None), default=None)
+            assert moment is not None, f"nothing will happen any more:\n{self.story()}"
+            assert moment - began <= within, f"not within {within} s:\n{self.story()}"
+            self.run_to(max(moment, self.now))
+        return self.now - began
+
+    # --- what one sees
+
+    def phase(self, client: str) -> str:
+        return self.scheduler.clients[client].phase
+
+    def running(self, uuid: str | None = None) -> str | None:
+        """Whose gates are open on the device."""
+        open_now = {p.client for p in self.processes.values() if p.gate == OPEN and (uuid or p.devices[0]) in p.devices}
+        return open_now.pop() if open_now else None
+
+    def queue(self, uuid: str) -> list[str]:
+        return [client.id for client in self.scheduler.queue(uuid, self.now)]
+
+    def order(self, uuid: str) -> list[str]:
+        """Who held the device, in order; a client that holds it now comes last."""
+        held = [client for client, _, _ in self.turns[uuid]]
+        return [*held, self.locks[uuid][0]] if uuid in self.locks else held
+
+    def story(self) -> str:
+        return "\n".join(self.scheduler.story())
+
+    # --- the edge
+
+    def feed(self, event: ev.Event) -> list[cmd.Command]:
+        """Hand an event to the scheduler, carry out its commands, and check everything afterwards."""
+        self.log.append((self.now, event))
+        try:
+            decided = self.scheduler.handle(event, self.now)
+        except GpuShareError:
+            self.log.pop()
+            raise
+        self.commands += decided
+        self.timeline += [(self.now, command) for command in decided]
+        refused = [lost for command in decided if (lost := self._carry_out(command))]
+        for lost in refused:
+            self.feed(lost)
+        if not refused:
+            check(self.scheduler, self.now)
+            self._check_host()
+        return decided
+
+    def _carry_out(self, command: cmd.Command) -> ev.LockRefused | None:
+        match command:
+            case cmd.Grant():
+                if any(self.locks.get(uuid, (command.client,))[0] != command.client for uuid in command.devices):
+                    return ev.LockRefused(command.client, command.epoch)
+                for uuid in command.devices:
+                    self.locks.setdefault(uuid, (command.client, self.now))
+                self._open(command.epoch, command.processes)
+            case cmd.Open():
+                self._open(command.epoch, command.processes)
+            case cmd.Close():
+                for number in command.processes:
+                    self._close(self.processes[number], command.epoch)
+            case cmd.Free():
+                unfinished = [p.number for p in self._of(command.client) if p.gate != CLOSED and p.alive]
+                assert not unfinished, f"freed while processes {unfinished} run\n{self.story()}"
+                self._unlock(command.client, command.devices)
+                for uuid in self.slip_in & set(command.devices):
+                    self.slip_in.remove(uuid)
+                    self.lock_elsewhere(uuid)
+        return None
+
+    def _open(self, epoch: int, numbers: tuple[int, ...]) -> None:
+        for number in numbers:
+            process = self.processes[number]
+            assert process.epoch != epoch or process.gate != OPEN, f"{number} opened twice\n{self.story()}"
+            process.gate, process.epoch, process.waits = OPEN, epoch, False
+            process.openings += 1
+        for number in numbers:
+            process = self.processes[number]
+            if process.peer and process.collectives:
+                process.collectives -= 1
+                process.needs_opening = process.peer.openings + 1
+
+    def _close(self, process: FakeProcess, epoch: int) -> None:
+        process.gate, process.epoch = CLOSING, epoch
+        if process.busy:
+            self.at(0.0, lambda: self.want(process))
+        self.at(process.drains_in, lambda: self._drain(process, epoch))
+
+    def _drain(self, process: FakeProcess, epoch: int) -> None:
+        if not process.alive or process.gate != CLOSING or process.epoch != epoch:
+            return
+        if process.peer and process.peer.alive and process.peer.openings < process.needs_opening:
+            self.at(0.001, lambda: self._drain(process, epoch))
+            return
+        process.gate = CLOSED
+        self.feed(ev.Drained(process.number, epoch))
+
+    def _of(self, client: str) -> list[FakeProcess]:
+        return [process for process in self.processes.values() if process.client == client]
+
+    def _unlock(self, client: str, uuids: tuple[str, ...] | list[str]) -> None:
+        for uuid in uuids:
+            holder, since = self.locks.get(uuid, ("", 0.0))
+            if holder == client:
+                del self.locks[uuid]
+                self.turns[uuid].append((client, since, self.now))
+
+    def _check_host(self) -> None:
+        """Whatever the scheduler believes: nobody runs without the locks of all its devices."""
+        for process in self.processes.values():
+            for uuid in process.devices if process.gate != CLOSED else ():
+                holder = self.locks.get(uuid, ("nobody",))[0]
+                assert holder == process.client, (
+                    f"process {process.number} of {process.client} runs on {uuid}, which {holder} holds\n{self.story()}"
+                )
