@@ -133,7 +133,7 @@ class Daemon:
 
     def _free(self, member: Member, uuids: tuple[str, ...]) -> None:
         """Unlock, unless a process of the client that we do not reach took a turn by itself meanwhile."""
-        if member.page and member.page.self_turning():
+        if member.page and member.page.any_gate_open():
             log.warning("client %s: a process out of reach still runs; its device stays locked", member.client)
             return
         member.locks.release(uuids)

@@ -8,6 +8,7 @@ import mmap
 import os
 import platform
 import re
+import struct
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,8 @@ def layout() -> tuple[cffi.FFI, dict[str, int]]:
     return ffi, constants
 
 
+# struct flock on 64-bit Linux: type, whence, start, length, pid
+_FLOCK = struct.Struct("hhqqi4x")
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -138,10 +141,11 @@ class ClientPage(SharedMemory):
         """A process ended: what it had allocated no longer counts."""
         self.view.allocated[slot] = 0
 
-    def self_turning(self) -> bool:
-        """Whether a process of the client opened its gate by itself: it then holds a record lock on its slot's byte."""
-        # struct flock on 64-bit Linux: type, whence, (padding), start, length, pid
-        probe = bytearray(32)
-        probe[0:2] = fcntl.F_WRLCK.to_bytes(2, "little")
-        answer = fcntl.fcntl(self.descriptor, fcntl.F_GETLK, bytes(probe))
-        return int.from_bytes(answer[0:2], "little") != fcntl.F_UNLCK
+    def any_gate_open(self) -> bool:
+        """Whether a process of the client, also one out of our reach, has its gate open or is not drained.
+
+        It then holds a record lock on the byte of its slot; the kernel drops it when the process ends.
+        """
+        flock = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, layout()[1]["GPUSHARE_SLOTS"], 0)
+        kind, *_ = _FLOCK.unpack(fcntl.fcntl(self.descriptor, fcntl.F_GETLK, flock))
+        return bool(kind != fcntl.F_UNLCK)
