@@ -46,6 +46,18 @@ void agent_want(uint32_t word) {
         agent_kick();
 }
 
+/* Another thread may have begun to wait meanwhile, and its "wants" gone out before our "unwants": then say it again. */
+void agent_unwant(void) {
+    atomic_store(&shim.wants_for, 0);
+    socket_say_unwants();
+    struct gpushare_page *page = the_page();
+    uint32_t word = gate_word(page);
+    if (__atomic_load_n(&page->report.waiting, __ATOMIC_SEQ_CST) && !is_open(word)) {
+        atomic_store(&shim.wants_for, 0);
+        agent_want(word);
+    }
+}
+
 static uint64_t submissions(const struct counters *counters) {
     return counters->launches + counters->copies + counters->others;
 }
@@ -119,12 +131,12 @@ static uint64_t while_closing(uint32_t word, uint64_t now) {
     uint64_t next = NEVER;
     if (!drain_step(word, now, &next))
         return next;
+    publish(now);
     if (atomic_load(&shim.contact) == THERE) {
+        lockmode_hold(false); /* first: the coordinator looks for processes that run by themselves */
         socket_say(SAY_DRAINED);
-        lockmode_hold(false);
     }
     socket_forget_joined_locks();
-    publish(now);
     log_line(LOG_DEBUG, "drained, epoch %u, %.3f ms", epoch_of(word), (double)GET(the_page()->report.drain_ns) / MS);
     return lockmode_active() ? now : NEVER;
 }

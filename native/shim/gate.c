@@ -51,7 +51,9 @@ static CUresult wait_for_opening(struct thread *thread) {
             agent_kick();
         futex_wait(&page->orders.gate, word, LOOK_NS);
     }
-    __atomic_fetch_sub(&page->report.waiting, 1, __ATOMIC_SEQ_CST);
+    uint32_t waiting = __atomic_fetch_sub(&page->report.waiting, 1, __ATOMIC_SEQ_CST);
+    if (verdict != CUDA_SUCCESS && waiting == 1)
+        agent_unwant();
     ADD(page->report.gate_waits, 1);
     ADD(page->report.gate_wait_ns, now_ns() - began);
     return verdict;

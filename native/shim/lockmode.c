@@ -2,8 +2,9 @@
  *
  * Whoever has the devices' locks has the turn. A client's processes share the open file descriptions of these locks, and
  * the client page: so they have their turn together. What they must agree on they do under byte TURN_BYTE of the client
- * page; a process whose gate is open holds the byte of its slot, in either mode, so that the last one out is known. Both
- * are record locks, which the kernel drops when a process ends. */
+ * page; a process whose gate is open holds the byte of its slot, in either mode, so that the last one out is known; one
+ * that is in contact with a coordinator holds the byte CONTACT_BYTE above its slot: the locks are the coordinator's then.
+ * All are record locks, which the kernel drops when a process ends. */
 #include "shim.h"
 
 #include <errno.h>
@@ -15,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define CONTACT_BYTE GPUSHARE_SLOTS    /* plus the slot */
 #define TURN_BYTE (2 * GPUSHARE_SLOTS)
 #define ASK_NS (5 * MS)            /* between two tries to get the locks */
 #define CHANCE_NS (20 * MS)        /* others may have them first */
@@ -24,8 +26,8 @@
 static struct {
     bool active;                   /* report.mode says so too */
     bool turn;                     /* our gate is open, or draining, by a turn that ends here */
-    bool holds;                    /* our slot's byte is locked */
-    uint32_t slot;
+    bool holds, in_contact;        /* our slot's bytes are locked */
+    uint32_t slot, contact_slot;
     uint64_t deadline, closed_at, next_try;
     int order[MAX_DEVICES];        /* of the devices, by UUID: who takes several locks takes them in this order */
 } own;
@@ -35,8 +37,9 @@ static bool record_lock(short type, off_t byte) {
     return fcntl(shim.client_file, F_SETLK, &lock) == 0;
 }
 
-static bool another_is_open(void) {
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = GPUSHARE_SLOTS};
+/* Does another process of the client hold one of the bytes that begin there, a slot each? */
+static bool another_holds(off_t first) {
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = first, .l_len = GPUSHARE_SLOTS};
     return fcntl(shim.client_file, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
@@ -46,6 +49,14 @@ void lockmode_hold(bool open) {
         record_lock(F_UNLCK, own.slot);
     own.slot = slot;
     own.holds = open && record_lock(F_WRLCK, slot);
+}
+
+void lockmode_contact(bool in_contact) {
+    uint32_t slot = GET(the_page()->orders.slot) % GPUSHARE_SLOTS;
+    if (own.in_contact && (!in_contact || slot != own.contact_slot))
+        record_lock(F_UNLCK, CONTACT_BYTE + own.contact_slot);
+    own.contact_slot = slot;
+    own.in_contact = in_contact && record_lock(F_WRLCK, CONTACT_BYTE + slot);
 }
 
 /* --- the devices' lock files ---------------------------------------------------------------------------------------- */
@@ -128,7 +139,7 @@ static bool leave(uint64_t now) {
     if (!record_lock(F_WRLCK, TURN_BYTE))
         return false; /* another process of the client is at it: again in a moment */
     lockmode_hold(false);
-    if (!another_is_open()) {
+    if (!another_holds(0)) {
         PUT(shim.client->turn_began_ns, 0);
         unlock_devices(shim.device_count);
     }
@@ -144,7 +155,7 @@ static void try_for_turn(uint64_t now) {
     own.next_try = now + ASK_NS;
     if (!record_lock(F_WRLCK, TURN_BYTE))
         return;
-    if (another_is_open()) {
+    if (another_holds(0)) {
         uint64_t end = GET(shim.client->turn_began_ns) + quantum;
         if (now < end)
             deadline = end;
@@ -230,17 +241,29 @@ bool lockmode_active(void) {
     return own.active;
 }
 
-void lockmode_leave(void) {
-    own.active = own.turn = false;
+/* Before hello. A client that does not run must not keep the devices locked, for a coordinator knows nothing of locks that
+ * an earlier one, or the client itself, has left behind. */
+bool lockmode_ready(uint64_t now) {
+    if (is_running())
+        return true;
+    if (own.turn)
+        return leave(now);
+    if (!another_holds(0) && !another_holds(CONTACT_BYTE))
+        unlock_devices(shim.device_count);
+    return true;
+}
+
+/* The client page may be another by now, the slot too. */
+void lockmode_end(void) {
+    bool held = own.holds;
+    own.active = own.turn = own.holds = own.in_contact = false;
     own.next_try = 0;
     PUT(the_page()->report.mode, GPUSHARE_MODE_COORDINATED);
-    if (own.holds) { /* the client page may be another by now, or its descriptor */
-        own.holds = false;
-        lockmode_hold(true);
-    }
+    lockmode_hold(held);
+    lockmode_contact(true);
 }
 
 void lockmode_after_fork(void) {
-    own.active = own.turn = own.holds = false;
+    own.active = own.turn = own.holds = own.in_contact = false;
     own.next_try = 0;
 }

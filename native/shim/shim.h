@@ -133,6 +133,12 @@ static inline bool is_closing(uint32_t word) {
 static inline uint32_t epoch_of(uint32_t word) {
     return word >> GPUSHARE_GATE_EPOCH_SHIFT;
 }
+/* Is the gate open, or not yet drained after it was? */
+static inline bool is_running(void) {
+    struct gpushare_page *page = the_page();
+    uint32_t word = gate_word(page);
+    return is_open(word) || (is_closing(word) && GET(page->report.drained_epoch) != epoch_of(word));
+}
 
 /* --- start.c ----------------------------------------------------------------------------------------------------- */
 
@@ -318,6 +324,7 @@ bool agent_start(void);
 bool agent_answered(void);              /* wait for the coordinator's answer, at most ANSWER_NS */
 void agent_settled(void);               /* agent: the answer has come, or will not */
 void agent_kick(void);
+void agent_unwant(void);                /* the last such thread has given up */
 void agent_want(uint32_t word);         /* a thread waits at the gate: tell whoever may open it */
 uint64_t now_ns(void);
 
@@ -331,6 +338,7 @@ enum { SAY_WANTS = 1, SAY_DRAINED = 2, SAY_IDLE = 4 };
 uint64_t socket_step(uint64_t now);     /* agent: keep in contact; returns when to be called again */
 int socket_file(bool *wants_to_write);  /* agent: what to poll, or -1 */
 void socket_say(unsigned messages);
+void socket_say_unwants(void);          /* any thread */
 bool socket_say_wants(void);            /* any thread; false: the agent must */
 uint64_t socket_away_since(void);
 void socket_forget_joined_locks(void);  /* agent: after a drain */
@@ -342,7 +350,9 @@ bool wire_is(const char *line, const char *type);
 
 bool lockmode_open_files(void);         /* the devices' lock files; false: logged */
 uint64_t lockmode_step(uint64_t now);   /* agent, away for long enough */
-void lockmode_leave(void);              /* agent: a coordinator is there */
+bool lockmode_ready(uint64_t now);      /* agent: may hello be said? */
+void lockmode_end(void);                /* agent: a coordinator is there */
+void lockmode_contact(bool in_contact);
 bool lockmode_active(void);
 bool lockmode_idle(uint64_t now);       /* agent: give up an idle turn; false: it is the coordinator's to end */
 void lockmode_hold(bool open);          /* agent: show the client's other processes that our gate is open */

@@ -61,6 +61,7 @@ static void lose(uint64_t now, const char *why) {
     atomic_store(&shim.contact, AWAY);
     pthread_mutex_unlock(&contact.lock);
     drop_files();
+    lockmode_contact(false);
     contact.length = 0;
     contact.unsaid = 0;
     if (knew || contact.away_since == 0)
@@ -86,7 +87,7 @@ static int send_line(const char *line, size_t length) {
     return sent < 0 && (errno == EAGAIN || errno == EINTR || errno == ENOBUFS) ? 0 : -1;
 }
 
-static const char wants[] = "{\"type\":\"wants\"}\n";
+static const char wants[] = "{\"type\":\"wants\"}\n", unwants[] = "{\"type\":\"unwants\"}\n";
 
 bool socket_say_wants(void) {
     pthread_mutex_lock(&contact.lock);
@@ -95,6 +96,14 @@ bool socket_say_wants(void) {
     if (!said)
         atomic_store(&contact.wants_unsaid, true);
     return said;
+}
+
+/* If the socket is full the turn comes and is given up as idle. */
+void socket_say_unwants(void) {
+    pthread_mutex_lock(&contact.lock);
+    if (atomic_load(&shim.contact) == THERE)
+        send_line(unwants, sizeof unwants - 1);
+    pthread_mutex_unlock(&contact.lock);
 }
 
 static void flush(uint64_t now) {
@@ -145,8 +154,7 @@ static bool join(void) {
         client = map_page(contact.files[0]);
     if (!client || client->magic != GPUSHARE_PAGE_MAGIC)
         return false;
-    uint32_t word = gate_word(the_page());
-    bool running = (word & GPUSHARE_GATE_STATE) != GPUSHARE_GATE_CLOSED && GET(the_page()->report.drained_epoch) != epoch_of(word);
+    bool running = is_running();
     for (int i = 0; i < shim.device_count; i++) {
         int old = shim.devices[i].lock;
         if (running && contact.old_lock_count < MAX_DEVICES)
@@ -157,6 +165,11 @@ static bool join(void) {
     }
     account_join(client, contact.files[0]);
     contact.file_count = 0;
+    /* A turn that we took by the old locks is not the coordinator's: it ends here, and the old locks with it. */
+    uint32_t word = gate_word(the_page());
+    if (running && is_open(word))
+        __atomic_compare_exchange_n(&the_page()->orders.gate, &word, word - GPUSHARE_GATE_OPEN + GPUSHARE_GATE_CLOSING, false,
+                                    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
     return true;
 }
 
@@ -172,7 +185,7 @@ static void welcomed(uint64_t now) {
     contact.hold_off = 0;
     contact.welcomed_at = now;
     set_contact(THERE);
-    lockmode_leave();
+    lockmode_end();
     log_line(LOG_INFO, "in contact with the coordinator");
     if (__atomic_load_n(&page->report.waiting, __ATOMIC_SEQ_CST))
         contact.unsaid |= SAY_WANTS;
@@ -269,6 +282,13 @@ static bool connect_to(const char *path) {
         close(file);
         return false;
     }
+    /* The kernel closes a dying process's files in order, and record locks go with the client page's descriptor: whoever
+     * sees our end of file shall find them gone. */
+    int later = fcntl(file, F_DUPFD_CLOEXEC, shim.client_file + 1);
+    close(file);
+    if (later < 0)
+        return false;
+    file = later;
     pthread_mutex_lock(&contact.lock);
     contact.file = file;
     pthread_mutex_unlock(&contact.lock);
@@ -298,9 +318,7 @@ static bool connect_anywhere(void) {
 static bool say_hello(void) {
     static char line[LONGEST_LINE];
     struct gpushare_page *page = the_page();
-    uint32_t word = gate_word(page);
-    bool running = (word & GPUSHARE_GATE_STATE) != GPUSHARE_GATE_CLOSED && GET(page->report.drained_epoch) != epoch_of(word);
-    size_t length = wire_hello(line, sizeof line, epoch_of(word), running);
+    size_t length = wire_hello(line, sizeof line, epoch_of(gate_word(page)), is_running());
     int files[2 + MAX_DEVICES] = {shim.page_file, shim.client_file}, count = 2;
     for (int i = 0; i < shim.device_count; i++)
         files[count++] = shim.devices[i].lock;
@@ -320,10 +338,13 @@ static void try_to_connect(uint64_t now) {
     contact.next_try = now + RETRY_NS;
     if (contact.away_since == 0)
         contact.away_since = now;
+    if (!lockmode_ready(now))
+        return;
     if (!connect_anywhere()) {
         agent_settled(); /* the program need not wait for what is not there */
         return;
     }
+    lockmode_contact(true);
     set_contact(ASKING);
     contact.asked_at = now;
     if (!say_hello())

@@ -1,0 +1,192 @@
+"""The shim as built from this tree, programs under it, and a coordinator that obeys the test."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..driver_facts.harness import PTX, ROOT, simulated_driver
+from .fake_coordinator import WAIT, FakeCoordinator, fake_coordinator
+
+HERE = Path(__file__).resolve().parent
+FLAGS = (
+    "-std=gnu11 -O2 -g -fPIC -shared -fvisibility=hidden -ftls-model=initial-exec -pthread"
+    " -Wl,-soname,libgpushare.so -Wall -Wextra -Werror"
+)
+
+
+def _cached(name: str, sources: list[Path], command: Callable[[Path], list[str]]) -> Path:
+    """What `command(output)` makes of `sources`, kept for the next run."""
+    digest = hashlib.sha256(" ".join(command(Path())).encode())
+    for path in sources:
+        digest.update(path.name.encode() + path.read_bytes())
+    folder = Path(tempfile.gettempdir()) / f"gpushare-tests-{os.getuid()}-{digest.hexdigest()[:16]}"
+    made = folder / name
+    if not made.exists():
+        folder.mkdir(mode=0o700, exist_ok=True)
+        building = folder / f"building.{os.getpid()}"
+        subprocess.run(command(building), check=True)
+        building.rename(made)
+    return made
+
+
+@cache
+def built_shim() -> Path:
+    sources = sorted((ROOT / "native" / "shim").iterdir())
+    files = [str(path) for path in sources if path.suffix == ".c"]
+    return _cached("libgpushare.so", sources, lambda out: ["cc", *FLAGS.split(), "-o", str(out), *files, "-ldl"])
+
+
+@cache
+def built_program(source: str, *flags: str) -> Path:
+    """A C program of this folder."""
+    path = HERE / source
+    command = ["cc", "-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-pthread", str(path)]
+    return _cached(path.stem, [path], lambda out: [*command, "-o", str(out), "-ldl", *flags])
+
+
+class Client:
+    """A `cuda_client.py`: `run` a line in it, or `start` one that may wait and ask for its `result` later."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        argv = [sys.executable, str(HERE / "cuda_client.py")]
+        self.process = subprocess.Popen(
+            argv, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        self._answers: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout
+        for line in self.process.stdout:
+            self._answers.put(line)
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def start(self, code: str) -> None:
+        assert self.process.stdin
+        self.process.stdin.write(json.dumps(code) + "\n")
+        self.process.stdin.flush()
+
+    def raw(self, seconds: float = WAIT) -> dict[str, Any]:
+        try:
+            answer: dict[str, Any] = json.loads(self._answers.get(timeout=seconds))
+        except queue.Empty:
+            raise AssertionError(f"no answer within {seconds} s (exit status {self.process.poll()})") from None
+        return answer
+
+    def result(self, seconds: float = WAIT) -> Any:
+        answer = self.raw(seconds)
+        assert "error" not in answer, answer
+        return answer["value"]
+
+    def waits(self, seconds: float = 0.15) -> bool:
+        """Is the line that was started still running after so long?"""
+        try:
+            self._answers.put(self._answers.get(timeout=seconds))
+        except queue.Empty:
+            return True
+        return False
+
+    def run(self, code: str, seconds: float = WAIT) -> Any:
+        self.start(code)
+        return self.result(seconds)
+
+    def end(self) -> str:
+        """End it by the end of its input; what it wrote to standard error."""
+        assert self.process.stdin and self.process.stderr and self.process.stdout
+        try:
+            self.process.stdin.close()
+            self.process.wait(WAIT)
+        finally:
+            self.process.kill()
+            self.process.wait()
+            text = self.process.stderr.read()
+            self.process.stderr.close()
+            self.process.stdout.close()
+        return text
+
+
+class Machine:
+    """One host: a simulated device, lock files, a coordinator's address, a log."""
+
+    def __init__(self, root: Path, socket_folder: Path) -> None:
+        self.root = root
+        self.socket = socket_folder / "c.sock"
+        self.log = root / "shim.log"
+        self.lock_folder = root / "locks"
+        self.simlog = root / "simlog"
+        self.simlog.mkdir()
+        self._clients: list[Client] = []
+
+    def environment(self, **more: str) -> dict[str, str]:
+        clean = {
+            name: value for name, value in os.environ.items() if not name.startswith(("GPUSHARE_", "LD_", "CUDA_"))
+        }
+        return (
+            clean
+            | {
+                "LD_PRELOAD": str(built_shim()),
+                "LD_LIBRARY_PATH": str(simulated_driver().parent),
+                "TEST_PTX": str(PTX),
+                "GPUSHARE_SOCKET": str(self.socket),
+                "GPUSHARE_LOCK_DIR": str(self.lock_folder),
+                "GPUSHARE_LOG": "debug",
+                "GPUSHARE_LOG_FILE": str(self.log),
+                "GPUSHARE_SIM_STATE": str(self.root / "simulated"),
+                "GPUSHARE_SIM_LOG": str(self.simlog),
+            }
+            | more
+        )
+
+    def client(self, **environment: str) -> Client:
+        client = Client(self.environment(**environment))
+        self._clients.append(client)
+        return client
+
+    def log_text(self) -> str:
+        return self.log.read_text() if self.log.exists() else ""
+
+    def end(self) -> None:
+        for client in self._clients:
+            if client.process.poll() is None or not client.process.stdin.closed:  # type: ignore[union-attr]
+                client.process.kill()
+                client.end()
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    with tempfile.TemporaryDirectory(prefix="gpushare-t-") as folder:  # a socket's path is at most 107 bytes long
+        made = Machine(tmp_path, Path(folder))
+        yield made
+        made.end()
+
+
+@pytest.fixture
+def coordinator(machine: Machine) -> Iterator[FakeCoordinator]:
+    with fake_coordinator(machine.socket) as made:
+        yield made
+
+
+@pytest.fixture
+def started(machine: Machine, coordinator: FakeCoordinator) -> tuple[Client, Any]:
+    """A client that has initialised CUDA under the coordinator, its gate closed."""
+    client = machine.client(GPUSHARE_CLIENT="one", GPUSHARE_TOKEN="secret")
+    client.start("cuda = Cuda()")
+    process = coordinator.accept().welcome()
+    client.result()
+    return client, process

@@ -1,0 +1,201 @@
+"""The gate: who is let through, and that closing it is exact."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from . import simlog
+from .conftest import Client, Machine
+from .fake_coordinator import FakeCoordinator, until
+
+Started = tuple[Client, Any]
+
+
+def test_hello_says_who_and_what(machine: Machine, coordinator: FakeCoordinator) -> None:
+    client = machine.client(
+        GPUSHARE_CLIENT="nb:1", GPUSHARE_TOKEN='s"\\e\x01', GPUSHARE_LABEL="Übung\n1", GPUSHARE_QUOTA="share=0.5"
+    )
+    client.start("cuda = Cuda()")
+    process = coordinator.accept()
+    assert client.waits()
+    process.welcome()
+    client.result()
+    hello = process.hello
+    assert hello["pid"] == client.pid
+    assert (hello["client"], hello["token"], hello["label"]) == ("nb:1", 's"\\e\x01', "Übung\n1")
+    assert (hello["quota"], hello["epoch"], hello["running"], hello["simulated"]) == ("share=0.5", 0, False, True)
+    (device,) = hello["devices"]
+    assert device["uuid"].startswith("GPU-") and device["memory"] == 1 << 30 and "Simulated" in device["name"]
+    assert process.page.view.header.pid == client.pid
+    assert (machine.lock_folder / f"{device['uuid']}.lock").stat().st_mode & 0o777 == 0o666
+    assert machine.lock_folder.stat().st_mode & 0o7777 == 0o1777
+
+
+def test_closed_gate_holds_and_open_gate_permits(started: Started) -> None:
+    client, process = started
+    client.start("cuda.spin()")
+    process.expect("wants")
+    until(lambda: process.page.report.waiting == 1)
+    assert client.waits()
+    process.open(1)
+    assert client.result() == 0
+    assert process.page.report.waiting == 0
+    assert process.page.report.gate_waits == 1
+    assert client.run("[cuda.spin() for _ in range(100)]") == [0] * 100
+    process.drain(1)
+    assert process.page.report.drained_epoch == 1
+    assert process.page.report.launches == 101
+    client.start("cuda.spin()")
+    process.expect("wants")
+    assert client.waits()
+    process.open(2)
+    assert client.result() == 0
+
+
+def test_wants_is_said_once_until_the_next_opening(started: Started) -> None:
+    client, process = started
+    client.run("threads = [in_thread(lambda: cuda.here() or cuda.spin()) for _ in range(4)]")
+    process.expect("wants")
+    until(lambda: process.page.report.waiting == 4)
+    assert process.silent(0.3)
+    process.open(1)
+    client.run("[thread.join() for thread in threads] and None")
+    process.drain(1)
+    client.start("cuda.spin()")
+    process.expect("wants")
+
+
+def test_every_kind_of_work_is_held(started: Started) -> None:
+    """One call of each group, from the closed gate on."""
+    client, process = started
+    client.run("memory = cuda.alloc(4096)[1]; host = ctypes.create_string_buffer(4096); one = cuda.stream()")
+    calls = [
+        "cuda.cuMemcpyHtoD_v2(c_uint64(memory), host, c_size_t(64))",
+        "cuda.cuMemcpyDtoH_v2(host, c_uint64(memory), c_size_t(64))",
+        "cuda.cuMemcpyDtoHAsync_v2(host, c_uint64(memory), c_size_t(64), c_void_p(one))",
+        "cuda.cuMemcpyHtoDAsync_v2_ptsz(c_uint64(memory), host, c_size_t(64), None)",
+        "cuda.cuMemcpyDtoD_v2_ptds(c_uint64(memory), c_uint64(memory + 512), c_size_t(64))",
+        "cuda.cuMemsetD8_v2(c_uint64(memory), 1, c_size_t(64))",
+        "cuda.cuMemsetD32Async(c_uint64(memory), 1, c_size_t(16), c_void_p(one))",
+        "cuda.cuMemPrefetchAsync(c_uint64(memory), c_size_t(4096), 0, None)",
+        "cuda.launch('spin', 0, call=cuda.cuLaunchKernel_ptsz)",
+        "cuda.launch('spin', 0, call=lambda *a: cuda.cuLaunchCooperativeKernel(*a[:-1]))",
+        "cuda.cuLaunchHostFunc(c_void_p(one), ctypes.cast(cuda.library.cuCtxGetId, c_void_p), None)",
+    ]
+    for epoch, call in enumerate(calls, start=1):
+        client.start(call)
+        process.expect("wants")
+        assert client.waits(0.05), call
+        process.open(epoch)
+        assert client.result() == 0, call
+        process.drain(epoch)
+    report = process.page.report
+    assert (report.copies, report.launches) == (5, 2)
+    assert report.bytes_copied == 5 * 64
+
+
+def test_closing_is_exact_under_load(machine: Machine, started: Started) -> None:
+    """Eight threads launch as fast as they can; after each "drained" the device runs nothing until the next opening."""
+    client, process = started
+    client.run(
+        """
+stop = False
+def loop(stream):
+    cuda.here()
+    while not stop:
+        assert cuda.spin(0.02, stream) == 0
+threads = [in_thread(lambda stream=stream: loop(stream)) for stream in [0, 1, 2] + [cuda.stream(i % 2) for i in range(5)]]
+"""
+    )
+    process.expect("wants")
+    pauses = []
+    for epoch in range(1, 21):
+        process.open(epoch)
+        before = process.page.report.launches
+        time.sleep(0.01)  # the load runs meanwhile, for however long
+        process.close_gate(epoch)
+        until(lambda: process.next()["type"] == "drained")
+        drained = time.monotonic_ns()
+        assert process.page.report.drained_epoch == epoch
+        assert process.page.report.launches > before
+        until(lambda: process.page.report.waiting == 8)
+        pauses.append((drained, time.monotonic_ns()))
+    process.open(21)
+    client.run("stop = True; [thread.join() for thread in threads] and None")
+    (executions,) = simlog.read_all(machine.simlog).values()
+    assert len(executions) > 100
+    for begin, end in pauses:
+        assert not [e for e in executions if e.begin_ns < end and e.end_ns > begin]
+
+
+def test_long_work_is_waited_for(machine: Machine, started: Started) -> None:
+    client, process = started
+    process.open(1)
+    client.run("[cuda.spin(100, cuda.stream(1)) for _ in range(3)]")
+    process.drain(1)
+    drained = time.monotonic_ns()
+    (executions,) = simlog.read_all(machine.simlog).values()
+    assert len(executions) == 3 and max(e.end_ns for e in executions) <= drained
+    assert process.page.report.drain_ns > 50_000_000
+
+
+def test_reopening_before_drained_takes_the_closing_back(started: Started) -> None:
+    client, process = started
+    process.open(1)
+    client.run("cuda.spin(300)")
+    process.close_gate(1)
+    until(lambda: process.page.report.phase == 3)
+    process.open(2)
+    assert client.run("cuda.spin()") == 0
+    assert process.silent(0.5)
+    assert process.page.report.drained_epoch == 0
+    process.drain(2)
+
+
+def test_work_of_a_destroyed_stream_is_waited_for(machine: Machine, started: Started) -> None:
+    client, process = started
+    process.open(1)
+    client.run("one = cuda.stream(1); cuda.spin(200, one); cuda.cuStreamDestroy_v2(c_void_p(one))")
+    process.drain(1)
+    drained = time.monotonic_ns()
+    (executions,) = simlog.read_all(machine.simlog).values()
+    assert [e.end_ns <= drained for e in executions] == [True]
+
+
+def test_streams_that_take_the_place_of_destroyed_ones_are_waited_for(machine: Machine, started: Started) -> None:
+    """Handles are used again by the driver; what a thread remembers of the first must not hide the second."""
+    client, process = started
+    process.open(1)
+    client.run("one = cuda.stream(1); cuda.spin(0, one); cuda.cuStreamDestroy_v2(c_void_p(one))")
+    same = client.run("[h for h in [cuda.stream(1) for _ in range(50)] if h == one]")
+    client.run("two = one" if same else "two = cuda.stream(1)")
+    client.run("cuda.spin(200, two)")
+    process.drain(1)
+    drained = time.monotonic_ns()
+    (executions,) = simlog.read_all(machine.simlog).values()
+    assert max(e.end_ns for e in executions) <= drained
+
+
+def test_idle_is_said_only_while_others_wait(started: Started) -> None:
+    client, process = started
+    process.page.orders.idle_release_ns = 40_000_000
+    process.open(1)
+    client.run("cuda.spin(0)")
+    assert process.silent(0.3)
+    process.page.orders.contended = 1
+    process.doorbell()
+    process.expect("idle", 2, epoch=1)
+    assert process.silent(0.2)
+    client.run("cuda.spin(200)")  # runs on the device for longer than the limit: not idle meanwhile
+    begin = time.monotonic()
+    process.expect("idle", 2, epoch=1)
+    assert time.monotonic() - begin > 0.15
+
+
+def test_thread_that_ends_leaves_nothing_behind(started: Started) -> None:
+    client, process = started
+    process.open(1)
+    client.run("[t.join() for t in [in_thread(lambda: cuda.here() or cuda.spin()) for _ in range(50)]] and None")
+    process.drain(1)
+    assert process.page.report.launches == 50
