@@ -16,8 +16,10 @@ static CUresult gather(const struct sim_function *function, void **params, void 
             size = *(const size_t *)extra[i + 1];
     }
     for (uint32_t i = 0; i < function->count; i++) {
-        const void *from = params ? params[i] : buffer && function->offset[i] + function->size[i] <= size
-                                                    ? buffer + function->offset[i] : NULL;
+        const void *from = params ? params[i]
+                           : buffer && function->offset[i] + function->size[i] <= size
+                               ? buffer + function->offset[i]
+                               : NULL;
         if (__builtin_expect(!from, 0))
             return CUDA_ERROR_INVALID_VALUE;
         uint64_t word = 0;
@@ -36,12 +38,14 @@ static CUresult gather(const struct sim_function *function, void **params, void 
 }
 
 static CUresult cannot_run(const struct sim_function *function) {
-    fprintf(stderr, "simulated GPU: the function %s is not one of the built-in ones and can't be run\n", function->name);
+    fprintf(stderr, "simulated GPU: the function %s is not one of the built-in ones and can't be run\n",
+            function->name);
     return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-static CUresult launch(CUstream fallback, CUfunction function, const unsigned grid[3], const unsigned block[3],
-                       unsigned shared, CUstream handle, void **params, void **extra) {
+static CUresult launch(CUstream fallback, CUfunction function, const unsigned grid[3],
+                       const unsigned block[3], unsigned shared, CUstream handle, void **params,
+                       void **extra) {
     struct sim_stream *stream;
     struct sim_command *command;
     CUresult result = stream_resolve(handle, fallback, &stream);
@@ -53,7 +57,8 @@ static CUresult launch(CUstream fallback, CUfunction function, const unsigned gr
         return cannot_run(function);
     uint64_t threads = (uint64_t)block[0] * block[1] * block[2];
     if (__builtin_expect(!threads || threads > 1024 || block[2] > 64 || !grid[0] || !grid[1] || !grid[2] ||
-                             grid[1] > 65535 || grid[2] > 65535 || shared > 101376, 0))
+                             grid[1] > 65535 || grid[2] > 65535 || shared > 101376,
+                         0))
         return CUDA_ERROR_INVALID_VALUE;
     uint64_t words[SIM_MAX_PARAMS];
     if (__builtin_expect((result = gather(function, params, extra, words)), 0))
@@ -69,27 +74,30 @@ static CUresult launch(CUstream fallback, CUfunction function, const unsigned gr
     return engine_commit(stream);
 }
 
-CUresult sim_cuLaunchKernel(CUstream fallback, CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
-                            unsigned by, unsigned bz, unsigned shared, CUstream stream, void **params, void **extra) {
+CUresult sim_cuLaunchKernel(CUstream fallback, CUfunction function, unsigned gx, unsigned gy, unsigned gz,
+                            unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream stream,
+                            void **params, void **extra) {
     const unsigned grid[3] = {gx, gy, gz}, block[3] = {bx, by, bz};
     return launch(fallback, function, grid, block, shared, stream, params, extra);
 }
 
-CUresult sim_cuLaunchKernelEx(CUstream fallback, const CUlaunchConfig *config, CUfunction function, void **params,
-                              void **extra) {
+CUresult sim_cuLaunchKernelEx(CUstream fallback, const CUlaunchConfig *config, CUfunction function,
+                              void **params, void **extra) {
     if (!config)
         return CUDA_ERROR_INVALID_VALUE;
-    return launch(fallback, function, config->grid, config->block, config->shared_bytes, config->stream, params, extra);
+    return launch(fallback, function, config->grid, config->block, config->shared_bytes, config->stream,
+                  params, extra);
 }
 
-CUresult sim_cuLaunchCooperativeKernel(CUstream fallback, CUfunction function, unsigned gx, unsigned gy, unsigned gz,
-                                       unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream stream,
-                                       void **params) {
+CUresult sim_cuLaunchCooperativeKernel(CUstream fallback, CUfunction function, unsigned gx, unsigned gy,
+                                       unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
+                                       CUstream stream, void **params) {
     const unsigned grid[3] = {gx, gy, gz}, block[3] = {bx, by, bz};
     return launch(fallback, function, grid, block, shared, stream, params, NULL);
 }
 
-static CUresult call_host(CUstream fallback, CUstream handle, CUhostFn function, CUstreamCallback callback, void *data) {
+static CUresult call_host(CUstream fallback, CUstream handle, CUhostFn function, CUstreamCallback callback,
+                          void *data) {
     struct sim_stream *stream;
     struct sim_command *command;
     CUresult result = stream_resolve(handle, fallback, &stream);

@@ -26,8 +26,8 @@ static struct sim_alloc *pin_managed(CUdeviceptr address, size_t bytes) {
     return alloc;
 }
 
-CUresult sim_cuMemPrefetchAsync_v2(CUstream fallback, CUdeviceptr address, size_t bytes, CUmemLocation location,
-                                   unsigned flags, CUstream handle) {
+CUresult sim_cuMemPrefetchAsync_v2(CUstream fallback, CUdeviceptr address, size_t bytes,
+                                   CUmemLocation location, unsigned flags, CUstream handle) {
     struct sim_stream *stream;
     struct sim_command *command;
     CUresult result = stream_resolve(handle, fallback, &stream);
@@ -54,7 +54,8 @@ CUresult sim_cuMemPrefetchAsync_v2(CUstream fallback, CUdeviceptr address, size_
     return engine_commit(stream);
 }
 
-CUresult sim_cuMemPrefetchAsync(CUstream fallback, CUdeviceptr address, size_t bytes, CUdevice device, CUstream stream) {
+CUresult sim_cuMemPrefetchAsync(CUstream fallback, CUdeviceptr address, size_t bytes, CUdevice device,
+                                CUstream stream) {
     return sim_cuMemPrefetchAsync_v2(fallback, address, bytes, location_of(device), 0, stream);
 }
 
@@ -65,7 +66,8 @@ CUresult cuMemAdvise_v2(CUdeviceptr address, size_t bytes, int advice, CUmemLoca
         return result;
     int needs_place = advice != CU_ADVISE_SET_READ_MOSTLY && advice != CU_ADVISE_UNSET_READ_MOSTLY &&
                       advice != CU_ADVISE_UNSET_PREFERRED;
-    if (advice < CU_ADVISE_SET_READ_MOSTLY || advice > CU_ADVISE_UNSET_ACCESSED_BY || (needs_place && !is_place(location)))
+    if (advice < CU_ADVISE_SET_READ_MOSTLY || advice > CU_ADVISE_UNSET_ACCESSED_BY ||
+        (needs_place && !is_place(location)))
         return CUDA_ERROR_INVALID_VALUE;
     struct sim_alloc *alloc = pin_managed(address, bytes);
     if (!alloc)
@@ -134,13 +136,14 @@ CUresult cuMemRangeGetAttribute(void *data, size_t size, int attribute, CUdevice
     if (!data || size < sizeof(int) || size % sizeof(int))
         return CUDA_ERROR_INVALID_VALUE;
     struct sim_alloc *alloc = pin_managed(address, bytes);
-    CUresult result = alloc ? range_attribute(alloc, attribute, data, size / sizeof(int)) : CUDA_ERROR_INVALID_VALUE;
+    CUresult result =
+        alloc ? range_attribute(alloc, attribute, data, size / sizeof(int)) : CUDA_ERROR_INVALID_VALUE;
     alloc_unpin(alloc);
     return result;
 }
 
-CUresult cuMemRangeGetAttributes(void **data, size_t *sizes, int *attributes, size_t count, CUdeviceptr address,
-                                 size_t bytes) {
+CUresult cuMemRangeGetAttributes(void **data, size_t *sizes, int *attributes, size_t count,
+                                 CUdeviceptr address, size_t bytes) {
     CUresult result = data && sizes && attributes ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < count && !result; i++)
         result = cuMemRangeGetAttribute(data[i], sizes[i], attributes[i], address, bytes);

@@ -38,9 +38,12 @@ CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) { return allocate(ALLOC_PLAIN, bytes, 0, address); }
+CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
+    return allocate(ALLOC_PLAIN, bytes, 0, address);
+}
 
-CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height, unsigned element) {
+CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height,
+                            unsigned element) {
     if (!pitch || !width || !height || (element != 4 && element != 8 && element != 16))
         return CUDA_ERROR_INVALID_VALUE;
     *pitch = (width + 511) / 512 * 512;
@@ -67,7 +70,9 @@ static CUresult release(uint64_t address, unsigned kinds) {
     return alloc_free(address, kinds);
 }
 
-CUresult cuMemFree_v2(CUdeviceptr address) { return release(address, 1u << ALLOC_PLAIN | 1u << ALLOC_MANAGED); }
+CUresult cuMemFree_v2(CUdeviceptr address) {
+    return release(address, 1u << ALLOC_PLAIN | 1u << ALLOC_MANAGED);
+}
 
 CUresult cuMemHostAlloc(void **memory, size_t bytes, unsigned flags) {
     if (!memory || flags > 7)
@@ -75,8 +80,12 @@ CUresult cuMemHostAlloc(void **memory, size_t bytes, unsigned flags) {
     return allocate(ALLOC_HOST, bytes, flags, (CUdeviceptr *)memory);
 }
 
-CUresult cuMemAllocHost_v2(void **memory, size_t bytes) { return cuMemHostAlloc(memory, bytes, 0); }
-CUresult cuMemFreeHost(void *memory) { return release((uint64_t)memory, 1u << ALLOC_HOST); }
+CUresult cuMemAllocHost_v2(void **memory, size_t bytes) {
+    return cuMemHostAlloc(memory, bytes, 0);
+}
+CUresult cuMemFreeHost(void *memory) {
+    return release((uint64_t)memory, 1u << ALLOC_HOST);
+}
 
 CUresult cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags) {
     struct sim_context *context;
@@ -147,7 +156,9 @@ CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device) { return cuDeviceGetDefaultMemPool(pool, device); }
+CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device) {
+    return cuDeviceGetDefaultMemPool(pool, device);
+}
 
 CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
     int index;

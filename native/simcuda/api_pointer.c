@@ -41,7 +41,9 @@ CUresult cuMemHostGetFlags(unsigned *flags, void *memory) {
     return result;
 }
 
-static int is_host(const struct sim_alloc *alloc) { return alloc->kind == ALLOC_HOST || alloc->kind == ALLOC_REGISTERED; }
+static int is_host(const struct sim_alloc *alloc) {
+    return alloc->kind == ALLOC_HOST || alloc->kind == ALLOC_REGISTERED;
+}
 
 /* One attribute of an address inside `alloc`. */
 static CUresult attribute_of(const struct sim_alloc *alloc, int attribute, CUdeviceptr address, void *data) {
@@ -152,7 +154,8 @@ CUresult cuPointerGetAttributes(unsigned count, int *attributes, void **data, CU
 CUresult cuPointerSetAttribute(const void *value, int attribute, CUdeviceptr address) {
     SIM_ENTER();
     struct sim_alloc *alloc = alloc_pin(address);
-    CUresult result = alloc && value && attribute == CU_POINTER_SYNC_MEMOPS ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    CUresult result =
+        alloc && value && attribute == CU_POINTER_SYNC_MEMOPS ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     alloc_unpin(alloc);
     return result;
 }

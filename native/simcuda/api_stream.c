@@ -12,7 +12,9 @@ CUresult cuStreamCreateWithPriority(CUstream *out, unsigned flags, int priority)
     return stream_open(context, flags, priority > 0 ? 0 : priority < -5 ? -5 : priority, out);
 }
 
-CUresult cuStreamCreate(CUstream *out, unsigned flags) { return cuStreamCreateWithPriority(out, flags, 0); }
+CUresult cuStreamCreate(CUstream *out, unsigned flags) {
+    return cuStreamCreateWithPriority(out, flags, 0);
+}
 
 CUresult cuStreamDestroy_v2(CUstream handle) {
     SIM_ENTER();
@@ -92,8 +94,9 @@ CUresult sim_cuStreamAttachMemAsync(CUstream fallback, CUstream handle, CUdevice
     CUresult result = stream_resolve(handle, fallback, &stream);
     if (result)
         return result;
-    return flags > CU_MEM_ATTACH_SINGLE || !alloc_context(address, 1u << ALLOC_MANAGED) ? CUDA_ERROR_INVALID_VALUE
-                                                                                         : CUDA_SUCCESS;
+    return flags > CU_MEM_ATTACH_SINGLE || !alloc_context(address, 1u << ALLOC_MANAGED)
+               ? CUDA_ERROR_INVALID_VALUE
+               : CUDA_SUCCESS;
 }
 
 static CUresult value(CUstream fallback, CUstream handle, uint32_t kind, CUdeviceptr address, uint64_t value,

@@ -4,44 +4,41 @@
 static const struct {
     int attribute, value;
 } constants[] = {
-    {1, 1024},        /* threads per block */
-    {2, 1024},        /* block x, y, z */
-    {3, 1024},        {4, 64},
-    {5, 2147483647},  /* grid x, y, z */
-    {6, 65535},       {7, 65535},
-    {8, 49152},       /* shared memory per block */
-    {9, 65536},       /* constant memory */
-    {10, 32},         /* warp */
-    {11, 2147483647}, /* pitch */
-    {12, 65536},      /* registers per block */
-    {13, 1400000},    /* clock, kHz */
-    {14, 512},        /* texture alignment */
-    {15, 1},          /* copies overlap launches */
-    {19, 1},          /* maps host memory */
-    {31, 1},          /* concurrent launches */
-    {36, 5000000},    /* memory clock, kHz */
-    {37, 256},        /* memory bus, bits */
-    {38, 4194304},    /* L2 */
-    {39, 2048},       /* threads per multiprocessor */
-    {40, 2},          /* copy engines */
-    {41, 1},          /* unified addressing */
-    {51, 32},         /* texture pitch alignment */
-    {78, 1},          /* stream priorities */
-    {79, 1},          {80, 1},
-    {81, 102400},     /* shared memory per multiprocessor */
-    {82, 65536},      /* registers per multiprocessor */
-    {83, 1},          /* managed memory */
-    {87, 32},         /* single to double precision */
-    {89, 1},          /* concurrent managed access */
-    {90, 1},          /* compute preemption: time slices */
-    {91, 1},          /* host pointers of registered memory are device pointers */
-    {92, 1},          {93, 1},  {94, 1}, /* stream memory operations */
-    {95, 1},          /* cooperative launch */
-    {97, 101376},     /* shared memory per block, opt in */
-    {99, 1},          /* host registration */
-    {106, 16},        /* blocks per multiprocessor */
-    {115, 1},         /* memory pools */
-    {122, 1},         {123, 1}, /* stream memory operations */
+    {1, 1024},                                     /* threads per block */
+    {2, 1024},                                     /* block x, y, z */
+    {3, 1024},        {4, 64},    {5, 2147483647}, /* grid x, y, z */
+    {6, 65535},       {7, 65535}, {8, 49152},      /* shared memory per block */
+    {9, 65536},                                    /* constant memory */
+    {10, 32},                                      /* warp */
+    {11, 2147483647},                              /* pitch */
+    {12, 65536},                                   /* registers per block */
+    {13, 1400000},                                 /* clock, kHz */
+    {14, 512},                                     /* texture alignment */
+    {15, 1},                                       /* copies overlap launches */
+    {19, 1},                                       /* maps host memory */
+    {31, 1},                                       /* concurrent launches */
+    {36, 5000000},                                 /* memory clock, kHz */
+    {37, 256},                                     /* memory bus, bits */
+    {38, 4194304},                                 /* L2 */
+    {39, 2048},                                    /* threads per multiprocessor */
+    {40, 2},                                       /* copy engines */
+    {41, 1},                                       /* unified addressing */
+    {51, 32},                                      /* texture pitch alignment */
+    {78, 1},                                       /* stream priorities */
+    {79, 1},          {80, 1},    {81, 102400},    /* shared memory per multiprocessor */
+    {82, 65536},                                   /* registers per multiprocessor */
+    {83, 1},                                       /* managed memory */
+    {87, 32},                                      /* single to double precision */
+    {89, 1},                                       /* concurrent managed access */
+    {90, 1},                                       /* compute preemption: time slices */
+    {91, 1},                               /* host pointers of registered memory are device pointers */
+    {92, 1},          {93, 1},    {94, 1}, /* stream memory operations */
+    {95, 1},                               /* cooperative launch */
+    {97, 101376},                          /* shared memory per block, opt in */
+    {99, 1},                               /* host registration */
+    {106, 16},                             /* blocks per multiprocessor */
+    {115, 1},                              /* memory pools */
+    {122, 1},         {123, 1},            /* stream memory operations */
 };
 
 CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
@@ -92,7 +89,9 @@ CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
     return context_is_valid(peer) ? CUDA_ERROR_PEER_ACCESS_UNSUPPORTED : CUDA_ERROR_INVALID_CONTEXT;
 }
 
-CUresult cuCtxDisablePeerAccess(CUcontext peer) { return cuCtxEnablePeerAccess(peer, 0); }
+CUresult cuCtxDisablePeerAccess(CUcontext peer) {
+    return cuCtxEnablePeerAccess(peer, 0);
+}
 
 static CUresult any_context(CUcontext context, struct sim_context **out) {
     SIM_ENTER();
@@ -108,7 +107,9 @@ CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext context) {
     return result;
 }
 
-CUresult cuCtxGetDevice(CUdevice *device) { return cuCtxGetDevice_v2(device, NULL); }
+CUresult cuCtxGetDevice(CUdevice *device) {
+    return cuCtxGetDevice_v2(device, NULL);
+}
 
 CUresult cuCtxGetApiVersion(CUcontext context, unsigned *version) {
     struct sim_context *found;
@@ -184,7 +185,15 @@ CUresult cuCtxSetCacheConfig(int config) {
     return any_context(NULL, &context);
 }
 
-CUresult cuCtxGetSharedMemConfig(int *config) { return cuCtxGetCacheConfig(config); }
-CUresult cuCtxSetSharedMemConfig(int config) { return cuCtxSetCacheConfig(config); }
-CUresult cuProfilerStart(void) { return sim_ready(); }
-CUresult cuProfilerStop(void) { return sim_ready(); }
+CUresult cuCtxGetSharedMemConfig(int *config) {
+    return cuCtxGetCacheConfig(config);
+}
+CUresult cuCtxSetSharedMemConfig(int config) {
+    return cuCtxSetCacheConfig(config);
+}
+CUresult cuProfilerStart(void) {
+    return sim_ready();
+}
+CUresult cuProfilerStop(void) {
+    return sim_ready();
+}

@@ -32,7 +32,9 @@ static CUresult touch(struct sim_execution *e, uint64_t address, uint64_t count,
     return CUDA_SUCCESS;
 }
 
-static void cost_bytes(struct sim_execution *e, double bytes) { e->cost_ns += (uint64_t)(bytes / e->device->bandwidth * 1e9); }
+static void cost_bytes(struct sim_execution *e, double bytes) {
+    e->cost_ns += (uint64_t)(bytes / e->device->bandwidth * 1e9);
+}
 
 static float as_float(uint64_t word) {
     float value;
@@ -95,18 +97,26 @@ static void matmul_run(struct sim_execution *e) {
 /* spin(u64 nanoseconds) */
 static CUresult spin_prepare(struct sim_execution *e) {
     e->cost_ns += e->params[0];
+    e->is_busy = e->params[0] != 0;
     return CUDA_SUCCESS;
 }
 
-static void nothing(struct sim_execution *e) { (void)e; }
+static void nothing(struct sim_execution *e) {
+    (void)e;
+}
 
 /* stamp(u64 *out) */
-static CUresult stamp_prepare(struct sim_execution *e) { return touch(e, e->params[0], 1, 8); }
-static void stamp_run(struct sim_execution *e) { *(uint64_t *)e->params[0] = e->begin_ns; }
+static CUresult stamp_prepare(struct sim_execution *e) {
+    return touch(e, e->params[0], 1, 8);
+}
+static void stamp_run(struct sim_execution *e) {
+    *(uint64_t *)e->params[0] = e->begin_ns;
+}
 
 /* work_f32(float *x, u64 n, u64 nanoseconds, u64 *stamps) */
 static CUresult work_prepare(struct sim_execution *e) {
     e->cost_ns += e->params[2];
+    e->is_busy = e->params[2] != 0;
     CUresult result = touch(e, e->params[0], e->params[1], 4);
     return result || !e->params[3] ? result : touch(e, e->params[3], 2, 8);
 }
@@ -125,7 +135,9 @@ static void work_finish(struct sim_execution *e) {
 }
 
 /* wait_flag(volatile u32 *flag, u32 value): occupies the device until *flag == value, at most a minute */
-static CUresult flag_prepare(struct sim_execution *e) { return touch(e, e->params[0], 1, 4); }
+static CUresult flag_prepare(struct sim_execution *e) {
+    return touch(e, e->params[0], 1, 4);
+}
 
 static void wait_flag_run(struct sim_execution *e) {
     const uint32_t *flag = (const uint32_t *)e->params[0];

@@ -15,7 +15,8 @@ struct sim_execution {
         uint64_t offset, bytes;
     } touch[SIM_MAX_TOUCHES]; /* memory it uses, pinned */
     int touches;
-    uint64_t cost_ns; /* modelled time, launch overhead not included */
+    uint64_t cost_ns;  /* modelled time, launch overhead not included */
+    int is_busy;       /* the program asked for that time: it must not end early */
     uint64_t begin_ns; /* CLOCK_REALTIME, as the device's timer shows it */
 };
 
@@ -23,7 +24,8 @@ struct sim_builtin {
     const char *name;
     int param_count;
     uint8_t param_size[SIM_MAX_PARAMS];
-    CUresult (*prepare)(struct sim_execution *execution); /* checks addresses, says what is touched and what it costs */
+    CUresult (*prepare)(
+        struct sim_execution *execution); /* checks addresses, says what is touched and what it costs */
     void (*run)(struct sim_execution *execution);    /* the work on the data */
     void (*finish)(struct sim_execution *execution); /* after the modelled time; may be NULL */
 };

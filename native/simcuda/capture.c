@@ -9,7 +9,8 @@
 
 #include "api.h"
 
-static int is_member_of_context(const struct sim_capture *capture, const struct sim_context *context, int blocking_only) {
+static int is_member_of_context(const struct sim_capture *capture, const struct sim_context *context,
+                                int blocking_only) {
     for (const struct sim_stream *stream = capture->members; stream; stream = stream->next_member)
         if (stream->context == context && (stream->is_blocking || !blocking_only))
             return 1;
@@ -39,7 +40,8 @@ CUresult capture_check_legacy(struct sim_context *context) {
 
 CUresult capture_check_unsafe(void) {
     CUresult result = CUDA_SUCCESS;
-    if (!atomic_load_explicit(&sim.capture_count, memory_order_relaxed) || sim_thread.capture_mode == CU_CAPTURE_RELAXED)
+    if (!atomic_load_explicit(&sim.capture_count, memory_order_relaxed) ||
+        sim_thread.capture_mode == CU_CAPTURE_RELAXED)
         return result;
     pthread_mutex_lock(&sim.capture_lock);
     for (struct sim_capture *capture = sim.captures; capture; capture = capture->next) {
@@ -183,9 +185,11 @@ CUresult capture_wait(struct sim_event *event, struct sim_stream *stream) {
     else if (!event->capture_id && !own)
         result = CUDA_ERROR_NOT_READY; /* nothing to do with a capture: wait as ever */
     else if (!event->capture_id)
-        result = atomic_load(&event->recorded) ? refuse_both(own, NULL, CUDA_ERROR_STREAM_CAPTURE_ISOLATION) : CUDA_SUCCESS;
+        result = atomic_load(&event->recorded) ? refuse_both(own, NULL, CUDA_ERROR_STREAM_CAPTURE_ISOLATION)
+                                               : CUDA_SUCCESS;
     else if (!its)
-        result = own ? refuse_both(own, NULL, CUDA_ERROR_STREAM_CAPTURE_ISOLATION) : CUDA_ERROR_CAPTURED_EVENT;
+        result =
+            own ? refuse_both(own, NULL, CUDA_ERROR_STREAM_CAPTURE_ISOLATION) : CUDA_ERROR_CAPTURED_EVENT;
     else if (stream->is_legacy)
         result = refuse_both(its, NULL, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
     else if (!own)

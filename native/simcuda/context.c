@@ -99,7 +99,8 @@ CUresult context_synchronize(struct sim_context *context) {
         uint64_t position;
     } *points = malloc((count + 1) * sizeof *points);
     size_t filled = 0;
-    for (struct sim_stream *stream = context->streams; points && stream && filled < count; stream = stream->next) {
+    for (struct sim_stream *stream = context->streams; points && stream && filled < count;
+         stream = stream->next) {
         points[filled].stream = stream;
         points[filled++].position = atomic_load(&stream->tail);
     }
@@ -146,8 +147,12 @@ static CUresult primary_end(CUdevice device, int reset) {
     return result;
 }
 
-CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) { return primary_end(device, 0); }
-CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) { return primary_end(device, 1); }
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+    return primary_end(device, 0);
+}
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
+    return primary_end(device, 1);
+}
 
 CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active) {
     int index;

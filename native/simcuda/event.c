@@ -135,7 +135,8 @@ CUresult cuEventQuery(CUevent event) {
         return result;
     if ((result = atomic_load(&event->context->error)))
         return result;
-    return atomic_load(&event->reached) >= atomic_load(&event->recorded) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    return atomic_load(&event->reached) >= atomic_load(&event->recorded) ? CUDA_SUCCESS
+                                                                         : CUDA_ERROR_NOT_READY;
 }
 
 CUresult cuEventSynchronize(CUevent event) {
@@ -149,7 +150,9 @@ CUresult cuEventSynchronize(CUevent event) {
     return result;
 }
 
-CUresult cuEventElapsedTime_v2(float *out, CUevent start, CUevent end) { return cuEventElapsedTime(out, start, end); }
+CUresult cuEventElapsedTime_v2(float *out, CUevent start, CUevent end) {
+    return cuEventElapsedTime(out, start, end);
+}
 
 CUresult cuEventElapsedTime(float *out, CUevent start, CUevent end) {
     SIM_ENTER();

@@ -66,13 +66,17 @@ CUresult cuFuncIsLoaded(int *state, CUfunction function) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuFuncLoad(CUfunction function) { return cuFuncSetCacheConfig(function, 0); }
+CUresult cuFuncLoad(CUfunction function) {
+    return cuFuncSetCacheConfig(function, 0);
+}
 
 CUresult cuLibraryGetKernel(CUfunction *function, CUmodule library, const char *name) {
     return cuModuleGetFunction(function, library, name);
 }
 
-CUresult cuLibraryGetKernelCount(unsigned *count, CUmodule library) { return cuModuleGetFunctionCount(count, library); }
+CUresult cuLibraryGetKernelCount(unsigned *count, CUmodule library) {
+    return cuModuleGetFunctionCount(count, library);
+}
 
 CUresult cuLibraryGetModule(CUmodule *module, CUmodule library) {
     SIM_ENTER();
@@ -92,8 +96,12 @@ CUresult cuKernelGetFunction(CUfunction *function, CUfunction kernel) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuKernelGetLibrary(CUmodule *library, CUfunction kernel) { return cuFuncGetModule(library, kernel); }
-CUresult cuKernelGetName(const char **name, CUfunction kernel) { return cuFuncGetName(name, kernel); }
+CUresult cuKernelGetLibrary(CUmodule *library, CUfunction kernel) {
+    return cuFuncGetModule(library, kernel);
+}
+CUresult cuKernelGetName(const char **name, CUfunction kernel) {
+    return cuFuncGetName(name, kernel);
+}
 
 CUresult cuKernelGetAttribute(int *value, int attribute, CUfunction kernel, CUdevice device) {
     (void)device;
@@ -109,7 +117,8 @@ CUresult cuKernelGetParamInfo(CUfunction kernel, size_t index, size_t *offset, s
     return cuFuncGetParamInfo(kernel, index, offset, size);
 }
 
-CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function, int block_size, size_t shared) {
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function, int block_size,
+                                                     size_t shared) {
     (void)shared;
     SIM_ENTER();
     if (!is_valid(function))
@@ -121,14 +130,14 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction fun
     return CUDA_SUCCESS;
 }
 
-CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, CUfunction function, int block_size,
-                                                              size_t shared, unsigned flags) {
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, CUfunction function,
+                                                              int block_size, size_t shared, unsigned flags) {
     (void)flags;
     return cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks, function, block_size, shared);
 }
 
-CUresult cuOccupancyMaxPotentialBlockSize(int *grid, int *block, CUfunction function, size_t (*shared_of)(int),
-                                          size_t shared, int limit) {
+CUresult cuOccupancyMaxPotentialBlockSize(int *grid, int *block, CUfunction function,
+                                          size_t (*shared_of)(int), size_t shared, int limit) {
     (void)shared_of, (void)shared;
     struct sim_context *context;
     CUresult result = context_current(&context);
@@ -142,7 +151,8 @@ CUresult cuOccupancyMaxPotentialBlockSize(int *grid, int *block, CUfunction func
 }
 
 CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int *grid, int *block, CUfunction function,
-                                                   size_t (*shared_of)(int), size_t shared, int limit, unsigned flags) {
+                                                   size_t (*shared_of)(int), size_t shared, int limit,
+                                                   unsigned flags) {
     (void)flags;
     return cuOccupancyMaxPotentialBlockSize(grid, block, function, shared_of, shared, limit);
 }

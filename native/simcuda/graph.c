@@ -22,7 +22,9 @@ static int graph_is_valid(CUgraph graph) {
     return graph && ((uintptr_t)graph & 15) == 0 && graph->magic == MAGIC_GRAPH;
 }
 
-static int exec_is_valid(CUgraphExec exec) { return exec && ((uintptr_t)exec & 15) == 0 && exec->magic == MAGIC_EXEC; }
+static int exec_is_valid(CUgraphExec exec) {
+    return exec && ((uintptr_t)exec & 15) == 0 && exec->magic == MAGIC_EXEC;
+}
 
 struct sim_graph *graph_new(void) {
     struct sim_graph *graph = object_get(MAGIC_GRAPH, sizeof *graph);
@@ -126,7 +128,8 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph graph, unsigned l
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphInstantiate_v2(CUgraphExec *out, CUgraph graph, CUgraphNode *failed, char *text, size_t size) {
+CUresult cuGraphInstantiate_v2(CUgraphExec *out, CUgraph graph, CUgraphNode *failed, char *text,
+                               size_t size) {
     if (failed)
         *failed = NULL;
     if (text && size)

@@ -49,8 +49,11 @@ static struct sim_function *add_function(struct sim_module *module, const struct
 static CUresult load(struct sim_context *context, const char *image, CUmodule *out) {
     if (!image || !out)
         return CUDA_ERROR_INVALID_VALUE;
-    if (memcmp(image, "\x7f" "ELF", 4) == 0 || memcmp(image, "\x50\xed\x55\xba", 4) == 0 ||
-        memcmp(image, "\xb1\x43\x62\x46", 4) == 0)
+    if (memcmp(image,
+               "\x7f"
+               "ELF",
+               4) == 0 ||
+        memcmp(image, "\x50\xed\x55\xba", 4) == 0 || memcmp(image, "\xb1\x43\x62\x46", 4) == 0)
         return CUDA_ERROR_NO_BINARY_FOR_GPU; /* machine code: a simulated device has none */
     if (!ptx_is_text(image))
         return CUDA_ERROR_INVALID_PTX;
@@ -148,7 +151,9 @@ CUresult cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned count, in
     return cuModuleLoadData(out, image);
 }
 
-CUresult cuModuleLoadFatBinary(CUmodule *out, const void *image) { return cuModuleLoadData(out, image); }
+CUresult cuModuleLoadFatBinary(CUmodule *out, const void *image) {
+    return cuModuleLoadData(out, image);
+}
 
 CUresult cuModuleLoad(CUmodule *out, const char *path) {
     struct sim_context *context;
@@ -222,15 +227,15 @@ CUresult cuModuleGetLoadingMode(int *mode) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuLibraryLoadData(CUmodule *library, const void *code, int *jit, void **jit_values, unsigned jit_count,
-                           int *options, void **values, unsigned count) {
+CUresult cuLibraryLoadData(CUmodule *library, const void *code, int *jit, void **jit_values,
+                           unsigned jit_count, int *options, void **values, unsigned count) {
     (void)jit, (void)jit_values, (void)jit_count, (void)options, (void)values, (void)count;
     SIM_ENTER();
     return load(NULL, code, library);
 }
 
-CUresult cuLibraryLoadFromFile(CUmodule *library, const char *path, int *jit, void **jit_values, unsigned jit_count,
-                               int *options, void **values, unsigned count) {
+CUresult cuLibraryLoadFromFile(CUmodule *library, const char *path, int *jit, void **jit_values,
+                               unsigned jit_count, int *options, void **values, unsigned count) {
     (void)jit, (void)jit_values, (void)jit_count, (void)options, (void)values, (void)count;
     SIM_ENTER();
     return load_file(NULL, path, library);

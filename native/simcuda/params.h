@@ -23,11 +23,11 @@ struct sim_device_params {
 
 struct sim_params {
     int devices;
-    double time_scale;     /* modelled time times this is real time */
-    uint64_t slice_ns;     /* time slice between processes that have work */
-    uint64_t recharge_ns;  /* how often a long launch looks whether its pages were taken from it */
-    char world[SIM_PATH];  /* file that holds the state shared by all processes */
-    char log[SIM_PATH];    /* directory of the execution log; empty: none */
+    double time_scale;    /* modelled time times this is real time */
+    uint64_t slice_ns;    /* time slice between processes that have work */
+    uint64_t recharge_ns; /* how often a long launch looks whether its pages were taken from it */
+    char world[SIM_PATH]; /* file that holds the state shared by all processes */
+    char log[SIM_PATH];   /* directory of the execution log; empty: none */
     struct sim_device_params device[SIM_MAX_DEVICES];
 };
 

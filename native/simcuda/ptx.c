@@ -19,7 +19,9 @@ static const char *skip(const char *text) {
     }
 }
 
-static int is_word(char c) { return isalnum((unsigned char)c) || c == '_' || c == '$' || c == '%'; }
+static int is_word(char c) {
+    return isalnum((unsigned char)c) || c == '_' || c == '$' || c == '%';
+}
 
 /* Finds a directive as a whole word. */
 static const char *find(const char *text, const char *directive) {

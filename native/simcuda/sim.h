@@ -12,7 +12,16 @@
 #define SIM_RING 1024 /* commands a stream holds before submitting blocks */
 #define SIM_MAX_PARAMS 8
 
-enum { MAGIC_CONTEXT = 0x5c0417, MAGIC_STREAM, MAGIC_EVENT, MAGIC_MODULE, MAGIC_FUNCTION, MAGIC_GRAPH, MAGIC_EXEC, MAGIC_POOL };
+enum {
+    MAGIC_CONTEXT = 0x5c0417,
+    MAGIC_STREAM,
+    MAGIC_EVENT,
+    MAGIC_MODULE,
+    MAGIC_FUNCTION,
+    MAGIC_GRAPH,
+    MAGIC_EXEC,
+    MAGIC_POOL
+};
 enum { SIM_FRESH, SIM_READY, SIM_FORKED };
 enum { CLOSING_ALONE = 1, CLOSING_JOINED };
 
@@ -46,7 +55,7 @@ struct sim_command {
             const void *src;
             size_t width, height, dst_pitch, src_pitch;
             int kind, is_host_only; /* enum sim_log_kind */
-            void *staging; /* freed afterwards */
+            void *staging;          /* freed afterwards */
         } copy;
         struct {
             void *dst;
@@ -105,8 +114,9 @@ struct sim_stream {
     int started, closing;
     pthread_t worker;
 
-    int on_device;          /* worker: has entered the device's turns */
-    uint64_t device_target; /* worker: device time at which the last command ends */
+    int on_device;                           /* worker: has entered the device's turns */
+    uint64_t device_target;                  /* worker: device time at which the last command ends */
+    uint64_t device_looked, device_consumed; /* worker: time of the last look, and device time then */
 
     _Atomic(struct sim_capture *) capture; /* set with both locks held, cleared with sim.capture_lock */
     struct sim_stream *next_member;
@@ -139,9 +149,9 @@ struct sim_context {
     int device, is_primary;
     pthread_mutex_t lock; /* list of streams */
     struct sim_stream *streams, *legacy;
-    _Atomic uint64_t order;           /* tickets */
+    _Atomic uint64_t order; /* tickets */
     _Atomic uint32_t blocking_captures;
-    _Atomic int error;                /* sticky */
+    _Atomic int error; /* sticky */
     struct sim_context *next;
 };
 
@@ -200,7 +210,7 @@ void *object_get(uint32_t magic, size_t size);
 void object_put(void *object, uint32_t magic);
 
 /* context.c */
-CUresult sim_ready(void);                         /* is the driver initialised, and may this thread call it? */
+CUresult sim_ready(void); /* is the driver initialised, and may this thread call it? */
 CUresult context_current(struct sim_context **out); /* the calling thread's, if usable */
 int context_is_valid(const struct sim_context *context);
 CUresult context_synchronize(struct sim_context *context);
@@ -214,9 +224,10 @@ void stream_retire(struct sim_stream *stream);
 struct sim_stream *stream_own(struct sim_context *context);
 
 /* engine.c */
-CUresult engine_begin(struct sim_stream *stream, struct sim_command **out); /* a place in the queue or the graph; locks */
-CUresult engine_commit(struct sim_stream *stream);                          /* submits what was put there; unlocks */
-void engine_wait(struct sim_stream *stream, uint64_t position);             /* until `position` commands are complete */
+CUresult engine_begin(struct sim_stream *stream,
+                      struct sim_command **out);                /* a place in the queue or the graph; locks */
+CUresult engine_commit(struct sim_stream *stream);              /* submits what was put there; unlocks */
+void engine_wait(struct sim_stream *stream, uint64_t position); /* until `position` commands are complete */
 CUresult engine_synchronize(struct sim_stream *stream);
 int engine_is_idle(struct sim_stream *stream);
 void futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t timeout_ns);
@@ -231,8 +242,9 @@ CUresult capture_check_legacy(struct sim_context *context);
 CUresult capture_check_unsafe(void);
 CUresult capture_check_context(struct sim_context *context);
 CUresult capture_refuse(struct sim_stream *stream); /* 900 and invalidates if the stream is capturing */
-CUresult capture_append(struct sim_stream *stream, struct sim_command **out); /* keeps sim.capture_lock if it succeeds */
-void capture_forget(struct sim_stream *stream); /* the stream is being destroyed */
+CUresult capture_append(struct sim_stream *stream,
+                        struct sim_command **out); /* keeps sim.capture_lock if it succeeds */
+void capture_forget(struct sim_stream *stream);    /* the stream is being destroyed */
 CUresult capture_record(struct sim_event *event, struct sim_stream *stream);
 CUresult capture_wait(struct sim_event *event, struct sim_stream *stream);
 
@@ -240,7 +252,8 @@ CUresult capture_wait(struct sim_event *event, struct sim_stream *stream);
 struct sim_graph *graph_new(void);
 void graph_free(struct sim_graph *graph);
 struct sim_command *graph_append(struct sim_graph *graph);
-size_t graph_last(struct sim_graph *graph, const CUgraphNode **nodes); /* the node that the next one depends on */
+size_t graph_last(struct sim_graph *graph,
+                  const CUgraphNode **nodes); /* the node that the next one depends on */
 void graph_execute(struct sim_stream *stream, struct sim_graph_exec *exec);
 
 /* event.c */
@@ -248,11 +261,11 @@ void event_complete(struct sim_event *event, uint64_t generation);
 void event_await(struct sim_event *event, uint64_t generation);
 void event_unpin(struct sim_event *event);
 
-#define SIM_ENTER()                                                                                                    \
-    do {                                                                                                               \
-        CUresult ready_ = sim_ready();                                                                                 \
-        if (ready_)                                                                                                    \
-            return ready_;                                                                                             \
+#define SIM_ENTER()                                                                                          \
+    do {                                                                                                     \
+        CUresult ready_ = sim_ready();                                                                       \
+        if (ready_)                                                                                          \
+            return ready_;                                                                                   \
     } while (0)
 
 #endif

@@ -50,7 +50,8 @@ int simlog_open(const char *directory, char *problem, size_t size) {
     return 0;
 }
 
-void simlog_write(enum sim_log_kind kind, uint64_t begin_ns, uint64_t end_ns, int device, uint64_t stream, uint64_t bytes) {
+void simlog_write(enum sim_log_kind kind, uint64_t begin_ns, uint64_t end_ns, int device, uint64_t stream,
+                  uint64_t bytes) {
     if (journal.fd < 0)
         return;
     pthread_mutex_lock(&journal.lock);

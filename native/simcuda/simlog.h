@@ -24,6 +24,7 @@ struct sim_log_record {
 
 /* Opens DIR/PID.simlog. 0, or -1 with one line in `problem`. */
 int simlog_open(const char *directory, char *problem, size_t problem_size);
-void simlog_write(enum sim_log_kind kind, uint64_t begin_ns, uint64_t end_ns, int device, uint64_t stream, uint64_t bytes);
+void simlog_write(enum sim_log_kind kind, uint64_t begin_ns, uint64_t end_ns, int device, uint64_t stream,
+                  uint64_t bytes);
 
 #endif

@@ -71,7 +71,9 @@ static void close_own(void *unused) {
             stream_close(sim_thread.own[i].stream, 0);
 }
 
-static void make_own_key(void) { pthread_key_create(&own_key, close_own); }
+static void make_own_key(void) {
+    pthread_key_create(&own_key, close_own);
+}
 
 /* The calling thread's own default stream. */
 struct sim_stream *stream_own(struct sim_context *context) {
@@ -86,7 +88,8 @@ struct sim_stream *stream_own(struct sim_context *context) {
     pthread_once(&own_once, make_own_key);
     pthread_setspecific(own_key, &sim_thread);
     size_t place = 0;
-    while (place + 1 < count && sim_thread.own[place].stream && sim_thread.own[place].stream->magic == MAGIC_STREAM)
+    while (place + 1 < count && sim_thread.own[place].stream &&
+           sim_thread.own[place].stream->magic == MAGIC_STREAM)
         place++;
     sim_thread.own[place].context_id = context->id;
     sim_thread.own[place].stream = stream;

@@ -41,7 +41,7 @@ struct world_range {
 
 struct world_device {
     pthread_mutex_t lock;
-    uint64_t used;       /* sum of plain and resident */
+    uint64_t used; /* sum of plain and resident */
     uint64_t populations;
     uint64_t evicted;    /* bytes, ever */
     uint32_t range_end;  /* entries from here on were never used */
@@ -55,7 +55,7 @@ struct world_device {
 
 struct world {
     uint64_t magic;
-    uint64_t bytes;      /* of the whole file: guards against a different build's layout */
+    uint64_t bytes;       /* of the whole file: guards against a different build's layout */
     pthread_mutex_t lock; /* process table; taken before a device's lock */
     struct sim_params params;
     struct world_process process[WORLD_SLOTS];

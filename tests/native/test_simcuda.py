@@ -1,0 +1,441 @@
+"""The simulated driver as one program sees it, through NVIDIA's own cuda-bindings."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import struct
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from ..driver_facts.harness import MIB, ROOT, Cuda, on_driver, simulated_driver
+
+MS = 1_000_000
+NON_BLOCKING = 1
+
+
+def floats(values: list[float]) -> bytes:
+    return struct.pack(f"{len(values)}f", *values)
+
+
+def elapsed(function: Any) -> float:
+    began = time.monotonic()
+    function()
+    return time.monotonic() - began
+
+
+def test_every_row_of_the_table_is_exported_with_its_twin_and_nothing_else() -> None:
+    table = (ROOT / "native" / "simcuda" / "symbols.def").read_text()
+    rows = re.findall(r"^(PLAIN|STREAM)\((\w+), (\w+), (\d+), (\w*)", table, re.MULTILINE)
+    wanted = {symbol for _, _, symbol, _, _ in rows} | {f"{row[2]}_{row[4]}" for row in rows if row[0] == "STREAM"}
+    listing = subprocess.run(["nm", "-D", "--defined-only", str(simulated_driver())], capture_output=True, text=True)
+    exported = {line.split()[-1] for line in listing.stdout.splitlines()}
+    assert exported == wanted | {"simcuda_describe"}
+
+
+@on_driver()
+def test_devices_and_contexts(cuda: Cuda) -> None:
+    assert cuda.cuDriverGetVersion() == 13000
+    assert cuda.cuDeviceGetCount() == 1
+    assert b"Simulated" in cuda.cuDeviceGetName(64, cuda.device)
+    assert bytes(cuda.cuDeviceGetUuid(cuda.device).bytes).startswith(b"SIM")
+    assert cuda.cuDeviceTotalMem(cuda.device) == 1 << 30
+    attribute = cuda.driver.CUdevice_attribute
+    for name in ("MANAGED_MEMORY", "CONCURRENT_MANAGED_ACCESS", "UNIFIED_ADDRESSING"):
+        assert cuda.cuDeviceGetAttribute(getattr(attribute, f"CU_DEVICE_ATTRIBUTE_{name}"), cuda.device) == 1
+    before = cuda.cuMemGetInfo()[0]
+    context = cuda.cuCtxCreate(None, 0, cuda.device)
+    assert int(cuda.cuCtxGetCurrent()) == int(context) != int(cuda.context)
+    assert cuda.cuMemGetInfo()[0] < before
+    memory = cuda.cuMemAlloc(MIB)
+    cuda.launch("fill_f32", memory, 1.0, 16)
+    cuda.cuCtxDestroy(context)
+    assert int(cuda.cuCtxGetCurrent()) == int(cuda.context)
+    assert cuda.cuMemGetInfo()[0] == before
+    assert cuda.code("cuMemcpyDtoH", bytearray(4), memory, 4) == 1
+    assert cuda.code("cuCtxSetCurrent", context) == 201
+
+
+@on_driver()
+def test_primary_context_is_counted(cuda: Cuda) -> None:
+    assert int(cuda.cuDevicePrimaryCtxRetain(cuda.device)) == int(cuda.context)
+    cuda.cuDevicePrimaryCtxRelease(cuda.device)
+    assert cuda.cuDevicePrimaryCtxGetState(cuda.device)[1] == 1
+    cuda.cuDevicePrimaryCtxRelease(cuda.device)
+    assert cuda.cuDevicePrimaryCtxGetState(cuda.device)[1] == 0
+    assert cuda.code("cuMemAlloc", 4096) in (201, 709)
+
+
+@on_driver()
+def test_copies_and_sets(cuda: Cuda) -> None:
+    data = bytes(range(256)) * 64
+    first, second = cuda.cuMemAlloc(len(data)), cuda.cuMemAlloc(len(data))
+    cuda.cuMemcpyHtoD(first, data, len(data))
+    cuda.cuMemcpyDtoD(second, first, len(data))
+    assert cuda.read(second, len(data)) == data
+    cuda.cuMemsetD8(int(second) + 16, 7, 16)
+    cuda.cuMemsetD16(int(second) + 32, 0x0102, 8)
+    cuda.cuMemsetD32(int(second) + 48, 0x01020304, 4)
+    assert cuda.read(second, 64) == data[:16] + b"\7" * 16 + b"\2\1" * 8 + b"\4\3\2\1" * 4
+    cuda.cuMemsetD2D8(first, 64, 9, 3, 2)
+    assert cuda.read(first, 70) == b"\t\t\t" + data[3:64] + b"\t\t\t" + data[67:70]
+    rows = cuda.driver.CUDA_MEMCPY2D()
+    rows.srcMemoryType = rows.dstMemoryType = cuda.driver.CUmemorytype.CU_MEMORYTYPE_DEVICE
+    rows.srcDevice, rows.srcPitch, rows.dstDevice, rows.dstPitch = first, 64, second, 128
+    rows.WidthInBytes, rows.Height, rows.srcXInBytes, rows.dstY = 4, 3, 60, 1
+    cuda.cuMemcpy2D(rows)
+    assert [cuda.read(second, 4, 128 * row) for row in (1, 2, 3)] == [data[60:64], data[124:128], data[188:192]]
+    assert cuda.code("cuMemcpyHtoD", int(first) + 1, data, len(data)) == 1
+
+
+@on_driver()
+def test_functions_compute(cuda: Cuda) -> None:
+    n = 64
+    a, b, c = (cuda.cuMemAlloc(4 * n * n) for _ in range(3))
+    cuda.launch("fill_f32", a, 2.0, n * n)
+    cuda.launch("fill_f32", b, 0.5, n * n)
+    cuda.launch("axpy_f32", a, b, 4.0, n * n)
+    assert cuda.read_f32(a, n * n - 1) == 4.0
+    cuda.launch("matmul_f32", c, a, b, n)
+    assert cuda.read_f32(c, 0) == cuda.read_f32(c, n * n - 1) == 4.0 * 0.5 * n
+    identity = floats([float(i % (n + 1) == 0) for i in range(n * n)])
+    values = floats([float(i) for i in range(n * n)])
+    cuda.cuMemcpyHtoD(a, identity, len(identity))
+    cuda.cuMemcpyHtoD(b, values, len(values))
+    cuda.launch("matmul_f32", c, b, a, n)
+    assert cuda.read(c, len(values)) == values
+
+
+@on_driver()
+def test_stamps_are_the_times_of_the_work(cuda: Cuda) -> None:
+    memory, stamps = cuda.cuMemAlloc(4096), cuda.cuMemAlloc(16)
+    cuda.cuMemsetD8(stamps, 0, 16)
+    cuda.cuMemsetD8(memory, 0, 4096)
+    before = time.time_ns()
+    cuda.launch("work_f32", memory, 1024, 30 * MS, stamps)
+    begin, end = struct.unpack("QQ", cuda.read(stamps, 16))
+    assert before <= begin <= end <= time.time_ns()
+    assert 30 * MS <= end - begin <= 60 * MS
+    assert cuda.read_f32(memory, 1023) == 1.0
+
+
+@on_driver()
+def test_submitting_is_asynchronous_and_ordered(cuda: Cuda) -> None:
+    streams = [cuda.cuStreamCreate(NON_BLOCKING) for _ in range(3)]
+    for stream in streams:
+        assert elapsed(lambda stream=stream: cuda.launch("spin", 200 * MS, stream=stream)) < 0.1
+    assert not any(cuda.is_done(stream) for stream in streams)
+    assert elapsed(cuda.cuCtxSynchronize) < 0.4  # they ran beside each other
+    memory = cuda.cuMemAlloc(MIB)
+    for value in range(3000):  # more than the queue holds
+        cuda.launch("fill_f32", memory, float(value), 4, stream=streams[0])
+    cuda.cuStreamSynchronize(streams[0])
+    assert cuda.read_f32(memory, 3) == 2999.0
+
+
+@on_driver()
+def test_a_full_queue_blocks_until_there_is_room(cuda: Cuda) -> None:
+    word, flag = cuda.host_flag()
+    stream = cuda.cuStreamCreate(NON_BLOCKING)
+    submitted = 0
+
+    def submit() -> None:
+        nonlocal submitted
+        cuda.cuCtxSetCurrent(cuda.context)
+        for _ in range(2000):
+            cuda.launch("spin", 0, stream=stream)
+            submitted += 1
+
+    cuda.launch("wait_flag", flag, 1, stream=stream)
+    thread = threading.Thread(target=submit)
+    thread.start()
+    while submitted < 1023:
+        time.sleep(0.01)
+    thread.join(0.1)
+    assert thread.is_alive() and submitted == 1023
+    word.value = 1
+    thread.join(30)
+    cuda.cuStreamSynchronize(stream)
+    assert submitted == 2000
+
+
+@on_driver()
+def test_blocking_streams_and_the_legacy_stream_wait_for_each_other(cuda: Cuda) -> None:
+    blocking, independent = cuda.cuStreamCreate(0), cuda.cuStreamCreate(NON_BLOCKING)
+    word, flag = cuda.host_flag()
+    memory = cuda.cuMemAlloc(4096)
+    cuda.cuMemsetD8(memory, 0, 4096)
+    cuda.cuCtxSynchronize()
+    cuda.launch("wait_flag", flag, 1)  # legacy
+    cuda.launch("fill_f32", memory, 1.0, 1, stream=blocking)
+    cuda.launch("fill_f32", int(memory) + 4, 1.0, 1, stream=independent)
+    cuda.cuStreamSynchronize(independent)
+    assert not cuda.is_done(blocking)
+    word.value = 1
+    cuda.cuStreamSynchronize(blocking)
+    assert cuda.read(memory, 8) == floats([1.0, 1.0])
+
+
+@on_driver(CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM="1")
+def test_per_thread_default_streams_are_independent(cuda: Cuda) -> None:
+    word, flag = cuda.host_flag()
+    memory = cuda.cuMemAlloc(4096)
+    cuda.launch("wait_flag", flag, 1)
+
+    def other() -> None:
+        cuda.cuCtxSetCurrent(cuda.context)
+        cuda.launch("fill_f32", memory, 6.0, 1)
+        assert cuda.read_f32(memory, 0) == 6.0
+        word.value = 1
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join(30)
+    cuda.cuStreamSynchronize(0)
+    assert word.value == 1
+
+
+@on_driver()
+def test_events_order_and_time(cuda: Cuda) -> None:
+    first, second = cuda.cuStreamCreate(NON_BLOCKING), cuda.cuStreamCreate(NON_BLOCKING)
+    begin, end = cuda.cuEventCreate(0), cuda.cuEventCreate(0)
+    memory = cuda.cuMemAlloc(4096)
+    cuda.cuEventRecord(begin, first)
+    cuda.launch("work_f32", memory, 1, 50 * MS, 0, stream=first)
+    cuda.launch("fill_f32", memory, 1.0, 1, stream=first)
+    cuda.cuEventRecord(end, first)
+    cuda.cuStreamWaitEvent(second, end, 0)
+    cuda.launch("work_f32", memory, 1, 0, 0, stream=second)
+    assert cuda.code("cuEventQuery", end) == 600
+    assert cuda.code("cuEventElapsedTime", begin, end) == 600
+    cuda.cuStreamSynchronize(second)
+    assert cuda.code("cuEventQuery", end) == 0
+    assert 50 <= cuda.cuEventElapsedTime(begin, end) < 80
+    assert cuda.read_f32(memory, 0) == 2.0
+
+
+@on_driver()
+def test_host_functions_run_in_order_and_may_not_call_the_driver(cuda: Cuda) -> None:
+    stream = cuda.cuStreamCreate(NON_BLOCKING)
+    library = ctypes.CDLL("libcuda.so.1")
+    seen: list[Any] = []
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+    def function(data: int) -> None:
+        seen.append((data, library.cuCtxSynchronize()))
+
+    cuda.launch("spin", 20 * MS, stream=stream)
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    for number in (1, 2):
+        cuda.cuLaunchHostFunc(stream, cuda.driver.CUhostFn(address), number)
+    assert seen == []
+    cuda.cuStreamSynchronize(stream)
+    assert seen == [(1, 800), (2, 800)]
+
+
+@on_driver()
+def test_value_waits(cuda: Cuda) -> None:
+    first, second = cuda.cuStreamCreate(NON_BLOCKING), cuda.cuStreamCreate(NON_BLOCKING)
+    memory = cuda.cuMemAlloc(4096)
+    cuda.cuMemsetD8(memory, 0, 4096)
+    cuda.cuCtxSynchronize()
+    cuda.cuStreamWaitValue32(first, memory, 5, 0)  # at least 5
+    cuda.launch("fill_f32", int(memory) + 8, 1.0, 1, stream=first)
+    cuda.cuStreamWriteValue32(second, memory, 4, 0)
+    cuda.cuStreamSynchronize(second)
+    assert not cuda.is_done(first)
+    cuda.cuStreamWriteValue32(second, memory, 6, 0)
+    cuda.cuStreamSynchronize(first)
+    assert cuda.read_f32(memory, 2) == 1.0
+    cuda.launch("wait_flag", memory, 9, stream=first)
+    cuda.launch("set_flag", memory, 9, stream=second)
+    cuda.cuStreamSynchronize(first)
+
+
+@on_driver()
+def test_graphs_replay_what_was_captured(cuda: Cuda) -> None:
+    stream, side = cuda.cuStreamCreate(0), cuda.cuStreamCreate(0)
+    event, back = cuda.cuEventCreate(2), cuda.cuEventCreate(2)
+    memory = cuda.cuMemAlloc(4096)
+    cuda.cuMemsetD8(memory, 0, 4096)
+    cuda.cuStreamBeginCapture(stream, cuda.driver.CUstreamCaptureMode(1))
+    cuda.launch("work_f32", memory, 1, 0, 0, stream=stream)
+    cuda.cuEventRecord(event, stream)
+    cuda.cuStreamWaitEvent(side, event, 0)
+    cuda.launch("work_f32", memory, 2, 0, 0, stream=side)
+    assert int(cuda.cuStreamIsCapturing(side)) == 1
+    cuda.cuEventRecord(back, side)
+    cuda.cuStreamWaitEvent(stream, back, 0)
+    graph = cuda.cuStreamEndCapture(stream)
+    assert cuda.read(memory, 8) == bytes(8)
+    run = cuda.cuGraphInstantiate(graph, 0)
+    cuda.cuGraphDestroy(graph)
+    for _ in range(3):
+        cuda.cuGraphLaunch(run, stream)
+    cuda.cuGraphExecDestroy(run)
+    cuda.cuStreamSynchronize(stream)
+    assert cuda.read(memory, 8) == floats([6.0, 3.0])
+
+
+@on_driver()
+def test_a_capture_must_be_joined_and_ended_by_its_own_thread(cuda: Cuda) -> None:
+    stream, side = cuda.cuStreamCreate(NON_BLOCKING), cuda.cuStreamCreate(NON_BLOCKING)
+    event, outside = cuda.cuEventCreate(2), cuda.cuEventCreate(2)
+    mode = cuda.driver.CUstreamCaptureMode(1)
+    cuda.cuStreamBeginCapture(stream, mode)
+    cuda.cuEventRecord(event, stream)
+    cuda.cuStreamWaitEvent(side, event, 0)
+    assert cuda.code("cuStreamEndCapture", stream) == 904
+    cuda.cuEventRecord(outside, side)
+    cuda.cuStreamBeginCapture(stream, mode)
+    assert cuda.code("cuStreamWaitEvent", stream, outside, 0) == 905
+    assert cuda.code("cuStreamEndCapture", stream) == 901
+    cuda.cuStreamBeginCapture(stream, mode)
+    codes: list[int] = []
+
+    def end() -> None:
+        cuda.cuCtxSetCurrent(cuda.context)
+        codes.append(cuda.code("cuStreamEndCapture", stream))
+
+    thread = threading.Thread(target=end)
+    thread.start()
+    thread.join()
+    assert codes == [908]
+    assert cuda.code("cuMemAlloc", 4096) == 900
+    assert cuda.code("cuStreamEndCapture", stream) == 901
+    assert cuda.code("cuStreamBeginCapture", 0, mode) == 900
+
+
+@on_driver()
+def test_errors(cuda: Cuda) -> None:
+    memory = cuda.cuMemAlloc(4096)
+    assert cuda.code("cuMemAlloc", 2 << 30) == 2
+    assert cuda.code("cuMemAlloc", 0) == 1
+    assert cuda.code("cuMemFree", int(memory) + 8) == 1
+    assert cuda.code("cuModuleGetFunction", cuda.module, b"none") == 500
+    assert cuda.code("cuModuleLoadData", b"hello\0") == 218
+    assert cuda.code("cuModuleLoadData", b"\x7fELF" + bytes(60)) == 209
+    assert (
+        cuda.code("cuLaunchKernel", cuda.functions["spin"], 0, 1, 1, 1, 1, 1, 0, 0, ((1,), (ctypes.c_uint64,)), 0) == 1
+    )
+    stream = cuda.cuStreamCreate(0)
+    cuda.cuStreamDestroy(stream)
+    assert cuda.code("cuStreamSynchronize", stream) == 400
+    assert cuda.cuGetErrorName(cuda.driver.CUresult(700)) == b"CUDA_ERROR_ILLEGAL_ADDRESS"
+    cuda.launch("fill_f32", memory, 1.0, 2000)  # beyond its end
+    assert cuda.code("cuCtxSynchronize") == 700
+    assert cuda.code("cuMemAlloc", 4096) == 700
+    assert cuda.code("cuStreamCreate", 0) == 700
+
+
+@on_driver()
+def test_functions_of_others_load_but_do_not_run(cuda: Cuda) -> None:
+    text = b"""
+        .version 6.0
+        .target sm_50 // a comment
+        .address_size 64
+        .visible .global .align 4 .u32 counter[3];
+        .visible .entry mine(.param .u64 mine_0, .param .align 8 .b8 mine_1[24], .param .f32 mine_2) { ret; }
+        .visible .entry fill_f32(.param .u64 other) { ret; }
+        \0"""
+    module = cuda.cuModuleLoadData(text)
+    mine = cuda.cuModuleGetFunction(module, b"mine")
+    assert [cuda.cuFuncGetParamInfo(mine, i) for i in range(3)] == [[0, 8], [8, 24], [32, 4]]
+    assert cuda.code("cuFuncGetParamInfo", mine, 3) == 1
+    for name in (b"mine", b"fill_f32"):  # the same name with other parameters is not the built-in one
+        function = cuda.cuModuleGetFunction(module, name)
+        assert cuda.code("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0) == 801
+    assert cuda.cuModuleGetGlobal(module, b"counter")[1] == 12
+    assert cuda.code("cuCtxSynchronize") == 0
+
+
+@on_driver()
+def test_pointers(cuda: Cuda) -> None:
+    attribute = cuda.driver.CUpointer_attribute
+    plain, managed = cuda.cuMemAlloc(MIB), cuda.cuMemAllocManaged(MIB, 1)
+    for address, is_managed in ((plain, 0), (managed, 1)):
+        inside = int(address) + 100
+        one = [cuda.cuPointerGetAttribute(kind, inside) for kind in (attribute(8), attribute(2), attribute(11))]
+        assert [int(value) for value in one] == [is_managed, 2, int(address)]
+        many = cuda.cuPointerGetAttributes(3, [attribute(8), attribute(2), attribute(11)], inside)
+        assert [int(value) for value in many] == [int(value) for value in one]
+        assert [int(value) for value in cuda.cuMemGetAddressRange(inside)] == [int(address), MIB]
+    assert cuda.code("cuPointerGetAttribute", attribute(2), 4096) == 1
+    assert [int(value) for value in cuda.cuPointerGetAttributes(1, [attribute(2)], 4096)] == [0]
+
+
+@on_driver()
+def test_stream_ordered_memory(cuda: Cuda) -> None:
+    stream = cuda.cuStreamCreate(NON_BLOCKING)
+    word, flag = cuda.host_flag()
+    before = cuda.cuMemGetInfo()[0]
+    memory = cuda.cuMemAllocAsync(8 * MIB, stream)
+    assert cuda.cuMemGetInfo()[0] == before - 8 * MIB
+    cuda.launch("fill_f32", memory, 1.0, 16, stream=stream)
+    cuda.launch("wait_flag", flag, 1, stream=stream)
+    cuda.cuMemFreeAsync(memory, stream)
+    assert cuda.cuMemGetInfo()[0] == before - 8 * MIB
+    word.value = 1
+    cuda.cuStreamSynchronize(stream)
+    assert cuda.cuMemGetInfo()[0] == before
+
+
+@on_driver()
+def test_lookup_honours_version_and_default_stream(cuda: Cuda) -> None:
+    library = ctypes.CDLL("libcuda.so.1")
+    found, status = ctypes.c_void_p(), ctypes.c_int()
+
+    def look(name: bytes, version: int, flags: int = 0) -> tuple[int, int | None, int]:
+        code = library.cuGetProcAddress_v2(
+            name, ctypes.byref(found), version, ctypes.c_uint64(flags), ctypes.byref(status)
+        )
+        return code, found.value, status.value
+
+    def symbol(name: str) -> int | None:
+        return ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+
+    assert look(b"cuMemPrefetchAsync", 11000) == (0, symbol("cuMemPrefetchAsync"), 0)
+    assert look(b"cuMemPrefetchAsync", 13000) == (0, symbol("cuMemPrefetchAsync_v2"), 0)
+    assert look(b"cuMemPrefetchAsync", 13000, 2) == (0, symbol("cuMemPrefetchAsync_v2_ptsz"), 0)
+    assert look(b"cuMemcpyHtoD", 12000, 2) == (0, symbol("cuMemcpyHtoD_v2_ptds"), 0)
+    assert look(b"cuLaunchKernel", 12000, 1) == (0, symbol("cuLaunchKernel"), 0)
+    assert look(b"cuLaunchKernelEx", 11000) == (500, None, 2)
+    assert look(b"cuNoSuchThing", 13000) == (500, None, 1)
+
+
+@on_driver()
+def test_a_forked_child_is_told_to_stay_away(cuda: Cuda) -> None:
+    cuda.launch("spin", 0)
+    pid = os.fork()
+    if pid == 0:
+        codes = [cuda.code("cuInit", 0), cuda.code("cuMemAlloc", 4096), cuda.code("cuCtxSynchronize")]
+        os._exit(0 if codes == [3, 3, 3] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    cuda.cuCtxSynchronize()
+
+
+def test_a_plain_c_program(tmp_path: Path) -> None:
+    source = tmp_path / "program.c"
+    source.write_text(
+        """
+        int cuInit(unsigned), cuDeviceGet(int *, int), cuDeviceGetCount(int *), cuCtxCreate_v2(void **, unsigned, int);
+        int cuMemAlloc_v2(unsigned long long *, unsigned long), cuMemFree_v2(unsigned long long);
+        int main(void) {
+            int device, count;
+            void *context;
+            unsigned long long memory;
+            return cuMemAlloc_v2(&memory, 1) != 3 || cuInit(0) || cuDeviceGetCount(&count) || count != 1 ||
+                   cuDeviceGet(&device, 0) || cuMemAlloc_v2(&memory, 1) != 201 || cuCtxCreate_v2(&context, 0, device) ||
+                   cuMemAlloc_v2(&memory, 4096) || cuMemFree_v2(memory);
+        }
+        """
+    )
+    folder = simulated_driver().parent
+    program = tmp_path / "program"
+    subprocess.run(["cc", "-o", str(program), str(source), f"-L{folder}", "-l:libcuda.so.1"], check=True)
+    variables = {"LD_LIBRARY_PATH": str(folder), "GPUSHARE_SIM_STATE": str(tmp_path / "state")}
+    assert subprocess.run([program], env=variables).returncode == 0
