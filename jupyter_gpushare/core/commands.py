@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Grant:
     """Lock the devices for the client, then open the gates of `processes` with `epoch`.
 
-    If a lock is held elsewhere, open nothing and report LockRefused.
+    If a lock is held elsewhere, lock and open nothing and report LockRefused. A client that holds devices already may
+    be granted further ones: some of its gates are then open or closing under an earlier epoch.
     """
 
     client: str

@@ -53,8 +53,8 @@ def _client(scheduler: Scheduler, client: Client) -> Iterator[str]:
         yield f"client {client.id} and the list of grants disagree"
     if client.wants and client.grant is None and not queued:
         yield f"client {client.id} wants the device and is not queued"
-    if queued and (client.grant or not client.wants):
-        yield f"client {client.id} is queued, but has a grant or wants none"
+    if queued and not (client.grant.uncovered if client.grant else client.wants):
+        yield f"client {client.id} is queued and there is nothing that it waits for"
     if client.grant:
         yield from _grant(scheduler, client.grant)
     elif undrained := [process.number for process in client.processes.values() if not process.drained]:
@@ -84,8 +84,6 @@ def _queue(scheduler: Scheduler, now: float) -> Iterator[str]:
     """Nobody waits for devices that are free and that nobody before it waits for."""
     claimed: set[str] = set()
     for client in scheduler.turns.policy.order(scheduler.turns.waiting.values(), now):
-        needed = [scheduler.devices[uuid] for uuid in client.devices]
-        taken = any(d.grants or d.refused_until is not None or d.info.uuid in claimed for d in needed)
-        if needed and not taken:
+        if all(scheduler.turns.free(uuid, client) and uuid not in claimed for uuid in client.devices):
             yield f"client {client.id} waits for {client.devices}, which are free"
         claimed.update(client.devices)

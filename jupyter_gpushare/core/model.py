@@ -46,7 +46,7 @@ class DeviceInfo:
     simulated: bool = False
 
 
-@dataclass
+@dataclass(eq=False)
 class Process:
     number: int
     client: Client
@@ -56,7 +56,7 @@ class Process:
     idle_epoch: int = -1  # the grant under which it reported itself idle
 
 
-@dataclass
+@dataclass(eq=False)
 class Grant:
     """The right of `client` to run on `devices` since `began`."""
 
@@ -70,14 +70,19 @@ class Grant:
     tries: int = 0  # slices given so far to end this closing
     overrun: bool = False
     cells_ended: float | None = None  # since when its client has no open cell, if one ended during this grant
-    waited_since: float | None = None  # to restore the queue when the lock is refused
-    wanting: tuple[int, ...] = ()
+    before: Before | None = None  # set by a Grant command
     announced: tuple[bool, float | None] | None = None  # the last Orders
 
     @property
     def processes(self) -> list[Process]:
         """Those that it lets run: a process that joined on further devices waits for a grant that covers them."""
         return [p for p in self.client.processes.values() if set(p.devices) <= set(self.devices)]
+
+    @property
+    def uncovered(self) -> bool:
+        """Whether a thread waits that this grant cannot let through."""
+        covered = self.processes
+        return any(process.wants and process not in covered for process in self.client.processes.values())
 
     @property
     def draining(self) -> bool:
@@ -87,8 +92,24 @@ class Grant:
     def gate_open(self) -> bool:
         return self.closing_since is None or self.reopen_until is not None
 
+    def forget_closing(self) -> None:
+        """It runs as if nobody had tried to end it."""
+        self.closing_since = self.reopen_until = self.next_try = self.cells_ended = None
+        self.tries = 0
+        self.overrun = False
 
-@dataclass
+
+@dataclass(frozen=True)
+class Before:
+    """What was before a Grant command, to go back to when a lock is refused; `grant` is a copy."""
+
+    grant: Grant | None
+    waiting_since: float | None
+    wanting: frozenset[int]
+    drained: frozenset[int]
+
+
+@dataclass(eq=False)
 class Client:
     id: str
     tenant: str

@@ -15,8 +15,9 @@ from typing import Any
 from . import events as ev
 from .commands import Close, Command, Limits
 from .errors import Conflict, IllegalEvent, UnknownClient
+from .grants import EPOCHS
 from .model import Client, Device, Process, Settings
-from .turns import EPOCHS, Turns
+from .turns import Turns
 
 _STORY = 200
 
@@ -168,8 +169,7 @@ class Scheduler:
         self._set_devices(client)
         if client.grant and all(other.drained for other in client.processes.values()):
             self.turns.finish(client.grant, now)
-        if client.waiting_since is not None and not client.wants:
-            self.turns.leave_queue(client, now)
+        self.turns.leave_queue_if_content(client, now)
 
     # --- wanting, running, draining
 
@@ -191,8 +191,7 @@ class Scheduler:
     def _unwanted(self, event: ev.Unwanted, now: float) -> None:
         process = self._process(event.process)
         process.wants = False
-        if process.client.waiting_since is not None and not process.client.wants:
-            self.turns.leave_queue(process.client, now)
+        self.turns.leave_queue_if_content(process.client, now)
 
     def _drained(self, event: ev.Drained, now: float) -> None:
         process = self._process(event.process)

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from .commands import Close, Command, Free, Open, Orders, Overrun
+from dataclasses import fields, replace
+
+from .commands import Close, Command, Free, Orders, Overrun
 from .commands import Grant as GrantCommand
-from .errors import Refused
-from .model import Client, Device, Grant, Process, Settings
+from .errors import IllegalEvent, Refused
+from .grants import Grants
+from .model import Before, Client, Device, Grant, Process, Settings
 from .policies import POLICIES, Policy
 
-EPOCHS = 1 << 30
 
-
-class Turns:
-    """The queue and the grants of all devices. Decisions are appended to `out`."""
+class Turns(Grants):
+    """Decides, over the books of grants."""
 
     def __init__(self, settings: Settings, devices: dict[str, Device], out: list[Command]) -> None:
+        super().__init__(devices, out)
         self.settings = settings
         self.policy = policy_of(settings)
-        self.devices = devices
-        self.waiting: dict[str, Client] = {}
-        self.grants: dict[str, Grant] = {}
-        self.epoch = 0
-        self._out = out
-        self._tickets = 0
 
     def configure(self, settings: Settings) -> None:
         """Raises Refused, having changed nothing."""
@@ -75,9 +71,6 @@ class Turns:
     def _deadline(self, grant: Grant) -> float | None:
         return grant.began + self.quantum(grant.client) if self.contended(grant) else None
 
-    def contended(self, grant: Grant) -> bool:
-        return any(self.devices[uuid].waiting for uuid in grant.devices)
-
     def _announce(self, grant: Grant) -> None:
         levels = (self.contended(grant), self._deadline(grant))
         if levels != grant.announced:
@@ -97,7 +90,7 @@ class Turns:
         self._out.append(Close(grant.client.id, grant.epoch, opened))
 
     def _reopen(self, grant: Grant) -> None:
-        grant.epoch = self._next_epoch()
+        grant.epoch = self.next_epoch()
         self.let_run(grant, grant.processes)
 
     def _closed_for_nobody(self, grant: Grant) -> bool:
@@ -107,19 +100,17 @@ class Turns:
             and not grant.gate_open
             and not self.contended(grant)
             and grant.client.wants
-            and all(process in grant.processes for process in grant.client.processes.values() if process.wants)
+            and not grant.uncovered
         )
 
     def _withdraw_closing(self, grant: Grant) -> None:
-        grant.closing_since = grant.next_try = grant.cells_ended = None
-        grant.tries = 0
-        grant.overrun = False
+        grant.forget_closing()
         self._reopen(grant)
 
     def _retry_closing(self, grant: Grant, now: float) -> None:
         """Not drained in time. If threads of the client stand at the gate, the work on the device may wait for them:
         let all of them through for a short slice and close again; after a few tries, for growing slices, as an
-        overrun."""
+        overrun. If those threads need further devices, the client waits for these as for any others."""
         settings = self.settings
         grant.next_try = now + settings.drain_retry
         late = 0.0 if grant.closing_since is None else now - grant.closing_since
@@ -130,6 +121,8 @@ class Turns:
                 settings.drain_slice if beyond <= 0 else min(2.0 ** min(beyond - 1, 10), settings.time_quantum)
             )
             self._reopen(grant)
+        if grant.uncovered:
+            self.enter_queue(grant.client, now)
         too_late = grant.tries > settings.drain_tries or late >= settings.overrun_after
         if too_late and not grant.overrun and self.contended(grant):
             grant.overrun = True
@@ -141,39 +134,37 @@ class Turns:
             return
         claimed: set[str] = set()
         for client in self.policy.order(self.waiting.values(), now):
-            if client.devices and all(self._free(uuid) and uuid not in claimed for uuid in client.devices):
+            if client.devices and all(self.free(uuid, client) and uuid not in claimed for uuid in client.devices):
                 self._grant(client, now)
             else:
                 claimed.update(client.devices)
             if len(claimed) == len(self.devices):
                 return
 
-    def _free(self, uuid: str) -> bool:
-        device = self.devices[uuid]
-        return not device.grants and device.refused_until is None
-
     def _grant(self, client: Client, now: float) -> None:
-        since = client.waiting_since
+        """Begin a turn; or extend one that cannot end, to the devices that its waiting threads need."""
+        grant = client.grant
+        before = Before(
+            grant=replace(grant) if grant else None,
+            waiting_since=client.waiting_since,
+            wanting=frozenset(number for number, process in client.processes.items() if process.wants),
+            drained=frozenset(number for number, process in client.processes.items() if process.drained),
+        )
         self.leave_queue(client, now)
-        grant = self.new_grant(client, client.devices, now)
-        grant.waited_since = since
-        grant.wanting = tuple(number for number, process in client.processes.items() if process.wants)
+        if grant is None:
+            grant = self.new_grant(client, client.devices, now)
+            added = grant.devices
+        else:
+            added = tuple(uuid for uuid in client.devices if uuid not in grant.devices)
+            self.account(grant, now)
+            self.cover(grant, added)
+            grant.forget_closing()
+            grant.epoch = self.next_epoch()
+            grant.announced = None
+        grant.before = before
         for process in client.processes.values():
             process.wants = process.drained = False
-        self._out.append(GrantCommand(client.id, grant.epoch, grant.devices, tuple(client.processes)))
-
-    def new_grant(self, client: Client, devices: tuple[str, ...], now: float) -> Grant:
-        grant = client.grant = Grant(client, self._next_epoch(), (), now)
-        self.grants[client.id] = grant
-        client.quanta += 1
-        self.cover(grant, devices)
-        return grant
-
-    def cover(self, grant: Grant, devices: tuple[str, ...]) -> None:
-        """Make `devices`, which are free or the grant's already, part of the grant."""
-        for uuid in set(devices) - set(grant.devices):
-            self.devices[uuid].grants.append(grant)
-        grant.devices = tuple(sorted({*grant.devices, *devices}))
+        self._out.append(GrantCommand(client.id, grant.epoch, added, tuple(client.processes)))
 
     def adopt(self, process: Process, now: float) -> bool:
         """Take a process that runs already, and whose devices' locks are held, into its client's grant.
@@ -196,18 +187,11 @@ class Turns:
             self.begin_closing(grant, now)
         return True
 
-    def let_run(self, grant: Grant, processes: list[Process]) -> None:
-        """Open the gates of processes that the grant covers and that are not open yet."""
-        for process in processes:
-            process.wants = process.drained = False
-        grant.announced = None  # their pages do not know the levels
-        self._out.append(Open(grant.client.id, grant.epoch, tuple(process.number for process in processes)))
-
     def finish(self, grant: Grant, now: float) -> None:
         """The turn is over: free the devices, and queue the client again if threads of it wait."""
         client = grant.client
         held = now - grant.began
-        client.gpu_seconds += held
+        self.account(grant, now)
         client.mean_turn = held if client.mean_turn is None else 0.7 * client.mean_turn + 0.3 * held
         for uuid in grant.devices:
             self.devices[uuid].refusals = 0
@@ -217,51 +201,31 @@ class Turns:
             self.enter_queue(client, now)
 
     def take_back(self, grant: Grant, now: float) -> None:
-        """Somebody else holds a lock of the devices just granted: queue the client where it was and try again soon."""
-        client = grant.client
-        for uuid in grant.devices:
+        """Somebody else holds a lock of the devices just granted: all is as it was, and it is tried again soon."""
+        client, before = grant.client, grant.before
+        if before is None:
+            raise IllegalEvent(f"the turn of client {client.id} did not begin with a Grant")
+        held = before.grant.devices if before.grant else ()
+        for uuid in set(grant.devices) - set(held):
             device = self.devices[uuid]
             device.refused_until = now + self.settings.lock_retry * 2 ** min(device.refusals, 4)
             device.refusals += 1
-        self.end_grant(grant)
-        client.quanta -= 1
-        for process in client.processes.values():
-            process.wants = process.number in grant.wanting
-            process.drained = True
-        if client.wants and grant.waited_since is not None:
-            client.wait_seconds -= grant.began - grant.waited_since
-            self.enter_queue(client, grant.waited_since, client.ticket)
-
-    def end_grant(self, grant: Grant) -> None:
-        grant.client.grant = None
-        del self.grants[grant.client.id]
-        for uuid in grant.devices:
-            self.devices[uuid].grants.remove(grant)
-
-    def _next_epoch(self) -> int:
-        self.epoch = (self.epoch + 1) % EPOCHS
-        return self.epoch
-
-    def enter_queue(self, client: Client, since: float, ticket: int | None = None) -> None:
-        if client.waiting_since is not None:
-            return
-        if ticket is None:
-            self._tickets += 1
-            ticket = self._tickets
-        client.ticket = ticket
-        client.waiting_since = since
-        self.waiting[client.id] = client
-        for uuid in client.devices:
-            self.devices[uuid].waiting += 1
-
-    def leave_queue(self, client: Client, now: float) -> None:
-        if client.waiting_since is None:
-            return
-        client.wait_seconds += now - client.waiting_since
-        client.waiting_since = None
-        del self.waiting[client.id]
-        for uuid in client.devices:
-            self.devices[uuid].waiting -= 1
+            device.grants.remove(grant)
+        if before.waiting_since is not None:
+            client.wait_seconds -= grant.began - before.waiting_since
+        if before.grant:
+            client.gpu_seconds -= grant.began - before.grant.began
+            for field in fields(grant):
+                setattr(grant, field.name, getattr(before.grant, field.name))
+        else:
+            grant.devices = ()
+            self.end_grant(grant)
+            client.quanta -= 1
+        for number, process in client.processes.items():
+            process.wants = number in before.wanting
+            process.drained = number in before.drained
+        if before.waiting_since is not None:
+            self.enter_queue(client, before.waiting_since, client.ticket)
 
 
 def policy_of(settings: Settings) -> Policy:

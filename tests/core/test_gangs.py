@@ -10,7 +10,7 @@ from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.errors import IllegalEvent
 
 from .conftest import QUANTUM
-from .world import World
+from .world import FakeProcess, World
 
 
 @pytest.fixture
@@ -76,13 +76,64 @@ def test_a_process_on_a_further_device_ends_the_turn_that_does_not_cover_it(worl
 def test_a_slice_never_opens_a_device_that_is_not_granted(world: World) -> None:
     """The world itself watches that nobody runs without the locks of its devices."""
     world.process("b", "d2", busy=True)
-    first = world.process("a", "d1", drains_in=3.0)
+    first = world.process("a", "d1", drains_in=0.5, busy=True)
+    late = world.process("a", "d2", busy=True)
+    world.run(0.45)
+    assert (first.openings > 1, late.gate) == (True, "closed")
+    assert world.run_until(lambda: late.gate == "open") == pytest.approx(QUANTUM - 0.45)
+
+
+def half_a_collective_and_a_late_joiner(world: World) -> tuple[FakeProcess, FakeProcess]:
+    """The first process's work on d1 waits for the second's on d2, which joins during the turn."""
+    first = world.process("a", "d1")
     world.want(first)
     late = world.process("a", "d2")
+    first.peer, first.needs_opening = late, 1
     world.want(late)
-    world.run(2.0)
-    assert late.gate == "closed"
-    world.run_until(lambda: late.gate == "open")
+    return first, late
+
+
+def test_a_turn_that_cannot_end_is_extended_to_the_devices_that_its_other_half_needs(world: World) -> None:
+    world.process("b", "d2", busy=True)
+    first, late = half_a_collective_and_a_late_joiner(world)
+    assert world.run_until(lambda: late.gate == "open") == pytest.approx(QUANTUM)
+    assert (first.gate, world.phase("a"), world.queue("d2")) == ("open", "running", ["b"])
+    assert world.run_until(lambda: world.running("d2") == "b") == pytest.approx(QUANTUM)
+    assert world.phase("a") == "idle"
+    assert world.scheduler.clients["a"].gpu_seconds == pytest.approx(2 * QUANTUM)
+
+
+def test_an_extension_waits_its_turn_in_the_queue(world: World) -> None:
+    world.process("b", "d2", busy=True)
+    world.process("c", "d2", busy=True)
+    _, late = half_a_collective_and_a_late_joiner(world)
+    world.process("e", "d2", busy=True)
+    assert world.run_until(lambda: late.gate == "open") == pytest.approx(3 * QUANTUM)
+    assert world.queue("d2") == ["b", "c", "e"]
+
+
+def test_an_extension_whose_lock_is_refused_leaves_the_turn_as_it_was(world: World) -> None:
+    world.lock_elsewhere("d2")
+    first, late = half_a_collective_and_a_late_joiner(world)
+    world.run(3)
+    assert (first.gate, late.gate, world.locks["d1"][0]) == ("closing", "closed", "a")
+    world.unlock_elsewhere("d2")
+    assert world.run_until(lambda: late.gate == "open") <= 0.16
+    client = world.scheduler.clients["a"]
+    assert client.gpu_seconds_at(world.now) == pytest.approx(world.now)
+    assert client.quanta == 1
+
+
+def test_an_extension_is_not_needed_any_more_when_the_thread_gives_up(world: World) -> None:
+    world.process("b", "d2", busy=True)
+    _, late = half_a_collective_and_a_late_joiner(world)
+    world.run(0.5)
+    assert world.queue("d2") == ["a"]
+    world.unwant(late)
+    assert world.queue("d2") == []
+    world.kill(late)
+    world.run(0.5)
+    assert world.phase("a") == "idle"
 
 
 def test_a_device_that_no_process_uses_any_more_is_no_longer_needed(world: World) -> None:

@@ -104,6 +104,9 @@ class AnyHost(RuleBasedStateMachine):
     @precondition(lambda self: len(self.world.processes) < 8)
     def adopt(self, client: str, data: st.DataObject, epoch: int, running: bool) -> None:
         devices = data.draw(st.lists(st.sampled_from(self.world.devices), min_size=1, unique=True), label="devices")
+        known = self.world.scheduler.clients.get(client)
+        if known and known.grant and known.grant.epoch == epoch:
+            epoch += 1  # nobody else ever gave this epoch
         locked = {self.world.locks.get(uuid, (client,))[0] for uuid in devices} == {client}
         self.world.adopt(client, *devices, epoch=epoch, running=running and locked)
 
