@@ -23,7 +23,7 @@ ifeq ($(filter $(DEVICE),sim gpu),)
 $(error DEVICE must be sim (the simulated device) or gpu (the real one), not "$(DEVICE)")
 endif
 
-.PHONY: help env native labextension demo lab test lint jest pytest ui test-gpu format wheel clean distclean
+.PHONY: help env native labextension demo lab test lint lint-python lint-types lint-c lint-typescript jest pytest ui test-gpu format wheel clean distclean
 
 help:
 	@echo 'make demo [DEVICE=gpu]   three notebooks at the same time on one device; writes demo-report/'
@@ -63,7 +63,7 @@ labextension/node_modules/.yarn-state.yml:
 else
 labextension/node_modules/.yarn-state.yml: labextension/package.json labextension/yarn.lock | $(VENV)/.installed
 	$(call say,'TypeScript packages')
-	cd labextension && jlpm install --immutable
+	cd labextension && jlpm install --immutable | grep -v YN0013
 	@touch $@
 
 LABEXTENSION_SOURCES := $(shell find labextension/src labextension/style labextension/schema -type f 2>/dev/null)
@@ -96,17 +96,29 @@ lab: env
 # --- tests --------------------------------------------------------------------------------------------------
 
 # All parts run even if one fails; the exit status is that of the worst.
-test: env
-	@$(MAKE) --no-print-directory --keep-going lint jest ui pytest
+PARTS_OF_LINT := lint-python lint-types lint-c lint-typescript
 
-lint: env labextension/node_modules/.yarn-state.yml
+test: env
+	@$(MAKE) --no-print-directory --keep-going $(PARTS_OF_LINT) jest ui pytest
+
+lint: env
+	@$(MAKE) --no-print-directory --keep-going $(PARTS_OF_LINT)
+
+lint-python: env
 	$(call say,'Lint: Python')
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+
+lint-types: env
+	$(call say,'Lint: Python types')
 	$(BIN)/mypy
+
+lint-c: env
 	$(call say,'Lint: C')
 	$(BIN)/clang-format --dry-run --Werror $(C_FILES)
 	$(BIN)/python hatch_build.py --check
+
+lint-typescript: env labextension/node_modules/.yarn-state.yml
 	$(call say,'Lint: TypeScript')
 	cd labextension && jlpm lint
 
