@@ -16,9 +16,9 @@
 #undef PLAIN
 #undef STREAM
 
-/* Describes the devices as JSON: [{"index", "uuid", "name", "memory", "simulated"}]. Initialises nothing, starts no thread,
- * touches no shared state. Returns the length needed as snprintf does, or -1 with {"error": text} if the parameters
- * can't be read. */
+/* Describes the devices as JSON: [{"index", "uuid", "name", "memory", "simulated"}]. Initialises nothing,
+ * starts no thread, touches no shared state. Returns the length needed as snprintf does, or -1 with {"error":
+ * text} if the parameters can't be read. */
 SIM_EXPORT int simcuda_describe(char *json, size_t size);
 
 /* An ordinal the program uses, to the device of the simulated machine; and back. */

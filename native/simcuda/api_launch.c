@@ -51,7 +51,7 @@ static CUresult launch(CUstream fallback, CUfunction function, const unsigned gr
     CUresult result = stream_resolve(handle, fallback, &stream);
     if (__builtin_expect(result, 0))
         return result;
-    if (__builtin_expect(!function || ((uintptr_t)function & 15) || function->magic != MAGIC_FUNCTION, 0))
+    if (__builtin_expect(!sim_is_object(function) || function->magic != MAGIC_FUNCTION, 0))
         return CUDA_ERROR_INVALID_HANDLE;
     if (__builtin_expect(!function->builtin, 0))
         return cannot_run(function);

@@ -1,4 +1,5 @@
-/* Unified memory: prefetch, advice, range attributes. The old forms name a device, the new ones a location. */
+/* Unified memory: prefetch, advice, range attributes. The old forms name a device, the new ones a location.
+ */
 #include "api.h"
 #include "alloc.h"
 

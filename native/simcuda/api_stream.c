@@ -18,7 +18,7 @@ CUresult cuStreamCreate(CUstream *out, unsigned flags) {
 
 CUresult cuStreamDestroy_v2(CUstream handle) {
     SIM_ENTER();
-    if ((uintptr_t)handle < 4096 || ((uintptr_t)handle & 15) || handle->magic != MAGIC_STREAM)
+    if (!sim_is_object(handle) || handle->magic != MAGIC_STREAM)
         return CUDA_ERROR_INVALID_HANDLE;
     capture_forget(handle);
     stream_close(handle, 0);

@@ -1,4 +1,5 @@
-/* Device attributes, limits, peers: what a program asks before it starts. Numbers are those of the public interface. */
+/* Device attributes, limits, peers: what a program asks before it starts. Numbers are those of the public
+ * interface. */
 #include "api.h"
 
 static const struct {

@@ -1,5 +1,6 @@
-/* fill, axpy, matmul, spin, stamp, work, wait_flag, set_flag: the same as in ../ptx/builtins.cu, on host memory. A launch
- * does its work once whatever the grid: the functions are written so that any grid covers all elements. */
+/* fill, axpy, matmul, spin, stamp, work, wait_flag, set_flag: the same as in ../ptx/builtins.cu, on host
+ * memory. A launch does its work once whatever the grid: the functions are written so that any grid covers
+ * all elements. */
 #include "builtins.h"
 
 #include <string.h>

@@ -1,9 +1,9 @@
 /* Stream capture: what may and may not be done meanwhile.
  *
  * Sources of the rules: the driver's documentation of cuStreamBeginCapture, cuStreamIsCapturing and
- * cuThreadExchangeStreamCaptureMode; and measurements on NVIDIA hardware reported in ROCm/rocm-systems #4508 and #8338:
- * use of the legacy stream gives 906, synchronising the context 900, both end the capture, whatever mode and thread.
- * A thread's relaxed mode lifts only the ban on "potentially unsafe" calls.
+ * cuThreadExchangeStreamCaptureMode; and measurements on NVIDIA hardware reported in ROCm/rocm-systems #4508
+ * and #8338: use of the legacy stream gives 906, synchronising the context 900, both end the capture,
+ * whatever mode and thread. A thread's relaxed mode lifts only the ban on "potentially unsafe" calls.
  */
 #include <stdlib.h>
 

@@ -14,7 +14,7 @@ CUresult sim_ready(void) {
 }
 
 int context_is_valid(const struct sim_context *context) {
-    return context && ((uintptr_t)context & 15) == 0 && context->magic == MAGIC_CONTEXT;
+    return sim_is_object(context) && context->magic == MAGIC_CONTEXT;
 }
 
 CUresult context_current(struct sim_context **out) {

@@ -1,5 +1,6 @@
-/* What of the CUDA driver's binary interface the simulated driver speaks: result codes, enum values and structure
- * layouts. They are facts of a published interface, written down here so that no CUDA header is needed to build. */
+/* What of the CUDA driver's binary interface the simulated driver speaks: result codes, enum values and
+ * structure layouts. They are facts of a published interface, written down here so that no CUDA header is
+ * needed to build. */
 #ifndef SIMCUDA_CUDA_ABI_H
 #define SIMCUDA_CUDA_ABI_H
 

@@ -1,8 +1,9 @@
 /* The queues: a ring of commands per stream and a thread that carries them out in order.
  *
- * A submitter puts a command at the tail under the stream's lock; the worker takes from the head without it. The legacy
- * stream and the blocking streams of a context keep order among themselves by tickets drawn at submission: a command of
- * the legacy stream waits until no blocking stream has an older one left, and the other way round.
+ * A submitter puts a command at the tail under the stream's lock; the worker takes from the head without it.
+ * The legacy stream and the blocking streams of a context keep order among themselves by tickets drawn at
+ * submission: a command of the legacy stream waits until no blocking stream has an older one left, and the
+ * other way round.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -50,7 +51,8 @@ static uint64_t oldest_ticket(struct sim_stream *stream) {
     return ticket;
 }
 
-/* A stream that must get on before a command with this ticket may start. *seen: how far it was when looked at. */
+/* A stream that must get on before a command with this ticket may start. *seen: how far it was when looked
+ * at. */
 static struct sim_stream *find_blocker(struct sim_stream *stream, uint64_t ticket, uint64_t *seen) {
     struct sim_context *context = stream->context;
     struct sim_stream *found = NULL;

@@ -4,7 +4,7 @@
 #include "api.h"
 
 static int is_valid(CUevent event) {
-    return event && ((uintptr_t)event & 15) == 0 && event->magic == MAGIC_EVENT;
+    return sim_is_object(event) && event->magic == MAGIC_EVENT;
 }
 
 void event_complete(struct sim_event *event, uint64_t generation) {
@@ -119,7 +119,8 @@ CUresult sim_cuStreamWaitEvent(CUstream fallback, CUstream handle, CUevent event
     return engine_commit(stream);
 }
 
-/* Looking at an event is "potentially unsafe" during another thread's global capture (cuThreadExchangeStreamCaptureMode). */
+/* Looking at an event is "potentially unsafe" during another thread's global capture
+ * (cuThreadExchangeStreamCaptureMode). */
 static CUresult check_look(CUevent event) {
     SIM_ENTER();
     if (!is_valid(event))

@@ -3,7 +3,7 @@
 #include "builtins.h"
 
 static int is_valid(CUfunction function) {
-    return function && ((uintptr_t)function & 15) == 0 && function->magic == MAGIC_FUNCTION;
+    return sim_is_object(function) && function->magic == MAGIC_FUNCTION;
 }
 
 CUresult cuFuncGetAttribute(int *value, int attribute, CUfunction function) {
@@ -81,7 +81,8 @@ CUresult cuLibraryGetKernelCount(unsigned *count, CUmodule library) {
 CUresult cuLibraryGetModule(CUmodule *module, CUmodule library) {
     SIM_ENTER();
     *module = library;
-    return library && library->magic == MAGIC_MODULE ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    return sim_is_object(library) && library->magic == MAGIC_MODULE ? CUDA_SUCCESS
+                                                                    : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult cuLibraryGetGlobal(CUdeviceptr *address, size_t *bytes, CUmodule library, const char *name) {

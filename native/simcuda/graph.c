@@ -1,4 +1,5 @@
-/* Graphs made by capture: their nodes run one after the other in the order of capture, which respects all edges. */
+/* Graphs made by capture: their nodes run one after the other in the order of capture, which respects all
+ * edges. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,11 +20,11 @@ struct sim_graph_exec {
 };
 
 static int graph_is_valid(CUgraph graph) {
-    return graph && ((uintptr_t)graph & 15) == 0 && graph->magic == MAGIC_GRAPH;
+    return sim_is_object(graph) && graph->magic == MAGIC_GRAPH;
 }
 
 static int exec_is_valid(CUgraphExec exec) {
-    return exec && ((uintptr_t)exec & 15) == 0 && exec->magic == MAGIC_EXEC;
+    return sim_is_object(exec) && exec->magic == MAGIC_EXEC;
 }
 
 struct sim_graph *graph_new(void) {

@@ -1,4 +1,5 @@
-/* Modules and libraries: made from PTX text, whose entry points are matched with the built-in functions by name. */
+/* Modules and libraries: made from PTX text, whose entry points are matched with the built-in functions by
+ * name. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -20,7 +21,7 @@ static struct sim_module *modules; /* guarded by modules_lock */
 static pthread_mutex_t modules_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static int module_is_valid(CUmodule module) {
-    return module && ((uintptr_t)module & 15) == 0 && module->magic == MAGIC_MODULE;
+    return sim_is_object(module) && module->magic == MAGIC_MODULE;
 }
 
 static struct sim_function *add_function(struct sim_module *module, const struct ptx_entry *entry) {
@@ -168,6 +169,8 @@ CUresult cuModuleUnload(CUmodule module) {
         return result;
     if (!module_is_valid(module))
         return CUDA_ERROR_INVALID_HANDLE;
+    if ((result = capture_check_unsafe()))
+        return result;
     context_synchronize(context);
     unlink_and_unload(module);
     return CUDA_SUCCESS;

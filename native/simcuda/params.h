@@ -1,4 +1,5 @@
-/* Parameters of the simulated machine: compiled-in defaults, then the parameter file, then the environment. */
+/* Parameters of the simulated machine: compiled-in defaults, then the parameter file, then the environment.
+ */
 #ifndef SIMCUDA_PARAMS_H
 #define SIMCUDA_PARAMS_H
 
@@ -31,7 +32,8 @@ struct sim_params {
     struct sim_device_params device[SIM_MAX_DEVICES];
 };
 
-/* Fills *params. Returns 0, or -1 with one line in `problem` (never NULL) if the file or a variable can't be understood. */
+/* Fills *params. Returns 0, or -1 with one line in `problem` (never NULL) if the file or a variable can't be
+ * understood. */
 int sim_params_load(struct sim_params *params, char *problem, size_t problem_size);
 
 /* The device's UUID: "SIM", then who and where, so that it is stable for one user and one world file. */

@@ -104,7 +104,8 @@ const char *ptx_next_entry(const char *text, struct ptx_entry *entry) {
 
 const char *ptx_next_global(const char *text, char name[128], size_t *bytes) {
     size_t alignment;
-    /* ".ld.global" and the like are instructions: a variable's directive stands after a space or at a line's start */
+    /* ".ld.global" and the like are instructions: a variable's directive stands after a space or at a line's
+     * start */
     const char *start = text;
     while ((text = find(text, ".global")) && text != start && !isspace((unsigned char)text[-1]))
         text += 7;

@@ -1,7 +1,8 @@
 /* Which blocks of an allocation of unified memory are on the device.
  *
- * The world knows only how many bytes of a range are resident, so that any process can evict them by lowering the number.
- * Which blocks that were is decided here, by the owner, when it next looks: the ones after those it lost last.
+ * The world knows only how many bytes of a range are resident, so that any process can evict them by lowering
+ * the number. Which blocks that were is decided here, by the owner, when it next looks: the ones after those
+ * it lost last.
  */
 #include <stdlib.h>
 

@@ -1,5 +1,6 @@
-/* The driver's objects in one process. Handles are pointers to these structures; their memory is never given back to the
- * C library but reused, so that a stale handle is found out by its `magic` instead of crashing the program. */
+/* The driver's objects in one process. Handles are pointers to these structures; their memory is never given
+ * back to the C library but reused, so that a stale handle is found out by its `magic` instead of crashing
+ * the program. */
 #ifndef SIMCUDA_SIM_H
 #define SIMCUDA_SIM_H
 
@@ -111,7 +112,8 @@ struct sim_stream {
     pthread_mutex_t lock; /* submitting */
     struct sim_command *ring;
     _Atomic uint32_t sleeping; /* futex: the worker waits for work */
-    int started, closing;
+    int started;
+    _Atomic int closing;
     pthread_t worker;
 
     int on_device;                           /* worker: has entered the device's turns */
@@ -123,7 +125,8 @@ struct sim_stream {
     uint64_t captured; /* commands captured from this stream */
     int joined;        /* a later part of the capture waits for all of them */
 
-    /* From here on kept when the memory is used for another stream: a late waiter must find its position passed. */
+    /* From here on kept when the memory is used for another stream: a late waiter must find its position
+     * passed. */
     _Atomic uint64_t tail;    /* submitted */
     _Atomic uint64_t head;    /* completed */
     _Atomic uint64_t wake_at; /* the least head that somebody waits for */
@@ -176,7 +179,7 @@ struct sim_module {
 struct sim_thread {
     struct sim_context *current;
     int depth, capture_mode, in_callback;
-    struct sim_context *stack[16];
+    struct sim_context *stack[64];
     struct {
         uint64_t context_id;
         struct sim_stream *stream;
@@ -260,6 +263,11 @@ void graph_execute(struct sim_stream *stream, struct sim_graph_exec *exec);
 void event_complete(struct sim_event *event, uint64_t generation);
 void event_await(struct sim_event *event, uint64_t generation);
 void event_unpin(struct sim_event *event);
+
+/* Could this be one of our objects at all? (Then its magic tells.) */
+static inline int sim_is_object(const void *handle) {
+    return (uintptr_t)handle >= 4096 && !((uintptr_t)handle & 15);
+}
 
 #define SIM_ENTER()                                                                                          \
     do {                                                                                                     \

@@ -27,7 +27,7 @@ static int next_window(void) {
     if (journal.window)
         munmap(journal.window, WINDOW);
     journal.window = NULL;
-    if (ftruncate(journal.fd, start + (off_t)WINDOW) < 0)
+    if ((errno = posix_fallocate(journal.fd, start, WINDOW))) /* a full disk must not become a SIGBUS */
         return -1;
     void *window = mmap(NULL, WINDOW, PROT_READ | PROT_WRITE, MAP_SHARED, journal.fd, start);
     if (window == MAP_FAILED)

@@ -1,4 +1,5 @@
-/* The log of executions on the device: one file per process, readable while it is written and after a SIGKILL. */
+/* The log of executions on the device: one file per process, readable while it is written and after a
+ * SIGKILL. */
 #ifndef SIMCUDA_SIMLOG_H
 #define SIMCUDA_SIMLOG_H
 

@@ -29,7 +29,8 @@ CUresult stream_open(struct sim_context *context, unsigned flags, int priority, 
     return CUDA_SUCCESS;
 }
 
-/* The worker, if there is one, finishes the queue and then retires the stream by itself (engine.c), unless `join`. */
+/* The worker, if there is one, finishes the queue and then retires the stream by itself (engine.c), unless
+ * `join`. */
 void stream_close(struct sim_stream *stream, int join) {
     pthread_mutex_lock(&stream->lock);
     stream->magic = 0;
@@ -111,7 +112,7 @@ CUresult stream_resolve(CUstream handle, CUstream fallback, struct sim_stream **
         *out = stream_own(context);
         return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (((uintptr_t)handle & 15) || handle->magic != MAGIC_STREAM)
+    if (!sim_is_object(handle) || handle->magic != MAGIC_STREAM)
         return CUDA_ERROR_INVALID_HANDLE;
     *out = handle;
     return atomic_load_explicit(&handle->context->error, memory_order_relaxed);

@@ -1,8 +1,9 @@
 /* Device time, shared by processes in slices.
  *
- * Only one process has the device at a moment (the turn). What a process has consumed is bookkeeping: its streams sleep
- * until the books say that their work is done. The books are brought up to date ("settled") by whoever looks, for the
- * time that has passed, so that late wake-ups delay the looker but distort nobody's share.
+ * Only one process has the device at a moment (the turn). What a process has consumed is bookkeeping: its
+ * streams sleep until the books say that their work is done. The books are brought up to date ("settled") by
+ * whoever looks, for the time that has passed, so that late wake-ups delay the looker but distort nobody's
+ * share.
  */
 #define _GNU_SOURCE
 #include "world.h"
@@ -124,7 +125,8 @@ uint64_t turns_consumed(struct world *world, int device_index, int slot) {
     return consumed;
 }
 
-/* Sleeps to an absolute time, or until the turn changes. Called with the device locked; unlocks and locks again. */
+/* Sleeps to an absolute time, or until the turn changes. Called with the device locked; unlocks and locks
+ * again. */
 static void wait_turn(struct world *world, int device_index, uint64_t deadline) {
     struct world_device *device = &world->device[device_index];
     uint32_t seen = device->turn_changes;

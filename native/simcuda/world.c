@@ -26,7 +26,8 @@ void sim_sleep_until(uint64_t deadline_ns) {
         ;
 }
 
-/* State letter and start time of a process. -1: there is none. A zombie has given its memory back: it counts as gone. */
+/* State letter and start time of a process. -1: there is none. A zombie has given its memory back: it counts
+ * as gone. */
 static int process_birth(int pid, uint64_t *start_time) {
     char path[64], text[512];
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
@@ -136,7 +137,8 @@ static void reset(struct world *world, const struct sim_params *params) {
     }
 }
 
-/* Makes a complete file beside the path, then links it there: the path never names half a world. */
+/* Makes a complete file beside the path, then links it there: the path never names half a world. The space is
+ * reserved: a full file system must show here, not as a SIGBUS in the program. */
 static int create(const char *path) {
     char temporary[SIM_PATH + 32];
     snprintf(temporary, sizeof temporary, "%s.%d.new", path, (int)getpid());
@@ -145,7 +147,7 @@ static int create(const char *path) {
     if (fd < 0)
         return -1;
     int result = -1;
-    if (fchmod(fd, 0600) == 0 && ftruncate(fd, sizeof(struct world)) == 0) {
+    if (fchmod(fd, 0600) == 0 && (errno = posix_fallocate(fd, 0, sizeof(struct world))) == 0) {
         struct world *world = mmap(NULL, sizeof *world, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         if (world != MAP_FAILED) {
             init_lock(&world->lock);

@@ -1,8 +1,9 @@
 /* The state of the simulated machine, shared by all its processes through one file.
  *
- * Every process maps the file. Each device has a robust mutex; whoever finds that the last holder died repairs the sums
- * from the tables, which are always written so that a half-done change is a valid state. A process takes one slot; the
- * slot of a dead process (by pid and start time) is emptied by whoever notices first. Times are CLOCK_MONOTONIC ns.
+ * Every process maps the file. Each device has a robust mutex; whoever finds that the last holder died
+ * repairs the sums from the tables, which are always written so that a half-done change is a valid state. A
+ * process takes one slot; the slot of a dead process (by pid and start time) is emptied by whoever notices
+ * first. Times are CLOCK_MONOTONIC ns.
  */
 #ifndef SIMCUDA_WORLD_H
 #define SIMCUDA_WORLD_H
@@ -62,8 +63,9 @@ struct world {
     struct world_device device[SIM_MAX_DEVICES];
 };
 
-/* Maps the world named in params (creating it if there is none) and takes a slot. Returns the slot or -1 and one line in
- * `problem`. *params is replaced by the world's own: the device is what its first user said it is. */
+/* Maps the world named in params (creating it if there is none) and takes a slot. Returns the slot or -1 and
+ * one line in `problem`. *params is replaced by the world's own: the device is what its first user said it
+ * is. */
 int world_enter(struct world **world, struct sim_params *params, char *problem, size_t problem_size);
 
 /* Locks; after a holder's death repairs. */
@@ -75,7 +77,8 @@ void world_reap(struct world *world, int now);
 
 /* world_memory.c: all take the device's lock themselves. */
 
-/* Charges bytes of ordinary memory, evicting unified memory if need be (*evicted: how many bytes). -1: no room. */
+/* Charges bytes of ordinary memory, evicting unified memory if need be (*evicted: how many bytes). -1: no
+ * room. */
 int world_charge(struct world *world, int device, int slot, uint64_t bytes, uint64_t *evicted);
 void world_discharge(struct world *world, int device, int slot, uint64_t bytes);
 void world_used(struct world *world, int device, uint64_t *used, uint64_t *total);
@@ -89,15 +92,16 @@ uint64_t world_populate(struct world *world, int device, int range, uint64_t byt
 /* Takes `bytes` of the range off the device. */
 void world_depopulate(struct world *world, int device, int range, uint64_t bytes);
 
-/* turns.c: time on the device. A stream with work enters; between enter and leave the process takes part in slicing. */
+/* turns.c: time on the device. A stream with work enters; between enter and leave the process takes part in
+ * slicing. */
 
 void turns_enter(struct world *world, int device, int slot);
 void turns_leave(struct world *world, int device, int slot);
 /* Device time the slot has consumed. */
 uint64_t turns_consumed(struct world *world, int device, int slot);
-/* Sleeps until the slot has consumed `target`. Returns the value seen then. Between two processes this takes as long as it
- * takes. A target no more than `slack_ns` ahead is not waited for if the device is the caller's. `more`: work is queued
- * behind, so the process keeps the rest of its slice. */
+/* Sleeps until the slot has consumed `target`. Returns the value seen then. Between two processes this takes
+ * as long as it takes. A target no more than `slack_ns` ahead is not waited for if the device is the
+ * caller's. `more`: work is queued behind, so the process keeps the rest of its slice. */
 uint64_t turns_wait(struct world *world, int device, int slot, uint64_t target, uint64_t slack_ns, int more);
 /* For world_reap, with the device locked. */
 void turns_forget(struct world_device *device, int slot, uint64_t now);

@@ -1,8 +1,8 @@
 /* Device memory as all processes share it: ordinary bytes, and what is resident of unified memory. */
 #include "world.h"
 
-/* Gives up `bytes` of unified memory, the ranges that got their pages earliest first, `spare` only when nothing else is
- * left. Returns how much was found. With the device locked. */
+/* Gives up `bytes` of unified memory, the ranges that got their pages earliest first, `spare` only when
+ * nothing else is left. Returns how much was found. With the device locked. */
 static uint64_t evict(struct world_device *device, uint64_t bytes, int spare) {
     uint64_t found = 0;
     while (found < bytes) {

@@ -1,0 +1,21 @@
+/* Shared by the files that carry out commands. All are called by the stream's worker. */
+#ifndef SIMCUDA_EXECUTE_H
+#define SIMCUDA_EXECUTE_H
+
+#include "alloc.h"
+
+#define SLACK_NS 50000
+#define FAULT_CHUNK (16ull << 20) /* bytes moved before the device time for them is spent */
+
+/* pace.c: device time. A command begins at `now`, spends time, and may have begun late (negative: early). */
+void pace_enter(struct sim_stream *stream, uint64_t now);
+void pace_spend(struct sim_stream *stream, uint64_t ns, uint64_t slack_ns);
+int64_t pace_lateness(const struct sim_stream *stream, uint64_t now);
+uint64_t pace_scaled(double seconds); /* modelled seconds to nanoseconds */
+
+void execute_launch(struct sim_stream *stream, struct sim_command *command);
+void execute_copy(struct sim_stream *stream, struct sim_command *command);
+void execute_set(struct sim_stream *stream, struct sim_command *command);
+void execute_prefetch(struct sim_stream *stream, struct sim_command *command);
+
+#endif

@@ -1,0 +1,57 @@
+/* Launches, and the page faults they cause. */
+#include "builtins.h"
+#include "execute.h"
+#include "simlog.h"
+
+/* Page faults: what the launch touches and isn't there comes in pieces, at most once, so that two processes
+ * that take each other's pages both get on, however slowly. */
+static void fault_in(struct sim_stream *stream, struct sim_alloc *alloc, uint64_t offset, uint64_t bytes) {
+    if (alloc->kind != ALLOC_MANAGED)
+        return;
+    const struct sim_device_params *device = &sim.params.device[alloc->device];
+    uint64_t missing = residency_missing(alloc, offset, bytes);
+    while (missing) {
+        uint64_t evicted = 0;
+        uint64_t brought =
+            residency_bring(alloc, offset, bytes, missing < FAULT_CHUNK ? missing : FAULT_CHUNK, &evicted);
+        pace_spend(stream, pace_scaled((double)brought / device->fault + (double)evicted / device->d2h),
+                   SLACK_NS);
+        if (!brought)
+            return;
+        missing -= brought < missing ? brought : missing;
+    }
+}
+
+static void fault_in_all(struct sim_stream *stream, struct sim_execution *e) {
+    for (int i = 0; i < e->touches; i++)
+        fault_in(stream, e->touch[i].alloc, e->touch[i].offset, e->touch[i].bytes);
+}
+
+void execute_launch(struct sim_stream *stream, struct sim_command *command) {
+    int device = stream->context->device;
+    struct sim_function *function = command->launch.function;
+    struct sim_execution e = {.params = command->launch.params, .device = &sim.params.device[device]};
+    uint64_t begin = sim_now();
+    CUresult error = function->builtin->prepare(&e);
+    if (!error) {
+        pace_enter(stream, begin);
+        fault_in_all(stream, &e);
+        e.begin_ns = sim_real_time() - (uint64_t)pace_lateness(stream, sim_now());
+        function->builtin->run(&e);
+        uint64_t left = (uint64_t)((double)(e.cost_ns + e.device->launch_ns) * sim.params.time_scale);
+        for (uint64_t part; left;
+             left -= part) { /* a long launch loses its pages to others, and faults again */
+            part = left < sim.params.recharge_ns ? left : sim.params.recharge_ns;
+            pace_spend(stream, part, e.is_busy ? 0 : SLACK_NS);
+            if (part < left)
+                fault_in_all(stream, &e);
+        }
+        if (function->builtin->finish)
+            function->builtin->finish(&e);
+    } else {
+        context_fail(stream->context, error);
+    }
+    for (int i = 0; i < e.touches; i++)
+        alloc_unpin(e.touch[i].alloc);
+    simlog_write(LOG_LAUNCH, begin, sim_now(), device, stream->id, 0);
+}

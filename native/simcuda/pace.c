@@ -1,0 +1,54 @@
+/* The device time that commands take.
+ *
+ * A stream with work takes part in the device's turns; `device_target` is the device time (of this process)
+ * at which its last command ends in the model. The next command starts there, so that late wake-ups don't add
+ * up. Ends less than SLACK_NS ahead aren't slept for, except those of launches that promise to be busy for
+ * some time.
+ */
+#include "execute.h"
+
+#define CREDIT_NS 200000 /* of lateness that the next command may make up for */
+
+uint64_t pace_scaled(double seconds) {
+    return (uint64_t)(seconds * 1e9 * sim.params.time_scale);
+}
+
+/* A command begins at `now`. */
+void pace_enter(struct sim_stream *stream, uint64_t now) {
+    if (stream->on_device && now - stream->device_looked < CREDIT_NS)
+        return;
+    if (!stream->on_device)
+        turns_enter(sim.world, stream->context->device, sim.slot);
+    uint64_t consumed = turns_consumed(sim.world, stream->context->device, sim.slot);
+    if (!stream->on_device)
+        stream->device_target = consumed;
+    else if (consumed > stream->device_target + CREDIT_NS)
+        stream->device_target = consumed - CREDIT_NS;
+    stream->on_device = 1;
+    stream->device_consumed = consumed;
+    stream->device_looked = now;
+}
+
+/* How long before `now` (negative: after) the command that begins now would have begun without wake-up
+ * latency. */
+int64_t pace_lateness(const struct sim_stream *stream, uint64_t now) {
+    return (int64_t)(stream->device_consumed + (now - stream->device_looked) - stream->device_target);
+}
+
+void execute_leave_device(struct sim_stream *stream) {
+    if (!stream->on_device)
+        return;
+    turns_leave(sim.world, stream->context->device, sim.slot);
+    stream->on_device = 0;
+}
+
+void pace_spend(struct sim_stream *stream, uint64_t ns, uint64_t slack_ns) {
+    stream->device_target += ns;
+    uint64_t queued = atomic_load_explicit(&stream->tail, memory_order_relaxed) -
+                      atomic_load_explicit(&stream->head, memory_order_relaxed);
+    stream->device_consumed =
+        turns_wait(sim.world, stream->context->device, sim.slot, stream->device_target, slack_ns, queued > 1);
+    if (stream->device_consumed > stream->device_target + CREDIT_NS)
+        stream->device_target = stream->device_consumed - CREDIT_NS;
+    stream->device_looked = sim_now();
+}
