@@ -64,6 +64,14 @@ class Coordinator:
         with client.Client(self.socket) as connection:
             return connection.request(message)
 
+    def set(self, **changes: Any) -> None:
+        self.request(messages.Config(changes=changes))
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def clients(self) -> dict[str, Any]:
         return {one["id"]: one for one in self.request(messages.Status())["clients"]}
 
@@ -107,7 +115,7 @@ class Notebook:
         self.manager = manager
         self.kernel = kernel
 
-    def run(self, code: str, timeout: float = 30, **options: Any) -> Ran:
+    def run(self, code: str, timeout: float = 20, **options: Any) -> Ran:
         texts = {"stdout": "", "stderr": ""}
         displays = []
 
