@@ -141,6 +141,7 @@ pytest: env
 test-gpu: env
 	$(call say,'Tests on the real GPU')
 	$(BIN)/python -m pytest -m gpu $(ARGS)
+	DRIVER=gpu $(BIN)/python -m pytest tests/driver_facts
 
 format: env
 	$(BIN)/ruff check --fix
