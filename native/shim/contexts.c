@@ -6,10 +6,16 @@ static bool awake(void) {
     return atomic_load_explicit(&shim.state, memory_order_relaxed) == AWAKE;
 }
 
+static bool is_default(CUstream stream) {
+    return (uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD;
+}
+
 /* All default streams hash to the same place. */
 static void forget_default(void) {
-    if ((uintptr_t)atomic_load_explicit(&self.marked[0], memory_order_relaxed) <= (uintptr_t)CU_STREAM_PER_THREAD)
+    if (is_default(atomic_load_explicit(&self.marked[0], memory_order_relaxed)))
         atomic_store_explicit(&self.marked[0], NO_STREAM, memory_order_relaxed);
+    if (is_default(atomic_load_explicit(&self.last_stream, memory_order_relaxed)))
+        atomic_store_explicit(&self.last_stream, NO_STREAM, memory_order_relaxed);
 }
 
 CUresult hook_cuStreamDestroy(CUstream stream) {

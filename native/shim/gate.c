@@ -66,21 +66,35 @@ static void remember(struct thread *thread, CUstream stream, uint32_t word) {
         atomic_store(&thread->marked_word, word);
     }
     atomic_store(&thread->marked[marked_slot(stream)], stream);
+    atomic_store(&thread->last_stream, stream);
 }
 
-/* Counts as inside from here on, until it waits. */
-COLD CUresult gate_slow(struct thread *thread, CUstream stream) {
-    bool nested = atomic_load(&thread->depth) > 1;
+/* A thread that changes between streams: the work is marked, only not as the last. */
+static bool is_marked(struct thread *thread, CUstream stream) {
+    if (atomic_load_explicit(&thread->marked[marked_slot(stream)], memory_order_relaxed) != stream)
+        return false;
+    thread->depth++;
+    atomic_signal_fence(memory_order_seq_cst);
+    if (gate_word(the_page()) == atomic_load_explicit(&thread->marked_word, memory_order_relaxed)) {
+        atomic_store_explicit(&thread->last_stream, stream, memory_order_relaxed);
+        return true;
+    }
+    gate_leave(thread);
+    return false;
+}
+
+CUresult gate_slow(struct thread *thread, CUstream stream) {
+    if (is_marked(thread, stream))
+        return CUDA_SUCCESS;
+    bool nested = thread->depth > 0;
+    if (atomic_load(&shim.state) == ASLEEP)
+        shim_start(); /* if it does not wake, the driver itself says what is wrong */
     for (;;) {
+        thread->depth++;
+        atomic_thread_fence(memory_order_seq_cst); /* where membarrier is refused, and until this thread is listed */
         uint32_t state = atomic_load(&shim.state);
-        if (state == ASLEEP) {
-            gate_leave(thread);
-            bool awake = shim_start();
-            atomic_fetch_add(&thread->depth, 1);
-            if (!awake)
-                return CUDA_SUCCESS; /* the driver itself says what is wrong */
-            continue;
-        }
+        if (state == ASLEEP)
+            return CUDA_SUCCESS;
         if (state == OFF) {
             remember(thread, stream, gate_word(the_page()));
             return CUDA_SUCCESS;
@@ -105,6 +119,5 @@ COLD CUresult gate_slow(struct thread *thread, CUstream stream) {
         CUresult verdict = wait_for_opening(thread);
         if (verdict != CUDA_SUCCESS)
             return verdict;
-        atomic_fetch_add(&thread->depth, 1);
     }
 }

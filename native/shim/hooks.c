@@ -2,29 +2,43 @@
 #include "shim.h"
 
 /* What the rows' COUNT column means. */
-#define LAUNCH(n) (tally(&self.launches, 1), tally(&self.blocks, (n)))
-#define COPY(n) (tally(&self.copies, 1), tally(&self.bytes_copied, (n)))
+#define LAUNCH(n) (self.counters.launches += 1, self.counters.blocks += (n))
+#define COPY(n) (self.counters.copies += 1, self.counters.bytes_copied += (n))
 #define COPY2D(copy) COPY((copy) ? (copy)->width * (copy)->height : 0)
 #define COPY3D(copy) COPY((copy) ? (copy)->width * (copy)->height * (copy)->depth : 0)
 #define COPIES(n, sizes) count_copies((n), (sizes))
-#define OTHER tally(&self.others, 1)
+#define OTHER self.counters.others += 1
 
 static void count_copies(size_t copies, const size_t *sizes) {
     uint64_t bytes = 0;
     for (size_t i = 0; sizes && i < copies; i++)
         bytes += sizes[i];
-    tally(&self.copies, copies);
-    tally(&self.bytes_copied, bytes);
+    self.counters.copies += copies;
+    self.counters.bytes_copied += bytes;
 }
 
+/* Two functions a hook. The exported one is the fast path; whenever that does not apply it leaves everything to the other,
+ * so that it need not keep its arguments safe from any call but the driver's. */
 #define WRAP(symbol, parameters, arguments, stream, COUNT)                                                             \
-    EXPORT CUresult symbol parameters {                                                                                \
+    static COLD CUresult symbol##_slow parameters {                                                                    \
         struct thread *thread = &self;                                                                                 \
+        gate_leave(thread);                                                                                            \
         CUresult result = gate_enter(thread, stream);                                                                  \
-        if (unlikely(result != CUDA_SUCCESS))                                                                          \
+        if (result != CUDA_SUCCESS)                                                                                    \
             return result;                                                                                             \
         COUNT;                                                                                                         \
         result = REAL(symbol) arguments;                                                                               \
+        gate_leave(thread);                                                                                            \
+        return result;                                                                                                 \
+    }                                                                                                                  \
+    EXPORT CUresult symbol parameters {                                                                                \
+        struct thread *thread = &self;                                                                                 \
+        bool quick = gate_try(thread, stream);                                                                         \
+        __typeof__(&symbol) function = __atomic_load_n(&driver_functions[HOOK_##symbol], __ATOMIC_RELAXED);              \
+        if (unlikely(!quick) || unlikely(!function))                                                                   \
+            return symbol##_slow arguments;                                                                            \
+        COUNT;                                                                                                         \
+        CUresult result = function arguments;                                                                          \
         gate_leave(thread);                                                                                            \
         return result;                                                                                                 \
     }

@@ -9,7 +9,7 @@
 
 #define KNOWN_VERSION 13050 /* the newest CUDA whose entry points hooks.def has been compared with */
 
-_Atomic(void *) driver_functions[HOOK_COUNT];
+void *driver_functions[HOOK_COUNT];
 
 /* --- glibc's dlsym and dlvsym -------------------------------------------------------------------------------------- */
 
@@ -142,7 +142,7 @@ COLD void *driver_resolve(enum hook_id id) {
     void *function = library ? own_dlsym(library, hooks[id].symbol) : NULL;
     if (!function)
         return (void *)missing; /* not kept: it may be there later, or come by cuGetProcAddress */
-    atomic_store(&driver_functions[id], function);
+    __atomic_store_n(&driver_functions[id], function, __ATOMIC_RELEASE);
     return function;
 }
 

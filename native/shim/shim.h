@@ -24,6 +24,9 @@
 
 #define GPUSHARE_SHIM_VERSION "0.1.0"
 
+/* Said of declarations too, not only of definitions, so that the compiler addresses them directly. */
+#pragma GCC visibility push(hidden)
+
 #define EXPORT __attribute__((visibility("default")))
 #define COLD __attribute__((cold, noinline))
 #define likely(x) __builtin_expect(!!(x), 1)
@@ -39,24 +42,26 @@
 #define NO_STREAM ((CUstream)UINTPTR_MAX)
 #define NO_WORD UINT32_MAX
 
-/* Lives in the thread's own storage. The owner writes plainly, the agent reads; `quiet` is the agent's. */
+struct counters {
+    uint64_t launches, copies, others, blocks, bytes_copied;
+};
+
+/* Lives in the thread's own storage. `depth` and `counters` are changed by their owner with plain instructions (an atomic
+ * one would make the compiler forgo its best), always as whole words; the agent reads them. */
 struct thread {
-    _Atomic uint32_t depth;             /* calls inside the gate, nested ones included */
+    uint32_t depth;                     /* calls inside the gate, nested ones included */
     _Atomic uint32_t marked_word;       /* the gate word under which the streams below were marked */
+    _Atomic(CUstream) last_stream;      /* the last of them that was used */
+    struct counters counters;
     _Atomic(CUstream) marked[MARKED];   /* streams known to be in the table of streams.c: by hash of the handle */
-    _Atomic uint64_t launches, blocks, copies, bytes_copied, others;
     uint64_t interrupts;                /* SIGINTs that this thread has answered or let pass */
     bool registered, main;
     uint8_t registrations;              /* a thread that ends may register again in a later destructor, not for ever */
-    uint32_t quiet;                     /* the last scan of the agent in which depth was seen 0 */
+    uint32_t quiet;                     /* the agent's: the last scan in which depth was seen 0 */
     struct thread *next, *previous;
 };
 
 extern __thread struct thread self __attribute__((tls_model("initial-exec")));
-
-struct counters {
-    uint64_t launches, blocks, copies, bytes_copied, others;
-};
 
 bool threads_start(void);               /* once per process; false: no key could be had */
 bool threads_register(struct thread *thread); /* false: in the thread's last destructors, nothing may refer to it any more */
@@ -93,7 +98,7 @@ struct device {
 };
 
 struct shim {
-    _Atomic(struct gpushare_page *) page; /* never NULL: a static one while asleep or off */
+    struct gpushare_page *page;         /* never NULL: a static one while asleep or off; see the_page, set_page */
     _Atomic uint32_t state;
     _Atomic uint32_t contact;
     _Atomic uint32_t wants_for;         /* gate word for which "wants" was sent, plus one; 0 = none */
@@ -113,7 +118,10 @@ struct shim {
 extern struct shim shim;
 
 static inline struct gpushare_page *the_page(void) {
-    return atomic_load_explicit(&shim.page, memory_order_acquire);
+    return __atomic_load_n(&shim.page, __ATOMIC_RELAXED); /* what it points to is reached by its address: ordered */
+}
+static inline void set_page(struct gpushare_page *page) {
+    __atomic_store_n(&shim.page, page, __ATOMIC_RELEASE);
 }
 
 /* The page is shared memory laid out by page.h in plain types: these give each access its atomicity. */
@@ -192,13 +200,13 @@ struct hook {
 };
 
 extern const struct hook hooks[HOOK_COUNT];
-extern _Atomic(void *) driver_functions[HOOK_COUNT];
+extern void *driver_functions[HOOK_COUNT];
 void *driver_resolve(enum hook_id id);
 bool driver_has(enum hook_id id);
 bool driver_is_simulated(void);
 
 static inline void *driver_function(enum hook_id id) {
-    void *function = atomic_load_explicit(&driver_functions[id], memory_order_acquire);
+    void *function = __atomic_load_n(&driver_functions[id], __ATOMIC_RELAXED);
     return likely(function != NULL) ? function : driver_resolve(id);
 }
 
@@ -218,29 +226,30 @@ static inline unsigned marked_slot(CUstream stream) {
     return ((uintptr_t)stream >> 4 ^ (uintptr_t)stream >> 9) % MARKED;
 }
 
-/* Enter the gate with work for `stream`. CUDA_SUCCESS: inside, `gate_leave` must follow. Anything else is to be returned
- * to the program; the call is not made.
+static inline void gate_leave(struct thread *thread) {
+    atomic_thread_fence(memory_order_release); /* what the call did is seen by whoever sees it over */
+    thread->depth--;
+}
+
+/* The fast path: true if the call may go ahead. It counts as inside in any case, and `gate_leave` must follow.
  *
  * The agent closes exactly: it sees the gate closed, issues a membarrier and then reads every depth. So either this
  * thread's depth is seen, or this thread sees the closed gate; a compiler barrier is all that is needed here. */
-static inline CUresult gate_enter(struct thread *thread, CUstream stream) {
-    uint32_t depth = atomic_load_explicit(&thread->depth, memory_order_relaxed);
-    atomic_store_explicit(&thread->depth, depth + 1, memory_order_relaxed);
+static inline bool gate_try(struct thread *thread, CUstream stream) {
+    thread->depth++;
     atomic_signal_fence(memory_order_seq_cst);
     uint32_t word = gate_word(the_page());
-    if (likely(word == atomic_load_explicit(&thread->marked_word, memory_order_relaxed) &&
-               stream == atomic_load_explicit(&thread->marked[marked_slot(stream)], memory_order_relaxed)))
-        return CUDA_SUCCESS; /* a marked word is an open one */
+    return likely(word == atomic_load_explicit(&thread->marked_word, memory_order_relaxed)) && /* marked, thus open */
+           likely(stream == atomic_load_explicit(&thread->last_stream, memory_order_relaxed));
+}
+
+/* Enter the gate with work for `stream`. CUDA_SUCCESS: inside, `gate_leave` must follow. Anything else is to be returned
+ * to the program; the call is not made. */
+static inline CUresult gate_enter(struct thread *thread, CUstream stream) {
+    if (gate_try(thread, stream))
+        return CUDA_SUCCESS;
+    gate_leave(thread);
     return gate_slow(thread, stream);
-}
-
-static inline void gate_leave(struct thread *thread) {
-    uint32_t depth = atomic_load_explicit(&thread->depth, memory_order_relaxed);
-    atomic_store_explicit(&thread->depth, depth - 1, memory_order_release);
-}
-
-static inline void tally(_Atomic uint64_t *counter, uint64_t more) {
-    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + more, memory_order_relaxed);
 }
 
 /* The per-thread form of an entry point means another default stream. */
@@ -376,5 +385,7 @@ bool log_wants(enum level level);
         if (!atomic_flag_test_and_set(&said))                                                                          \
             log_line(level, __VA_ARGS__);                                                                              \
     } while (0)
+
+#pragma GCC visibility pop
 
 #endif

@@ -35,7 +35,7 @@ void shim_off(const char *why) {
     struct gpushare_page *page = the_page();
     if (why)
         log_line(LOG_ERROR, "the GPU is not shared in this process: %s", why);
-    atomic_store(&shim.page, &page_off);
+    set_page(&page_off);
     atomic_store(&shim.state, OFF);
     futex_wake_all(&page->orders.gate);
 }
@@ -68,7 +68,7 @@ static bool make_pages(void) {
     client->version = GPUSHARE_PAGE_VERSION;
     client->bytes = GPUSHARE_PAGE_BYTES;
     shim.client = client;
-    atomic_store(&shim.page, page);
+    set_page(page);
     return true;
 }
 
@@ -162,7 +162,7 @@ static void after_fork(void) {
     atomic_store(&shim.contact, AWAY);
     atomic_store(&shim.wants_for, 0);
     bool off = atomic_load(&shim.state) == OFF;
-    atomic_store(&shim.page, off ? &page_off : &page_asleep);
+    set_page(off ? &page_off : &page_asleep);
     atomic_store(&shim.state, off ? OFF : ASLEEP);
     pthread_mutex_init(&start_lock, NULL);
     threads_after_fork();

@@ -7,6 +7,7 @@
 
 __thread struct thread self = {
     .marked_word = NO_WORD,
+    .last_stream = NO_STREAM,
     .marked = {NO_STREAM, NO_STREAM, NO_STREAM, NO_STREAM, NO_STREAM, NO_STREAM, NO_STREAM, NO_STREAM},
 };
 
@@ -18,24 +19,21 @@ static struct {
     struct counters gone; /* of threads that have ended */
 } threads = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void add(struct counters *sum, struct thread *thread) {
-    sum->launches += atomic_load_explicit(&thread->launches, memory_order_relaxed);
-    sum->blocks += atomic_load_explicit(&thread->blocks, memory_order_relaxed);
-    sum->copies += atomic_load_explicit(&thread->copies, memory_order_relaxed);
-    sum->bytes_copied += atomic_load_explicit(&thread->bytes_copied, memory_order_relaxed);
-    sum->others += atomic_load_explicit(&thread->others, memory_order_relaxed);
+static void add(struct counters *sum, struct counters *more) {
+    sum->launches += GET(more->launches);
+    sum->blocks += GET(more->blocks);
+    sum->copies += GET(more->copies);
+    sum->bytes_copied += GET(more->bytes_copied);
+    sum->others += GET(more->others);
 }
 
-static void reset_counters(struct thread *thread) {
-    atomic_store(&thread->launches, 0);
-    atomic_store(&thread->blocks, 0);
-    atomic_store(&thread->copies, 0);
-    atomic_store(&thread->bytes_copied, 0);
-    atomic_store(&thread->others, 0);
+static uint32_t depth_of(struct thread *thread) {
+    return __atomic_load_n(&thread->depth, __ATOMIC_ACQUIRE);
 }
 
 static void forget_marks(struct thread *thread) {
     atomic_store(&thread->marked_word, NO_WORD);
+    atomic_store(&thread->last_stream, NO_STREAM);
     for (int i = 0; i < MARKED; i++)
         atomic_store(&thread->marked[i], NO_STREAM);
 }
@@ -45,8 +43,8 @@ static void unregister(void *data) {
     struct thread *thread = data;
     pthread_mutex_lock(&threads.lock);
     if (thread->registered) {
-        add(&threads.gone, thread);
-        reset_counters(thread);
+        add(&threads.gone, &thread->counters);
+        thread->counters = (struct counters){0};
         if (thread->next)
             thread->next->previous = thread->previous;
         if (thread->previous)
@@ -89,6 +87,8 @@ void threads_forget_stream(CUstream stream) {
     pthread_mutex_lock(&threads.lock);
     for (struct thread *thread = threads.first; thread; thread = thread->next) {
         CUstream expected = stream;
+        atomic_compare_exchange_strong(&thread->last_stream, &expected, NO_STREAM);
+        expected = stream;
         atomic_compare_exchange_strong(&thread->marked[marked_slot(stream)], &expected, NO_STREAM);
     }
     pthread_mutex_unlock(&threads.lock);
@@ -98,7 +98,7 @@ void threads_sum(struct counters *sum) {
     pthread_mutex_lock(&threads.lock);
     *sum = threads.gone;
     for (struct thread *thread = threads.first; thread; thread = thread->next)
-        add(sum, thread);
+        add(sum, &thread->counters);
     pthread_mutex_unlock(&threads.lock);
 }
 
@@ -110,7 +110,7 @@ bool threads_quiet(uint32_t scan) {
     for (struct thread *thread = threads.first; thread; thread = thread->next) {
         if (thread->quiet == scan)
             continue;
-        if (atomic_load_explicit(&thread->depth, memory_order_acquire) == 0)
+        if (depth_of(thread) == 0)
             thread->quiet = scan;
         else
             quiet = false;
@@ -123,7 +123,7 @@ bool threads_inside(void) {
     bool inside = false;
     pthread_mutex_lock(&threads.lock);
     for (struct thread *thread = threads.first; thread && !inside; thread = thread->next)
-        inside = atomic_load_explicit(&thread->depth, memory_order_acquire) != 0;
+        inside = depth_of(thread) != 0;
     pthread_mutex_unlock(&threads.lock);
     return inside;
 }
@@ -135,8 +135,8 @@ void threads_after_fork(void) {
     self.registered = false;
     self.registrations = 0;
     self.interrupts = 0;
-    atomic_store(&self.depth, 0);
-    reset_counters(&self);
+    self.depth = 0;
+    self.counters = (struct counters){0};
     forget_marks(&self);
     if (threads.has_key)
         pthread_setspecific(threads.key, NULL);

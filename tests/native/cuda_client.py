@@ -51,7 +51,7 @@ class Cuda:
 
     def launch(self, name: str, *values: Any, stream: int = 0, call: Any = None) -> int:
         kinds = SIGNATURES[name]
-        arguments = [KINDS[kind](value) for kind, value in zip(kinds, values)]
+        arguments = [KINDS[kind](value) for kind, value in zip(kinds, values, strict=True)]
         array = (c_void_p * len(arguments))(*(ctypes.cast(byref(a), c_void_p) for a in arguments))
         launch = call or self.cuLaunchKernel
         return launch(self.function(name), 1, 1, 1, 1, 1, 1, 0, c_void_p(stream), array, None)

@@ -105,7 +105,8 @@ def loop(stream):
     cuda.here()
     while not stop:
         assert cuda.spin(0.02, stream) == 0
-threads = [in_thread(lambda stream=stream: loop(stream)) for stream in [0, 1, 2] + [cuda.stream(i % 2) for i in range(5)]]
+streams = [0, 1, 2] + [cuda.stream(i % 2) for i in range(5)]
+threads = [in_thread(lambda stream=stream: loop(stream)) for stream in streams]
 """
     )
     process.expect("wants")

@@ -1,0 +1,159 @@
+/* Measuring loops for `jupyter gpushare bench`. Linked to nothing but libdl: it finds the driver as programs do, so that
+ * it runs bare or under the shim, on a GPU or on the simulated driver.
+ *
+ *   gpushare-bench gate [ROUNDS]      {"ns_per_launch": …, "ns_per_call": …, "rounds": …}
+ *       Each the least over many short batches, in one thread. `ns_per_launch`: real launches into a queue with room;
+ *       `ns_per_call`: launches without a function, which the driver refuses at once, so that little but the way in is
+ *       timed. The difference of `ns_per_call` with and without the shim is the gate's overhead.
+ *   gpushare-bench handoff SECONDS    {"runs": [[first, last], …], "launches": …}
+ *       Launches and waits for each, as fast as it can. A run is a row of launches that nothing interrupted: when its first
+ *       and its last one were made, CLOCK_MONOTONIC nanoseconds. The end of the last run is the end of the program.
+ *
+ * Messages go to standard error; exit status 1 if it cannot measure.
+ */
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BATCH 256        /* launches: fewer than any driver's queue holds */
+#define CALLS 4096       /* refused launches in a batch */
+#define PAUSE_NS 50000ull /* a launch that takes longer was held up */
+#define MOST_RUNS 200000
+
+typedef int CUresult;
+
+static CUresult (*cuInit)(unsigned), (*cuDevicePrimaryCtxRetain)(void **, int), (*cuCtxSetCurrent)(void *),
+    (*cuModuleLoadData)(void **, const void *), (*cuModuleGetFunction)(void **, void *, const char *),
+    (*cuCtxSynchronize)(void),
+    (*cuLaunchKernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+
+static const struct {
+    const char *name;
+    void *function;
+} symbols[] = {
+    {"cuInit", &cuInit},
+    {"cuDevicePrimaryCtxRetain", &cuDevicePrimaryCtxRetain},
+    {"cuCtxSetCurrent", &cuCtxSetCurrent},
+    {"cuModuleLoadData", &cuModuleLoadData},
+    {"cuModuleGetFunction", &cuModuleGetFunction},
+    {"cuCtxSynchronize", &cuCtxSynchronize},
+    {"cuLaunchKernel", &cuLaunchKernel},
+};
+
+static uint64_t now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
+}
+
+static void fail(const char *what, const char *why) {
+    fprintf(stderr, "gpushare-bench: %s: %s\n", what, why);
+    exit(1);
+}
+
+static void check(CUresult result, const char *what) {
+    char text[32];
+    snprintf(text, sizeof text, "CUDA error %d", result);
+    if (result)
+        fail(what, text);
+}
+
+/* The built-in functions lie beside this program. */
+static char *read_ptx(void) {
+    static char path[4096], text[65536];
+    const char *given = getenv("GPUSHARE_BENCH_PTX");
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 32);
+    char *slash = length > 0 ? strrchr(path, '/') : NULL;
+    if (slash)
+        strcpy(slash + 1, "builtins.ptx");
+    FILE *file = fopen(given ? given : path, "r");
+    if (!file || fread(text, 1, sizeof text - 1, file) == 0)
+        fail(given ? given : path, "cannot be read");
+    fclose(file);
+    return text;
+}
+
+static void *spin;
+static uint64_t no_time;
+
+static inline CUresult launch(void) {
+    void *arguments[] = {&no_time};
+    return cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, NULL, arguments, NULL);
+}
+
+static void start(void) {
+    void *context, *module, *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    if (!driver)
+        fail("libcuda.so.1", dlerror());
+    for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
+        void *function = dlsym(driver, symbols[i].name);
+        if (!function)
+            fail(symbols[i].name, "the driver does not have it");
+        memcpy(symbols[i].function, &function, sizeof function);
+    }
+    check(cuInit(0), "cuInit");
+    check(cuDevicePrimaryCtxRetain(&context, 0), "cuDevicePrimaryCtxRetain");
+    check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
+    check(cuModuleLoadData(&module, read_ptx()), "cuModuleLoadData");
+    check(cuModuleGetFunction(&spin, module, "spin"), "cuModuleGetFunction");
+    check(launch(), "cuLaunchKernel"); /* waits for the turn, if there are turns */
+    check(cuCtxSynchronize(), "cuCtxSynchronize");
+}
+
+static void gate(int rounds) {
+    uint64_t best_launch = UINT64_MAX, best_call = UINT64_MAX;
+    for (int round = 0; round < rounds; round++) {
+        uint64_t begin = now();
+        for (int i = 0; i < BATCH; i++)
+            check(launch(), "cuLaunchKernel");
+        uint64_t took = now() - begin;
+        best_launch = took < best_launch ? took : best_launch;
+        check(cuCtxSynchronize(), "cuCtxSynchronize");
+        begin = now();
+        for (int i = 0; i < CALLS; i++)
+            cuLaunchKernel(NULL, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
+        took = now() - begin;
+        best_call = took < best_call ? took : best_call;
+    }
+    printf("{\"ns_per_launch\": %.3f, \"ns_per_call\": %.3f, \"rounds\": %d}\n", (double)best_launch / BATCH,
+           (double)best_call / CALLS, rounds);
+}
+
+static void handoff(double seconds) {
+    uint64_t(*runs)[2] = calloc(MOST_RUNS, sizeof *runs), launches = 0;
+    if (!runs)
+        fail("handoff", "out of memory");
+    uint64_t end = now() + (uint64_t)(seconds * 1e9);
+    int count = 0;
+    for (uint64_t before = now(); before < end && count < MOST_RUNS; launches++) {
+        check(launch(), "cuLaunchKernel");
+        uint64_t after = now();
+        if (count == 0 || after - before > PAUSE_NS)
+            runs[count++][0] = after;
+        runs[count - 1][1] = after;
+        check(cuCtxSynchronize(), "cuCtxSynchronize");
+        before = now();
+    }
+    printf("{\"launches\": %llu, \"runs\": [", (unsigned long long)launches);
+    for (int i = 0; i < count; i++)
+        printf("%s[%llu, %llu]", i ? ", " : "", (unsigned long long)runs[i][0], (unsigned long long)runs[i][1]);
+    printf("]}\n");
+    free(runs);
+}
+
+int main(int argc, char **argv) {
+    if (argc >= 2 && strcmp(argv[1], "gate") == 0) {
+        start();
+        gate(argc > 2 && atoi(argv[2]) > 0 ? atoi(argv[2]) : 1000);
+    } else if (argc >= 3 && strcmp(argv[1], "handoff") == 0 && atof(argv[2]) > 0) {
+        start();
+        handoff(atof(argv[2]));
+    } else {
+        fail("usage", "gpushare-bench gate [ROUNDS] | handoff SECONDS");
+    }
+    return 0;
+}
