@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from ..wire import messages
 from ..wire.client import Client, ensure_coordinator
@@ -48,3 +51,24 @@ def environ(environment: dict[str, str]) -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
+
+
+def start(arguments: list[str], environment: dict[str, str], *, shared: bool) -> subprocess.Popen[str]:
+    """Start the measuring program, as a client of its own or bare."""
+    command = [str(PROGRAM), *arguments]
+    if not PROGRAM.exists():
+        raise OSError(f"{PROGRAM} is missing: reinstall the package, or run 'make native'")
+    if shared:
+        command = [sys.executable, "-m", "jupyter_gpushare", "run", "--label", arguments[0], "--", *command]
+    elif environment.get("GPUSHARE_SIMULATE") == "1":
+        environment = {**environment, "LD_LIBRARY_PATH": str(PROGRAM.parent / "simcuda")}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def result(program: subprocess.Popen[str]) -> dict[str, Any]:
+    """What it printed. Raises RuntimeError when it failed."""
+    output, _ = program.communicate(timeout=120)
+    if program.returncode:
+        raise RuntimeError(f"{PROGRAM.name} ended with status {program.returncode}")
+    figures: dict[str, Any] = json.loads(output)
+    return figures

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import subprocess
 import time
 from typing import Any
 
@@ -14,7 +15,7 @@ _ROUNDS = 7
 
 
 def measure(device: str, rounds: int) -> dict[str, Any]:
-    """Medians in milliseconds, of plain and shared starts in turn: `{"plain_ms", "shared_ms", "extra_ms", "rounds"}`."""
+    """`{"plain_ms", "shared_ms", "extra_ms", "rounds"}`: medians of plain and shared starts in turn."""
     rounds = rounds or _ROUNDS
     plain, shared = [], []
     with setting.coordinator(device) as environment:
@@ -37,7 +38,7 @@ def _start(name: str, environment: dict[str, str]) -> float:
     manager = KernelManager(kernel_name=name)
     began = time.perf_counter()
     with setting.environ(environment):
-        manager.start_kernel(env=environment)
+        manager.start_kernel(env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         client = manager.client()
         client.start_channels()
