@@ -214,9 +214,10 @@ CUresult cuCtxPushCurrent_v2(CUcontext context) {
     SIM_ENTER();
     if (!context_is_valid(context))
         return CUDA_ERROR_INVALID_CONTEXT;
-    if (sim_thread.depth == (int)(sizeof sim_thread.stack / sizeof *sim_thread.stack))
-        return CUDA_ERROR_INVALID_VALUE;
-    sim_thread.stack[sim_thread.depth++] = sim_thread.current;
+    struct sim_thread_more *more = thread_more();
+    if (!more || sim_thread.depth == SIM_STACK)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    more->stack[sim_thread.depth++] = sim_thread.current;
     sim_thread.current = context;
     return CUDA_SUCCESS;
 }
@@ -227,7 +228,7 @@ CUresult cuCtxPopCurrent_v2(CUcontext *out) {
         return CUDA_ERROR_INVALID_CONTEXT;
     if (out)
         *out = sim_thread.current;
-    sim_thread.current = sim_thread.depth ? sim_thread.stack[--sim_thread.depth] : NULL;
+    sim_thread.current = sim_thread.depth ? sim_thread.more->stack[--sim_thread.depth] : NULL;
     return CUDA_SUCCESS;
 }
 

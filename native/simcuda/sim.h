@@ -176,14 +176,23 @@ struct sim_module {
     struct sim_module *next;
 };
 
-struct sim_thread {
-    struct sim_context *current;
-    int depth, capture_mode, in_callback;
-    struct sim_context *stack[64];
+#define SIM_STACK 64
+#define SIM_OWN 4
+
+/* What a thread needs rarely; made when it does, freed when the thread ends. */
+struct sim_thread_more {
+    struct sim_context *stack[SIM_STACK];
     struct {
         uint64_t context_id;
         struct sim_stream *stream;
-    } own[4]; /* per-thread default streams */
+    } own[SIM_OWN]; /* per-thread default streams */
+};
+
+/* In static thread-local storage, of which a library loaded at run time gets little: keep it small. */
+struct sim_thread {
+    struct sim_context *current;
+    struct sim_thread_more *more;
+    int depth, capture_mode, in_callback;
 };
 
 struct sim_state {
@@ -211,6 +220,8 @@ extern __thread struct sim_thread sim_thread __attribute__((tls_model("initial-e
 /* objects.c: memory for an object: zeroed when new, as it was left when reused. */
 void *object_get(uint32_t magic, size_t size);
 void object_put(void *object, uint32_t magic);
+
+struct sim_thread_more *thread_more(void); /* stream.c; NULL: out of memory */
 
 /* context.c */
 CUresult sim_ready(void); /* is the driver initialised, and may this thread call it? */

@@ -4,8 +4,8 @@
 
 #include "sim.h"
 
-static pthread_key_t own_key;
-static pthread_once_t own_once = PTHREAD_ONCE_INIT;
+static pthread_key_t thread_key;
+static pthread_once_t thread_once = PTHREAD_ONCE_INIT;
 
 CUresult stream_open(struct sim_context *context, unsigned flags, int priority, struct sim_stream **out) {
     struct sim_stream *stream = object_get(MAGIC_STREAM, sizeof *stream);
@@ -64,36 +64,46 @@ void stream_retire(struct sim_stream *stream) {
     object_put(stream, MAGIC_STREAM);
 }
 
-static void close_own(void *unused) {
-    (void)unused;
-    for (size_t i = 0; i < sizeof sim_thread.own / sizeof *sim_thread.own; i++)
-        if (sim_thread.own[i].stream && sim_thread.own[i].stream->magic == MAGIC_STREAM &&
+static void end_thread(void *argument) {
+    struct sim_thread_more *more = argument;
+    for (size_t i = 0; i < SIM_OWN; i++)
+        if (more->own[i].stream && more->own[i].stream->magic == MAGIC_STREAM &&
             atomic_load(&sim.state) == SIM_READY)
-            stream_close(sim_thread.own[i].stream, 0);
+            stream_close(more->own[i].stream, 0);
+    sim_thread.more = NULL;
+    sim_thread.depth = 0;
+    free(more);
 }
 
-static void make_own_key(void) {
-    pthread_key_create(&own_key, close_own);
+static void make_thread_key(void) {
+    pthread_key_create(&thread_key, end_thread);
+}
+
+struct sim_thread_more *thread_more(void) {
+    if (!sim_thread.more && (sim_thread.more = calloc(1, sizeof *sim_thread.more))) {
+        pthread_once(&thread_once, make_thread_key);
+        pthread_setspecific(thread_key, sim_thread.more);
+    }
+    return sim_thread.more;
 }
 
 /* The calling thread's own default stream. */
 struct sim_stream *stream_own(struct sim_context *context) {
-    size_t count = sizeof sim_thread.own / sizeof *sim_thread.own;
-    for (size_t i = 0; i < count; i++)
-        if (sim_thread.own[i].stream && sim_thread.own[i].context_id == context->id)
-            return sim_thread.own[i].stream;
+    struct sim_thread_more *more = thread_more();
+    if (!more)
+        return NULL;
+    for (size_t i = 0; i < SIM_OWN; i++)
+        if (more->own[i].stream && more->own[i].context_id == context->id)
+            return more->own[i].stream;
     struct sim_stream *stream;
     if (stream_open(context, 0, 0, &stream))
         return NULL;
     stream->handle = CU_STREAM_PER_THREAD;
-    pthread_once(&own_once, make_own_key);
-    pthread_setspecific(own_key, &sim_thread);
     size_t place = 0;
-    while (place + 1 < count && sim_thread.own[place].stream &&
-           sim_thread.own[place].stream->magic == MAGIC_STREAM)
+    while (place + 1 < SIM_OWN && more->own[place].stream && more->own[place].stream->magic == MAGIC_STREAM)
         place++;
-    sim_thread.own[place].context_id = context->id;
-    sim_thread.own[place].stream = stream;
+    more->own[place].context_id = context->id;
+    more->own[place].stream = stream;
     return stream;
 }
 

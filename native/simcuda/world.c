@@ -205,6 +205,9 @@ int world_enter(struct world **out, struct sim_params *params, char *problem, si
     world_reap(world, 1);
     lock_robust(&world->lock);
     int slot = -1, others = 0;
+    for (int i = 0; i < WORLD_SLOTS; i++)
+        if (world->process[i].pid == (int32_t)getpid()) /* this process before it executed another program */
+            empty_slot(world, i);
     for (int i = WORLD_SLOTS - 1; i >= 0; i--) {
         if (world->process[i].pid == 0)
             slot = i;

@@ -45,7 +45,8 @@ def simulated_driver() -> Path:
 
 def environment(state: Path, **more: str) -> dict[str, str]:
     """The environment of a program on this machine `state` (a file of the simulated driver's)."""
-    made = {name: value for name, value in os.environ.items() if not name.startswith(("GPUSHARE_", "CUDA_", "LD_"))}
+    ours = ("GPUSHARE_", "LD_PRELOAD") if IS_GPU else ("GPUSHARE_", "CUDA_", "LD_")
+    made = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     if not IS_GPU:
         made["LD_LIBRARY_PATH"] = str(simulated_driver().parent)
         made["GPUSHARE_SIM_STATE"] = str(state)

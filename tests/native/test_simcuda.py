@@ -119,7 +119,7 @@ def test_stamps_are_the_times_of_the_work(cuda: Cuda) -> None:
     cuda.launch("work_f32", memory, 1024, 30 * MS, stamps)
     begin, end = struct.unpack("QQ", cuda.read(stamps, 16))
     assert before <= begin <= end <= time.time_ns()
-    assert 30 * MS <= end - begin <= 60 * MS
+    assert 30 * MS <= end - begin <= 130 * MS
     assert cuda.read_f32(memory, 1023) == 1.0
 
 
@@ -214,7 +214,7 @@ def test_events_order_and_time(cuda: Cuda) -> None:
     assert cuda.code("cuEventElapsedTime", begin, end) == 600
     cuda.cuStreamSynchronize(second)
     assert cuda.code("cuEventQuery", end) == 0
-    assert 50 <= cuda.cuEventElapsedTime(begin, end) < 80
+    assert 50 <= cuda.cuEventElapsedTime(begin, end) < 150
     assert cuda.read_f32(memory, 0) == 2.0
 
 
