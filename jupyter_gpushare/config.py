@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
@@ -87,7 +86,7 @@ class GpuShare(Configurable):
             value = getattr(self, name)
             if name == "coordinator" or value == trait.default():
                 continue
-            options.append(f"--GpuShare.{name}={json.dumps(value) if isinstance(value, dict) else value}")
+            options.append(f"--GpuShare.{name}={value!r}" if isinstance(value, dict) else f"--GpuShare.{name}={value}")
         return options
 
 

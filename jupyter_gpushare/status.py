@@ -55,16 +55,18 @@ def _watch(client: Client, as_json: bool) -> None:
 def render(status: dict[str, Any]) -> Any:
     """The snapshot as tables for a terminal."""
     from rich.console import Group
+    from rich.markup import escape
     from rich.table import Table
 
-    labels = {client["id"]: client["label"] or client["id"][:8] for client in status["clients"]}
+    # People name their notebooks as they like: "[/b].ipynb" is no markup.
+    labels = {client["id"]: escape(client["label"] or client["id"][:8]) for client in status["clients"]}
     devices = Table(title="Devices", title_justify="left")
     for column in ("device", "memory", "running", "queue"):
         devices.add_column(column)
     for device in status["devices"]:
         running = [f"{labels.get(g['client'], '?')}{_left(g['seconds_left'])}" for g in device["grants"]]
         devices.add_row(
-            f"{device['name']}{' (simulated)' if device['simulated'] else ''}\n{device['uuid']}",
+            escape(f"{device['name']}{' (simulated)' if device['simulated'] else ''}\n{device['uuid']}"),
             f"{text.format_size(device['memory_used'])} of {text.format_size(device['memory_total'])}",
             "\n".join(running) or "nobody",
             "\n".join(f"#{n} {labels.get(client, '?')}" for n, client in enumerate(device["queue"], 1)) or "empty",

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import fcntl
 import logging
 import os
+import resource
 import signal
 import socket
+import stat
 import sys
 import time
 from logging.handlers import RotatingFileHandler
@@ -15,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_core.application import JupyterApp, base_aliases, base_flags
-from traitlets import Bool, Float, Unicode, default
+from traitlets import Bool, Float, TraitError, Unicode, default
 
 from .. import __version__
 from ..config import GpuShare
@@ -26,7 +30,10 @@ from .peer import Peer
 from .service import Service
 from .settings import LiveSettings
 
+log = logging.getLogger(__name__)
+
 _READY_TIMEOUT = 10.0
+_BREATHER = 0.5  # seconds without accepting connections when there are no descriptors left
 
 
 class CoordinatorApp(JupyterApp):
@@ -72,24 +79,42 @@ class CoordinatorApp(JupyterApp):
 
     def start(self) -> None:
         super().start()
+        if unknown := self.unknown_options():
+            self.exit_with(f"unknown options: {', '.join(unknown)} (--help-all tells what there is)")
         try:
             settings = LiveSettings(GpuShare(parent=self))
             path = address.socket_path(settings.traits.coordinator)
             prepare_directory(Path(path).parent)
-        except (Refused, address.BadAddress, OSError) as error:
+            check_place(path)
+        except (Refused, TraitError, address.BadAddress, OSError) as error:
             self.exit_with(str(error))
         if self.detach and not daemonize(path):
             return
-        lock = take_socket_lock(path, wait=2.0 if self.detach else 0.0)
-        if lock is None:
-            if self.detach:
-                os._exit(0)  # the other one answers, or will; our parent watches the socket
-            self.exit_with(f"another coordinator runs at {path}")
-        start_logging(
-            self.log_file if self.detach else "",
-            logging.DEBUG if self.debug else logging.INFO,
-        )
-        asyncio.run(serve(settings, path, self.exit_after))
+        start_logging(self.log_file if self.detach else "", logging.DEBUG if self.debug else logging.INFO)
+        try:
+            lock = take_socket_lock(path, wait=2.0 if self.detach else 0.0)
+            if lock is None:
+                if self.detach:
+                    os._exit(0)  # the other one answers, or will; our parent watches the socket
+                self.exit_with(f"another coordinator runs at {path}")
+            allow_many_descriptors()
+            asyncio.run(serve(settings, path, self.exit_after))
+        except OSError as error:
+            log.error("no coordinator can serve %s: %s", path, error)
+            self.exit(2)
+        except Exception:
+            log.exception("a bug ends this coordinator; clients run on and look for another one")
+            self.exit(1)
+
+    def unknown_options(self) -> list[str]:
+        """Words of the command line that mean nothing here: a mistyped option must not go unnoticed."""
+        known = {cls.__name__: cls.class_trait_names(config=True) for cls in self._classes_inc_parents()}
+        unknown = list(self.extra_args)
+        for name, value in self.cli_config.items():
+            unknown += (
+                [f"--{name}.{key}" for key in value if key not in known[name]] if name in known else [f"--{name}"]
+            )
+        return unknown
 
     def exit_with(self, message: str) -> None:
         print(f"jupyter gpushare coordinator: {message}", file=sys.stderr)
@@ -102,9 +127,24 @@ def prepare_directory(directory: Path) -> None:
         address.make_private(directory)
 
 
+def check_place(path: str) -> None:
+    """Raise FileExistsError if something is at `path` that no coordinator left there: it would be removed."""
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
+            raise FileExistsError(f"{path} exists and is no socket: choose another address for the coordinator")
+
+
+def allow_many_descriptors() -> None:
+    """Each process of a client takes half a dozen; the usual soft limit is for programs that use select()."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def take_socket_lock(path: str, wait: float) -> Any:
     """The lock that makes this the only coordinator of the socket, held while it lives; None if another has it."""
-    lock = open(path + ".lock", "w")  # noqa: SIM115 - it stays open, and with it the lock held
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW  # it may lie in a folder that others write to
+    lock = os.fdopen(os.open(path + ".lock", flags, 0o600), "r+")
     deadline = time.monotonic() + wait
     while True:
         try:
@@ -171,6 +211,8 @@ async def serve(settings: LiveSettings, path: str, exit_after: float) -> None:
     """Serve the socket until stopped, or until `exit_after` seconds after the last client (0: never)."""
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):  # from before it can be found, or one might leave the socket behind
+        loop.add_signal_handler(number, stopped.set)
     daemon = Daemon(settings, path)
     service = Service(daemon, stopped.set)
     listener = listen(path)
@@ -185,11 +227,18 @@ async def serve(settings: LiveSettings, path: str, exit_after: float) -> None:
         try:
             connection, _ = listener.accept()
         except OSError as error:
-            logging.getLogger(__name__).warning("a connection was not accepted: %s", error)
+            log.warning("a connection was not accepted: %s", error)
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                loop.remove_reader(listener)  # it would be readable at once, again and again
+                loop.call_later(_BREATHER, resume)
             return
         peer = Peer(connection, service.line, ended)
         peers.add(peer)
         service.connected(peer)
+
+    def resume() -> None:
+        if listener.fileno() >= 0:
+            loop.add_reader(listener, accept)
 
     def check() -> None:
         if exit_after and daemon.deserted_for > exit_after and not daemon.subscribers:
@@ -197,16 +246,14 @@ async def serve(settings: LiveSettings, path: str, exit_after: float) -> None:
         else:
             loop.call_later(min(1.0, exit_after or 1.0), check)
 
-    loop.add_reader(listener.fileno(), accept)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+    loop.add_reader(listener, accept)
     check()
-    logging.getLogger(__name__).info("coordinator %s answers at %s, %s", __version__, path, settings.as_json())
+    log.info("coordinator %s answers at %s, %s", __version__, path, settings.as_json())
     try:
         await stopped.wait()
         await asyncio.sleep(0)  # lets the answer to a stop request go out
     finally:
-        loop.remove_reader(listener.fileno())
+        loop.remove_reader(listener)
         listener.close()
         if os.path.exists(path) and os.stat(path).st_ino == own:
             os.unlink(path)

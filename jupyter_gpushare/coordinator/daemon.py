@@ -46,6 +46,7 @@ class Daemon:
         self._numbers = 0
         self._timer: asyncio.TimerHandle | None = None
         self._publishing: asyncio.TimerHandle | None = None
+        self._published: dict[str, Any] = {}
         self._began = time.monotonic()
         self._deserted_since = self._began
         for info in devices.simulated() if settings.traits.simulate else self.nvml.devices():
@@ -168,6 +169,8 @@ class Daemon:
             self._adopt_quota(member, port.quota)
         self.ports[number] = port
         running = hello.running and not instead and member.locks.acquire(port.devices)
+        if not running and port.page.gate_open:
+            port.close(hello.epoch)  # a turn of its own, or under locks that are no longer its client's
         self.feed(ev.ProcessJoined(member.client, number, port.devices, running, hello.epoch))
         self._write_levels(self._loop.time())
         return instead
@@ -240,6 +243,14 @@ class Daemon:
         about = snapshot.about(self.socket_path, __version__, time.monotonic() - self._began)
         return snapshot.take(self.scheduler, self.members, self.nvml, self.settings.as_json(), about, self._loop.time())
 
+    def subscribe(self, peer: Peer) -> dict[str, Any]:
+        """From now on `peer` is told changes of what this returns."""
+        status = self.status()
+        if not self.subscribers:
+            self._published = _news(status)
+        self.subscribers.add(peer)
+        return status
+
     def changed(self) -> None:
         """Tell subscribers, at most ten times a second."""
         if self.subscribers and self._publishing is None:
@@ -247,7 +258,20 @@ class Daemon:
 
     def _publish(self) -> None:
         self._publishing = None
-        line = encode(messages.Snapshot(status=self.status()))
-        for peer in list(self.subscribers):
+        status = self.status()
+        news = _news(status)
+        if news == self._published:
+            return
+        line = encode(messages.Snapshot(status=status))
+        for peer in self.subscribers:
             if not peer.congested:
                 peer.send(line)
+        if any(peer.congested for peer in self.subscribers):
+            self.changed()  # they are told when they have caught up
+        else:
+            self._published = news
+
+
+def _news(status: dict[str, Any]) -> dict[str, Any]:
+    """What is worth telling of a snapshot: all but the uptime."""
+    return {part: value for part, value in status.items() if part != "coordinator"}

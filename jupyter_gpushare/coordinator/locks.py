@@ -21,8 +21,11 @@ def check(descriptor: int, uuid: str) -> None:
     path = address.lock_directory() / f"{uuid}.lock"
     try:
         expected, found = path.stat(), os.fstat(descriptor)
+        flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
     except OSError as error:
         raise BadLock(f"{path}: {error.strerror}") from error
+    if flags & os.O_PATH:
+        raise BadLock(f"the descriptor for device {uuid} only names {path} and cannot be locked")
     if (expected.st_dev, expected.st_ino) != (found.st_dev, found.st_ino):
         raise BadLock(f"the descriptor for device {uuid} is not {path}")
 

@@ -13,7 +13,7 @@ from ..wire import messages
 
 _MAX_DESCRIPTORS = 66  # page, client page, one lock for each of at most 64 devices
 _MAX_BACKLOG = 4 << 20
-_CREDENTIALS = struct.Struct("3i")
+_CREDENTIALS = struct.Struct("iII")  # struct ucred
 
 
 class Peer:
@@ -32,6 +32,7 @@ class Peer:
         credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         self.pid, self.uid, self.gid = _CREDENTIALS.unpack(credentials)
         self.open = True
+        self._failed = False
         sock.setblocking(False)
         self._fileno = sock.fileno()
         self._loop.add_reader(self._fileno, self._readable)
@@ -42,15 +43,21 @@ class Peer:
     @property
     def congested(self) -> bool:
         """Whether the peer reads more slowly than we write."""
-        return bool(self._backlog)
+        return bool(self._backlog) or self._failed
 
     def take_descriptors(self) -> list[int]:
         taken, self.descriptors = self.descriptors, []
         return taken
 
     def send(self, line: bytes, descriptors: list[int] | None = None) -> None:
-        """Send a line, now if the socket takes it. A peer that has not read megabytes of them is dropped."""
-        if not self.open:
+        """Send a line, now if the socket takes it. A peer that has not read megabytes of them is dropped.
+
+        Not before this returns: whoever sends may be in the middle of a list of peers.
+        """
+        if not self.open or self._failed:
+            return
+        if descriptors and self._backlog:
+            self._fail()  # they cannot wait in line
             return
         sent = 0
         try:
@@ -61,17 +68,21 @@ class Peer:
                 sent = self._socket.send(line, socket.MSG_NOSIGNAL)
         except (BlockingIOError, InterruptedError):
             if descriptors:
-                self.drop()
+                self._fail()
                 return
         except OSError:
-            self.drop()
+            self._fail()
             return
         if sent < len(line):
             if not self._backlog:
                 self._loop.add_writer(self._fileno, self._writable)
             self._backlog += line[sent:]
             if len(self._backlog) > _MAX_BACKLOG:
-                self.drop()
+                self._fail()
+
+    def _fail(self) -> None:
+        self._failed = True
+        self._loop.call_soon(self.drop)
 
     def drop(self) -> None:
         """End the connection. `on_end` is called once, before this returns."""

@@ -81,7 +81,7 @@ class Service:
             return
         try:
             message = _decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             self._refuse(peer, _id_of(line), "malformed", f"not a message: {error}")
             return
         try:
@@ -89,6 +89,10 @@ class Service:
         except IllegalEvent as error:
             log.warning("%s dropped: %s", peer, error)
             self._refuse(peer, getattr(message, "id", 0), error.reason, str(error))
+            peer.drop()
+        except Exception:
+            log.exception("bug: %s sent %.200r; story:\n%s", peer, line, "\n".join(self._daemon.scheduler.story()))
+            self._refuse(peer, getattr(message, "id", 0), "internal", "a bug of the coordinator; see its log")
             peer.drop()
         finally:
             for descriptor in peer.take_descriptors():
@@ -127,6 +131,7 @@ class Service:
     def _hello(self, peer: Peer, session: Session, hello: messages.Hello) -> None:
         if session.port or session.member:
             raise IllegalEvent("a second hello or attach on one connection")
+        known = hello.client in self._daemon.members
         try:
             member = self._member(peer, hello)
             instead = self._daemon.join(member, peer, hello, peer.take_descriptors())
@@ -134,6 +139,9 @@ class Service:
             log.warning("%s: hello refused: %s", peer, error)
             self._refuse(peer, 0, "forbidden" if isinstance(error, PermissionError) else "invalid", str(error))
             peer.drop()
+            if not known and hello.client in self._daemon.members:
+                member.forgotten = True
+                self._daemon.maybe_forget(member)
             return
         session.port = next(port for port in member.processes.values() if port.peer is peer)
         session.member = member
@@ -216,8 +224,7 @@ class Service:
         return {}
 
     def _subscribe(self, peer: Peer, request: messages.Subscribe) -> Any:
-        self._daemon.subscribers.add(peer)
-        return self._daemon.status()
+        return self._daemon.subscribe(peer)
 
     def _set_quota(self, peer: Peer, request: messages.SetQuota) -> Any:
         member = self._owned(peer, request.client)
@@ -262,6 +269,6 @@ def _id_of(line: bytes) -> int:
     """The id of a request that is otherwise wrong, so that its sender learns which one it was."""
     try:
         number = msgspec.json.decode(line).get("id", 0)
-    except (msgspec.DecodeError, UnicodeDecodeError, AttributeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, AttributeError):
         return 0
-    return number if isinstance(number, int) else 0
+    return number if type(number) is int else 0

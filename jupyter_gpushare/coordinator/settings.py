@@ -11,6 +11,7 @@ from ..config import GpuShare
 from ..core.errors import Refused
 from ..core.model import DeviceInfo, Settings
 from ..core.quota import Quota
+from ..core.turns import policy_of
 from ..wire import text
 
 LIVE = ("time_quantum", "policy", "idle_release", "cell_linger", "default_quota")
@@ -40,6 +41,13 @@ def parse_quota(changes: dict[str, Any]) -> dict[str, Any]:
     return parsed
 
 
+def _from_text(traits: GpuShare, name: str, value: str) -> Any:
+    """What people write on a command line: the quota as `share=0.5 memory=8GiB` too."""
+    if name == "default_quota" and not value.lstrip().startswith("{"):
+        return text.parse_pairs(value)
+    return traits.traits()[name].from_string(value)
+
+
 class LiveSettings:
     """The traits, and what follows from them for the core."""
 
@@ -47,6 +55,7 @@ class LiveSettings:
         """Raises Refused when a value is out of range."""
         self.traits = traits
         self.default_quota = Quota().changed(parse_quota(dict(traits.default_quota)))
+        policy_of(self.core())
         self._memory_cap = text.parse_size(traits.device_memory) if traits.device_memory else 0
 
     def core(self) -> Settings:
@@ -68,9 +77,10 @@ class LiveSettings:
         for name, value in changes.items():
             if name not in LIVE:
                 raise Refused(f"setting {name!r} is unknown or fixed while running: allowed are {', '.join(LIVE)}")
-            trait = traits.traits()[name]
             try:
-                setattr(traits, name, trait.from_string(value) if isinstance(value, str) else value)
-            except (TraitError, ValueError) as error:
+                setattr(traits, name, _from_text(traits, name, value) if isinstance(value, str) else value)
+                if isinstance(value, bool):  # a Float trait takes True for 1.0
+                    raise ValueError(f"{value} is not a value for it")
+            except (TraitError, ValueError, SyntaxError) as error:
                 raise Refused(f"{name}: {error}") from None
         return LiveSettings(traits)

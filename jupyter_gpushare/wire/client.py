@@ -104,11 +104,14 @@ class Client:
 
     def _read(self) -> Any:
         while True:
-            line = self._lines.readline()
+            try:
+                line = self._lines.readline()
+                if line.strip():
+                    return _decoder.decode(line)
+            except (OSError, ValueError) as error:
+                raise Unreachable(f"the connection to the coordinator at {self.path} broke: {error}") from error
             if not line:
                 raise Unreachable(f"the coordinator at {self.path} closed the connection")
-            if line.strip():
-                return _decoder.decode(line)
 
 
 class AsyncClient:

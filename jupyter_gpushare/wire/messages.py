@@ -7,7 +7,7 @@ peer may add some. Who the peer is comes from SO_PEERCRED, never from a message.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -16,7 +16,7 @@ MAX_LINE = 64 * 1024
 DOORBELL = b"\n"
 
 Text = Annotated[str, msgspec.Meta(max_length=1024)]
-Identity = Annotated[str, msgspec.Meta(min_length=1, max_length=128, pattern=r"^[\w.:@-]+$")]
+Identity = Annotated[str, msgspec.Meta(min_length=1, max_length=128, pattern=r"^[\w.:@-]+\Z")]
 Epoch = Annotated[int, msgspec.Meta(ge=0, lt=1 << 30)]
 Bytes = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 
@@ -91,7 +91,7 @@ class Attach(_Message, tag="attach", frozen=True, kw_only=True):
 class Cell(_Message, tag="cell", frozen=True, kw_only=True):
     """A request of the attached client started or ended running."""
 
-    state: Annotated[str, msgspec.Meta(pattern="^(start|end)$")]
+    state: Literal["start", "end"]
     request: Identity
 
 

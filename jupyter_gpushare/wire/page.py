@@ -107,6 +107,10 @@ class Page(SharedMemory):
         self.orders = self.report = self._gate = None
         super().close()
 
+    @property
+    def gate_open(self) -> bool:
+        return bool(self.orders.gate & 3 == 1)
+
     def open_gate(self, epoch: int) -> None:
         """Open, then wake every thread that waits. Plain stores: the futex call orders them before the wake-up."""
         self.orders.gate = (epoch << 2) | 1

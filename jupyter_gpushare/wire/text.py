@@ -20,7 +20,10 @@ def parse_size(value: object) -> int:
     match = _SIZE.match(str(value).strip().lower())
     if not match or match[2] not in _UNITS:
         raise ValueError(f"{value!r} is not a size (examples: 8GiB, 512MiB, 8589934592)")
-    return int(float(match[1]) * _UNITS[match[2]]) if "." in match[1] else int(match[1]) * _UNITS[match[2]]
+    try:
+        return int(float(match[1]) * _UNITS[match[2]]) if "." in match[1] else int(match[1]) * _UNITS[match[2]]
+    except OverflowError:
+        raise ValueError(f"{value!r} is beyond any size") from None
 
 
 def parse_fraction(value: object) -> float:

@@ -1,0 +1,224 @@
+"""Real coordinators in processes of their own, and fake processes that talk to them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.wire import address, messages
+from jupyter_gpushare.wire.client import Client
+
+from .fake_process import DEADLINE, UUID, Connection, FakeProcess, wait_for
+
+QUANTUM = 0.2
+
+
+class Coordinator:
+    """One at a time, at one socket; its log is read at the end, and must hold no bug."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = str(folder / "c.sock")
+        self.log = folder / "log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *options: str, quantum: float = QUANTUM, exit_after: float = 0) -> Coordinator:
+        argv = self.argv(*options, quantum=quantum, exit_after=exit_after)
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        wait_for(lambda: address.answers(self.path) or self._process.poll() is not None, 10)
+        assert self._process.poll() is None, self.log.read_text()
+        return self
+
+    def argv(self, *options: str, quantum: float = QUANTUM, exit_after: float = 0) -> list[str]:
+        own = ["--socket", self.path, "--exit-after", str(exit_after), "--time-quantum", str(quantum)]
+        return [sys.executable, "-m", "jupyter_gpushare", "coordinator", *own, *options]
+
+    @property
+    def pid(self) -> int:
+        assert self._process
+        return self._process.pid
+
+    def request(self, message: Any) -> Any:
+        with Client(self.path) as client:
+            return client.request(message)
+
+    def status(self) -> dict[str, Any]:
+        found = self.request(messages.Status())
+        assert isinstance(found, dict)
+        return found
+
+    def client(self, name: str) -> dict[str, Any] | None:
+        return next((client for client in self.status()["clients"] if client["id"] == name), None)
+
+    def descriptors(self) -> int:
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """Signal it and wait for its end; returns the status."""
+        assert self._process
+        self._process.send_signal(number)
+        return self._process.wait(DEADLINE)
+
+    def wait(self) -> int:
+        assert self._process
+        return self._process.wait(DEADLINE)
+
+    def clean_up(self) -> None:
+        if self._process and self._process.poll() is None:
+            self.end(signal.SIGKILL)
+        said = self.log.read_text() if self.log.exists() else ""
+        assert "Traceback" not in said and "bug" not in said, said
+
+
+class Processes:
+    """Fake processes, ended with the test."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._made: list[FakeProcess] = []
+        self._connections: list[Connection] = []
+        self._programs: list[subprocess.Popen[str]] = []
+
+    def __call__(self, client: str, *devices: str, connect: bool = True, **options: Any) -> FakeProcess:
+        process = FakeProcess(self.path, client, *devices, **options)
+        self._made.append(process)
+        if connect:
+            process.connect()
+        return process
+
+    def connection(self) -> Connection:
+        self._connections.append(Connection(self.path))
+        return self._connections[-1]
+
+    def busy(self, client: str, uuid: str = UUID) -> Busy:
+        """A process of its own that always wants the device."""
+        program = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("fake_process.py")), self.path, client, uuid],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._programs.append(program)
+        return Busy(program)
+
+    def clean_up(self) -> None:
+        for program in self._programs:
+            program.kill()
+            program.communicate()
+        for connection in self._connections:
+            connection.close()
+        for process in self._made:
+            with contextlib.suppress(OSError, AttributeError):
+                process.close()
+
+
+class Busy:
+    def __init__(self, program: subprocess.Popen[str]) -> None:
+        self._program = program
+        self.events: list[dict[str, Any]] = []
+
+    def next(self, event: str, after: float = 0.0) -> float:
+        """Wait for its next report of that kind later than `after`; returns when it was."""
+        assert self._program.stdout
+        for line in self._program.stdout:
+            self.events.append(json.loads(line))
+            if self.events[-1]["event"] == event and self.events[-1]["at"] > after:
+                return float(self.events[-1]["at"])
+        raise AssertionError(f"it ended with {self._program.wait()}; events: {self.events}")
+
+    def kill(self) -> float:
+        """SIGKILL; returns when."""
+        killed = time.monotonic()
+        self._program.kill()
+        self._program.wait(DEADLINE)
+        return killed
+
+    def turns(self) -> list[tuple[float, float]]:
+        """Kill it, and tell its finished turns."""
+        self._program.kill()
+        assert self._program.stdout
+        self.events += [json.loads(line) for line in self._program.stdout.read().splitlines() if line.endswith("}")]
+        times = [(e["event"], e["at"]) for e in self.events if e["event"] in ("begin", "end")]
+        begins = [at for event, at in times if event == "begin"]
+        ends = [at for event, at in times if event == "end"]
+        return list(zip(begins, ends, strict=False))
+
+
+@pytest.fixture(scope="module")
+def module_folder(own_host: Path) -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="c-", dir=own_host))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def folder(own_host: Path) -> Path:
+    return Path(tempfile.mkdtemp(prefix="c-", dir=own_host))
+
+
+@pytest.fixture
+def idle_coordinator(folder: Path) -> Iterator[Coordinator]:
+    """Not started yet."""
+    coordinator = Coordinator(folder)
+    yield coordinator
+    coordinator.clean_up()
+
+
+@pytest.fixture
+def coordinator(idle_coordinator: Coordinator) -> Coordinator:
+    return idle_coordinator.start()
+
+
+@pytest.fixture(scope="module")
+def shared_coordinator(module_folder: Path) -> Iterator[Coordinator]:
+    """One for all tests of a module, with a long quantum; each must leave it working."""
+    coordinator = Coordinator(module_folder).start(quantum=60)
+    yield coordinator
+    coordinator.clean_up()
+
+
+@pytest.fixture
+def processes(folder: Path) -> Iterator[Processes]:
+    made = Processes(str(folder / "c.sock"))
+    yield made
+    made.clean_up()
+
+
+@pytest.fixture
+def visitors(shared_coordinator: Coordinator) -> Iterator[Processes]:
+    """Processes that talk to the shared coordinator; their clients are forgotten afterwards."""
+    made = Processes(shared_coordinator.path)
+    yield made
+    made.clean_up()
+    for client in shared_coordinator.status()["clients"]:
+        shared_coordinator.request(messages.Forget(client=client["id"]))
+    wait_for(lambda: shared_coordinator.status()["clients"] == [])
+
+
+@pytest.fixture
+def command(own_host: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run `jupyter gpushare …` as people do."""
+
+    def run(*words: str, timeout: float = 20.0) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "jupyter_gpushare", *words],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            env={**os.environ, "COLUMNS": "200"},
+        )
+
+    return run

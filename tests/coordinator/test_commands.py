@@ -1,0 +1,193 @@
+"""`jupyter gpushare status` and `config` as people call them: output, errors, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.wire import messages
+
+from .conftest import QUANTUM, Coordinator, Processes
+from .fake_process import UUID, wait_for
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+DEVICE = {"uuid", "name", "simulated", "memory_total", "memory_used", "grants", "queue"}
+GRANT = {"client", "epoch", "held_seconds", "seconds_left"}
+CLIENT = {
+    "id", "label", "tenant", "phase", "devices", "quota", "allocated", "resident", "gpu_seconds", "wait_seconds",
+    "quanta", "queue_position", "expected_wait",
+}  # fmt: skip
+QUOTA = {"share", "limit", "memory", "resident", "service"}
+
+
+@pytest.fixture
+def scene(idle_coordinator: Coordinator, processes: Processes) -> Coordinator:
+    """One client runs, one waits, one does nothing; their labels are what people name notebooks."""
+    idle_coordinator.start(quantum=20)
+    for name, label in (("runs", "[/b] thesis [red].ipynb"), ("waits", "models/β.ipynb"), ("idle", "")):
+        idle_coordinator.request(messages.Register(client=name, token="secret", label=label, quota="memory=2GiB"))
+    runs, waits = processes("runs"), processes("waits")
+    processes("idle")
+    runs.allocate(1 << 30)
+    runs.run_turn()
+    waits.wants()
+    wait_for(lambda: runs.orders.contended)
+    return idle_coordinator
+
+
+def test_status_as_json_has_every_field(scene: Coordinator, command: Run) -> None:
+    done = command("status", "--json", "--socket", scene.path)
+    assert (done.returncode, done.stderr) == (0, "")
+    status = json.loads(done.stdout)
+    assert {"devices", "clients", "config", "coordinator"} <= status.keys()
+    (device,) = status["devices"]
+    assert device.keys() == DEVICE
+    assert (device["uuid"], device["name"], device["simulated"]) == (UUID, "Fake GPU", True)
+    assert (device["memory_total"], device["memory_used"], device["queue"]) == (8 << 30, 1 << 30, ["waits"])
+    (grant,) = device["grants"]
+    assert grant.keys() == GRANT
+    assert grant["client"] == "runs"
+    assert 0 <= grant["held_seconds"] <= 20
+    assert 0 < grant["seconds_left"] <= 20
+    clients = {client["id"]: client for client in status["clients"]}
+    for client in clients.values():
+        assert client.keys() >= CLIENT
+        assert client["quota"].keys() == QUOTA
+    runs, waits, idle = (clients[name] for name in ("runs", "waits", "idle"))
+    assert [runs["phase"], waits["phase"], idle["phase"]] == ["running", "waiting", "idle"]
+    assert (runs["label"], runs["allocated"], runs["resident"]) == ("[/b] thesis [red].ipynb", 1 << 30, 1 << 30)
+    assert (runs["quanta"], runs["queue_position"], runs["expected_wait"]) == (1, None, None)
+    assert (waits["quanta"], waits["queue_position"]) == (0, 1)
+    assert 0 < waits["expected_wait"] <= 20
+    assert waits["wait_seconds"] > 0 == waits["gpu_seconds"]
+    assert runs["gpu_seconds"] > 0 == runs["wait_seconds"]
+    assert idle["queue_position"] is None
+
+
+def test_status_for_people(scene: Coordinator, command: Run) -> None:
+    done = command("status", "--socket", scene.path)
+    assert done.returncode == 0, done.stderr
+    for words in ("[/b] thesis [red].ipynb", "models/β.ipynb", "#1 in queue", "1 GiB", "memory=2GiB", "SIMULATED"):
+        assert words in done.stdout
+
+
+def test_status_is_followed(scene: Coordinator) -> None:
+    argv = [sys.executable, "-m", "jupyter_gpushare", "status", "--watch", "--json", "--socket", scene.path]
+    watching = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert watching.stdout
+    first = json.loads(watching.stdout.readline())
+    assert first["config"]["time_quantum"] == 20
+    scene.request(messages.Config(changes={"time_quantum": 30}))
+    while json.loads(watching.stdout.readline())["config"]["time_quantum"] != 30:
+        pass
+    watching.send_signal(signal.SIGINT)
+    _, errors = watching.communicate(timeout=10)
+    assert (watching.returncode, errors) == (130, "")
+
+
+def test_following_ends_with_the_coordinator(scene: Coordinator) -> None:
+    argv = [sys.executable, "-m", "jupyter_gpushare", "status", "--watch", "--json", "--socket", scene.path]
+    watching = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert watching.stdout
+    watching.stdout.readline()
+    scene.end(signal.SIGKILL)
+    _, errors = watching.communicate(timeout=10)
+    assert watching.returncode == 1
+    assert "jupyter gpushare status: " in errors
+    assert "Traceback" not in errors
+
+
+def test_output_that_nobody_reads(scene: Coordinator) -> None:
+    argv = [sys.executable, "-m", "jupyter_gpushare", "status", "--watch", "--json", "--socket", scene.path]
+    watching = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert watching.stdout and watching.stderr
+    watching.stdout.readline()
+    watching.stdout.close()
+    assert watching.wait(10) != 0
+    assert "Traceback" not in watching.stderr.read()
+    watching.stderr.close()
+
+
+def test_config_is_read_and_changed(coordinator: Coordinator, command: Run) -> None:
+    def config(*words: str) -> tuple[int, str]:
+        done = command("config", *words, "--socket", coordinator.path)
+        return done.returncode, done.stdout
+
+    status, everything = config()
+    assert status == 0
+    assert f"time_quantum = {QUANTUM}" in everything.splitlines()
+    assert config("time_quantum") == (0, f"time_quantum = {QUANTUM}\n")
+    assert config("time_quantum", "10") == (0, "time_quantum = 10.0\n")
+    assert coordinator.status()["config"]["time_quantum"] == 10
+    assert config("default_quota", "memory=8GiB share=0.5")[0] == 0
+    assert coordinator.status()["config"]["default_quota"] == {"memory": "8GiB", "share": "0.5"}
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "error"),
+    [
+        (("config", "time_quantum", "soon"), 2, "time_quantum"),
+        (("config", "time_quantum", "-1"), 2, "must be from 0.001 to 86400 seconds"),
+        (("config", "policy", "lottery"), 2, "allowed are fcfs"),
+        (("config", "colour"), 2, "unknown setting 'colour'"),
+        (("config", "colour", "red"), 2, "'colour' is unknown"),
+    ],
+    ids=str,
+)
+def test_config_refuses_nonsense(
+    shared_coordinator: Coordinator, command: Run, words: tuple[str, ...], status: int, error: str
+) -> None:
+    done = command(*words, f"--socket={shared_coordinator.path}")
+    assert (done.returncode, done.stdout) == (status, "")
+    assert error in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["status", "config"])
+def test_nobody_answers(name: str, command: Run, folder: Path) -> None:
+    done = command(name, "--socket", str(folder / "none.sock"))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"jupyter gpushare {name}: no coordinator answers at {folder}/none.sock" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "error"),
+    [
+        ((), 2, ""),
+        (("dance",), 2, "invalid choice: 'dance'"),
+        (("status", "--colour"), 2, "unrecognized arguments: --colour"),
+        (("status", "--socket", "relative"), 1, "is not an absolute path"),
+        (("config", "--socket", "relative"), 2, "is not an absolute path"),
+    ],
+    ids=str,
+)
+def test_wrong_words(command: Run, words: tuple[str, ...], status: int, error: str) -> None:
+    done = command(*words)
+    assert done.returncode == status
+    assert error in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_version_and_help(command: Run) -> None:
+    assert command("--version").stdout.strip() == "0.1.0"
+    told = command("--help").stdout
+    for name in ("coordinator", "status", "config", "run", "kernelspec", "doctor", "demo", "bench"):
+        assert name in told
+
+
+def test_the_environment_names_the_socket(coordinator: Coordinator) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "jupyter_gpushare", "status", "--json"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "GPUSHARE_SOCKET": f"unix:{coordinator.path}"},
+    )
+    assert json.loads(done.stdout)["coordinator"]["pid"] == coordinator.pid

@@ -1,0 +1,262 @@
+"""How a coordinator starts and ends: its socket, its lock, its background, its subscribers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.wire import address, messages
+from jupyter_gpushare.wire.client import Client, Unreachable, ensure_coordinator
+
+from .conftest import QUANTUM, Coordinator, Processes
+from .fake_process import Connection, wait_for
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def run(coordinator: Coordinator, *options: str, exit_after: float = 0) -> subprocess.CompletedProcess[str]:
+    argv = coordinator.argv(*options, exit_after=exit_after)
+    return subprocess.run(argv, capture_output=True, text=True, timeout=15)
+
+
+def pid_of(path: str) -> int:
+    with Client(path) as client:
+        return int(client.request(messages.Status())["coordinator"]["pid"])
+
+
+def test_it_ends_some_time_after_its_last_client(idle_coordinator: Coordinator, processes: Processes) -> None:
+    idle_coordinator.start(exit_after=0.3)
+    idle_coordinator.request(messages.Register(client="a", token="t"))
+    process = processes("a", token="t")
+    began = time.monotonic()
+    wait_for(lambda: process.orders.heartbeat_ns / 1e9 > began + 0.5)
+    assert idle_coordinator.status(), "it stays while it has a client"
+    idle_coordinator.request(messages.Forget(client="a"))
+    process.close()
+    assert idle_coordinator.wait() == 0
+    assert not os.path.exists(idle_coordinator.path)
+
+
+def test_a_subscriber_keeps_it(idle_coordinator: Coordinator, processes: Processes) -> None:
+    idle_coordinator.start(exit_after=0.2)
+    subscriber = processes.connection()
+    subscriber.send({"type": "subscribe", "id": 1})
+    subscriber.receive()
+    up = time.monotonic() + 0.8
+    wait_for(lambda: time.monotonic() > up)
+    assert idle_coordinator.status()
+    subscriber.close()
+    assert idle_coordinator.wait() == 0
+
+
+def test_signals_and_stop_end_it_and_remove_the_socket(idle_coordinator: Coordinator, processes: Processes) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        assert idle_coordinator.start().end(number) == 0
+        assert not os.path.exists(idle_coordinator.path)
+    idle_coordinator.start()
+    process = processes("a")
+    process.run_turn()
+    gate = process.gate
+    assert idle_coordinator.request(messages.Stop()) == {}
+    assert idle_coordinator.wait() == 0
+    assert process.gate == gate, "clients run on"
+
+
+def test_a_second_one_at_the_same_socket_is_refused(coordinator: Coordinator) -> None:
+    second = run(coordinator)
+    assert second.returncode == 2
+    assert f"another coordinator runs at {coordinator.path}" in second.stderr
+    assert coordinator.status()["coordinator"]["pid"] == coordinator.pid
+
+
+def test_a_stale_socket_is_replaced(coordinator: Coordinator) -> None:
+    coordinator.end(signal.SIGKILL)
+    assert os.path.exists(coordinator.path)
+    with pytest.raises(Unreachable):
+        Client(coordinator.path)
+    assert coordinator.start().status()
+
+
+def test_what_is_no_socket_is_not_removed(idle_coordinator: Coordinator) -> None:
+    Path(idle_coordinator.path).write_text("my thesis")
+    for options in ((), ("--detach",)):
+        refused = run(idle_coordinator, *options)
+        assert refused.returncode == 2
+        assert "exists and is no socket" in refused.stderr
+    assert Path(idle_coordinator.path).read_text() == "my thesis"
+
+
+def test_what_the_lock_file_s_name_points_to_is_not_touched(idle_coordinator: Coordinator, folder: Path) -> None:
+    (folder / "thesis").write_text("my thesis")
+    Path(idle_coordinator.path + ".lock").symlink_to(folder / "thesis")
+    refused = run(idle_coordinator)
+    assert refused.returncode == 2
+    assert "c.sock.lock" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert (folder / "thesis").read_text() == "my thesis"
+
+
+def test_the_socket_is_for_this_user_alone(coordinator: Coordinator) -> None:
+    assert os.stat(coordinator.path).st_mode & 0o777 == 0o600
+
+
+NONSENSE = [
+    ("--time-quantum=-1", "time_quantum must be from 0.001 to 86400 seconds"),
+    ("--policy=lottery", "policy='lottery' is unknown: allowed are fcfs"),
+    ("--socket=relative/path", "is not an absolute path"),
+    ("--quantom=1", "unknown options: --quantom"),
+    ("--time-quantum=soon", "time_quantum"),
+    ("--device-memory=lots", "'lots' is not a size"),
+    ("--GpuShare.default_quota={'share': 3}", "share=3 is out of range"),
+    ("--GpuShare.default_quota={'colour': 'red'}", "unknown quota key 'colour'"),
+    ("--socket=/tmp/" + "x" * 200, "longer than 107 bytes"),
+    ("--socket=/proc/nowhere/c.sock", "/proc/nowhere"),
+    ("--GpuShare.quantom=1", "unknown options: --GpuShare.quantom"),
+    ("start", "unknown options: start"),
+]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [(option,) for option, _ in NONSENSE] + [("--detach", option) for option, _ in NONSENSE[:4]],
+    ids=lambda options: " ".join(options)[:40],
+)
+def test_nonsense_is_refused_with_a_clear_message(own_host: Path, command: Run, options: tuple[str, ...]) -> None:
+    refused = command("coordinator", *options)
+    assert refused.returncode != 0
+    assert dict(NONSENSE)[options[-1]] in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_help_tells_all_settings(command: Run) -> None:
+    told = command("coordinator", "--help-all").stdout
+    for name in ("time_quantum", "policy", "idle_release", "cell_linger", "default_quota", "device_memory", "simulate"):
+        assert f"GpuShare.{name}" in told
+    assert "must be" not in told
+
+
+class TestDetached:
+    @pytest.fixture(autouse=True)
+    def ended(self, idle_coordinator: Coordinator) -> Iterator[None]:
+        yield
+        with contextlib.suppress(Unreachable):
+            idle_coordinator.request(messages.Stop())
+
+    def test_it_returns_when_it_answers(self, idle_coordinator: Coordinator, own_host: Path) -> None:
+        started = run(idle_coordinator, "--detach")
+        assert (started.returncode, started.stdout, started.stderr) == (0, "", "")
+        pid = idle_coordinator.status()["coordinator"]["pid"]
+        assert os.getsid(pid) != os.getsid(0)
+        assert os.readlink(f"/proc/{pid}/cwd") == "/"
+        assert f"answers at {idle_coordinator.path}" in (address.state_directory() / "coordinator.log").read_text()
+
+    def test_it_returns_too_if_another_one_answers(self, coordinator: Coordinator) -> None:
+        assert run(coordinator, "--detach").returncode == 0
+        assert coordinator.status()["coordinator"]["pid"] == coordinator.pid
+
+    def test_many_at_once_are_one(self, idle_coordinator: Coordinator) -> None:
+        argv = idle_coordinator.argv("--detach")
+        started = [subprocess.Popen(argv, stderr=subprocess.PIPE) for _ in range(4)]
+        outcomes = [(process.communicate(timeout=20)[1], process.returncode) for process in started]
+        assert outcomes == [(b"", 0)] * 4
+        pid = pid_of(idle_coordinator.path)
+        assert all(pid_of(idle_coordinator.path) == pid for _ in range(5))
+
+    def test_participants_start_one(self, idle_coordinator: Coordinator) -> None:
+        argv = [sys.executable, "-m", "jupyter_gpushare", "coordinator", "--detach"]
+        assert ensure_coordinator(idle_coordinator.path, argv) == idle_coordinator.path
+        pid = pid_of(idle_coordinator.path)
+        ensure_coordinator(idle_coordinator.path, argv)
+        assert pid_of(idle_coordinator.path) == pid
+
+
+class TestSubscribers:
+    def snapshots(self, connection: Connection, seconds: float) -> list[dict[str, object]]:
+        found = []
+        connection.socket.settimeout(0.05)
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            with contextlib.suppress(TimeoutError):
+                if message := connection.receive():
+                    found.append(message)
+        return found
+
+    def test_changes_come_at_most_ten_times_a_second(self, coordinator: Coordinator, processes: Processes) -> None:
+        subscriber = processes.connection()
+        subscriber.send({"type": "subscribe", "id": 1})
+        assert (subscriber.receive() or {})["type"] == "reply"
+        process = processes("a")
+        deadline = time.monotonic() + 1.0
+        while time.monotonic() < deadline:
+            process.run_turn()
+            coordinator.request(messages.Release(client="a"))
+            process.wait_gate(2)
+            process.drain()
+        told = self.snapshots(subscriber, 0.3)
+        assert 5 <= len(told) <= 14
+        assert told[-1]["status"]["clients"][0]["phase"] == "idle"  # type: ignore[index]
+
+    def test_no_news_are_not_told(self, coordinator: Coordinator, processes: Processes) -> None:
+        """A Jupyter server passes snapshots on; an idle one must look idle."""
+        subscriber = processes.connection()
+        process = processes("a")
+        subscriber.send({"type": "subscribe", "id": 1})
+        subscriber.receive()
+        self.snapshots(subscriber, 0.2)
+        heartbeat = process.orders.heartbeat_ns
+        told = self.snapshots(subscriber, 2.2)
+        assert process.orders.heartbeat_ns > heartbeat
+        assert told == []
+
+    def test_a_slow_one_gets_the_newest_when_it_has_caught_up(
+        self, coordinator: Coordinator, processes: Processes
+    ) -> None:
+        subscriber = processes.connection()
+        subscriber.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+        for number in range(60):
+            coordinator.request(messages.Register(client=f"padding{number}", token="t", label="x" * 1000))
+        for number in range(12):  # more than a socket's buffer holds
+            subscriber.send({"type": "subscribe", "id": number})
+        coordinator.request(messages.Register(client="last", token="t"))
+        waited = time.monotonic() + 0.3
+        wait_for(lambda: time.monotonic() > waited)
+        told = self.snapshots(subscriber, 1.0)
+        clients = told[-1]["status"]["clients"]  # type: ignore[index]
+        assert clients[-1]["id"] == "last"
+
+
+def test_without_descriptors_left_it_breathes_and_goes_on(
+    idle_coordinator: Coordinator, processes: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    def few() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+
+    popen = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda *args, **options: popen(*args, preexec_fn=few, **options))
+    idle_coordinator.start()
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == limits
+    crowd = [processes.connection() for _ in range(60)]
+    wait_for(lambda: "not accepted" in idle_coordinator.log.read_text())
+    used = os.times()
+    waited = time.monotonic() + 1.0
+    wait_for(lambda: time.monotonic() > waited)
+    assert idle_coordinator.log.read_text().count("not accepted") <= 4, used
+    for connection in crowd:
+        connection.close()
+    wait_for(lambda: idle_coordinator.status()["clients"] == [])
+
+
+def test_the_quantum_of_the_command_line_holds(coordinator: Coordinator) -> None:
+    assert coordinator.status()["config"]["time_quantum"] == QUANTUM

@@ -1,0 +1,186 @@
+"""A coordinator dies at any moment; another one takes over what it finds."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+from jupyter_gpushare.wire import messages
+
+from .conftest import Coordinator, Processes
+from .fake_process import CLOSED, CLOSING, OPEN, outsider, wait_for
+from .test_turns import locked
+
+
+def test_a_running_turn_is_adopted_with_page_quota_and_lock(coordinator: Coordinator, processes: Processes) -> None:
+    a, b = processes("a"), processes("b")
+    changes = {"memory": "3GiB", "share": 0.25, "limit": "50%", "service": "offline", "resident": "1GiB"}
+    quota = coordinator.request(messages.SetQuota(client="a", changes=changes))
+    a.run_turn()
+    held = a.gate
+    coordinator.end(signal.SIGKILL)
+    assert (a.gate, locked()) == (held, True), "it runs on, and its lock with it"
+
+    coordinator.start()
+    for process in (b, a):
+        process.disconnect()
+        assert process.connect() == "welcome"
+    assert a.gate[0] == OPEN
+    assert a.gate[1] > held[1]
+    assert b.gate[0] == CLOSED
+    client = coordinator.client("a")
+    assert client and (client["phase"], client["quota"]) == ("running", quota)
+    assert quota["memory"] == 3 << 30
+    b.wants()
+    a.wait_gate(CLOSING)
+    a.drain()
+    b.wait_gate(OPEN)
+
+
+def test_a_drain_that_it_did_not_see_the_end_of(coordinator: Coordinator, processes: Processes) -> None:
+    a = processes("a")
+    a.run_turn()
+    coordinator.request(messages.Release(client="a"))
+    a.wait_gate(CLOSING)
+    coordinator.end(signal.SIGKILL)
+    coordinator.start()
+    a.disconnect()
+    a.connect()
+    assert a.gate[0] == OPEN, "its turn is adopted; it ends like any other"
+    coordinator.request(messages.Release(client="a"))
+    a.wait_gate(CLOSING)
+    a.drain()
+    wait_for(lambda: not locked())
+
+
+def test_who_drained_meanwhile_is_idle(coordinator: Coordinator, processes: Processes) -> None:
+    a = processes("a")
+    a.run_turn()
+    coordinator.request(messages.Release(client="a"))
+    a.wait_gate(CLOSING)
+    coordinator.end(signal.SIGKILL)
+    a.report.drained_epoch = a.gate[1]
+    coordinator.start()
+    a.disconnect()
+    a.connect()
+    assert (coordinator.client("a") or {})["phase"] == "idle"
+    a.run_turn()
+
+
+def test_who_claims_a_turn_without_the_lock_is_closed(coordinator: Coordinator, processes: Processes) -> None:
+    """A gate is open, but another user's client holds the device."""
+    a = processes("a")
+    a.run_turn()
+    coordinator.request(messages.Release(client="a"))
+    a.wait_gate(CLOSING)
+    a.drain()
+    wait_for(lambda: not locked())
+    with outsider():
+        a.disconnect()
+        a.orders.gate = 77 << 2 | OPEN
+        a.connect(running=True)
+        assert a.gate[0] == CLOSING
+        a.drain()
+        a.wants()
+        wait_for(lambda: coordinator.status()["devices"][0]["queue"] == ["a"])
+    a.wait_gate(OPEN)
+
+
+def test_who_joins_with_a_turn_of_its_own_is_closed(coordinator: Coordinator, processes: Processes) -> None:
+    """It ran in lock-file mode, under a lock of its own, while the rest of its client was coordinated."""
+    first = processes("a", "GPU-1")
+    late = processes("a", "GPU-2", connect=False)
+    late.orders.gate = 5 << 2 | OPEN
+    assert late.connect() == "join"
+    assert late.gate == (CLOSING, 5)
+    late.drain()
+    first.wants()
+    first.wait_gate(OPEN)
+    late.wait_gate(OPEN)
+
+
+def test_both_processes_of_a_client_come_back(coordinator: Coordinator, processes: Processes) -> None:
+    first, second, other = processes("a"), processes("a"), processes("b")
+    first.run_turn()
+    second.wait_gate(OPEN)
+    coordinator.end(signal.SIGKILL)
+    coordinator.start()
+    for process in (second, first, other):
+        process.disconnect()
+        assert process.connect() == "welcome"
+    assert (first.gate[0], second.gate[0]) == (OPEN, OPEN)
+    assert len((coordinator.client("a") or {})["processes"]) == 2
+    assert {first.orders.slot, second.orders.slot} == {0, 1}
+    other.wants()
+    for process in (first, second):
+        process.wait_gate(CLOSING)
+        process.drain()
+    other.wait_gate(OPEN)
+
+
+def test_a_gang_comes_back_with_all_its_locks(coordinator: Coordinator, processes: Processes) -> None:
+    first, second = processes("gang", "GPU-1"), processes("gang", "GPU-2")
+    first.run_turn()
+    second.wait_gate(OPEN)
+    coordinator.end(signal.SIGKILL)
+    coordinator.start()
+    for process in (first, second):
+        process.disconnect()
+        process.connect()
+    assert (first.gate[0], second.gate[0]) == (OPEN, OPEN)
+    coordinator.request(messages.Release(client="gang"))
+    for process in (first, second):
+        process.wait_gate(CLOSING)
+        process.drain()
+    wait_for(lambda: not locked("GPU-1") and not locked("GPU-2"))
+
+
+def test_busy_processes_go_on_taking_turns(coordinator: Coordinator, processes: Processes) -> None:
+    first, second = processes.busy("a"), processes.busy("b")
+    second.next("begin", after=first.next("begin"))
+    coordinator.end(signal.SIGKILL)
+    coordinator.start()
+    restarted = time.monotonic()
+    turns = [busy.next("end", after=busy.next("begin", after=restarted)) for busy in (first, second)]
+    assert max(turns) - restarted < 5
+    spans = sorted(first.turns() + second.turns())
+    assert all(began >= ended for (_, ended), (began, _) in zip(spans, spans[1:], strict=False))  # noqa: RUF007
+
+
+def test_a_client_is_kept_while_it_is_away(coordinator: Coordinator, processes: Processes) -> None:
+    """A kernel restarts: same client, same quota."""
+    a = processes("a", quota="memory=2GiB")
+    coordinator.request(messages.SetQuota(client="a", changes={"memory": "5GiB"}))
+    a.close()
+    wait_for(lambda: (coordinator.client("a") or {})["processes"] == [])
+    again = processes("a", quota="memory=2GiB")
+    assert again.orders.memory_limit == 5 << 30
+
+
+def test_a_forgotten_client_is_dropped(coordinator: Coordinator, processes: Processes) -> None:
+    a = processes("a")
+    coordinator.request(messages.Forget(client="a"))
+    assert coordinator.client("a"), "not while one of its processes lives"
+    a.close()
+    wait_for(lambda: coordinator.client("a") is None)
+    coordinator.request(messages.Register(client="b", token="t"))
+    coordinator.request(messages.Forget(client="b"))
+    assert coordinator.client("b") is None
+
+
+def test_no_descriptor_is_left_of_a_hundred_clients(coordinator: Coordinator, processes: Processes) -> None:
+    kept = processes("kept")
+    coordinator.status()
+    before = coordinator.descriptors()
+    for number in range(100):
+        client = f"c{number % 7}"
+        first, second = processes(client), processes(client)
+        if number % 3 == 0:
+            first.run_turn()
+        second.close()
+        first.close()
+        wait_for(lambda name=client: (coordinator.client(name) or {})["processes"] == [])  # type: ignore[misc]
+        if number % 2:
+            coordinator.request(messages.Forget(client=client))
+    wait_for(lambda: coordinator.descriptors() <= before)
+    kept.run_turn()

@@ -1,0 +1,136 @@
+"""Settings, live: what admins may change, and what is refused with the state unchanged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from traitlets.config import Config
+
+from jupyter_gpushare.config import GpuShare
+from jupyter_gpushare.coordinator.settings import LiveSettings, parse_quota
+from jupyter_gpushare.core.errors import Refused
+from jupyter_gpushare.core.model import DeviceInfo
+from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.client import CoordinatorError
+
+from .conftest import QUANTUM, Coordinator, Processes
+from .fake_process import CLOSING, OPEN
+
+KEYS = {"time_quantum", "policy", "idle_release", "cell_linger", "default_quota", "device_memory", "simulate"}
+
+
+def change(coordinator: Coordinator, **changes: Any) -> Any:
+    return coordinator.request(messages.Config(changes=changes))
+
+
+def test_settings_are_read(coordinator: Coordinator) -> None:
+    settings = change(coordinator)
+    assert settings.keys() == KEYS
+    assert settings == coordinator.status()["config"]
+    assert (settings["time_quantum"], settings["policy"], settings["simulate"]) == (QUANTUM, "fcfs", False)
+
+
+def test_a_shorter_quantum_ends_the_turn_that_runs(idle_coordinator: Coordinator, processes: Processes) -> None:
+    idle_coordinator.start(quantum=60)
+    a, b = processes("a"), processes("b")
+    a.run_turn()
+    b.wants()
+    assert change(idle_coordinator, time_quantum="0.05")["time_quantum"] == 0.05
+    a.wait_gate(CLOSING)
+    a.drain()
+    b.wait_gate(OPEN)
+    assert b.orders.quantum_ns == 50_000_000
+
+
+def test_levels_follow(coordinator: Coordinator, processes: Processes) -> None:
+    a = processes("a")
+    change(coordinator, idle_release=2, time_quantum=7.5)
+    assert (a.orders.idle_release_ns, a.orders.quantum_ns) == (2_000_000_000, 7_500_000_000)
+
+
+def test_the_default_quota_is_for_those_who_come(coordinator: Coordinator, processes: Processes) -> None:
+    before = processes("before")
+    for quota in ({"memory": "1GiB", "limit": 0.5}, "memory=1GiB limit=0.5", "{'memory': '1GiB', 'limit': 0.5}"):
+        change(coordinator, default_quota=quota)
+        after = processes(f"after{len(str(quota))}", quota="limit=0.25")
+        assert (after.orders.memory_limit, after.orders.limit_ppm) == (1 << 30, 250_000)
+    assert before.orders.memory_limit == 8 << 30
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"time_quantum": 0}, "must be from 0.001 to 86400 seconds, not 0"),
+        ({"time_quantum": -1}, "must be from 0.001"),
+        ({"time_quantum": "soon"}, "time_quantum"),
+        ({"time_quantum": "nan"}, "must be from 0.001"),
+        ({"time_quantum": "inf"}, "must be from 0.001"),
+        ({"time_quantum": None}, "time_quantum"),
+        ({"time_quantum": True}, "True is not a value"),
+        ({"time_quantum": [1]}, "time_quantum"),
+        ({"time_quantum": {}}, "time_quantum"),
+        ({"idle_release": 0}, "idle_release"),
+        ({"cell_linger": 61}, "must be from 0 to 60"),
+        ({"policy": "lottery"}, "policy='lottery' is unknown: allowed are fcfs"),
+        ({"policy": 3}, "policy"),
+        ({"default_quota": {"share": 2}}, "share=2 is out of range"),
+        ({"default_quota": {"memory": {}}}, "is not a size"),
+        ({"default_quota": {"colour": "red"}}, "unknown quota key 'colour'"),
+        ({"default_quota": []}, "default_quota"),
+        ({"default_quota": "memory=="}, "memory: '=' is not a size"),
+        ({"default_quota": "{"}, "default_quota"),
+        ({"default_quota": "{'memory': null}"}, "default_quota"),
+        ({"default_quota": "share='0.5"}, "default_quota"),
+        ({"device_memory": "1GiB"}, "fixed while running"),
+        ({"simulate": True}, "fixed while running"),
+        ({"coordinator": "/tmp/x"}, "unknown or fixed"),
+        ({"parent": 1}, "unknown or fixed"),
+        ({"time_quantum": 5, "colour": "red"}, "'colour' is unknown"),
+        ({"idle_release": 1, "time_quantum": -5}, "must be from 0.001"),
+    ],
+    ids=str,
+)
+def test_nonsense_is_refused_and_changes_nothing(
+    shared_coordinator: Coordinator, changes: dict[str, Any], words: str
+) -> None:
+    before = change(shared_coordinator)
+    with pytest.raises(CoordinatorError) as error:
+        shared_coordinator.request(messages.Config(changes=changes))
+    assert error.value.reason == "invalid"
+    assert words in str(error.value)
+    assert change(shared_coordinator) == before
+
+
+def test_part_of_a_card_is_kept_out_of_sharing(idle_coordinator: Coordinator, processes: Processes) -> None:
+    idle_coordinator.start("--device-memory=4GiB")
+    a = processes("a")
+    assert (a.orders.memory_limit, a.orders.memory_total) == (4 << 30, 4 << 30)
+    assert idle_coordinator.status()["devices"][0]["memory_total"] == 4 << 30
+
+
+def test_a_cap_above_the_card_is_the_card() -> None:
+    settings = LiveSettings(GpuShare(device_memory="16GiB"))
+    assert settings.capped(DeviceInfo("u", memory=8 << 30)).memory == 8 << 30
+    assert settings.capped(DeviceInfo("u", memory=32 << 30)).memory == 16 << 30
+
+
+def test_options_for_another_coordinator_mean_the_same() -> None:
+    traits = GpuShare(
+        time_quantum=2.5, default_quota={"memory": "8GiB", "resident": None}, device_memory="4GiB", simulate=True
+    )
+    options = Config()
+    for option in traits.argv():
+        name, _, value = option.removeprefix("--GpuShare.").partition("=")
+        options.GpuShare[name] = GpuShare().traits()[name].from_string(value)
+    again = GpuShare(config=options)
+    for name in KEYS:
+        assert getattr(again, name) == getattr(traits, name), name
+
+
+def test_quotas_as_people_write_them() -> None:
+    assert parse_quota({"share": "50%", "memory": "8GiB", "resident": "unlimited", "limit": 1}) == {
+        "share": 0.5, "memory": 8 << 30, "resident": None, "limit": 1.0
+    }  # fmt: skip
+    with pytest.raises(Refused, match="limit needs a value"):
+        parse_quota({"limit": "none"})

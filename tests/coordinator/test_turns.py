@@ -1,0 +1,281 @@
+"""Processes take turns through a real coordinator: sockets, pages, locks."""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import os
+import time
+
+import pytest
+
+from jupyter_gpushare.wire import messages
+
+from .conftest import QUANTUM, Coordinator, Processes
+from .fake_process import CLOSED, CLOSING, OPEN, UUID, lock_file, outsider, wait_for
+
+
+def locked(uuid: str = UUID) -> bool:
+    """Whether somebody holds the device's lock."""
+    descriptor = lock_file(uuid)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def test_two_busy_processes_take_turns_of_a_quantum(coordinator: Coordinator, processes: Processes) -> None:
+    first, second = processes.busy("a"), processes.busy("b")
+    first.next("end", after=second.next("end"))
+    second.next("end", after=first.next("end"))
+    turns = sorted([(*turn, "a") for turn in first.turns()] + [(*turn, "b") for turn in second.turns()])
+    assert [name for _, _, name in turns[:4]] in (["a", "b"] * 2, ["b", "a"] * 2)
+    for (_, ended, _), (began, _, _) in itertools.pairwise(turns):
+        assert began >= ended, "two clients ran at the same time"
+        assert began - ended < 0.1
+    for began, ended, _ in turns[1:]:
+        assert ended - began == pytest.approx(QUANTUM, abs=0.1)
+
+
+def test_the_page_tells_everything(coordinator: Coordinator, processes: Processes) -> None:
+    a = processes("a", quota="memory=2GiB share=0.25 limit=0.5 service=offline")
+    assert a.gate[0] == CLOSED
+    a.run_turn()
+    orders = a.orders
+    assert (orders.contended, orders.deadline_ns, orders.queue_position) == (0, 0, 0)
+    assert (orders.memory_limit, orders.memory_total) == (2 << 30, 2 << 30)
+    assert (orders.share_ppm, orders.limit_ppm, orders.quota_set) == (250_000, 500_000, 1 | 2 | 4)
+    assert (orders.quantum_ns, orders.idle_release_ns) == (int(QUANTUM * 1e9), 250_000_000)
+    assert orders.resident_target == (1 << 64) - 1
+    assert orders.memory_backing > 0
+    assert abs(orders.heartbeat_ns / 1e9 - time.monotonic()) < 2
+    b = processes("b")
+    began = time.monotonic()
+    b.wants()
+    wait_for(lambda: orders.contended)
+    assert 0 < orders.deadline_ns / 1e9 - began <= QUANTUM + 0.1
+    assert b.orders.memory_limit == b.orders.memory_total == 8 << 30
+    assert b.orders.quota_set == 1
+
+
+def test_without_waiters_nothing_is_taken_away(coordinator: Coordinator, processes: Processes) -> None:
+    a = processes("a")
+    a.run_turn()
+    heartbeat = a.orders.heartbeat_ns
+    wait_for(lambda: a.orders.heartbeat_ns > heartbeat)
+    assert a.gate[0] == OPEN
+
+
+def test_the_turn_is_locked_and_the_lock_freed_with_it(coordinator: Coordinator, processes: Processes) -> None:
+    a = processes("a")
+    assert not locked()
+    a.run_turn()
+    assert locked()
+    coordinator.request(messages.Release(client="a"))
+    a.wait_gate(CLOSING)
+    assert locked(), "not before it has drained"
+    a.drain()
+    wait_for(lambda: not locked())
+
+
+def test_the_next_runs_only_after_the_drain(coordinator: Coordinator, processes: Processes) -> None:
+    a, b = processes("a"), processes("b")
+    a.run_turn()
+    b.wants()
+    a.wait_gate(CLOSING)
+    wait_for(lambda: coordinator.client("a")["phase"] == "draining")  # type: ignore[index]
+    assert b.gate[0] == CLOSED
+    a.drain()
+    b.wait_gate(OPEN)
+    assert b.gate[1] > a.gate[1]
+
+
+def test_the_doorbell_rings_at_opening_and_closing(coordinator: Coordinator, processes: Processes) -> None:
+    a = processes("a")
+    a.run_turn()
+    assert a.connection
+    assert a.connection.socket.recv(10) == b"\n"
+    coordinator.request(messages.Release(client="a"))
+    a.wait_gate(CLOSING)
+    assert a.connection.socket.recv(10) == b"\n"
+
+
+def test_a_thread_that_gives_up_leaves_the_queue(coordinator: Coordinator, processes: Processes) -> None:
+    a, b = processes("a"), processes("b")
+    a.run_turn()
+    b.wants()
+    wait_for(lambda: coordinator.status()["devices"][0]["queue"] == ["b"])
+    b.say("unwants")
+    wait_for(lambda: coordinator.status()["devices"][0]["queue"] == [])
+
+
+def test_idle_gives_the_device_to_who_waits(idle_coordinator: Coordinator, processes: Processes) -> None:
+    idle_coordinator.start(quantum=60)
+    a, b = processes("a"), processes("b")
+    a.run_turn()
+    b.wants()
+    wait_for(lambda: a.orders.contended)
+    a.say("idle", epoch=a.gate[1])
+    a.wait_gate(CLOSING)
+    a.drain()
+    b.wait_gate(OPEN)
+
+
+def test_cells_end_the_turn(idle_coordinator: Coordinator, processes: Processes) -> None:
+    idle_coordinator.start(quantum=60)
+    kernel = processes.connection()
+    kernel.send({"type": "attach", "client": "a", "token": "secret", "label": "notebook"})
+    assert kernel.receive() == {"type": "welcome"}
+    a, b = processes("a"), processes("b")
+    kernel.send({"type": "cell", "state": "start", "request": "m1"})
+    a.run_turn()
+    b.wants()
+    wait_for(lambda: a.orders.contended)
+    began = time.monotonic()
+    kernel.send({"type": "cell", "state": "end", "request": "m1"})
+    assert a.wait_gate(CLOSING) - began < 0.5
+    a.drain()
+    b.wait_gate(OPEN)
+
+
+def test_a_kernel_that_ends_ends_its_cells(idle_coordinator: Coordinator, processes: Processes) -> None:
+    idle_coordinator.start(quantum=60)
+    kernel = processes.connection()
+    kernel.send({"type": "attach", "client": "a", "token": "secret"})
+    kernel.receive()
+    a = processes("a")
+    kernel.send({"type": "cell", "state": "start", "request": "m1"})
+    wait_for(lambda: idle_coordinator.client("a")["cells"] == 1)  # type: ignore[index]
+    a.run_turn()
+    kernel.close()
+    wait_for(lambda: idle_coordinator.client("a")["cells"] == 0)  # type: ignore[index]
+    a.wait_gate(CLOSING)
+
+
+class TestTwoProcessesOfAClient:
+    def test_the_second_joins_with_the_first_ones_descriptors(
+        self, coordinator: Coordinator, processes: Processes
+    ) -> None:
+        first = processes("a")
+        second = processes("a", connect=False)
+        assert second.connect() == "join"
+        assert os.fstat(second.client_fd).st_ino == os.fstat(first.client_fd).st_ino
+        assert (first.orders.slot, second.orders.slot) == (0, 1)
+        first.run_turn()
+        second.wait_gate(OPEN)
+        fcntl.flock(second.locks[0], fcntl.LOCK_EX | fcntl.LOCK_NB)  # the same open file description: no conflict
+        assert locked()
+
+    def test_both_must_drain(self, coordinator: Coordinator, processes: Processes) -> None:
+        first, second, other = processes("a"), processes("a"), processes("b")
+        first.run_turn()
+        second.wait_gate(OPEN)
+        other.wants()
+        first.wait_gate(CLOSING)
+        second.wait_gate(CLOSING)
+        first.drain()
+        wait_for(lambda: coordinator.client("a")["phase"] == "draining")  # type: ignore[index]
+        assert other.gate[0] == CLOSED
+        second.drain()
+        other.wait_gate(OPEN)
+
+    def test_their_bytes_add_up(self, coordinator: Coordinator, processes: Processes) -> None:
+        first, second = processes("a"), processes("a")
+        first.allocate(1000)
+        second.allocate(234)
+        assert first.slots(2) == [1000, 234]
+        wait_for(lambda: coordinator.client("a")["allocated"] == 1234)  # type: ignore[index]
+        second.close()
+        wait_for(lambda: coordinator.client("a")["allocated"] == 1000)  # type: ignore[index]
+        assert first.slots(2) == [1000, 0], "the bytes of a process that ended count no longer"
+
+    def test_half_a_collective_is_let_through(self, coordinator: Coordinator, processes: Processes) -> None:
+        first, second, other = processes("a"), processes("a"), processes("b")
+        first.run_turn()
+        second.wait_gate(OPEN)
+        other.wants()
+        second.wait_gate(CLOSING)
+        second.drain()
+        second.wants()  # its thread stands at the gate; the first one's work waits for it
+        closed = first.gate[1]
+        second.wait_gate(OPEN)
+        assert first.gate[1] > closed
+        for process in (first, second):
+            process.wait_gate(CLOSING)
+            process.drain()
+        other.wait_gate(OPEN)
+
+
+class TestLocks:
+    def test_a_device_that_another_user_holds_is_waited_for(
+        self, coordinator: Coordinator, processes: Processes
+    ) -> None:
+        a = processes("a")
+        with outsider():
+            a.wants()
+            wait_for(lambda: coordinator.status()["devices"][0]["queue"] == ["a"])
+            assert a.gate[0] == CLOSED
+        began = time.monotonic()
+        assert a.wait_gate(OPEN) - began < 0.5
+        client = coordinator.client("a")
+        assert client and (client["quanta"], client["wait_seconds"] > 0) == (1, True)
+
+    def test_a_killed_holder_is_followed_at_once(self, idle_coordinator: Coordinator, processes: Processes) -> None:
+        idle_coordinator.start(quantum=60)
+        holder = processes.busy("a")
+        holder.next("begin")
+        waiting = processes("b")
+        waiting.wants()
+        wait_for(lambda: idle_coordinator.status()["devices"][0]["queue"] == ["b"])
+        killed = holder.kill()
+        assert waiting.wait_gate(OPEN) - killed < 1.0
+
+    def test_a_killed_waiter_leaves_the_queue(self, idle_coordinator: Coordinator, processes: Processes) -> None:
+        idle_coordinator.start(quantum=60)
+        holder = processes("a")
+        holder.run_turn()
+        waiting = processes.busy("b")
+        wait_for(lambda: idle_coordinator.status()["devices"][0]["queue"] == ["b"])
+        waiting.kill()
+        wait_for(lambda: idle_coordinator.status()["devices"][0]["queue"] == [])
+        assert holder.gate[0] == OPEN
+
+    def test_a_process_that_lost_its_connection_keeps_the_device_locked(
+        self, coordinator: Coordinator, processes: Processes
+    ) -> None:
+        """It lives and runs on; nobody else may run before it has come back or ended."""
+        a, b = processes("a"), processes("b")
+        a.run_turn()
+        a.disconnect()
+        b.wants()
+        wait_for(lambda: coordinator.status()["devices"][0]["queue"] == ["b"])
+        wait_for(lambda: coordinator.client("a")["phase"] == "idle")  # type: ignore[index]
+        assert (locked(), b.gate[0]) == (True, CLOSED)
+        assert a.connect() == "welcome"
+        a.wait_gate(CLOSING)
+        a.drain()
+        b.wait_gate(OPEN)
+
+
+def test_interrupt_wakes_the_waiting_calls(coordinator: Coordinator, processes: Processes) -> None:
+    a = processes("a")
+    before = a.orders.interrupt_seq
+    assert coordinator.request(messages.Interrupt(client="a")) == {"processes": 1}
+    assert a.orders.interrupt_seq == before + 1
+
+
+def test_two_devices_at_once(coordinator: Coordinator, processes: Processes) -> None:
+    one, two, gang = processes("one", "GPU-1"), processes("two", "GPU-2"), processes("gang", "GPU-1", "GPU-2")
+    one.run_turn()
+    two.run_turn()
+    gang.wants()
+    for process in (one, two):
+        process.wait_gate(CLOSING)
+        process.drain()
+    gang.wait_gate(OPEN)
+    assert locked("GPU-1") and locked("GPU-2")
+    status = coordinator.status()
+    assert [[grant["client"] for grant in device["grants"]] for device in status["devices"]] == [["gang"], ["gang"]]
