@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import itertools
 import os
+import signal
 import time
 
 import pytest
@@ -279,3 +280,21 @@ def test_two_devices_at_once(coordinator: Coordinator, processes: Processes) -> 
     assert locked("GPU-1") and locked("GPU-2")
     status = coordinator.status()
     assert [[grant["client"] for grant in device["grants"]] for device in status["devices"]] == [["gang"], ["gang"]]
+
+
+def test_a_process_that_vanishes_while_it_is_written_to(idle_coordinator: Coordinator, processes: Processes) -> None:
+    """Its end is seen in the middle of telling all processes of its client something."""
+    idle_coordinator.start(quantum=60)
+    first, second, other = processes("a"), processes("a"), processes("b")
+    first.run_turn()
+    second.wait_gate(OPEN)
+    os.kill(idle_coordinator.pid, signal.SIGSTOP)
+    other.wants()  # is read first, and makes the coordinator ring both doorbells
+    first.disconnect()
+    os.kill(idle_coordinator.pid, signal.SIGCONT)
+    wait_for(lambda: second.orders.contended)
+    wait_for(lambda: len((idle_coordinator.client("a") or {})["processes"]) == 1)
+    idle_coordinator.request(messages.Release(client="a"))
+    second.wait_gate(CLOSING)
+    second.drain()
+    other.wait_gate(OPEN)
