@@ -26,6 +26,7 @@ static struct {
     _Atomic bool wants_unsaid;
     char line[LONGEST_LINE];
     size_t length;
+    uint32_t word_at_hello;     /* the gate's */
     int files[MAX_FILES];       /* received, and not yet claimed by a message */
     int file_count;
     int old_locks[MAX_DEVICES]; /* replaced while our gate was open: to be closed after the drain */
@@ -165,9 +166,10 @@ static bool join(void) {
     }
     account_join(client, contact.files[0]);
     contact.file_count = 0;
-    /* A turn that we took by the old locks is not the coordinator's: it ends here, and the old locks with it. */
+    /* A turn that we took by the old locks is not the coordinator's: it ends here, and the old locks with it. If the word
+     * is another than at hello, then the coordinator has opened the gate: its orders may be here before its answer is. */
     uint32_t word = gate_word(the_page());
-    if (running && is_open(word))
+    if (running && is_open(word) && word == contact.word_at_hello)
         __atomic_compare_exchange_n(&the_page()->orders.gate, &word, word - GPUSHARE_GATE_OPEN + GPUSHARE_GATE_CLOSING, false,
                                     __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
     return true;
@@ -318,7 +320,8 @@ static bool connect_anywhere(void) {
 static bool say_hello(void) {
     static char line[LONGEST_LINE];
     struct gpushare_page *page = the_page();
-    size_t length = wire_hello(line, sizeof line, epoch_of(gate_word(page)), is_running());
+    contact.word_at_hello = gate_word(page);
+    size_t length = wire_hello(line, sizeof line, epoch_of(contact.word_at_hello), is_running());
     int files[2 + MAX_DEVICES] = {shim.page_file, shim.client_file}, count = 2;
     for (int i = 0; i < shim.device_count; i++)
         files[count++] = shim.devices[i].lock;
