@@ -11,6 +11,7 @@
 #define STACK_BYTES (1 << 20)
 #define LOOK_NS (1000 * MS)    /* while the gate is open and nobody else waits */
 #define LEAST_TICK_NS (5 * MS) /* while others wait: how often idleness is looked for, at most */
+#define WANTS_NS (20 * MS)     /* "wants" waits for "drained" this long */
 #define FREE_NS (10 * MS)      /* between looks at memory that waits for its stream */
 
 static struct {
@@ -18,6 +19,7 @@ static struct {
     struct counters counters;
     uint64_t summed_at, submitted_at, idle_since;
     bool probing, said_idle;
+    _Atomic bool wants_later;  /* to be said after "drained" */
     _Atomic uint32_t settled;  /* cuInit need not wait any more */
 } agent;
 
@@ -39,15 +41,36 @@ bool agent_answered(void) {
     return atomic_load(&agent.settled);
 }
 
-void agent_want(uint32_t word) {
-    if (atomic_exchange(&shim.wants_for, word + 1) == word + 1)
-        return;
+static void say_wants(void) {
     if (!socket_say_wants())
         agent_kick();
 }
 
+/* A thread that has meanwhile been let in needs nothing said for it. */
+static void say_later_wants(void) {
+    if (atomic_exchange(&agent.wants_later, false) && __atomic_load_n(&the_page()->report.waiting, __ATOMIC_SEQ_CST))
+        say_wants();
+}
+
+static bool drained_of(uint32_t word) {
+    return __atomic_load_n(&the_page()->report.drained_epoch, __ATOMIC_SEQ_CST) == epoch_of(word);
+}
+
+/* While a turn is being closed, the coordinator is to hear "drained" first: that is what the next client waits for. */
+void agent_want(uint32_t word) {
+    if (atomic_exchange(&shim.wants_for, word + 1) == word + 1)
+        return;
+    if (atomic_load(&shim.contact) == THERE && is_closing(word) && !drained_of(word)) {
+        atomic_store(&agent.wants_later, true);
+        if (!drained_of(word) || !atomic_exchange(&agent.wants_later, false))
+            return; /* the agent says it, with "drained" or when that takes long */
+    }
+    say_wants();
+}
+
 /* Another thread may have begun to wait meanwhile, and its "wants" gone out before our "unwants": then say it again. */
 void agent_unwant(void) {
+    atomic_store(&agent.wants_later, false);
     atomic_store(&shim.wants_for, 0);
     socket_say_unwants();
     struct gpushare_page *page = the_page();
@@ -110,35 +133,50 @@ static void look_for_idleness(uint64_t now, uint64_t release) {
         socket_say(SAY_IDLE);
 }
 
+static uint64_t while_closing(uint32_t word, uint64_t now) {
+    uint64_t next = NEVER;
+    if (!drain_step(word, now, &next)) {
+        if (now > drain_began() + WANTS_NS)
+            say_later_wants(); /* what has not drained may wait for that thread */
+        return next;
+    }
+    if (atomic_load(&shim.contact) == THERE) {
+        lockmode_hold(false); /* first: the coordinator looks for processes that run by themselves */
+        socket_say(SAY_DRAINED);
+    }
+    say_later_wants();
+    publish(now);
+    socket_forget_joined_locks();
+    log_line(LOG_DEBUG, "drained, epoch %u, %.3f ms", epoch_of(word), (double)GET(the_page()->report.drain_ns) / MS);
+    return lockmode_active() ? now : NEVER;
+}
+
+/* The page says when the turn ends: the coordinator, which would have to wake up first, need not be on the way. */
+static uint64_t close_by_deadline(uint32_t word, uint64_t now) {
+    uint32_t closing = (word & ~(uint32_t)GPUSHARE_GATE_STATE) | GPUSHARE_GATE_CLOSING;
+    if (!__atomic_compare_exchange_n(&the_page()->orders.gate, &word, closing, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+        return now; /* the coordinator was faster */
+    return while_closing(closing, now);
+}
+
 static uint64_t while_open(uint32_t word, uint64_t now) {
     struct gpushare_orders *orders = &the_page()->orders;
     if (agent.word != word) {
         drain_abandon();
         opened(word, now);
     }
-    uint64_t release = GET(orders->idle_release_ns);
+    uint64_t deadline = atomic_load(&shim.contact) == THERE ? GET(orders->deadline_ns) : 0;
+    if (deadline && now >= deadline)
+        return close_by_deadline(word, now);
+    uint64_t latest = deadline ? deadline : NEVER, release = GET(orders->idle_release_ns);
     bool watch = release && (lockmode_active() || GET(orders->contended));
     uint64_t tick = !watch ? LOOK_NS : release / 4 > LEAST_TICK_NS ? release / 4 : LEAST_TICK_NS;
     if (now < agent.summed_at + tick && watch == agent.probing)
-        return agent.summed_at + tick;
+        return agent.summed_at + tick < latest ? agent.summed_at + tick : latest;
     publish(now);
     if (watch)
         look_for_idleness(now, release);
-    return now + tick;
-}
-
-static uint64_t while_closing(uint32_t word, uint64_t now) {
-    uint64_t next = NEVER;
-    if (!drain_step(word, now, &next))
-        return next;
-    publish(now);
-    if (atomic_load(&shim.contact) == THERE) {
-        lockmode_hold(false); /* first: the coordinator looks for processes that run by themselves */
-        socket_say(SAY_DRAINED);
-    }
-    socket_forget_joined_locks();
-    log_line(LOG_DEBUG, "drained, epoch %u, %.3f ms", epoch_of(word), (double)GET(the_page()->report.drain_ns) / MS);
-    return lockmode_active() ? now : NEVER;
+    return now + tick < latest ? now + tick : latest;
 }
 
 /* One look at everything; when to look again. */

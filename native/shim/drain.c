@@ -29,6 +29,10 @@ void drain_abandon(void) {
     drain.phase = REST; /* events that were recorded are recorded anew by the next drain */
 }
 
+uint64_t drain_began(void) {
+    return drain.began;
+}
+
 static bool pause_for(uint64_t now, uint64_t *next) {
     *next = now + drain.pause;
     drain.pause = drain.pause * 3 / 2 < LONGEST_PAUSE_NS ? drain.pause * 3 / 2 : LONGEST_PAUSE_NS;
@@ -60,6 +64,6 @@ bool drain_step(uint32_t word, uint64_t now, uint64_t *next) {
     drain.phase = REST;
     struct gpushare_report *report = &the_page()->report;
     PUT(report->drain_ns, now_ns() - drain.began);
-    __atomic_store_n(&report->drained_epoch, epoch_of(word), __ATOMIC_RELEASE);
+    __atomic_store_n(&report->drained_epoch, epoch_of(word), __ATOMIC_SEQ_CST);
     return true;
 }

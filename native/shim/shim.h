@@ -272,6 +272,7 @@ bool streams_poll(bool record_anew);    /* agent: has all marked work finished? 
 void streams_clear(void);               /* agent: all has finished and the gate is closed */
 void streams_after_fork(void);
 
+uint64_t drain_began(void);              /* when the present drain began */
 bool drain_step(uint32_t word, uint64_t now, uint64_t *next); /* agent: true once `word`'s closing has drained */
 void drain_abandon(void);
 void drain_start(void);

@@ -54,7 +54,7 @@ static void drop_files(void) {
 }
 
 static void lose(uint64_t now, const char *why) {
-    bool knew = atomic_load(&shim.contact) != AWAY;
+    bool was_there = atomic_load(&shim.contact) == THERE;
     pthread_mutex_lock(&contact.lock);
     if (contact.file >= 0)
         close(contact.file);
@@ -65,8 +65,8 @@ static void lose(uint64_t now, const char *why) {
     lockmode_contact(false);
     contact.length = 0;
     contact.unsaid = 0;
-    if (knew || contact.away_since == 0)
-        contact.away_since = now;
+    if (was_there || contact.away_since == 0)
+        contact.away_since = now; /* a hello without an answer does not begin the grace anew */
     contact.next_try = now + (contact.hold_off > RETRY_NS ? contact.hold_off : RETRY_NS);
     if (why)
         log_line(LOG_INFO, "the coordinator is away: %s", why);
@@ -110,9 +110,9 @@ void socket_say_unwants(void) {
 static void flush(uint64_t now) {
     if (atomic_load(&shim.contact) != THERE)
         return;
-    if (atomic_exchange(&contact.wants_unsaid, false))
-        contact.unsaid |= SAY_WANTS;
     struct gpushare_page *page = the_page();
+    if (atomic_exchange(&contact.wants_unsaid, false) && __atomic_load_n(&page->report.waiting, __ATOMIC_SEQ_CST))
+        contact.unsaid |= SAY_WANTS; /* and not when the gate has opened since, in lock-file mode */
     for (unsigned message = SAY_WANTS; message <= SAY_IDLE; message *= 2) {
         char line[96];
         size_t length = sizeof wants - 1;
@@ -214,6 +214,7 @@ static void take_line(char *line, uint64_t now) {
         log_line(LOG_ERROR, "the coordinator refuses this process: %.500s", line);
         hold_off();
         lose(now, NULL);
+        agent_settled();
     }
 }
 

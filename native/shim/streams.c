@@ -13,6 +13,8 @@ struct row {
     CUstream stream; /* DEFAULT for all default streams of the context */
     CUevent event;   /* made when first needed */
     bool dirty, recorded;
+    bool finished;   /* it was when asked; then there is no event to wait for */
+    bool per_thread; /* of a context's default streams, also one that only its own thread can name */
 };
 
 static struct {
@@ -64,8 +66,10 @@ bool streams_mark(CUstream stream) {
         row->context = context;
         row->stream = key;
     }
-    if (row)
+    if (row) {
         row->dirty = true;
+        row->per_thread = row->per_thread || stream == CU_STREAM_PER_THREAD;
+    }
     pthread_mutex_unlock(&streams.lock);
     return row != NULL;
 }
@@ -103,6 +107,9 @@ static enum recording record(struct row *row) {
     CUresult result = REAL(cuStreamIsCapturing)(stream, &status);
     if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT || status != CU_STREAM_CAPTURE_STATUS_NONE)
         return LATER; /* it came into a capture by another stream; what it carried before is not noted */
+    row->finished = !row->per_thread && REAL(cuStreamQuery)(stream) == CUDA_SUCCESS;
+    if (row->finished) /* the usual case: no event has to find its way through the device */
+        return RECORDED;
     if (!row->event && REAL(cuEventCreate)(&row->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
         row->event = NULL;
         return HOPELESS;
@@ -115,6 +122,8 @@ static enum recording record(struct row *row) {
 
 /* A context with an error in it, or one that is gone, has nothing left to wait for. */
 static bool finished(struct row *row) {
+    if (row->finished)
+        return true;
     CUresult result = REAL(cuEventQuery)(row->event);
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
         log_once(LOG_INFO, "a context failed (CUDA error %d): its work counts as finished", result);
@@ -173,9 +182,11 @@ static void drop_locked(CUstream stream) {
     struct row *row = is_default(stream) ? NULL : find(NULL, stream);
     if (row) {
         struct visit guest = {0};
+        int mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* asking a stream is no harm to a capture elsewhere */
+        bool exchanged = REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
         if (visit(&guest, row->context)) {
             struct row *orphan = NULL;
-            if (row->dirty && record(row) == RECORDED)
+            if (row->dirty && record(row) == RECORDED && !row->finished)
                 orphan = append(&streams.orphans, &streams.orphan_count, &streams.orphan_room);
             if (orphan)
                 *orphan = *row;
@@ -183,6 +194,8 @@ static void drop_locked(CUstream stream) {
                 REAL(cuEventDestroy_v2)(row->event);
             visit_end(&guest);
         }
+        if (exchanged)
+            REAL(cuThreadExchangeStreamCaptureMode)(&mode);
         *row = streams.rows[--streams.count];
     }
     threads_forget_stream(stream);

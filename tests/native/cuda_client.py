@@ -1,7 +1,7 @@
 """A small CUDA program that does what a test tells it: a line of Python in, a line of JSON out.
 
-Only the standard library, and the driver's own entry points by ctypes (which finds them with `dlsym`), so that it starts
-quickly and nothing stands between the test and the shim.
+Only the standard library, and the driver's own entry points by ctypes (which finds them with `dlsym`), so that it
+starts quickly and nothing stands between the test and the shim.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def main() -> None:
             except SyntaxError:
                 exec(code, names)
                 answer = None
-            print(json.dumps({"value": answer}), flush=True)
+            print(json.dumps({"value": answer}, default=str), flush=True)
         except BaseException as error:
             print(json.dumps({"error": type(error).__name__, "text": str(error)}), flush=True)
 

@@ -1,0 +1,240 @@
+"""Without a coordinator: turns by the lock files, and the way back."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import time
+
+from jupyter_gpushare.wire.page import Page
+
+from . import simlog
+from .conftest import Client, Machine
+from .fake_coordinator import FakeCoordinator, Process, fake_coordinator, until
+
+MS = 1_000_000
+DRAINING = 3
+LOOP = """
+stop, made = False, 0
+def loop():
+    global made
+    cuda.here()
+    while not stop:
+        assert cuda.spin(0.2) == 0 and cuda.cuStreamSynchronize(None) == 0
+        made += 1
+thread = in_thread(loop)
+"""
+
+
+def clients(
+    machine: Machine, coordinator: FakeCoordinator, *names: str, quantum: float = 0.2
+) -> list[tuple[Client, Process]]:
+    """Clients that were told a quantum (in seconds), gates closed."""
+    made = []
+    for name in names:
+        client = machine.client(GPUSHARE_CLIENT=name)
+        client.start("cuda = Cuda()")
+        process = coordinator.accept()
+        process.page.orders.quantum_ns = int(quantum * 1e9)
+        process.welcome()
+        client.result()
+        made.append((client, process))
+    return made
+
+
+def lock_is_free(machine: Machine) -> bool:
+    (path,) = machine.lock_folder.iterdir()
+    with path.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+def progress(client: Client) -> int:
+    made: int = client.run("made")
+    return made
+
+
+def advances(client: Client, seconds: float = 5.0) -> None:
+    before = progress(client)
+    until(lambda: progress(client) > before, seconds, "a launch")
+
+
+def test_two_clients_take_turns_that_do_not_overlap(machine: Machine) -> None:
+    with fake_coordinator(machine.socket) as coordinator:
+        (one, _), (two, _) = clients(machine, coordinator, "one", "two")
+        for client in (one, two):
+            client.run(LOOP)
+    for _ in range(4):
+        advances(one)
+        advances(two)
+    for client in (one, two):
+        client.run("stop = True")
+    for client in (one, two):
+        client.run("thread.join()")
+    until(lambda: lock_is_free(machine))
+    logs = simlog.read_all(machine.simlog)
+    assert set(logs) == {one.pid, two.pid}
+    assert simlog.overlap_seconds(logs.values()) == 0
+
+
+def test_who_holds_the_grant_runs_on(machine: Machine) -> None:
+    with fake_coordinator(machine.socket) as coordinator:
+        (one, process), (two, _) = clients(machine, coordinator, "one", "two", quantum=1.0)
+        process.lock()
+        process.open(7)
+        one.run(LOOP)
+        two.run(LOOP)
+        advances(one)
+    begin = time.monotonic()
+    while time.monotonic() < begin + 1.8:  # the grace, and nobody else gets in
+        advances(one)
+        assert progress(two) == 0
+    advances(two)
+    for client in (one, two):
+        client.run("stop = True")
+    for client in (one, two):
+        client.run("thread.join()")
+    assert simlog.overlap_seconds(simlog.read_all(machine.simlog).values()) == 0
+
+
+def test_no_coordinator_ever(machine: Machine) -> None:
+    client = machine.client()
+    begin = time.monotonic()
+    client.run("cuda = Cuda()")
+    assert time.monotonic() - begin < 1.5, "the program waited for a coordinator that is not there"
+    assert client.run("cuda.spin()") == 0
+    until(lambda: lock_is_free(machine))  # an idle client gives the device back
+
+
+def test_a_holder_that_is_killed_makes_room_also_if_a_child_of_its_lives(machine: Machine) -> None:
+    with fake_coordinator(machine.socket) as coordinator:
+        (one, _), (two, _) = clients(machine, coordinator, "one", "two", quantum=60)
+        one.run("child = os.fork()\nif child == 0:\n    time.sleep(60)\n    os._exit(0)")
+        child = one.run("child")
+    one.run(LOOP)
+    until(lambda: not lock_is_free(machine))
+    two.run(LOOP)
+    assert progress(two) == 0
+    one.process.send_signal(signal.SIGKILL)
+    advances(two, 1.0)
+    os.kill(child, signal.SIGKILL)
+
+
+def test_another_coordinator_adopts_a_running_turn(machine: Machine) -> None:
+    with fake_coordinator(machine.socket) as coordinator:
+        ((client, _),) = clients(machine, coordinator, "one", quantum=60)
+    client.run(LOOP)
+    advances(client)
+    with fake_coordinator(machine.socket) as coordinator:
+        process = coordinator.accept()
+        assert process.hello["running"] and process.hello["epoch"] == process.page.orders.gate >> 2 > 0
+        assert process.page.report.mode == 1
+        process.lock()  # the client's own description: adopting it succeeds
+        process.welcome()
+        until(lambda: process.page.report.mode == 0)
+        advances(client)
+        process.drain(process.hello["epoch"])
+        assert not lock_is_free(machine), "the lock is the coordinator's to give back"
+        process.unlock()
+        process.expect("wants")
+        process.open(100)
+        advances(client)
+
+
+def test_a_lock_left_behind_is_given_back_before_hello(machine: Machine) -> None:
+    """A coordinator died between "drained" and unlocking: the client does not run, so it must not keep the device."""
+    with fake_coordinator(machine.socket) as coordinator:
+        ((client, process),) = clients(machine, coordinator, "one")
+        process.lock()
+        process.open(1)
+        client.run("cuda.spin()")
+        process.drain(1)
+        assert not lock_is_free(machine)
+    with fake_coordinator(machine.socket) as coordinator:
+        process = coordinator.accept()
+        assert not process.hello["running"]
+        assert lock_is_free(machine)
+
+
+def test_quick_return_of_the_coordinator(machine: Machine) -> None:
+    """A waiting client asks the new one again; turns by itself do not begin within the grace."""
+    with fake_coordinator(machine.socket) as coordinator:
+        ((client, process),) = clients(machine, coordinator, "one")
+        client.run(LOOP)
+        process.expect("wants")
+    with fake_coordinator(machine.socket) as coordinator:
+        process = coordinator.accept(1.0)
+        assert (process.hello["running"], process.page.orders.quantum_ns) == (False, 200 * MS)
+        assert process.page.report.mode == 0
+        process.welcome().expect("wants")
+        process.open(5)
+        advances(client)
+
+
+def test_a_coordinator_that_hangs_is_left(machine: Machine) -> None:
+    with fake_coordinator(machine.socket) as coordinator:
+        ((client, process),) = clients(machine, coordinator, "one")
+        process.page.orders.heartbeat_ns = time.monotonic_ns() - 3_900 * MS  # the last one: 5 s are over in a second
+        client.run(LOOP)
+        process.expect("wants")
+        again = coordinator.accept(8.0)  # it tries anew, and is not answered
+        assert not again.hello["running"]
+        advances(client, 8.0)
+
+
+def test_processes_of_a_client_have_their_turn_together(machine: Machine) -> None:
+    with fake_coordinator(machine.socket) as coordinator:
+        (a, first), (other, _) = clients(machine, coordinator, "x", "other", quantum=0.4)
+        b = machine.client(GPUSHARE_CLIENT="x")
+        b.start("cuda = Cuda()")
+        process = coordinator.accept()
+        process.page.orders.quantum_ns = 400 * MS
+        process.join(first, 1)
+        b.result()
+        for client in (a, b, other):
+            client.run(LOOP)
+    for _ in range(3):
+        for client in (a, b, other):
+            advances(client, 10)
+    for client in (a, b, other):
+        client.run("stop = True")
+    for client in (a, b, other):
+        client.run("thread.join()")
+    logs = simlog.read_all(machine.simlog)
+    assert simlog.overlap_seconds([logs[a.pid] + logs[b.pid], logs[other.pid]]) == 0
+    until(lambda: lock_is_free(machine))
+
+
+def test_a_process_that_waits_on_the_device_for_another_is_not_deadlocked(machine: Machine) -> None:
+    """The turn ends while one process spins on the device for a launch that the other has yet to make."""
+    shared = machine.root / "flag"
+    shared.write_bytes(bytes(4096))
+    setup = f"""
+import mmap
+file = open({str(shared)!r}, "r+b")
+memory = mmap.mmap(file.fileno(), 4096)
+word = c_uint32.from_buffer(memory)
+address = ctypes.addressof(word)
+assert cuda.cuMemHostRegister_v2(c_void_p(address), c_size_t(4096), 0) == 0
+"""
+    with fake_coordinator(machine.socket) as coordinator:
+        ((a, first),) = clients(machine, coordinator, "x", quantum=0.3)
+        b = machine.client(GPUSHARE_CLIENT="x")
+        b.start("cuda = Cuda()")
+        process = coordinator.accept()
+        process.page.orders.quantum_ns = 300 * MS
+        process.join(first, 1)
+        b.result()
+        for client in (a, b):
+            client.run(setup)
+        watched = Page(os.dup(first.page.descriptor))
+    assert a.run("cuda.launch('wait_flag', address, 7)") == 0
+    until(lambda: watched.report.phase == DRAINING and watched.report.mode == 1)
+    assert b.run("cuda.launch('set_flag', address, 7)", 5) == 0
+    assert a.run("cuda.cuCtxSynchronize()", 5) == 0
+    until(lambda: lock_is_free(machine))
+    watched.close()

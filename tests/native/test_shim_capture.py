@@ -1,0 +1,126 @@
+"""Stream capture: captured calls pass a closed gate, and draining leaves captures valid."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from . import simlog
+from .conftest import Client, Machine
+from .fake_coordinator import until
+
+Started = tuple[Client, Any]
+GLOBAL, THREAD_LOCAL, RELAXED = 0, 1, 2
+CAPTURE = "cuda.cuStreamBeginCapture_v2(c_void_p(one), {})"
+END = "cuda.cuStreamEndCapture(c_void_p(one), byref(graph))"
+INSTANTIATE = "cuda.cuGraphInstantiateWithFlags(byref(graph_exec), graph, ctypes.c_ulonglong(0))"
+SETUP = "one = cuda.stream(1); two = cuda.stream(1); graph = c_void_p(); graph_exec = c_void_p()"
+
+
+def test_captured_calls_pass_and_the_graph_is_held(started: Started) -> None:
+    client, process = started
+    client.run(SETUP)
+    for mode in (GLOBAL, THREAD_LOCAL, RELAXED):
+        assert client.run(CAPTURE.format(mode)) == 0
+        assert client.run("[cuda.spin(0, one) for _ in range(3)]", 2) == [0, 0, 0]
+        assert client.run(END) == 0
+    assert client.run(INSTANTIATE) == 0
+    client.start("cuda.cuGraphLaunch(graph_exec, c_void_p(one))")
+    process.expect("wants")
+    assert client.waits()
+    process.open(1)
+    assert client.result() == 0
+    process.drain(1)
+
+
+def test_draining_leaves_a_capture_valid(machine: Machine, started: Started) -> None:
+    """The stream carries work when its capture begins: that work is waited for, the capture is not, and ends well."""
+    client, process = started
+    process.open(1)
+    client.run(SETUP)
+    client.run("cuda.spin(); cuda.spin(150, one); cuda.spin(50, two)")
+    assert client.run(CAPTURE.format(THREAD_LOCAL)) == 0
+    assert client.run("cuda.spin(0, one)") == 0
+    process.drain(1, 2)
+    drained = time.monotonic_ns()
+    (executions,) = simlog.read_all(machine.simlog).values()
+    assert len(executions) == 3 and max(e.end_ns for e in executions) <= drained
+    assert client.run("cuda.spin(0, one)", 2) == 0  # still capturing, the gate closed
+    assert client.run(END) == 0
+    assert client.run(INSTANTIATE) == 0
+    process.open(2)
+    assert client.run("cuda.cuGraphLaunch(graph_exec, c_void_p(one))") == 0
+    process.drain(2)
+
+
+def test_a_capture_that_the_default_stream_would_break_delays_the_drain(started: Started) -> None:
+    """An event on the legacy stream would end a capture on a blocking stream: the drain waits for the capture's end."""
+    client, process = started
+    process.open(1)
+    client.run("one = cuda.stream(0); graph = c_void_p(); graph_exec = c_void_p(); cuda.spin()")
+    assert client.run(CAPTURE.format(GLOBAL)) == 0
+    assert client.run("cuda.spin(0, one)") == 0
+    process.close_gate(1)
+    assert process.silent(0.3)
+    assert client.run(END) == 0
+    process.expect("drained", epoch=1)
+    assert client.run(INSTANTIATE) == 0
+
+
+def test_a_stream_that_joins_a_capture_delays_the_drain(machine: Machine, started: Started) -> None:
+    """Work that another stream had before it was drawn into a capture must not be forgotten."""
+    client, process = started
+    process.open(1)
+    client.run(SETUP + "; event = c_void_p(); cuda.cuEventCreate(byref(event), 2)")
+    client.run("cuda.spin(200, two)")
+    assert client.run(CAPTURE.format(RELAXED)) == 0
+    assert client.run("cuda.cuEventRecord(event, c_void_p(one))") == 0
+    assert client.run("cuda.cuStreamWaitEvent(c_void_p(two), event, 0)") == 0
+    assert client.run("[cuda.spin(0, two), cuda.cuEventRecord(event, c_void_p(two))]") == [0, 0]
+    assert client.run("cuda.cuStreamWaitEvent(c_void_p(one), event, 0)") == 0
+    process.close_gate(1)
+    until(lambda: process.page.report.phase == 3)
+    assert client.run(END) == 0
+    process.expect("drained", epoch=1)
+    drained = time.monotonic_ns()
+    (executions,) = simlog.read_all(machine.simlog).values()
+    assert len(executions) == 1 and executions[0].end_ns <= drained
+
+
+def test_idle_probe_leaves_captures_valid(started: Started) -> None:
+    client, process = started
+    process.page.orders.idle_release_ns = 20_000_000
+    process.page.orders.contended = 1
+    process.open(1)
+    client.run(SETUP)
+    assert client.run("cuda.spin(0, one)") == 0
+    assert client.run(CAPTURE.format(GLOBAL)) == 0
+    assert client.run("cuda.spin(0, one)") == 0
+    process.expect("idle", 3, epoch=1)
+    assert client.run(END) == 0
+    assert client.run(INSTANTIATE) == 0
+
+
+def test_contexts_come_and_go(machine: Machine, started: Started) -> None:
+    """Default streams of two contexts, one destroyed with work in it: the other's work is waited for all the same."""
+    client, process = started
+    process.open(1)
+    client.run("other = c_void_p(); cuda.cuCtxCreate_v2(byref(other), 0, 0)")
+    client.run("mine = cuda.module, cuda.functions")
+    client.run("cuda.module = c_void_p(); cuda.functions = {}")
+    client.run("cuda.cuModuleLoadData(byref(cuda.module), Path(os.environ['TEST_PTX']).read_bytes())")
+    assert client.run("cuda.spin(100)") == 0
+    assert client.run("cuda.cuCtxPopCurrent_v2(byref(c_void_p()))") == 0
+    client.run("theirs = cuda.module, cuda.functions; cuda.module, cuda.functions = mine")
+    assert client.run("cuda.spin(200)") == 0
+    assert client.run("cuda.cuCtxDestroy_v2(other)") == 0
+    process.drain(1)
+    drained = time.monotonic_ns()
+    (executions,) = simlog.read_all(machine.simlog).values()
+    assert len(executions) == 2 and max(e.end_ns for e in executions) <= drained
+    client.start("cuda.spin()")
+    process.expect("wants")
+    process.open(2)
+    assert client.result() == 0
+    assert client.run("cuda.cuDevicePrimaryCtxReset_v2(0)") == 0
+    process.drain(2)

@@ -1,0 +1,174 @@
+"""SIGINT while a call waits at the gate: the program's own handler first, then the call returns."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+import pytest
+
+from .conftest import Client, Machine
+from .fake_coordinator import fake_coordinator, until
+
+Started = tuple[Client, Any]
+OPERATING_SYSTEM = 304
+
+
+def interrupted(client: Client, seconds: float = 1.0) -> None:
+    os.kill(client.pid, signal.SIGINT)
+    assert client.raw(seconds)["error"] == "KeyboardInterrupt"
+
+
+@pytest.mark.parametrize("installed", ["at start", "since", "for each cell"])
+def test_keyboard_interrupt_every_time(started: Started, installed: str) -> None:
+    """24 of 24, and the program goes on as before."""
+    client, process = started
+    if installed == "since":
+        client.run("signal.signal(signal.SIGINT, signal.default_int_handler)")
+    for _ in range(24):
+        if installed == "for each cell":  # as ipykernel does
+            client.run("before = signal.signal(signal.SIGINT, signal.default_int_handler)")
+        client.start("cuda.spin()")
+        until(lambda: process.page.report.waiting == 1)
+        interrupted(client)
+        assert process.page.report.waiting == 0
+        if installed == "for each cell":
+            client.run("signal.signal(signal.SIGINT, before)")
+    for _ in range(24):
+        process.expect("wants")
+        process.expect("unwants")
+    process.open(1)
+    assert client.run("cuda.spin()") == 0
+    process.drain(1)
+    until(lambda: process.page.report.launches > 0)
+    assert process.page.report.launches == 1, "an interrupted call was made"
+
+
+def test_without_a_coordinator(machine: Machine) -> None:
+    with fake_coordinator(machine.socket) as coordinator:
+        holder, client = machine.client(), machine.client()
+        for each in (holder, client):
+            each.start("cuda = Cuda()")
+            coordinator.accept().welcome()
+            each.result()
+    holder.run("assert cuda.spin(60000) == 0", 5)  # a minute on the device: it cannot drain
+    for _ in range(5):
+        client.start("cuda.spin()")
+        assert client.waits(0.3)
+        interrupted(client)
+
+
+def test_other_threads_wait_on(started: Started) -> None:
+    client, process = started
+    client.run("codes = []; thread = in_thread(lambda: codes.append(cuda.here() or cuda.spin()))")
+    until(lambda: process.page.report.waiting == 1)
+    client.start("cuda.spin()")
+    until(lambda: process.page.report.waiting == 2)
+    interrupted(client)
+    assert client.run("codes") == []
+    assert process.page.report.waiting == 1
+    process.expect("wants")
+    assert process.silent()
+    process.open(1)
+    client.run("thread.join()")
+    assert client.run("codes") == [0]
+
+
+def test_just_before_the_wait_counts_and_long_before_does_not(started: Started) -> None:
+    client, process = started
+    client.run("signal.signal(signal.SIGINT, lambda *_: None)")
+    assert client.run("os.kill(os.getpid(), signal.SIGINT) or cuda.spin()") == OPERATING_SYSTEM
+    client.start("os.kill(os.getpid(), signal.SIGINT) or time.sleep(0.1) or cuda.spin()")
+    until(lambda: process.page.report.waiting == 1)
+    assert client.waits()
+    process.open(1)
+    assert client.result() == 0
+
+
+def test_the_error_does_not_stick(started: Started) -> None:
+    client, process = started
+    client.run("signal.signal(signal.SIGINT, lambda *_: None)")
+    client.start("[cuda.spin(), cuda.spin()]")
+    until(lambda: process.page.report.waiting == 1)
+    os.kill(client.pid, signal.SIGINT)
+    until(lambda: process.page.report.gate_waits == 1)
+    until(lambda: process.page.report.waiting == 1)
+    time.sleep(0.1)  # the second call is another call: it waits although the interrupt is recent
+    assert process.page.report.waiting == 1
+    process.open(1)
+    assert client.result() == [OPERATING_SYSTEM, 0]
+
+
+def test_by_message(started: Started) -> None:
+    """The coordinator's way, for kernels that are interrupted by a message."""
+    client, process = started
+    client.start("cuda.spin()")
+    until(lambda: process.page.report.waiting == 1)
+    process.page.interrupt()
+    assert client.result(1.0) == OPERATING_SYSTEM
+    client.start("cuda.spin()")
+    until(lambda: process.page.report.waiting == 1)
+    assert client.waits()
+    process.open(1)
+    assert client.result() == 0
+
+
+def handler_bits(client: Client) -> tuple[bool, bool]:
+    """Does the kernel ignore, does it catch SIGINT for the client?"""
+    with open(f"/proc/{client.pid}/status") as status:
+        fields = dict(line.split(":\t") for line in status if line.startswith("Sig"))
+    bit = 1 << (signal.SIGINT - 1)
+    return bool(int(fields["SigIgn"], 16) & bit), bool(int(fields["SigCgt"], 16) & bit)
+
+
+def test_default_and_ignored_stay_what_they_are(started: Started) -> None:
+    client, process = started
+    assert handler_bits(client) == (False, True)
+    client.run("signal.signal(signal.SIGINT, signal.SIG_IGN)")
+    assert handler_bits(client) == (True, False)
+    client.start("cuda.spin()")
+    until(lambda: process.page.report.waiting == 1)
+    os.kill(client.pid, signal.SIGINT)
+    assert client.waits(0.3)
+    process.open(1)
+    assert client.result() == 0
+    client.run("signal.signal(signal.SIGINT, signal.SIG_DFL)")
+    assert handler_bits(client) == (False, False)
+    os.kill(client.pid, signal.SIGINT)
+    assert client.process.wait(5) == -signal.SIGINT
+
+
+def test_the_program_sees_its_own_handler(started: Started) -> None:
+    """sigaction and signal tell what the program has set, flags included, and change it as ever."""
+    client, _ = started
+    client.run(
+        """
+class Action(ctypes.Structure):
+    _fields_ = [("handler", c_void_p), ("mask", ctypes.c_ulong * 16), ("flags", c_int), ("restorer", c_void_p)]
+libc = ctypes.CDLL(None)
+libc.signal.restype = c_void_p
+def present():
+    action = Action()
+    assert libc.sigaction(2, None, byref(action)) == 0
+    return action.handler, action.flags & 0x50000004
+calls = []
+Handler = ctypes.CFUNCTYPE(None, c_int)
+mine = Handler(lambda number: calls.append(number))
+mine_address = ctypes.cast(mine, c_void_p).value
+"""
+    )
+    pythons = client.run("present()[0]")
+    assert client.run("libc.signal(2, mine)") == pythons
+    assert client.run("present()") == [client.run("mine_address"), 0x10000000]
+    client.run("os.kill(os.getpid(), 2)")
+    assert client.run("calls") == [2]
+    client.run("action = Action(handler=mine_address, flags=0x40000000)")
+    assert client.run("libc.sigaction(2, byref(action), None)") == 0
+    assert client.run("present()[1]") == 0x40000000
+    assert client.run("libc.siginterrupt(2, 0)") == 0
+    client.run("os.kill(os.getpid(), 2)")
+    assert client.run("calls") == [2, 2]
+    assert client.run("libc.signal(2, c_void_p(1))") == client.run("mine_address")
+    assert client.run("present()[0]") == 1

@@ -1,0 +1,187 @@
+"""What the shim costs programs that do not use the device, and what becomes of it in children, at the end, without a host."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Client, Machine, built_shim
+from .fake_coordinator import FakeCoordinator, until
+
+Started = tuple[Client, Any]
+TRACES = "[line for line in open('/proc/self/maps') if 'memfd:gpushare' in line]"
+
+
+def open_files(pid: int) -> list[str]:
+    found = []
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            found.append(os.readlink(path))
+        except FileNotFoundError:
+            continue
+    return found
+
+
+def test_inert_until_the_first_call(machine: Machine, coordinator: FakeCoordinator) -> None:
+    client = machine.client()
+    client.run("cuda = Cuda(start=False)")
+    assert len(list(Path(f"/proc/{client.pid}/task").iterdir())) == 1
+    files = open_files(client.pid)
+    assert not [name for name in files if "memfd" in name or "socket" in name or "eventfd" in name]
+    assert client.run(TRACES) == []
+    assert not machine.log.exists() and not machine.lock_folder.exists()
+    client.start("cuda.start()")
+    coordinator.accept().welcome()
+    client.result()
+    assert len(client.run(TRACES)) == 2
+    names = [path.read_text().strip() for path in Path(f"/proc/{client.pid}/task").glob("*/comm")]
+    assert "gpushare" in names
+
+
+def test_programs_without_cuda_start_as_fast() -> None:
+    """The loader's own work for one more library is all there is."""
+
+    def took(environment: dict[str, str]) -> float:
+        begin = time.perf_counter()
+        subprocess.run(["/bin/true"], env=environment, check=True)
+        return time.perf_counter() - begin
+
+    bare, preloaded = {"PATH": "/bin"}, {"PATH": "/bin", "LD_PRELOAD": str(built_shim())}
+    extra = [took(preloaded) - took(bare) for _ in range(40)]
+    assert statistics.median(extra) < 0.003  # usually a third of a millisecond; the machine may be busy
+
+
+def test_child_of_a_fork_forgets_its_parent(machine: Machine, started: Started) -> None:
+    client, process = started
+    process.open(1)
+    client.run("cuda.spin(); reader, writer = os.pipe()")
+    client.run(
+        """
+child = os.fork()
+if child == 0:
+    time.sleep(60)
+    os._exit(0)
+"""
+    )
+    child = client.run("child")
+    until(lambda: Path(f"/proc/{child}/fd").exists())
+    until(lambda: not [f for f in open_files(child) if "gpushare" in f or "socket" in f or "eventfd" in f])
+    assert "memfd:gpushare" not in Path(f"/proc/{child}/maps").read_text()
+    assert len(list(Path(f"/proc/{child}/task").iterdir())) == 1
+    process.drain(1)  # the parent is as before
+    client.start("cuda.spin()")
+    process.expect("wants")
+    process.open(2)
+    assert client.result() == 0
+    client.run("os.kill(child, 9); os.waitpid(child, 0)")
+
+
+def test_child_of_a_fork_before_the_first_call_has_a_life_of_its_own(
+    machine: Machine, coordinator: FakeCoordinator
+) -> None:
+    client = machine.client(GPUSHARE_CLIENT="x")
+    client.run("cuda = Cuda(start=False); answers, answer = os.pipe()")
+    client.run(
+        """
+child = os.fork()
+if child == 0:
+    cuda.start()
+    os.write(answer, b"%d" % cuda.spin())
+    os._exit(0)
+"""
+    )
+    process = coordinator.accept().welcome()
+    assert process.hello["pid"] == client.run("child") == process.page.view.header.pid
+    process.expect("wants")
+    process.open(1)
+    assert client.run("os.read(answers, 10).decode()") == "0"
+    client.run("os.waitpid(child, 0)")
+    assert not machine.client().run(TRACES)
+
+
+def test_programs_started_by_the_client_inherit_nothing(started: Started) -> None:
+    client, _ = started
+    client.run("import subprocess")
+    script = "import os; print([os.readlink(f'/proc/self/fd/{f}') for f in os.listdir('/proc/self/fd')[:-1]])"
+    for how in ("", ", preexec_fn=lambda: None", ", close_fds=False"):
+        client.start(f"subprocess.run(['python3', '-c', {script!r}], capture_output=True, text=True{how}).stdout")
+        names = client.result()
+        assert "gpushare" not in names and "socket" not in names and "eventfd" not in names, how
+
+
+def test_disabled_it_is_not_there(machine: Machine) -> None:
+    client = machine.client(GPUSHARE_DISABLE="1")
+    client.run("cuda = Cuda()")
+    assert client.run("cuda.spin()") == 0
+    assert client.run(TRACES) == []
+    assert client.end() == ""
+
+
+def test_if_it_cannot_work_everything_passes(machine: Machine) -> None:
+    """No lock files: the program runs as without the shim, and says so in one line."""
+    client = machine.client(GPUSHARE_LOCK_DIR="/proc/nowhere")
+    client.run("cuda = Cuda()")
+    assert client.run("[cuda.spin() for _ in range(3)] + [cuda.alloc(1 << 20)[0]]") == [0, 0, 0, 0]
+    said = client.end()
+    assert said.count("\n") == 1 and "not shared" in said and "lock files" in said
+
+
+def test_no_device_no_shim(machine: Machine) -> None:
+    client = machine.client(CUDA_VISIBLE_DEVICES="")
+    client.run("cuda = Cuda(start=False)")
+    assert client.run("cuda.cuInit(0)") == 100
+    assert client.run("cuda.cuMemsetD8_v2(c_uint64(0), 0, c_size_t(1))") != 0
+    assert client.end() == ""
+
+
+def test_refusal_is_logged(machine: Machine, coordinator: FakeCoordinator) -> None:
+    client = machine.client()
+    client.start("cuda = Cuda()")
+    process = coordinator.accept()
+    process.send({"type": "error", "id": 0, "reason": "forbidden", "message": "the token does not match"})
+    client.result()
+    until(lambda: "the token does not match" in machine.log_text())
+    assert process.connection.recv(100) == b""
+
+
+def test_a_client_without_identity_is_one_of_its_own(machine: Machine, coordinator: FakeCoordinator) -> None:
+    names = set()
+    for _ in range(2):
+        client = machine.client()
+        client.start("cuda = Cuda()")
+        process = coordinator.accept().welcome()
+        client.result()
+        names.add(process.hello["client"])
+        assert process.hello["token"] == ""
+    assert len(names) == 2
+
+
+def test_an_answer_that_does_not_come_holds_the_start_two_seconds(
+    machine: Machine, coordinator: FakeCoordinator
+) -> None:
+    client = machine.client()
+    begin = time.monotonic()
+    client.start("cuda = Cuda()")
+    coordinator.accept()
+    client.result()
+    assert 1.5 < time.monotonic() - begin < 4
+
+
+@pytest.mark.parametrize("text", [b"x" * 70_000, b'{"type":"welcome"', b"\n\n\n{}\n[]\n"])
+def test_nonsense_from_the_coordinator_does_no_harm(
+    machine: Machine, coordinator: FakeCoordinator, text: bytes
+) -> None:
+    client = machine.client()
+    client.start("cuda = Cuda()")
+    process = coordinator.accept()
+    process.connection.sendall(text)
+    process.hang_up()
+    coordinator.accept().welcome().open(1)
+    client.result()
+    assert client.run("cuda.spin()") == 0

@@ -1,0 +1,180 @@
+"""Memory: redirected, counted, limited, and the same story in every view."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any
+
+import pytest
+
+from .conftest import Client, Machine, built_program
+from .fake_coordinator import FakeCoordinator, until
+
+Started = tuple[Client, Any]
+MIB = 1 << 20
+GIB = 1 << 30
+MEMORY_TYPE, HOST_POINTER, IS_MANAGED = 2, 4, 8
+
+
+def test_more_than_the_device_holds(started: Started) -> None:
+    client, process = started
+    process.open(1)
+    client.run("memory = [cuda.alloc(512 << 20) for _ in range(4)]")
+    assert client.run("[code for code, _ in memory]") == [0] * 4
+    assert process.page.report.allocated == 2 * GIB
+    assert process.client_page.view.allocated[0] == 2 * GIB
+    assert client.run("[cuda.launch('fill_f32', a, 1.5, 1000) for _, a in memory]") == [0] * 4
+    client.run("word = c_float()")
+    assert (
+        client.run("cuda.cuMemcpyDtoH_v2(byref(word), c_uint64(memory[3][1] + 400), c_size_t(4)) or word.value") == 1.5
+    )
+    assert client.run("[cuda.free(a) for _, a in memory]") == [0] * 4
+    assert process.page.report.allocated == 0
+
+
+def test_limit_refuses_and_says_why(machine: Machine, started: Started) -> None:
+    client, process = started
+    process.page.orders.memory_limit = 100 * MIB
+    assert client.run("cuda.alloc(60 << 20)[0]") == 0
+    assert client.run("cuda.alloc(41 << 20)") == [2, 0]
+    assert client.run("cuda.alloc(41 << 20, 'cuMemAllocManaged', 1)[0]") == 2
+    assert client.run("cuda.alloc(41 << 20, 'cuMemAllocAsync', None)[0]") == 2
+    assert client.run("cuda.alloc(1 << 62)[0]") == 2
+    assert client.run("cuda.alloc(40 << 20)[0]") == 0
+    assert process.page.report.refused == 3
+    assert process.page.report.allocated == 100 * MIB
+    assert "memory limit is 0.098 GiB" in machine.log_text()
+    assert "%gpushare quota memory=101MiB" in machine.log_text()
+    assert client.end().count("\n") == 1, "more than one line on standard error"
+
+
+def test_backing_refuses(machine: Machine, started: Started) -> None:
+    client, process = started
+    process.page.orders.memory_backing = 10 * MIB
+    assert client.run("cuda.alloc(11 << 20)[0]") == 2
+    assert client.run("cuda.alloc(10 << 20)[0]") == 0
+    assert "can back only" in machine.log_text()
+
+
+def test_every_view_tells_the_same(started: Started) -> None:
+    client, process = started
+    orders = process.page.orders
+    assert client.run("cuda.info()") == [GIB, GIB]
+    orders.memory_total = 4 * GIB
+    orders.memory_limit = 3 * GIB
+    client.run("memory = cuda.alloc(1 << 30)[1]; total = c_size_t(); cuda.cuDeviceTotalMem_v2(byref(total), 0)")
+    assert client.run("cuda.info()") == [2 * GIB, 4 * GIB]
+    assert client.run("total.value") == 4 * GIB
+    orders.memory_backing = GIB
+    assert client.run("cuda.info()") == [GIB, 4 * GIB]
+    assert client.run("cuda.free(memory)") == 0
+    orders.memory_backing = (1 << 64) - 1
+    assert client.run("cuda.info()") == [3 * GIB, 4 * GIB]
+
+
+def test_redirected_memory_looks_like_device_memory(started: Started) -> None:
+    client, _ = started
+    client.run("memory = cuda.alloc(1 << 20)[1]; managed = cuda.alloc(1 << 20, 'cuMemAllocManaged', 1)[1]")
+    for address in ("memory", "memory + 4097"):
+        assert client.run(f"cuda.attribute({IS_MANAGED}, {address})") == [0, 0]
+        assert client.run(f"cuda.attribute({MEMORY_TYPE}, {address})") == [0, 2]
+        assert client.run(f"cuda.attribute({HOST_POINTER}, {address})[0]") == 1
+        client.run("values = [c_uint64(9) for _ in range(3)]")
+        client.run("data = (c_void_p * 3)(*(ctypes.addressof(v) for v in values))")
+        client.run(f"kinds = (c_int * 3)({IS_MANAGED}, {MEMORY_TYPE}, {HOST_POINTER})")
+        assert client.run(f"cuda.cuPointerGetAttributes(3, kinds, data, c_uint64({address}))") == 0
+        assert client.run("[v.value & 0xffffffff for v in values]") == [0, 2, 0]
+    assert client.run(f"cuda.attribute({IS_MANAGED}, managed)") == [0, 1]
+
+
+def test_ipc_is_refused_with_the_way_out(machine: Machine, started: Started) -> None:
+    client, _ = started
+    client.run("memory = cuda.alloc(1 << 20)[1]; handle = ctypes.create_string_buffer(64)")
+    assert client.run("cuda.cuIpcGetMemHandle(handle, c_uint64(memory))") != 0
+    assert "GPUSHARE_MEMORY_MODE=plain" in machine.log_text()
+
+
+def test_plain_mode_only_counts(machine: Machine, coordinator: FakeCoordinator) -> None:
+    client = machine.client(GPUSHARE_MEMORY_MODE="plain")
+    client.start("cuda = Cuda()")
+    process = coordinator.accept().welcome()
+    client.result()
+    process.page.orders.memory_limit = 100 * MIB
+    client.run("memory = cuda.alloc(50 << 20)[1]")
+    assert client.run(f"cuda.attribute({IS_MANAGED}, memory)") == [0, 0]
+    assert client.run("cuda.alloc(51 << 20)[0]") == 2
+    assert (process.page.report.allocated, process.page.report.pinned) == (50 * MIB, 50 * MIB)
+    client.run("pooled = cuda.alloc(10 << 20, 'cuMemAllocAsync', None)[1]")
+    assert process.page.report.allocated == 60 * MIB
+    assert client.run("cuda.cuMemFreeAsync(c_uint64(pooled), None)") == 0
+    assert client.run("cuda.free(memory)") == 0
+    assert process.page.report.allocated == process.page.report.pinned == 0
+
+
+def test_asynchronous_release_waits_for_its_stream(started: Started) -> None:
+    client, process = started
+    process.page.orders.memory_limit = 100 * MIB
+    process.open(1)
+    client.run("one = cuda.stream(1); code, memory = cuda.alloc(80 << 20, 'cuMemAllocAsync', c_void_p(one))")
+    assert client.run("code, cuda.spin(200, one), cuda.cuMemFreeAsync(c_uint64(memory), c_void_p(one))") == [0, 0, 0]
+    assert process.page.report.allocated == 80 * MIB
+    until(lambda: process.page.report.allocated == 0)  # nobody asked for memory: the agent gave it back
+    client.run("code, memory = cuda.alloc(80 << 20, 'cuMemAllocAsync', c_void_p(one))")
+    client.run("cuda.spin(200, one); cuda.cuMemFreeAsync(c_uint64(memory), c_void_p(one))")
+    assert client.run("cuda.alloc(90 << 20)[0]") == 0  # waits for the stream instead of being refused
+
+
+def test_pitch(started: Started) -> None:
+    client, process = started
+    client.run("address, pitch = c_uint64(), c_size_t()")
+    call = "cuda.cuMemAllocPitch_v2(byref(address), byref(pitch), c_size_t({}), c_size_t(10), {})"
+    assert client.run(call.format(700, 4)) == 0
+    assert client.run("pitch.value") == 1024
+    assert process.page.report.allocated == 10240
+    assert client.run(call.format(700, 3)) == 1  # the driver's own answer
+    assert client.run("cuda.free(address.value)") == 0
+    assert process.page.report.allocated == 0
+
+
+def test_memory_of_a_destroyed_context_is_no_longer_counted(started: Started) -> None:
+    client, process = started
+    client.run("other = c_void_p(); cuda.cuCtxCreate_v2(byref(other), 0, 0); cuda.alloc(1 << 20)")
+    assert process.page.report.allocated == MIB
+    assert client.run("cuda.cuCtxDestroy_v2(other)") == 0
+    assert process.page.report.allocated == 0
+
+
+def test_processes_of_a_client_share_its_limit(machine: Machine, coordinator: FakeCoordinator) -> None:
+    one, two = machine.client(GPUSHARE_CLIENT="x"), machine.client(GPUSHARE_CLIENT="x")
+    one.start("cuda = Cuda()")
+    first = coordinator.accept().welcome()
+    one.result()
+    two.start("cuda = Cuda()")
+    second = coordinator.accept().join(first, 1)
+    two.result()
+    for process in (first, second):
+        process.page.orders.memory_limit = 100 * MIB
+    assert one.run("cuda.alloc(60 << 20)[0]") == 0
+    assert two.run("cuda.alloc(41 << 20)[0]") == 2
+    assert two.run("cuda.alloc(40 << 20)[0]") == 0
+    assert one.run("cuda.info()[0]") == 0
+    assert list(first.client_page.view.allocated[0:3]) == [60 * MIB, 40 * MIB, 0]
+
+
+@pytest.mark.parametrize("mode", ["unified", "plain"])
+def test_ledger_is_exact_under_threads(machine: Machine, coordinator: FakeCoordinator, mode: str) -> None:
+    """Eight threads allocate and free at random, each with books of its own; in the end the sums agree to the byte."""
+    argv = [str(built_program("ledger_stress.c"))]
+    environment = machine.environment(GPUSHARE_MEMORY_MODE=mode, GPUSHARE_SIM_MEMORY="8GiB")
+    with subprocess.Popen(argv, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+        process = coordinator.accept().welcome()
+        process.open(1)
+        assert program.stdin and program.stdout
+        for held in (True, False):
+            left = json.loads(program.stdout.readline())
+            assert (left["bytes"] > 0) == held and left["operations"] > 20_000
+            until(lambda left=left: process.page.report.allocated == left["bytes"])
+            program.stdin.write("\n")
+            program.stdin.flush()
+        assert program.wait() == 0
