@@ -54,11 +54,11 @@ def parse_pairs(text: str) -> dict[str, str]:
 def format_size(size: int) -> str:
     """1536 -> "1.5 KiB"."""
     amount = float(size)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(amount) < 1024:
-            return f"{amount:.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:.3g} {unit}"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if abs(amount) < 1024 or unit == "TiB":
+            break
         amount /= 1024
-    return f"{amount:.4g} TiB"
+    return f"{amount:.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:.3g} {unit}"
 
 
 def format_seconds(seconds: float) -> str:

@@ -1,0 +1,280 @@
+"""The clients of the coordinator, blocking and asyncio, against a listener that says what a test wants."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.client import (
+    AsyncClient,
+    Client,
+    CoordinatorError,
+    Unreachable,
+    default_coordinator_argv,
+    ensure_coordinator,
+    ensure_coordinator_async,
+)
+
+Answer = Callable[[dict[str, Any]], list[Any]]
+TIMEOUT = 5.0
+
+
+def reply(request: dict[str, Any], result: Any) -> dict[str, Any]:
+    return {"type": "reply", "id": request["id"], "result": result}
+
+
+class Listener:
+    """Accepts connections and answers each line with what `answer` returns: messages, bytes, or None to hang up."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = str(folder / "c.sock")
+        self.answer: Answer = lambda request: [reply(request, {})]
+        self.requests: list[dict[str, Any]] = []
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.bind(self.path)
+        self._socket.listen()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._converse, args=(connection,), daemon=True).start()
+
+    def _converse(self, connection: socket.socket) -> None:
+        with connection, connection.makefile("rb") as lines, contextlib.suppress(OSError):
+            for line in lines:
+                request = json.loads(line)
+                self.requests.append(request)
+                for answer in self.answer(request):
+                    if answer is None:
+                        return
+                    connection.sendall(answer if isinstance(answer, bytes) else json.dumps(answer).encode() + b"\n")
+
+    def close(self) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+
+@pytest.fixture
+def folder(own_host: Path) -> Path:
+    return Path(tempfile.mkdtemp(prefix="w-", dir=own_host))
+
+
+@pytest.fixture
+def listener(folder: Path) -> Iterator[Listener]:
+    made = Listener(folder)
+    yield made
+    made.close()
+
+
+Ask = Callable[..., Any]
+
+
+@pytest.fixture(params=["blocking", "asyncio"])
+def ask(request: pytest.FixtureRequest, listener: Listener) -> Ask:
+    """One request over a connection of its own, with either client."""
+
+    def blocking(message: Any, timeout: float = TIMEOUT) -> Any:
+        with Client(listener.path, timeout) as client:
+            return client.request(message)
+
+    def with_asyncio(message: Any, timeout: float = TIMEOUT) -> Any:
+        async def run() -> Any:
+            client = await AsyncClient.connect(listener.path, timeout)
+            try:
+                return await client.request(message, timeout)
+            finally:
+                await client.close()
+
+        return asyncio.run(run())
+
+    return blocking if request.param == "blocking" else with_asyncio
+
+
+class TestRequests:
+    def test_are_answered(self, listener: Listener, ask: Ask) -> None:
+        listener.answer = lambda request: [reply(request, {"released": True})]
+        assert ask(messages.Release(client="a")) == {"released": True}
+        assert listener.requests[0]["type"] == "release"
+        assert listener.requests[0]["client"] == "a"
+
+    def test_doorbells_snapshots_and_answers_to_others_are_passed_over(self, listener: Listener, ask: Ask) -> None:
+        noise = [b"\n\n", {"type": "snapshot", "status": {}}, {"type": "reply", "id": -1, "result": "theirs"}]
+        listener.answer = lambda request: [*noise, reply(request, "mine")]
+        assert ask(messages.Status()) == "mine"
+
+    def test_refusals_carry_reason_and_message(self, listener: Listener, ask: Ask) -> None:
+        listener.answer = lambda request: [
+            {"type": "error", "id": request["id"], "reason": "conflict", "message": "too much"}
+        ]
+        with pytest.raises(CoordinatorError, match=r"^too much$") as error:
+            ask(messages.Status())
+        assert error.value.reason == "conflict"
+        assert not isinstance(error.value, Unreachable)
+
+    @pytest.mark.parametrize(
+        "answers",
+        [[None], [b"garbage\n"], [b'{"type":"reply"'], [{"type": "from the future", "id": 1}], [b"\xff\n"]],
+        ids=["hangs up", "garbage", "half a line", "unknown type", "no text"],
+    )
+    def test_a_broken_connection_is_unreachable(self, listener: Listener, ask: Ask, answers: list[Any]) -> None:
+        listener.answer = lambda request: [*answers, None]
+        with pytest.raises(Unreachable) as error:
+            ask(messages.Status())
+        assert error.value.reason == "unreachable"
+        assert listener.path in str(error.value)
+
+    def test_silence_is_unreachable_after_the_timeout(self, listener: Listener, ask: Ask) -> None:
+        listener.answer = lambda request: []
+        began = time.monotonic()
+        with pytest.raises(Unreachable, match=r"did not answer|broke"):
+            ask(messages.Status(), timeout=0.2)
+        assert time.monotonic() - began < 2
+
+    def test_results_may_be_large(self, listener: Listener, ask: Ask) -> None:
+        listener.answer = lambda request: [reply(request, "x" * 3_000_000)]
+        assert len(ask(messages.Status())) == 3_000_000
+
+
+def test_nobody_listens(folder: Path) -> None:
+    path = str(folder / "none.sock")
+    with pytest.raises(Unreachable, match=f"no coordinator answers at {path}"):
+        Client(path)
+    with pytest.raises(Unreachable, match=f"no coordinator answers at {path}"):
+        asyncio.run(AsyncClient.connect(path))
+
+
+def test_a_blocking_subscription(listener: Listener) -> None:
+    news = [{"type": "snapshot", "status": {"n": n}} for n in (1, 2)]
+    listener.answer = lambda request: [reply(request, {"n": 0}), *news, None]
+    seen = []
+    with Client(listener.path) as client, pytest.raises(Unreachable):
+        for status in client.subscribe():
+            seen.append(status["n"])
+    assert seen == [0, 1, 2]
+
+
+def run_async(listener: Listener, use: Callable[[AsyncClient], Awaitable[Any]]) -> Any:
+    async def run() -> Any:
+        client = await AsyncClient.connect(listener.path)
+        try:
+            return await asyncio.wait_for(use(client), TIMEOUT)
+        finally:
+            await client.close()
+
+    return asyncio.run(run())
+
+
+def test_many_requests_at_once_get_their_own_answers(listener: Listener) -> None:
+    held: list[dict[str, Any]] = []
+
+    def answer(request: dict[str, Any]) -> list[Any]:
+        held.append(request)
+        return [reply(r, r["client"]) for r in reversed(held)] if len(held) == 10 else []
+
+    listener.answer = answer
+
+    async def use(client: AsyncClient) -> Any:
+        return await asyncio.gather(*(client.request(messages.Release(client=f"c{n}")) for n in range(10)))
+
+    assert run_async(listener, use) == [f"c{n}" for n in range(10)]
+
+
+def test_all_that_wait_learn_that_the_connection_broke(listener: Listener) -> None:
+    listener.answer = lambda request: [None] if request["client"] == "last" else []
+
+    async def use(client: AsyncClient) -> Any:
+        waiting = [asyncio.create_task(client.request(messages.Release(client=name))) for name in ("a", "b", "last")]
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+        with pytest.raises(Unreachable):
+            await client.request(messages.Status())
+        return outcomes
+
+    assert [type(outcome) for outcome in run_async(listener, use)] == [Unreachable] * 3
+
+
+def test_a_slow_subscriber_sees_the_newest_only(listener: Listener) -> None:
+    told = threading.Event()
+
+    def answer(request: dict[str, Any]) -> list[Any]:
+        if request["type"] == "subscribe":
+            return [reply(request, {"n": 0})]
+        return [*({"type": "snapshot", "status": {"n": n}} for n in range(1, 50)), reply(request, "told")]
+
+    listener.answer = answer
+
+    async def use(client: AsyncClient) -> Any:
+        snapshots = client.subscribe()
+        first = await anext(snapshots)
+        assert await client.request(messages.Status()) == "told"
+        told.set()
+        return first["n"], (await anext(snapshots))["n"]
+
+    assert run_async(listener, use) == (0, 49)
+
+
+def test_a_subscription_ends_with_the_connection(listener: Listener) -> None:
+    listener.answer = lambda request: [reply(request, {"n": 0}), None]
+
+    async def use(client: AsyncClient) -> Any:
+        return [status async for status in client.subscribe()]
+
+    with pytest.raises(Unreachable, match="closed the connection"):
+        run_async(listener, use)
+
+
+class TestStartingOne:
+    def argv(self, program: str) -> list[str]:
+        return [sys.executable, "-c", program]
+
+    def test_none_is_started_if_one_answers(self, listener: Listener) -> None:
+        assert ensure_coordinator(listener.path, self.argv("raise SystemExit(3)")) == listener.path
+        assert asyncio.run(ensure_coordinator_async(listener.path, self.argv("raise SystemExit(3)"))) == listener.path
+
+    def test_why_it_did_not_start_is_told(self, folder: Path) -> None:
+        program = self.argv("import sys; print('note', file=sys.stderr); sys.exit('no GPU, no idea')")
+        for ensure in (ensure_coordinator, lambda *args: asyncio.run(ensure_coordinator_async(*args))):
+            with pytest.raises(Unreachable, match="ended with status 1: no GPU, no idea"):
+                ensure(str(folder / "c.sock"), program)
+
+    def test_it_may_end_without_a_word(self, folder: Path) -> None:
+        with pytest.raises(Unreachable, match="ended with status 3: it said nothing"):
+            ensure_coordinator(str(folder / "c.sock"), self.argv("raise SystemExit(3)"))
+
+    def test_it_may_take_too_long(self, folder: Path) -> None:
+        began = time.monotonic()
+        with pytest.raises(Unreachable, match="did not start in time"):
+            ensure_coordinator(str(folder / "c.sock"), self.argv("import time; time.sleep(60)"), wait=0.3)
+        assert time.monotonic() - began < 5
+
+    def test_the_command_may_not_exist(self, folder: Path) -> None:
+        with pytest.raises(Unreachable, match="none can be started"):
+            ensure_coordinator(str(folder / "c.sock"), ["/nonexistent/program"])
+
+    def test_the_socket_is_told(self, folder: Path) -> None:
+        path = str(folder / "c.sock")
+        with pytest.raises(Unreachable, match=f"--socket {path}"):
+            ensure_coordinator(path, self.argv("import sys; sys.exit(' '.join(sys.argv[1:]))"))
+
+    def test_the_command_comes_from_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("GPUSHARE_COORDINATOR_ARGV", raising=False)
+        assert default_coordinator_argv()[-2:] == ["coordinator", "--detach"]
+        assert default_coordinator_argv(simulate=True)[-1] == "--simulate"
+        monkeypatch.setenv("GPUSHARE_COORDINATOR_ARGV", '["my", "own"]')
+        assert default_coordinator_argv(simulate=True) == ["my", "own"]
