@@ -19,8 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define BATCH 256        /* launches: fewer than any driver's queue holds */
-#define CALLS 4096       /* refused launches in a batch */
+#define BATCH 256         /* launches: fewer than any driver's queue holds */
+#define CALLS 4096        /* refused launches in a batch */
 #define PAUSE_NS 50000ull /* a launch that takes longer was held up */
 #define MOST_RUNS 200000
 
@@ -29,7 +29,8 @@ typedef int CUresult;
 static CUresult (*cuInit)(unsigned), (*cuDevicePrimaryCtxRetain)(void **, int), (*cuCtxSetCurrent)(void *),
     (*cuModuleLoadData)(void **, const void *), (*cuModuleGetFunction)(void **, void *, const char *),
     (*cuCtxSynchronize)(void),
-    (*cuLaunchKernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+    (*cuLaunchKernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *,
+                      void **, void **);
 
 static const struct {
     const char *name;
@@ -124,7 +125,7 @@ static void gate(int rounds) {
 }
 
 static void handoff(double seconds) {
-    uint64_t(*runs)[2] = calloc(MOST_RUNS, sizeof *runs), launches = 0;
+    uint64_t (*runs)[2] = calloc(MOST_RUNS, sizeof *runs), launches = 0;
     if (!runs)
         fail("handoff", "out of memory");
     uint64_t end = now() + (uint64_t)(seconds * 1e9);
@@ -140,7 +141,8 @@ static void handoff(double seconds) {
     }
     printf("{\"launches\": %llu, \"runs\": [", (unsigned long long)launches);
     for (int i = 0; i < count; i++)
-        printf("%s[%llu, %llu]", i ? ", " : "", (unsigned long long)runs[i][0], (unsigned long long)runs[i][1]);
+        printf("%s[%llu, %llu]", i ? ", " : "", (unsigned long long)runs[i][0],
+               (unsigned long long)runs[i][1]);
     printf("]}\n");
     free(runs);
 }

@@ -15,12 +15,12 @@
 #define FREE_NS (10 * MS)      /* between looks at memory that waits for its stream */
 
 static struct {
-    uint32_t word;             /* the opening that the rest is about */
+    uint32_t word; /* the opening that the rest is about */
     struct counters counters;
     uint64_t summed_at, submitted_at, idle_since;
     bool probing, said_idle;
-    _Atomic bool wants_later;  /* to be said after "drained" */
-    _Atomic uint32_t settled;  /* cuInit need not wait any more */
+    _Atomic bool wants_later; /* to be said after "drained" */
+    _Atomic uint32_t settled; /* cuInit need not wait any more */
 } agent;
 
 void agent_kick(void) {
@@ -48,7 +48,8 @@ static void say_wants(void) {
 
 /* A thread that has meanwhile been let in needs nothing said for it. */
 static void say_later_wants(void) {
-    if (atomic_exchange(&agent.wants_later, false) && __atomic_load_n(&the_page()->report.waiting, __ATOMIC_SEQ_CST))
+    if (atomic_exchange(&agent.wants_later, false) &&
+        __atomic_load_n(&the_page()->report.waiting, __ATOMIC_SEQ_CST))
         say_wants();
 }
 
@@ -147,14 +148,16 @@ static uint64_t while_closing(uint32_t word, uint64_t now) {
     say_later_wants();
     publish(now);
     socket_forget_joined_locks();
-    log_line(LOG_DEBUG, "drained, epoch %u, %.3f ms", epoch_of(word), (double)GET(the_page()->report.drain_ns) / MS);
+    log_line(LOG_DEBUG, "drained, epoch %u, %.3f ms", epoch_of(word),
+             (double)GET(the_page()->report.drain_ns) / MS);
     return lockmode_active() ? now : NEVER;
 }
 
 /* The page says when the turn ends: the coordinator, which would have to wake up first, need not be on the way. */
 static uint64_t close_by_deadline(uint32_t word, uint64_t now) {
     uint32_t closing = (word & ~(uint32_t)GPUSHARE_GATE_STATE) | GPUSHARE_GATE_CLOSING;
-    if (!__atomic_compare_exchange_n(&the_page()->orders.gate, &word, closing, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+    if (!__atomic_compare_exchange_n(&the_page()->orders.gate, &word, closing, false, __ATOMIC_SEQ_CST,
+                                     __ATOMIC_SEQ_CST))
         return now; /* the coordinator was faster */
     return while_closing(closing, now);
 }

@@ -59,7 +59,8 @@ static int look_into(struct dl_phdr_info *object, size_t size, void *data) {
     const uint32_t *bucket = table + 4 + words * (sizeof(ElfW(Addr)) / 4), *chain = bucket + buckets;
     for (uint32_t i = buckets ? bucket[hash % buckets] : 0; i >= first && i != 0; i++) {
         uint32_t entry = chain[i - first];
-        if ((entry | 1) == (hash | 1) && strcmp(strings + symbols[i].st_name, lookup->name) == 0 && symbols[i].st_value) {
+        if ((entry | 1) == (hash | 1) && strcmp(strings + symbols[i].st_name, lookup->name) == 0 &&
+            symbols[i].st_value) {
             lookup->found = (void *)(object->dlpi_addr + symbols[i].st_value);
             return 1;
         }
@@ -180,7 +181,9 @@ static const struct hook *asks_for_hook(void *handle, const char *name) {
 
 /* The C library tells what RTLD_NEXT means by who called it: these end in a jump, so that it sees our caller. In a search
  * through all objects our own symbols come first anyway, as those of any preloaded library. */
-#define TAIL_CALLS __attribute__((noinline, optimize("O2", "optimize-sibling-calls"), no_sanitize("address", "thread", "undefined")))
+#define TAIL_CALLS                                                                                           \
+    __attribute__((noinline, optimize("O2", "optimize-sibling-calls"),                                       \
+                   no_sanitize("address", "thread", "undefined")))
 
 static __attribute__((noinline)) void *dlsym_hook(void *handle, const char *name, const struct hook *hook) {
     return replace(the_dlsym()(handle, name), hook);
@@ -243,7 +246,8 @@ CUresult hook_cuGetProcAddress(const char *name, void **function, int version, u
     return result;
 }
 
-CUresult hook_cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *status) {
+CUresult hook_cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags,
+                                  int *status) {
     CUresult result = REAL(cuGetProcAddress_v2)(name, function, version, flags, status);
     if (result == CUDA_SUCCESS && name && function && *function)
         replace_by_version(name, function, version, flags);

@@ -14,7 +14,7 @@ typedef void (*handler)(int signal);
 typedef handler (*signal_function)(int signal, handler function);
 
 static struct {
-    atomic_flag lock;          /* spun on with SIGINT blocked */
+    atomic_flag lock; /* spun on with SIGINT blocked */
     _Atomic int wrapping;
     struct sigaction saved[2]; /* the program's handler; the one not in use is written */
     _Atomic int in_use;
@@ -53,7 +53,8 @@ static bool is_ours(const struct sigaction *action) {
 }
 
 static bool is_handler(const struct sigaction *action) {
-    return (action->sa_flags & SA_SIGINFO) || (action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN);
+    return (action->sa_flags & SA_SIGINFO) ||
+           (action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN);
 }
 
 /* The lock is held and SIGINT blocked. */
@@ -61,7 +62,8 @@ static int install(const struct sigaction *action) {
     struct sigaction wrapped = *action;
     if (!is_handler(action))
         return real_sigaction(SIGINT, action, NULL);
-    if (!is_ours(action)) { /* else somebody puts back what the kernel told: ours stays over the same handler */
+    if (!is_ours(
+            action)) { /* else somebody puts back what the kernel told: ours stays over the same handler */
         int other = 1 - atomic_load(&interrupts.in_use);
         interrupts.saved[other] = *action;
         atomic_store(&interrupts.in_use, other);
@@ -134,6 +136,10 @@ void interrupt_start(void) {
         atomic_store(&interrupts.wrapping, 1);
     }
     unlock(&before);
+}
+
+void interrupt_after_fork(void) {
+    atomic_flag_clear(&interrupts.lock); /* another thread of the parent may have had it */
 }
 
 void interrupt_begin(struct thread *thread, uint64_t began) {

@@ -16,20 +16,21 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define CONTACT_BYTE GPUSHARE_SLOTS    /* plus the slot */
+#define CONTACT_BYTE GPUSHARE_SLOTS /* plus the slot */
 #define TURN_BYTE (2 * GPUSHARE_SLOTS)
-#define ASK_NS (5 * MS)            /* between two tries to get the locks */
-#define CHANCE_NS (20 * MS)        /* others may have them first */
-#define STUCK_NS (100 * MS)        /* a drain that takes longer, while a thread waits, may wait for that thread */
-#define SLICE_NS (50 * MS)         /* what the gate opens for then */
+#define ASK_NS (5 * MS)     /* between two tries to get the locks */
+#define CHANCE_NS (20 * MS) /* others may have them first */
+#define STUCK_NS (100 * MS) /* a drain that takes longer, while a thread waits, may wait for that thread */
+#define LEAST_QUANTUM_NS (10 * MS)
+#define SLICE_NS (50 * MS) /* what the gate opens for then */
 
 static struct {
-    bool active;                   /* report.mode says so too */
-    bool turn;                     /* our gate is open, or draining, by a turn that ends here */
-    bool holds, in_contact;        /* our slot's bytes are locked */
+    bool active;            /* report.mode says so too */
+    bool turn;              /* our gate is open, or draining, by a turn that ends here */
+    bool holds, in_contact; /* our slot's bytes are locked */
     uint32_t slot, contact_slot;
     uint64_t deadline, closed_at, next_try;
-    int order[MAX_DEVICES];        /* of the devices, by UUID: who takes several locks takes them in this order */
+    int order[MAX_DEVICES]; /* of the devices, by UUID: who takes several locks takes them in this order */
 } own;
 
 static bool record_lock(short type, off_t byte) {
@@ -122,7 +123,8 @@ static void open_gate(uint64_t now, uint64_t deadline) {
     own.turn = true;
     own.deadline = deadline;
     PUT(page->orders.deadline_ns, deadline);
-    __atomic_store_n(&page->orders.gate, epoch << GPUSHARE_GATE_EPOCH_SHIFT | GPUSHARE_GATE_OPEN, __ATOMIC_RELEASE);
+    __atomic_store_n(&page->orders.gate, epoch << GPUSHARE_GATE_EPOCH_SHIFT | GPUSHARE_GATE_OPEN,
+                     __ATOMIC_RELEASE);
     futex_wake_all(&page->orders.gate);
     log_line(LOG_DEBUG, "lock-file mode: turn %u for %.1f ms", epoch, (double)(deadline - now) / MS);
 }
@@ -131,7 +133,8 @@ static void close_gate(uint64_t now) {
     struct gpushare_page *page = the_page();
     uint32_t epoch = epoch_of(gate_word(page));
     own.closed_at = now;
-    __atomic_store_n(&page->orders.gate, epoch << GPUSHARE_GATE_EPOCH_SHIFT | GPUSHARE_GATE_CLOSING, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&page->orders.gate, epoch << GPUSHARE_GATE_EPOCH_SHIFT | GPUSHARE_GATE_CLOSING,
+                     __ATOMIC_SEQ_CST);
 }
 
 /* The last of the client's processes gives the devices back. */
@@ -149,14 +152,18 @@ static bool leave(uint64_t now) {
     return true;
 }
 
+static uint64_t quantum(void) {
+    uint64_t told = GET(the_page()->orders.quantum_ns);
+    return told > LEAST_QUANTUM_NS ? told : LEAST_QUANTUM_NS;
+}
+
 static void try_for_turn(uint64_t now) {
-    struct gpushare_page *page = the_page();
-    uint64_t quantum = GET(page->orders.quantum_ns), deadline = 0;
+    uint64_t deadline = 0;
     own.next_try = now + ASK_NS;
     if (!record_lock(F_WRLCK, TURN_BYTE))
         return;
     if (another_holds(0)) {
-        uint64_t end = GET(shim.client->turn_began_ns) + quantum;
+        uint64_t end = GET(shim.client->turn_began_ns) + quantum();
         if (now < end)
             deadline = end;
         else if (now > end + STUCK_NS) /* it cannot drain: it may wait on the device for work of ours */
@@ -164,7 +171,7 @@ static void try_for_turn(uint64_t now) {
     } else if (lock_devices()) {
         PUT(shim.client->turn_began_ns, now);
         ADD(shim.client->turn_epoch, 1);
-        deadline = now + quantum;
+        deadline = now + quantum();
     }
     if (deadline) {
         lockmode_hold(true);
@@ -187,13 +194,14 @@ static void enter(uint64_t now) {
         else if (record_lock(F_WRLCK, TURN_BYTE)) {
             if (!GET(shim.client->turn_began_ns))
                 PUT(shim.client->turn_began_ns, now);
-            own.deadline = GET(shim.client->turn_began_ns) + GET(page->orders.quantum_ns);
+            own.deadline = GET(shim.client->turn_began_ns) + quantum();
             record_lock(F_UNLCK, TURN_BYTE);
         } else
-            own.deadline = now + GET(page->orders.quantum_ns);
+            own.deadline = now + quantum();
         PUT(page->orders.deadline_ns, own.deadline);
     } else {
-        own.turn = true; /* to be left at once, or when drained: the lock may still be held for the last grant */
+        own.turn =
+            true; /* to be left at once, or when drained: the lock may still be held for the last grant */
         own.closed_at = now;
     }
 }
@@ -208,6 +216,10 @@ uint64_t lockmode_step(uint64_t now) {
     uint32_t word = gate_word(page);
     bool waited_for = GET(page->report.waiting) != 0;
     if (is_open(word)) {
+        if (!own.turn) { /* a coordinator that had hung, and has not noticed yet that we left: it holds the locks for us */
+            own.turn = true;
+            own.deadline = now;
+        }
         if (now < own.deadline)
             return own.deadline;
         close_gate(now);
@@ -259,6 +271,7 @@ void lockmode_end(void) {
     own.active = own.turn = own.holds = own.in_contact = false;
     own.next_try = 0;
     PUT(the_page()->report.mode, GPUSHARE_MODE_COORDINATED);
+    PUT(shim.client->turn_began_ns, 0);
     lockmode_hold(held);
     lockmode_contact(true);
 }

@@ -12,34 +12,45 @@
 #include <time.h>
 #include <unistd.h>
 
-static enum level wanted(void) {
-    const char *level = getenv("GPUSHARE_LOG");
-    if (level && strcmp(level, "debug") == 0)
-        return LOG_DEBUG;
-    return level && strcmp(level, "info") == 0 ? LOG_INFO : LOG_ERROR;
+static struct {
+    pthread_once_t once;
+    enum level level;
+    char path[1024]; /* empty: no file */
+} settings = {.once = PTHREAD_ONCE_INIT};
+
+static void read_settings(void) {
+    const char *level = getenv("GPUSHARE_LOG"), *given = getenv("GPUSHARE_LOG_FILE");
+    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    char host[256] = "localhost";
+    int length = 0;
+    settings.level = !level                    ? LOG_ERROR
+                     : !strcmp(level, "debug") ? LOG_DEBUG
+                     : !strcmp(level, "info")  ? LOG_INFO
+                                               : LOG_ERROR;
+    gethostname(host, sizeof host - 1);
+    if (given && *given)
+        length = snprintf(settings.path, sizeof settings.path, "%s", given);
+    else if (state && *state == '/')
+        length = snprintf(settings.path, sizeof settings.path, "%s/gpushare/%s/shim.log", state, host);
+    else if (home && *home == '/')
+        length =
+            snprintf(settings.path, sizeof settings.path, "%s/.local/state/gpushare/%s/shim.log", home, host);
+    if ((size_t)length >= sizeof settings.path)
+        settings.path[0] = 0;
+}
+
+void log_start(void) {
+    pthread_once(&settings.once, read_settings);
 }
 
 bool log_wants(enum level level) {
-    return level <= wanted();
+    log_start();
+    return level <= settings.level;
 }
 
-static bool find_path(char *path, size_t room) {
-    const char *given = getenv("GPUSHARE_LOG_FILE"), *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-    char host[256] = "localhost";
-    int length;
-    gethostname(host, sizeof host - 1);
-    if (given && *given)
-        length = snprintf(path, room, "%s", given);
-    else if (state && *state == '/')
-        length = snprintf(path, room, "%s/gpushare/%s/shim.log", state, host);
-    else if (home && *home == '/')
-        length = snprintf(path, room, "%s/.local/state/gpushare/%s/shim.log", home, host);
-    else
-        return false;
-    return length > 0 && (size_t)length < room;
-}
-
-static void make_folders(char *path) {
+static void make_folders(void) {
+    char path[sizeof settings.path];
+    strcpy(path, settings.path);
     for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = 0;
         mkdir(path, 0700);
@@ -53,24 +64,27 @@ void log_line(enum level level, const char *format, ...) {
     if (!log_wants(level))
         return;
     int error = errno;
-    char line[1024], path[1024], stamp[32];
+    char line[1024], stamp[32];
     struct timespec now;
     struct tm parts;
     clock_gettime(CLOCK_REALTIME, &now);
     localtime_r(&now.tv_sec, &parts);
     strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%S", &parts);
-    int head = snprintf(line, sizeof line, "%s.%03ld %s [%d] ", stamp, now.tv_nsec / 1000000, names[level], (int)getpid());
+    int head = snprintf(line, sizeof line, "%s.%03ld %s [%d] ", stamp, now.tv_nsec / 1000000, names[level],
+                        (int)getpid());
     va_list arguments;
     va_start(arguments, format);
     int body = vsnprintf(line + head, sizeof line - (size_t)head - 1, format, arguments);
     va_end(arguments);
-    size_t room = sizeof line - (size_t)head - 2, length = (size_t)head + ((size_t)body < room ? (size_t)body : room);
+    size_t room = sizeof line - (size_t)head - 2,
+           length = (size_t)head + ((size_t)body < room ? (size_t)body : room);
     line[length++] = '\n';
-    bool has_path = find_path(path, sizeof path);
+    const char *path = settings.path;
+    bool has_path = *path != 0;
     if (has_path) {
         int flags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, file = open(path, flags, 0600);
         if (file < 0 && errno == ENOENT) {
-            make_folders(path);
+            make_folders();
             file = open(path, flags, 0600);
         }
         if (file >= 0) {
@@ -81,8 +95,8 @@ void log_line(enum level level, const char *format, ...) {
     }
     if (level == LOG_ERROR && !atomic_flag_test_and_set(&said)) {
         line[length - 1] = 0;
-        dprintf(STDERR_FILENO, "gpushare: %s%s%s%s\n", line + head, has_path ? " (more in " : "", has_path ? path : "",
-                has_path ? ")" : "");
+        dprintf(STDERR_FILENO, "gpushare: %s%s%s%s\n", line + head, has_path ? " (more in " : "",
+                has_path ? path : "", has_path ? ")" : "");
     }
     errno = error;
 }

@@ -38,37 +38,17 @@
 
 /* --- a thread of the program (threads.c) ----------------------------------------------------------------------- */
 
-#define MARKED 8
-#define NO_STREAM ((CUstream)UINTPTR_MAX)
-#define NO_WORD UINT32_MAX
-
-struct counters {
-    uint64_t launches, copies, others, blocks, bytes_copied;
-};
-
-/* Lives in the thread's own storage. `depth` and `counters` are changed by their owner with plain instructions (an atomic
- * one would make the compiler forgo its best), always as whole words; the agent reads them. */
-struct thread {
-    uint32_t depth;                     /* calls inside the gate, nested ones included */
-    _Atomic uint32_t marked_word;       /* the gate word under which the streams below were marked */
-    _Atomic(CUstream) last_stream;      /* the last of them that was used */
-    struct counters counters;
-    _Atomic(CUstream) marked[MARKED];   /* streams known to be in the table of streams.c: by hash of the handle */
-    uint64_t interrupts;                /* SIGINTs that this thread has answered or let pass */
-    bool registered, main;
-    uint8_t registrations;              /* a thread that ends may register again in a later destructor, not for ever */
-    uint32_t quiet;                     /* the agent's: the last scan in which depth was seen 0 */
-    struct thread *next, *previous;
-};
+#include "thread.h"
 
 extern __thread struct thread self __attribute__((tls_model("initial-exec")));
 
-bool threads_start(void);               /* once per process; false: no key could be had */
-bool threads_register(struct thread *thread); /* false: in the thread's last destructors, nothing may refer to it any more */
+bool threads_start(void); /* once per process; false: no key could be had */
+bool threads_register(
+    struct thread *thread); /* false: in the thread's last destructors, nothing may refer to it any more */
 void threads_forget_stream(CUstream stream);
 void threads_sum(struct counters *sum);
-bool threads_quiet(uint32_t scan);      /* has every thread been seen outside of the gate since `scan` began? */
-bool threads_inside(void);              /* is any thread inside the gate now? */
+bool threads_quiet(uint32_t scan); /* has every thread been seen outside of the gate since `scan` began? */
+bool threads_inside(void);         /* is any thread inside the gate now? */
 void threads_after_fork(void);
 
 /* --- process-wide state ---------------------------------------------------------------------------------------- */
@@ -76,7 +56,7 @@ void threads_after_fork(void);
 enum state {
     ASLEEP, /* no CUDA call yet: nothing exists */
     AWAKE,
-    OFF,    /* the shim cannot work: everything passes */
+    OFF, /* the shim cannot work: everything passes */
 };
 
 enum contact {
@@ -90,6 +70,13 @@ enum memory_mode {
     PLAIN,
 };
 
+struct environment {
+    char label[4100], quota[4100]; /* up to 1024 characters of UTF-8 */
+    char sockets[2][512];
+    int socket_count;
+    bool socket_in_tmp; /* the second is in a folder that anybody could have made */
+};
+
 struct device {
     char uuid[48];
     char name[128];
@@ -98,27 +85,29 @@ struct device {
 };
 
 struct shim {
-    struct gpushare_page *page;         /* never NULL: a static one while asleep or off; see the_page, set_page */
+    struct gpushare_page *page; /* never NULL: a static one while asleep or off; see the_page, set_page */
     _Atomic uint32_t state;
     _Atomic uint32_t contact;
-    _Atomic uint32_t wants_for;         /* gate word for which "wants" was sent, plus one; 0 = none */
-    bool fences;                        /* membarrier is refused: every call takes the slow path with a full fence */
-    int wake;                           /* eventfd: the agent shall look */
+    _Atomic uint32_t wants_for; /* gate word for which "wants" was sent, plus one; 0 = none */
+    bool fences;                /* membarrier is refused: every call takes the slow path with a full fence */
+    int wake;                   /* eventfd: the agent shall look */
     int page_file;
     int client_file;
-    struct gpushare_client *client;     /* changed under account.lock */
+    struct gpushare_client *client; /* changed under account.lock */
     char client_id[132], token[1028];
     struct device devices[MAX_DEVICES];
     int device_count;
     bool simulated;
     enum memory_mode memory_mode;
+    struct environment environment;
     pthread_t agent;
 };
 
 extern struct shim shim;
 
 static inline struct gpushare_page *the_page(void) {
-    return __atomic_load_n(&shim.page, __ATOMIC_RELAXED); /* what it points to is reached by its address: ordered */
+    return __atomic_load_n(&shim.page,
+                           __ATOMIC_RELAXED); /* what it points to is reached by its address: ordered */
 }
 static inline void set_page(struct gpushare_page *page) {
     __atomic_store_n(&shim.page, page, __ATOMIC_RELEASE);
@@ -150,9 +139,9 @@ static inline bool is_running(void) {
 
 /* --- start.c ----------------------------------------------------------------------------------------------------- */
 
-bool shim_start(void);                  /* after the driver has been initialised; true: the shim is awake */
-void shim_off(const char *why);         /* from now on everything passes */
-void *map_page(int file);               /* NULL if it cannot be */
+bool shim_start(void);          /* after the driver has been initialised; true: the shim is awake */
+void shim_off(const char *why); /* from now on everything passes */
+void *map_page(int file);       /* NULL if it cannot be */
 
 /* For hooks that only act when the shim does; the first of them wakes it. */
 static inline bool shim_awake(void) {
@@ -160,120 +149,36 @@ static inline bool shim_awake(void) {
     return state == AWAKE || (state == ASLEEP && shim_start());
 }
 
+void environment_read(void); /* environment.c */
+
 /* --- intercept.c, hooks.c: the driver's own functions ------------------------------------------------------------ */
 
-#define HOOK_NONE(symbol) HOOK_##symbol,
-#define HOOK_PTSZ(symbol) HOOK_##symbol, HOOK_##symbol##_ptsz,
-#define HOOK_PTDS(symbol) HOOK_##symbol, HOOK_##symbol##_ptds,
-enum hook_id {
-#define GATED(twin, symbol, ...) HOOK_##twin(symbol)
-#define CUSTOM(twin, symbol, ...) HOOK_##twin(symbol)
-#define USED(symbol, ...) HOOK_##symbol,
-#include "hooks.def"
-#undef GATED
-#undef CUSTOM
-#undef USED
-    HOOK_COUNT
-};
-
-/* Prototypes, for their types: only `typeof` looks at those that are not defined. */
-#define UNWRAP(...) __VA_ARGS__
-#define DECLARE_NONE(symbol, parameters) EXPORT CUresult symbol parameters;
-#define DECLARE_PTSZ(symbol, parameters) EXPORT CUresult symbol parameters, symbol##_ptsz parameters;
-#define DECLARE_PTDS(symbol, parameters) EXPORT CUresult symbol parameters, symbol##_ptds parameters;
-#define DECLARE_HAND_NONE(symbol, parameters) CUresult hook_##symbol parameters;
-#define DECLARE_HAND_PTSZ(symbol, parameters) CUresult hook_##symbol(bool twin, UNWRAP parameters);
-#define GATED(twin, symbol, base, since, parameters, ...) DECLARE_##twin(symbol, parameters)
-#define CUSTOM(twin, symbol, base, since, parameters, ...)                                                            \
-    DECLARE_##twin(symbol, parameters) DECLARE_HAND_##twin(symbol, parameters)
-#define USED(symbol, parameters) CUresult symbol parameters;
-#include "hooks.def"
-#undef GATED
-#undef CUSTOM
-#undef USED
-
-struct hook {
-    const char *symbol, *base;
-    int since;
-    bool per_thread;
-    void *wrapper; /* NULL: only used */
-};
-
-extern const struct hook hooks[HOOK_COUNT];
-extern void *driver_functions[HOOK_COUNT];
-void *driver_resolve(enum hook_id id);
-bool driver_has(enum hook_id id);
-bool driver_is_simulated(void);
-
-static inline void *driver_function(enum hook_id id) {
-    void *function = __atomic_load_n(&driver_functions[id], __ATOMIC_RELAXED);
-    return likely(function != NULL) ? function : driver_resolve(id);
-}
-
-/* The driver's own function behind a hook. Never NULL: a missing one returns CUDA_ERROR_NOT_FOUND. */
-#define REAL(symbol) ((__typeof__(&symbol))driver_function(HOOK_##symbol))
-#define REAL_TWIN(symbol, twin) ((__typeof__(&symbol))driver_function((twin) ? HOOK_##symbol##_ptsz : HOOK_##symbol))
+#include "hooks.h"
 
 void *own_dlsym(void *handle, const char *name); /* glibc's, past our own */
 
 /* --- gate.c ------------------------------------------------------------------------------------------------------ */
 
-#define DEFAULT ((CUstream)0)
-
-CUresult gate_slow(struct thread *thread, CUstream stream);
-
-static inline unsigned marked_slot(CUstream stream) {
-    return ((uintptr_t)stream >> 4 ^ (uintptr_t)stream >> 9) % MARKED;
-}
-
-static inline void gate_leave(struct thread *thread) {
-    atomic_thread_fence(memory_order_release); /* what the call did is seen by whoever sees it over */
-    thread->depth--;
-}
-
-/* The fast path: true if the call may go ahead. It counts as inside in any case, and `gate_leave` must follow.
- *
- * The agent closes exactly: it sees the gate closed, issues a membarrier and then reads every depth. So either this
- * thread's depth is seen, or this thread sees the closed gate; a compiler barrier is all that is needed here. */
-static inline bool gate_try(struct thread *thread, CUstream stream) {
-    thread->depth++;
-    atomic_signal_fence(memory_order_seq_cst);
-    uint32_t word = gate_word(the_page());
-    return likely(word == atomic_load_explicit(&thread->marked_word, memory_order_relaxed)) && /* marked, thus open */
-           likely(stream == atomic_load_explicit(&thread->last_stream, memory_order_relaxed));
-}
-
-/* Enter the gate with work for `stream`. CUDA_SUCCESS: inside, `gate_leave` must follow. Anything else is to be returned
- * to the program; the call is not made. */
-static inline CUresult gate_enter(struct thread *thread, CUstream stream) {
-    if (gate_try(thread, stream))
-        return CUDA_SUCCESS;
-    gate_leave(thread);
-    return gate_slow(thread, stream);
-}
-
-/* The per-thread form of an entry point means another default stream. */
-static inline CUstream per_thread(CUstream stream) {
-    return stream == DEFAULT ? CU_STREAM_PER_THREAD : stream;
-}
-
-/* Does work for `stream` go into a graph instead of to the device? */
-bool is_capturing(CUstream stream);
+#include "gate.h"
 
 /* --- streams.c, drain.c: which streams carry work, and when it has finished ---------------------------------------- */
 
-bool streams_mark(CUstream stream);     /* false: nothing was marked (no context, capturing), so nothing may be cached */
-void streams_drop(CUstream stream);     /* before its end or capture: what it carries is noted in an orphan event */
-void streams_hold(CUstream stream);     /* keeps the agent off all streams; `stream` is dropped */
-void streams_let_go(CUcontext gone);    /* NULL: no context ended meanwhile */
-bool streams_drop_context(CUcontext context); /* true: it carried work, `streams_context_gone` must follow its end */
+bool streams_mark(
+    CUstream stream); /* false: nothing was marked (no context, capturing), so nothing may be cached */
+void streams_drop(
+    CUstream stream); /* before its end or capture: what it carries is noted in an orphan event */
+void streams_hold(CUstream stream);  /* keeps the agent off all streams; `stream` is dropped */
+void streams_let_go(CUcontext gone); /* NULL: no context ended meanwhile */
+bool streams_drop_context(
+    CUcontext context); /* true: it carried work, `streams_context_gone` must follow its end */
 void streams_context_gone(void);
-bool streams_poll(bool record_anew);    /* agent: has all marked work finished? records what has not been */
-void streams_clear(void);               /* agent: all has finished and the gate is closed */
+bool streams_poll(bool record_anew); /* agent: has all marked work finished? records what has not been */
+void streams_clear(void);            /* agent: all has finished and the gate is closed */
 void streams_after_fork(void);
 
-uint64_t drain_began(void);              /* when the present drain began */
-bool drain_step(uint32_t word, uint64_t now, uint64_t *next); /* agent: true once `word`'s closing has drained */
+uint64_t drain_began(void); /* when the present drain began */
+bool drain_step(uint32_t word, uint64_t now,
+                uint64_t *next); /* agent: true once `word`'s closing has drained */
 void drain_abandon(void);
 void drain_start(void);
 
@@ -312,10 +217,10 @@ void ledger_after_fork(void);
 
 bool account_reserve(uint64_t bytes, bool pinned); /* false: a limit forbids it; logged */
 bool account_would_fit(uint64_t bytes);
-void account_pin(uint64_t bytes);       /* of what is reserved already */
+void account_pin(uint64_t bytes); /* of what is reserved already */
 void account_release(uint64_t bytes, bool pinned);
 void account_join(struct gpushare_client *client, int file); /* agent: another client page from now on */
-void account_slot(void);                /* agent: the coordinator may have given another slot */
+void account_slot(void); /* agent: the coordinator may have given another slot */
 void account_figures(uint64_t real_total, uint64_t real_free, uint64_t *total, uint64_t *free);
 void account_after_fork(void);
 extern pthread_mutex_t account_lock;
@@ -323,19 +228,19 @@ extern pthread_mutex_t account_lock;
 bool reserve(uint64_t bytes, bool pinned); /* memory.c: account_reserve, after giving back what can be */
 CUresult deferred_add(const struct entry *entry, CUstream stream);
 uint64_t deferred_drop_context(CUcontext context, uint64_t *pinned);
-void deferred_free(void);               /* give back memory whose stream has finished with it */
-bool deferred_wait(void);               /* wait for all of it; false: there was none */
+void deferred_free(void); /* give back memory whose stream has finished with it */
+bool deferred_wait(void); /* wait for all of it; false: there was none */
 bool deferred_any(void);
 void deferred_after_fork(void);
 
 /* --- agent.c, socket.c, wire.c, lockmode.c ------------------------------------------------------------------------- */
 
 bool agent_start(void);
-bool agent_answered(void);              /* wait for the coordinator's answer, at most ANSWER_NS */
-void agent_settled(void);               /* agent: the answer has come, or will not */
+bool agent_answered(void); /* wait for the coordinator's answer, at most ANSWER_NS */
+void agent_settled(void);  /* agent: the answer has come, or will not */
 void agent_kick(void);
-void agent_unwant(void);                /* the last such thread has given up */
-void agent_want(uint32_t word);         /* a thread waits at the gate: tell whoever may open it */
+void agent_unwant(void);        /* the last such thread has given up */
+void agent_want(uint32_t word); /* a thread waits at the gate: tell whoever may open it */
 uint64_t now_ns(void);
 
 #define ANSWER_NS (2000 * MS)
@@ -345,33 +250,36 @@ uint64_t now_ns(void);
 
 enum { SAY_WANTS = 1, SAY_DRAINED = 2, SAY_IDLE = 4 };
 
-uint64_t socket_step(uint64_t now);     /* agent: keep in contact; returns when to be called again */
-int socket_file(bool *wants_to_write);  /* agent: what to poll, or -1 */
+int connect_anywhere(void);            /* connect.c: a socket, or -1 */
+uint64_t socket_step(uint64_t now);    /* agent: keep in contact; returns when to be called again */
+int socket_file(bool *wants_to_write); /* agent: what to poll, or -1 */
 void socket_say(unsigned messages);
-void socket_say_unwants(void);          /* any thread */
-bool socket_say_wants(void);            /* any thread; false: the agent must */
+void socket_say_unwants(void); /* any thread */
+bool socket_say_wants(void);   /* any thread; false: the agent must */
 uint64_t socket_away_since(void);
-void socket_forget_joined_locks(void);  /* agent: after a drain */
+void socket_forget_joined_locks(void); /* agent: after a drain */
 void socket_after_fork(void);
 
 size_t wire_hello(char *line, size_t room, uint32_t epoch, bool running);
 size_t wire_epoch(char *line, size_t room, const char *type, uint32_t epoch);
 bool wire_is(const char *line, const char *type);
 
-bool lockmode_open_files(void);         /* the devices' lock files; false: logged */
-uint64_t lockmode_step(uint64_t now);   /* agent, away for long enough */
-bool lockmode_ready(uint64_t now);      /* agent: may hello be said? */
-void lockmode_end(void);                /* agent: a coordinator is there */
+bool lockmode_open_files(void);       /* the devices' lock files; false: logged */
+uint64_t lockmode_step(uint64_t now); /* agent, away for long enough */
+bool lockmode_ready(uint64_t now);    /* agent: may hello be said? */
+void lockmode_end(void);              /* agent: a coordinator is there */
 void lockmode_contact(bool in_contact);
 bool lockmode_active(void);
-bool lockmode_idle(uint64_t now);       /* agent: give up an idle turn; false: it is the coordinator's to end */
-void lockmode_hold(bool open);          /* agent: show the client's other processes that our gate is open */
+bool lockmode_idle(uint64_t now); /* agent: give up an idle turn; false: it is the coordinator's to end */
+void lockmode_hold(bool open);    /* agent: show the client's other processes that our gate is open */
 void lockmode_after_fork(void);
 
 /* --- interrupt.c, log.c ------------------------------------------------------------------------------------------ */
 
-void interrupt_start(void);             /* wrap the program's SIGINT handler, if it has one */
-bool interrupt_pending(struct thread *thread, uint64_t began); /* must the main thread's waiting call return? */
+void interrupt_after_fork(void);
+void interrupt_start(void); /* wrap the program's SIGINT handler, if it has one */
+bool interrupt_pending(struct thread *thread,
+                       uint64_t began); /* must the main thread's waiting call return? */
 void interrupt_begin(struct thread *thread, uint64_t began);
 void futex_wake_all(uint32_t *word);
 void futex_wait(uint32_t *word, uint32_t value, uint64_t nanoseconds);
@@ -379,12 +287,13 @@ void futex_wait(uint32_t *word, uint32_t value, uint64_t nanoseconds);
 enum level { LOG_ERROR, LOG_INFO, LOG_DEBUG };
 void log_line(enum level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool log_wants(enum level level);
+void log_start(void); /* reads the environment, if that has not been done */
 /* Log once per place in the source. */
-#define log_once(level, ...)                                                                                           \
-    do {                                                                                                               \
-        static atomic_flag said = ATOMIC_FLAG_INIT;                                                                    \
-        if (!atomic_flag_test_and_set(&said))                                                                          \
-            log_line(level, __VA_ARGS__);                                                                              \
+#define log_once(level, ...)                                                                                 \
+    do {                                                                                                     \
+        static atomic_flag said = ATOMIC_FLAG_INIT;                                                          \
+        if (!atomic_flag_test_and_set(&said))                                                                \
+            log_line(level, __VA_ARGS__);                                                                    \
     } while (0)
 
 #pragma GCC visibility pop

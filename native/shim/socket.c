@@ -6,11 +6,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #define LONGEST_LINE (64 * 1024)
@@ -21,13 +19,14 @@ static struct {
     pthread_mutex_t lock;
     int file;
     uint64_t away_since, next_try, asked_at, welcomed_at;
-    uint64_t hold_off;          /* after an answer that did not come, or a refusal: there is no use in asking at once */
-    unsigned unsaid;            /* messages that the socket would not take yet */
+    uint64_t
+        hold_off;    /* after an answer that did not come, or a refusal: there is no use in asking at once */
+    unsigned unsaid; /* messages that the socket would not take yet */
     _Atomic bool wants_unsaid;
     char line[LONGEST_LINE];
     size_t length;
-    uint32_t word_at_hello;     /* the gate's */
-    int files[MAX_FILES];       /* received, and not yet claimed by a message */
+    uint32_t word_at_hello; /* the gate's */
+    int files[MAX_FILES];   /* received, and not yet claimed by a message */
     int file_count;
     int old_locks[MAX_DEVICES]; /* replaced while our gate was open: to be closed after the drain */
     int old_lock_count;
@@ -111,7 +110,8 @@ static void flush(uint64_t now) {
     if (atomic_load(&shim.contact) != THERE)
         return;
     struct gpushare_page *page = the_page();
-    if (atomic_exchange(&contact.wants_unsaid, false) && __atomic_load_n(&page->report.waiting, __ATOMIC_SEQ_CST))
+    if (atomic_exchange(&contact.wants_unsaid, false) &&
+        __atomic_load_n(&page->report.waiting, __ATOMIC_SEQ_CST))
         contact.unsaid |= SAY_WANTS; /* and not when the gate has opened since, in lock-file mode */
     for (unsigned message = SAY_WANTS; message <= SAY_IDLE; message *= 2) {
         char line[96];
@@ -145,7 +145,8 @@ void socket_say(unsigned messages) {
 static bool is_page(int file) {
     struct stat status;
     int seals = fcntl(file, F_GET_SEALS);
-    return fstat(file, &status) == 0 && status.st_size == GPUSHARE_PAGE_BYTES && seals >= 0 && (seals & F_SEAL_SHRINK);
+    return fstat(file, &status) == 0 && status.st_size == GPUSHARE_PAGE_BYTES && seals >= 0 &&
+           (seals & F_SEAL_SHRINK);
 }
 
 /* The client's first process made the client page and opened the locks that count. */
@@ -170,7 +171,8 @@ static bool join(void) {
      * is another than at hello, then the coordinator has opened the gate: its orders may be here before its answer is. */
     uint32_t word = gate_word(the_page());
     if (running && is_open(word) && word == contact.word_at_hello)
-        __atomic_compare_exchange_n(&the_page()->orders.gate, &word, word - GPUSHARE_GATE_OPEN + GPUSHARE_GATE_CLOSING, false,
+        __atomic_compare_exchange_n(&the_page()->orders.gate, &word,
+                                    word - GPUSHARE_GATE_OPEN + GPUSHARE_GATE_CLOSING, false,
                                     __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
     return true;
 }
@@ -221,7 +223,8 @@ static void take_line(char *line, uint64_t now) {
 static ssize_t receive(void) {
     char control[CMSG_SPACE(sizeof(int) * MAX_FILES)];
     struct iovec space = {contact.line + contact.length, LONGEST_LINE - 1 - contact.length};
-    struct msghdr message = {.msg_iov = &space, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    struct msghdr message = {
+        .msg_iov = &space, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
     ssize_t bytes = recvmsg(contact.file, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (bytes < 0)
         return bytes;
@@ -254,7 +257,8 @@ static void read_lines(uint64_t now) {
         }
         contact.length += (size_t)bytes;
         char *start = contact.line, *end;
-        while (contact.file >= 0 && (end = memchr(start, '\n', contact.length - (size_t)(start - contact.line)))) {
+        while (contact.file >= 0 &&
+               (end = memchr(start, '\n', contact.length - (size_t)(start - contact.line)))) {
             *end = 0;
             take_line(start, now);
             start = end + 1;
@@ -270,53 +274,6 @@ static void read_lines(uint64_t now) {
 }
 
 /* --- connecting ------------------------------------------------------------------------------------------------------ */
-
-static bool connect_to(const char *path) {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    if (strlen(path) >= sizeof address.sun_path) {
-        log_once(LOG_ERROR, "the coordinator's socket has too long a path: %s", path);
-        return false;
-    }
-    strcpy(address.sun_path, path);
-    int file = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (file < 0)
-        return false;
-    if (connect(file, (struct sockaddr *)&address, sizeof address) != 0) {
-        close(file);
-        return false;
-    }
-    /* The kernel closes a dying process's files in order, and record locks go with the client page's descriptor: whoever
-     * sees our end of file shall find them gone. */
-    int later = fcntl(file, F_DUPFD_CLOEXEC, shim.client_file + 1);
-    close(file);
-    if (later < 0)
-        return false;
-    file = later;
-    pthread_mutex_lock(&contact.lock);
-    contact.file = file;
-    pthread_mutex_unlock(&contact.lock);
-    return true;
-}
-
-/* Where coordinators listen, in the order of docs/design.md. Anybody may make a folder in /tmp: it must be ours. */
-static bool connect_anywhere(void) {
-    const char *given = getenv("GPUSHARE_SOCKET"), *runtime = getenv("XDG_RUNTIME_DIR");
-    char path[512];
-    struct stat status;
-    if (given && *given)
-        return connect_to(given);
-    if (connect_to("/run/gpushare/coordinator.sock"))
-        return true;
-    if (runtime && *runtime) {
-        snprintf(path, sizeof path, "%s/gpushare/coordinator.sock", runtime);
-        return connect_to(path);
-    }
-    snprintf(path, sizeof path, "/tmp/gpushare-%u", (unsigned)getuid());
-    if (lstat(path, &status) != 0 || !S_ISDIR(status.st_mode) || status.st_uid != getuid() || (status.st_mode & 077))
-        return false;
-    strcat(path, "/coordinator.sock");
-    return connect_to(path);
-}
 
 static bool say_hello(void) {
     static char line[LONGEST_LINE];
@@ -344,10 +301,14 @@ static void try_to_connect(uint64_t now) {
         contact.away_since = now;
     if (!lockmode_ready(now))
         return;
-    if (!connect_anywhere()) {
+    int file = connect_anywhere();
+    if (file < 0) {
         agent_settled(); /* the program need not wait for what is not there */
         return;
     }
+    pthread_mutex_lock(&contact.lock);
+    contact.file = file;
+    pthread_mutex_unlock(&contact.lock);
     lockmode_contact(true);
     set_contact(ASKING);
     contact.asked_at = now;

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -59,8 +58,8 @@ static bool make_pages(void) {
     struct gpushare_client *client = make_page("gpushare-client", &shim.client_file);
     if (!page || !client)
         return false;
-    page->header = (struct gpushare_page_header){GPUSHARE_PAGE_MAGIC, GPUSHARE_PAGE_VERSION, GPUSHARE_PAGE_BYTES,
-                                                 (uint32_t)getpid()};
+    page->header = (struct gpushare_page_header){GPUSHARE_PAGE_MAGIC, GPUSHARE_PAGE_VERSION,
+                                                 GPUSHARE_PAGE_BYTES, (uint32_t)getpid()};
     page->orders.memory_backing = page->orders.resident_target = UINT64_MAX; /* unknown, everything */
     page->orders.quantum_ns = 30000 * MS; /* for lock-file mode, until a coordinator has said better */
     page->orders.idle_release_ns = 50 * MS;
@@ -75,8 +74,8 @@ static bool make_pages(void) {
 static void format_uuid(char *text, size_t room, const char *prefix, const CUuuid *uuid) {
     int at = snprintf(text, room, "%s-", prefix);
     for (int i = 0; i < 16; i++)
-        at += snprintf(text + at, room - (size_t)at, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
-                       uuid->bytes[i]);
+        at += snprintf(text + at, room - (size_t)at, "%s%02x",
+                       i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid->bytes[i]);
 }
 
 /* Every device that the program may see. False: there is none, or the driver is not initialised. */
@@ -92,12 +91,14 @@ static bool find_devices(void) {
         CUuuid whole, part;
         size_t memory = 0;
         int access = 0;
-        if (REAL(cuDeviceGet)(&handle, i) != CUDA_SUCCESS || REAL(cuDeviceGetUuid)(&whole, handle) != CUDA_SUCCESS)
+        if (REAL(cuDeviceGet)(&handle, i) != CUDA_SUCCESS ||
+            REAL(cuDeviceGetUuid)(&whole, handle) != CUDA_SUCCESS)
             continue;
         if (REAL(cuDeviceGetUuid_v2)(&part, handle) != CUDA_SUCCESS)
             part = whole;
         /* The newer call names a slice of a partitioned device, the older one the whole. */
-        format_uuid(device->uuid, sizeof device->uuid, memcmp(&part, &whole, sizeof part) ? "MIG" : "GPU", &part);
+        format_uuid(device->uuid, sizeof device->uuid, memcmp(&part, &whole, sizeof part) ? "MIG" : "GPU",
+                    &part);
         REAL(cuDeviceGetName)(device->name, sizeof device->name - 1, handle);
         REAL(cuDeviceTotalMem_v2)(&memory, handle);
         REAL(cuDeviceGetAttribute)(&access, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, handle);
@@ -110,34 +111,10 @@ static bool find_devices(void) {
     bool plain = mode && strcmp(mode, "plain") == 0;
     shim.memory_mode = managed && !plain ? UNIFIED : PLAIN;
     if (!managed && !plain)
-        log_line(LOG_ERROR, "this device cannot page unified memory: clients share its time, but together they have no "
-                            "more memory than it holds");
+        log_line(LOG_ERROR,
+                 "this device cannot page unified memory: clients share its time, but together they have no "
+                 "more memory than it holds");
     return shim.device_count > 0;
-}
-
-/* As the coordinator's messages allow it: word characters and a few more. */
-static bool is_identity(const char *text) {
-    size_t length = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:@-");
-    return length > 0 && length <= 128 && text[length] == 0;
-}
-
-static void find_identity(void) {
-    const char *client = getenv("GPUSHARE_CLIENT"), *token = getenv("GPUSHARE_TOKEN"), *simulate = getenv("GPUSHARE_SIMULATE");
-    if (client && *client && !is_identity(client))
-        log_line(LOG_ERROR, "GPUSHARE_CLIENT is not an identity: this process becomes a client of its own");
-    if (client && is_identity(client)) {
-        snprintf(shim.client_id, sizeof shim.client_id, "%s", client);
-        snprintf(shim.token, sizeof shim.token, "%s", token ? token : "");
-    } else {
-        unsigned char noise[8] = {0};
-        if (getrandom(noise, sizeof noise, 0) < 0)
-            memcpy(noise, &(uint64_t){now_ns()}, sizeof noise);
-        int at = snprintf(shim.client_id, sizeof shim.client_id, "pid-%d-", (int)getpid());
-        for (int i = 0; i < 8; i++)
-            at += snprintf(shim.client_id + at, sizeof shim.client_id - (size_t)at, "%02x", noise[i]);
-        shim.token[0] = 0;
-    }
-    shim.simulated = driver_is_simulated() || (simulate && strcmp(simulate, "1") == 0);
 }
 
 /* What a child must not share with its parent: mappings, descriptors (they would keep the parent's locks held), locks
@@ -172,15 +149,17 @@ static void after_fork(void) {
     deferred_after_fork();
     socket_after_fork();
     lockmode_after_fork();
+    interrupt_after_fork();
     drain_abandon();
 }
 
 /* The start lock is held. */
 static bool wake_up(void) {
     static bool watches_forks;
+    log_start();
     if (!find_devices())
         return false;
-    find_identity();
+    environment_read();
     if (!threads_start())
         return shim_off("no thread key is left"), false;
     if (!watches_forks && pthread_atfork(NULL, NULL, after_fork) != 0)
@@ -197,8 +176,9 @@ static bool wake_up(void) {
     if (!agent_start())
         return shim_off("no thread could be started"), false;
     interrupt_start();
-    log_line(LOG_INFO, "%s: client %s, %d device(s), first %s, memory %s%s", version_text, shim.client_id, shim.device_count,
-             shim.devices[0].uuid, shim.memory_mode == UNIFIED ? "unified" : "plain", shim.simulated ? ", simulated" : "");
+    log_line(LOG_INFO, "%s: client %s, %d device(s), first %s, memory %s%s", version_text, shim.client_id,
+             shim.device_count, shim.devices[0].uuid, shim.memory_mode == UNIFIED ? "unified" : "plain",
+             shim.simulated ? ", simulated" : "");
     atomic_store(&shim.state, AWAKE);
     return true;
 }

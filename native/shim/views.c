@@ -78,8 +78,9 @@ CUresult hook_cuPointerGetAttributes(unsigned count, int *attributes, void **dat
 CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
     CUresult result = REAL(cuIpcGetMemHandle)(handle, address);
     if (result != CUDA_SUCCESS && is_redirected(address))
-        log_line(LOG_ERROR, "memory shared by cuIpcGetMemHandle cannot be unified memory (CUDA error %d): set "
-                            "GPUSHARE_MEMORY_MODE=plain for programs that pass device memory between processes",
+        log_line(LOG_ERROR,
+                 "memory shared by cuIpcGetMemHandle cannot be unified memory (CUDA error %d): set "
+                 "GPUSHARE_MEMORY_MODE=plain for programs that pass device memory between processes",
                  result);
     return result;
 }

@@ -3,7 +3,6 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -26,19 +25,24 @@ static void put(struct writer *writer, const char *format, ...) {
 
 /* The bytes of the UTF-8 character at `text`, or 0 if there is none. */
 static int character(const unsigned char *text) {
-    int more = text[0] < 0x80 ? 0 : text[0] < 0xc2 ? -1 : text[0] < 0xe0 ? 1 : text[0] < 0xf0 ? 2 : text[0] < 0xf5 ? 3 : -1;
+    int more = text[0] < 0x80   ? 0
+               : text[0] < 0xc2 ? -1
+               : text[0] < 0xe0 ? 1
+               : text[0] < 0xf0 ? 2
+               : text[0] < 0xf5 ? 3
+                                : -1;
     for (int i = 1; i <= more; i++)
         if ((text[i] & 0xc0) != 0x80)
             return 0;
-    if ((text[0] == 0xe0 && text[1] < 0xa0) || (text[0] == 0xed && text[1] > 0x9f) || (text[0] == 0xf0 && text[1] < 0x90) ||
-        (text[0] == 0xf4 && text[1] > 0x8f))
+    if ((text[0] == 0xe0 && text[1] < 0xa0) || (text[0] == 0xed && text[1] > 0x9f) ||
+        (text[0] == 0xf0 && text[1] < 0x90) || (text[0] == 0xf4 && text[1] > 0x8f))
         return 0;
     return more + 1;
 }
 
 /* What comes from the environment may hold anything; the line must be one JSON value all the same. */
 static void put_text(struct writer *writer, const char *name, const char *text) {
-    const unsigned char *at = (const unsigned char *)(text ? text : "");
+    const unsigned char *at = (const unsigned char *)(text);
     put(writer, ",\"%s\":\"", name);
     for (int i = 0; *at && i < LONGEST_TEXT; i++) {
         int bytes = character(at);
@@ -60,8 +64,8 @@ size_t wire_hello(char *line, size_t room, uint32_t epoch, bool running) {
     put(&writer, "{\"type\":\"hello\",\"wire\":1,\"pid\":%d", (int)getpid());
     put_text(&writer, "client", shim.client_id);
     put_text(&writer, "token", shim.token);
-    put_text(&writer, "label", getenv("GPUSHARE_LABEL"));
-    put_text(&writer, "quota", getenv("GPUSHARE_QUOTA"));
+    put_text(&writer, "label", shim.environment.label);
+    put_text(&writer, "quota", shim.environment.quota);
     put(&writer, ",\"devices\":[");
     for (int i = 0; i < shim.device_count; i++) {
         put(&writer, "%s{\"memory\":%llu", i ? "," : "", (unsigned long long)shim.devices[i].memory);
@@ -69,8 +73,8 @@ size_t wire_hello(char *line, size_t room, uint32_t epoch, bool running) {
         put_text(&writer, "name", shim.devices[i].name);
         put(&writer, "}");
     }
-    put(&writer, "],\"simulated\":%s,\"epoch\":%u,\"running\":%s}\n", shim.simulated ? "true" : "false", epoch,
-        running ? "true" : "false");
+    put(&writer, "],\"simulated\":%s,\"epoch\":%u,\"running\":%s}\n", shim.simulated ? "true" : "false",
+        epoch, running ? "true" : "false");
     return writer.length < room ? writer.length : 0;
 }
 

@@ -1,4 +1,4 @@
-"""What the shim costs programs that do not use the device, and what becomes of it in children, at the end, without a host."""
+"""What the shim costs programs that do not use the device, and what becomes of it in children and when things fail."""
 
 from __future__ import annotations
 

@@ -1,0 +1,29 @@
+/* What the shim keeps of a thread of the program. Part of shim.h. */
+#ifndef GPUSHARE_THREAD_H
+#define GPUSHARE_THREAD_H
+
+#define MARKED 8
+#define NO_STREAM ((CUstream)UINTPTR_MAX)
+#define NO_WORD UINT32_MAX
+
+struct counters {
+    uint64_t launches, copies, others, blocks, bytes_copied;
+};
+
+/* Lives in the thread's own storage. `depth` and `counters` are changed by their owner with plain instructions (an atomic
+ * one would make the compiler forgo its best), always as whole words; the agent reads them. */
+struct thread {
+    uint32_t depth;                /* calls inside the gate, nested ones included */
+    _Atomic uint32_t marked_word;  /* the gate word under which the streams below were marked */
+    _Atomic(CUstream) last_stream; /* the last of them that was used */
+    struct counters counters;
+    _Atomic(CUstream)
+        marked[MARKED];  /* streams known to be in the table of streams.c: by hash of the handle */
+    uint64_t interrupts; /* SIGINTs that this thread has answered or let pass */
+    bool registered, main;
+    uint8_t registrations; /* a thread that ends may register again in a later destructor, not for ever */
+    uint32_t quiet;        /* the agent's: the last scan in which depth was seen 0 */
+    struct thread *next, *previous;
+};
+
+#endif
