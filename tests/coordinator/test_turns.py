@@ -261,6 +261,24 @@ class TestLocks:
         b.wait_gate(OPEN)
 
 
+def test_a_thread_that_waits_after_a_closing_of_its_own_is_not_forgotten(
+    idle_coordinator: Coordinator, processes: Processes
+) -> None:
+    """The agent closes by itself at the deadline; a late coordinator reads "wants" while it takes the turn to go on."""
+    idle_coordinator.start(quantum=60)
+    a, b = processes("a"), processes("b")
+    a.run_turn()
+    epoch = a.gate[1]
+    a.report.waiting = 1
+    a.wants()
+    a.orders.gate = epoch << 2 | CLOSING
+    b.wants()
+    wait_for(lambda: idle_coordinator.status()["devices"][0]["queue"] == ["b"])
+    a.drain()
+    b.wait_gate(OPEN)
+    wait_for(lambda: idle_coordinator.status()["devices"][0]["queue"] == ["a"])
+
+
 def test_interrupt_wakes_the_waiting_calls(coordinator: Coordinator, processes: Processes) -> None:
     a = processes("a")
     before = a.orders.interrupt_seq

@@ -139,10 +139,23 @@ def test_drained_of_a_closing_that_was_taken_back_is_ignored(world: World) -> No
     world.run_until(lambda: world.running() == "b")
 
 
-def test_drained_while_it_runs_is_ignored(world: World) -> None:
-    a = world.process("a", busy=True)
-    assert world.feed(ev.Drained(a.number, a.epoch)) == []
-    assert world.running() == "a"
+def test_processes_that_close_by_themselves_at_their_deadline(world: World) -> None:
+    """The coordinator need not be on the way of a hand-over; it hears of it by "drained"."""
+    first, second = world.process("a", drains_in=0.001, busy=True), world.process("a", drains_in=0.002)
+    b = world.process("b", busy=True)
+    world.at(QUANTUM - 0.0001, lambda: world.close_by_itself(first))
+    world.at(QUANTUM - 0.0001, lambda: world.close_by_itself(second))
+    assert world.run_until(lambda: b.gate == "open") == pytest.approx(QUANTUM + 0.002, abs=0.001)
+    assert world.queue("gpu") == ["a"]
+
+
+def test_one_that_closes_by_itself_ends_the_turn_of_the_others(world: World) -> None:
+    first, second = world.process("a"), world.process("a", drains_in=0.01)
+    world.want(first)
+    world.close_by_itself(first)
+    world.run(0)
+    assert (world.phase("a"), second.gate) == ("draining", "closing")
+    world.run_until(lambda: world.phase("a") == "idle")
 
 
 def test_drained_of_a_turn_that_is_over_is_ignored(world: World) -> None:

@@ -117,6 +117,13 @@ class World:
     def idle(self, process: FakeProcess) -> None:
         self.feed(ev.WentIdle(process.number, process.epoch))
 
+    def close_by_itself(self, process: FakeProcess) -> None:
+        """Its agent closes at the deadline that it was told, without being asked; threads begin to wait after it."""
+        process.gate = CLOSING
+        self.at(process.drains_in, lambda: self._drain(process, process.epoch))
+        if process.busy:
+            self.at(process.drains_in, lambda: self.want(process))
+
     def kill(self, process: FakeProcess) -> None:
         process.alive = False
         del self.processes[process.number]
