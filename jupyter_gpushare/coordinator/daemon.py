@@ -25,6 +25,7 @@ from .settings import LiveSettings
 
 HEARTBEAT = 1.0
 SNAPSHOT_INTERVAL = 0.1
+AGENTS_FIRST = 0.003  # processes close their gates at the deadline by themselves; this late we see that they do
 GRACE = 60.0  # how long a client without any connection is remembered
 
 log = logging.getLogger(__name__)
@@ -86,6 +87,8 @@ class Daemon:
 
     def _arm(self) -> None:
         due = self.scheduler.next_deadline()
+        if due is not None and self.scheduler.turns.ends_turn(due):
+            due += AGENTS_FIRST
         if self._timer:
             if due == self._timer.when():
                 return

@@ -53,6 +53,7 @@ class ProcessPort:
             return None
 
     def open(self, epoch: int) -> None:
+        self.page.orders.deadline_ns = 0  # the last turn's would close it at once
         self.page.open_gate(epoch)
         self.peer.send(DOORBELL)
 
@@ -61,10 +62,12 @@ class ProcessPort:
         self.peer.send(DOORBELL)
 
     def orders(self, contended: bool, deadline: float | None) -> None:
+        """Levels of a running turn. The agent ends it at the deadline by itself."""
         orders = self.page.orders
-        orders.deadline_ns = int(deadline * 1e9) if deadline is not None else 0
-        if orders.contended != contended:
+        deadline_ns = int(deadline * 1e9) if deadline is not None else 0
+        if orders.contended != contended or orders.deadline_ns != deadline_ns:
             orders.contended = contended
+            orders.deadline_ns = deadline_ns
             self.peer.send(DOORBELL)
 
 

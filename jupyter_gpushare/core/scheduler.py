@@ -198,9 +198,10 @@ class Scheduler:
         grant = process.client.grant
         if event.epoch > self.turns.epoch:
             raise IllegalEvent(f"process {event.process} drained of epoch {event.epoch}, which was never granted")
-        if not grant or grant.gate_open or event.epoch != grant.epoch:
+        if not grant or grant.reopen_until is not None or event.epoch != grant.epoch:
             return  # of a closing that was taken back meanwhile
         process.drained = True
+        self.turns.begin_closing(grant, now)  # its agent may have closed by itself, at the deadline that it was told
         if all(other.drained for other in process.client.processes.values()):
             self.turns.finish(grant, now)
 

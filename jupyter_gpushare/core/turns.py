@@ -30,6 +30,10 @@ class Turns(Grants):
         times += [d.refused_until for d in self.devices.values() if d.refused_until is not None and d.waiting]
         return min(times, default=None)
 
+    def ends_turn(self, due: float) -> bool:
+        """Whether `due` is the deadline of a turn, as announced to its processes."""
+        return any(grant.announced == (True, due) and not grant.draining for grant in self.grants.values())
+
     def quantum(self, client: Client) -> float:
         return self.policy.quantum(client, self.settings)
 

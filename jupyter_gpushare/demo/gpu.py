@@ -1,7 +1,7 @@
 """A few functions on one GPU, through the CUDA driver API: what the demo's notebooks compute with.
 
-The same code runs on a real driver and on the simulated one: `builtins.ptx` is compiled by the former, and the latter has
-functions of those names. Every `work` launch has the device write down when it began and ended.
+The same code runs on a real driver and on the simulated one: `builtins.ptx` is compiled by the former, and the
+latter has functions of those names. Every `work` launch has the device write down when it began and ended.
 """
 
 from __future__ import annotations

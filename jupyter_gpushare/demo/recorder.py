@@ -10,7 +10,7 @@ from ..wire.client import Unreachable
 
 
 class Recorder:
-    """Collects lanes `{label: [(seconds, phase)]}`, seconds since `began`, and the last that was heard of each client."""
+    """Collects lanes `{label: [(seconds since `began`, phase)]}`, and the last that was heard of each client."""
 
     def __init__(self) -> None:
         self.began = time.monotonic()
