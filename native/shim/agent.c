@@ -41,6 +41,20 @@ bool agent_answered(void) {
     return atomic_load(&agent.settled);
 }
 
+/* A coordinator that had hung may close our gate when we have long left it: by an epoch of which we have drained. That is
+ * taken as the closing of the present opening, which it becomes. */
+uint32_t agent_gate_word(void) {
+    struct gpushare_page *page = the_page();
+    uint32_t word = gate_word(page);
+    while (atomic_load(&shim.contact) != THERE && is_closing(word) && epoch_of(word) < epoch_of(agent.word)) {
+        uint32_t closing = (agent.word & ~(uint32_t)GPUSHARE_GATE_STATE) | GPUSHARE_GATE_CLOSING;
+        if (__atomic_compare_exchange_n(&page->orders.gate, &word, closing, false, __ATOMIC_SEQ_CST,
+                                        __ATOMIC_SEQ_CST))
+            return closing;
+    }
+    return word;
+}
+
 static void say_wants(void) {
     if (!socket_say_wants())
         agent_kick();
@@ -189,7 +203,7 @@ static uint64_t step(uint64_t now) {
     if (atomic_load(&shim.contact) == AWAY)
         part = lockmode_step(now);
     next = part < next ? part : next;
-    uint32_t word = gate_word(page), phase = GPUSHARE_PHASE_IDLE;
+    uint32_t word = agent_gate_word(), phase = GPUSHARE_PHASE_IDLE;
     part = NEVER;
     if (is_open(word)) {
         phase = GPUSHARE_PHASE_RUNNING;

@@ -60,7 +60,11 @@ bool drain_step(uint32_t word, uint64_t now, uint64_t *next) {
     drain.record = false;
     if (!done)
         return pause_for(now, next);
+    *next = now;
+    if (gate_word(the_page()) != word)
+        return false; /* other orders have come: what passes by them is not to be forgotten */
     streams_clear();
+    threads_forget_marks(); /* an epoch may come again: coordinators come and go, and each counts */
     drain.phase = REST;
     struct gpushare_report *report = &the_page()->report;
     PUT(report->drain_ns, now_ns() - drain.began);

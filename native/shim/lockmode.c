@@ -30,6 +30,8 @@ static struct {
     bool holds, in_contact; /* our slot's bytes are locked */
     uint32_t slot, contact_slot;
     uint64_t deadline, closed_at, next_try;
+    uint64_t waited_since;      /* a thread waits for our drain; 0: none */
+    uint32_t slices, slices_of; /* given so far in which turn of the client */
     int order[MAX_DEVICES]; /* of the devices, by UUID: who takes several locks takes them in this order */
 } own;
 
@@ -119,7 +121,7 @@ static bool lock_devices(void) {
 
 static void open_gate(uint64_t now, uint64_t deadline) {
     struct gpushare_page *page = the_page();
-    uint32_t epoch = (epoch_of(gate_word(page)) + 1) & (UINT32_MAX >> GPUSHARE_GATE_EPOCH_SHIFT);
+    uint32_t epoch = (epoch_of(agent_gate_word()) + 1) & (UINT32_MAX >> GPUSHARE_GATE_EPOCH_SHIFT);
     own.turn = true;
     own.deadline = deadline;
     PUT(page->orders.deadline_ns, deadline);
@@ -129,10 +131,21 @@ static void open_gate(uint64_t now, uint64_t deadline) {
     log_line(LOG_DEBUG, "lock-file mode: turn %u for %.1f ms", epoch, (double)(deadline - now) / MS);
 }
 
+/* How long to wait for a drain that may itself wait for a thread of ours. Doubled with every slice that a turn was given
+ * already: what a slice lets through must have time to end. */
+static uint64_t patience(void) {
+    uint32_t turn = GET(shim.client->turn_epoch);
+    if (own.slices_of != turn)
+        own.slices = 0;
+    own.slices_of = turn;
+    return STUCK_NS << (own.slices < 7 ? own.slices : 7);
+}
+
 static void close_gate(uint64_t now) {
     struct gpushare_page *page = the_page();
-    uint32_t epoch = epoch_of(gate_word(page));
+    uint32_t epoch = epoch_of(agent_gate_word());
     own.closed_at = now;
+    own.waited_since = 0;
     __atomic_store_n(&page->orders.gate, epoch << GPUSHARE_GATE_EPOCH_SHIFT | GPUSHARE_GATE_CLOSING,
                      __ATOMIC_SEQ_CST);
 }
@@ -166,8 +179,10 @@ static void try_for_turn(uint64_t now) {
         uint64_t end = GET(shim.client->turn_began_ns) + quantum();
         if (now < end)
             deadline = end;
-        else if (now > end + STUCK_NS) /* it cannot drain: it may wait on the device for work of ours */
+        else if (now > (own.closed_at > end ? own.closed_at : end) + patience()) {
+            own.slices++; /* it cannot drain: it may wait on the device for work of ours */
             deadline = now + SLICE_NS;
+        }
     } else if (lock_devices()) {
         PUT(shim.client->turn_began_ns, now);
         ADD(shim.client->turn_epoch, 1);
@@ -213,7 +228,7 @@ uint64_t lockmode_step(uint64_t now) {
         return begin;
     if (!own.active)
         enter(now);
-    uint32_t word = gate_word(page);
+    uint32_t word = agent_gate_word();
     bool waited_for = GET(page->report.waiting) != 0;
     if (is_open(word)) {
         if (!own.turn) { /* a coordinator that had hung, and has not noticed yet that we left: it holds the locks for us */
@@ -226,10 +241,15 @@ uint64_t lockmode_step(uint64_t now) {
         return now;
     }
     if (is_closing(word) && GET(page->report.drained_epoch) != epoch_of(word)) {
-        if (!waited_for)
+        if (!waited_for) {
+            own.waited_since = 0;
             return NEVER; /* the drain sets the pace */
-        if (now < own.closed_at + STUCK_NS)
-            return own.closed_at + STUCK_NS;
+        }
+        if (!own.waited_since)
+            own.waited_since = now;
+        if (now < own.waited_since + patience())
+            return own.waited_since + patience();
+        own.slices++;
         open_gate(now, now + SLICE_NS);
         return own.deadline;
     }

@@ -46,6 +46,7 @@ bool threads_start(void); /* once per process; false: no key could be had */
 bool threads_register(
     struct thread *thread); /* false: in the thread's last destructors, nothing may refer to it any more */
 void threads_forget_stream(CUstream stream);
+void threads_forget_marks(void); /* agent: nobody is inside, and nothing is marked any more */
 void threads_sum(struct counters *sum);
 bool threads_quiet(uint32_t scan); /* has every thread been seen outside of the gate since `scan` began? */
 bool threads_inside(void);         /* is any thread inside the gate now? */
@@ -240,6 +241,7 @@ bool agent_answered(void); /* wait for the coordinator's answer, at most ANSWER_
 void agent_settled(void);  /* agent: the answer has come, or will not */
 void agent_kick(void);
 void agent_unwant(void);        /* the last such thread has given up */
+uint32_t agent_gate_word(void); /* agent: the gate, past orders that are not for us any more */
 void agent_want(uint32_t word); /* a thread waits at the gate: tell whoever may open it */
 uint64_t now_ns(void);
 

@@ -277,8 +277,7 @@ static void read_lines(uint64_t now) {
 
 static bool say_hello(void) {
     static char line[LONGEST_LINE];
-    struct gpushare_page *page = the_page();
-    contact.word_at_hello = gate_word(page);
+    contact.word_at_hello = agent_gate_word();
     size_t length = wire_hello(line, sizeof line, epoch_of(contact.word_at_hello), is_running());
     int files[2 + MAX_DEVICES] = {shim.page_file, shim.client_file}, count = 2;
     for (int i = 0; i < shim.device_count; i++)

@@ -69,6 +69,7 @@ bool streams_mark(CUstream stream) {
     }
     if (row) {
         row->dirty = true;
+        row->recorded = false; /* what was recorded before does not cover this work */
         row->per_thread = row->per_thread || stream == CU_STREAM_PER_THREAD;
     }
     pthread_mutex_unlock(&streams.lock);
@@ -172,10 +173,12 @@ bool streams_poll(bool record_anew) {
     return done;
 }
 
+/* A thread may be marking again already, if the gate has been opened since. */
 void streams_clear(void) {
     pthread_mutex_lock(&streams.lock);
     for (unsigned i = 0; i < streams.count; i++)
-        streams.rows[i].dirty = streams.rows[i].recorded = false;
+        if (streams.rows[i].recorded)
+            streams.rows[i].dirty = streams.rows[i].recorded = false;
     pthread_mutex_unlock(&streams.lock);
 }
 

@@ -94,6 +94,13 @@ void threads_forget_stream(CUstream stream) {
     pthread_mutex_unlock(&threads.lock);
 }
 
+void threads_forget_marks(void) {
+    pthread_mutex_lock(&threads.lock);
+    for (struct thread *thread = threads.first; thread; thread = thread->next)
+        atomic_store(&thread->marked_word, NO_WORD);
+    pthread_mutex_unlock(&threads.lock);
+}
+
 void threads_sum(struct counters *sum) {
     pthread_mutex_lock(&threads.lock);
     *sum = threads.gone;
