@@ -32,6 +32,19 @@ def test_a_slow_drain_without_waiting_threads_is_waited_for_and_reported(world: 
     assert world.phase("a") == "idle"
 
 
+def test_a_slow_drain_that_nobody_waits_for_is_no_overrun(world: World) -> None:
+    """A cell has ended, its work has not."""
+    a = world.process("a", drains_in=30)
+    world.start_cell("a", "1")
+    world.want(a)
+    world.end_cell("a", "1")
+    world.run(20)
+    assert world.phase("a") == "draining"
+    world.process("b", busy=True)
+    world.run(0.2)
+    assert world.phase("a") == "overrun", "now somebody does"
+
+
 def pair(world: World, collectives: int) -> tuple[FakeProcess, FakeProcess]:
     """A client of two processes on one device; the first one's work waits on the device for the second's."""
     second = world.process("a")

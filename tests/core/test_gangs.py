@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from jupyter_gpushare.core import commands as cmd
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.errors import IllegalEvent
 
@@ -101,6 +102,23 @@ def test_a_turn_that_cannot_end_is_extended_to_the_devices_that_its_other_half_n
     assert world.run_until(lambda: world.running("d2") == "b") == pytest.approx(QUANTUM)
     assert world.phase("a") == "idle"
     assert world.scheduler.clients["a"].gpu_seconds == pytest.approx(2 * QUANTUM)
+
+
+def test_no_slices_are_given_for_a_thread_that_they_would_not_let_through(world: World) -> None:
+    world.process("b", "d2", busy=True)
+    first, _ = half_a_collective_and_a_late_joiner(world)
+    world.run(0.9 * QUANTUM)
+    assert first.openings == 1
+
+
+def test_all_learn_the_levels_of_an_extended_turn(world: World) -> None:
+    b = world.process("b", "d2", busy=True)
+    half_a_collective_and_a_late_joiner(world)
+    world.run(0.5)
+    world.commands.clear()
+    world.kill(b)
+    assert [type(command) for command in world.commands][-2:] == [cmd.Grant, cmd.Orders]
+    assert world.commands[-1] == cmd.Orders("a", False, None)
 
 
 def test_an_extension_waits_its_turn_in_the_queue(world: World) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.model import Settings
 from jupyter_gpushare.core.outlook import expected_waits
 
 from .conftest import QUANTUM
@@ -42,6 +44,16 @@ def test_short_turns_shorten_the_wait(world: World) -> None:
     expected = waits(world)
     assert expected["a"] == pytest.approx(0.5)
     assert expected["c"] == pytest.approx(0.5 + 0.1)
+
+
+def test_no_turn_is_expected_to_be_longer_than_the_quantum_of_now(world: World) -> None:
+    for name in "abc":
+        world.process(name, busy=True)
+    world.run(5 * QUANTUM)
+    world.feed(ev.SettingsChanged(Settings(time_quantum=0.25)))
+    world.run(0.1)
+    first, second = waits(world).values()
+    assert second - first == pytest.approx(0.25)
 
 
 def test_an_overdue_turn_is_expected_to_end_now(world: World) -> None:
