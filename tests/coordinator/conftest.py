@@ -20,7 +20,7 @@ import pytest
 from jupyter_gpushare.wire import address, messages
 from jupyter_gpushare.wire.client import Client
 
-from .fake_process import DEADLINE, UUID, Connection, FakeProcess, wait_for
+from .fake_process import CLOSED, DEADLINE, OPEN, UUID, Connection, FakeProcess, wait_for
 
 QUANTUM = 0.2
 
@@ -206,6 +206,21 @@ def visitors(shared_coordinator: Coordinator) -> Iterator[Processes]:
     for client in shared_coordinator.status()["clients"]:
         shared_coordinator.request(messages.Forget(client=client["id"]))
     wait_for(lambda: shared_coordinator.status()["clients"] == [])
+
+
+@pytest.fixture
+def others_do_not_notice(shared_coordinator: Coordinator, visitors: Processes) -> Iterator[None]:
+    """A client runs and another one waits; afterwards they still do, and take turns."""
+    runs, waits = visitors("runs", "GPU-others"), visitors("waits", "GPU-others")
+    runs.run_turn()
+    waits.wants()
+    wait_for(lambda: runs.orders.contended)
+    yield
+    assert (runs.gate[0], waits.gate[0]) == (OPEN, CLOSED)
+    shared_coordinator.request(messages.Release(client="runs"))
+    wait_for(lambda: runs.gate[0] != OPEN)
+    runs.drain()
+    waits.wait_gate(OPEN)
 
 
 @pytest.fixture

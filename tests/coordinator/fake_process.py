@@ -106,6 +106,14 @@ class Connection:
         self.descriptors.clear()
 
 
+def refusal(connection: Connection) -> dict[str, Any]:
+    """The error that it gets, after which the connection ends."""
+    answer = connection.receive()
+    assert answer and answer["type"] == "error", answer
+    assert connection.ended()
+    return answer
+
+
 class FakeProcess:
     """One process of a client. It does nothing by itself."""
 

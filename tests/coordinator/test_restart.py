@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import signal
 import time
 
@@ -84,6 +85,21 @@ def test_who_claims_a_turn_without_the_lock_is_closed(coordinator: Coordinator, 
         a.wants()
         wait_for(lambda: coordinator.status()["devices"][0]["queue"] == ["a"])
     a.wait_gate(OPEN)
+
+
+def test_a_closing_is_not_taken_back_when_the_lock_is_lost(coordinator: Coordinator, processes: Processes) -> None:
+    """The coordinator had hung, and a has left it: b runs by a lock that it took itself, and is not to be disturbed."""
+    a, b = processes("a"), processes("b")
+    a.run_turn()
+    b.wants()
+    a.wait_gate(CLOSING)
+    closed = a.gate
+    fcntl.flock(a.locks[0], fcntl.LOCK_UN)
+    with outsider():
+        a.wants()
+        wait_for(lambda: "its gate stays closed" in coordinator.log.read_text())
+        assert a.gate == closed
+    a.wait_gate(OPEN)  # tried again
 
 
 def test_who_joins_with_a_turn_of_its_own_is_closed(coordinator: Coordinator, processes: Processes) -> None:
