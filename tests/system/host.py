@@ -1,0 +1,268 @@
+"""A host of its own for a test: a simulated device, sockets, lock files, logs, a coordinator, programs, kernels."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from jupyter_gpushare import environment
+from jupyter_gpushare.wire import address, messages
+from jupyter_gpushare.wire.client import Client, Unreachable
+
+from ..driver_facts.harness import PTX
+from ..native import simlog
+
+HERE = Path(__file__).resolve().parent
+WAIT = 20.0
+NONE_STARTS = ["false"]  # in the place of the command that starts a coordinator
+
+
+def eventually(condition: Callable[[], Any], seconds: float = WAIT, what: str = "") -> Any:
+    """The first true value of `condition`; fails after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what or condition}"
+        time.sleep(0.005)
+    return value
+
+
+class Program:
+    """A `program.py`: `run` a line in it, or `start` one that may wait and ask for its `result` later."""
+
+    def __init__(self, argv: Sequence[str], env: dict[str, str]) -> None:
+        self.process = subprocess.Popen(
+            argv, env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        self._answers: queue.Queue[dict[str, Any]] = queue.Queue()
+        self._errors: list[str] = []
+        self._readers = [threading.Thread(target=read, daemon=True) for read in (self._read, self._read_errors)]
+        for reader in self._readers:
+            reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout
+        for line in self.process.stdout:
+            self._answers.put(json.loads(line))
+
+    def _read_errors(self) -> None:
+        assert self.process.stderr
+        self._errors.extend(self.process.stderr)
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def send(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def start(self, code: str) -> None:
+        assert self.process.stdin
+        self.process.stdin.write(json.dumps(code) + "\n")
+        self.process.stdin.flush()
+
+    def raw(self, seconds: float = WAIT) -> dict[str, Any]:
+        try:
+            return self._answers.get(timeout=seconds)
+        except queue.Empty:
+            status = self.process.poll()
+            raise AssertionError(f"no answer within {seconds} s (exit status {status}): {self._errors}") from None
+
+    def result(self, seconds: float = WAIT) -> Any:
+        answer = self.raw(seconds)
+        assert "error" not in answer, answer
+        return answer["value"]
+
+    def run(self, code: str, seconds: float = WAIT) -> Any:
+        self.start(code)
+        return self.result(seconds)
+
+    def busy(self, **how: Any) -> None:
+        """Keep the device busy from now on; `how` as in `program.py`."""
+        self.start_busy(**how)
+        self.result()
+
+    def start_busy(self, **how: Any) -> None:
+        """`busy` for a program that may have to wait for its turn first; a `result` follows."""
+        words = "".join(f", {name}={value!r}" for name, value in how.items())
+        self.start(f"busy = Busy(cuda{words})")
+
+    def stop(self) -> None:
+        """End its work and check its results."""
+        result = self.run("busy.stop()")
+        assert (result["wrong"], result["failure"]) == (0, "")
+        assert result["launches"] > 0
+
+    def end(self, number: int = signal.SIGKILL) -> str:
+        """End it and collect it; what it wrote to standard error."""
+        assert self.process.stdin and self.process.stdout and self.process.stderr
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.send_signal(number)
+        self.process.wait(WAIT)
+        for reader in self._readers:
+            reader.join(WAIT)
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        self.process.stdout.close()
+        self.process.stderr.close()
+        return "".join(self._errors)
+
+
+class Host:
+    """`folder` is short: the socket lies in it."""
+
+    def __init__(self, folder: Path, memory: int = 256 << 20) -> None:
+        self.folder = folder
+        self.socket = str(folder / "c.sock")
+        self.simlog = folder / "simlog"
+        self.log = folder / "shim.log"
+        self.coordinator: subprocess.Popen[bytes] | None = None
+        self._memory = memory
+        self._programs: list[Program] = []
+        for name in ("run", "simlog", "share/kernels"):
+            (folder / name).mkdir(mode=0o700, parents=True)
+        kernels = folder / "share" / "kernels"
+        (kernels / "python3-gpushare").symlink_to(environment.PACKAGE / "kernelspec" / "python3-gpushare")
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """Of a participant that nobody has prepared yet: what a user's shell on this host has."""
+        ours = ("GPUSHARE_", "LD_", "CUDA_", "JPY_", "JUPYTER_", "IPYTHON", "XDG_")
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+        folder = str(self.folder)
+        return {
+            **clean,
+            "GPUSHARE_SOCKET": self.socket,
+            "GPUSHARE_SIMULATE": "1",
+            "GPUSHARE_SIM_STATE": f"{folder}/devices",
+            "GPUSHARE_SIM_LOG": str(self.simlog),
+            "GPUSHARE_SIM_MEMORY": str(self._memory),
+            "GPUSHARE_LOCK_DIR": f"{folder}/locks",
+            "GPUSHARE_LOG": "debug",
+            "GPUSHARE_LOG_FILE": str(self.log),
+            "XDG_STATE_HOME": f"{folder}/state",
+            "XDG_RUNTIME_DIR": f"{folder}/run",
+            "JUPYTER_RUNTIME_DIR": f"{folder}/jupyter",
+            "JUPYTER_CONFIG_DIR": f"{folder}/config",
+            "JUPYTER_DATA_DIR": f"{folder}/data",
+            "JUPYTER_PATH": f"{folder}/share",
+            "IPYTHONDIR": f"{folder}/ipython",
+            "PYTHONPATH": str(environment.PACKAGE.parent),
+            "TEST_PTX": str(PTX),
+            **more,
+        }
+
+    # --- the coordinator
+
+    def start_coordinator(self, *options: str) -> None:
+        argv = [sys.executable, "-m", "jupyter_gpushare", "coordinator", "--simulate", "--socket", self.socket]
+        with (self.folder / "coordinator.log").open("ab") as log:
+            self.coordinator = subprocess.Popen([*argv, *options], env=self.environment(), stderr=log)
+        eventually(lambda: address.answers(self.socket))
+
+    def kill_coordinator(self) -> None:
+        assert self.coordinator
+        self.coordinator.kill()
+        self.coordinator.wait(WAIT)
+        self.coordinator = None
+
+    def ask(self, message: Any) -> Any:
+        with Client(self.socket) as connection:
+            return connection.request(message)
+
+    def status(self) -> dict[str, Any]:
+        status: dict[str, Any] = self.ask(messages.Status())
+        return status
+
+    def clients(self) -> dict[str, dict[str, Any]]:
+        return {client["id"]: client for client in self.status()["clients"]}
+
+    def phase(self, client: str) -> str:
+        return str(self.clients().get(client, {"phase": "unknown"})["phase"])
+
+    def command(self, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        """`jupyter gpushare WORDS`"""
+        argv = [sys.executable, "-m", "jupyter_gpushare", *words]
+        return subprocess.run(
+            argv, env=self.environment(), capture_output=True, text=True, timeout=2 * WAIT, check=False, **options
+        )
+
+    # --- programs
+
+    def program(self, client: str, quota: str = "", cuda: bool = True, **more: str) -> Program:
+        """A program of the client, as the provisioner prepares one. Several of the same name are one client.
+
+        It brings no coordinator back. `cuda`: with the device initialised.
+        """
+        env = environment.prepare(
+            self.environment(**more),
+            client=client,
+            token=f"token of {client}",
+            label=client,
+            quota=quota,
+            socket=self.socket,
+            simulate=True,
+            coordinator_argv=NONE_STARTS,
+            python=False,
+        )
+        program = self._keep(Program([sys.executable, str(HERE / "program.py")], env))
+        if cuda:
+            program.run("cuda = Cuda()")
+        return program
+
+    def run(self, *options: str, **more: str) -> Program:
+        """A program under `jupyter gpushare run OPTIONS`."""
+        argv = [sys.executable, "-m", "jupyter_gpushare", "run", *options, "--"]
+        return self._keep(Program([*argv, sys.executable, str(HERE / "program.py")], self.environment(**more)))
+
+    def _keep(self, program: Program) -> Program:
+        self._programs.append(program)
+        return program
+
+    # --- what the driver wrote down
+
+    def executions(self, *programs: Program | int) -> list[simlog.Execution]:
+        """Of these programs or process ids, in the order of their beginnings."""
+        pids = [program if isinstance(program, int) else program.pid for program in programs]
+        found = (simlog.read(path) for pid in pids if (path := self.simlog / f"{pid}.simlog").exists())
+        return sorted(execution for log in found for execution in log)
+
+    def overlap(self, *clients: Sequence[Program | int]) -> float:
+        """Seconds during which the device worked for several clients at once."""
+        return simlog.overlap_seconds(self.executions(*programs) for programs in clients)
+
+    def log_text(self) -> str:
+        return self.log.read_text() if self.log.exists() else ""
+
+    def close(self) -> None:
+        for program in self._programs:
+            program.end()
+        if self.coordinator:
+            self.kill_coordinator()
+        with contextlib.suppress(Unreachable):  # one that a participant has started
+            self.ask(messages.Stop())
+
+
+def last_end(executions: Sequence[simlog.Execution]) -> int:
+    return max(execution.end_ns for execution in executions)
+
+
+def turns(*clients: Sequence[simlog.Execution]) -> list[tuple[int, int, int]]:
+    """(client's number, begin, end) of each unbroken row of executions of one client, in nanoseconds."""
+    rows = sorted((e.begin_ns, e.end_ns, number) for number, client in enumerate(clients) for e in client)
+    found: list[tuple[int, int, int]] = []
+    for begin, end, number in rows:
+        if found and found[-1][0] == number:
+            found[-1] = (number, found[-1][1], end)
+        else:
+            found.append((number, begin, end))
+    return found

@@ -1,0 +1,113 @@
+"""A small CUDA program that does what a test tells it: a line of Python in, a line of JSON out.
+
+It has the driver of `tests/native/cuda_client.py`, and `Busy`, which keeps the device busy from a thread. The end of
+standard input ends it.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import signal
+import sys
+import threading
+import time
+from ctypes import addressof, byref, c_char, c_uint64, c_void_p, create_string_buffer
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "native"))
+
+from cuda_client import Cuda
+
+LENGTH = 1024
+
+
+def check(status: int) -> None:
+    if status:
+        raise RuntimeError(f"CUDA error {status}")
+
+
+class Busy:
+    """Launches of `launch` seconds on an array of its own, one after the other, each adding 1 to every element.
+
+    `pause` seconds lie between two launches; the device is waited for after every `look` launches.
+    """
+
+    def __init__(self, cuda: Cuda, launch: float = 0.002, look: int = 4, pause: float = 0.0, stream: bool = False):
+        self.cuda = cuda
+        self.launches = 0
+        self.failure = ""
+        self._launch, self._look, self._pause = int(launch * 1e9), look, pause
+        self._over = threading.Event()
+        status, self._array = cuda.alloc(4 * LENGTH)
+        check(status)
+        self._stream = cuda.stream(1) if stream else 0
+        check(cuda.launch("fill_f32", self._array, 0.0, LENGTH, stream=self._stream))
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        try:
+            self.cuda.here()
+            while not self._over.is_set():
+                check(self.cuda.launch("work_f32", self._array, LENGTH, self._launch, 0, stream=self._stream))
+                self.launches += 1
+                if self.launches % self._look == 0:
+                    check(self.cuda.cuStreamSynchronize(c_void_p(self._stream)))
+                if self._pause:
+                    time.sleep(self._pause)
+            check(self.cuda.cuStreamSynchronize(c_void_p(self._stream)))
+        except Exception as error:
+            self.failure = repr(error)
+
+    def stop(self) -> dict[str, Any]:
+        """Launches made, and elements that are not their number."""
+        self._over.set()
+        self._thread.join()
+        values = (c_char * (4 * LENGTH)).from_buffer(bytearray(4 * LENGTH))
+        check(self.cuda.cuMemcpyDtoH_v2(values, c_uint64(self._array), 4 * LENGTH))
+        found = memoryview(values).cast("B").cast("f")
+        wrong = sum(value != float(self.launches) for value in found)
+        return {"launches": self.launches, "wrong": wrong, "failure": self.failure}
+
+
+class Flags:
+    """1024 words of a file that several processes map, as device memory of each: a launch can wait for another's."""
+
+    def __init__(self, cuda: Cuda, path: str) -> None:
+        with open(path, "r+b") as file:
+            self._map = mmap.mmap(file.fileno(), 4096)
+        self._place = (c_char * 4096).from_buffer(self._map)
+        address = c_uint64()
+        check(cuda.cuMemHostRegister_v2(self._place, 4096, 2))  # CU_MEMHOSTREGISTER_DEVICEMAP
+        check(cuda.cuMemHostGetDevicePointer_v2(byref(address), self._place, 0))
+        self._device = address.value
+
+    def __getitem__(self, number: int) -> int:
+        return self._device + 4 * number
+
+
+def main() -> None:
+    names: dict[str, Any] = globals() | {
+        "addressof": addressof,
+        "create_string_buffer": create_string_buffer,
+        "os": os,
+        "signal": signal,
+    }
+    for line in sys.stdin:
+        code = json.loads(line)
+        try:
+            try:
+                answer: Any = eval(code, names)
+            except SyntaxError:
+                exec(code, names)
+                answer = None
+            print(json.dumps({"value": answer}), flush=True)
+        except BaseException as error:
+            print(json.dumps({"error": type(error).__name__, "text": str(error)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

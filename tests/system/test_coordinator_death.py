@@ -1,0 +1,101 @@
+"""The coordinator is killed: nobody loses anything, turns go on, and the next coordinator takes over what it finds."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from jupyter_gpushare.wire import messages
+
+from .host import Host, Program, eventually, turns
+
+
+def both_work_after(host: Host, one: Program, other: Program, moment: int) -> bool:
+    """Whether either has begun new work and the turn has changed a few times since `moment`."""
+    since = [[e for e in host.executions(program) if e.begin_ns > moment] for program in (one, other)]
+    return all(since) and len(turns(*since)) >= 4
+
+
+def modes(host: Host) -> list[str]:
+    return [process["mode"] for client in host.clients().values() for process in client["processes"]]
+
+
+@pytest.mark.parametrize("moment", ["running", "draining", "nobody runs"])
+def test_turns_go_on_after_a_kill(quick: Host, moment: str) -> None:
+    one, other = quick.program("one"), quick.program("other")
+    quick.ask(messages.SetQuota(client="one", changes={"memory": "100MiB", "share": 0.25}))
+    if moment == "nobody runs":
+        quick.kill_coordinator()
+        killed = time.monotonic_ns()
+        one.start_busy()
+        other.start_busy()
+    else:
+        long = {"launch": 0.3, "look": 1} if moment == "draining" else {}
+        one.busy(**long)
+        other.start_busy()
+        eventually(lambda: quick.phase("one") == moment)
+        quick.kill_coordinator()
+        killed = time.monotonic_ns()
+    eventually(lambda: both_work_after(quick, one, other, killed), 5 - (time.monotonic_ns() - killed) / 1e9)
+    other.result()
+    if moment == "nobody runs":
+        one.result()
+
+    quick.start_coordinator("--time-quantum", "0.1")
+    eventually(lambda: len(quick.clients()) == 2)
+    adopted = time.monotonic_ns()
+    clients = quick.clients()
+    assert {client["label"] for client in clients.values()} == {"one", "other"}
+    assert clients["one"]["quota"]["memory"] == 100 << 20
+    assert clients["one"]["quota"]["share"] == 0.25
+    assert clients["other"]["quota"]["memory"] is None
+    eventually(lambda: modes(quick) == ["coordinated"] * 2)
+    assert all(client["allocated"] == 4096 for client in clients.values())
+    eventually(lambda: both_work_after(quick, one, other, adopted))
+    one.stop()
+    other.stop()
+    assert quick.overlap([one], [other]) == 0
+
+
+def test_killed_again_and_again(quick: Host) -> None:
+    """Also before it knows everybody, and while it takes over."""
+    pair = [quick.program("pair"), quick.program("pair")]
+    other = quick.program("other")
+    programs = [*pair, other]
+    for program in programs:
+        program.busy()
+    for alive in (0.0, 0.02, 0.1, 0.3):
+        quick.kill_coordinator()
+        quick.start_coordinator("--time-quantum", "0.1")
+        began = time.monotonic()
+        eventually(lambda: time.monotonic() - began >= alive)  # noqa: B023 - it is called before the next round
+    eventually(lambda: len(quick.clients()) == 2)
+    moment = time.monotonic_ns()
+    for program in pair:
+        eventually(lambda: both_work_after(quick, program, other, moment))  # noqa: B023
+    for program in programs:
+        program.stop()
+    assert quick.overlap(pair, [other]) == 0
+    assert sorted(len(client["processes"]) for client in quick.clients().values()) == [1, 2]
+
+
+def test_a_stopped_coordinator_that_wakes_up_finds_others_at_work(quick: Host) -> None:
+    """Its heartbeat is missed after 5 s; what it thought it had granted is no longer its to end or give away."""
+    one, other = quick.program("one"), quick.program("other")
+    one.busy()
+    other.start_busy()
+    eventually(lambda: quick.phase("other") == "waiting")
+    assert quick.coordinator
+    quick.coordinator.send_signal(signal.SIGSTOP)
+    stopped = time.monotonic_ns()
+    eventually(lambda: both_work_after(quick, one, other, stopped), 15)
+    quick.coordinator.send_signal(signal.SIGCONT)
+    awake = time.monotonic_ns()
+    other.result()
+    eventually(lambda: both_work_after(quick, one, other, awake))
+    eventually(lambda: modes(quick) == ["coordinated"] * 2)
+    one.stop()
+    other.stop()
+    assert quick.overlap([one], [other]) == 0

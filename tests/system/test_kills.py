@@ -1,0 +1,159 @@
+"""Processes that are killed at any moment: the next one runs, and nothing of them stays behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+
+from .host import Host, Program, eventually, last_end
+
+
+def first_after(host: Host, program: Program, moment: int) -> float:
+    """Seconds from `moment` to the first work of the program."""
+    eventually(lambda: any(e.begin_ns > moment for e in host.executions(program)))
+    return (next(e.begin_ns for e in host.executions(program) if e.begin_ns > moment) - moment) / 1e9
+
+
+def test_the_holder_is_killed(patient: Host) -> None:
+    one, other = patient.program("one"), patient.program("other")
+    one.busy()
+    other.start_busy()
+    eventually(lambda: patient.phase("other") == "waiting")
+    one.process.kill()
+    one.process.wait()
+    assert first_after(patient, other, time.monotonic_ns()) < 1  # turns are 20 s
+    other.result()
+    other.stop()
+    assert patient.overlap([one], [other]) == 0
+
+
+def test_the_holder_is_killed_while_it_drains(quick: Host) -> None:
+    one, other = quick.program("one"), quick.program("other")
+    one.busy(launch=2.0, look=1)
+    other.start_busy()
+    eventually(lambda: quick.phase("one") == "draining")
+    one.process.kill()
+    one.process.wait()
+    assert first_after(quick, other, time.monotonic_ns()) < 1
+    other.result()
+    other.stop()
+
+
+def test_one_of_the_holders_processes_is_killed(quick: Host) -> None:
+    """The other goes on, in turns."""
+    pair = [quick.program("pair"), quick.program("pair")]
+    other = quick.program("other")
+    for program in pair:
+        program.busy()
+    other.start_busy()
+    eventually(lambda: quick.phase("other") == "waiting")
+    pair[0].process.kill()
+    pair[0].process.wait()
+    killed = time.monotonic_ns()
+    assert first_after(quick, pair[1], killed) < 1
+    assert first_after(quick, other, killed) < 1
+    other.result()
+    pair[1].stop()
+    other.stop()
+    assert quick.overlap(pair, [other]) == 0
+    assert quick.clients()["pair"]["allocated"] == 4096
+
+
+def test_one_that_waits_is_killed(patient: Host) -> None:
+    """It leaves the queue, and its place is the next one's."""
+    one, waiting, other = (patient.program(name) for name in ("one", "waiting", "other"))
+    one.busy()
+    waiting.start_busy()
+    eventually(lambda: patient.phase("waiting") == "waiting")
+    other.start_busy()
+    eventually(lambda: patient.phase("other") == "waiting")
+    assert patient.status()["devices"][0]["queue"] == ["waiting", "other"]
+    waiting.process.kill()
+    eventually(lambda: patient.status()["devices"][0]["queue"] == ["other"])
+    one.stop()
+    assert first_after(patient, other, last_end(patient.executions(one))) < 1
+    other.result()
+    other.stop()
+
+
+def test_a_killed_holder_without_a_coordinator(quick: Host) -> None:
+    one, other = quick.program("one"), quick.program("other")
+    one.busy()
+    other.busy()
+    quick.kill_coordinator()
+    killed = time.monotonic_ns()
+    eventually(lambda: all(any(e.begin_ns > killed + 2e9 for e in quick.executions(p)) for p in (one, other)))
+    one.process.kill()
+    one.process.wait()
+    assert first_after(quick, other, time.monotonic_ns()) < 1
+    other.stop()
+    assert quick.overlap([one], [other]) == 0
+
+
+def descriptors(host: Host) -> Counter[str]:
+    """What the coordinator has open, by kind."""
+    assert host.coordinator
+    folder = f"/proc/{host.coordinator.pid}/fd"
+    found: Counter[str] = Counter()
+    for name in os.listdir(folder):
+        try:
+            target = os.readlink(f"{folder}/{name}")
+        except FileNotFoundError:
+            continue
+        found[target.partition(":")[0].removesuffix(" (deleted)")] += 1
+    return found
+
+
+def mappings(host: Host) -> int:
+    """Pages that the coordinator has mapped."""
+    assert host.coordinator
+    with open(f"/proc/{host.coordinator.pid}/maps") as maps:
+        return sum("memfd:gpushare" in line for line in maps)
+
+
+ROUNDS = """
+for number in range({rounds}):
+    child = os.fork()
+    if child == 0:
+        cuda = Cuda()
+        check(cuda.spin(0.1))
+        check(cuda.alloc(1 << 20)[0])
+        os.kill(os.getpid(), signal.SIGKILL) if number % 2 else os._exit(0)
+    os.waitpid(child, 0)
+"""
+
+
+def test_a_hundred_starts_leave_nothing_behind(patient: Host) -> None:
+    """A hundred processes of one client, one after the other, half of them killed as they run.
+
+    They are forked before CUDA is initialised, which is what makes a hundred affordable: to the coordinator each is
+    what a restarted kernel is, a new process of a known client. Restarts of real kernels: `test_notebooks.py`.
+    """
+    keeper = patient.program("kernel")
+    starter = patient.program("kernel", cuda=False)
+    starter.run(ROUNDS.format(rounds=1))
+    eventually(lambda: len(patient.clients()["kernel"]["processes"]) == 1)
+    before, pages = descriptors(patient), mappings(patient)
+    starter.run(ROUNDS.format(rounds=100), seconds=60)
+    eventually(lambda: len(patient.clients()["kernel"]["processes"]) == 1)
+    clients = patient.clients()
+    assert list(clients) == ["kernel"]
+    assert clients["kernel"]["allocated"] == 0
+    eventually(lambda: descriptors(patient) == before)
+    assert mappings(patient) == pages
+    assert keeper.run("cuda.spin(1) or cuda.cuCtxSynchronize()") == 0
+
+
+def test_a_client_that_ends_is_forgotten_with_all_it_had(quick: Host) -> None:
+    before, pages = descriptors(quick), mappings(quick)
+    programs = [quick.program(name) for name in ("one", "other")]
+    for program in programs:
+        program.busy()
+    assert mappings(quick) > pages
+    for program in programs:
+        program.end(signal.SIGKILL)
+    eventually(lambda: descriptors(quick) == before)
+    assert mappings(quick) == pages
+    assert quick.status()["devices"][0]["grants"] == []
