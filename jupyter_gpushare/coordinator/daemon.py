@@ -110,7 +110,8 @@ class Daemon:
                 else:
                     self._events.append(ev.LockRefused(command.client, command.epoch))
             case cmd.Open():
-                self._open(command)
+                if self._holds_locks(member):
+                    self._open(command)
             case cmd.Close():
                 for number in command.processes:
                     if port := self.ports.get(number):
@@ -134,6 +135,14 @@ class Daemon:
         for number in command.processes:
             if port := self.ports.get(number):
                 port.open(command.epoch)
+
+    def _holds_locks(self, member: Member) -> bool:
+        """Whether the grant is still backed. If we had hung, its processes may have left us and somebody else runs."""
+        grant = self.scheduler.clients[member.client].grant
+        held = grant is None or member.locks.acquire(grant.devices)
+        if not held:
+            log.warning("client %s: somebody else has its devices; its gate stays closed", member.client)
+        return held
 
     def _free(self, member: Member, uuids: tuple[str, ...]) -> None:
         """Unlock, unless a process of the client that we do not reach took a turn by itself meanwhile."""

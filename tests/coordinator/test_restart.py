@@ -99,7 +99,10 @@ def test_a_closing_is_not_taken_back_when_the_lock_is_lost(coordinator: Coordina
         a.wants()
         wait_for(lambda: "its gate stays closed" in coordinator.log.read_text())
         assert a.gate == closed
-    a.wait_gate(OPEN)  # tried again
+    wait_for(lambda: a.gate[1] > closed[1])
+    assert a.gate[0] == CLOSING
+    a.drain()
+    b.wait_gate(OPEN)
 
 
 def test_who_joins_with_a_turn_of_its_own_is_closed(coordinator: Coordinator, processes: Processes) -> None:
