@@ -74,7 +74,7 @@ static void remember(struct thread *thread, CUstream stream, uint32_t word) {
 static bool is_marked(struct thread *thread, CUstream stream) {
     if (atomic_load_explicit(&thread->marked[marked_slot(stream)], memory_order_relaxed) != stream)
         return false;
-    thread->depth++;
+    DEPTH_ADD(thread, 1u, __ATOMIC_RELAXED);
     atomic_signal_fence(memory_order_seq_cst);
     if (gate_word(the_page()) == atomic_load_explicit(&thread->marked_word, memory_order_relaxed)) {
         atomic_store_explicit(&thread->last_stream, stream, memory_order_relaxed);
@@ -91,7 +91,7 @@ CUresult gate_slow(struct thread *thread, CUstream stream) {
     if (atomic_load(&shim.state) == ASLEEP)
         shim_start(); /* if it does not wake, the driver itself says what is wrong */
     for (;;) {
-        thread->depth++;
+        DEPTH_ADD(thread, 1u, __ATOMIC_RELAXED);
         atomic_thread_fence(
             memory_order_seq_cst); /* where membarrier is refused, and until this thread is listed */
         uint32_t state = atomic_load(&shim.state);

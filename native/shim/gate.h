@@ -10,9 +10,19 @@ static inline unsigned marked_slot(CUstream stream) {
     return ((uintptr_t)stream >> 4 ^ (uintptr_t)stream >> 9) % MARKED;
 }
 
+/* Plain instructions where the compiler may use them, atomic ones for a checker that cannot see through fences. */
+#ifdef __SANITIZE_THREAD__
+#define DEPTH_ADD(thread, change, order)                                                                     \
+    __atomic_store_n(&(thread)->depth, GET((thread)->depth) + (change), order)
+#else
+#define DEPTH_ADD(thread, change, order) (__atomic_signal_fence(order), (thread)->depth += (change))
+#endif
+
 static inline void gate_leave(struct thread *thread) {
+#ifndef __SANITIZE_THREAD__
     atomic_thread_fence(memory_order_release); /* what the call did is seen by whoever sees it over */
-    thread->depth--;
+#endif
+    DEPTH_ADD(thread, -1u, __ATOMIC_RELEASE);
 }
 
 /* The fast path: true if the call may go ahead. It counts as inside in any case, and `gate_leave` must follow.
@@ -20,7 +30,7 @@ static inline void gate_leave(struct thread *thread) {
  * The agent closes exactly: it sees the gate closed, issues a membarrier and then reads every depth. So either this
  * thread's depth is seen, or this thread sees the closed gate; a compiler barrier is all that is needed here. */
 static inline bool gate_try(struct thread *thread, CUstream stream) {
-    thread->depth++;
+    DEPTH_ADD(thread, 1u, __ATOMIC_RELAXED);
     atomic_signal_fence(memory_order_seq_cst);
     uint32_t word = gate_word(the_page());
     return likely(word ==

@@ -5,7 +5,6 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
-#include <string.h>
 
 #define KNOWN_VERSION 13050 /* the newest CUDA whose entry points hooks.def has been compared with */
 
@@ -14,14 +13,25 @@ void *driver_functions[HOOK_COUNT];
 /* --- glibc's dlsym and dlvsym -------------------------------------------------------------------------------------- */
 
 /* Ours hide them, also from ourselves, whatever version is asked for; so they are looked up in the C library's tables.
- * Their version differs among architectures (2.2.5, 2.17, and 2.34 everywhere), their name does not. */
-struct lookup {
-    const char *library, *name;
-    void *found;
-};
+ * Their version differs among architectures (2.2.5, 2.17, and 2.34 everywhere), their name does not. No function of
+ * another library is called for that: others look functions up before they are ready to have theirs called (sanitizers,
+ * for instance). */
+static bool equal(const char *a, const char *b) {
+    while (*a && *a == *b)
+        a++, b++;
+    return *a == *b;
+}
 
-static const void *address(const struct dl_phdr_info *object, ElfW(Addr) pointer) {
-    return (const void *)(pointer < object->dlpi_addr ? object->dlpi_addr + pointer : pointer);
+static const char *file_of(const char *path) {
+    const char *file = path;
+    for (; *path; path++)
+        if (*path == '/')
+            file = path + 1;
+    return file;
+}
+
+static const void *address(const struct link_map *object, ElfW(Addr) pointer) {
+    return (const void *)(pointer < object->l_addr ? object->l_addr + pointer : pointer);
 }
 
 static uint32_t gnu_hash(const char *name) {
@@ -31,21 +41,11 @@ static uint32_t gnu_hash(const char *name) {
     return hash;
 }
 
-static int look_into(struct dl_phdr_info *object, size_t size, void *data) {
-    (void)size;
-    struct lookup *lookup = data;
-    const char *base = object->dlpi_name ? strrchr(object->dlpi_name, '/') : NULL;
-    base = base ? base + 1 : object->dlpi_name;
-    if (!base || strcmp(base, lookup->library) != 0)
-        return 0;
-    const ElfW(Dyn) *dynamic = NULL;
-    for (int i = 0; i < object->dlpi_phnum; i++)
-        if (object->dlpi_phdr[i].p_type == PT_DYNAMIC)
-            dynamic = (const ElfW(Dyn) *)(object->dlpi_addr + object->dlpi_phdr[i].p_vaddr);
+static void *find_in(const struct link_map *object, const char *name) {
     const ElfW(Sym) *symbols = NULL;
     const char *strings = NULL;
     const uint32_t *table = NULL;
-    for (; dynamic && dynamic->d_tag != DT_NULL; dynamic++) {
+    for (const ElfW(Dyn) *dynamic = object->l_ld; dynamic->d_tag != DT_NULL; dynamic++) {
         if (dynamic->d_tag == DT_SYMTAB)
             symbols = address(object, dynamic->d_un.d_ptr);
         if (dynamic->d_tag == DT_STRTAB)
@@ -54,30 +54,28 @@ static int look_into(struct dl_phdr_info *object, size_t size, void *data) {
             table = address(object, dynamic->d_un.d_ptr);
     }
     if (!symbols || !strings || !table)
-        return 0;
-    uint32_t buckets = table[0], first = table[1], words = table[2], hash = gnu_hash(lookup->name);
+        return NULL;
+    uint32_t buckets = table[0], first = table[1], words = table[2], hash = gnu_hash(name);
     const uint32_t *bucket = table + 4 + words * (sizeof(ElfW(Addr)) / 4), *chain = bucket + buckets;
     for (uint32_t i = buckets ? bucket[hash % buckets] : 0; i >= first && i != 0; i++) {
         uint32_t entry = chain[i - first];
-        if ((entry | 1) == (hash | 1) && strcmp(strings + symbols[i].st_name, lookup->name) == 0 &&
-            symbols[i].st_value) {
-            lookup->found = (void *)(object->dlpi_addr + symbols[i].st_value);
-            return 1;
-        }
+        if ((entry | 1) == (hash | 1) && equal(strings + symbols[i].st_name, name) && symbols[i].st_value)
+            return (void *)(object->l_addr + symbols[i].st_value);
         if (entry & 1)
             break;
     }
-    return 0;
+    return NULL;
 }
 
 static COLD void *find_in_libc(const char *name) {
     const char *libraries[] = {"libc.so.6", "libdl.so.2"}; /* the latter before glibc 2.34 */
-    for (int i = 0; i < 2; i++) {
-        struct lookup lookup = {libraries[i], name, NULL};
-        dl_iterate_phdr(look_into, &lookup);
-        if (lookup.found)
-            return lookup.found;
-    }
+    for (int i = 0; i < 2; i++)
+        for (const struct link_map *object = _r_debug.r_map; object; object = object->l_next) {
+            bool fits = object->l_name && equal(file_of(object->l_name), libraries[i]);
+            void *found = fits ? find_in(object, name) : NULL;
+            if (found)
+                return found;
+        }
     return NULL;
 }
 
@@ -159,7 +157,7 @@ bool driver_is_simulated(void) {
 
 static const struct hook *find_hook(const char *symbol) {
     for (int i = 0; i < HOOK_COUNT; i++)
-        if (hooks[i].wrapper && strcmp(hooks[i].symbol, symbol) == 0)
+        if (hooks[i].wrapper && equal(hooks[i].symbol, symbol))
             return &hooks[i];
     return NULL;
 }
@@ -218,7 +216,7 @@ static void replace_by_version(const char *name, void **function, int version, u
     bool ours = false;
     for (int i = 0; i < HOOK_COUNT; i++) {
         const struct hook *hook = &hooks[i];
-        if (!hook->wrapper || (strcmp(hook->base, name) != 0 && strcmp(hook->symbol, name) != 0))
+        if (!hook->wrapper || (!equal(hook->base, name) && !equal(hook->symbol, name)))
             continue;
         ours = true;
         if (*function == driver_function((enum hook_id)i) && (!same || hook->per_thread == wants_per_thread))
