@@ -14,7 +14,9 @@ static inline unsigned marked_slot(CUstream stream) {
 #ifdef __SANITIZE_THREAD__
 #define DEPTH_ADD(thread, change, order)                                                                     \
     __atomic_store_n(&(thread)->depth, GET((thread)->depth) + (change), order)
+#define COUNTER_ADD(counter, more) PUT(counter, GET(counter) + (more))
 #else
+#define COUNTER_ADD(counter, more) ((counter) += (more))
 #define DEPTH_ADD(thread, change, order) (__atomic_signal_fence(order), (thread)->depth += (change))
 #endif
 

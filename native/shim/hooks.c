@@ -2,19 +2,19 @@
 #include "shim.h"
 
 /* What the rows' COUNT column means. */
-#define LAUNCH(n) (self.counters.launches += 1, self.counters.blocks += (n))
-#define COPY(n) (self.counters.copies += 1, self.counters.bytes_copied += (n))
+#define LAUNCH(n) (COUNTER_ADD(self.counters.launches, 1), COUNTER_ADD(self.counters.blocks, (n)))
+#define COPY(n) (COUNTER_ADD(self.counters.copies, 1), COUNTER_ADD(self.counters.bytes_copied, (n)))
 #define COPY2D(copy) COPY((copy) ? (copy)->width * (copy)->height : 0)
 #define COPY3D(copy) COPY((copy) ? (copy)->width * (copy)->height * (copy)->depth : 0)
 #define COPIES(n, sizes) count_copies((n), (sizes))
-#define OTHER self.counters.others += 1
+#define OTHER COUNTER_ADD(self.counters.others, 1)
 
 static void count_copies(size_t copies, const size_t *sizes) {
     uint64_t bytes = 0;
     for (size_t i = 0; sizes && i < copies; i++)
         bytes += sizes[i];
-    self.counters.copies += copies;
-    self.counters.bytes_copied += bytes;
+    COUNTER_ADD(self.counters.copies, copies);
+    COUNTER_ADD(self.counters.bytes_copied, bytes);
 }
 
 /* Two functions a hook. The exported one is the fast path; whenever that does not apply it leaves everything to the other,
