@@ -35,6 +35,7 @@ class Locks:
 
     def __init__(self) -> None:
         self._descriptors: dict[str, int] = {}
+        self._held: set[str] = set()
 
     def __contains__(self, uuid: str) -> bool:
         return uuid in self._descriptors
@@ -46,24 +47,27 @@ class Locks:
         self._descriptors[uuid] = descriptor
 
     def acquire(self, devices: tuple[str, ...]) -> bool:
-        """Lock all, or none and return False because somebody else holds one."""
+        """Lock all and return True; or False, because somebody else holds one: then what was locked before still is."""
         taken: list[str] = []
         for uuid in devices:
             try:
                 fcntl.flock(self._descriptors[uuid], fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                self.release(tuple(taken))
+                self.release(tuple(other for other in taken if other not in self._held))
                 return False
             taken.append(uuid)
+        self._held.update(devices)
         return True
 
     def release(self, devices: tuple[str, ...]) -> None:
         for uuid in devices:
             if uuid in self._descriptors:
                 fcntl.flock(self._descriptors[uuid], fcntl.LOCK_UN)
+            self._held.discard(uuid)
 
     def close(self) -> None:
         """Let go of the descriptors without unlocking: a process that is not quite dead still holds its device."""
         for descriptor in self._descriptors.values():
             os.close(descriptor)
         self._descriptors.clear()
+        self._held.clear()

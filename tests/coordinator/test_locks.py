@@ -1,0 +1,64 @@
+"""The locks that back a grant: all of its devices or none, and none is let go of by mistake."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from jupyter_gpushare.coordinator import locks
+
+from .fake_process import lock_file, outsider
+from .test_turns import locked
+
+DEVICES = ("GPU-l1", "GPU-l2")
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[[], locks.Locks]]:
+    made = []
+
+    def client() -> locks.Locks:
+        made.append(locks.Locks())
+        for uuid in DEVICES:
+            made[-1].add(uuid, lock_file(uuid))
+        return made[-1]
+
+    yield client
+    for held in made:
+        held.close()
+
+
+def test_all_or_none(make: Callable[[], locks.Locks]) -> None:
+    client = make()
+    with outsider(DEVICES[1]):
+        assert not client.acquire(DEVICES)
+        assert not locked(DEVICES[0])
+    assert client.acquire(DEVICES)
+    assert [locked(uuid) for uuid in DEVICES] == [True, True]
+    assert not make().acquire(DEVICES)
+    client.release(DEVICES)
+    assert [locked(uuid) for uuid in DEVICES] == [False, False]
+
+
+def test_what_was_locked_before_stays_locked_when_more_is_refused(make: Callable[[], locks.Locks]) -> None:
+    client = make()
+    assert client.acquire(DEVICES[:1])
+    with outsider(DEVICES[1]):
+        assert not client.acquire(DEVICES)
+    assert locked(DEVICES[0]), "a process of the client runs there"
+    client.release(DEVICES)
+    assert not locked(DEVICES[0])
+
+
+def test_closing_unlocks_nothing_that_others_hold_open(make: Callable[[], locks.Locks]) -> None:
+    """A process that is not quite dead still holds its device."""
+    client = locks.Locks()
+    descriptor = lock_file(DEVICES[0])
+    client.add(DEVICES[0], os.dup(descriptor))
+    assert client.acquire(DEVICES[:1])
+    client.close()
+    assert locked(DEVICES[0])
+    os.close(descriptor)
+    assert not locked(DEVICES[0])
