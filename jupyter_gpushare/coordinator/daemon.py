@@ -233,9 +233,18 @@ class Daemon:
         self._pulse = self._loop.call_later(HEARTBEAT, self._beat)
         for member in list(self.members.values()):
             self.maybe_forget(member)
+        for port in [port for port in self.ports.values() if port.page.report.waiting]:
+            self._overheard(port)
         self._write_levels(self._loop.time())
         if self.subscribers and self.members:
             self.changed()
+
+    def _overheard(self, port: ProcessPort) -> None:
+        """Threads of the process stand at the gate. If nobody said so, as after a lost message, we know now."""
+        process = self.scheduler.processes.get(port.number)
+        if process and not process.wants and process.client.grant is None:
+            log.warning("%s stands at the gate and has not said so", port.peer)
+            self.feed(ev.Wanted(port.number))
 
     def _write_levels(self, now: float) -> None:
         allocated = sum(member.allocated for member in self.members.values())

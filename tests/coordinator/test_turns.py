@@ -316,3 +316,12 @@ def test_a_process_that_vanishes_while_it_is_written_to(idle_coordinator: Coordi
     second.wait_gate(CLOSING)
     second.drain()
     other.wait_gate(OPEN)
+
+
+def test_a_process_at_the_gate_whose_word_was_lost_gets_its_turn(
+    coordinator: Coordinator, processes: Processes
+) -> None:
+    a = processes("a")
+    a.report.waiting = 1
+    a.wait_gate(OPEN)
+    assert coordinator.client("a")["phase"] == "running"
