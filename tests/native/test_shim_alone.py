@@ -209,6 +209,31 @@ def test_processes_of_a_client_have_their_turn_together(machine: Machine) -> Non
     until(lambda: lock_is_free(machine))
 
 
+def test_who_leaves_first_does_not_give_the_device_away(machine: Machine) -> None:
+    """One process of a client goes idle in the midst of the turn while another of the same client works on."""
+    with fake_coordinator(machine.socket) as coordinator:
+        (a, first), (other, _) = clients(machine, coordinator, "x", "other", quantum=0.6)
+        b = machine.client(GPUSHARE_CLIENT="x")
+        b.start("cuda = Cuda()")
+        process = coordinator.accept()
+        process.page.orders.quantum_ns = 600 * MS
+        process.join(first, 1)
+        b.result()
+        b.run(LOOP)
+        other.run(LOOP)
+    for _ in range(4):
+        advances(b, 10)
+        assert a.run("cuda.spin()") == 0  # and idle from then on
+        advances(other, 10)
+    for client in (b, other):
+        client.run("stop = True")
+    for client in (b, other):
+        client.run("thread.join()")
+    assert "gate open, epoch 2" in machine.log_text()
+    logs = simlog.read_all(machine.simlog)
+    assert simlog.overlap_seconds([logs[a.pid] + logs[b.pid], logs[other.pid]]) == 0
+
+
 def test_a_process_that_waits_on_the_device_for_another_is_not_deadlocked(machine: Machine) -> None:
     """The turn ends while one process spins on the device for a launch that the other has yet to make."""
     shared = machine.root / "flag"

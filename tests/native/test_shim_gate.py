@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
+from ..driver_facts.harness import PTX
 from . import simlog
-from .conftest import Client, Machine
+from .conftest import Client, Machine, built_program
 from .fake_coordinator import FakeCoordinator, until
 
 Started = tuple[Client, Any]
@@ -130,6 +134,32 @@ threads = [in_thread(lambda stream=stream: loop(stream)) for stream in streams]
         assert not [e for e in executions if e.begin_ns < end and e.end_ns > begin]
 
 
+def test_calls_in_progress_are_waited_for(machine: Machine, coordinator: FakeCoordinator) -> None:
+    """A thread is held up inside a launch while the gate closes: "drained" comes after what it then submits."""
+    argv = [str(built_program("busy.c")), str(PTX), "1", "0"]
+    with subprocess.Popen(argv, env=machine.environment(), stdin=subprocess.PIPE) as program:
+        process = coordinator.accept().welcome()
+        pauses = []
+        for epoch in range(1, 11):
+            process.open(epoch)
+            time.sleep(0.01)
+            program.send_signal(signal.SIGUSR1)
+            process.close_gate(epoch)
+            until(lambda: process.next()["type"] == "drained")
+            drained = time.monotonic_ns()
+            until(lambda: process.page.report.waiting == 1)
+            time.sleep(0.01)
+            pauses.append((drained, time.monotonic_ns()))
+        process.open(11)
+        assert program.stdin
+        program.stdin.close()
+        assert program.wait(30) == 0
+    (executions,) = simlog.read_all(machine.simlog).values()
+    assert len(executions) > 1000
+    for begin, end in pauses:
+        assert not [e for e in executions if e.begin_ns < end and e.end_ns > begin]
+
+
 def test_long_work_is_waited_for(machine: Machine, started: Started) -> None:
     client, process = started
     process.open(1)
@@ -168,14 +198,16 @@ def test_streams_that_take_the_place_of_destroyed_ones_are_waited_for(machine: M
     """Handles are used again by the driver; what a thread remembers of the first must not hide the second."""
     client, process = started
     process.open(1)
-    client.run("one = cuda.stream(1); cuda.spin(0, one); cuda.cuStreamDestroy_v2(c_void_p(one))")
+    client.run("one = cuda.stream(1); cuda.spin(0, one); cuda.cuStreamSynchronize(c_void_p(one))")
+    client.run("cuda.cuStreamDestroy_v2(c_void_p(one))")
     same = client.run("[h for h in [cuda.stream(1) for _ in range(50)] if h == one]")
     client.run("two = one" if same else "two = cuda.stream(1)")
     client.run("cuda.spin(200, two)")
     process.drain(1)
     drained = time.monotonic_ns()
+    assert client.run("cuda.cuCtxSynchronize()") == 0
     (executions,) = simlog.read_all(machine.simlog).values()
-    assert max(e.end_ns for e in executions) <= drained
+    assert len(executions) == 2 and max(e.end_ns for e in executions) <= drained
 
 
 def test_idle_is_said_only_while_others_wait(started: Started) -> None:
@@ -200,3 +232,40 @@ def test_thread_that_ends_leaves_nothing_behind(started: Started) -> None:
     client.run("[t.join() for t in [in_thread(lambda: cuda.here() or cuda.spin()) for _ in range(50)]] and None")
     process.drain(1)
     until(lambda: process.page.report.launches == 50)
+
+
+def test_where_membarrier_is_refused(machine: Machine, coordinator: FakeCoordinator, tmp_path: Path) -> None:
+    """As in some containers: every call takes a full fence instead, and all is as before."""
+    source = tmp_path / "refuse.c"
+    source.write_text(
+        """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <sys/syscall.h>
+long syscall(long number, long a, long b, long c, long d, long e, long f) {
+    static long (*next)(long, ...);
+    if (number == SYS_membarrier)
+        return errno = EPERM, -1;
+    if (!next)
+        next = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");
+    return next(number, a, b, c, d, e, f);
+}
+"""
+    )
+    library = str(source.with_suffix(".so"))
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, str(source), "-ldl"], check=True)
+    environment = machine.environment()
+    client = machine.client(LD_PRELOAD=f"{library} {environment['LD_PRELOAD']}")
+    client.start("cuda = Cuda()")
+    process = coordinator.accept().welcome()
+    client.result()
+    assert "membarrier is refused" in machine.log_text()
+    for epoch in range(1, 4):
+        client.start("[cuda.spin(1, stream) for stream in (0, 1, 2)]")
+        process.expect("wants")
+        assert client.waits(0.05)
+        process.open(epoch)
+        assert client.result() == [0, 0, 0]
+        process.drain(epoch)
+    until(lambda: process.page.report.launches == 9)
