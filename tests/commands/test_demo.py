@@ -1,0 +1,62 @@
+"""`jupyter gpushare demo`: three real notebooks on one device, and an account that holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.bench.handoff import handovers
+from jupyter_gpushare.demo.recorder import Recorder, intervals, overlap
+from jupyter_gpushare.demo.report import svg, timeline
+
+
+@pytest.mark.timeout(170)
+def test_three_notebooks_share_one_device(own_host: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "jupyter_gpushare", "demo", "--output", str(tmp_path / "report")],
+        env={**os.environ},
+        capture_output=True,
+        text=True,
+        timeout=160,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads((tmp_path / "report" / "report.json").read_text())
+    assert set(report) == {"device", "simulated", "clients", "overlap_seconds", "wrong_results", "oversubscription"}
+    assert report["simulated"] is True
+    assert report["overlap_seconds"] == 0
+    assert report["wrong_results"] == 0
+    assert report["oversubscription"] > 1.5
+    assert [client["label"] for client in report["clients"]] == ["train.ipynb", "explore.ipynb", "infer.ipynb"]
+    for client in report["clients"]:
+        assert set(client) == {"label", "cells", "gpu_seconds", "wait_seconds", "quanta"}
+        assert client["gpu_seconds"] > 1 and client["quanta"] > 1
+    assert "<svg" in (tmp_path / "report" / "report.html").read_text()
+    assert "train.ipynb" in done.stdout and "█" in done.stdout and "cell 2 of 3 done" in done.stdout
+
+
+def test_overlap_counts_only_time_of_two_clients() -> None:
+    second = 1_000_000_000
+    apart = {"a": [(0, second), (2 * second, 3 * second)], "b": [(second, 2 * second)]}
+    assert overlap(apart) == 0
+    assert overlap({"a": [(0, 2 * second)], "b": [(second, 3 * second)]}) == 1
+    assert overlap({"a": [(0, 2 * second), (second, 3 * second)]}) == 0
+
+
+def test_the_timeline_shows_who_had_the_gpu_when() -> None:
+    recorder = Recorder()
+    recorder.lanes = {"a <b>": [(0.0, "idle"), (5.0, "running")], "c": [(0.0, "waiting"), (8.0, "gone")]}
+    assert intervals(recorder.lanes["c"], 10.0) == [(0.0, 8.0, "waiting")]
+    lines = timeline(recorder, 10.0, columns=10)
+    assert lines[0] == "a <b> ·····█████"
+    assert lines[1] == "    c ░░░░░░░░  "
+    assert "a &lt;b&gt;" in svg(recorder, 10.0)
+
+
+def test_a_handover_is_from_the_last_launch_of_one_to_the_first_of_the_other() -> None:
+    first, second = [[0, 100], [150, 200], [700, 900]], [[300, 600]]
+    assert handovers([first, second]) == [100, 100]

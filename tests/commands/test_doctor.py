@@ -1,0 +1,65 @@
+"""`jupyter gpushare doctor`: says what is right and wrong, and what to do about it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def doctor(*words: str, **changes: str) -> tuple[int, list[dict[str, Any]]]:
+    done = subprocess.run(
+        [sys.executable, "-m", "jupyter_gpushare", "doctor", "--json", *words],
+        env={**os.environ, **changes},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return done.returncode, json.loads(done.stdout)
+
+
+def about(findings: list[dict[str, Any]], subject: str) -> dict[str, Any]:
+    return next(finding for finding in findings if finding["subject"] == subject)
+
+
+def test_a_simulated_host_is_well(own_host: Path) -> None:
+    code, findings = doctor("--simulate")
+    assert code == 0, findings
+    assert not [finding for finding in findings if finding["level"] == "error"]
+    assert "simulated driver" in about(findings, "driver")["what"]
+    assert "unified memory may exceed" in about(findings, "device 0")["what"]
+    assert "can be preloaded" in about(findings, "shim")["what"]
+    assert "python3-gpushare" in about(findings, "kernels")["what"]
+
+
+def test_a_missing_driver_is_an_error_with_advice(own_host: Path) -> None:
+    if any(
+        Path(folder, "libcuda.so.1").exists()
+        for folder in ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/nvidia/lib64")
+    ):
+        pytest.skip("this machine has a driver")
+    code, findings = doctor()
+    assert code == 1
+    assert about(findings, "driver")["level"] == "error"
+    assert "--simulate" in about(findings, "driver")["advice"]
+
+
+def test_a_runtime_directory_that_others_may_write_to_is_an_error(own_host: Path, tmp_path: Path) -> None:
+    runtime = tmp_path / "run"
+    (runtime / "gpushare").mkdir(parents=True)
+    (runtime / "gpushare").chmod(0o777)
+    code, findings = doctor("--simulate", XDG_RUNTIME_DIR=str(runtime), GPUSHARE_SOCKET="")
+    assert code == 1
+    assert "nobody else may write" in about(findings, "socket")["what"]
+    assert str(runtime) in about(findings, "socket")["advice"]
+
+
+def test_a_socket_address_that_is_too_long_is_an_error(own_host: Path) -> None:
+    code, findings = doctor("--simulate", GPUSHARE_SOCKET="/tmp/" + "x" * 200)
+    assert code == 1
+    assert "107" in about(findings, "socket")["what"]
