@@ -44,6 +44,14 @@ def test_it_does_not_depend_on_the_driver() -> None:
     assert "STATIC_TLS" in listing, "thread-local storage must be reached without a call"
 
 
+def test_it_says_what_it_is_without_being_loaded() -> None:
+    listing = subprocess.run(["readelf", "-p", ".gpushare.version", str(built_shim())], capture_output=True, text=True)
+    said = re.search(r"gpushare shim [\d.]+ page \d+ wire \d+", listing.stdout)
+    code = f"import ctypes; f = ctypes.CDLL({str(built_shim())!r}).gpushare_version; f.restype = ctypes.c_char_p"
+    done = subprocess.run(["python3", "-c", f"{code}; print(f().decode())"], capture_output=True, text=True, check=True)
+    assert said and done.stdout.strip() == said[0]
+
+
 def run(machine: Machine, program: Path, *arguments: str, **more: str) -> dict[str, str]:
     """The program's answers: what was looked up, and in which library it was found."""
     environment = machine.environment(GPUSHARE_DISABLE="1", **more)

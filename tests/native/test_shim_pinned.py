@@ -1,0 +1,120 @@
+"""Memory that stays on the device and is only counted, on a stub of the driver; and devices without paging."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import HERE, Client, Machine
+from .fake_coordinator import FakeCoordinator, Process
+
+MIB = 1 << 20
+DEVICE, HOST = 1, 2
+
+
+@pytest.fixture
+def stub(machine: Machine, coordinator: FakeCoordinator, tmp_path: Path) -> Any:
+    folder = tmp_path / "stub"
+    folder.mkdir()
+    flags = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-Wall", "-Wextra", "-Werror"]
+    library = str(folder / "libcuda.so.1")
+    subprocess.run(["cc", *flags, "-o", library, str(HERE / "stubcuda.c")], check=True)
+
+    def start(**environment: str) -> tuple[Client, Process]:
+        client = machine.client(LD_LIBRARY_PATH=str(folder), **environment)
+        client.start("cuda = Cuda(start=False); cuda.cuInit(0)")
+        process = coordinator.accept().welcome()
+        client.result()
+        client.run(
+            """
+handle = c_uint64()
+properties = (c_int * 16)(1, 0, 1, 0)
+def create(size, location=1):
+    properties[2] = location
+    return cuda.cuMemCreate(byref(handle), c_size_t(size), properties, c_uint64(0))
+def map_at(address, size):
+    return cuda.cuMemMap(c_uint64(address), c_size_t(size), c_size_t(0), handle, c_uint64(0))
+def unmap(address, size):
+    return cuda.cuMemUnmap(c_uint64(address), c_size_t(size))
+def release():
+    return cuda.cuMemRelease(handle)
+"""
+        )
+        return client, process
+
+    return start
+
+
+def counted(process: Process) -> tuple[int, int]:
+    report = process.page.report
+    return report.allocated // MIB, report.pinned // MIB
+
+
+def test_a_slice_is_named_as_one(stub: Any) -> None:
+    _, process = stub()
+    (device,) = process.hello["devices"]
+    assert device["uuid"] == "MIG-22222222-2222-2222-2222-222222222222"
+    assert device["name"] == "Stub"
+
+
+def test_a_device_without_paging_gets_plain_memory(machine: Machine, stub: Any) -> None:
+    client, process = stub()
+    client.run("memory = cuda.alloc(1 << 20)[1]")
+    assert counted(process) == (1, 1)
+    assert client.run("cuda.free(memory)") == 0
+    assert counted(process) == (0, 0)
+    assert "cannot page unified memory" in machine.log_text()
+
+
+def test_redirection_needs_paging(stub: Any) -> None:
+    client, process = stub(STUB_MANAGED="1")
+    client.run("memory = cuda.alloc(1 << 20)[1]")
+    assert counted(process) == (1, 0)
+
+
+def test_physical_memory_lives_as_long_as_a_handle_or_a_mapping(stub: Any) -> None:
+    client, process = stub()
+    assert client.run("create(4 << 20)") == 0
+    assert counted(process) == (4, 4)
+    assert client.run("map_at(0x100000, 4 << 20), release()") == [0, 0]
+    assert counted(process) == (4, 4)
+    assert client.run("create(2 << 20)") == 0  # the same number, another memory
+    assert counted(process) == (6, 6)
+    assert client.run("unmap(0x100000, 4 << 20)") == 0
+    assert counted(process) == (2, 2)
+    assert client.run("release()") == 0
+    assert counted(process) == (0, 0)
+    assert client.run("release()") == 400
+
+
+def test_a_range_of_mappings_and_a_retained_handle(stub: Any) -> None:
+    client, process = stub()
+    assert client.run("create(4 << 20)") == 0
+    assert client.run("map_at(0x100000, 1 << 20), map_at(0x200000, 1 << 20)") == [0, 0]
+    assert client.run("cuda.cuMemRetainAllocationHandle(byref(handle), c_void_p(0x200000))") == 0
+    assert client.run("release(), unmap(0x100000, 2 << 20)") == [0, 0]
+    assert counted(process) == (4, 4)
+    assert client.run("release()") == 0
+    assert counted(process) == (0, 0)
+
+
+def test_host_memory_is_not_counted_and_limits_hold(stub: Any) -> None:
+    client, process = stub()
+    process.page.orders.memory_limit = 3 * MIB
+    assert client.run(f"create(8 << 20, {HOST})") == 0
+    assert client.run("release()") == 0
+    assert client.run(f"create(4 << 20, {DEVICE})") == 2
+    assert client.run("create(3 << 20)") == 0
+    assert counted(process) == (3, 3)
+
+
+def test_arrays(stub: Any) -> None:
+    client, process = stub()
+    client.run("array = c_void_p(); shape = (c_size_t * 5)(1024, 512, 2, (4 << 32) | 0x20, 0)")
+    assert client.run("cuda.cuArray3DCreate_v2(byref(array), shape)") == 0
+    assert process.page.report.pinned == 1024 * 512 * 2 * 4 * 4
+    assert client.run("cuda.cuArrayDestroy(array)") == 0
+    assert counted(process) == (0, 0)
