@@ -45,7 +45,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The prefix that the wheel was installed in, by a pip that found no compiler and no Node.js."""
     prefix = tmp_path_factory.mktemp("prefix")
-    command = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--prefix", str(prefix)]
+    # Without --ignore-installed, pip would uninstall the package from the environment that runs these tests.
+    command = [sys.executable, "-m", "pip", "install", "--ignore-installed", "--no-deps", "--no-index"]
+    command += ["--prefix", str(prefix)]
     environment = os.environ | {"PATH": str(tmp_path_factory.mktemp("empty")), "CC": "no-such-compiler"}
     result = subprocess.run([*command, str(wheel)], env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
@@ -70,6 +72,10 @@ def test_wheel_holds_all_modules_and_nothing_else(wheel: Path) -> None:
     assert tops == {"jupyter_gpushare", f"{name}.data", f"{name}.dist-info"}
     stray = [name for name in names if "/.build" in name or name.endswith((".c", ".o", ".pyc", ".map"))]
     assert stray == []
+
+
+def test_the_environment_keeps_its_own_installation(installed: Path) -> None:
+    assert (Path(sys.prefix) / "share/jupyter/kernels/python3-gpushare/kernel.json").exists()
 
 
 def test_wheel_declares_its_command_and_provisioner(wheel: Path) -> None:
