@@ -215,8 +215,7 @@ static void enter(uint64_t now) {
             own.deadline = now + quantum();
         PUT(page->orders.deadline_ns, own.deadline);
     } else {
-        own.turn =
-            true; /* to be left at once, or when drained: the lock may still be held for the last grant */
+        own.turn = true; /* to be left at once, or when drained: the last grant's lock may still be held */
         own.closed_at = now;
     }
 }
@@ -287,12 +286,11 @@ bool lockmode_ready(uint64_t now) {
 
 /* The client page may be another by now, the slot too. */
 void lockmode_end(void) {
-    bool held = own.holds;
-    own.active = own.turn = own.holds = own.in_contact = false;
+    own.active = own.turn = false;
     own.next_try = 0;
     PUT(the_page()->report.mode, GPUSHARE_MODE_COORDINATED);
     PUT(shim.client->turn_began_ns, 0);
-    lockmode_hold(held);
+    lockmode_hold(own.holds);
     lockmode_contact(true);
 }
 
