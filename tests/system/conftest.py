@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from .host import Host
+from .notebook import Notebook, starter
 
 
 @pytest.fixture
@@ -39,3 +40,10 @@ def patient(host: Host) -> Host:
     """With a coordinator whose turns end for other reasons than their quantum."""
     host.start_coordinator("--time-quantum", "20")
     return host
+
+
+@pytest.fixture
+def start(host: Host) -> Iterator[Callable[..., Notebook]]:
+    """Start kernels; see `notebook.starter`."""
+    with starter() as begin:
+        yield begin

@@ -196,7 +196,16 @@ class Host:
             argv, env=self.environment(), capture_output=True, text=True, timeout=2 * WAIT, check=False, **options
         )
 
-    # --- programs
+    # --- kernels and programs
+
+    def launcher_spec(self) -> str:
+        """The name of a kernelspec as front ends see it that ignore provisioners."""
+        folder = self.folder / "share" / "kernels" / "launched"
+        folder.mkdir()
+        spec = json.loads((environment.PACKAGE / "kernelspec" / "python3-gpushare" / "kernel.json").read_text())
+        del spec["metadata"]["kernel_provisioner"]
+        (folder / "kernel.json").write_text(json.dumps(spec))
+        return folder.name
 
     def program(self, client: str, quota: str = "", cuda: bool = True, **more: str) -> Program:
         """A program of the client, as the provisioner prepares one. Several of the same name are one client.

@@ -13,7 +13,8 @@ import signal
 import sys
 import threading
 import time
-from ctypes import addressof, byref, c_char, c_uint64, c_void_p, create_string_buffer
+from array import array as array_type
+from ctypes import byref, c_char, c_size_t, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any
 
@@ -91,8 +92,8 @@ class Flags:
 
 def main() -> None:
     names: dict[str, Any] = globals() | {
-        "addressof": addressof,
-        "create_string_buffer": create_string_buffer,
+        "array_type": array_type,
+        "c_size_t": c_size_t,
         "os": os,
         "signal": signal,
     }

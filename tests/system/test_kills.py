@@ -93,7 +93,7 @@ def test_a_killed_holder_without_a_coordinator(quick: Host) -> None:
 
 
 def descriptors(host: Host) -> Counter[str]:
-    """What the coordinator has open, by kind."""
+    """What the coordinator has open, by kind; perhaps also a connection that it has not yet seen the end of."""
     assert host.coordinator
     folder = f"/proc/{host.coordinator.pid}/fd"
     found: Counter[str] = Counter()
@@ -141,19 +141,19 @@ def test_a_hundred_starts_leave_nothing_behind(patient: Host) -> None:
     clients = patient.clients()
     assert list(clients) == ["kernel"]
     assert clients["kernel"]["allocated"] == 0
-    eventually(lambda: descriptors(patient) == before)
+    eventually(lambda: descriptors(patient) <= before)
     assert mappings(patient) == pages
     assert keeper.run("cuda.spin(1) or cuda.cuCtxSynchronize()") == 0
 
 
 def test_a_client_that_ends_is_forgotten_with_all_it_had(quick: Host) -> None:
-    before, pages = descriptors(quick), mappings(quick)
+    before = descriptors(quick)
     programs = [quick.program(name) for name in ("one", "other")]
     for program in programs:
         program.busy()
-    assert mappings(quick) > pages
+    assert mappings(quick) > 0
     for program in programs:
         program.end(signal.SIGKILL)
-    eventually(lambda: descriptors(quick) == before)
-    assert mappings(quick) == pages
+    eventually(lambda: descriptors(quick) <= before)
+    assert mappings(quick) == 0
     assert quick.status()["devices"][0]["grants"] == []

@@ -1,0 +1,64 @@
+"""No coordinator answers and none can be started: kernels start all the same, say so, and share by lock files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from .host import Host, eventually, turns
+from .notebook import SETUP, Notebook
+
+
+def test_kernels_without_a_coordinator(
+    host: Host, start: Callable[..., Notebook], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUSHARE_COORDINATOR_ARGV", '["/bin/false"]')
+    one = start(setup=False)
+    assert one.run("print('hello')") == "hello\n"
+    assert "sharing isn't working" in one.errors
+    assert host.socket in one.errors
+    one.run(SETUP)
+    assert one.errors == ""  # once
+    one.run("work(0.01)")
+    assert "isn't working" in one.run("%gpushare").replace("’", "'")
+    other = start(setup=False)
+    other.run(SETUP)
+    assert "sharing isn't working" in other.errors
+
+    moment = time.monotonic_ns()
+    request = one.start("for _ in range(300): work(0.002, 0.002)")
+    eventually(lambda: any(e.begin_ns > moment for e in host.executions(one.pid)))
+    began = time.monotonic()
+    other.run("work(0.01)")
+    assert time.monotonic() - began < 5
+    assert one.finish(request)["status"] == "ok"
+    assert host.overlap([one.pid], [other.pid]) == 0
+
+
+def test_programs_without_a_coordinator(host: Host) -> None:
+    """`run` says so on standard error and goes on."""
+    program = host.run(GPUSHARE_COORDINATOR_ARGV='["/bin/false"]')
+    program.run("cuda = Cuda()")
+    assert program.run("cuda.spin(1) or cuda.cuCtxSynchronize()") == 0
+    assert "unreachable" in program.end()
+
+
+def test_a_coordinator_that_comes_later_is_found(host: Host) -> None:
+    one, other = host.program("one"), host.program("other")
+    one.busy()
+    other.start_busy()
+    host.start_coordinator("--time-quantum", "0.1")
+    eventually(lambda: set(host.clients()) == {"one", "other"})
+    other.result()
+    moment = time.monotonic_ns()
+
+    def both() -> bool:
+        since = [[e for e in host.executions(program) if e.begin_ns > moment] for program in (one, other)]
+        return len(turns(*since)) >= 6
+
+    eventually(both)
+    one.stop()
+    other.stop()
+    assert host.overlap([one], [other]) == 0

@@ -1,0 +1,85 @@
+"""What a client may allocate, what it is told about that, and more in use than the device has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.client import CoordinatorError
+
+from .host import Host, eventually
+from .notebook import Notebook
+
+MIB = 1 << 20
+OUT_OF_MEMORY = 2
+
+
+def test_the_limit_of_a_notebook(patient: Host, start: Callable[..., Notebook]) -> None:
+    notebook = start()
+    assert "memory" in notebook.run("%gpushare quota memory=64MiB")
+    assert notebook.value("cuda.info()") == [64 * MIB, 64 * MIB]
+    assert notebook.value("cuda.alloc(40 << 20)[0]") == 0
+    assert notebook.value("cuda.info()") == [24 * MIB, 64 * MIB]
+    assert notebook.value("cuda.alloc(40 << 20)[0]") == OUT_OF_MEMORY
+    log = patient.log_text()
+    assert "0.062 GiB" in log or "0.063 GiB" in log  # the limit
+    assert "%gpushare quota memory=80MiB" in log  # and what would do
+
+    assert notebook.run("%gpushare quota memory=80MiB")
+    assert notebook.value("cuda.alloc(40 << 20)[0]") == 0
+    assert notebook.value("cuda.info()") == [0, 80 * MIB]
+
+    reply = notebook.finish(notebook.start("%gpushare quota memory=10MiB"))
+    assert "80" in reply.get("evalue", "") + notebook.text + notebook.errors
+    assert notebook.value("cuda.info()") == [0, 80 * MIB]
+    assert patient.clients()[notebook.client]["quota"]["memory"] == 80 * MIB
+
+
+def test_two_processes_share_one_limit(patient: Host) -> None:
+    first, second = patient.program("pair", "memory=64MiB"), patient.program("pair", "memory=64MiB")
+    assert first.run("cuda.alloc(40 << 20)[0]") == 0
+    assert second.run("cuda.alloc(40 << 20)[0]") == OUT_OF_MEMORY
+    assert second.run("cuda.info()") == [24 * MIB, 64 * MIB]
+    assert second.run("kept = cuda.alloc(20 << 20); kept[0]") is None
+    assert first.run("cuda.info()") == [4 * MIB, 64 * MIB]
+    with pytest.raises(CoordinatorError, match=str(60 * MIB)):
+        patient.ask(messages.SetQuota(client="pair", changes={"memory": "50MiB"}))
+    assert patient.clients()["pair"]["quota"]["memory"] == 64 * MIB
+    second.end()
+    eventually(lambda: first.run("cuda.info()") == [24 * MIB, 64 * MIB])
+    assert first.run("cuda.alloc(24 << 20)[0]") == 0
+
+
+def test_a_limit_that_is_lowered_holds_at_once(patient: Host) -> None:
+    program = patient.program("one")
+    assert program.run("cuda.alloc(40 << 20)[0]") == 0
+    patient.ask(messages.SetQuota(client="one", changes={"memory": "50MiB"}))
+    assert program.run("cuda.alloc(20 << 20)[0]") == OUT_OF_MEMORY
+    assert program.run("cuda.info()") == [10 * MIB, 50 * MIB]
+
+
+def test_more_in_use_than_the_device_has(quick: Host) -> None:
+    """Three clients, each with most of the device's memory, and every byte right."""
+    length = 200 * MIB // 4
+    programs = [quick.program(name) for name in ("a", "b", "c")]
+    for number, program in enumerate(programs):
+        program.run(f"status, array = cuda.alloc(4 * {length}); check(status)")
+        program.start(f"check(cuda.launch('fill_f32', array, {number}.0, {length}) or cuda.cuCtxSynchronize())")
+    for program in programs:
+        program.result()
+    assert sum(client["allocated"] for client in quick.clients().values()) == 600 * MIB
+    assert quick.status()["devices"][0]["memory_used"] <= 256 * MIB
+    for _ in range(3):
+        for program in programs:
+            program.start(f"check(cuda.launch('work_f32', array, {length}, 0, 0) or cuda.cuCtxSynchronize())")
+        for program in programs:
+            program.result()
+    for number, program in enumerate(programs):
+        program.run(
+            f"values = array_type('f', bytes(4 * {length}));"
+            f"check(cuda.cuMemcpyDtoH_v2(c_void_p(values.buffer_info()[0]), c_uint64(array), c_size_t(4 * {length})))"
+        )
+        assert program.run(f"values == array_type('f', [{number}.0 + 3.0]) * {length}")
+    assert quick.overlap(*([program] for program in programs)) == 0

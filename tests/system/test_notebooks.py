@@ -1,0 +1,122 @@
+"""Notebooks beside each other: when the device passes on, restarts, and the end of the coordinator."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from jupyter_gpushare.wire import address, messages
+
+from .host import Host, eventually, last_end, turns
+from .notebook import SETUP, Notebook
+from .test_kills import descriptors, mappings
+
+Start = Callable[..., Notebook]
+
+
+def test_the_end_of_a_cell_passes_the_device_on(patient: Host, start: Start) -> None:
+    """After the linger, 50 ms, and not after the quantum or because it is idle in the midst of a cell."""
+    one, other = start(), start()
+    patient.ask(messages.Config(changes={"idle_release": 10.0}))
+    for first, second in ((one, other), (other, one)) * 2:
+        request = first.start("work(0.4)")
+        eventually(lambda: patient.phase(first.client) == "running")  # noqa: B023 - called before the next round
+        second.run("work(0.01)")
+        assert first.finish(request)["status"] == "ok"
+        end = last_end(patient.executions(first.pid))
+        begin = next(e.begin_ns for e in patient.executions(second.pid) if e.begin_ns > end)
+        assert (begin - end) / 1e9 < 0.3
+    assert patient.overlap([one.pid], [other.pid]) == 0
+
+
+def test_run_all_keeps_its_turn_beside_a_busy_neighbour(host: Host, start: Start) -> None:
+    host.start_coordinator("--time-quantum", "1.5")
+    one, other = start(), start()
+    busy = other.start("while True: work(0.02)")
+    eventually(lambda: host.phase(other.client) == "running")
+    before = host.clients()[one.client]["quanta"]
+    began = time.monotonic_ns()
+    requests = [one.start("work(0.004, 0.002)") for _ in range(50)]
+    for request in requests:
+        assert one.finish(request)["status"] == "ok"
+    took = [e for e in host.executions(one.pid) if e.begin_ns > began]
+    others = [e for e in host.executions(other.pid) if e.begin_ns > began]
+    assert len(took) == 100
+    assert len([row for row in turns(took, others) if row[0] == 0]) <= 3
+    assert host.clients()[one.client]["quanta"] - before <= 3
+    other.interrupt()
+    assert other.finish(busy)["ename"] == "KeyboardInterrupt"
+    assert host.overlap([one.pid], [other.pid]) == 0
+
+
+def test_work_after_a_cell_gets_turns_too(patient: Host, start: Start) -> None:
+    """A thread that goes on when its cell has ended."""
+    one, other = start(), start()
+    one.run("busy = Busy(cuda, launch=0.01, pause=0.5)")
+    other.run("work(0.01)")
+    moment = time.monotonic_ns()
+    eventually(lambda: sum(e.begin_ns > moment for e in patient.executions(one.pid)) >= 2)
+    assert one.value("busy.stop()")["wrong"] == 0
+
+
+def test_a_restarted_kernel_is_the_same_client(patient: Host, start: Start) -> None:
+    """With its quota, also one that was changed meanwhile; however it was restarted."""
+    one = start()
+    client = one.client
+    patient.ask(messages.SetQuota(client=client, changes={"memory": "100MiB", "share": 0.5}))
+    kept: Counter[str] = Counter()
+    for now in (True, False, True, True):
+        one.run("check(cuda.alloc(60 << 20)[0])")
+        one.manager.restart_kernel(now=now)
+        one.front_end.wait_for_ready(timeout=30)
+        one.run(SETUP)
+        clients = patient.clients()
+        assert list(clients) == [client]
+        assert clients[client]["quota"]["memory"] == 100 << 20
+        assert clients[client]["quota"]["share"] == 0.5
+        assert clients[client]["allocated"] == 0
+        assert [process["pid"] for process in clients[client]["processes"]] == [one.pid]
+        eventually(lambda: patient.clients()[client]["kernel_pids"] == [one.pid])
+        kept = kept or descriptors(patient)
+    eventually(lambda: descriptors(patient) <= kept)
+    assert one.value("cuda.alloc(101 << 20)[0]") == 2  # CUDA_ERROR_OUT_OF_MEMORY: the quota holds
+
+
+def test_a_kernel_that_is_shut_down_is_forgotten(patient: Host, start: Start) -> None:
+    before = descriptors(patient)
+    one = start()
+    one.front_end.stop_channels()
+    one.manager.shutdown_kernel()
+    eventually(lambda: patient.clients() == {})
+    eventually(lambda: descriptors(patient) <= before)
+    assert mappings(patient) == 0
+
+
+def test_kernels_bring_a_killed_coordinator_back(quick: Host, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And go on from where they are: in turns again within 5 s, with the quota that was set before."""
+    argv = [sys.executable, "-m", "jupyter_gpushare", "coordinator", "--detach", "--simulate", "--time-quantum", "0.1"]
+    monkeypatch.setenv("GPUSHARE_COORDINATOR_ARGV", json.dumps(argv))
+    one, other = start(), start()
+    quick.ask(messages.SetQuota(client=one.client, changes={"memory": "100MiB"}))
+    requests = [(notebook, notebook.start("for _ in range(1500): work(0.002, 0.002)")) for notebook in (one, other)]
+    eventually(lambda: len(turns(quick.executions(one.pid), quick.executions(other.pid))) >= 4)
+    quick.kill_coordinator()
+    killed = time.monotonic_ns()
+
+    def both_work() -> bool:
+        since = [[e for e in quick.executions(notebook.pid) if e.begin_ns > killed] for notebook in (one, other)]
+        return all(since) and len(turns(*since)) >= 3
+
+    eventually(both_work, 5 - (time.monotonic_ns() - killed) / 1e9)
+    eventually(lambda: address.answers(quick.socket))
+    eventually(lambda: set(quick.clients()) == {one.client, other.client})
+    assert quick.clients()[one.client]["quota"]["memory"] == 100 << 20
+    eventually(lambda: sorted(client["cells"] for client in quick.clients().values()) == [1, 1])
+    for notebook, request in requests:
+        assert notebook.finish(request, 40)["status"] == "ok"
+    assert quick.overlap([one.pid], [other.pid]) == 0
