@@ -41,6 +41,7 @@ class Daemon:
         self.members: dict[str, Member] = {}
         self.ports: dict[int, ProcessPort] = {}
         self.subscribers: set[Peer] = set()
+        self._kept_locked: dict[str, tuple[str, ...]] = {}
         self.nvml = devices.Nvml()
         self._loop = asyncio.get_running_loop()
         self._events: deque[ev.Event] = deque()
@@ -145,11 +146,21 @@ class Daemon:
         return held
 
     def _free(self, member: Member, uuids: tuple[str, ...]) -> None:
-        """Unlock, unless a process of the client that we do not reach took a turn by itself meanwhile."""
+        """Unlock, unless a process of the client that we do not reach took a turn by itself meanwhile: then later."""
         if member.page and member.page.any_gate_open():
             log.warning("client %s: a process out of reach still runs; its device stays locked", member.client)
-            return
-        member.locks.release(uuids)
+            self._kept_locked[member.client] = uuids
+        else:
+            member.locks.release(uuids)
+
+    def _free_late(self) -> None:
+        for client, uuids in list(self._kept_locked.items()):
+            member = self.members.get(client)
+            if member and member.page and member.page.any_gate_open():
+                continue
+            del self._kept_locked[client]
+            if member and self.scheduler.clients[client].grant is None:
+                member.locks.release(uuids)
 
     def write_limits(self, member: Member) -> None:
         client = self.scheduler.clients[member.client]
@@ -235,6 +246,7 @@ class Daemon:
             self.maybe_forget(member)
         for port in [port for port in self.ports.values() if port.page.report.waiting]:
             self._overheard(port)
+        self._free_late()
         self._write_levels(self._loop.time())
         if self.subscribers and self.members:
             self.changed()

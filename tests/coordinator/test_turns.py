@@ -325,3 +325,18 @@ def test_a_process_at_the_gate_whose_word_was_lost_gets_its_turn(
     a.report.waiting = 1
     a.wait_gate(OPEN)
     assert coordinator.client("a")["phase"] == "running"
+
+
+def test_a_device_that_a_process_out_of_reach_still_uses_is_unlocked_when_it_ends(
+    coordinator: Coordinator, processes: Processes
+) -> None:
+    a, b = processes("a"), processes("b")
+    a.run_turn()
+    fcntl.lockf(a.client_fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 7)  # as a process of "a" with slot 7 would
+    b.wants()
+    a.wait_gate(CLOSING)
+    a.drain()
+    wait_for(lambda: coordinator.client("a")["phase"] == "idle")
+    assert locked() and b.gate[0] == CLOSED
+    fcntl.lockf(a.client_fd, fcntl.LOCK_UN, 1, 7)
+    b.wait_gate(OPEN)
