@@ -29,8 +29,8 @@ typedef int CUresult;
 static CUresult (*cuInit)(unsigned), (*cuDevicePrimaryCtxRetain)(void **, int), (*cuCtxSetCurrent)(void *),
     (*cuModuleLoadData)(void **, const void *), (*cuModuleGetFunction)(void **, void *, const char *),
     (*cuCtxSynchronize)(void),
-    (*cuLaunchKernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *,
-                      void **, void **);
+    (*cuLaunchKernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
+                      void **);
 
 static const struct {
     const char *name;
@@ -141,8 +141,7 @@ static void handoff(double seconds) {
     }
     printf("{\"launches\": %llu, \"runs\": [", (unsigned long long)launches);
     for (int i = 0; i < count; i++)
-        printf("%s[%llu, %llu]", i ? ", " : "", (unsigned long long)runs[i][0],
-               (unsigned long long)runs[i][1]);
+        printf("%s[%llu, %llu]", i ? ", " : "", (unsigned long long)runs[i][0], (unsigned long long)runs[i][1]);
     printf("]}\n");
     free(runs);
 }

@@ -31,12 +31,11 @@ static void refuse(uint64_t bytes, uint64_t sum, uint64_t limit, uint64_t backin
     static const double gib = 1 << 30;
     ADD(the_page()->report.refused, 1);
     if (limit)
-        log_line(
-            LOG_ERROR,
-            "an allocation of %.3f GiB was refused: %.3f GiB are allocated and the memory limit is %.3f GiB "
-            "(to raise it: %%gpushare quota memory=%lluMiB)",
-            (double)bytes / gib, (double)sum / gib, (double)limit / gib,
-            (unsigned long long)((sum + bytes + (1 << 20) - 1) >> 20));
+        log_line(LOG_ERROR,
+                 "an allocation of %.3f GiB was refused: %.3f GiB are allocated and the memory limit is %.3f GiB "
+                 "(to raise it: %%gpushare quota memory=%lluMiB)",
+                 (double)bytes / gib, (double)sum / gib, (double)limit / gib,
+                 (unsigned long long)((sum + bytes + (1 << 20) - 1) >> 20));
     else
         log_line(LOG_ERROR,
                  "an allocation of %.3f GiB was refused: device and host memory together can back only %.3f "
@@ -120,8 +119,7 @@ void account_slot(void) {
 /* One story for every view: in total the least that is promised, free what can still be had of it. */
 void account_figures(uint64_t real_total, uint64_t real_free, uint64_t *total, uint64_t *free) {
     struct gpushare_orders *orders = &the_page()->orders;
-    uint64_t limit = GET(orders->memory_limit), told = GET(orders->memory_total),
-             backing = GET(orders->memory_backing);
+    uint64_t limit = GET(orders->memory_limit), told = GET(orders->memory_total), backing = GET(orders->memory_backing);
     pthread_mutex_lock(&account_lock);
     uint64_t sum = client_sum();
     pthread_mutex_unlock(&account_lock);

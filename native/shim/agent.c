@@ -48,8 +48,7 @@ uint32_t agent_gate_word(void) {
     uint32_t word = gate_word(page);
     while (atomic_load(&shim.contact) != THERE && is_closing(word) && epoch_of(word) < epoch_of(agent.word)) {
         uint32_t closing = (agent.word & ~(uint32_t)GPUSHARE_GATE_STATE) | GPUSHARE_GATE_CLOSING;
-        if (__atomic_compare_exchange_n(&page->orders.gate, &word, closing, false, __ATOMIC_SEQ_CST,
-                                        __ATOMIC_SEQ_CST))
+        if (__atomic_compare_exchange_n(&page->orders.gate, &word, closing, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
             return closing;
     }
     return word;
@@ -62,8 +61,7 @@ static void say_wants(void) {
 
 /* A thread that has meanwhile been let in needs nothing said for it. */
 static void say_later_wants(void) {
-    if (atomic_exchange(&agent.wants_later, false) &&
-        __atomic_load_n(&the_page()->report.waiting, __ATOMIC_SEQ_CST))
+    if (atomic_exchange(&agent.wants_later, false) && __atomic_load_n(&the_page()->report.waiting, __ATOMIC_SEQ_CST))
         say_wants();
 }
 
@@ -162,8 +160,7 @@ static uint64_t while_closing(uint32_t word, uint64_t now) {
     say_later_wants();
     publish(now);
     socket_forget_joined_locks();
-    log_line(LOG_DEBUG, "drained, epoch %u, %.3f ms", epoch_of(word),
-             (double)GET(the_page()->report.drain_ns) / MS);
+    log_line(LOG_DEBUG, "drained, epoch %u, %.3f ms", epoch_of(word), (double)GET(the_page()->report.drain_ns) / MS);
     return lockmode_active() ? now : NEVER;
 }
 

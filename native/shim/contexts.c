@@ -30,15 +30,15 @@ CUresult hook_cuStreamDestroy_v2(CUstream stream) {
     return REAL(cuStreamDestroy_v2)(stream);
 }
 
-#define CAPTURE(call)                                                                                        \
-    do {                                                                                                     \
-        bool watched = awake();                                                                              \
-        if (watched)                                                                                         \
-            streams_hold(stream);                                                                            \
-        CUresult result = (call);                                                                            \
-        if (watched)                                                                                         \
-            streams_let_go(NULL);                                                                            \
-        return result;                                                                                       \
+#define CAPTURE(call)                                                                                                  \
+    do {                                                                                                               \
+        bool watched = awake();                                                                                        \
+        if (watched)                                                                                                   \
+            streams_hold(stream);                                                                                      \
+        CUresult result = (call);                                                                                      \
+        if (watched)                                                                                                   \
+            streams_let_go(NULL);                                                                                      \
+        return result;                                                                                                 \
     } while (0)
 
 CUresult hook_cuStreamBeginCapture(bool twin, CUstream stream) {
@@ -58,16 +58,15 @@ CUresult hook_cuStreamBeginCaptureToCig(bool twin, CUstream stream, void *parame
     CAPTURE(REAL_TWIN(cuStreamBeginCaptureToCig, twin)(stream, parameters));
 }
 
-CUresult hook_cuStreamBeginRecaptureToGraph(bool twin, CUstream stream, int mode, CUgraph graph, void *f,
-                                            void *data) {
+CUresult hook_cuStreamBeginRecaptureToGraph(bool twin, CUstream stream, int mode, CUgraph graph, void *f, void *data) {
     CAPTURE(REAL_TWIN(cuStreamBeginRecaptureToGraph, twin)(stream, mode, graph, f, data));
 }
 
-#define SWITCH(call)                                                                                         \
-    do {                                                                                                     \
-        CUresult result = (call);                                                                            \
-        forget_default();                                                                                    \
-        return result;                                                                                       \
+#define SWITCH(call)                                                                                                   \
+    do {                                                                                                               \
+        CUresult result = (call);                                                                                      \
+        forget_default();                                                                                              \
+        return result;                                                                                                 \
     } while (0)
 
 CUresult hook_cuCtxCreate(CUcontext *context, unsigned flags, CUdevice device) {
@@ -108,24 +107,23 @@ CUresult hook_cuCtxPopCurrent_v2(CUcontext *context) {
 
 /* Bytes that a context takes with it are no longer the client's. */
 static void forget_memory(CUcontext context) {
-    uint64_t pinned = 0,
-             bytes = ledger_drop_context(context, &pinned) + deferred_drop_context(context, &pinned);
+    uint64_t pinned = 0, bytes = ledger_drop_context(context, &pinned) + deferred_drop_context(context, &pinned);
     account_release(bytes - pinned, false);
     account_release(pinned, true);
 }
 
-#define DESTROY(call)                                                                                        \
-    do {                                                                                                     \
-        if (!awake())                                                                                        \
-            return (call);                                                                                   \
-        bool busy = streams_drop_context(context);                                                           \
-        CUresult result = (call);                                                                            \
-        if (busy)                                                                                            \
-            streams_context_gone();                                                                          \
-        if (result == CUDA_SUCCESS)                                                                          \
-            forget_memory(context);                                                                          \
-        forget_default();                                                                                    \
-        return result;                                                                                       \
+#define DESTROY(call)                                                                                                  \
+    do {                                                                                                               \
+        if (!awake())                                                                                                  \
+            return (call);                                                                                             \
+        bool busy = streams_drop_context(context);                                                                     \
+        CUresult result = (call);                                                                                      \
+        if (busy)                                                                                                      \
+            streams_context_gone();                                                                                    \
+        if (result == CUDA_SUCCESS)                                                                                    \
+            forget_memory(context);                                                                                    \
+        forget_default();                                                                                              \
+        return result;                                                                                                 \
     } while (0)
 
 CUresult hook_cuCtxDestroy(CUcontext context) {
@@ -154,21 +152,21 @@ static CUcontext primary(CUdevice device) {
 
 /* Only the last release ends the context, and nobody can know beforehand which is the last: so the agent is kept from
  * touching any context meanwhile. */
-#define RELEASE(call)                                                                                        \
-    do {                                                                                                     \
-        CUcontext context = primary(device);                                                                 \
-        if (!context)                                                                                        \
-            return (call);                                                                                   \
-        streams_hold(DEFAULT);                                                                               \
-        CUresult result = (call);                                                                            \
-        unsigned flags;                                                                                      \
-        int active = 1;                                                                                      \
-        bool gone = REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && !active;    \
-        streams_let_go(gone ? context : NULL);                                                               \
-        if (gone)                                                                                            \
-            forget_memory(context);                                                                          \
-        forget_default();                                                                                    \
-        return result;                                                                                       \
+#define RELEASE(call)                                                                                                  \
+    do {                                                                                                               \
+        CUcontext context = primary(device);                                                                           \
+        if (!context)                                                                                                  \
+            return (call);                                                                                             \
+        streams_hold(DEFAULT);                                                                                         \
+        CUresult result = (call);                                                                                      \
+        unsigned flags;                                                                                                \
+        int active = 1;                                                                                                \
+        bool gone = REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && !active;              \
+        streams_let_go(gone ? context : NULL);                                                                         \
+        if (gone)                                                                                                      \
+            forget_memory(context);                                                                                    \
+        forget_default();                                                                                              \
+        return result;                                                                                                 \
     } while (0)
 
 CUresult hook_cuDevicePrimaryCtxRelease(CUdevice device) {

@@ -10,8 +10,7 @@
 typedef int CUresult;
 typedef int CUdevice;
 typedef unsigned long long CUdeviceptr;
-typedef unsigned int
-    CUdeviceptr_v1; /* of the entry points without _v2, from before 64-bit device addresses */
+typedef unsigned int CUdeviceptr_v1; /* of the entry points without _v2, from before 64-bit device addresses */
 typedef unsigned long long CUmemGenericAllocationHandle;
 typedef struct CUctx_st *CUcontext;
 typedef struct CUstream_st *CUstream;

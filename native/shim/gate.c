@@ -25,8 +25,7 @@ void futex_wake_all(uint32_t *word) {
 
 bool is_capturing(CUstream stream) {
     int status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return REAL(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS &&
-           status != CU_STREAM_CAPTURE_STATUS_NONE;
+    return REAL(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 /* The thread is outside of the gate here, so that draining need not wait for it. */
@@ -92,8 +91,7 @@ CUresult gate_slow(struct thread *thread, CUstream stream) {
         shim_start(); /* if it does not wake, the driver itself says what is wrong */
     for (;;) {
         DEPTH_ADD(thread, 1u, __ATOMIC_RELAXED);
-        atomic_thread_fence(
-            memory_order_seq_cst); /* where membarrier is refused, and until this thread is listed */
+        atomic_thread_fence(memory_order_seq_cst); /* where membarrier is refused, and until this thread is listed */
         uint32_t state = atomic_load(&shim.state);
         if (state == ASLEEP)
             return CUDA_SUCCESS;
@@ -103,10 +101,8 @@ CUresult gate_slow(struct thread *thread, CUstream stream) {
         }
         bool known = threads_register(thread);
         if (!known)
-            log_once(LOG_DEBUG,
-                     "a thread submits work from its last destructors: its calls wait but are not drained");
-        atomic_thread_fence(
-            memory_order_seq_cst); /* the agent may have scanned before this thread was listed */
+            log_once(LOG_DEBUG, "a thread submits work from its last destructors: its calls wait but are not drained");
+        atomic_thread_fence(memory_order_seq_cst); /* the agent may have scanned before this thread was listed */
         uint32_t word = gate_word(the_page());
         if (is_open(word)) {
             if (streams_mark(stream) && known && !shim.fences)

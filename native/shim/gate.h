@@ -12,8 +12,7 @@ static inline unsigned marked_slot(CUstream stream) {
 
 /* Plain instructions where the compiler may use them, atomic ones for a checker that cannot see through fences. */
 #ifdef __SANITIZE_THREAD__
-#define DEPTH_ADD(thread, change, order)                                                                     \
-    __atomic_store_n(&(thread)->depth, GET((thread)->depth) + (change), order)
+#define DEPTH_ADD(thread, change, order) __atomic_store_n(&(thread)->depth, GET((thread)->depth) + (change), order)
 #define COUNTER_ADD(counter, more) PUT(counter, GET(counter) + (more))
 #else
 #define COUNTER_ADD(counter, more) ((counter) += (more))
@@ -35,8 +34,7 @@ static inline bool gate_try(struct thread *thread, CUstream stream) {
     DEPTH_ADD(thread, 1u, __ATOMIC_RELAXED);
     atomic_signal_fence(memory_order_seq_cst);
     uint32_t word = gate_word(the_page());
-    return likely(word ==
-                  atomic_load_explicit(&thread->marked_word, memory_order_relaxed)) && /* marked, thus open */
+    return likely(word == atomic_load_explicit(&thread->marked_word, memory_order_relaxed)) && /* marked, thus open */
            likely(stream == atomic_load_explicit(&thread->last_stream, memory_order_relaxed));
 }
 

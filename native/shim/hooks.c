@@ -19,50 +19,49 @@ static void count_copies(size_t copies, const size_t *sizes) {
 
 /* Two functions a hook. The exported one is the fast path; whenever that does not apply it leaves everything to the other,
  * so that it need not keep its arguments safe from any call but the driver's. */
-#define WRAP(symbol, parameters, arguments, stream, COUNT)                                                   \
-    static COLD CUresult symbol##_slow parameters {                                                          \
-        struct thread *thread = &self;                                                                       \
-        gate_leave(thread);                                                                                  \
-        CUresult result = gate_enter(thread, stream);                                                        \
-        if (result != CUDA_SUCCESS)                                                                          \
-            return result;                                                                                   \
-        COUNT;                                                                                               \
-        result = REAL(symbol) arguments;                                                                     \
-        gate_leave(thread);                                                                                  \
-        return result;                                                                                       \
-    }                                                                                                        \
-    EXPORT CUresult symbol parameters {                                                                      \
-        struct thread *thread = &self;                                                                       \
-        bool quick = gate_try(thread, stream);                                                               \
-        __typeof__(&symbol) function = __atomic_load_n(&driver_functions[HOOK_##symbol], __ATOMIC_RELAXED);  \
-        if (unlikely(!quick) || unlikely(!function))                                                         \
-            return symbol##_slow arguments;                                                                  \
-        COUNT;                                                                                               \
-        CUresult result = function arguments;                                                                \
-        gate_leave(thread);                                                                                  \
-        return result;                                                                                       \
+#define WRAP(symbol, parameters, arguments, stream, COUNT)                                                             \
+    static COLD CUresult symbol##_slow parameters {                                                                    \
+        struct thread *thread = &self;                                                                                 \
+        gate_leave(thread);                                                                                            \
+        CUresult result = gate_enter(thread, stream);                                                                  \
+        if (result != CUDA_SUCCESS)                                                                                    \
+            return result;                                                                                             \
+        COUNT;                                                                                                         \
+        result = REAL(symbol) arguments;                                                                               \
+        gate_leave(thread);                                                                                            \
+        return result;                                                                                                 \
+    }                                                                                                                  \
+    EXPORT CUresult symbol parameters {                                                                                \
+        struct thread *thread = &self;                                                                                 \
+        bool quick = gate_try(thread, stream);                                                                         \
+        __typeof__(&symbol) function = __atomic_load_n(&driver_functions[HOOK_##symbol], __ATOMIC_RELAXED);            \
+        if (unlikely(!quick) || unlikely(!function))                                                                   \
+            return symbol##_slow arguments;                                                                            \
+        COUNT;                                                                                                         \
+        CUresult result = function arguments;                                                                          \
+        gate_leave(thread);                                                                                            \
+        return result;                                                                                                 \
     }
-#define WRAP_NONE(symbol, parameters, arguments, stream, COUNT)                                              \
-    WRAP(symbol, parameters, arguments, stream, COUNT)
-#define WRAP_PTSZ(symbol, parameters, arguments, stream, COUNT)                                              \
-    WRAP(symbol, parameters, arguments, stream, COUNT)                                                       \
+#define WRAP_NONE(symbol, parameters, arguments, stream, COUNT) WRAP(symbol, parameters, arguments, stream, COUNT)
+#define WRAP_PTSZ(symbol, parameters, arguments, stream, COUNT)                                                        \
+    WRAP(symbol, parameters, arguments, stream, COUNT)                                                                 \
     WRAP(symbol##_ptsz, parameters, arguments, per_thread(stream), COUNT)
-#define WRAP_PTDS(symbol, parameters, arguments, stream, COUNT)                                              \
-    WRAP(symbol, parameters, arguments, stream, COUNT)                                                       \
+#define WRAP_PTDS(symbol, parameters, arguments, stream, COUNT)                                                        \
+    WRAP(symbol, parameters, arguments, stream, COUNT)                                                                 \
     WRAP(symbol##_ptds, parameters, arguments, per_thread(stream), COUNT)
-#define HAND_NONE(symbol, parameters, arguments)                                                             \
-    EXPORT CUresult symbol parameters {                                                                      \
-        return hook_##symbol arguments;                                                                      \
+#define HAND_NONE(symbol, parameters, arguments)                                                                       \
+    EXPORT CUresult symbol parameters {                                                                                \
+        return hook_##symbol arguments;                                                                                \
     }
-#define HAND_PTSZ(symbol, parameters, arguments)                                                             \
-    EXPORT CUresult symbol parameters {                                                                      \
-        return hook_##symbol(false, UNWRAP arguments);                                                       \
-    }                                                                                                        \
-    EXPORT CUresult symbol##_ptsz parameters {                                                               \
-        return hook_##symbol(true, UNWRAP arguments);                                                        \
+#define HAND_PTSZ(symbol, parameters, arguments)                                                                       \
+    EXPORT CUresult symbol parameters {                                                                                \
+        return hook_##symbol(false, UNWRAP arguments);                                                                 \
+    }                                                                                                                  \
+    EXPORT CUresult symbol##_ptsz parameters {                                                                         \
+        return hook_##symbol(true, UNWRAP arguments);                                                                  \
     }
 
-#define GATED(twin, symbol, base, since, parameters, arguments, stream, COUNT)                               \
+#define GATED(twin, symbol, base, since, parameters, arguments, stream, COUNT)                                         \
     WRAP_##twin(symbol, parameters, arguments, stream, COUNT)
 #define CUSTOM(twin, symbol, base, since, parameters, arguments) HAND_##twin(symbol, parameters, arguments)
 #define USED(...)
@@ -71,8 +70,7 @@ static void count_copies(size_t copies, const size_t *sizes) {
 #undef CUSTOM
 #undef USED
 
-#define ROW(symbol, base, since, per_thread)                                                                 \
-    [HOOK_##symbol] = {#symbol, #base, since, per_thread, (void *)symbol},
+#define ROW(symbol, base, since, per_thread) [HOOK_##symbol] = {#symbol, #base, since, per_thread, (void *)symbol},
 #define ROWS_NONE(symbol, base, since) ROW(symbol, base, since, false)
 #define ROWS_PTSZ(symbol, base, since) ROW(symbol, base, since, false) ROW(symbol##_ptsz, base, since, true)
 #define ROWS_PTDS(symbol, base, since) ROW(symbol, base, since, false) ROW(symbol##_ptds, base, since, true)
@@ -88,8 +86,7 @@ const struct hook hooks[HOOK_COUNT] = {
 };
 
 /* A launch on several devices at once: its streams are marked one after the other, inside one entry. */
-CUresult hook_cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned devices,
-                                                   unsigned flags) {
+CUresult hook_cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned devices, unsigned flags) {
     struct thread *thread = &self;
     unsigned listed = list ? devices : 0, entered = 0;
     CUresult result = gate_enter(thread, listed ? list[0].stream : DEFAULT);

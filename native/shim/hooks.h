@@ -24,7 +24,7 @@ enum hook_id {
 #define DECLARE_HAND_NONE(symbol, parameters) CUresult hook_##symbol parameters;
 #define DECLARE_HAND_PTSZ(symbol, parameters) CUresult hook_##symbol(bool twin, UNWRAP parameters);
 #define GATED(twin, symbol, base, since, parameters, ...) DECLARE_##twin(symbol, parameters)
-#define CUSTOM(twin, symbol, base, since, parameters, ...)                                                   \
+#define CUSTOM(twin, symbol, base, since, parameters, ...)                                                             \
     DECLARE_##twin(symbol, parameters) DECLARE_HAND_##twin(symbol, parameters)
 #define USED(symbol, parameters) CUresult symbol parameters;
 #include "hooks.def"
@@ -52,7 +52,6 @@ static inline void *driver_function(enum hook_id id) {
 
 /* The driver's own function behind a hook. Never NULL: a missing one returns CUDA_ERROR_NOT_FOUND. */
 #define REAL(symbol) ((__typeof__(&symbol))driver_function(HOOK_##symbol))
-#define REAL_TWIN(symbol, twin)                                                                              \
-    ((__typeof__(&symbol))driver_function((twin) ? HOOK_##symbol##_ptsz : HOOK_##symbol))
+#define REAL_TWIN(symbol, twin) ((__typeof__(&symbol))driver_function((twin) ? HOOK_##symbol##_ptsz : HOOK_##symbol))
 
 #endif

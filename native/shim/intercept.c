@@ -179,9 +179,8 @@ static const struct hook *asks_for_hook(void *handle, const char *name) {
 
 /* The C library tells what RTLD_NEXT means by who called it: these end in a jump, so that it sees our caller. In a search
  * through all objects our own symbols come first anyway, as those of any preloaded library. */
-#define TAIL_CALLS                                                                                           \
-    __attribute__((noinline, optimize("O2", "optimize-sibling-calls"),                                       \
-                   no_sanitize("address", "thread", "undefined")))
+#define TAIL_CALLS                                                                                                     \
+    __attribute__((noinline, optimize("O2", "optimize-sibling-calls"), no_sanitize("address", "thread", "undefined")))
 
 static __attribute__((noinline)) void *dlsym_hook(void *handle, const char *name, const struct hook *hook) {
     return replace(the_dlsym()(handle, name), hook);
@@ -244,8 +243,7 @@ CUresult hook_cuGetProcAddress(const char *name, void **function, int version, u
     return result;
 }
 
-CUresult hook_cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags,
-                                  int *status) {
+CUresult hook_cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *status) {
     CUresult result = REAL(cuGetProcAddress_v2)(name, function, version, flags, status);
     if (result == CUDA_SUCCESS && name && function && *function)
         replace_by_version(name, function, version, flags);

@@ -53,8 +53,7 @@ static bool is_ours(const struct sigaction *action) {
 }
 
 static bool is_handler(const struct sigaction *action) {
-    return (action->sa_flags & SA_SIGINFO) ||
-           (action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN);
+    return (action->sa_flags & SA_SIGINFO) || (action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN);
 }
 
 /* The lock is held and SIGINT blocked. */
@@ -62,8 +61,7 @@ static int install(const struct sigaction *action) {
     struct sigaction wrapped = *action;
     if (!is_handler(action))
         return real_sigaction(SIGINT, action, NULL);
-    if (!is_ours(
-            action)) { /* else somebody puts back what the kernel told: ours stays over the same handler */
+    if (!is_ours(action)) { /* else somebody puts back what the kernel told: ours stays over the same handler */
         int other = 1 - atomic_load(&interrupts.in_use);
         interrupts.saved[other] = *action;
         atomic_store(&interrupts.in_use, other);

@@ -32,7 +32,7 @@ static struct {
     uint64_t deadline, closed_at, next_try;
     uint64_t waited_since;      /* a thread waits for our drain; 0: none */
     uint32_t slices, slices_of; /* given so far in which turn of the client */
-    int order[MAX_DEVICES]; /* of the devices, by UUID: who takes several locks takes them in this order */
+    int order[MAX_DEVICES];     /* of the devices, by UUID: who takes several locks takes them in this order */
 } own;
 
 static bool record_lock(short type, off_t byte) {
@@ -125,8 +125,7 @@ static void open_gate(uint64_t now, uint64_t deadline) {
     own.turn = true;
     own.deadline = deadline;
     PUT(page->orders.deadline_ns, deadline);
-    __atomic_store_n(&page->orders.gate, epoch << GPUSHARE_GATE_EPOCH_SHIFT | GPUSHARE_GATE_OPEN,
-                     __ATOMIC_RELEASE);
+    __atomic_store_n(&page->orders.gate, epoch << GPUSHARE_GATE_EPOCH_SHIFT | GPUSHARE_GATE_OPEN, __ATOMIC_RELEASE);
     futex_wake_all(&page->orders.gate);
     log_line(LOG_DEBUG, "lock-file mode: turn %u for %.1f ms", epoch, (double)(deadline - now) / MS);
 }
@@ -146,8 +145,7 @@ static void close_gate(uint64_t now) {
     uint32_t epoch = epoch_of(agent_gate_word());
     own.closed_at = now;
     own.waited_since = 0;
-    __atomic_store_n(&page->orders.gate, epoch << GPUSHARE_GATE_EPOCH_SHIFT | GPUSHARE_GATE_CLOSING,
-                     __ATOMIC_SEQ_CST);
+    __atomic_store_n(&page->orders.gate, epoch << GPUSHARE_GATE_EPOCH_SHIFT | GPUSHARE_GATE_CLOSING, __ATOMIC_SEQ_CST);
 }
 
 /* The last of the client's processes gives the devices back. */

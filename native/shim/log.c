@@ -33,8 +33,7 @@ static void read_settings(void) {
     else if (state && *state == '/')
         length = snprintf(settings.path, sizeof settings.path, "%s/gpushare/%s/shim.log", state, host);
     else if (home && *home == '/')
-        length =
-            snprintf(settings.path, sizeof settings.path, "%s/.local/state/gpushare/%s/shim.log", home, host);
+        length = snprintf(settings.path, sizeof settings.path, "%s/.local/state/gpushare/%s/shim.log", home, host);
     if ((size_t)length >= sizeof settings.path)
         settings.path[0] = 0;
 }
@@ -70,14 +69,13 @@ void log_line(enum level level, const char *format, ...) {
     clock_gettime(CLOCK_REALTIME, &now);
     localtime_r(&now.tv_sec, &parts);
     strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%S", &parts);
-    int head = snprintf(line, sizeof line, "%s.%03ld %s [%d] ", stamp, now.tv_nsec / 1000000, names[level],
-                        (int)getpid());
+    int head =
+        snprintf(line, sizeof line, "%s.%03ld %s [%d] ", stamp, now.tv_nsec / 1000000, names[level], (int)getpid());
     va_list arguments;
     va_start(arguments, format);
     int body = vsnprintf(line + head, sizeof line - (size_t)head - 1, format, arguments);
     va_end(arguments);
-    size_t room = sizeof line - (size_t)head - 2,
-           length = (size_t)head + ((size_t)body < room ? (size_t)body : room);
+    size_t room = sizeof line - (size_t)head - 2, length = (size_t)head + ((size_t)body < room ? (size_t)body : room);
     line[length++] = '\n';
     const char *path = settings.path;
     bool has_path = *path != 0;
@@ -95,8 +93,8 @@ void log_line(enum level level, const char *format, ...) {
     }
     if (level == LOG_ERROR && !atomic_flag_test_and_set(&said)) {
         line[length - 1] = 0;
-        dprintf(STDERR_FILENO, "gpushare: %s%s%s%s\n", line + head, has_path ? " (more in " : "",
-                has_path ? path : "", has_path ? ")" : "");
+        dprintf(STDERR_FILENO, "gpushare: %s%s%s%s\n", line + head, has_path ? " (more in " : "", has_path ? path : "",
+                has_path ? ")" : "");
     }
     errno = error;
 }

@@ -62,12 +62,10 @@ CUresult hook_cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
     return allocate_counted(address, bytes);
 }
 
-CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height,
-                                 unsigned element) {
+CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height, unsigned element) {
     size_t row = (width + PITCH - 1) / PITCH * PITCH, bytes;
     bool sane = address && pitch && width && height && row >= width &&
-                (element == 4 || element == 8 || element == 16) &&
-                !__builtin_mul_overflow(row, height, &bytes);
+                (element == 4 || element == 8 || element == 16) && !__builtin_mul_overflow(row, height, &bytes);
     if (!sane || !shim_awake())
         return REAL(cuMemAllocPitch_v2)(address, pitch, width, height, element);
     CUresult result = allocate_counted(address, bytes);
@@ -104,20 +102,20 @@ CUresult hook_cuMemFree_v2(CUdeviceptr address) {
 
 /* Pools hand out device memory only; so what is asked of them is served like any other allocation. Inside a capture the
  * allocation becomes part of the graph, which only the driver can do. */
-#define ALLOCATE_ASYNC(call)                                                                                 \
-    do {                                                                                                     \
-        if (!address || !bytes || !shim_awake() || is_capturing(twin ? per_thread(stream) : stream))         \
-            return (call);                                                                                   \
-        if (shim.memory_mode == UNIFIED)                                                                     \
-            return allocate_counted(address, bytes);                                                         \
-        if (!reserve(bytes, true))                                                                           \
-            return CUDA_ERROR_OUT_OF_MEMORY;                                                                 \
-        CUresult result = (call);                                                                            \
-        if (result == CUDA_SUCCESS)                                                                          \
-            enter(*address, bytes, POOLED);                                                                  \
-        else                                                                                                 \
-            account_release(bytes, true);                                                                    \
-        return result;                                                                                       \
+#define ALLOCATE_ASYNC(call)                                                                                           \
+    do {                                                                                                               \
+        if (!address || !bytes || !shim_awake() || is_capturing(twin ? per_thread(stream) : stream))                   \
+            return (call);                                                                                             \
+        if (shim.memory_mode == UNIFIED)                                                                               \
+            return allocate_counted(address, bytes);                                                                   \
+        if (!reserve(bytes, true))                                                                                     \
+            return CUDA_ERROR_OUT_OF_MEMORY;                                                                           \
+        CUresult result = (call);                                                                                      \
+        if (result == CUDA_SUCCESS)                                                                                    \
+            enter(*address, bytes, POOLED);                                                                            \
+        else                                                                                                           \
+            account_release(bytes, true);                                                                              \
+        return result;                                                                                                 \
     } while (0)
 
 CUresult hook_cuMemAllocAsync(bool twin, CUdeviceptr *address, size_t bytes, CUstream stream) {

@@ -50,51 +50,51 @@ struct gpushare_page_header {
 
 /* Written by the coordinator; in lock-file mode the process's own agent writes gate and deadline. */
 struct gpushare_orders {
-    uint32_t gate;              /* futex; stored with release, loaded with acquire */
-    uint32_t interrupt_seq;     /* futex-woken with the gate: waiting calls return an error when it changes */
-    uint32_t contended;         /* another client waits for a device of this one: watch for idleness */
-    uint32_t queue_position;    /* 1 = next; 0 = not queued */
-    uint64_t deadline_ns;       /* when the grant ends; 0 = nobody waits */
-    uint64_t quantum_ns;        /* the quantum in force, also used in lock-file mode */
-    uint64_t idle_release_ns;   /* without submissions or GPU work for this long, the agent reports idle */
-    uint64_t heartbeat_ns;      /* the coordinator is alive; written every second */
-    uint64_t memory_limit;      /* what the client may allocate, all its processes together; 0 = no limit */
-    uint64_t memory_total;      /* what the client is told that its device holds */
-    uint64_t memory_backing;    /* what device and host can still back for anybody; all ones = unknown */
-    uint64_t resident_target;   /* what may stay on the device while others run; all ones = everything */
-    uint64_t expected_wait_ns;  /* 0 = unknown or not waiting */
-    uint64_t launch_rate;       /* blocks per second; 0 = not limited */
-    uint64_t window_ns;         /* bound of outstanding GPU work while contended; 0 = none */
-    uint32_t share_ppm;         /* quota: guaranteed fraction of time, parts per million */
-    uint32_t limit_ppm;         /* quota: largest fraction of time, parts per million */
-    uint32_t slot;              /* this process's index into gpushare_client.allocated */
-    uint32_t quota_set;         /* bits: 1 the quota fields hold a quota, for a later coordinator; 2 memory_limit was
+    uint32_t gate;             /* futex; stored with release, loaded with acquire */
+    uint32_t interrupt_seq;    /* futex-woken with the gate: waiting calls return an error when it changes */
+    uint32_t contended;        /* another client waits for a device of this one: watch for idleness */
+    uint32_t queue_position;   /* 1 = next; 0 = not queued */
+    uint64_t deadline_ns;      /* when the grant ends; 0 = nobody waits */
+    uint64_t quantum_ns;       /* the quantum in force, also used in lock-file mode */
+    uint64_t idle_release_ns;  /* without submissions or GPU work for this long, the agent reports idle */
+    uint64_t heartbeat_ns;     /* the coordinator is alive; written every second */
+    uint64_t memory_limit;     /* what the client may allocate, all its processes together; 0 = no limit */
+    uint64_t memory_total;     /* what the client is told that its device holds */
+    uint64_t memory_backing;   /* what device and host can still back for anybody; all ones = unknown */
+    uint64_t resident_target;  /* what may stay on the device while others run; all ones = everything */
+    uint64_t expected_wait_ns; /* 0 = unknown or not waiting */
+    uint64_t launch_rate;      /* blocks per second; 0 = not limited */
+    uint64_t window_ns;        /* bound of outstanding GPU work while contended; 0 = none */
+    uint32_t share_ppm;        /* quota: guaranteed fraction of time, parts per million */
+    uint32_t limit_ppm;        /* quota: largest fraction of time, parts per million */
+    uint32_t slot;             /* this process's index into gpushare_client.allocated */
+    uint32_t quota_set;        /* bits: 1 the quota fields hold a quota, for a later coordinator; 2 memory_limit was
                                    asked for; 4 service class offline */
 };
 
 /* Written by the process. The coordinator clamps whatever it reads here. */
 struct gpushare_report {
-    uint32_t phase;             /* GPUSHARE_PHASE_… */
-    uint32_t mode;              /* GPUSHARE_MODE_… */
-    uint32_t waiting;           /* threads that wait at the gate */
-    uint32_t drained_epoch;     /* the last epoch of which this process has drained */
+    uint32_t phase;         /* GPUSHARE_PHASE_… */
+    uint32_t mode;          /* GPUSHARE_MODE_… */
+    uint32_t waiting;       /* threads that wait at the gate */
+    uint32_t drained_epoch; /* the last epoch of which this process has drained */
     uint64_t launches;
     uint64_t blocks;
     uint64_t copies;
     uint64_t bytes_copied;
-    uint64_t sampled_ns;        /* when the agent last summed the counters */
+    uint64_t sampled_ns; /* when the agent last summed the counters */
     uint64_t last_submission_ns;
-    uint64_t allocated;         /* device memory that this process has allocated */
-    uint64_t resident;          /* of it, on the device; an estimate under unified memory */
-    uint64_t pinned;            /* of it, what cannot be moved */
-    uint64_t evicted_bytes;     /* moved device to host so far, and the time that took */
+    uint64_t allocated;     /* device memory that this process has allocated */
+    uint64_t resident;      /* of it, on the device; an estimate under unified memory */
+    uint64_t pinned;        /* of it, what cannot be moved */
+    uint64_t evicted_bytes; /* moved device to host so far, and the time that took */
     uint64_t evicted_ns;
     uint64_t restored_bytes;
     uint64_t restored_ns;
-    uint64_t gate_waits;        /* calls that had to wait, and for how long in all */
+    uint64_t gate_waits; /* calls that had to wait, and for how long in all */
     uint64_t gate_wait_ns;
-    uint64_t drain_ns;          /* the last drain, from closing to drained */
-    uint64_t refused;           /* allocations refused by a limit */
+    uint64_t drain_ns; /* the last drain, from closing to drained */
+    uint64_t refused;  /* allocations refused by a limit */
 };
 
 struct gpushare_page {
@@ -110,9 +110,10 @@ struct gpushare_client {
     uint32_t magic;
     uint32_t version;
     uint32_t bytes;
-    uint32_t turn_epoch;        /* lock-file mode: counts the turns of this client */
-    uint64_t turn_began_ns;     /* lock-file mode: when the present turn began; 0 = no turn */
-    uint64_t allocated[GPUSHARE_SLOTS]; /* per process; each writes its own slot, the coordinator clears it at its end */
+    uint32_t turn_epoch;    /* lock-file mode: counts the turns of this client */
+    uint64_t turn_began_ns; /* lock-file mode: when the present turn began; 0 = no turn */
+    uint64_t
+        allocated[GPUSHARE_SLOTS]; /* per process; each writes its own slot, the coordinator clears it at its end */
 };
 
 /* layout ends */

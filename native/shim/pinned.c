@@ -13,11 +13,10 @@ static void unrefer(uint64_t physical) {
         account_release(gone.bytes, true);
 }
 
-CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
-                          const CUmemAllocationProp *properties, unsigned long long flags) {
+CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties,
+                          unsigned long long flags) {
     static _Atomic uint64_t serial;
-    if (!handle || !bytes || !properties || properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-        !shim_awake())
+    if (!handle || !bytes || !properties || properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE || !shim_awake())
         return REAL(cuMemCreate)(handle, bytes, properties, flags);
     if (!reserve(bytes, true))
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -37,8 +36,7 @@ CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
 CUresult hook_cuMemRelease(CUmemGenericAllocationHandle handle) {
     struct entry name, gone;
     bool known = ledger_find(HANDLES, handle, &name);
-    bool last =
-        known && ledger_refer(handle, -1, &gone); /* first: then the number may belong to another memory */
+    bool last = known && ledger_refer(handle, -1, &gone); /* first: then the number may belong to another memory */
     CUresult result = REAL(cuMemRelease)(handle);
     if (last && result == CUDA_SUCCESS)
         unrefer(name.of);
@@ -119,27 +117,26 @@ static uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned level
     return bytes;
 }
 
-#define CREATE_ARRAY(size, call)                                                                             \
-    do {                                                                                                     \
-        if (!array || !shape || !shim_awake())                                                               \
-            return (call);                                                                                   \
-        uint64_t bytes = (size);                                                                             \
-        if (bytes == UINT64_MAX)                                                                             \
-            return (call);                                                                                   \
-        if (!reserve(bytes, true))                                                                           \
-            return CUDA_ERROR_OUT_OF_MEMORY;                                                                 \
-        CUresult result = (call);                                                                            \
-        struct entry entry = {.key = (uint64_t)(uintptr_t)*array, .bytes = bytes, .kind = ARRAY};            \
-        REAL(cuCtxGetCurrent)(&entry.context);                                                               \
-        if (result != CUDA_SUCCESS || !ledger_add(ARRAYS, &entry))                                           \
-            account_release(bytes, true);                                                                    \
-        return result;                                                                                       \
+#define CREATE_ARRAY(size, call)                                                                                       \
+    do {                                                                                                               \
+        if (!array || !shape || !shim_awake())                                                                         \
+            return (call);                                                                                             \
+        uint64_t bytes = (size);                                                                                       \
+        if (bytes == UINT64_MAX)                                                                                       \
+            return (call);                                                                                             \
+        if (!reserve(bytes, true))                                                                                     \
+            return CUDA_ERROR_OUT_OF_MEMORY;                                                                           \
+        CUresult result = (call);                                                                                      \
+        struct entry entry = {.key = (uint64_t)(uintptr_t)*array, .bytes = bytes, .kind = ARRAY};                      \
+        REAL(cuCtxGetCurrent)(&entry.context);                                                                         \
+        if (result != CUDA_SUCCESS || !ledger_add(ARRAYS, &entry))                                                     \
+            account_release(bytes, true);                                                                              \
+        return result;                                                                                                 \
     } while (0)
 
 CUresult hook_cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *shape) {
     CREATE_ARRAY(
-        array_bytes(
-            &(CUDA_ARRAY3D_DESCRIPTOR){shape->width, shape->height, 0, shape->format, shape->channels, 0}, 1),
+        array_bytes(&(CUDA_ARRAY3D_DESCRIPTOR){shape->width, shape->height, 0, shape->format, shape->channels, 0}, 1),
         REAL(cuArrayCreate_v2)(array, shape));
 }
 
@@ -147,22 +144,20 @@ CUresult hook_cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *
     CREATE_ARRAY(array_bytes(shape, 1), REAL(cuArray3DCreate_v2)(array, shape));
 }
 
-CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *shape,
-                                     unsigned levels) {
-    CREATE_ARRAY(array_bytes(shape, levels < 32 ? levels : 32),
-                 REAL(cuMipmappedArrayCreate)(array, shape, levels));
+CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned levels) {
+    CREATE_ARRAY(array_bytes(shape, levels < 32 ? levels : 32), REAL(cuMipmappedArrayCreate)(array, shape, levels));
 }
 
-#define DESTROY_ARRAY(call)                                                                                  \
-    do {                                                                                                     \
-        struct entry entry;                                                                                  \
-        bool known = ledger_take(ARRAYS, (uint64_t)(uintptr_t)array, &entry);                                \
-        CUresult result = (call);                                                                            \
-        if (known && result == CUDA_SUCCESS)                                                                 \
-            account_release(entry.bytes, true);                                                              \
-        else if (known)                                                                                      \
-            ledger_add(ARRAYS, &entry);                                                                      \
-        return result;                                                                                       \
+#define DESTROY_ARRAY(call)                                                                                            \
+    do {                                                                                                               \
+        struct entry entry;                                                                                            \
+        bool known = ledger_take(ARRAYS, (uint64_t)(uintptr_t)array, &entry);                                          \
+        CUresult result = (call);                                                                                      \
+        if (known && result == CUDA_SUCCESS)                                                                           \
+            account_release(entry.bytes, true);                                                                        \
+        else if (known)                                                                                                \
+            ledger_add(ARRAYS, &entry);                                                                                \
+        return result;                                                                                                 \
     } while (0)
 
 CUresult hook_cuArrayDestroy(CUarray array) {

@@ -107,8 +107,7 @@ struct shim {
 extern struct shim shim;
 
 static inline struct gpushare_page *the_page(void) {
-    return __atomic_load_n(&shim.page,
-                           __ATOMIC_RELAXED); /* what it points to is reached by its address: ordered */
+    return __atomic_load_n(&shim.page, __ATOMIC_RELAXED); /* what it points to is reached by its address: ordered */
 }
 static inline void set_page(struct gpushare_page *page) {
     __atomic_store_n(&shim.page, page, __ATOMIC_RELEASE);
@@ -164,22 +163,18 @@ void *own_dlsym(void *handle, const char *name); /* glibc's, past our own */
 
 /* --- streams.c, drain.c: which streams carry work, and when it has finished ---------------------------------------- */
 
-bool streams_mark(
-    CUstream stream); /* false: nothing was marked (no context, capturing), so nothing may be cached */
-void streams_drop(
-    CUstream stream); /* before its end or capture: what it carries is noted in an orphan event */
+bool streams_mark(CUstream stream);  /* false: nothing was marked (no context, capturing), so nothing may be cached */
+void streams_drop(CUstream stream);  /* before its end or capture: what it carries is noted in an orphan event */
 void streams_hold(CUstream stream);  /* keeps the agent off all streams; `stream` is dropped */
 void streams_let_go(CUcontext gone); /* NULL: no context ended meanwhile */
-bool streams_drop_context(
-    CUcontext context); /* true: it carried work, `streams_context_gone` must follow its end */
+bool streams_drop_context(CUcontext context); /* true: it carried work, `streams_context_gone` must follow its end */
 void streams_context_gone(void);
 bool streams_poll(bool record_anew); /* agent: has all marked work finished? records what has not been */
 void streams_clear(void);            /* agent: all has finished and the gate is closed */
 void streams_after_fork(void);
 
-uint64_t drain_began(void); /* when the present drain began */
-bool drain_step(uint32_t word, uint64_t now,
-                uint64_t *next); /* agent: true once `word`'s closing has drained */
+uint64_t drain_began(void);                                   /* when the present drain began */
+bool drain_step(uint32_t word, uint64_t now, uint64_t *next); /* agent: true once `word`'s closing has drained */
 void drain_abandon(void);
 void drain_start(void);
 
@@ -221,7 +216,7 @@ bool account_would_fit(uint64_t bytes);
 void account_pin(uint64_t bytes); /* of what is reserved already */
 void account_release(uint64_t bytes, bool pinned);
 void account_join(struct gpushare_client *client, int file); /* agent: another client page from now on */
-void account_slot(void); /* agent: the coordinator may have given another slot */
+void account_slot(void);                                     /* agent: the coordinator may have given another slot */
 void account_figures(uint64_t real_total, uint64_t real_free, uint64_t *total, uint64_t *free);
 void account_after_fork(void);
 extern pthread_mutex_t account_lock;
@@ -279,9 +274,8 @@ void lockmode_after_fork(void);
 /* --- interrupt.c, log.c ------------------------------------------------------------------------------------------ */
 
 void interrupt_after_fork(void);
-void interrupt_start(void); /* wrap the program's SIGINT handler, if it has one */
-bool interrupt_pending(struct thread *thread,
-                       uint64_t began); /* must the main thread's waiting call return? */
+void interrupt_start(void);                                    /* wrap the program's SIGINT handler, if it has one */
+bool interrupt_pending(struct thread *thread, uint64_t began); /* must the main thread's waiting call return? */
 void interrupt_begin(struct thread *thread, uint64_t began);
 void futex_wake_all(uint32_t *word);
 void futex_wait(uint32_t *word, uint32_t value, uint64_t nanoseconds);
@@ -291,11 +285,11 @@ void log_line(enum level level, const char *format, ...) __attribute__((format(p
 bool log_wants(enum level level);
 void log_start(void); /* reads the environment, if that has not been done */
 /* Log once per place in the source. */
-#define log_once(level, ...)                                                                                 \
-    do {                                                                                                     \
-        static atomic_flag said = ATOMIC_FLAG_INIT;                                                          \
-        if (!atomic_flag_test_and_set(&said))                                                                \
-            log_line(level, __VA_ARGS__);                                                                    \
+#define log_once(level, ...)                                                                                           \
+    do {                                                                                                               \
+        static atomic_flag said = ATOMIC_FLAG_INIT;                                                                    \
+        if (!atomic_flag_test_and_set(&said))                                                                          \
+            log_line(level, __VA_ARGS__);                                                                              \
     } while (0)
 
 #pragma GCC visibility pop

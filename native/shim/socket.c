@@ -19,9 +19,8 @@ static struct {
     pthread_mutex_t lock;
     int file;
     uint64_t away_since, next_try, asked_at, welcomed_at;
-    uint64_t
-        hold_off;    /* after an answer that did not come, or a refusal: there is no use in asking at once */
-    unsigned unsaid; /* messages that the socket would not take yet */
+    uint64_t hold_off; /* after an answer that did not come, or a refusal: there is no use in asking at once */
+    unsigned unsaid;   /* messages that the socket would not take yet */
     _Atomic bool wants_unsaid;
     char line[LONGEST_LINE];
     size_t length;
@@ -110,8 +109,7 @@ static void flush(uint64_t now) {
     if (atomic_load(&shim.contact) != THERE)
         return;
     struct gpushare_page *page = the_page();
-    if (atomic_exchange(&contact.wants_unsaid, false) &&
-        __atomic_load_n(&page->report.waiting, __ATOMIC_SEQ_CST))
+    if (atomic_exchange(&contact.wants_unsaid, false) && __atomic_load_n(&page->report.waiting, __ATOMIC_SEQ_CST))
         contact.unsaid |= SAY_WANTS; /* and not when the gate has opened since, in lock-file mode */
     for (unsigned message = SAY_WANTS; message <= SAY_IDLE; message *= 2) {
         char line[96];
@@ -145,8 +143,7 @@ void socket_say(unsigned messages) {
 static bool is_page(int file) {
     struct stat status;
     int seals = fcntl(file, F_GET_SEALS);
-    return fstat(file, &status) == 0 && status.st_size == GPUSHARE_PAGE_BYTES && seals >= 0 &&
-           (seals & F_SEAL_SHRINK);
+    return fstat(file, &status) == 0 && status.st_size == GPUSHARE_PAGE_BYTES && seals >= 0 && (seals & F_SEAL_SHRINK);
 }
 
 /* The client's first process made the client page and opened the locks that count. */
@@ -171,9 +168,8 @@ static bool join(void) {
      * is another than at hello, then the coordinator has opened the gate: its orders may be here before its answer is. */
     uint32_t word = gate_word(the_page());
     if (running && is_open(word) && word == contact.word_at_hello)
-        __atomic_compare_exchange_n(&the_page()->orders.gate, &word,
-                                    word - GPUSHARE_GATE_OPEN + GPUSHARE_GATE_CLOSING, false,
-                                    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+        __atomic_compare_exchange_n(&the_page()->orders.gate, &word, word - GPUSHARE_GATE_OPEN + GPUSHARE_GATE_CLOSING,
+                                    false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
     return true;
 }
 
@@ -257,8 +253,7 @@ static void read_lines(uint64_t now) {
         }
         contact.length += (size_t)bytes;
         char *start = contact.line, *end;
-        while (contact.file >= 0 &&
-               (end = memchr(start, '\n', contact.length - (size_t)(start - contact.line)))) {
+        while (contact.file >= 0 && (end = memchr(start, '\n', contact.length - (size_t)(start - contact.line)))) {
             *end = 0;
             take_line(start, now);
             start = end + 1;

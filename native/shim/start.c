@@ -58,8 +58,8 @@ static bool make_pages(void) {
     struct gpushare_client *client = make_page("gpushare-client", &shim.client_file);
     if (!page || !client)
         return false;
-    page->header = (struct gpushare_page_header){GPUSHARE_PAGE_MAGIC, GPUSHARE_PAGE_VERSION,
-                                                 GPUSHARE_PAGE_BYTES, (uint32_t)getpid()};
+    page->header = (struct gpushare_page_header){GPUSHARE_PAGE_MAGIC, GPUSHARE_PAGE_VERSION, GPUSHARE_PAGE_BYTES,
+                                                 (uint32_t)getpid()};
     page->orders.memory_backing = page->orders.resident_target = UINT64_MAX; /* unknown, everything */
     page->orders.quantum_ns = 30000 * MS; /* for lock-file mode, until a coordinator has said better */
     page->orders.idle_release_ns = 50 * MS;
@@ -74,8 +74,8 @@ static bool make_pages(void) {
 static void format_uuid(char *text, size_t room, const char *prefix, const CUuuid *uuid) {
     int at = snprintf(text, room, "%s-", prefix);
     for (int i = 0; i < 16; i++)
-        at += snprintf(text + at, room - (size_t)at, "%s%02x",
-                       i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid->bytes[i]);
+        at += snprintf(text + at, room - (size_t)at, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
+                       uuid->bytes[i]);
 }
 
 /* Every device that the program may see. False: there is none, or the driver is not initialised. */
@@ -91,14 +91,12 @@ static bool find_devices(void) {
         CUuuid whole, part;
         size_t memory = 0;
         int access = 0;
-        if (REAL(cuDeviceGet)(&handle, i) != CUDA_SUCCESS ||
-            REAL(cuDeviceGetUuid)(&whole, handle) != CUDA_SUCCESS)
+        if (REAL(cuDeviceGet)(&handle, i) != CUDA_SUCCESS || REAL(cuDeviceGetUuid)(&whole, handle) != CUDA_SUCCESS)
             continue;
         if (REAL(cuDeviceGetUuid_v2)(&part, handle) != CUDA_SUCCESS)
             part = whole;
         /* The newer call names a slice of a partitioned device, the older one the whole. */
-        format_uuid(device->uuid, sizeof device->uuid, memcmp(&part, &whole, sizeof part) ? "MIG" : "GPU",
-                    &part);
+        format_uuid(device->uuid, sizeof device->uuid, memcmp(&part, &whole, sizeof part) ? "MIG" : "GPU", &part);
         REAL(cuDeviceGetName)(device->name, sizeof device->name - 1, handle);
         REAL(cuDeviceTotalMem_v2)(&memory, handle);
         REAL(cuDeviceGetAttribute)(&access, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, handle);
@@ -111,9 +109,8 @@ static bool find_devices(void) {
     bool plain = mode && strcmp(mode, "plain") == 0;
     shim.memory_mode = managed && !plain ? UNIFIED : PLAIN;
     if (!managed && !plain)
-        log_line(LOG_ERROR,
-                 "this device cannot page unified memory: clients share its time, but together they have no "
-                 "more memory than it holds");
+        log_line(LOG_ERROR, "this device cannot page unified memory: clients share its time, but together they have no "
+                            "more memory than it holds");
     return shim.device_count > 0;
 }
 

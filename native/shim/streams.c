@@ -45,8 +45,7 @@ static struct row *append(struct row **rows, unsigned *count, unsigned *room) {
 }
 
 static struct row *find(CUcontext context, CUstream stream) {
-    for (unsigned i = 0; i < streams.count;
-         i++) /* an explicit stream is of one context, whatever was asked for */
+    for (unsigned i = 0; i < streams.count; i++) /* an explicit stream is of one context, whatever was asked for */
         if (streams.rows[i].stream == stream && (stream || streams.rows[i].context == context))
             return &streams.rows[i];
     return NULL;
@@ -220,8 +219,7 @@ static bool drop_context_locked(CUcontext context) {
             continue;
         }
         busy = busy || row->dirty;
-        for (uintptr_t stream = 0; row->stream == DEFAULT && stream <= (uintptr_t)CU_STREAM_PER_THREAD;
-             stream++)
+        for (uintptr_t stream = 0; row->stream == DEFAULT && stream <= (uintptr_t)CU_STREAM_PER_THREAD; stream++)
             threads_forget_stream((CUstream)stream);
         threads_forget_stream(row->stream);
         *row = streams.rows[--streams.count]; /* its event goes with the context */
@@ -266,8 +264,7 @@ void streams_context_gone(void) {
 
 void streams_after_fork(void) {
     pthread_mutex_init(&streams.lock, NULL);
-    streams.rows = streams.orphans =
-        NULL; /* left to the parent's heap image: the allocator's state is unknown here */
+    streams.rows = streams.orphans = NULL; /* left to the parent's heap image: the allocator's state is unknown here */
     streams.count = streams.room = streams.orphan_count = streams.orphan_room = 0;
     streams.contexts_ending = 0;
 }

@@ -17,9 +17,8 @@ struct thread {
     _Atomic uint32_t marked_word;  /* the gate word under which the streams below were marked */
     _Atomic(CUstream) last_stream; /* the last of them that was used */
     struct counters counters;
-    _Atomic(CUstream)
-        marked[MARKED];  /* streams known to be in the table of streams.c: by hash of the handle */
-    uint64_t interrupts; /* SIGINTs that this thread has answered or let pass */
+    _Atomic(CUstream) marked[MARKED]; /* streams known to be in the table of streams.c: by hash of the handle */
+    uint64_t interrupts;              /* SIGINTs that this thread has answered or let pass */
     bool registered, main;
     uint8_t registrations; /* a thread that ends may register again in a later destructor, not for ever */
     uint32_t quiet;        /* the agent's: the last scan in which depth was seen 0 */

@@ -73,8 +73,8 @@ size_t wire_hello(char *line, size_t room, uint32_t epoch, bool running) {
         put_text(&writer, "name", shim.devices[i].name);
         put(&writer, "}");
     }
-    put(&writer, "],\"simulated\":%s,\"epoch\":%u,\"running\":%s}\n", shim.simulated ? "true" : "false",
-        epoch, running ? "true" : "false");
+    put(&writer, "],\"simulated\":%s,\"epoch\":%u,\"running\":%s}\n", shim.simulated ? "true" : "false", epoch,
+        running ? "true" : "false");
     return writer.length < room ? writer.length : 0;
 }
 

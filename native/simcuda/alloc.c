@@ -80,8 +80,7 @@ struct sim_alloc *alloc_pin_range(uint64_t address, uint64_t bytes) {
 
 struct sim_context *alloc_context(uint64_t address, unsigned kinds) {
     struct sim_alloc *alloc = alloc_pin(address);
-    struct sim_context *context =
-        alloc && alloc->base == address && (kinds >> alloc->kind & 1) ? alloc->context : NULL;
+    struct sim_context *context = alloc && alloc->base == address && (kinds >> alloc->kind & 1) ? alloc->context : NULL;
     alloc_unpin(alloc);
     return context;
 }

@@ -43,8 +43,7 @@ struct sim_context *alloc_context(uint64_t address, unsigned kinds);
 /* residency.c: bytes of [offset, offset + bytes) that aren't on the device. */
 uint64_t residency_missing(struct sim_alloc *alloc, uint64_t offset, uint64_t bytes);
 /* Brings up to `limit` of them there. *evicted grows by what others lost. Returns how much was brought. */
-uint64_t residency_bring(struct sim_alloc *alloc, uint64_t offset, uint64_t bytes, uint64_t limit,
-                         uint64_t *evicted);
+uint64_t residency_bring(struct sim_alloc *alloc, uint64_t offset, uint64_t bytes, uint64_t limit, uint64_t *evicted);
 /* Takes the range off the device; returns the bytes moved. */
 uint64_t residency_drop(struct sim_alloc *alloc, uint64_t offset, uint64_t bytes);
 void residency_open(struct sim_alloc *alloc);

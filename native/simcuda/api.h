@@ -8,9 +8,9 @@
 #define SIM_LIST(...) __VA_ARGS__
 
 #define PLAIN(name, symbol, since, params) SIM_EXPORT CUresult symbol params;
-#define STREAM(name, symbol, since, twin, params, arguments)                                                 \
-    CUresult sim_##symbol(CUstream fallback, SIM_LIST params);                                               \
-    SIM_EXPORT CUresult symbol params;                                                                       \
+#define STREAM(name, symbol, since, twin, params, arguments)                                                           \
+    CUresult sim_##symbol(CUstream fallback, SIM_LIST params);                                                         \
+    SIM_EXPORT CUresult symbol params;                                                                                 \
     SIM_EXPORT CUresult symbol##_##twin params;
 #include "symbols.def"
 #undef PLAIN

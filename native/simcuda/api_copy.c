@@ -40,8 +40,7 @@ static CUresult transfer(struct sim_stream *stream, const struct transfer *t, in
         return CUDA_SUCCESS;
     int dst_host, src_host, dst_pageable, src_pageable;
     uint64_t src_bytes = extent(t->width, t->height, t->src_pitch);
-    CUresult result =
-        look(t->dst, extent(t->width, t->height, t->dst_pitch), t->dst_side, &dst_host, &dst_pageable);
+    CUresult result = look(t->dst, extent(t->width, t->height, t->dst_pitch), t->dst_side, &dst_host, &dst_pageable);
     if (result || (result = look(t->src, src_bytes, t->src_side, &src_host, &src_pageable)))
         return result;
     int capturing = atomic_load(&stream->capture) != NULL;
@@ -73,8 +72,8 @@ static CUresult transfer(struct sim_stream *stream, const struct transfer *t, in
     return atomic_load(&stream->context->error);
 }
 
-static CUresult linear(CUstream fallback, CUstream handle, uint64_t dst, int dst_side, uint64_t src,
-                       int src_side, size_t bytes, int synchronous) {
+static CUresult linear(CUstream fallback, CUstream handle, uint64_t dst, int dst_side, uint64_t src, int src_side,
+                       size_t bytes, int synchronous) {
     struct sim_stream *stream;
     CUresult result = stream_resolve(handle, fallback, &stream);
     if (result)
@@ -83,26 +82,23 @@ static CUresult linear(CUstream fallback, CUstream handle, uint64_t dst, int dst
     return transfer(stream, &t, synchronous);
 }
 
-#define COPY(name, params, stream, dst, dst_side, src, src_side, synchronous)                                \
-    CUresult sim_##name(CUstream fallback, SIM_LIST params) {                                                \
-        return linear(fallback, stream, (uint64_t)(dst), dst_side, (uint64_t)(src), src_side, bytes,         \
-                      synchronous);                                                                          \
+#define COPY(name, params, stream, dst, dst_side, src, src_side, synchronous)                                          \
+    CUresult sim_##name(CUstream fallback, SIM_LIST params) {                                                          \
+        return linear(fallback, stream, (uint64_t)(dst), dst_side, (uint64_t)(src), src_side, bytes, synchronous);     \
     }
 
 COPY(cuMemcpy, (CUdeviceptr dst, CUdeviceptr src, size_t bytes), NULL, dst, SIDE_ANY, src, SIDE_ANY, 1)
-COPY(cuMemcpyAsync, (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream), stream, dst, SIDE_ANY,
-     src, SIDE_ANY, 0)
-COPY(cuMemcpyHtoD_v2, (CUdeviceptr dst, const void *src, size_t bytes), NULL, dst, SIDE_DEVICE, src,
-     SIDE_HOST, 1)
-COPY(cuMemcpyHtoDAsync_v2, (CUdeviceptr dst, const void *src, size_t bytes, CUstream stream), stream, dst,
-     SIDE_DEVICE, src, SIDE_HOST, 0)
+COPY(cuMemcpyAsync, (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream), stream, dst, SIDE_ANY, src,
+     SIDE_ANY, 0)
+COPY(cuMemcpyHtoD_v2, (CUdeviceptr dst, const void *src, size_t bytes), NULL, dst, SIDE_DEVICE, src, SIDE_HOST, 1)
+COPY(cuMemcpyHtoDAsync_v2, (CUdeviceptr dst, const void *src, size_t bytes, CUstream stream), stream, dst, SIDE_DEVICE,
+     src, SIDE_HOST, 0)
 COPY(cuMemcpyDtoH_v2, (void *dst, CUdeviceptr src, size_t bytes), NULL, dst, SIDE_HOST, src, SIDE_DEVICE, 1)
-COPY(cuMemcpyDtoHAsync_v2, (void *dst, CUdeviceptr src, size_t bytes, CUstream stream), stream, dst,
-     SIDE_HOST, src, SIDE_DEVICE, 0)
-COPY(cuMemcpyDtoD_v2, (CUdeviceptr dst, CUdeviceptr src, size_t bytes), NULL, dst, SIDE_DEVICE, src,
-     SIDE_DEVICE, 1)
-COPY(cuMemcpyDtoDAsync_v2, (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream), stream, dst,
-     SIDE_DEVICE, src, SIDE_DEVICE, 0)
+COPY(cuMemcpyDtoHAsync_v2, (void *dst, CUdeviceptr src, size_t bytes, CUstream stream), stream, dst, SIDE_HOST, src,
+     SIDE_DEVICE, 0)
+COPY(cuMemcpyDtoD_v2, (CUdeviceptr dst, CUdeviceptr src, size_t bytes), NULL, dst, SIDE_DEVICE, src, SIDE_DEVICE, 1)
+COPY(cuMemcpyDtoDAsync_v2, (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream), stream, dst, SIDE_DEVICE,
+     src, SIDE_DEVICE, 0)
 
 CUresult sim_cuMemcpyPeer(CUstream fallback, CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src,
                           CUcontext src_context, size_t bytes) {
@@ -133,8 +129,7 @@ static CUresult copy_2d(CUstream fallback, CUstream handle, const CUDA_MEMCPY2D 
         return CUDA_ERROR_NOT_SUPPORTED;
     uint64_t dst = c->dst_type == CU_MEMORYTYPE_HOST ? (uint64_t)c->dst_host : c->dst_device;
     uint64_t src = c->src_type == CU_MEMORYTYPE_HOST ? (uint64_t)c->src_host : c->src_device;
-    size_t dst_pitch = c->dst_pitch ? c->dst_pitch : c->width,
-           src_pitch = c->src_pitch ? c->src_pitch : c->width;
+    size_t dst_pitch = c->dst_pitch ? c->dst_pitch : c->width, src_pitch = c->src_pitch ? c->src_pitch : c->width;
     if (c->dst_x + c->width > dst_pitch || c->src_x + c->width > src_pitch)
         return CUDA_ERROR_INVALID_VALUE;
     struct transfer t = {dst + c->dst_y * dst_pitch + c->dst_x,
@@ -161,8 +156,8 @@ CUresult sim_cuMemcpy2DAsync_v2(CUstream fallback, const CUDA_MEMCPY2D *copy, CU
 }
 
 /* Sets return before the work is done, also without "Async": so does the real driver for device memory. */
-static CUresult set(CUstream fallback, CUstream handle, CUdeviceptr dst, size_t pitch, uint32_t value,
-                    uint32_t element, size_t width, size_t height) {
+static CUresult set(CUstream fallback, CUstream handle, CUdeviceptr dst, size_t pitch, uint32_t value, uint32_t element,
+                    size_t width, size_t height) {
     struct sim_stream *stream;
     struct sim_command *command;
     CUresult result = stream_resolve(handle, fallback, &stream);
@@ -188,21 +183,21 @@ static CUresult set(CUstream fallback, CUstream handle, CUdeviceptr dst, size_t 
     return engine_commit(stream);
 }
 
-#define SET(bits, type, symbol, symbol2d)                                                                    \
-    CUresult sim_cuMemsetD##symbol(CUstream fallback, CUdeviceptr dst, type value, size_t count) {           \
-        return set(fallback, NULL, dst, 0, value, bits / 8, count, 1);                                       \
-    }                                                                                                        \
-    CUresult sim_cuMemsetD##bits##Async(CUstream fallback, CUdeviceptr dst, type value, size_t count,        \
-                                        CUstream stream) {                                                   \
-        return set(fallback, stream, dst, 0, value, bits / 8, count, 1);                                     \
-    }                                                                                                        \
-    CUresult sim_cuMemsetD##symbol2d(CUstream fallback, CUdeviceptr dst, size_t pitch, type value,           \
-                                     size_t width, size_t height) {                                          \
-        return set(fallback, NULL, dst, pitch, value, bits / 8, width, height);                              \
-    }                                                                                                        \
-    CUresult sim_cuMemsetD2D##bits##Async(CUstream fallback, CUdeviceptr dst, size_t pitch, type value,      \
-                                          size_t width, size_t height, CUstream stream) {                    \
-        return set(fallback, stream, dst, pitch, value, bits / 8, width, height);                            \
+#define SET(bits, type, symbol, symbol2d)                                                                              \
+    CUresult sim_cuMemsetD##symbol(CUstream fallback, CUdeviceptr dst, type value, size_t count) {                     \
+        return set(fallback, NULL, dst, 0, value, bits / 8, count, 1);                                                 \
+    }                                                                                                                  \
+    CUresult sim_cuMemsetD##bits##Async(CUstream fallback, CUdeviceptr dst, type value, size_t count,                  \
+                                        CUstream stream) {                                                             \
+        return set(fallback, stream, dst, 0, value, bits / 8, count, 1);                                               \
+    }                                                                                                                  \
+    CUresult sim_cuMemsetD##symbol2d(CUstream fallback, CUdeviceptr dst, size_t pitch, type value, size_t width,       \
+                                     size_t height) {                                                                  \
+        return set(fallback, NULL, dst, pitch, value, bits / 8, width, height);                                        \
+    }                                                                                                                  \
+    CUresult sim_cuMemsetD2D##bits##Async(CUstream fallback, CUdeviceptr dst, size_t pitch, type value, size_t width,  \
+                                          size_t height, CUstream stream) {                                            \
+        return set(fallback, stream, dst, pitch, value, bits / 8, width, height);                                      \
     }
 
 SET(8, unsigned char, 8_v2, 2D8_v2)

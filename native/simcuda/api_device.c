@@ -17,8 +17,7 @@ static void forget_in_child(void) {
 static void uuid_text(const unsigned char uuid[16], char text[48]) {
     int n = snprintf(text, 48, "GPU-");
     for (int i = 0; i < 16; i++)
-        n += snprintf(text + n, 48 - (size_t)n, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x",
-                      uuid[i]);
+        n += snprintf(text + n, 48 - (size_t)n, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", uuid[i]);
 }
 
 /* One entry of CUDA_VISIBLE_DEVICES: an index, or the beginning of a UUID. -1: no such device. */
@@ -244,10 +243,9 @@ int simcuda_describe(char *json, size_t size) {
             if (*c == '"' || *c == '\\' || (unsigned char)*c < ' ')
                 *c = '\'';
         size_t used = (size_t)n < size ? (size_t)n : size;
-        n += snprintf(
-            json ? json + used : NULL, size - used,
-            "%s{\"index\": %d, \"uuid\": \"%s\", \"name\": \"%s\", \"memory\": %llu, \"simulated\": true}",
-            i ? ", " : "", i, text, name, (unsigned long long)params.device[i].memory);
+        n += snprintf(json ? json + used : NULL, size - used,
+                      "%s{\"index\": %d, \"uuid\": \"%s\", \"name\": \"%s\", \"memory\": %llu, \"simulated\": true}",
+                      i ? ", " : "", i, text, name, (unsigned long long)params.device[i].memory);
     }
     size_t used = (size_t)n < size ? (size_t)n : size;
     n += snprintf(json ? json + used : NULL, size - used, "]");

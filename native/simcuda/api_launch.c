@@ -16,10 +16,9 @@ static CUresult gather(const struct sim_function *function, void **params, void 
             size = *(const size_t *)extra[i + 1];
     }
     for (uint32_t i = 0; i < function->count; i++) {
-        const void *from = params ? params[i]
-                           : buffer && function->offset[i] + function->size[i] <= size
-                               ? buffer + function->offset[i]
-                               : NULL;
+        const void *from = params                                                      ? params[i]
+                           : buffer && function->offset[i] + function->size[i] <= size ? buffer + function->offset[i]
+                                                                                       : NULL;
         if (__builtin_expect(!from, 0))
             return CUDA_ERROR_INVALID_VALUE;
         uint64_t word = 0;
@@ -43,9 +42,8 @@ static CUresult cannot_run(const struct sim_function *function) {
     return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-static CUresult launch(CUstream fallback, CUfunction function, const unsigned grid[3],
-                       const unsigned block[3], unsigned shared, CUstream handle, void **params,
-                       void **extra) {
+static CUresult launch(CUstream fallback, CUfunction function, const unsigned grid[3], const unsigned block[3],
+                       unsigned shared, CUstream handle, void **params, void **extra) {
     struct sim_stream *stream;
     struct sim_command *command;
     CUresult result = stream_resolve(handle, fallback, &stream);
@@ -74,24 +72,22 @@ static CUresult launch(CUstream fallback, CUfunction function, const unsigned gr
     return engine_commit(stream);
 }
 
-CUresult sim_cuLaunchKernel(CUstream fallback, CUfunction function, unsigned gx, unsigned gy, unsigned gz,
-                            unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream stream,
-                            void **params, void **extra) {
+CUresult sim_cuLaunchKernel(CUstream fallback, CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                            unsigned by, unsigned bz, unsigned shared, CUstream stream, void **params, void **extra) {
     const unsigned grid[3] = {gx, gy, gz}, block[3] = {bx, by, bz};
     return launch(fallback, function, grid, block, shared, stream, params, extra);
 }
 
-CUresult sim_cuLaunchKernelEx(CUstream fallback, const CUlaunchConfig *config, CUfunction function,
-                              void **params, void **extra) {
+CUresult sim_cuLaunchKernelEx(CUstream fallback, const CUlaunchConfig *config, CUfunction function, void **params,
+                              void **extra) {
     if (!config)
         return CUDA_ERROR_INVALID_VALUE;
-    return launch(fallback, function, config->grid, config->block, config->shared_bytes, config->stream,
-                  params, extra);
+    return launch(fallback, function, config->grid, config->block, config->shared_bytes, config->stream, params, extra);
 }
 
-CUresult sim_cuLaunchCooperativeKernel(CUstream fallback, CUfunction function, unsigned gx, unsigned gy,
-                                       unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
-                                       CUstream stream, void **params) {
+CUresult sim_cuLaunchCooperativeKernel(CUstream fallback, CUfunction function, unsigned gx, unsigned gy, unsigned gz,
+                                       unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream stream,
+                                       void **params) {
     const unsigned grid[3] = {gx, gy, gz}, block[3] = {bx, by, bz};
     return launch(fallback, function, grid, block, shared, stream, params, NULL);
 }

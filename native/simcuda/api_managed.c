@@ -27,8 +27,8 @@ static struct sim_alloc *pin_managed(CUdeviceptr address, size_t bytes) {
     return alloc;
 }
 
-CUresult sim_cuMemPrefetchAsync_v2(CUstream fallback, CUdeviceptr address, size_t bytes,
-                                   CUmemLocation location, unsigned flags, CUstream handle) {
+CUresult sim_cuMemPrefetchAsync_v2(CUstream fallback, CUdeviceptr address, size_t bytes, CUmemLocation location,
+                                   unsigned flags, CUstream handle) {
     struct sim_stream *stream;
     struct sim_command *command;
     CUresult result = stream_resolve(handle, fallback, &stream);
@@ -137,14 +137,13 @@ CUresult cuMemRangeGetAttribute(void *data, size_t size, int attribute, CUdevice
     if (!data || size < sizeof(int) || size % sizeof(int))
         return CUDA_ERROR_INVALID_VALUE;
     struct sim_alloc *alloc = pin_managed(address, bytes);
-    CUresult result =
-        alloc ? range_attribute(alloc, attribute, data, size / sizeof(int)) : CUDA_ERROR_INVALID_VALUE;
+    CUresult result = alloc ? range_attribute(alloc, attribute, data, size / sizeof(int)) : CUDA_ERROR_INVALID_VALUE;
     alloc_unpin(alloc);
     return result;
 }
 
-CUresult cuMemRangeGetAttributes(void **data, size_t *sizes, int *attributes, size_t count,
-                                 CUdeviceptr address, size_t bytes) {
+CUresult cuMemRangeGetAttributes(void **data, size_t *sizes, int *attributes, size_t count, CUdeviceptr address,
+                                 size_t bytes) {
     CUresult result = data && sizes && attributes ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < count && !result; i++)
         result = cuMemRangeGetAttribute(data[i], sizes[i], attributes[i], address, bytes);

@@ -42,8 +42,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
     return allocate(ALLOC_PLAIN, bytes, 0, address);
 }
 
-CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height,
-                            unsigned element) {
+CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height, unsigned element) {
     if (!pitch || !width || !height || (element != 4 && element != 8 && element != 16))
         return CUDA_ERROR_INVALID_VALUE;
     *pitch = (width + 511) / 512 * 512;

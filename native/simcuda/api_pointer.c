@@ -154,8 +154,7 @@ CUresult cuPointerGetAttributes(unsigned count, int *attributes, void **data, CU
 CUresult cuPointerSetAttribute(const void *value, int attribute, CUdeviceptr address) {
     SIM_ENTER();
     struct sim_alloc *alloc = alloc_pin(address);
-    CUresult result =
-        alloc && value && attribute == CU_POINTER_SYNC_MEMOPS ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    CUresult result = alloc && value && attribute == CU_POINTER_SYNC_MEMOPS ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     alloc_unpin(alloc);
     return result;
 }

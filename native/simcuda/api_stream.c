@@ -94,9 +94,8 @@ CUresult sim_cuStreamAttachMemAsync(CUstream fallback, CUstream handle, CUdevice
     CUresult result = stream_resolve(handle, fallback, &stream);
     if (result)
         return result;
-    return flags > CU_MEM_ATTACH_SINGLE || !alloc_context(address, 1u << ALLOC_MANAGED)
-               ? CUDA_ERROR_INVALID_VALUE
-               : CUDA_SUCCESS;
+    return flags > CU_MEM_ATTACH_SINGLE || !alloc_context(address, 1u << ALLOC_MANAGED) ? CUDA_ERROR_INVALID_VALUE
+                                                                                        : CUDA_SUCCESS;
 }
 
 static CUresult value(CUstream fallback, CUstream handle, uint32_t kind, CUdeviceptr address, uint64_t value,

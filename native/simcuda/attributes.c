@@ -32,14 +32,14 @@ static const struct {
     {87, 32},                                      /* single to double precision */
     {89, 1},                                       /* concurrent managed access */
     {90, 1},                                       /* compute preemption: time slices */
-    {91, 1},                               /* host pointers of registered memory are device pointers */
-    {92, 1},          {93, 1},    {94, 1}, /* stream memory operations */
-    {95, 1},                               /* cooperative launch */
-    {97, 101376},                          /* shared memory per block, opt in */
-    {99, 1},                               /* host registration */
-    {106, 16},                             /* blocks per multiprocessor */
-    {115, 1},                              /* memory pools */
-    {122, 1},         {123, 1},            /* stream memory operations */
+    {91, 1},                                       /* host pointers of registered memory are device pointers */
+    {92, 1},          {93, 1},    {94, 1},         /* stream memory operations */
+    {95, 1},                                       /* cooperative launch */
+    {97, 101376},                                  /* shared memory per block, opt in */
+    {99, 1},                                       /* host registration */
+    {106, 16},                                     /* blocks per multiprocessor */
+    {115, 1},                                      /* memory pools */
+    {122, 1},         {123, 1},                    /* stream memory operations */
 };
 
 CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {

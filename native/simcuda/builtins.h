@@ -24,10 +24,9 @@ struct sim_builtin {
     const char *name;
     int param_count;
     uint8_t param_size[SIM_MAX_PARAMS];
-    CUresult (*prepare)(
-        struct sim_execution *execution); /* checks addresses, says what is touched and what it costs */
-    void (*run)(struct sim_execution *execution);    /* the work on the data */
-    void (*finish)(struct sim_execution *execution); /* after the modelled time; may be NULL */
+    CUresult (*prepare)(struct sim_execution *execution); /* checks addresses, says what is touched and what it costs */
+    void (*run)(struct sim_execution *execution);         /* the work on the data */
+    void (*finish)(struct sim_execution *execution);      /* after the modelled time; may be NULL */
 };
 
 const struct sim_builtin *builtin_find(const char *name);

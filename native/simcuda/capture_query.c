@@ -17,14 +17,13 @@ CUresult sim_cuStreamGetCaptureInfo(CUstream fallback, CUstream handle, int *sta
     return sim_cuStreamGetCaptureInfo_v3(fallback, handle, status, id, NULL, NULL, NULL, NULL);
 }
 
-CUresult sim_cuStreamGetCaptureInfo_v2(CUstream fallback, CUstream handle, int *status, uint64_t *id,
-                                       CUgraph *graph, const CUgraphNode **nodes, size_t *count) {
+CUresult sim_cuStreamGetCaptureInfo_v2(CUstream fallback, CUstream handle, int *status, uint64_t *id, CUgraph *graph,
+                                       const CUgraphNode **nodes, size_t *count) {
     return sim_cuStreamGetCaptureInfo_v3(fallback, handle, status, id, graph, nodes, NULL, count);
 }
 
-CUresult sim_cuStreamGetCaptureInfo_v3(CUstream fallback, CUstream handle, int *status, uint64_t *id,
-                                       CUgraph *graph, const CUgraphNode **nodes, const void **edges,
-                                       size_t *count) {
+CUresult sim_cuStreamGetCaptureInfo_v3(CUstream fallback, CUstream handle, int *status, uint64_t *id, CUgraph *graph,
+                                       const CUgraphNode **nodes, const void **edges, size_t *count) {
     struct sim_stream *stream;
     CUresult result = state_of(fallback, handle, &stream);
     if (result)

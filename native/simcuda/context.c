@@ -99,8 +99,7 @@ CUresult context_synchronize(struct sim_context *context) {
         uint64_t position;
     } *points = malloc((count + 1) * sizeof *points);
     size_t filled = 0;
-    for (struct sim_stream *stream = context->streams; points && stream && filled < count;
-         stream = stream->next) {
+    for (struct sim_stream *stream = context->streams; points && stream && filled < count; stream = stream->next) {
         points[filled].stream = stream;
         points[filled++].position = atomic_load(&stream->tail);
     }

@@ -18,9 +18,8 @@
 
 #include "sim.h"
 
-#define ROOM 64 /* places that must be free before a blocked submitter goes on */
-#define SPINS                                                                                                \
-    200 /* looks at an empty queue before the worker leaves the device and sleeps: a few microseconds */
+#define ROOM 64   /* places that must be free before a blocked submitter goes on */
+#define SPINS 200 /* looks at an empty queue before the worker leaves the device and sleeps: a few microseconds */
 
 void futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t timeout_ns) {
     struct timespec ts = {.tv_sec = (time_t)(timeout_ns / 1000000000ull),
@@ -141,8 +140,7 @@ static CUresult start(struct sim_stream *stream) {
 CUresult engine_begin(struct sim_stream *stream, struct sim_command **out) {
     for (;;) {
         CUresult result;
-        if (stream->is_legacy &&
-            atomic_load_explicit(&stream->context->blocking_captures, memory_order_relaxed) &&
+        if (stream->is_legacy && atomic_load_explicit(&stream->context->blocking_captures, memory_order_relaxed) &&
             (result = capture_check_legacy(stream->context)))
             return result;
         if (atomic_load_explicit(&stream->capture, memory_order_relaxed)) {
@@ -161,8 +159,7 @@ CUresult engine_begin(struct sim_stream *stream, struct sim_command **out) {
             pthread_mutex_unlock(&stream->lock);
             continue;
         }
-        if (__builtin_expect(tail - atomic_load_explicit(&stream->head, memory_order_acquire) >= SIM_RING,
-                             0)) {
+        if (__builtin_expect(tail - atomic_load_explicit(&stream->head, memory_order_acquire) >= SIM_RING, 0)) {
             pthread_mutex_unlock(&stream->lock);
             engine_wait(stream, tail - SIM_RING + ROOM);
             continue;
@@ -180,8 +177,7 @@ CUresult engine_commit(struct sim_stream *stream) {
     uint64_t tail = atomic_load_explicit(&stream->tail, memory_order_relaxed);
     if (stream->is_legacy || stream->is_blocking)
         stream->ring[tail % SIM_RING].ticket = atomic_fetch_add(&stream->context->order, 1);
-    atomic_store(&stream->tail,
-                 tail + 1); /* sequentially consistent: before looking whether the worker sleeps */
+    atomic_store(&stream->tail, tail + 1); /* sequentially consistent: before looking whether the worker sleeps */
     pthread_mutex_unlock(&stream->lock);
     if (atomic_load(&stream->sleeping) && atomic_exchange(&stream->sleeping, 0))
         futex_wake(&stream->sleeping);

@@ -136,8 +136,7 @@ CUresult cuEventQuery(CUevent event) {
         return result;
     if ((result = atomic_load(&event->context->error)))
         return result;
-    return atomic_load(&event->reached) >= atomic_load(&event->recorded) ? CUDA_SUCCESS
-                                                                         : CUDA_ERROR_NOT_READY;
+    return atomic_load(&event->reached) >= atomic_load(&event->recorded) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult cuEventSynchronize(CUevent event) {

@@ -9,16 +9,14 @@ static void host(struct sim_stream *stream, struct sim_command *command) {
     if (command->host.function)
         command->host.function(command->host.data);
     else
-        command->host.callback(command->host.handle, atomic_load(&stream->context->error),
-                               command->host.data);
+        command->host.callback(command->host.handle, atomic_load(&stream->context->error), command->host.data);
     sim_thread.in_callback = 0;
 }
 
 static int value_reached(const struct sim_command *command) {
     uint64_t mask = command->value.bytes == 4 ? UINT32_MAX : UINT64_MAX, wanted = command->value.value & mask;
-    uint64_t seen = command->value.bytes == 4
-                        ? __atomic_load_n((uint32_t *)command->value.address, __ATOMIC_ACQUIRE)
-                        : __atomic_load_n((uint64_t *)command->value.address, __ATOMIC_ACQUIRE);
+    uint64_t seen = command->value.bytes == 4 ? __atomic_load_n((uint32_t *)command->value.address, __ATOMIC_ACQUIRE)
+                                              : __atomic_load_n((uint64_t *)command->value.address, __ATOMIC_ACQUIRE);
     switch (command->value.compare) {
     case CU_WAIT_GEQ:
         return command->value.bytes == 4 ? (int32_t)(seen - wanted) >= 0 : (int64_t)(seen - wanted) >= 0;
@@ -43,8 +41,7 @@ static void value(struct sim_stream *stream, struct sim_command *command) {
             sim_sleep_until(sim_now() + POLL_NS);
         }
     } else if (command->value.bytes == 4) {
-        __atomic_store_n((uint32_t *)command->value.address, (uint32_t)command->value.value,
-                         __ATOMIC_RELEASE);
+        __atomic_store_n((uint32_t *)command->value.address, (uint32_t)command->value.value, __ATOMIC_RELEASE);
     } else {
         __atomic_store_n((uint64_t *)command->value.address, command->value.value, __ATOMIC_RELEASE);
     }

@@ -14,8 +14,7 @@ static void copy_rows(struct sim_command *command) {
         return;
     }
     for (size_t row = 0; row < command->copy.height; row++)
-        memmove(dst + row * command->copy.dst_pitch, src + row * command->copy.src_pitch,
-                command->copy.width);
+        memmove(dst + row * command->copy.dst_pitch, src + row * command->copy.src_pitch, command->copy.width);
 }
 
 static uint64_t extent(size_t width, size_t height, size_t pitch) {
@@ -37,8 +36,7 @@ void execute_copy(struct sim_stream *stream, struct sim_command *command) {
     uint64_t begin = sim_now();
     struct sim_alloc *dst = alloc_pin_range((uint64_t)command->copy.dst, dst_bytes);
     struct sim_alloc *src = alloc_pin_range((uint64_t)command->copy.src, src_bytes);
-    if ((!dst && kind != LOG_DEVICE_TO_HOST) ||
-        (!src && kind != LOG_HOST_TO_DEVICE && !command->copy.is_host_only)) {
+    if ((!dst && kind != LOG_DEVICE_TO_HOST) || (!src && kind != LOG_HOST_TO_DEVICE && !command->copy.is_host_only)) {
         context_fail(stream->context, CUDA_ERROR_ILLEGAL_ADDRESS); /* freed since it was submitted */
     } else {
         pace_enter(stream, begin);
@@ -91,8 +89,7 @@ void execute_set(struct sim_stream *stream, struct sim_command *command) {
         set_row((char *)command->set.dst + row * command->set.pitch, command);
     alloc_unpin(dst);
     pace_spend(stream,
-               pace_scaled((double)(width * command->set.height) / device->bandwidth +
-                           (double)evicted / device->d2h),
+               pace_scaled((double)(width * command->set.height) / device->bandwidth + (double)evicted / device->d2h),
                SLACK_NS);
     simlog_write(LOG_SET, begin, sim_now(), stream->context->device, stream->id, width * command->set.height);
 }
@@ -113,14 +110,13 @@ void execute_prefetch(struct sim_stream *stream, struct sim_command *command) {
             if (!part || moved >= bytes)
                 break;
             moved += part;
-            pace_spend(stream, pace_scaled((double)part / device->h2d + (double)evicted / device->d2h),
-                       SLACK_NS);
+            pace_spend(stream, pace_scaled((double)part / device->h2d + (double)evicted / device->d2h), SLACK_NS);
         }
     } else {
         moved = residency_drop(alloc, offset, bytes);
         pace_spend(stream, pace_scaled((double)moved / device->d2h), SLACK_NS);
     }
     alloc_unpin(alloc);
-    simlog_write(command->prefetch.to_device ? LOG_PREFETCH_TO_DEVICE : LOG_PREFETCH_TO_HOST, begin,
-                 sim_now(), stream->context->device, stream->id, moved);
+    simlog_write(command->prefetch.to_device ? LOG_PREFETCH_TO_DEVICE : LOG_PREFETCH_TO_HOST, begin, sim_now(),
+                 stream->context->device, stream->id, moved);
 }

@@ -14,8 +14,7 @@ static void fault_in(struct sim_stream *stream, struct sim_alloc *alloc, uint64_
         uint64_t evicted = 0;
         uint64_t brought =
             residency_bring(alloc, offset, bytes, missing < FAULT_CHUNK ? missing : FAULT_CHUNK, &evicted);
-        pace_spend(stream, pace_scaled((double)brought / device->fault + (double)evicted / device->d2h),
-                   SLACK_NS);
+        pace_spend(stream, pace_scaled((double)brought / device->fault + (double)evicted / device->d2h), SLACK_NS);
         if (!brought)
             return;
         missing -= brought < missing ? brought : missing;
@@ -39,8 +38,7 @@ void execute_launch(struct sim_stream *stream, struct sim_command *command) {
         e.begin_ns = sim_real_time() - (uint64_t)pace_lateness(stream, sim_now());
         function->builtin->run(&e);
         uint64_t left = (uint64_t)((double)(e.cost_ns + e.device->launch_ns) * sim.params.time_scale);
-        for (uint64_t part; left;
-             left -= part) { /* a long launch loses its pages to others, and faults again */
+        for (uint64_t part; left; left -= part) { /* a long launch loses its pages to others, and faults again */
             part = left < sim.params.recharge_ns ? left : sim.params.recharge_ns;
             pace_spend(stream, part, e.is_busy ? 0 : SLACK_NS);
             if (part < left)

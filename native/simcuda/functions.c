@@ -81,8 +81,7 @@ CUresult cuLibraryGetKernelCount(unsigned *count, CUmodule library) {
 CUresult cuLibraryGetModule(CUmodule *module, CUmodule library) {
     SIM_ENTER();
     *module = library;
-    return sim_is_object(library) && library->magic == MAGIC_MODULE ? CUDA_SUCCESS
-                                                                    : CUDA_ERROR_INVALID_HANDLE;
+    return sim_is_object(library) && library->magic == MAGIC_MODULE ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult cuLibraryGetGlobal(CUdeviceptr *address, size_t *bytes, CUmodule library, const char *name) {
@@ -118,8 +117,7 @@ CUresult cuKernelGetParamInfo(CUfunction kernel, size_t index, size_t *offset, s
     return cuFuncGetParamInfo(kernel, index, offset, size);
 }
 
-CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function, int block_size,
-                                                     size_t shared) {
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function, int block_size, size_t shared) {
     (void)shared;
     SIM_ENTER();
     if (!is_valid(function))
@@ -131,14 +129,14 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction fun
     return CUDA_SUCCESS;
 }
 
-CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, CUfunction function,
-                                                              int block_size, size_t shared, unsigned flags) {
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, CUfunction function, int block_size,
+                                                              size_t shared, unsigned flags) {
     (void)flags;
     return cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks, function, block_size, shared);
 }
 
-CUresult cuOccupancyMaxPotentialBlockSize(int *grid, int *block, CUfunction function,
-                                          size_t (*shared_of)(int), size_t shared, int limit) {
+CUresult cuOccupancyMaxPotentialBlockSize(int *grid, int *block, CUfunction function, size_t (*shared_of)(int),
+                                          size_t shared, int limit) {
     (void)shared_of, (void)shared;
     struct sim_context *context;
     CUresult result = context_current(&context);
@@ -151,9 +149,8 @@ CUresult cuOccupancyMaxPotentialBlockSize(int *grid, int *block, CUfunction func
     return CUDA_SUCCESS;
 }
 
-CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int *grid, int *block, CUfunction function,
-                                                   size_t (*shared_of)(int), size_t shared, int limit,
-                                                   unsigned flags) {
+CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int *grid, int *block, CUfunction function, size_t (*shared_of)(int),
+                                                   size_t shared, int limit, unsigned flags) {
     (void)flags;
     return cuOccupancyMaxPotentialBlockSize(grid, block, function, shared_of, shared, limit);
 }

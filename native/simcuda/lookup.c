@@ -4,12 +4,12 @@
 #include "api.h"
 
 #define PLAIN(name, symbol, since, params)
-#define STREAM(name, symbol, since, twin, params, arguments)                                                 \
-    CUresult symbol params {                                                                                 \
-        return sim_##symbol(CU_STREAM_LEGACY, SIM_LIST arguments);                                           \
-    }                                                                                                        \
-    CUresult symbol##_##twin params {                                                                        \
-        return sim_##symbol(CU_STREAM_PER_THREAD, SIM_LIST arguments);                                       \
+#define STREAM(name, symbol, since, twin, params, arguments)                                                           \
+    CUresult symbol params {                                                                                           \
+        return sim_##symbol(CU_STREAM_LEGACY, SIM_LIST arguments);                                                     \
+    }                                                                                                                  \
+    CUresult symbol##_##twin params {                                                                                  \
+        return sim_##symbol(CU_STREAM_PER_THREAD, SIM_LIST arguments);                                                 \
     }
 #include "symbols.def"
 #undef PLAIN
@@ -21,8 +21,7 @@ static const struct {
     void *function, *per_thread;
 } rows[] = {
 #define PLAIN(name, symbol, since, params) {#name, since, (void *)symbol, (void *)symbol},
-#define STREAM(name, symbol, since, twin, params, arguments)                                                 \
-    {#name, since, (void *)symbol, (void *)symbol##_##twin},
+#define STREAM(name, symbol, since, twin, params, arguments) {#name, since, (void *)symbol, (void *)symbol##_##twin},
 #include "symbols.def"
 #undef PLAIN
 #undef STREAM

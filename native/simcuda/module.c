@@ -230,15 +230,15 @@ CUresult cuModuleGetLoadingMode(int *mode) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuLibraryLoadData(CUmodule *library, const void *code, int *jit, void **jit_values,
-                           unsigned jit_count, int *options, void **values, unsigned count) {
+CUresult cuLibraryLoadData(CUmodule *library, const void *code, int *jit, void **jit_values, unsigned jit_count,
+                           int *options, void **values, unsigned count) {
     (void)jit, (void)jit_values, (void)jit_count, (void)options, (void)values, (void)count;
     SIM_ENTER();
     return load(NULL, code, library);
 }
 
-CUresult cuLibraryLoadFromFile(CUmodule *library, const char *path, int *jit, void **jit_values,
-                               unsigned jit_count, int *options, void **values, unsigned count) {
+CUresult cuLibraryLoadFromFile(CUmodule *library, const char *path, int *jit, void **jit_values, unsigned jit_count,
+                               int *options, void **values, unsigned count) {
     (void)jit, (void)jit_values, (void)jit_count, (void)options, (void)values, (void)count;
     SIM_ENTER();
     return load_file(NULL, path, library);

@@ -4,8 +4,7 @@
 
 #include "sim.h"
 
-struct sim_state sim = {
-    .lock = PTHREAD_MUTEX_INITIALIZER, .capture_lock = PTHREAD_MUTEX_INITIALIZER, .slot = -1};
+struct sim_state sim = {.lock = PTHREAD_MUTEX_INITIALIZER, .capture_lock = PTHREAD_MUTEX_INITIALIZER, .slot = -1};
 __thread struct sim_thread sim_thread __attribute__((tls_model("initial-exec")));
 
 struct spare {

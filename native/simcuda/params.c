@@ -111,12 +111,9 @@ static int set_global_key(struct sim_params *params, const char *key, const char
     if (strcmp(key, "time_scale") == 0)
         return parse_quantity(value, 0, &params->time_scale);
     if (strcmp(key, "slice") == 0)
-        return parse_quantity(value, 1, &number) || number < 1e5 ? -1
-                                                                 : (params->slice_ns = (uint64_t)number, 0);
+        return parse_quantity(value, 1, &number) || number < 1e5 ? -1 : (params->slice_ns = (uint64_t)number, 0);
     if (strcmp(key, "recharge") == 0)
-        return parse_quantity(value, 1, &number) || number < 1e6
-                   ? -1
-                   : (params->recharge_ns = (uint64_t)number, 0);
+        return parse_quantity(value, 1, &number) || number < 1e6 ? -1 : (params->recharge_ns = (uint64_t)number, 0);
     return -1;
 }
 
@@ -151,9 +148,8 @@ static int read_file(struct sim_params *params, const char *path, char *problem,
         char *equals = strchr(text, '=');
         if (equals)
             *equals = 0;
-        failed = !equals ||
-                 (section < 0 ? set_global_key(params, strip(text), strip(equals + 1))
-                              : set_device_key(&params->device[section], strip(text), strip(equals + 1)));
+        failed = !equals || (section < 0 ? set_global_key(params, strip(text), strip(equals + 1))
+                                         : set_device_key(&params->device[section], strip(text), strip(equals + 1)));
     }
     fclose(file);
     if (failed)
@@ -185,8 +181,7 @@ int sim_params_load(struct sim_params *params, char *problem, size_t size) {
         char *end;
         long count = strtol(text, &end, 10);
         if (*end || count < 0 || count > SIM_MAX_DEVICES) {
-            snprintf(problem, size, "GPUSHARE_SIM_DEVICES=%s: a number from 0 to %d is needed", text,
-                     SIM_MAX_DEVICES);
+            snprintf(problem, size, "GPUSHARE_SIM_DEVICES=%s: a number from 0 to %d is needed", text, SIM_MAX_DEVICES);
             return -1;
         }
         for (int i = params->devices; i < count; i++)

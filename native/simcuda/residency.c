@@ -49,15 +49,14 @@ uint64_t residency_missing(struct sim_alloc *alloc, uint64_t offset, uint64_t by
     return missing;
 }
 
-uint64_t residency_bring(struct sim_alloc *alloc, uint64_t offset, uint64_t bytes, uint64_t limit,
-                         uint64_t *evicted) {
+uint64_t residency_bring(struct sim_alloc *alloc, uint64_t offset, uint64_t bytes, uint64_t limit, uint64_t *evicted) {
     uint64_t brought = 0;
     if (!bytes)
         return 0;
     pthread_mutex_lock(&alloc->lock);
     reconcile(alloc);
-    for (uint64_t block = offset / WORLD_BLOCK;
-         block <= (offset + bytes - 1) / WORLD_BLOCK && brought < limit; block++) {
+    for (uint64_t block = offset / WORLD_BLOCK; block <= (offset + bytes - 1) / WORLD_BLOCK && brought < limit;
+         block++) {
         if (alloc->on_device[block])
             continue;
         uint64_t size = block_bytes(alloc, block), before = *evicted;

@@ -224,7 +224,7 @@ void object_put(void *object, uint32_t magic);
 struct sim_thread_more *thread_more(void); /* stream.c; NULL: out of memory */
 
 /* context.c */
-CUresult sim_ready(void); /* is the driver initialised, and may this thread call it? */
+CUresult sim_ready(void);                           /* is the driver initialised, and may this thread call it? */
 CUresult context_current(struct sim_context **out); /* the calling thread's, if usable */
 int context_is_valid(const struct sim_context *context);
 CUresult context_synchronize(struct sim_context *context);
@@ -266,8 +266,7 @@ CUresult capture_wait(struct sim_event *event, struct sim_stream *stream);
 struct sim_graph *graph_new(void);
 void graph_free(struct sim_graph *graph);
 struct sim_command *graph_append(struct sim_graph *graph);
-size_t graph_last(struct sim_graph *graph,
-                  const CUgraphNode **nodes); /* the node that the next one depends on */
+size_t graph_last(struct sim_graph *graph, const CUgraphNode **nodes); /* the node that the next one depends on */
 void graph_execute(struct sim_stream *stream, struct sim_graph_exec *exec);
 
 /* event.c */
@@ -280,11 +279,11 @@ static inline int sim_is_object(const void *handle) {
     return (uintptr_t)handle >= 4096 && !((uintptr_t)handle & 15);
 }
 
-#define SIM_ENTER()                                                                                          \
-    do {                                                                                                     \
-        CUresult ready_ = sim_ready();                                                                       \
-        if (ready_)                                                                                          \
-            return ready_;                                                                                   \
+#define SIM_ENTER()                                                                                                    \
+    do {                                                                                                               \
+        CUresult ready_ = sim_ready();                                                                                 \
+        if (ready_)                                                                                                    \
+            return ready_;                                                                                             \
     } while (0)
 
 #endif

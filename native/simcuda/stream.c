@@ -67,8 +67,7 @@ void stream_retire(struct sim_stream *stream) {
 static void end_thread(void *argument) {
     struct sim_thread_more *more = argument;
     for (size_t i = 0; i < SIM_OWN; i++)
-        if (more->own[i].stream && more->own[i].stream->magic == MAGIC_STREAM &&
-            atomic_load(&sim.state) == SIM_READY)
+        if (more->own[i].stream && more->own[i].stream->magic == MAGIC_STREAM && atomic_load(&sim.state) == SIM_READY)
             stream_close(more->own[i].stream, 0);
     sim_thread.more = NULL;
     sim_thread.depth = 0;

@@ -132,14 +132,12 @@ static void wait_turn(struct world *world, int device_index, uint64_t deadline) 
     uint32_t seen = device->turn_changes;
     device->turn_waiters = 1;
     world_unlock_device(world, device_index);
-    struct timespec ts = {.tv_sec = (time_t)(deadline / 1000000000ull),
-                          .tv_nsec = (long)(deadline % 1000000000ull)};
+    struct timespec ts = {.tv_sec = (time_t)(deadline / 1000000000ull), .tv_nsec = (long)(deadline % 1000000000ull)};
     syscall(SYS_futex, &device->turn_changes, FUTEX_WAIT_BITSET, seen, &ts, NULL, FUTEX_BITSET_MATCH_ANY);
     world_lock_device(world, device_index);
 }
 
-uint64_t turns_wait(struct world *world, int device_index, int slot, uint64_t target, uint64_t slack_ns,
-                    int more) {
+uint64_t turns_wait(struct world *world, int device_index, int slot, uint64_t target, uint64_t slack_ns, int more) {
     struct world_device *device = &world->device[device_index];
     struct world_share *share = &device->share[(unsigned)slot % WORLD_SLOTS];
     uint64_t slice = world->params.slice_ns;
@@ -148,8 +146,7 @@ uint64_t turns_wait(struct world *world, int device_index, int slot, uint64_t ta
     settle(device, now, slice);
     int bounded = 0;
     while (!(device->turn == slot && share->consumed + slack_ns >= target) && share->consumed < target) {
-        if (!bounded &&
-            !more) { /* while all streams only wait, others can know when this process will be done */
+        if (!bounded && !more) { /* while all streams only wait, others can know when this process will be done */
             bounded = 1;
             share->unbounded--;
             if (share->need < target)
@@ -161,8 +158,7 @@ uint64_t turns_wait(struct world *world, int device_index, int slot, uint64_t ta
         if (device->turn == slot) {
             deadline = now + (target - share->consumed);
         } else if (holder) {
-            uint64_t rest =
-                !holder->unbounded && holder->need > holder->consumed ? holder->need - holder->consumed : 0;
+            uint64_t rest = !holder->unbounded && holder->need > holder->consumed ? holder->need - holder->consumed : 0;
             deadline = rest && now + rest < device->turn_end ? now + rest : device->turn_end;
             if (deadline <= now)
                 deadline = now + slice;

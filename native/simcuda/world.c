@@ -41,9 +41,8 @@ static int process_birth(int pid, uint64_t *start_time) {
     text[n] = 0;
     char *after = strrchr(text, ')'), state;
     unsigned long long start;
-    if (!after ||
-        sscanf(after + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-               &state, &start) != 2)
+    if (!after || sscanf(after + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+                         &state, &start) != 2)
         return -1;
     *start_time = start;
     return state == 'Z' || state == 'X' ? -1 : 0;
@@ -179,8 +178,7 @@ static int open_world(const char *path, char *problem, size_t size) {
         } else if (!S_ISREG(st.st_mode) || st.st_uid != getuid() || (st.st_mode & 077)) {
             snprintf(problem, size, "%s is not a private file of this user", path);
         } else if (st.st_size != (off_t)sizeof(struct world)) {
-            snprintf(problem, size, "%s was made by another version of the simulated driver: remove it",
-                     path);
+            snprintf(problem, size, "%s was made by another version of the simulated driver: remove it", path);
         } else {
             return fd;
         }
