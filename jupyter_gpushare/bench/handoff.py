@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import multiprocessing
 import statistics
+import time
+from multiprocessing.connection import Connection
 from typing import Any
 
 from . import setting
@@ -13,22 +16,53 @@ _SECONDS = 10.0
 
 
 def measure(device: str, rounds: int) -> dict[str, Any]:
-    """`{"p50_us", "p99_us", "handovers"}`: from the last launch of one client to the first of the next.
+    """`{"p50_us", "p99_us", "handovers", "wake_us"}`: from the last launch of one client to the first of the next.
 
     Two programs launch and wait for each launch in a tight loop, with turns of 20 ms, for `rounds` seconds (0: 10).
+    `wake_us` is what this machine takes, right then, to wake one sleeping process; a hand-over has three such steps.
     """
     seconds = float(rounds or _SECONDS)
     with setting.coordinator(device, "--time-quantum", str(_QUANTUM)) as environment:
         programs = [setting.start(["handoff", str(seconds)], environment, shared=True) for _ in range(2)]
         results = [setting.result(program) for program in programs]
+    wake = round(wake_up() / 1000, 1)
     gaps = sorted(gap / 1000 for gap in handovers([result["runs"] for result in results]))
     if len(gaps) < 10:
         raise RuntimeError(f"only {len(gaps)} turns changed in {seconds:g} s: the two programs did not take turns")
     p99 = gaps[min(len(gaps) - 1, int(len(gaps) * 0.99))]
-    return {"p50_us": round(statistics.median(gaps), 1), "p99_us": round(p99, 1), "handovers": len(gaps)}
+    return {
+        "p50_us": round(statistics.median(gaps), 1),
+        "p99_us": round(p99, 1),
+        "handovers": len(gaps),
+        "wake_us": wake,
+    }
 
 
 def handovers(programs: list[list[list[int]]]) -> list[int]:
     """Nanoseconds between the last launch of a program's run and the first of another's that follows it."""
     runs = sorted((first, last, number) for number, rows in enumerate(programs) for first, last in rows)
     return [later[0] - run[1] for run, later in itertools.pairwise(runs) if run[2] != later[2]]
+
+
+def wake_up(times: int = 100) -> float:
+    """Nanoseconds, median, from writing to a pipe to the return of the read of a process that slept for a turn."""
+    told, tell = multiprocessing.Pipe(duplex=False)
+    answers, answer = multiprocessing.Pipe(duplex=False)
+    sleeper = multiprocessing.get_context("spawn").Process(target=_sleeper, args=(told, answer), daemon=True)
+    sleeper.start()
+    taken: list[int] = []
+    answers.recv()
+    for _ in range(times):
+        time.sleep(_QUANTUM)
+        tell.send_bytes(time.monotonic_ns().to_bytes(8, "little"))
+        taken.append(answers.recv())
+    sleeper.terminate()
+    sleeper.join()
+    return statistics.median(taken)
+
+
+def _sleeper(told: Connection, answer: Connection) -> None:
+    answer.send(0)
+    while True:
+        written = told.recv_bytes()
+        answer.send(time.monotonic_ns() - int.from_bytes(written, "little"))
