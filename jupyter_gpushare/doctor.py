@@ -63,7 +63,7 @@ def _print(findings: list[Finding]) -> None:
 def _checks(simulate: bool, socket: str) -> list[Callable[[], Iterator[Finding]]]:
     return [
         lambda: _driver(simulate),
-        _shim,
+        lambda: _shim(socket),
         lambda: _coordinator(socket),
         _locks,
         _host_memory,
@@ -119,14 +119,21 @@ def _device(driver: Any, index: int) -> Finding:
     )
 
 
-def _shim() -> Iterator[Finding]:
+def _shim(socket: str) -> Iterator[Finding]:
     path = environment.SHIM
     if not path.exists():
         yield Finding("error", "shim", f"{path} is missing", "reinstall the package, or run 'make native'")
         return
+    with suppress(address.BadAddress):  # told by the check of the coordinator
+        socket = address.socket_path(socket)
+    preloaded = environment.preloadable_shim(socket)
+    if preloaded is None:
+        advice = "make a runtime directory without spaces writable (XDG_RUNTIME_DIR), or install at another path"
+        yield Finding("error", "shim", f"{path} can't be preloaded from a path like this", advice)
+        return
     try:
         done = subprocess.run(
-            ["/bin/true"], env={**os.environ, "LD_PRELOAD": str(path)}, capture_output=True, text=True, timeout=10
+            ["/bin/true"], env={**os.environ, "LD_PRELOAD": str(preloaded)}, capture_output=True, text=True, timeout=10
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         yield Finding("error", "shim", f"cannot be tried: {error}", "reinstall the package")

@@ -141,7 +141,7 @@ def prepare(
     made["GPUSHARE_COORDINATOR_ARGV"] = json.dumps(list(coordinator_argv or _coordinator_argv(simulate)))
     if python:
         _chain_startup(made)
-    shim = _reachable(SHIM, _PRELOAD_SPLITS, socket)
+    shim = preloadable_shim(socket)
     if shim is None:
         note = note if note.startswith("unshared:") else _no_shim()
     else:
@@ -187,6 +187,11 @@ def quota_text(**wanted: Any) -> str:
     if share > limit:
         raise ValueError(f"share={share:g} is above limit={limit:g}: allowed is a share up to the limit")
     return " ".join(f"{key}={str(value).replace(' ', '')}" for key, value in given.items())
+
+
+def preloadable_shim(socket: str) -> Path | None:
+    """The shim by a path that LD_PRELOAD can hold; None if it is missing or a link to it can't be made."""
+    return _reachable(SHIM, _PRELOAD_SPLITS, socket)
 
 
 def label_of(env: Mapping[str, str], fallback: str) -> str:

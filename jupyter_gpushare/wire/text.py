@@ -14,11 +14,11 @@ _SIZE = re.compile(r"^([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-z]*)$")
 
 
 def parse_size(value: object) -> int:
-    """Bytes from 8589934592, "8GiB", "8G" (both binary) or "8GB" (decimal). Raises ValueError."""
+    """Bytes from 8589934592, "8GiB", "8G" (both binary) or "8GB" (decimal). No parts of a byte. Raises ValueError."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise ValueError(f"{value!r} is not a size (examples: 8GiB, 512MiB, 8589934592)")
     match = _SIZE.match(str(value).strip().lower())
-    if not match or match[2] not in _UNITS:
+    if not match or match[2] not in _UNITS or (_UNITS[match[2]] == 1 and match[1].partition(".")[2].strip("0")):
         raise ValueError(f"{value!r} is not a size (examples: 8GiB, 512MiB, 8589934592)")
     try:
         return int(float(match[1]) * _UNITS[match[2]]) if "." in match[1] else int(match[1]) * _UNITS[match[2]]

@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpushare import environment
+from jupyter_gpushare.doctor import _shim
+
 
 def doctor(*words: str, **changes: str) -> tuple[int, list[dict[str, Any]]]:
     done = subprocess.run(
@@ -63,3 +66,16 @@ def test_a_socket_address_that_is_too_long_is_an_error(own_host: Path) -> None:
     code, findings = doctor("--simulate", GPUSHARE_SOCKET="/tmp/" + "x" * 200)
     assert code == 1
     assert "107" in about(findings, "socket")["what"]
+
+
+def test_a_shim_below_a_path_with_spaces_can_be_preloaded(
+    own_host: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = Path(environment.__file__).parent
+    (tmp_path / "my clone").mkdir()
+    (tmp_path / "my clone" / "jupyter_gpushare").symlink_to(package)
+    shim = tmp_path / "my clone" / "jupyter_gpushare" / "native" / "libgpushare.so"
+    monkeypatch.setattr(environment, "SHIM", shim)
+    (finding,) = _shim("")
+    assert finding.level == "ok", finding
+    assert str(shim) in finding.what
