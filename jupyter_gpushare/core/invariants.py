@@ -74,7 +74,7 @@ def _grant(scheduler: Scheduler, grant: Grant) -> Iterator[str]:
     for process in holding:
         if not set(process.devices) <= set(grant.devices):
             yield f"process {process.number} of {client.id} runs on {process.devices}, granted are {grant.devices}"
-        if grant.gate_open and process.wants:
+        if grant.has_open(process) and process.wants:
             yield f"process {process.number} of {client.id} waits at an open gate"
     if grant.draining and not grant.gate_open and grant.next_try is None:
         yield f"the closing of {client.id} will never be looked at again"

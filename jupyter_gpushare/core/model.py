@@ -53,6 +53,7 @@ class Process:
     devices: tuple[str, ...]
     wants: bool = False  # a thread of it waits at the gate
     drained: bool = True  # its gate is closed and nothing of it is left on the device
+    epoch: int = -1  # by which its gate was opened or closed last
     idle_epoch: int = -1  # the grant under which it reported itself idle
 
 
@@ -67,7 +68,8 @@ class Grant:
     closing_since: float | None = None  # set while draining
     reopen_until: float | None = None  # set during the slice of a retried closing
     next_try: float | None = None  # when a draining grant is looked at again
-    tries: int = 0  # slices given so far to end this closing
+    tries: int = 0  # slices given to end this closing since the last one that helped
+    alternating: bool = False  # the last slice let the other processes drain
     overrun: bool = False
     cells_ended: float | None = None  # since when its client has no open cell, if one ended during this grant
     before: Before | None = None  # set by a Grant command
@@ -92,10 +94,15 @@ class Grant:
     def gate_open(self) -> bool:
         return self.closing_since is None or self.reopen_until is not None
 
+    def has_open(self, process: Process) -> bool:
+        """Whether the gate of `process` is open under this grant; in a slice, not everybody's is."""
+        return self.gate_open and not process.drained and process.epoch == self.epoch
+
     def forget_closing(self) -> None:
         """It runs as if nobody had tried to end it."""
         self.closing_since = self.reopen_until = self.next_try = self.cells_ended = None
         self.tries = 0
+        self.alternating = False
         self.overrun = False
 
 
@@ -107,6 +114,7 @@ class Before:
     waiting_since: float | None
     wanting: frozenset[int]
     drained: frozenset[int]
+    epochs: tuple[tuple[int, int], ...]  # by process
 
 
 @dataclass(eq=False)

@@ -178,9 +178,9 @@ class Scheduler:
         client = process.client
         grant = client.grant
         if grant and grant.gate_open:
-            if not process.drained:
+            if grant.has_open(process):
                 return  # sent before its gate opened
-            # It uses a device that this grant does not cover: a new grant must.
+            # It uses a device that this grant does not cover, so that a new grant must; or it is not of this slice.
             process.wants = True
             self.turns.begin_closing(grant, now)
             return
@@ -198,12 +198,14 @@ class Scheduler:
         grant = process.client.grant
         if event.epoch > self.turns.epoch:
             raise IllegalEvent(f"process {event.process} drained of epoch {event.epoch}, which was never granted")
-        if not grant or grant.reopen_until is not None or event.epoch != grant.epoch:
+        if not grant or event.epoch != process.epoch or (grant.reopen_until is not None and grant.has_open(process)):
             return  # of a closing that was taken back meanwhile
         process.drained = True
         self.turns.begin_closing(grant, now)  # its agent may have closed by itself, at the deadline that it was told
         if all(other.drained for other in process.client.processes.values()):
             self.turns.finish(grant, now)
+        else:
+            self.turns.end_slice(grant, now)
 
     def _went_idle(self, event: ev.WentIdle, now: float) -> None:
         process = self._process(event.process)

@@ -89,13 +89,17 @@ class Turns(Grants):
     def _close(self, grant: Grant, now: float) -> None:
         grant.reopen_until = None
         # Doubled with every try: a queue of launches that a slice refills must have time to run empty.
-        grant.next_try = now + self.settings.drain_retry * 2 ** min(grant.tries, 7)
-        opened = tuple(process.number for process in grant.client.processes.values() if not process.drained)
-        self._out.append(Close(grant.client.id, grant.epoch, opened))
+        wait = self.settings.drain_retry * 2 ** min(grant.tries, 7)
+        grant.next_try = now + (self.settings.drain_slice if grant.alternating else wait)
+        grant.alternating = False
+        opened = [process for process in grant.client.processes.values() if not process.drained]
+        for process in opened:
+            process.epoch = grant.epoch
+        self._out.append(Close(grant.client.id, grant.epoch, tuple(process.number for process in opened)))
 
-    def _reopen(self, grant: Grant) -> None:
+    def _reopen(self, grant: Grant, processes: list[Process]) -> None:
         grant.epoch = self.next_epoch()
-        self.let_run(grant, grant.processes)
+        self.let_run(grant, processes)
 
     def _closed_for_nobody(self, grant: Grant) -> bool:
         """Whether the client wants to go on and nobody else waits: its next cell came while the last one drained."""
@@ -109,28 +113,42 @@ class Turns(Grants):
 
     def _withdraw_closing(self, grant: Grant) -> None:
         grant.forget_closing()
-        self._reopen(grant)
+        self._reopen(grant, grant.processes)
 
     def _retry_closing(self, grant: Grant, now: float) -> None:
         """Not drained in time. If threads of the client stand at the gate, the work on the device may wait for them:
-        let all of them through for a short slice and close again; after a few tries, for growing slices, as an
-        overrun. If those threads need further devices, the client waits for these as for any others."""
+        let them through for a short slice and close again; after a few tries, for growing slices, as an overrun. If
+        those threads need further devices, the client waits for these as for any others.
+
+        The other processes stay closed: ranks that wait for each other at every step would otherwise be caught in the
+        midst of one again and again. First only processes that have drained are let through, every second time also
+        those whose own work is on the device."""
         settings = self.settings
         grant.next_try = now + settings.drain_retry
         late = 0.0 if grant.closing_since is None else now - grant.closing_since
-        if any(process.wants for process in grant.processes):
+        if wanting := [process for process in grant.processes if process.wants]:
             grant.tries += 1
             beyond = grant.tries - settings.drain_tries
             grant.reopen_until = now + (
                 settings.drain_slice if beyond <= 0 else min(2.0 ** min(beyond - 1, 10), settings.time_quantum)
             )
-            self._reopen(grant)
+            behind = [process for process in wanting if process.drained]
+            self._reopen(grant, behind if behind and grant.tries % 2 else wanting)
         if grant.uncovered:
             self.enter_queue(grant.client, now)
         too_late = grant.tries > settings.drain_tries or late >= settings.overrun_after
         if too_late and not grant.overrun and self.contended(grant):
             grant.overrun = True
             self._out.append(Overrun(grant.client.id, grant.epoch, late))
+
+    def end_slice(self, grant: Grant, now: float) -> None:
+        """Close again what a slice let through, if all the others have drained: that was what they needed. Should it
+        wait for them in turn, there is no use in long patience."""
+        others = [process for process in grant.client.processes.values() if not grant.has_open(process)]
+        if grant.reopen_until is not None and all(process.drained for process in others):
+            grant.tries = 0
+            grant.alternating = True
+            self._close(grant, now)
 
     def _grant_waiting(self, now: float) -> None:
         """In the policy's order. A client that cannot start yet claims its devices, so that gangs never starve."""
@@ -153,6 +171,7 @@ class Turns(Grants):
             waiting_since=client.waiting_since,
             wanting=frozenset(number for number, process in client.processes.items() if process.wants),
             drained=frozenset(number for number, process in client.processes.items() if process.drained),
+            epochs=tuple((number, process.epoch) for number, process in client.processes.items()),
         )
         self.leave_queue(client, now)
         if grant is None:
@@ -168,6 +187,7 @@ class Turns(Grants):
         grant.before = before
         for process in client.processes.values():
             process.wants = process.drained = False
+            process.epoch = grant.epoch
         self._out.append(GrantCommand(client.id, grant.epoch, added, tuple(client.processes)))
 
     def adopt(self, process: Process, now: float) -> bool:
@@ -184,6 +204,7 @@ class Turns(Grants):
         self.cover(grant, process.devices)
         if not grant.gate_open:
             process.drained = False
+            process.epoch = grant.epoch
             self._out.append(Close(client.id, grant.epoch, (process.number,)))
             return True
         self.let_run(grant, [p for p in grant.processes if p.drained])
@@ -225,9 +246,11 @@ class Turns(Grants):
             grant.devices = ()
             self.end_grant(grant)
             client.quanta -= 1
+        epochs = dict(before.epochs)
         for number, process in client.processes.items():
             process.wants = number in before.wanting
             process.drained = number in before.drained
+            process.epoch = epochs.get(number, process.epoch)
         if before.waiting_since is not None:
             self.enter_queue(client, before.waiting_since, client.ticket)
 

@@ -53,6 +53,14 @@ def pair(world: World, collectives: int) -> tuple[FakeProcess, FakeProcess]:
     return first, second
 
 
+def hopeless_pair(world: World) -> tuple[FakeProcess, FakeProcess]:
+    """A client of two processes, each of whose work waits on the device for what the other submits next."""
+    first, second = pair(world, 10**6)
+    second.peer, second.collectives = first, 10**6
+    first.busy = second.busy = True
+    return first, second
+
+
 def test_half_a_collective_is_completed_in_a_slice(world: World) -> None:
     first, second = pair(world, 1)
     world.want(first)
@@ -60,14 +68,14 @@ def test_half_a_collective_is_completed_in_a_slice(world: World) -> None:
     world.run_until(lambda: world.phase("a") == "draining")
     world.want(second)
     waited = world.run_until(lambda: world.running() == "b")
-    assert waited == pytest.approx(world.settings.drain_retry + world.settings.drain_slice, abs=0.01)
+    assert waited == pytest.approx(world.settings.drain_retry, abs=0.01), "the slice ends when it has helped"
+    assert first.openings == 1, "it did not stand at the gate"
     assert not [c for c in world.commands if isinstance(c, cmd.Overrun)]
 
 
 def test_a_client_that_never_drains_is_an_overrun_and_never_a_deadlock(world: World) -> None:
     """Each slice submits another collective whose other half is left outside: it goes on, ever more slowly."""
-    first, second = pair(world, 10**6)
-    second.busy = True
+    first, second = hopeless_pair(world)
     world.want(first)
     world.process("b", busy=True)
     world.run(QUANTUM + 20)
@@ -76,14 +84,28 @@ def test_a_client_that_never_drains_is_an_overrun_and_never_a_deadlock(world: Wo
     passed = second.openings
     world.run(100)
     assert second.openings > passed, "it must go on"
-    first.collectives = 0
+    first.collectives = second.collectives = 0
     world.run_until(lambda: world.running() == "b")
+
+
+def test_ranks_that_wait_for_each_other_at_every_step_are_parted_soon(world: World) -> None:
+    """Each is let through alone, and its next step waits for the other's: no patience between such slices."""
+    first, second = pair(world, 10**6)
+    second.peer = first
+    first.busy = second.busy = True
+    world.want(first)
+    world.process("b", busy=True)
+    second.collectives = 4
+    waited = world.run_until(lambda: world.running() == "b")
+    assert second.collectives == 0
+    settings = world.settings
+    assert waited == pytest.approx(QUANTUM + settings.drain_retry + 8 * settings.drain_slice, abs=0.03)
+    assert not [c for c in world.commands if isinstance(c, cmd.Overrun)]
 
 
 def test_slices_are_short_and_the_time_between_them_grows(world: World) -> None:
     """Who waits pays for every slice, and a queue of launches must have time to run empty."""
-    first, second = pair(world, 10**6)
-    second.busy = True
+    first, _ = hopeless_pair(world)
     world.want(first)
     world.process("b", busy=True)
     world.run(5)
@@ -136,14 +158,13 @@ def test_a_waiting_thread_of_another_client_is_no_reason_to_reopen(world: World)
 
 
 def test_drained_of_a_closing_that_was_taken_back_is_ignored(world: World) -> None:
-    first, second = pair(world, 1)
-    first.drains_in = 0.001
+    first, second = hopeless_pair(world)
     world.want(first)
     world.process("b", busy=True)
     world.run(QUANTUM)
-    world.want(second)
     stale = first.epoch
     world.run_until(lambda: first.gate == "open")
+    first.collectives = second.collectives = 0
     assert world.feed(ev.Drained(first.number, stale)) == []
     assert world.phase("a") == "draining"
     world.run_until(lambda: first.gate == "closing")
@@ -232,15 +253,45 @@ def test_wants_while_draining_queues_it_behind_those_who_wait(world: World) -> N
     assert world.queue("gpu") == ["c", "a"]
 
 
-def test_who_drained_and_waits_is_reopened_with_the_rest(world: World) -> None:
-    """The first half stands at the gate, drained; the second half is on the device and needs it."""
+def test_who_drained_and_waits_is_let_through_without_the_rest(world: World) -> None:
+    """The second half stands at the gate, drained; the first half is on the device and needs it, and nothing new."""
     first, second = pair(world, 1)
+    first.busy = True
     world.want(first)
     world.process("b", busy=True)
     world.run_until(lambda: second.gate == "closed")
     world.want(second)
     world.run_until(lambda: second.gate == "open")
-    assert first.gate == "open"
+    assert first.gate == "closing"
+    world.run_until(lambda: world.running() == "b")
+
+
+def test_a_thread_that_comes_to_the_gate_while_another_process_has_a_slice(world: World) -> None:
+    """It is not forgotten: if the slice does not help, it is let through the next time."""
+    first, second = pair(world, 1)
+    third = world.process("a")
+    world.want(first)
+    world.process("b", busy=True)
+    world.run_until(lambda: third.gate == "closed")
+    first.peer = third  # not whom the first slice lets through
+    first.needs_opening = third.openings + 1
+    world.want(second)
+    world.run_until(lambda: second.gate == "open")
+    world.want(third)
+    world.run_until(lambda: third.gate == "open")
+    world.run_until(lambda: world.running() == "b")
+
+
+def test_a_process_that_dies_in_its_slice(world: World) -> None:
+    first, second = pair(world, 1)
+    world.want(first)
+    world.process("b", busy=True)
+    world.run_until(lambda: second.gate == "closed")
+    first.peer, first.drains_in = None, 0.5
+    world.want(second)
+    world.run_until(lambda: second.gate == "open")
+    world.kill(second)
+    world.at(0.1, lambda: world._drain(first, first.epoch))
     world.run_until(lambda: world.running() == "b")
 
 
