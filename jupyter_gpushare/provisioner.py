@@ -88,7 +88,7 @@ class GpuShareProvisioner(LocalProvisioner):
         env = kwargs.get("env", os.environ)
         if self.identity is None:
             self.identity = environment.Identity.new(self.kernel_id or "", prefix="kernel")
-        settings = config.GpuShare(parent=self)  # the Jupyter server's, if it has set any
+        settings, complaint = self._server_settings()
         self._label = self.label or environment.label_of(env, self._kernel_name())
         announce = functools.partial(
             environment.announce,
@@ -102,6 +102,8 @@ class GpuShareProvisioner(LocalProvisioner):
             wait=self.start_wait,
         )
         self._announced = await asyncio.get_running_loop().run_in_executor(None, announce)
+        if complaint and not self._announced.note:
+            self._announced = self._announced._replace(note=f"refused: {complaint}")
         if self._announced.note:
             self.log.warning("GPU sharing of kernel %s: %s", self.kernel_id, self._announced.note)
         kwargs = await super().pre_launch(**kwargs)
@@ -148,6 +150,13 @@ class GpuShareProvisioner(LocalProvisioner):
         if ours:
             self.identity = environment.Identity(ours["client"], ours["token"])
             self.quota = ours["quota"]
+
+    def _server_settings(self) -> tuple[config.GpuShare, str]:
+        """The Jupyter server's `c.GpuShare`, or the defaults and what is wrong with it."""
+        try:
+            return config.GpuShare(parent=self), ""
+        except TraitError as error:
+            return config.GpuShare(), f"the server's settings are not used: {error}"
 
     def _simulate(self, settings: config.GpuShare, env: Mapping[str, str]) -> bool | None:
         if self.simulate is not None:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
+from collections.abc import Iterator
 from typing import Any
 
 from .wire import messages, text
 from .wire.client import Client, CoordinatorError
+
+_RETRY = 1.0  # seconds between looks for another coordinator
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,10 +26,11 @@ def main(args: argparse.Namespace) -> int:
     """0, or 1 when no coordinator answers."""
     try:
         with Client(args.socket) as client:
-            if args.watch:
-                _watch(client, args.json)
-            else:
-                _show(client.request(messages.Status()), args.json)
+            first = client.request(messages.Status())
+        if args.watch:
+            _watch(args.socket, args.json)
+        else:
+            _show(first, args.json)
     except (CoordinatorError, ValueError) as error:
         print(f"jupyter gpushare status: {error}", file=sys.stderr)
         return 1
@@ -41,15 +46,31 @@ def _show(status: dict[str, Any], as_json: bool) -> None:
     Console().print(render(status))
 
 
-def _watch(client: Client, as_json: bool) -> None:
+def _follow(socket: str) -> Iterator[dict[str, Any] | str]:
+    """Snapshots as they change; while no coordinator answers, once why not. Never ends."""
+    told = ""
+    while True:
+        try:
+            with Client(socket) as client:
+                for status in client.subscribe():
+                    told = ""
+                    yield status
+        except CoordinatorError as error:
+            if not told:
+                told = str(error)
+                yield told
+        time.sleep(_RETRY)
+
+
+def _watch(socket: str, as_json: bool) -> None:
     if as_json:
-        for status in client.subscribe():
-            print(json.dumps(status), flush=True)
+        for status in _follow(socket):
+            print(json.dumps({"away": status} if isinstance(status, str) else status), flush=True)
     from rich.live import Live
 
     with Live(refresh_per_second=4) as live:
-        for status in client.subscribe():
-            live.update(render(status))
+        for status in _follow(socket):
+            live.update(f"{status}; waiting for one" if isinstance(status, str) else render(status))
 
 
 def render(status: dict[str, Any]) -> Any:

@@ -31,11 +31,13 @@ static void refuse(uint64_t bytes, uint64_t sum, uint64_t limit, uint64_t backin
     static const double gib = 1 << 30;
     ADD(the_page()->report.refused, 1);
     if (limit)
-        log_line(LOG_ERROR,
-                 "an allocation of %.3f GiB was refused: %.3f GiB are allocated and the memory limit is %.3f GiB "
-                 "(to raise it: %%gpushare quota memory=%lluMiB)",
-                 (double)bytes / gib, (double)sum / gib, (double)limit / gib,
-                 (unsigned long long)((sum + bytes + (1 << 20) - 1) >> 20));
+        log_line(
+            LOG_ERROR,
+            "an allocation of %.3f GiB was refused: %.3f GiB are allocated and the memory limit is %.3f GiB "
+            "(to raise it: %%gpushare quota memory=%lluMiB in a notebook, or jupyter gpushare run --memory %lluMiB)",
+            (double)bytes / gib, (double)sum / gib, (double)limit / gib,
+            (unsigned long long)((sum + bytes + (1 << 20) - 1) >> 20),
+            (unsigned long long)((sum + bytes + (1 << 20) - 1) >> 20));
     else
         log_line(LOG_ERROR,
                  "an allocation of %.3f GiB was refused: device and host memory together can back only %.3f "

@@ -174,6 +174,15 @@ def test_the_servers_settings_apply(coordinator: Any) -> None:
 
 
 @pytest.mark.asyncio
+async def test_bad_settings_of_the_server_are_noted_and_the_kernel_starts(coordinator: Any) -> None:
+    one = provisioner(config=Config({"GpuShare": {"time_quantum": -3}}))
+    env = (await one.pre_launch(env={}))["env"]
+    await one.cleanup()
+    assert "time_quantum must be from 0.001 to 86400 seconds, not -3" in env["GPUSHARE_NOTE"]
+    assert env["GPUSHARE_CLIENT"] == "k1"
+
+
+@pytest.mark.asyncio
 async def test_identity_survives_being_saved_and_loaded(coordinator: Any) -> None:
     first, second = provisioner(share=0.5), provisioner()
     first.connection_info = second.connection_info = {}
