@@ -23,6 +23,7 @@
 #define STUCK_NS (100 * MS) /* a drain that takes longer, while a thread waits, may wait for that thread */
 #define LEAST_QUANTUM_NS (10 * MS)
 #define SLICE_NS (50 * MS) /* what the gate opens for then */
+#define AGAIN_NS (20 * MS) /* when that has helped, it may well be needed again soon */
 
 static struct {
     bool active;            /* report.mode says so too */
@@ -32,6 +33,7 @@ static struct {
     uint64_t deadline, closed_at, next_try;
     uint64_t waited_since;      /* a thread waits for our drain; 0: none */
     uint32_t slices, slices_of; /* given so far in which turn of the client */
+    bool for_another, helped;   /* this slice is for another process's drain; the last one has let it drain */
     int order[MAX_DEVICES];     /* of the devices, by UUID: who takes several locks takes them in this order */
 } own;
 
@@ -131,8 +133,10 @@ static void open_gate(uint64_t now, uint64_t deadline) {
 }
 
 /* How long to wait for a drain that may itself wait for a thread of ours. Doubled with every slice that a turn was given
- * already: what a slice lets through must have time to end. */
+ * in vain: what a slice lets through must have time to end. */
 static uint64_t patience(void) {
+    if (own.helped)
+        return AGAIN_NS;
     uint32_t turn = GET(shim.client->turn_epoch);
     if (own.slices_of != turn)
         own.slices = 0;
@@ -145,6 +149,7 @@ static void close_gate(uint64_t now) {
     uint32_t epoch = epoch_of(agent_gate_word());
     own.closed_at = now;
     own.waited_since = 0;
+    own.for_another = false;
     __atomic_store_n(&page->orders.gate, epoch << GPUSHARE_GATE_EPOCH_SHIFT | GPUSHARE_GATE_CLOSING, __ATOMIC_SEQ_CST);
 }
 
@@ -179,6 +184,8 @@ static void try_for_turn(uint64_t now) {
             deadline = end;
         else if (now > (own.closed_at > end ? own.closed_at : end) + patience()) {
             own.slices++; /* it cannot drain: it may wait on the device for work of ours */
+            own.for_another = true;
+            own.helped = false;
             deadline = now + SLICE_NS;
         }
     } else if (lock_devices()) {
@@ -218,6 +225,11 @@ static void enter(uint64_t now) {
     }
 }
 
+/* At an open gate: at its deadline, or to see whether the slice has helped. */
+static uint64_t look_again(uint64_t now) {
+    return own.for_another && now + MS < own.deadline ? now + MS : own.deadline;
+}
+
 uint64_t lockmode_step(uint64_t now) {
     struct gpushare_page *page = the_page();
     uint64_t begin = socket_away_since() + GRACE_NS;
@@ -232,8 +244,13 @@ uint64_t lockmode_step(uint64_t now) {
             own.turn = true;
             own.deadline = now;
         }
+        if (own.for_another && !another_holds(0)) { /* what we then submit may wait for the other in turn */
+            own.slices = 0;
+            own.helped = true;
+            own.deadline = now;
+        }
         if (now < own.deadline)
-            return own.deadline;
+            return look_again(now);
         close_gate(now);
         return now;
     }
@@ -256,7 +273,7 @@ uint64_t lockmode_step(uint64_t now) {
         return NEVER;
     if (now >= own.next_try)
         try_for_turn(now);
-    return is_open(gate_word(page)) ? own.deadline : own.next_try;
+    return is_open(gate_word(page)) ? look_again(now) : own.next_try;
 }
 
 bool lockmode_idle(uint64_t now) {

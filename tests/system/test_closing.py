@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from .host import Host, Program, eventually
+from jupyter_gpushare.wire import messages
+
+from .host import Host, Program, eventually, turns
 
 WAITS = "cuda.launch('wait_flag', flags[{0}], 1) or cuda.cuCtxSynchronize()"
 SETS = "cuda.launch('set_flag', flags[{0}], 1) or cuda.cuCtxSynchronize()"
@@ -74,24 +76,35 @@ def test_two_threads_of_one_process(quick: Host) -> None:
     assert quick.overlap([both], [other]) == 0
 
 
-def test_pairs_that_wait_for_each_other_all_the_time(quick: Host) -> None:
-    """As the ranks of a training job do, beside a neighbour."""
+@pytest.mark.parametrize("coordinated", [True, False], ids=["coordinated", "by lock files"])
+@pytest.mark.parametrize("every", [1, 3])
+def test_ranks_that_wait_for_each_other_at_every_step(quick: Host, coordinated: bool, every: int) -> None:
+    """As those of a training job, beside a neighbour; they look at the result `every` so many steps.
+
+    Wherever a turn ends, one of them is likely to be in a step that the other stands before.
+    """
+    quick.ask(messages.Config(changes={"time_quantum": 0.03}))
     pair = [quick.program("pair"), quick.program("pair")]
     other = quick.program("other")
     with_flags(quick, *pair)
     other.busy()
     for rank, program in enumerate(pair):
         program.run(
-            "def ring(rounds):\n"
-            "    for step in range(1, rounds + 1):\n"
+            "def train(steps):\n"
+            "    for step in range(1, steps + 1):\n"
             f"        check(cuda.launch('set_flag', flags[{rank} * 512 + step], 1))\n"
             f"        check(cuda.launch('wait_flag', flags[{1 - rank} * 512 + step], 1))\n"
             "        check(cuda.spin(1))\n"
-            "        check(cuda.cuCtxSynchronize())\n"
+            f"        check(cuda.cuCtxSynchronize() if step % {every} == 0 else 0)\n"
         )
+    if not coordinated:
+        quick.kill_coordinator()
+        killed = time.monotonic_ns()
+        eventually(lambda: any(e.begin_ns > killed + 2e9 for e in quick.executions(other)))
     for program in pair:
-        program.start("ring(100)")
+        program.start("train(120)")
     for program in pair:
-        program.result(30)
+        program.result(15)
     other.stop()
     assert quick.overlap(pair, [other]) == 0
+    assert len(turns(quick.executions(*pair), quick.executions(other))) >= 5
