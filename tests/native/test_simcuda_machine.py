@@ -269,13 +269,19 @@ def test_bulk_prefetch_is_faster_than_faults(cuda: Cuda) -> None:
 
     out()
     assert cuda.cuMemGetInfo()[0] == free + 256 * MIB
-    in_bulk = elapsed(back_in_bulk)
+    in_bulk = [elapsed(back_in_bulk)]
     assert cuda.cuMemGetInfo()[0] == free
-    resident = elapsed(touch)
+    by_faults = []
+    for _ in range(3):  # a busy machine makes some slower, none faster
+        out()
+        by_faults.append(elapsed(touch))
+        out()
+        in_bulk.append(elapsed(back_in_bulk))
+    assert min(in_bulk) > 256 / 12288 * 0.9  # 12 GiB/s
+    assert min(by_faults) > 256 / 2048 * 0.9  # 2 GiB/s
+    assert min(in_bulk) < min(by_faults) / 2
     out()
-    by_faults = elapsed(touch) - resident
-    assert 256 / 12288 * 0.9 < in_bulk < 256 / 12288 * 3  # 12 GiB/s
-    assert 256 / 2048 * 0.8 < by_faults < 256 / 2048 * 2  # 2 GiB/s
+    touch()
     attribute = cuda.driver.CUmem_range_attribute.CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION
     assert int(cuda.cuMemRangeGetAttribute(4, attribute, memory, 256 * MIB)) == -1
 
