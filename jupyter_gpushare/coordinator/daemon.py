@@ -135,7 +135,7 @@ class Daemon:
     def _open(self, command: cmd.Grant | cmd.Open) -> None:
         for number in command.processes:
             if port := self.ports.get(number):
-                port.open(command.epoch)
+                port.open(command.epoch, isinstance(command, cmd.Open) and command.step)
 
     def _holds_locks(self, member: Member) -> bool:
         """Whether the grant is still backed. If we had hung, its processes may have left us and somebody else runs."""

@@ -52,9 +52,9 @@ class ProcessPort:
         except Refused:
             return None
 
-    def open(self, epoch: int) -> None:
+    def open(self, epoch: int, step: bool = False) -> None:
         self.page.orders.deadline_ns = 0  # the last turn's would close it at once
-        self.page.open_gate(epoch)
+        self.page.open_gate(epoch, step)
         self.peer.send(DOORBELL)
 
     def close(self, epoch: int) -> None:

@@ -21,11 +21,15 @@ class Grant:
 
 @dataclass(frozen=True)
 class Open:
-    """Open gates under locks that the client holds already: a joining process, or a retried closing."""
+    """Open gates under locks that the client holds already: a joining process, or a retried closing.
+
+    `step`: for one call of each thread, which then waits again until the gate opens another time.
+    """
 
     client: str
     epoch: int
     processes: tuple[int, ...]
+    step: bool = False
 
 
 @dataclass(frozen=True)

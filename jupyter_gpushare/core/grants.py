@@ -70,13 +70,13 @@ class Grants:
             self.devices[uuid].grants.append(grant)
         grant.devices = tuple(sorted({*grant.devices, *devices}))
 
-    def let_run(self, grant: Grant, processes: list[Process]) -> None:
+    def let_run(self, grant: Grant, processes: list[Process], step: bool = False) -> None:
         """Open the gates of processes that the grant covers, under locks that their client holds."""
         for process in processes:
             process.wants = process.drained = False
             process.epoch = grant.epoch
         grant.announced = None  # their pages do not know the levels
-        self._out.append(Open(grant.client.id, grant.epoch, tuple(process.number for process in processes)))
+        self._out.append(Open(grant.client.id, grant.epoch, tuple(process.number for process in processes), step))
 
     def account(self, grant: Grant, now: float) -> None:
         """Add what was used of the grant so far to its client's sum."""

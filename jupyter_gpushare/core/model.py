@@ -21,7 +21,8 @@ class Settings:
     cell_linger: float = 0.05
     drain_retry: float = 0.1  # not drained by then while a thread waits at the gate: reopen for a slice
     drain_slice: float = 0.02
-    drain_tries: int = 5
+    drain_steps: int = 16  # so many slices let through one call of each thread; after them come whole ones
+    drain_tries: int = 5  # so many whole slices before it is an overrun
     overrun_after: float = 10.0  # draining for longer is reported
     lock_retry: float = 0.01  # how soon to try again a device whose lock somebody else holds, doubling up to 0.16
 
@@ -69,7 +70,7 @@ class Grant:
     reopen_until: float | None = None  # set during the slice of a retried closing
     next_try: float | None = None  # when a draining grant is looked at again
     tries: int = 0  # slices given to end this closing since the last one that helped
-    alternating: bool = False  # the last slice let the other processes drain
+    alternating: bool = False  # the last slice let another process drain
     overrun: bool = False
     cells_ended: float | None = None  # since when its client has no open cell, if one ended during this grant
     before: Before | None = None  # set by a Grant command

@@ -205,7 +205,7 @@ class Scheduler:
         if all(other.drained for other in process.client.processes.values()):
             self.turns.finish(grant, now)
         else:
-            self.turns.end_slice(grant, now)
+            self.turns.slice_helped(grant, now)
 
     def _went_idle(self, event: ev.WentIdle, now: float) -> None:
         process = self._process(event.process)

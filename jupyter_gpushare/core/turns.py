@@ -88,18 +88,22 @@ class Turns(Grants):
 
     def _close(self, grant: Grant, now: float) -> None:
         grant.reopen_until = None
-        # Doubled with every try: a queue of launches that a slice refills must have time to run empty.
-        wait = self.settings.drain_retry * 2 ** min(grant.tries, 7)
-        grant.next_try = now + (self.settings.drain_slice if grant.alternating else wait)
+        wait = self.settings.drain_retry
+        if grant.alternating or 0 < grant.tries <= self.settings.drain_steps:
+            wait = self.settings.drain_slice  # steps add next to nothing to what must drain
+        elif grant.tries:
+            # Doubled with every whole slice: a queue of launches that it refills must have time to run empty.
+            wait *= 2 ** min(grant.tries - self.settings.drain_steps, 7)
+        grant.next_try = now + wait
         grant.alternating = False
         opened = [process for process in grant.client.processes.values() if not process.drained]
         for process in opened:
             process.epoch = grant.epoch
         self._out.append(Close(grant.client.id, grant.epoch, tuple(process.number for process in opened)))
 
-    def _reopen(self, grant: Grant, processes: list[Process]) -> None:
+    def _reopen(self, grant: Grant, processes: list[Process], step: bool = False) -> None:
         grant.epoch = self.next_epoch()
-        self.let_run(grant, processes)
+        self.let_run(grant, processes, step)
 
     def _closed_for_nobody(self, grant: Grant) -> bool:
         """Whether the client wants to go on and nobody else waits: its next cell came while the last one drained."""
@@ -117,37 +121,39 @@ class Turns(Grants):
 
     def _retry_closing(self, grant: Grant, now: float) -> None:
         """Not drained in time. If threads of the client stand at the gate, the work on the device may wait for them:
-        let them through for a short slice and close again; after a few tries, for growing slices, as an overrun. If
+        let them through for a short slice and close again; after some tries, for growing slices, as an overrun. If
         those threads need further devices, the client waits for these as for any others.
 
-        The other processes stay closed: ranks that wait for each other at every step would otherwise be caught in the
-        midst of one again and again. First only processes that have drained are let through, every second time also
-        those whose own work is on the device."""
+        Ranks that wait for each other at every step would be caught in the midst of one again and again. So first only
+        the very calls that stand at the gate are let through, and if some processes have drained, mostly only theirs:
+        that is what the others wait for, and nothing new."""
         settings = self.settings
         grant.next_try = now + settings.drain_retry
         late = 0.0 if grant.closing_since is None else now - grant.closing_since
         if wanting := [process for process in grant.processes if process.wants]:
             grant.tries += 1
-            beyond = grant.tries - settings.drain_tries
+            step = grant.tries <= settings.drain_steps
+            beyond = grant.tries - settings.drain_steps - settings.drain_tries
             grant.reopen_until = now + (
                 settings.drain_slice if beyond <= 0 else min(2.0 ** min(beyond - 1, 10), settings.time_quantum)
             )
             behind = [process for process in wanting if process.drained]
-            self._reopen(grant, behind if behind and grant.tries % 2 else wanting)
+            self._reopen(grant, behind if step and behind and grant.tries % 4 else wanting, step)
         if grant.uncovered:
             self.enter_queue(grant.client, now)
-        too_late = grant.tries > settings.drain_tries or late >= settings.overrun_after
+        too_late = grant.tries > settings.drain_steps + settings.drain_tries or late >= settings.overrun_after
         if too_late and not grant.overrun and self.contended(grant):
             grant.overrun = True
             self._out.append(Overrun(grant.client.id, grant.epoch, late))
 
-    def end_slice(self, grant: Grant, now: float) -> None:
-        """Close again what a slice let through, if all the others have drained: that was what they needed. Should it
-        wait for them in turn, there is no use in long patience."""
-        others = [process for process in grant.client.processes.values() if not grant.has_open(process)]
-        if grant.reopen_until is not None and all(process.drained for process in others):
-            grant.tries = 0
-            grant.alternating = True
+    def slice_helped(self, grant: Grant, now: float) -> None:
+        """A process has drained. If that was in a slice of others, then it needed them. When they wait for it in turn,
+        there is no use in long patience; when all have drained, none in the rest of the slice."""
+        if grant.reopen_until is None:
+            return
+        grant.tries = 0
+        grant.alternating = True
+        if all(process.drained or grant.has_open(process) for process in grant.client.processes.values()):
             self._close(grant, now)
 
     def _grant_waiting(self, now: float) -> None:

@@ -109,11 +109,14 @@ class Page(SharedMemory):
 
     @property
     def gate_open(self) -> bool:
-        return bool(self.orders.gate & 3 == 1)
+        return bool(self.orders.gate & 1)
 
-    def open_gate(self, epoch: int) -> None:
-        """Open, then wake every thread that waits. Plain stores: the futex call orders them before the wake-up."""
-        self.orders.gate = (epoch << 2) | 1
+    def open_gate(self, epoch: int, step: bool = False) -> None:
+        """Open (`step`: for one call of each thread), then wake every thread that waits.
+
+        Plain stores: the futex call orders them before the wake-up.
+        """
+        self.orders.gate = (epoch << 2) | (3 if step else 1)
         self.wake()
 
     def close_gate(self, epoch: int) -> None:

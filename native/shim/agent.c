@@ -18,7 +18,7 @@ static struct {
     uint32_t word; /* the opening that the rest is about */
     struct counters counters;
     uint64_t summed_at, submitted_at, idle_since;
-    bool probing, said_idle;
+    bool probing, said_idle, stepping;
     _Atomic bool wants_later; /* to be said after "drained" */
     _Atomic uint32_t settled; /* cuInit need not wait any more */
 } agent;
@@ -118,6 +118,7 @@ static void opened(uint32_t word, uint64_t now) {
     agent.word = word;
     agent.idle_since = now;
     agent.probing = agent.said_idle = false;
+    agent.stepping = is_step(word);
     lockmode_hold(true);
     log_line(LOG_DEBUG, "gate open, epoch %u", epoch_of(word));
 }
@@ -148,6 +149,10 @@ static void look_for_idleness(uint64_t now, uint64_t release) {
 
 static uint64_t while_closing(uint32_t word, uint64_t now) {
     uint64_t next = NEVER;
+    if (agent.stepping) { /* threads that have made their call wait on the open word: they are to ask by this one */
+        agent.stepping = false;
+        futex_wake_all(&the_page()->orders.gate);
+    }
     if (!drain_step(word, now, &next)) {
         if (now > drain_began() + WANTS_NS)
             say_later_wants(); /* what has not drained may wait for that thread */

@@ -28,6 +28,10 @@ bool is_capturing(CUstream stream) {
     return REAL(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+static bool may_pass(struct thread *thread, uint32_t word) {
+    return is_open(word) && !(is_step(word) && thread->stepped == word);
+}
+
 /* The thread is outside of the gate here, so that draining need not wait for it. */
 static CUresult wait_for_opening(struct thread *thread) {
     struct gpushare_page *page = the_page();
@@ -38,7 +42,7 @@ static CUresult wait_for_opening(struct thread *thread) {
     __atomic_fetch_add(&page->report.waiting, 1, __ATOMIC_SEQ_CST);
     for (;;) {
         uint32_t word = gate_word(page);
-        if (is_open(word) || page != the_page())
+        if (may_pass(thread, word) || page != the_page())
             break;
         if (thread->main && (interrupt_pending(thread, began) || GET(page->orders.interrupt_seq) != asked)) {
             log_line(LOG_INFO, "interrupted while waiting for the GPU: the call was not made");
@@ -104,8 +108,11 @@ CUresult gate_slow(struct thread *thread, CUstream stream) {
             log_once(LOG_DEBUG, "a thread submits work from its last destructors: its calls wait but are not drained");
         atomic_thread_fence(memory_order_seq_cst); /* the agent may have scanned before this thread was listed */
         uint32_t word = gate_word(the_page());
-        if (is_open(word)) {
-            if (streams_mark(stream) && known && !shim.fences)
+        if (may_pass(thread, word)) {
+            bool marked = streams_mark(stream);
+            if (is_step(word))
+                thread->stepped = word; /* and the next call comes here again */
+            else if (marked && known && !shim.fences)
                 remember(thread, stream, word);
             return CUDA_SUCCESS;
         }

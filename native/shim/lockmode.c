@@ -23,7 +23,8 @@
 #define STUCK_NS (100 * MS) /* a drain that takes longer, while a thread waits, may wait for that thread */
 #define LEAST_QUANTUM_NS (10 * MS)
 #define SLICE_NS (50 * MS) /* what the gate opens for then */
-#define AGAIN_NS (20 * MS) /* when that has helped, it may well be needed again soon */
+#define STEPS 16           /* so many slices let through one call of each thread; after them comes a whole one */
+#define AGAIN_NS (20 * MS) /* between steps, and after a slice that has helped */
 
 static struct {
     bool active;            /* report.mode says so too */
@@ -33,7 +34,8 @@ static struct {
     uint64_t deadline, closed_at, next_try;
     uint64_t waited_since;      /* a thread waits for our drain; 0: none */
     uint32_t slices, slices_of; /* given so far in which turn of the client */
-    bool for_another, helped;   /* this slice is for another process's drain; the last one has let it drain */
+    int others;                 /* running when this slice for their drains began; 0: it is no such slice */
+    bool helped;                /* the last one let another process drain */
     int order[MAX_DEVICES];     /* of the devices, by UUID: who takes several locks takes them in this order */
 } own;
 
@@ -42,10 +44,22 @@ static bool record_lock(short type, off_t byte) {
     return fcntl(shim.client_file, F_SETLK, &lock) == 0;
 }
 
+/* The first of the bytes from `begin` to before `end` that another process of the client holds, else `end`. */
+static off_t held_by_another(off_t begin, off_t end) {
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = begin, .l_len = end - begin};
+    return fcntl(shim.client_file, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK ? lock.l_start : end;
+}
+
 /* Does another process of the client hold one of the bytes that begin there, a slot each? */
 static bool another_holds(off_t first) {
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = first, .l_len = GPUSHARE_SLOTS};
-    return fcntl(shim.client_file, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+    return held_by_another(first, first + GPUSHARE_SLOTS) < first + GPUSHARE_SLOTS;
+}
+
+static int others_running(void) {
+    int count = 0;
+    for (off_t at = 0; (at = held_by_another(at, GPUSHARE_SLOTS)) < GPUSHARE_SLOTS; at++)
+        count++;
+    return count;
 }
 
 void lockmode_hold(bool open) {
@@ -121,27 +135,38 @@ static bool lock_devices(void) {
 
 /* --- turns ---------------------------------------------------------------------------------------------------------- */
 
-static void open_gate(uint64_t now, uint64_t deadline) {
+static void open_gate(uint64_t now, uint64_t deadline, uint32_t how) {
     struct gpushare_page *page = the_page();
     uint32_t epoch = (epoch_of(agent_gate_word()) + 1) & (UINT32_MAX >> GPUSHARE_GATE_EPOCH_SHIFT);
     own.turn = true;
     own.deadline = deadline;
     PUT(page->orders.deadline_ns, deadline);
-    __atomic_store_n(&page->orders.gate, epoch << GPUSHARE_GATE_EPOCH_SHIFT | GPUSHARE_GATE_OPEN, __ATOMIC_RELEASE);
+    __atomic_store_n(&page->orders.gate, epoch << GPUSHARE_GATE_EPOCH_SHIFT | how, __ATOMIC_RELEASE);
     futex_wake_all(&page->orders.gate);
     log_line(LOG_DEBUG, "lock-file mode: turn %u for %.1f ms", epoch, (double)(deadline - now) / MS);
 }
 
-/* How long to wait for a drain that may itself wait for a thread of ours. Doubled with every slice that a turn was given
- * in vain: what a slice lets through must have time to end. */
+/* How long to wait for a drain that may itself wait for a thread of ours. Doubled with every whole slice that a turn was
+ * given in vain: what it lets through must have time to end. */
 static uint64_t patience(void) {
-    if (own.helped)
-        return AGAIN_NS;
     uint32_t turn = GET(shim.client->turn_epoch);
     if (own.slices_of != turn)
         own.slices = 0;
     own.slices_of = turn;
-    return STUCK_NS << (own.slices < 7 ? own.slices : 7);
+    uint32_t whole = own.slices / (STEPS + 1);
+    return own.helped || own.slices % (STEPS + 1) ? AGAIN_NS : STUCK_NS << (whole < 5 ? whole : 5);
+}
+
+/* First for the very calls that stand at the gate; if that is not what the device waits for, for more. */
+static void open_slice(uint64_t now, int others) {
+    bool step = own.slices % (STEPS + 1) < STEPS;
+    own.others = others;
+    own.helped = false;
+    own.slices++;
+    if (step)
+        open_gate(now, now + AGAIN_NS, GPUSHARE_GATE_STEP);
+    else
+        open_gate(now, now + SLICE_NS, GPUSHARE_GATE_OPEN);
 }
 
 static void close_gate(uint64_t now) {
@@ -149,7 +174,7 @@ static void close_gate(uint64_t now) {
     uint32_t epoch = epoch_of(agent_gate_word());
     own.closed_at = now;
     own.waited_since = 0;
-    own.for_another = false;
+    own.others = 0;
     __atomic_store_n(&page->orders.gate, epoch << GPUSHARE_GATE_EPOCH_SHIFT | GPUSHARE_GATE_CLOSING, __ATOMIC_SEQ_CST);
 }
 
@@ -174,28 +199,23 @@ static uint64_t quantum(void) {
 }
 
 static void try_for_turn(uint64_t now) {
-    uint64_t deadline = 0;
     own.next_try = now + ASK_NS;
     if (!record_lock(F_WRLCK, TURN_BYTE))
         return;
     if (another_holds(0)) {
         uint64_t end = GET(shim.client->turn_began_ns) + quantum();
+        bool stuck = now > (own.closed_at > end ? own.closed_at : end) + patience();
+        if (now < end || stuck)
+            lockmode_hold(true);
         if (now < end)
-            deadline = end;
-        else if (now > (own.closed_at > end ? own.closed_at : end) + patience()) {
-            own.slices++; /* it cannot drain: it may wait on the device for work of ours */
-            own.for_another = true;
-            own.helped = false;
-            deadline = now + SLICE_NS;
-        }
+            open_gate(now, end, GPUSHARE_GATE_OPEN);
+        else if (stuck) /* it cannot drain: it may wait on the device for work of ours */
+            open_slice(now, others_running());
     } else if (lock_devices()) {
         PUT(shim.client->turn_began_ns, now);
         ADD(shim.client->turn_epoch, 1);
-        deadline = now + quantum();
-    }
-    if (deadline) {
         lockmode_hold(true);
-        open_gate(now, deadline);
+        open_gate(now, now + quantum(), GPUSHARE_GATE_OPEN);
     }
     record_lock(F_UNLCK, TURN_BYTE);
 }
@@ -227,7 +247,7 @@ static void enter(uint64_t now) {
 
 /* At an open gate: at its deadline, or to see whether the slice has helped. */
 static uint64_t look_again(uint64_t now) {
-    return own.for_another && now + MS < own.deadline ? now + MS : own.deadline;
+    return own.others && now + MS < own.deadline ? now + MS : own.deadline;
 }
 
 uint64_t lockmode_step(uint64_t now) {
@@ -244,10 +264,11 @@ uint64_t lockmode_step(uint64_t now) {
             own.turn = true;
             own.deadline = now;
         }
-        if (own.for_another && !another_holds(0)) { /* what we then submit may wait for the other in turn */
+        int others = own.others ? others_running() : 0;
+        if (others < own.others) { /* they needed it; what we submit may wait for them in turn */
             own.slices = 0;
             own.helped = true;
-            own.deadline = now;
+            own.deadline = others ? own.deadline : now;
         }
         if (now < own.deadline)
             return look_again(now);
@@ -261,10 +282,10 @@ uint64_t lockmode_step(uint64_t now) {
         }
         if (!own.waited_since)
             own.waited_since = now;
-        if (now < own.waited_since + patience())
-            return own.waited_since + patience();
-        own.slices++;
-        open_gate(now, now + SLICE_NS);
+        uint64_t due = own.waited_since + patience() * (own.slices ? 4 : 1); /* who has drained comes first */
+        if (now < due)
+            return due;
+        open_slice(now, 0);
         return own.deadline;
     }
     if (own.turn && !leave(now))

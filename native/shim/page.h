@@ -25,6 +25,7 @@
 #define GPUSHARE_GATE_CLOSED 0
 #define GPUSHARE_GATE_OPEN 1
 #define GPUSHARE_GATE_CLOSING 2
+#define GPUSHARE_GATE_STEP 3 /* open for one call of each thread: what the device waits for can come, and no more */
 #define GPUSHARE_GATE_STATE 3
 #define GPUSHARE_GATE_EPOCH_SHIFT 2
 

@@ -122,7 +122,10 @@ static inline uint32_t gate_word(struct gpushare_page *page) {
     return __atomic_load_n(&page->orders.gate, __ATOMIC_ACQUIRE);
 }
 static inline bool is_open(uint32_t word) {
-    return (word & GPUSHARE_GATE_STATE) == GPUSHARE_GATE_OPEN;
+    return (word & GPUSHARE_GATE_OPEN) != 0; /* a step too */
+}
+static inline bool is_step(uint32_t word) {
+    return (word & GPUSHARE_GATE_STATE) == GPUSHARE_GATE_STEP;
 }
 static inline bool is_closing(uint32_t word) {
     return (word & GPUSHARE_GATE_STATE) == GPUSHARE_GATE_CLOSING;

@@ -168,8 +168,9 @@ static bool join(void) {
      * is another than at hello, then the coordinator has opened the gate: its orders may be here before its answer is. */
     uint32_t word = gate_word(the_page());
     if (running && is_open(word) && word == contact.word_at_hello)
-        __atomic_compare_exchange_n(&the_page()->orders.gate, &word, word - GPUSHARE_GATE_OPEN + GPUSHARE_GATE_CLOSING,
-                                    false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+        __atomic_compare_exchange_n(&the_page()->orders.gate, &word,
+                                    (word & ~(uint32_t)GPUSHARE_GATE_STATE) | GPUSHARE_GATE_CLOSING, false,
+                                    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
     return true;
 }
 

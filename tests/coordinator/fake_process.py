@@ -23,7 +23,7 @@ from typing import Any
 from jupyter_gpushare.wire import address
 from jupyter_gpushare.wire.page import layout
 
-CLOSED, OPEN, CLOSING = 0, 1, 2
+CLOSED, OPEN, CLOSING, STEP = 0, 1, 2, 3
 SEALS = fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 DEADLINE = 5.0
 UUID = "GPU-00000000-fake"

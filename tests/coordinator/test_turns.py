@@ -13,7 +13,7 @@ import pytest
 from jupyter_gpushare.wire import messages
 
 from .conftest import QUANTUM, Coordinator, Processes
-from .fake_process import CLOSED, CLOSING, OPEN, UUID, lock_file, outsider, wait_for
+from .fake_process import CLOSED, CLOSING, OPEN, STEP, UUID, lock_file, outsider, wait_for
 
 
 def locked(uuid: str = UUID) -> bool:
@@ -202,7 +202,7 @@ class TestTwoProcessesOfAClient:
         second.drain()
         second.wants()  # its thread stands at the gate; the first one's work waits for it
         closed = first.gate
-        second.wait_gate(OPEN)
+        second.wait_gate(STEP)
         assert first.gate == closed, "nothing of it stands at the gate"
         first.drain()
         second.wait_gate(CLOSING)  # the slice has helped

@@ -103,8 +103,21 @@ def test_ranks_that_wait_for_each_other_at_every_step_are_parted_soon(world: Wor
     assert not [c for c in world.commands if isinstance(c, cmd.Overrun)]
 
 
-def test_slices_are_short_and_the_time_between_them_grows(world: World) -> None:
-    """Who waits pays for every slice, and a queue of launches must have time to run empty."""
+def test_three_ranks_that_wait_for_each_other_are_parted_soon(world: World) -> None:
+    """A slice may help one of two; that is reason enough to go on without patience."""
+    ranks = [world.process("a") for _ in range(3)]
+    for number, rank in enumerate(ranks):
+        rank.peer, rank.busy = ranks[(number + 1) % 3], True
+        rank.collectives = 3
+    world.want(ranks[0])
+    world.process("b", busy=True)
+    waited = world.run_until(lambda: world.running() == "b")
+    assert waited < QUANTUM + world.settings.drain_retry + 12 * 2 * world.settings.drain_slice
+
+
+def test_steps_first_then_slices_with_growing_time_between_them(world: World) -> None:
+    """A step lets one call of each thread through: nothing needs time for that. A queue of launches that a whole slice
+    refills must have time to run empty."""
     first, _ = hopeless_pair(world)
     world.want(first)
     world.process("b", busy=True)
@@ -113,9 +126,18 @@ def test_slices_are_short_and_the_time_between_them_grows(world: World) -> None:
     openings = [now for now, command in world.timeline if isinstance(command, cmd.Open)]
     slices = [end - begin for begin, end in zip(openings, closings[1:], strict=False)]
     closed = [end - begin for begin, end in zip(closings, openings, strict=False)]
-    assert slices == pytest.approx([world.settings.drain_slice] * len(slices))
-    assert closed == pytest.approx([world.settings.drain_retry * 2**n for n in range(len(closed))])
-    assert len(closed) == 5
+    settings = world.settings
+    assert slices == pytest.approx([settings.drain_slice] * len(slices))
+    steps = [command.step for command in world.commands if isinstance(command, cmd.Open)]
+    whole = steps.count(False)
+    assert whole >= 4
+    assert steps == [True] * settings.drain_steps + [False] * whole
+    # Patience before the first step and after the last one, then doubling.
+    assert closed == pytest.approx(
+        [settings.drain_retry]
+        + [settings.drain_slice] * settings.drain_steps
+        + [settings.drain_retry * 2**n for n in range(1, len(closed) - settings.drain_steps)]
+    )
 
 
 def test_a_busy_loop_with_a_second_of_launches_ahead_still_ends_its_turn(world: World) -> None:

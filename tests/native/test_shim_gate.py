@@ -57,6 +57,32 @@ def test_closed_gate_holds_and_open_gate_permits(started: Started) -> None:
     assert client.result() == 0
 
 
+def test_a_step_lets_each_thread_make_one_call(started: Started) -> None:
+    """What the device waits for can come, and no more; who has made its call asks again, also by the closing."""
+    client, process = started
+    client.run("cuda.function('spin'); done = []")
+    client.start(
+        "threads = [in_thread(lambda: cuda.here() or [done.append(cuda.spin()) for _ in range(3)]) for _ in range(2)]"
+    )
+    client.result()
+    process.expect("wants")
+    until(lambda: process.page.report.waiting == 2)
+    for number, epoch in enumerate((1, 2)):
+        process.page.open_gate(epoch, step=True)
+        process.doorbell()
+        process.expect("wants")
+        until(lambda: client.run("done") == [0] * 2 * (number + 1))  # noqa: B023 - called before the next round
+        until(lambda: process.page.report.waiting == 2)
+        process.close_gate(epoch)
+        process.expect("drained", epoch=epoch)
+        process.expect("wants")
+    process.open(3)
+    client.run("[thread.join() for thread in threads] and None")
+    assert client.run("done") == [0] * 6
+    process.drain(3)
+    until(lambda: process.page.report.launches == 6)
+
+
 def test_wants_is_said_once_until_the_next_opening(started: Started) -> None:
     client, process = started
     client.run("threads = [in_thread(lambda: cuda.here() or cuda.spin()) for _ in range(4)]")
