@@ -6,6 +6,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "vmm.h"
+
 #define MAPPED_FROM 65536 /* smaller ones come from the C library */
 
 static struct {
@@ -27,12 +29,20 @@ static size_t upper_bound(uint64_t address) {
     return low;
 }
 
-static struct sim_alloc *find(uint64_t address) {
+struct sim_alloc *alloc_find(uint64_t address) {
     size_t index = upper_bound(address);
     if (!index)
         return NULL;
     struct sim_alloc *alloc = table.entry[index - 1];
     return address - alloc->base < alloc->size ? alloc : NULL;
+}
+
+void alloc_lock(void) {
+    pthread_mutex_lock(&table.lock);
+}
+
+void alloc_unlock(void) {
+    pthread_mutex_unlock(&table.lock);
 }
 
 static int insert(struct sim_alloc *alloc) {
@@ -57,7 +67,7 @@ static int insert(struct sim_alloc *alloc) {
 
 struct sim_alloc *alloc_pin(uint64_t address) {
     pthread_mutex_lock(&table.lock);
-    struct sim_alloc *alloc = find(address);
+    struct sim_alloc *alloc = alloc_find(address);
     if (alloc)
         atomic_fetch_add(&alloc->pins, 1);
     pthread_mutex_unlock(&table.lock);
@@ -70,11 +80,14 @@ void alloc_unpin(struct sim_alloc *alloc) {
 }
 
 struct sim_alloc *alloc_pin_range(uint64_t address, uint64_t bytes) {
-    struct sim_alloc *alloc = alloc_pin(address);
-    if (alloc && bytes > alloc->base + alloc->size - address) {
-        alloc_unpin(alloc);
-        return NULL;
-    }
+    pthread_mutex_lock(&table.lock);
+    struct sim_alloc *alloc = alloc_find(address);
+    if (alloc && (bytes > alloc->base + alloc->size - address ||
+                  (alloc->kind == ALLOC_RESERVED && !vmm_is_accessible(alloc, address, bytes))))
+        alloc = NULL;
+    if (alloc)
+        atomic_fetch_add(&alloc->pins, 1);
+    pthread_mutex_unlock(&table.lock);
     return alloc;
 }
 
@@ -102,14 +115,13 @@ static void *map(struct sim_alloc *alloc) {
 static void unmap(struct sim_alloc *alloc) {
     if (alloc->kind == ALLOC_REGISTERED)
         return;
-    if (alloc->kind != ALLOC_MANAGED && alloc->mapped < MAPPED_FROM)
+    if (alloc->kind != ALLOC_MANAGED && alloc->kind != ALLOC_RESERVED && alloc->mapped < MAPPED_FROM)
         free((void *)alloc->base);
     else
         munmap((void *)alloc->base, alloc->mapped);
 }
 
-/* The time that evicting others' pages takes; ordinary allocation waits for it. */
-static void pay_eviction(int device, uint64_t evicted) {
+void alloc_pay_eviction(int device, uint64_t evicted) {
     double ns = (double)evicted / sim.params.device[device].d2h * 1e9 * sim.params.time_scale;
     if (evicted)
         sim_sleep_until(sim_now() + (uint64_t)ns);
@@ -153,7 +165,7 @@ CUresult alloc_new(struct sim_context *context, enum sim_alloc_kind kind, size_t
         unmap(alloc);
         goto no_memory;
     }
-    pay_eviction(alloc->device, evicted);
+    alloc_pay_eviction(alloc->device, evicted);
     *out = alloc;
     return CUDA_SUCCESS;
 no_memory:
@@ -191,6 +203,51 @@ CUresult alloc_register(struct sim_context *context, void *host, size_t bytes, u
     return CUDA_SUCCESS;
 }
 
+/* Address space of the wanted alignment: more than is needed, less what is too much at both ends. */
+static uint64_t find_space(uint64_t bytes, uint64_t alignment) {
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    char *memory = mmap(NULL, bytes + alignment, PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (memory == MAP_FAILED)
+        return 0;
+    uint64_t begin = ((uint64_t)memory + alignment - 1) / alignment * alignment,
+             end = (uint64_t)memory + bytes + alignment;
+    if (begin > (uint64_t)memory)
+        munmap(memory, begin - (uint64_t)memory);
+    if (end > begin + bytes)
+        munmap((void *)(begin + bytes), end - begin - bytes);
+    return begin;
+}
+
+/* What isn't mapped there can be written to and harms nobody: work in flight must not end the program. */
+CUresult alloc_reserve(uint64_t bytes, uint64_t alignment, uint64_t hint, uint64_t *out) {
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+    struct sim_alloc *alloc = calloc(1, sizeof *alloc);
+    if (!alloc)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (hint && hint % alignment == 0) {
+        void *memory = mmap((void *)hint, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+        if (memory == (void *)hint)
+            alloc->base = hint;
+        else if (memory != MAP_FAILED) /* a Linux that doesn't know the flag */
+            munmap(memory, bytes);
+    }
+    alloc->kind = ALLOC_RESERVED;
+    alloc->size = alloc->mapped = bytes;
+    alloc->id = atomic_fetch_add(&sim.next_id, 1) + 1;
+    pthread_mutex_init(&alloc->lock, NULL);
+    if (!alloc->base && !(alloc->base = find_space(bytes, alignment))) {
+        free(alloc);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (insert(alloc)) {
+        unmap(alloc);
+        free(alloc);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *out = alloc->base;
+    return CUDA_SUCCESS;
+}
+
 /* With the table locked: takes the entry out. */
 static void take_out(size_t index) {
     memmove(table.entry + index, table.entry + index + 1, (table.count - index - 1) * sizeof *table.entry);
@@ -204,6 +261,7 @@ static void give_back(struct sim_alloc *alloc) {
     unmap(alloc);
     pthread_mutex_destroy(&alloc->lock);
     free(alloc->on_device);
+    free(alloc->mapping);
     free(alloc);
 }
 

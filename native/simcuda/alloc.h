@@ -4,13 +4,15 @@
 
 #include "sim.h"
 
-enum sim_alloc_kind { ALLOC_PLAIN, ALLOC_MANAGED, ALLOC_HOST, ALLOC_REGISTERED };
+enum sim_alloc_kind { ALLOC_PLAIN, ALLOC_MANAGED, ALLOC_HOST, ALLOC_REGISTERED, ALLOC_RESERVED };
+
+struct sim_mapping; /* vmm.h */
 
 struct sim_alloc {
     uint64_t base, size; /* as the program asked */
     uint64_t mapped;     /* as mapped and charged */
     enum sim_alloc_kind kind;
-    struct sim_context *context;
+    struct sim_context *context; /* NULL: none (a reserved range) */
     int device;
     uint64_t id;
     unsigned flags;
@@ -25,6 +27,10 @@ struct sim_alloc {
     uint64_t evict_cursor;
     int read_mostly, preferred_type, preferred_id, prefetch_type, prefetch_id;
     uint32_t accessed_by; /* bit per device, the CPU last */
+
+    /* a reserved range of addresses: what is mapped there, in address order; under alloc_lock */
+    struct sim_mapping *mapping;
+    size_t mappings, mapping_room;
 };
 
 CUresult alloc_new(struct sim_context *context, enum sim_alloc_kind kind, size_t bytes, unsigned flags,
@@ -33,12 +39,20 @@ CUresult alloc_register(struct sim_context *context, void *host, size_t bytes, u
 /* The allocation around an address, with a pin to be taken off by alloc_unpin; NULL if there is none. */
 struct sim_alloc *alloc_pin(uint64_t address);
 void alloc_unpin(struct sim_alloc *alloc);
-/* Is [address, address + bytes) inside one allocation? Pins it. */
+/* Is [address, address + bytes) inside one allocation, and may the device use it? Pins it. */
 struct sim_alloc *alloc_pin_range(uint64_t address, uint64_t bytes);
 /* Takes it out of the table (waits for pins) and gives its memory back. */
 CUresult alloc_free(uint64_t address, unsigned kinds);
 void alloc_free_context(struct sim_context *context);
 struct sim_context *alloc_context(uint64_t address, unsigned kinds);
+/* A range of addresses without memory, at `hint` if that is free. */
+CUresult alloc_reserve(uint64_t bytes, uint64_t alignment, uint64_t hint, uint64_t *out);
+/* The table's lock, and the allocation around an address while it is held. */
+void alloc_lock(void);
+void alloc_unlock(void);
+struct sim_alloc *alloc_find(uint64_t address);
+/* The time that evicting others' pages takes; allocation of ordinary memory waits for it. */
+void alloc_pay_eviction(int device, uint64_t evicted);
 
 /* residency.c: bytes of [offset, offset + bytes) that aren't on the device. */
 uint64_t residency_missing(struct sim_alloc *alloc, uint64_t offset, uint64_t bytes);

@@ -24,7 +24,9 @@ static uint64_t extent(size_t width, size_t height, size_t pitch) {
 static CUresult look(uint64_t address, uint64_t bytes, int side, int *is_host, int *pageable) {
     struct sim_alloc *alloc = alloc_pin(address);
     int known = alloc != NULL;
-    int fits = known && bytes <= alloc->base + alloc->size - address;
+    struct sim_alloc *whole = known ? alloc_pin_range(address, bytes) : NULL;
+    int fits = whole != NULL;
+    alloc_unpin(whole);
     *is_host = !known || alloc->kind == ALLOC_HOST || alloc->kind == ALLOC_REGISTERED;
     *pageable = !known;
     alloc_unpin(alloc);

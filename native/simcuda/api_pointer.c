@@ -2,19 +2,28 @@
 #include <string.h>
 
 #include "api.h"
-#include "alloc.h"
+#include "vmm.h"
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr address) {
     SIM_ENTER();
+    CUdeviceptr start;
+    size_t size;
     struct sim_alloc *alloc = alloc_pin(address);
-    if (!alloc)
-        return CUDA_ERROR_NOT_FOUND;
-    if (base)
-        *base = alloc->base;
-    if (bytes)
-        *bytes = alloc->size;
+    CUresult result = alloc ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+    if (alloc && alloc->kind == ALLOC_RESERVED) { /* one mapping, not its neighbours */
+        if (vmm_attribute(alloc, CU_POINTER_MAPPING_BASE, address, &start) ||
+            vmm_attribute(alloc, CU_POINTER_MAPPING_SIZE, address, &size))
+            result = CUDA_ERROR_NOT_FOUND;
+    } else if (alloc) {
+        start = alloc->base;
+        size = alloc->size;
+    }
+    if (!result && base)
+        *base = start;
+    if (!result && bytes)
+        *bytes = size;
     alloc_unpin(alloc);
-    return CUDA_SUCCESS;
+    return result;
 }
 
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *out, void *memory, unsigned flags) {
@@ -47,6 +56,8 @@ static int is_host(const struct sim_alloc *alloc) {
 
 /* One attribute of an address inside `alloc`. */
 static CUresult attribute_of(const struct sim_alloc *alloc, int attribute, CUdeviceptr address, void *data) {
+    if (alloc->kind == ALLOC_RESERVED)
+        return vmm_attribute(alloc, attribute, address, data);
     switch (attribute) {
     case CU_POINTER_CONTEXT:
         *(CUcontext *)data = alloc->context;

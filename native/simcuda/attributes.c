@@ -37,6 +37,7 @@ static const struct {
     {95, 1},                                       /* cooperative launch */
     {97, 101376},                                  /* shared memory per block, opt in */
     {99, 1},                                       /* host registration */
+    {102, 1},         {103, 1},                    /* virtual memory management, handles as descriptors */
     {106, 16},                                     /* blocks per multiprocessor */
     {115, 1},                                      /* memory pools */
     {122, 1},         {123, 1},                    /* stream memory operations */

@@ -21,6 +21,7 @@ typedef struct sim_graph *CUgraph;
 typedef struct sim_command *CUgraphNode;
 typedef struct sim_graph_exec *CUgraphExec;
 typedef struct sim_pool *CUmemoryPool;
+typedef unsigned long long CUmemGenericAllocationHandle;
 
 typedef struct {
     unsigned char bytes[16];
@@ -33,6 +34,20 @@ typedef struct {
 typedef struct {
     int type, id;
 } CUmemLocation;
+
+typedef struct {
+    int type, handle_types;
+    CUmemLocation location;
+    void *meta;
+    unsigned char compression, rdma;
+    unsigned short usage;
+    unsigned char reserved[4];
+} CUmemAllocationProp;
+
+typedef struct {
+    CUmemLocation location;
+    int flags;
+} CUmemAccessDesc;
 
 typedef void (*CUhostFn)(void *data);
 typedef void (*CUstreamCallback)(CUstream stream, CUresult status, void *data);
@@ -103,6 +118,8 @@ enum {
 enum { CU_MEMORYTYPE_HOST = 1, CU_MEMORYTYPE_DEVICE = 2, CU_MEMORYTYPE_ARRAY = 3, CU_MEMORYTYPE_UNIFIED = 4 };
 enum { CU_MEM_ATTACH_GLOBAL = 1, CU_MEM_ATTACH_HOST = 2, CU_MEM_ATTACH_SINGLE = 4 };
 enum { CU_MEM_LOCATION_DEVICE = 1, CU_MEM_LOCATION_HOST = 2, CU_MEM_LOCATION_NUMA = 3, CU_MEM_LOCATION_NUMA_HERE = 4 };
+enum { CU_MEM_ALLOCATION_PINNED = 1, CU_MEM_HANDLE_POSIX_FD = 1 };
+enum { CU_MEM_ACCESS_NONE, CU_MEM_ACCESS_READ, CU_MEM_ACCESS_READWRITE = 3 };
 enum { CU_DEVICE_CPU = -1, CU_DEVICE_INVALID = -2 };
 enum { CU_CAPTURE_GLOBAL, CU_CAPTURE_THREAD_LOCAL, CU_CAPTURE_RELAXED };
 enum { CU_CAPTURE_NONE, CU_CAPTURE_ACTIVE, CU_CAPTURE_INVALIDATED };

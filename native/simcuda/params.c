@@ -166,7 +166,7 @@ int sim_params_load(struct sim_params *params, char *problem, size_t size) {
     params->slice_ns = 2000000;
     params->recharge_ns = 50000000;
     params->device[0] = default_device;
-    snprintf(params->world, sizeof params->world, "/dev/shm/gpushare-sim-%u", (unsigned)getuid());
+    snprintf(params->world, sizeof params->world, "/dev/shm/gpushare-sim-%u.%d", (unsigned)getuid(), SIM_LAYOUT);
     problem[0] = 0;
 
     const char *text = getenv("GPUSHARE_SIM_CONFIG");

@@ -8,6 +8,8 @@
 
 #define SIM_MAX_DEVICES 16
 #define SIM_PATH 256
+#define SIM_LAYOUT                                                                                                     \
+    2 /* of the shared file; part of its default name, so that versions don't get into each other's way */
 
 struct sim_device_params {
     char name[96];

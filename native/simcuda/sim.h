@@ -21,7 +21,8 @@ enum {
     MAGIC_FUNCTION,
     MAGIC_GRAPH,
     MAGIC_EXEC,
-    MAGIC_POOL
+    MAGIC_PHYSICAL,
+    MAGIC_POOL /* the last: objects.c counts on it */
 };
 enum { SIM_FRESH, SIM_READY, SIM_FORKED };
 enum { CLOSING_ALONE = 1, CLOSING_JOINED };

@@ -62,7 +62,7 @@ static void repair_device(struct world_device *device) {
     for (uint32_t i = 0; i < device->range_end; i++)
         if (device->range[i].owner)
             used += device->range[i].resident;
-    device->used = used;
+    device->used = used + world_shared_bytes(device);
 }
 
 /* Returns whether the last holder died inside. */
@@ -91,6 +91,7 @@ static void empty_slot(struct world *world, int slot) {
         for (uint32_t r = 0; r < device->range_end; r++)
             if (device->range[r].owner == (uint32_t)slot + 1)
                 device->range[r].owner = 0;
+        world_shared_forget(device, slot);
         turns_forget(device, slot, now);
         memset(&device->share[slot], 0, sizeof device->share[slot]);
         repair_device(device);
@@ -128,8 +129,9 @@ static void reset(struct world *world, const struct sim_params *params) {
         struct world_device *device = &world->device[i];
         world_lock_device(world, i);
         memset(device->range, 0, device->range_end * sizeof *device->range);
+        memset(device->shared, 0, device->shared_end * sizeof *device->shared);
         memset(device->share, 0, sizeof device->share);
-        device->used = device->populations = device->evicted = device->range_end = 0;
+        device->used = device->populations = device->evicted = device->range_end = device->shared_end = 0;
         device->turn = -1;
         device->turn_start = device->turn_end = device->turn_waiters = 0;
         world_unlock_device(world, i);

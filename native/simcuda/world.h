@@ -13,9 +13,10 @@
 
 #include "params.h"
 
-#define WORLD_MAGIC 0x6d69736475630001ull
+#define WORLD_MAGIC (0x6d69736475630000ull + SIM_LAYOUT)
 #define WORLD_SLOTS 128
 #define WORLD_RANGES 16384
+#define WORLD_SHARED 1024
 #define WORLD_BLOCK (2ull << 20) /* unit of migration and eviction, bytes */
 
 /* One process. `pid` is written last when taking and cleared last when emptying. */
@@ -40,9 +41,16 @@ struct world_range {
     uint64_t populated; /* order in which ranges got their pages: the smallest is evicted first */
 };
 
+/* Ordinary memory in a file that several processes may have. `inode` is written last when taking. */
+struct world_shared {
+    uint64_t inode; /* 0: free entry */
+    uint64_t bytes;
+    uint64_t holders[WORLD_SLOTS / 64]; /* a bit per slot */
+};
+
 struct world_device {
     pthread_mutex_t lock;
-    uint64_t used; /* sum of plain and resident */
+    uint64_t used; /* sum of plain, shared and resident */
     uint64_t populations;
     uint64_t evicted;    /* bytes, ever */
     uint32_t range_end;  /* entries from here on were never used */
@@ -52,6 +60,8 @@ struct world_device {
     uint32_t turn_waiters, turn_changes; /* futex */
     struct world_share share[WORLD_SLOTS];
     struct world_range range[WORLD_RANGES];
+    uint32_t shared_end;
+    struct world_shared shared[WORLD_SHARED];
 };
 
 struct world {
@@ -91,6 +101,16 @@ uint64_t world_resident(struct world *world, int device, int range);
 uint64_t world_populate(struct world *world, int device, int range, uint64_t bytes, uint64_t *evicted);
 /* Takes `bytes` of the range off the device. */
 void world_depopulate(struct world *world, int device, int range, uint64_t bytes);
+
+/* world_shared.c: bytes charged to a slot become those of a file. -1: the table is full. */
+int world_shared_open(struct world *world, int device, int slot, uint64_t inode, uint64_t bytes);
+/* One more process has the file. -1: it is none of them. */
+int world_shared_join(struct world *world, int slot, uint64_t inode, int *device, uint64_t *bytes);
+/* The last one to leave frees the memory. */
+void world_shared_leave(struct world *world, int device, int slot, uint64_t inode);
+/* With the device locked; the caller mends `used`. */
+void world_shared_forget(struct world_device *device, int slot);
+uint64_t world_shared_bytes(const struct world_device *device);
 
 /* turns.c: time on the device. A stream with work enters; between enter and leave the process takes part in
  * slicing. */

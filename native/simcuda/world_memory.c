@@ -36,7 +36,7 @@ static int try_charge(struct world *world, int device_index, int slot, uint64_t 
     struct world_device *device = &world->device[device_index];
     uint64_t capacity = world->params.device[device_index].memory;
     world_lock_device(world, device_index);
-    uint64_t plain = 0;
+    uint64_t plain = world_shared_bytes(device);
     for (int i = 0; i < WORLD_SLOTS; i++)
         plain += device->share[i].plain;
     int fits = plain <= capacity && bytes <= capacity - plain;

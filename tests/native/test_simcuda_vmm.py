@@ -1,0 +1,305 @@
+"""Virtual memory management on the simulated driver, through NVIDIA's own cuda-bindings."""
+
+from __future__ import annotations
+
+import array
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+from ..driver_facts.harness import MIB, Cuda, environment, on_driver, program
+
+MS = 1_000_000
+NON_BLOCKING = 1
+GRANULE = 2 * MIB
+NO_ACCESS, READ_WRITE = 0, 3
+
+
+def properties(cuda: Cuda, shareable: bool = False) -> Any:
+    driver = cuda.driver
+    made = driver.CUmemAllocationProp()
+    made.type = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    made.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    made.location.id = 0
+    if shareable:
+        made.requestedHandleTypes = driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+    return made
+
+
+def allow(cuda: Cuda, address: int, size: int, flags: int = READ_WRITE) -> int:
+    wanted = cuda.driver.CUmemAccessDesc()
+    wanted.location = properties(cuda).location
+    wanted.flags = cuda.driver.CUmemAccess_flags(flags)
+    return cuda.code("cuMemSetAccess", address, size, [wanted], 1)
+
+
+def mapped(cuda: Cuda, size: int = GRANULE) -> tuple[int, Any]:
+    """An address range with memory that the device may use, and the memory's handle."""
+    address = int(cuda.cuMemAddressReserve(size, 0, 0, 0))
+    handle = cuda.cuMemCreate(size, properties(cuda), 0)
+    cuda.cuMemMap(address, size, 0, handle, 0)
+    assert allow(cuda, address, size) == 0
+    return address, handle
+
+
+def free_of(cuda: Cuda) -> int:
+    return int(cuda.cuMemGetInfo()[0])
+
+
+@on_driver()
+def test_memory_is_counted_from_creation_until_handles_and_mappings_are_gone(cuda: Cuda) -> None:
+    before = free_of(cuda)
+    handle = cuda.cuMemCreate(8 * MIB, properties(cuda), 0)
+    assert free_of(cuda) == before - 8 * MIB
+    address = int(cuda.cuMemAddressReserve(64 * MIB, 0, 0, 0))
+    assert free_of(cuda) == before - 8 * MIB
+    cuda.cuMemMap(address, 8 * MIB, 0, handle, 0)
+    cuda.cuMemRelease(handle)
+    assert free_of(cuda) == before - 8 * MIB
+    assert allow(cuda, address, 8 * MIB) == 0
+    cuda.launch("fill_f32", address, 2.0, 2 * MIB)
+    assert cuda.read_f32(address, 2 * MIB - 1) == 2.0
+    assert cuda.code("cuMemMap", address + 8 * MIB, 8 * MIB, 0, handle, 0) == 1  # released
+    cuda.cuMemUnmap(address, 8 * MIB)
+    assert free_of(cuda) == before
+    cuda.cuMemAddressFree(address, 64 * MIB)
+    assert cuda.code("cuMemAddressFree", address, 64 * MIB) == 1
+
+
+@on_driver(GPUSHARE_SIM_MEMORY="64MiB")
+def test_the_device_can_be_full(cuda: Cuda) -> None:
+    kept = cuda.cuMemCreate(32 * MIB, properties(cuda), 0)
+    assert cuda.code("cuMemCreate", 32 * MIB, properties(cuda), 0) == 2
+    assert cuda.code("cuMemAlloc", 32 * MIB) == 2
+    cuda.cuMemRelease(kept)
+    managed = cuda.cuMemAllocManaged(40 * MIB, 1)
+    cuda.launch("fill_f32", managed, 1.0, 10 * MIB)
+    cuda.cuCtxSynchronize()
+    cuda.cuMemCreate(32 * MIB, properties(cuda), 0)  # unified memory makes room
+    assert cuda.read_f32(managed, 10 * MIB - 1) == 1.0
+
+
+@on_driver()
+def test_remapping_keeps_the_address_and_the_handle_the_data(cuda: Cuda) -> None:
+    address, first = mapped(cuda)
+    cuda.launch("fill_f32", address, 1.0, 16)
+    cuda.cuCtxSynchronize()
+    cuda.cuMemUnmap(address, GRANULE)
+    second = cuda.cuMemCreate(GRANULE, properties(cuda), 0)
+    cuda.cuMemMap(address, GRANULE, 0, second, 0)
+    assert cuda.code("cuMemsetD8", address, 0, 16) != 0  # access is gone with the mapping
+    assert allow(cuda, address, GRANULE) == 0
+    cuda.launch("fill_f32", address, 2.0, 16)
+    assert cuda.read_f32(address, 0) == 2.0
+    other = int(cuda.cuMemAddressReserve(GRANULE, 0, 0, 0))
+    cuda.cuMemMap(other, GRANULE, 0, first, 0)
+    assert allow(cuda, other, GRANULE) == 0
+    assert cuda.read_f32(other, 15) == 1.0
+
+
+@on_driver()
+def test_all_mappings_of_a_handle_show_the_same_memory(cuda: Cuda) -> None:
+    address, handle = mapped(cuda)
+    before = free_of(cuda)
+    twin = int(cuda.cuMemAddressReserve(GRANULE, 0, 0, 0))
+    cuda.cuMemMap(twin, GRANULE, 0, handle, 0)
+    assert allow(cuda, twin, GRANULE) == 0
+    cuda.launch("fill_f32", address, 5.0, 16)
+    assert cuda.read_f32(twin, 15) == 5.0
+    assert free_of(cuda) == before
+    cuda.cuMemUnmap(address, GRANULE)
+    assert cuda.read_f32(twin, 15) == 5.0
+
+
+@on_driver()
+def test_launches_copies_and_sets_cross_from_mapping_to_mapping(cuda: Cuda) -> None:
+    size = 4 * GRANULE
+    address = int(cuda.cuMemAddressReserve(size, 0, 0, 0))
+    for part in (0, 2, 1, 3):
+        handle = cuda.cuMemCreate(GRANULE, properties(cuda), 0)
+        cuda.cuMemMap(address + part * GRANULE, GRANULE, 0, handle, 0)
+        cuda.cuMemRelease(handle)
+    assert cuda.code("cuMemsetD8", address, 0, 16) != 0
+    assert allow(cuda, address, size) == 0
+    plain = cuda.cuMemAlloc(size)
+    cuda.launch("fill_f32", address, 3.0, size // 4)
+    cuda.cuMemcpyDtoD(plain, address, size)
+    assert cuda.read(plain, size) == array.array("f", [3.0] * (size // 4)).tobytes()
+    cuda.cuMemsetD8(address + GRANULE - 8, 7, 16)
+    assert cuda.read(address, 32, GRANULE - 16)[8:24] == b"\7" * 16
+    data = os.urandom(size)
+    cuda.cuMemcpyHtoD(address, data, size)
+    assert cuda.read(address, size) == data
+    cuda.cuMemUnmap(address + 2 * GRANULE, GRANULE)
+    assert cuda.read(address, 2 * GRANULE) == data[: 2 * GRANULE]
+    assert cuda.code("cuMemsetD8", address, 0, size) != 0  # a hole in it
+    cuda.cuMemUnmap(address, 2 * GRANULE)  # two whole mappings at once
+
+
+@on_driver()
+def test_ranges_must_be_whole_aligned_and_free(cuda: Cuda) -> None:
+    address, handle = mapped(cuda, 2 * GRANULE)
+    assert cuda.code("cuMemUnmap", address, GRANULE) == 1
+    assert cuda.code("cuMemUnmap", address + GRANULE, GRANULE) == 1
+    assert cuda.code("cuMemUnmap", address, 3 * GRANULE) == 1
+    assert cuda.code("cuMemMap", address, 2 * GRANULE, 0, handle, 0) == 1  # mapped already
+    assert cuda.code("cuMemAddressFree", address, 2 * GRANULE) == 1  # still mapped
+    assert cuda.code("cuMemFree", address) == 1
+    assert cuda.code("cuMemCreate", GRANULE + 4096, properties(cuda), 0) == 1
+    assert cuda.code("cuMemAddressReserve", 100, 0, 0, 0) == 1
+    other = int(cuda.cuMemAddressReserve(4 * GRANULE, 0, 0, 0))
+    assert cuda.code("cuMemMap", other + 4096, 2 * GRANULE, 0, handle, 0) == 1
+    assert cuda.code("cuMemMap", other, 4 * GRANULE, 0, handle, 0) == 1  # more than there is
+    assert cuda.code("cuMemMap", other + 3 * GRANULE, 2 * GRANULE, 0, handle, 0) == 1  # beyond the range
+    assert allow(cuda, other, GRANULE) == 1  # nothing mapped
+    assert cuda.code("cuMemFree", other) == 1
+    wrong = properties(cuda)
+    wrong.location.id = 7
+    assert cuda.code("cuMemCreate", GRANULE, wrong, 0) == 101
+    assert cuda.code("cuMemRelease", 0) == 1
+
+
+@on_driver()
+def test_a_hint_is_taken_where_the_addresses_are_free(cuda: Cuda) -> None:
+    address = int(cuda.cuMemAddressReserve(16 * MIB, 0, 0, 0))
+    assert int(cuda.cuMemAddressReserve(16 * MIB, 0, address, 0)) != address
+    cuda.cuMemAddressFree(address, 16 * MIB)
+    assert int(cuda.cuMemAddressReserve(16 * MIB, 0, address, 0)) == address
+    assert int(cuda.cuMemAddressReserve(GRANULE, 1 << 30, 0, 0)) % (1 << 30) == 0
+
+
+@on_driver()
+def test_granularity_access_and_properties(cuda: Cuda) -> None:
+    option = cuda.driver.CUmemAllocationGranularity_flags
+    assert [int(cuda.cuMemGetAllocationGranularity(properties(cuda), option(i))) for i in (0, 1)] == [GRANULE] * 2
+    address, handle = mapped(cuda)
+    location = properties(cuda).location
+    assert int(cuda.cuMemGetAccess(location, address + 100)) == READ_WRITE
+    assert allow(cuda, address, GRANULE, NO_ACCESS) == 0
+    assert int(cuda.cuMemGetAccess(location, address)) == NO_ACCESS
+    assert cuda.code("cuMemcpyDtoH", bytearray(4), address, 4) != 0
+    again = cuda.cuMemRetainAllocationHandle(address + 4096)
+    assert int(again) == int(handle)
+    assert int(cuda.cuMemGetAllocationPropertiesFromHandle(again).location.id) == 0
+    cuda.cuMemRelease(again)
+    cuda.cuMemRelease(handle)
+    assert cuda.code("cuMemGetAllocationPropertiesFromHandle", handle) == 1
+    handle = cuda.cuMemRetainAllocationHandle(address)
+    cuda.cuMemUnmap(address, GRANULE)
+    cuda.cuMemMap(address, GRANULE, 0, handle, 0)
+
+
+@on_driver()
+def test_a_launch_without_access_is_an_illegal_address(cuda: Cuda) -> None:
+    address = int(cuda.cuMemAddressReserve(GRANULE, 0, 0, 0))
+    cuda.cuMemMap(address, GRANULE, 0, cuda.cuMemCreate(GRANULE, properties(cuda), 0), 0)
+    cuda.launch("fill_f32", address, 1.0, 16)
+    assert cuda.code("cuCtxSynchronize") == 700
+
+
+@on_driver()
+def test_pointers_into_mappings(cuda: Cuda) -> None:
+    attribute = cuda.driver.CUpointer_attribute
+    address = int(cuda.cuMemAddressReserve(4 * GRANULE, 0, 0, 0))
+    cuda.cuMemMap(address + GRANULE, GRANULE, 0, cuda.cuMemCreate(GRANULE, properties(cuda), 0), 0)
+    inside = address + GRANULE + 100
+    numbers = [2, 8, 9, 10, 11, 12, 13, 18, 19]
+    answers = [int(cuda.cuPointerGetAttribute(attribute(number), inside)) for number in numbers]
+    assert answers == [2, 0, 0, 0, address, 4 * GRANULE, 1, GRANULE, address + GRANULE]
+    many = cuda.cuPointerGetAttributes(len(numbers), [attribute(number) for number in numbers], inside)
+    assert [int(value) for value in many] == answers
+    assert int(cuda.cuPointerGetAttribute(attribute(13), address)) == 0
+    assert cuda.code("cuPointerGetAttribute", attribute(2), address) == 1
+    assert [int(value) for value in cuda.cuMemGetAddressRange(inside)] == [address + GRANULE, GRANULE]
+    assert cuda.code("cuMemGetAddressRange", address) == 500
+    assert cuda.code("cuIpcGetMemHandle", address + GRANULE) == 1
+
+
+@on_driver()
+def test_work_in_flight_on_unmapped_memory_harms_only_itself(cuda: Cuda) -> None:
+    address, _ = mapped(cuda, 16 * MIB)
+    stream = cuda.cuStreamCreate(NON_BLOCKING)
+    word, flag = cuda.host_flag()
+    cuda.launch("wait_flag", flag, 1, stream=stream)
+    cuda.launch("fill_f32", address, 1.0, 4 * MIB, stream=stream)
+    began = time.monotonic()
+    cuda.cuMemUnmap(address, 16 * MIB)  # unlike cuMemFree this doesn't wait
+    assert time.monotonic() - began < 5
+    assert not cuda.is_done(stream)
+    word.value = 1
+    assert cuda.code("cuStreamSynchronize", stream) == 700
+
+
+def send_file(connection: socket.socket, file: int) -> None:
+    socket.send_fds(connection, [b"."], [file])
+
+
+def importer(cuda: Cuda, path: str) -> None:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(path)
+        file = socket.recv_fds(connection, 1, 1)[1][0]
+    kind = cuda.driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+    free = free_of(cuda)
+    handle = cuda.cuMemImportFromShareableHandle(file, kind)
+    os.close(file)
+    assert free_of(cuda) == free  # counted once
+    address = int(cuda.cuMemAddressReserve(GRANULE, 0, 0, 0))
+    cuda.cuMemMap(address, GRANULE, 0, handle, 0)
+    cuda.cuMemRelease(handle)
+    assert allow(cuda, address, GRANULE) == 0
+    print(cuda.read_f32(address, 3), flush=True)
+    input()  # meanwhile the exporter lets go
+    assert cuda.read_f32(address, 3) == 4.0
+    cuda.launch("fill_f32", address, 8.0, 16)
+    assert cuda.read_f32(address, 3) == 8.0
+    print(free_of(cuda), flush=True)
+    input()
+
+
+def exporter(cuda: Cuda, folder: str) -> None:
+    kind = cuda.driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+    before = free_of(cuda)
+    handle = cuda.cuMemCreate(GRANULE, properties(cuda, shareable=True), 0)
+    address = int(cuda.cuMemAddressReserve(GRANULE, 0, 0, 0))
+    cuda.cuMemMap(address, GRANULE, 0, handle, 0)
+    assert allow(cuda, address, GRANULE) == 0
+    cuda.launch("fill_f32", address, 4.0, 16)
+    cuda.cuCtxSynchronize()
+    assert cuda.code("cuMemExportToShareableHandle", cuda.cuMemCreate(GRANULE, properties(cuda), 0), kind, 0) == 1
+    file = int(cuda.cuMemExportToShareableHandle(handle, kind, 0))
+    assert free_of(cuda) == before - 2 * GRANULE
+    again = cuda.cuMemImportFromShareableHandle(file, kind)  # in the same process: the same memory
+    cuda.cuMemRelease(again)
+    assert free_of(cuda) == before - 2 * GRANULE
+    assert cuda.code("cuMemImportFromShareableHandle", 0, kind) == 1  # standard input
+    path = f"{folder}/socket"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+        with program(importer, environment(Path(folder) / "state"), path) as other:
+            assert other.stdin and other.stdout
+            connection, _ = listener.accept()
+            with connection:
+                send_file(connection, file)
+            os.close(file)
+            assert other.stdout.readline() == "4.0\n"
+            with_both = free_of(cuda)
+            cuda.cuMemUnmap(address, GRANULE)
+            cuda.cuMemRelease(handle)
+            assert free_of(cuda) == with_both  # the importer has it
+            other.stdin.write("\n")
+            other.stdin.flush()
+            assert int(other.stdout.readline()) == with_both
+            other.kill()
+            other.wait()
+            deadline = time.monotonic() + 10
+            while free_of(cuda) < before - GRANULE:
+                assert time.monotonic() < deadline
+                time.sleep(0.005)
+
+
+def test_memory_exported_as_a_descriptor_is_one_memory_for_both_processes(tmp_path: Path) -> None:
+    with program(exporter, environment(tmp_path / "state"), str(tmp_path)) as process:
+        assert process.wait(timeout=60) == 0
