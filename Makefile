@@ -23,13 +23,14 @@ ifeq ($(filter $(DEVICE),sim gpu),)
 $(error DEVICE must be sim (the simulated device) or gpu (the real one), not "$(DEVICE)")
 endif
 
-.PHONY: help env native labextension demo lab test lint lint-python lint-types lint-c lint-typescript jest pytest ui test-gpu format wheel clean distclean
+.PHONY: help env native labextension demo lab test lint lint-python lint-types lint-c lint-typescript jest pytest sanitize sanitize-short fuzz ui test-gpu format wheel clean distclean
 
 help:
 	@echo 'make demo [DEVICE=gpu]   three notebooks at the same time on one device; writes demo-report/'
 	@echo 'make lab  [DEVICE=gpu]   JupyterLab with the shared-GPU kernel'
 	@echo 'make test                everything, without a GPU: lint, TypeScript, Python and C tests, browser'
 	@echo 'make test-gpu            the tests that need a GPU'
+	@echo 'make sanitize | fuzz     the C parts under sanitizers | with any input (in `make test`: a short form of both)'
 	@echo 'make lint | format       check | fix the style of Python, C and TypeScript'
 	@echo 'make jest | pytest | ui  one part of the tests (ARGS="-k name" is passed to pytest)'
 	@echo 'make env | native        only the environment | only the C parts, in place'
@@ -99,7 +100,7 @@ lab: env
 PARTS_OF_LINT := lint-python lint-types lint-c lint-typescript
 
 test: env
-	@$(MAKE) --no-print-directory --keep-going $(PARTS_OF_LINT) jest ui pytest
+	@$(MAKE) --no-print-directory --keep-going $(PARTS_OF_LINT) jest ui sanitize-short pytest
 
 lint: env
 	@$(MAKE) --no-print-directory --keep-going $(PARTS_OF_LINT)
@@ -137,6 +138,22 @@ endif
 pytest: env
 	$(call say,'Tests: Python and C')
 	$(BIN)/python -m pytest -m 'not gpu' $(ARGS)
+
+# The shim and the simulated driver built with AddressSanitizer and UBSan, then with ThreadSanitizer.
+SANITIZED := tests/native tests/driver_facts
+SANITIZED_SHORT := tests/native/test_sanitizers.py $(addprefix tests/native/test_shim_,memory.py gate.py life.py)
+
+sanitize sanitize-short: env
+	$(call say,'Tests: C under sanitizers')
+	@for kind in address thread; do \
+	    GPUSHARE_TEST_SANITIZE=$$kind $(BIN)/python -m pytest -q $(if $(filter sanitize,$@),$(SANITIZED),$(SANITIZED_SHORT)) $(ARGS); \
+	done
+
+FUZZ_SECONDS ?= 60
+
+fuzz: env
+	$(call say,'Tests: any input for what reads text, $(FUZZ_SECONDS) s each')
+	GPUSHARE_TEST_FUZZ=$(FUZZ_SECONDS) $(BIN)/python -m pytest tests/fuzz $(ARGS)
 
 test-gpu: env
 	$(call say,'Tests on the real GPU')

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from . import sanitizers
+
 pytest_plugins = ["pytest_jupyter.jupyter_server"]
 
 
@@ -38,6 +40,14 @@ def own_host() -> Iterator[Path]:
         for path in root.rglob("*.sock"):
             _end_listener(path)
     shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def nothing_found() -> Iterator[None]:
+    """Under a sanitizer: no program of this test was reported."""
+    yield
+    text = sanitizers.found()
+    assert not text, text
 
 
 def _end_listener(path: Path) -> None:

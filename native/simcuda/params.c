@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #define GIB (1024.0 * 1024.0 * 1024.0)
+#define MOST 1e18 /* of anything: sums and products of such numbers still mean something */
 
 static const struct sim_device_params default_device = {
     .name = "Simulated GPU",
@@ -38,6 +39,11 @@ static const struct {
     double factor;
 } time_units[] = {{"", 1}, {"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}};
 
+static int scaled(double number, double factor, double *out) {
+    *out = number * factor;
+    return *out <= MOST ? 0 : -1;
+}
+
 /* A number with a unit: bytes, bytes per second ("12 GiB/s"), or nanoseconds ("4 us") if `is_time`. */
 static int parse_quantity(const char *text, int is_time, double *out) {
     char *end;
@@ -55,12 +61,12 @@ static int parse_quantity(const char *text, int is_time, double *out) {
     if (is_time) {
         for (size_t i = 0; i < sizeof time_units / sizeof *time_units; i++)
             if (strcmp(suffix, time_units[i].suffix) == 0)
-                return *out = number * time_units[i].factor, 0;
+                return scaled(number, time_units[i].factor, out);
         return -1;
     }
     for (size_t i = 0; i < sizeof units / sizeof *units; i++)
         if (strcmp(suffix, units[i].suffix) == 0)
-            return *out = number * units[i].factor, 0;
+            return scaled(number, units[i].factor, out);
     return -1;
 }
 
@@ -69,7 +75,7 @@ static int set_device_key(struct sim_device_params *device, const char *key, con
     if (strcmp(key, "name") == 0)
         return snprintf(device->name, sizeof device->name, "%s", value), 0;
     if (strcmp(key, "compute_capability") == 0)
-        return sscanf(value, "%d.%d", &device->compute_major, &device->compute_minor) == 2 ? 0 : -1;
+        return sscanf(value, "%2d.%2d", &device->compute_major, &device->compute_minor) == 2 ? 0 : -1;
     if (strcmp(key, "launch_overhead") == 0) {
         if (parse_quantity(value, 1, &number))
             return -1;
@@ -82,7 +88,7 @@ static int set_device_key(struct sim_device_params *device, const char *key, con
     if (strcmp(key, "context_memory") == 0)
         return device->context_memory = (uint64_t)number, 0;
     if (strcmp(key, "multiprocessors") == 0)
-        return device->multiprocessors = (int)number, number >= 1 ? 0 : -1;
+        return number >= 1 && number <= 1e6 ? (device->multiprocessors = (int)number, 0) : -1;
     if (number <= 0)
         return -1;
     if (strcmp(key, "h2d_bandwidth") == 0)
@@ -131,9 +137,10 @@ static int read_file(struct sim_params *params, const char *path, char *problem,
         snprintf(problem, size, "can't read %s: %s", path, strerror(errno));
         return -1;
     }
-    char line[512];
+    char *line = NULL;
+    size_t room = 0;
     int number = 0, section = -1, failed = 0;
-    while (!failed && fgets(line, sizeof line, file)) {
+    while (!failed && getline(&line, &room, file) >= 0) {
         number++;
         line[strcspn(line, "#\n")] = 0;
         char *text = strip(line);
@@ -151,6 +158,7 @@ static int read_file(struct sim_params *params, const char *path, char *problem,
         failed = !equals || (section < 0 ? set_global_key(params, strip(text), strip(equals + 1))
                                          : set_device_key(&params->device[section], strip(text), strip(equals + 1)));
     }
+    free(line);
     fclose(file);
     if (failed)
         snprintf(problem, size, "%s:%d: not understood", path, number);

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MOST_BYTES (1ull << 40) /* of a variable: more than any device has */
+
 static const char *skip(const char *text) {
     for (;;) {
         while (isspace((unsigned char)*text))
@@ -60,11 +62,12 @@ static const char *declaration(const char *text, char name[128], size_t *bytes, 
     *bytes = element;
     while (*(text = skip(text)) == '[') {
         char *end;
-        *bytes *= strtoul(text + 1, &end, 10);
+        if (__builtin_mul_overflow(*bytes, strtoul(text + 1, &end, 10), bytes) || *bytes > MOST_BYTES)
+            *bytes = MOST_BYTES;
         text = end + strcspn(end, "]");
         text += *text == ']';
     }
-    if (!*alignment)
+    if (!*alignment || *alignment > MOST_BYTES)
         *alignment = element ? element : 1;
     return text;
 }
@@ -92,6 +95,9 @@ const char *ptx_next_entry(const char *text, struct ptx_entry *entry) {
             break;
         text = skip(next);
         end = (end + alignment - 1) / alignment * alignment;
+        bytes =
+            bytes < PTX_MAX_BYTES ? bytes : PTX_MAX_BYTES; /* the driver would refuse it; here nobody can launch it */
+        end = end < PTX_MAX_BYTES ? end : PTX_MAX_BYTES;
         if (entry->count < PTX_MAX_PARAMS) {
             entry->size[entry->count] = bytes;
             entry->offset[entry->count] = end;

@@ -5,6 +5,7 @@
 #include <stddef.h>
 
 #define PTX_MAX_PARAMS 64
+#define PTX_MAX_BYTES 32764 /* what a launch may have of parameters */
 
 struct ptx_entry {
     char name[128];

@@ -20,6 +20,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from .. import sanitizers
+
 ROOT = Path(__file__).resolve().parents[2]
 PTX = ROOT / "native" / "ptx" / "builtins.ptx"
 FLAGS = "-std=gnu11 -O2 -g -fPIC -shared -fvisibility=hidden -pthread -Wl,-soname,libcuda.so.1 -Wall -Wextra -Werror"
@@ -32,13 +34,14 @@ def simulated_driver() -> Path:
     """The library, built from the present sources; a build is kept for the next run."""
     sources = sorted((ROOT / "native" / "simcuda").iterdir())
     digest = hashlib.sha256(b"".join(path.name.encode() + path.read_bytes() for path in sources if path.is_file()))
+    digest.update(repr(sanitizers.FLAGS).encode())
     folder = Path(tempfile.gettempdir()) / f"gpushare-simcuda-{os.getuid()}-{digest.hexdigest()[:16]}"
     library = folder / "libcuda.so.1"
     if not library.exists():
         folder.mkdir(mode=0o700, exist_ok=True)
         building = folder / f"building.{os.getpid()}"
-        files = [str(path) for path in sources if path.suffix == ".c"]
-        subprocess.run(["cc", *FLAGS.split(), "-o", str(building), *files, "-ldl", "-lm", "-lrt"], check=True)
+        for command in sanitizers.compile_commands(building, sources, FLAGS, "-ldl -lm -lrt"):
+            subprocess.run(command, check=True)
         building.rename(library)
     return library
 
@@ -50,6 +53,7 @@ def environment(state: Path, **more: str) -> dict[str, str]:
     if not IS_GPU:
         made["LD_LIBRARY_PATH"] = str(simulated_driver().parent)
         made["GPUSHARE_SIM_STATE"] = str(state)
+        made |= sanitizers.preload()
     # Loading a function at its first launch would be a forbidden call inside a capture.
     return made | {"CUDA_MODULE_LOADING": "EAGER"} | more
 

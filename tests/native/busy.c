@@ -19,7 +19,7 @@ static int (*cuInit)(unsigned), (*retain)(void **, int), (*set_current)(void *),
 
 static void *context, *spin;
 static u64 nanoseconds;
-static volatile int stop, failed;
+static _Atomic int stop, failed;
 
 static void hold_up(int number) {
     (void)number;

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from .. import sanitizers
 from ..driver_facts.harness import PTX, ROOT, simulated_driver
 from .fake_coordinator import WAIT, FakeCoordinator, fake_coordinator
 
@@ -27,9 +28,9 @@ FLAGS = (
 )
 
 
-def _cached(name: str, sources: list[Path], command: Callable[[Path], list[str]]) -> Path:
-    """What `command(output)` makes of `sources`, kept for the next run."""
-    digest = hashlib.sha256(" ".join(command(Path())).encode())
+def _cached(name: str, sources: list[Path], commands: Callable[[Path], list[list[str]]]) -> Path:
+    """What `commands(output)` make of `sources`, kept for the next run."""
+    digest = hashlib.sha256(repr(commands(Path("out"))).encode())
     for path in sources:
         digest.update(path.name.encode() + path.read_bytes())
     folder = Path(tempfile.gettempdir()) / f"gpushare-tests-{os.getuid()}-{digest.hexdigest()[:16]}"
@@ -37,7 +38,8 @@ def _cached(name: str, sources: list[Path], command: Callable[[Path], list[str]]
     if not made.exists():
         folder.mkdir(mode=0o700, exist_ok=True)
         building = folder / f"building.{os.getpid()}"
-        subprocess.run(command(building), check=True)
+        for command in commands(building):
+            subprocess.run(command, check=True)
         building.rename(made)
     return made
 
@@ -45,16 +47,15 @@ def _cached(name: str, sources: list[Path], command: Callable[[Path], list[str]]
 @cache
 def built_shim() -> Path:
     sources = sorted((ROOT / "native" / "shim").iterdir())
-    files = [str(path) for path in sources if path.suffix == ".c"]
-    return _cached("libgpushare.so", sources, lambda out: ["cc", *FLAGS.split(), "-o", str(out), *files, "-ldl"])
+    return _cached("libgpushare.so", sources, lambda out: sanitizers.compile_commands(out, sources, FLAGS, "-ldl"))
 
 
 @cache
 def built_program(source: str, *flags: str) -> Path:
     """A C program of this folder."""
     path = HERE / source
-    command = ["cc", "-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-pthread", str(path)]
-    return _cached(path.stem, [path], lambda out: [*command, "-o", str(out), "-ldl", *flags])
+    command = ["cc", "-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-pthread", *sanitizers.FLAGS, str(path)]
+    return _cached(path.stem, [path], lambda out: [[*command, "-o", str(out), "-ldl", *flags]])
 
 
 class Client:
@@ -139,8 +140,8 @@ class Machine:
         }
         return (
             clean
+            | sanitizers.preload(str(built_shim()))
             | {
-                "LD_PRELOAD": str(built_shim()),
                 "LD_LIBRARY_PATH": str(simulated_driver().parent),
                 "TEST_PTX": str(PTX),
                 "GPUSHARE_SOCKET": str(self.socket),

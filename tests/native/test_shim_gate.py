@@ -8,9 +8,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from .. import sanitizers
 from ..driver_facts.harness import PTX
 from . import simlog
-from .conftest import Client, Machine, built_program
+from .conftest import Client, Machine, built_program, built_shim
 from .fake_coordinator import FakeCoordinator, until
 
 Started = tuple[Client, Any]
@@ -281,8 +282,7 @@ long syscall(long number, long a, long b, long c, long d, long e, long f) {
     )
     library = str(source.with_suffix(".so"))
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, str(source), "-ldl"], check=True)
-    environment = machine.environment()
-    client = machine.client(LD_PRELOAD=f"{library} {environment['LD_PRELOAD']}")
+    client = machine.client(**sanitizers.preload(library, str(built_shim())))
     client.start("cuda = Cuda()")
     process = coordinator.accept().welcome()
     client.result()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from .. import sanitizers
 from .conftest import Client, Machine
 from .fake_coordinator import fake_coordinator, until
 
@@ -140,6 +141,7 @@ def test_default_and_ignored_stay_what_they_are(started: Started) -> None:
     assert client.process.wait(5) == -signal.SIGINT
 
 
+@pytest.mark.skipif(sanitizers.KIND == "thread", reason="the sanitizer puts a handler of its own in between")
 def test_the_program_sees_its_own_handler(started: Started) -> None:
     """sigaction and signal tell what the program has set, flags included, and change it as ever."""
     client, _ = started

@@ -7,8 +7,13 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
+from .. import sanitizers
 from ..driver_facts.harness import ROOT, simulated_driver
 from .conftest import HERE, Machine, built_program, built_shim
+
+pytestmark = pytest.mark.skipif(bool(sanitizers.KIND), reason="a sanitizer adds symbols and lookups of its own")
 
 TABLE = (ROOT / "native" / "shim" / "hooks.def").read_text()
 TWINS = {"PTSZ": "_ptsz", "PTDS": "_ptds"}

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from .. import sanitizers
 from ..driver_facts.harness import MIB, ROOT, Cuda, on_driver, simulated_driver
 
 MS = 1_000_000
@@ -438,4 +439,4 @@ def test_a_plain_c_program(tmp_path: Path) -> None:
     program = tmp_path / "program"
     subprocess.run(["cc", "-o", str(program), str(source), f"-L{folder}", "-l:libcuda.so.1"], check=True)
     variables = {"LD_LIBRARY_PATH": str(folder), "GPUSHARE_SIM_STATE": str(tmp_path / "state")}
-    assert subprocess.run([program], env=variables).returncode == 0
+    assert subprocess.run([program], env=variables | sanitizers.preload()).returncode == 0

@@ -1,0 +1,142 @@
+/* The ledger and the account against books kept the simple way, by any sequence of steps, with a page whose other side
+ * writes anything into it. A step is four bytes: what, which address, how much, by whom. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "../../native/shim/account.c"
+#include "../../native/shim/ledger.c"
+
+#define ADDRESSES_USED 256
+
+static struct gpushare_page page;
+struct shim shim = {.page = &page};
+
+void log_line(enum level level, const char *format, ...) {
+    (void)level, (void)format;
+}
+
+static void must(bool condition) {
+    if (!condition)
+        abort();
+}
+
+static struct entry simple[ADDRESSES_USED]; /* key 0: not there */
+
+static struct gpushare_client *new_client(void) {
+    struct gpushare_client *client =
+        mmap(NULL, GPUSHARE_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    must(client != MAP_FAILED);
+    return client;
+}
+
+static void check(void) {
+    uint64_t bytes = 0, pinned = 0, total, free_bytes;
+    for (int i = 0; i < ADDRESSES_USED; i++) {
+        bytes += simple[i].key ? simple[i].bytes : 0;
+        pinned += simple[i].key && is_pinned(simple[i].kind) ? simple[i].bytes : 0;
+    }
+    must(page.report.allocated == bytes && page.report.pinned == pinned);
+    must(shim.client->allocated[page.orders.slot % GPUSHARE_SLOTS] == bytes ||
+         page.orders.slot % GPUSHARE_SLOTS != own_slot);
+    account_figures(1 << 30, 1 << 29, &total, &free_bytes);
+    must(free_bytes <= total);
+}
+
+static void add(uint64_t key, uint64_t bytes, uint32_t kind, CUcontext context) {
+    struct entry *mine = &simple[key - 1], entry = {.key = key << 9, .bytes = bytes, .kind = kind, .context = context};
+    uint64_t limit = page.orders.memory_limit, backing = page.orders.memory_backing;
+    uint64_t before = client_sum();
+    if (mine->key)
+        return;
+    bool fits = account_would_fit(bytes), taken = account_reserve(bytes, is_pinned(kind));
+    must(taken == fits);
+    must(taken == (bytes <= backing && (!limit || before + bytes <= limit)));
+    if (!taken)
+        return;
+    must(ledger_add(ADDRESSES, &entry));
+    *mine = entry;
+}
+
+static void take(uint64_t key) {
+    struct entry entry, *mine = &simple[key - 1];
+    must(ledger_find(ADDRESSES, key << 9, &entry) == (mine->key != 0));
+    if (!ledger_take(ADDRESSES, key << 9, &entry)) {
+        must(!mine->key);
+        return;
+    }
+    must(memcmp(&entry, mine, sizeof entry) == 0);
+    account_release(entry.bytes, is_pinned(entry.kind));
+    mine->key = 0;
+    must(!ledger_find(ADDRESSES, key << 9, &entry));
+}
+
+static void end_context(CUcontext context) {
+    uint64_t pinned = 0, pinned_of_mine = 0, bytes = ledger_drop_context(context, &pinned), of_mine = 0;
+    for (int i = 0; i < ADDRESSES_USED; i++)
+        if (simple[i].key && simple[i].context == context) {
+            of_mine += simple[i].bytes;
+            pinned_of_mine += is_pinned(simple[i].kind) ? simple[i].bytes : 0;
+            simple[i].key = 0;
+        }
+    must(bytes == of_mine && pinned == pinned_of_mine);
+    account_release(bytes - pinned, false);
+    account_release(pinned, true);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    memset(simple, 0, sizeof simple);
+    memset(&page, 0, sizeof page);
+    page.orders.memory_backing = UINT64_MAX;
+    shim.client = new_client();
+    shim.client_file = -1;
+    for (; size >= 4; data += 4, size -= 4) {
+        uint64_t key = data[1] + 1ull, bytes = (data[2] + 1ull) << (data[3] & 31);
+        CUcontext context = (CUcontext)(uintptr_t)(0x1000 * (1 + (data[3] >> 6)));
+        switch (data[0] % 12) {
+        case 0:
+            end_context(context);
+            break;
+        case 1:
+            page.orders.memory_limit = data[3] & 32 ? 0 : bytes;
+            break;
+        case 2:
+            page.orders.memory_backing = data[3] & 32 ? UINT64_MAX : bytes;
+            break;
+        case 3: /* another process of the client */
+            if ((data[1] ^ own_slot) % GPUSHARE_SLOTS)
+                shim.client->allocated[data[1] % GPUSHARE_SLOTS] = data[3] & 32 ? UINT64_MAX - bytes : bytes;
+            break;
+        case 4:
+            page.orders.memory_total = bytes;
+            break;
+        case 5:
+            page.orders.slot = data[1] * 0x01010101u;
+            account_slot();
+            break;
+        case 6: {
+            struct gpushare_client *other = new_client();
+            account_join(other, -1);
+            break;
+        }
+        case 7:
+        case 8:
+        case 9:
+            add(key, bytes, (data[3] >> 5 & 1) ? REDIRECTED : DEVICE, context);
+            break;
+        default:
+            take(key);
+        }
+        check();
+    }
+    for (uint64_t key = 1; key <= ADDRESSES_USED; key++)
+        take(key);
+    check();
+    munmap(shim.client, GPUSHARE_PAGE_BYTES);
+    for (int i = 0; i < BOOKS * SHARDS; i++)
+        free(books[i / SHARDS][i % SHARDS].entries);
+    ledger_after_fork();
+    account_after_fork();
+    return 0;
+}

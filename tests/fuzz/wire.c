@@ -1,0 +1,121 @@
+/* What the shim makes of its environment, and what it reads from the coordinator. The input: lines NAME=VALUE for the
+ * environment, then, after an empty line, what the coordinator sends. Any environment must give a hello that is one line
+ * of JSON and UTF-8; only what says so is taken for a welcome. */
+#include <stdlib.h>
+
+#include "../../native/shim/environment.c"
+#include "../../native/shim/wire.c"
+
+struct shim shim;
+
+void log_line(enum level level, const char *format, ...) {
+    (void)level, (void)format;
+}
+bool log_wants(enum level level) {
+    return level == LOG_ERROR;
+}
+bool driver_is_simulated(void) {
+    return false;
+}
+uint64_t now_ns(void) {
+    return 1;
+}
+
+static void must(bool condition) {
+    if (!condition)
+        abort();
+}
+
+/* One string of JSON at `at`; where it ends. */
+static const char *string(const char *at) {
+    must(*at++ == '"');
+    while (*at != '"') {
+        const unsigned char *text = (const unsigned char *)at;
+        must(*text >= 0x20 && *text != 0x7f);
+        if (*at == '\\') {
+            at++;
+            must(*at == '"' || *at == '\\' || *at == 'u');
+            if (*at == 'u')
+                for (int i = 1; i <= 4; i++)
+                    must(strchr("0123456789abcdef", at[i]) && at[i]);
+            at += *at == 'u' ? 5 : 1;
+            continue;
+        }
+        int bytes = character(text);
+        must(bytes > 0);
+        at += bytes;
+    }
+    return at + 1;
+}
+
+/* One value of JSON, as far as hello has them. */
+static const char *value(const char *at) {
+    if (*at == '"')
+        return string(at);
+    if (*at == '{' || *at == '[') {
+        char end = *at == '{' ? '}' : ']';
+        for (at++; *at != end; at += *at == ',') {
+            if (end == '}') {
+                at = string(at);
+                must(*at++ == ':');
+            }
+            at = value(at);
+            must(*at == ',' || *at == end);
+        }
+        return at + 1;
+    }
+    size_t length = strspn(at, "0123456789truefals");
+    must(length > 0);
+    return at + length;
+}
+
+static void check_hello(void) {
+    static char line[64 * 1024];
+    size_t length = wire_hello(line, sizeof line, 7, true);
+    must(length > 0 && length < sizeof line && strlen(line) == length);
+    const char *end = value(line);
+    must(*end == '\n' && end + 1 == line + length);
+    must(is_identity(shim.client_id));
+    must(wire_is(line, "hello") && !wire_is(line, "welcome"));
+    must(wire_hello(line, 100, 7, true) == 0); /* no room: not half of it */
+}
+
+/* The driver's names may hold anything too: the values stand for these as well. */
+static void check_devices(const char *name) {
+    shim.device_count = 2;
+    snprintf(shim.devices[0].name, sizeof shim.devices[0].name, "%s", name);
+    snprintf(shim.devices[1].uuid, sizeof shim.devices[1].uuid, "%s", name);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static const char *names[] = {"GPUSHARE_CLIENT", "GPUSHARE_TOKEN",    "GPUSHARE_LABEL", "GPUSHARE_QUOTA",
+                                  "GPUSHARE_SOCKET", "GPUSHARE_SIMULATE", "XDG_RUNTIME_DIR"};
+    char *text = strndup((const char *)data, size), *rest = text;
+    must(text != NULL);
+    memset(&shim, 0, sizeof shim);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unsetenv(names[i]);
+    while (rest && *rest && *rest != '\n') {
+        char *line = strsep(&rest, "\n"), *equals = strchr(line, '=');
+        if (!equals)
+            continue;
+        *equals = 0;
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+            if (strcmp(line, names[i]) == 0)
+                setenv(names[i], equals + 1, 1);
+        check_devices(equals + 1);
+    }
+    environment_read();
+    must(shim.environment.socket_count >= 1 && shim.environment.socket_count <= 2);
+    check_hello();
+    if (rest && *rest) {
+        char *line = strdup(rest + 1); /* exactly as long as it is */
+        must(line != NULL);
+        if (wire_is(line, "welcome"))
+            must(strstr(line, "\"type\"") && strstr(line, "\"welcome\""));
+        must(!(wire_is(line, "welcome") && wire_is(line, "join")));
+        free(line);
+    }
+    free(text);
+    return 0;
+}

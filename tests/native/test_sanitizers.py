@@ -1,0 +1,40 @@
+"""The checkers themselves: under `make sanitize` a planted mistake in a preloaded library is found and told."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from .. import sanitizers
+from .conftest import Machine
+
+THREADS = "pthread_t other; pthread_create(&other, 0, count, 0); count(0); pthread_join(other, 0);"
+MISTAKES = [
+    ("address", "heap-use-after-free", "volatile char *made = malloc(8); free((void *)made); made[0] = 1;"),
+    ("address", "ILL", "volatile int shift = 40; counted = 1 << shift;"),
+    ("thread", "data race", THREADS),
+]
+
+
+@pytest.mark.parametrize(("kind", "word", "code"), MISTAKES)
+def test_a_mistake_is_found(machine: Machine, tmp_path: Path, kind: str, word: str, code: str) -> None:
+    if kind != sanitizers.KIND:
+        pytest.skip(f"the libraries are not built with the {kind} sanitizer")
+    source, library = tmp_path / "planted.c", tmp_path / "planted.so"
+    source.write_text(
+        f"""
+#include <pthread.h>
+#include <stdlib.h>
+volatile long counted;
+void *count(void *unused) {{ for (int i = 0; i < 10000; i++) counted++; return unused; }}
+void plant(void) {{ {code} }}
+"""
+    )
+    for command in sanitizers.compile_commands(library, [source], "-shared -fPIC -g -pthread", ""):
+        subprocess.run(command, check=True)
+    client = machine.client()
+    client.start(f"ctypes.CDLL({str(library)!r}).plant()")
+    client.end()
+    assert word in sanitizers.found()
