@@ -109,10 +109,23 @@ class Daemon:
                 if member.locks.acquire(command.devices):
                     self._open(command)
                 else:
+                    self._close_strays(command)
                     self._events.append(ev.LockRefused(command.client, command.epoch))
             case cmd.Open():
                 if self._holds_locks(member):
                     self._open(command)
+                else:
+                    self._stay_closed(command)
+            case cmd.NameNext():
+                named, giver = self.ports.get(command.process), self.ports.get(command.giver)
+                if named and giver:
+                    named.name_next(command.epoch)
+                    giver.page.orders.hand_on = 1
+            case cmd.Unname():
+                if giver := self.ports.get(command.giver):
+                    giver.page.orders.hand_on = 0
+                if named := self.ports.get(command.process):
+                    named.unname()
             case cmd.Close():
                 for number in command.processes:
                     if port := self.ports.get(number):
@@ -136,6 +149,30 @@ class Daemon:
         for number in command.processes:
             if port := self.ports.get(number):
                 port.open(command.epoch, isinstance(command, cmd.Open) and command.step)
+
+    def _stay_closed(self, command: cmd.Open) -> None:
+        """Its devices are somebody else's by now: it had drained and handed them on before it could be reopened."""
+        for number in command.processes:
+            port = self.ports.get(number)
+            if port and not port.page.gate_open and port.page.report.drained_epoch == port.page.epoch:
+                self._events.append(ev.Drained(number, command.epoch))
+
+    def _close_strays(self, command: cmd.Grant) -> None:
+        """The devices are locked elsewhere. If that is by a process of ours that took over too late, end its turn."""
+        for number in command.processes:
+            if port := self.ports.get(number):
+                port.page.orders.carry = 0
+        for member in self.members.values():
+            if self.scheduler.clients[member.client].grant is None and member.client not in self._kept_locked:
+                for port in member.processes.values():
+                    if port.page.gate_open and set(port.devices) & set(command.devices):
+                        port.close(port.page.epoch)
+
+    def unlock_unless_granted(self, port: ProcessPort) -> None:
+        """The process holds its devices' locks without a grant: they came too late, or for nothing."""
+        member = self.member_of(port)
+        if member and self.scheduler.clients[member.client].grant is None and port.devices:
+            self._free(member, port.devices)
 
     def _holds_locks(self, member: Member) -> bool:
         """Whether the grant is still backed. If we had hung, its processes may have left us and somebody else runs."""
@@ -194,7 +231,7 @@ class Daemon:
         running = hello.running and not instead and member.locks.acquire(port.devices)
         if not running and port.page.gate_open:
             port.close(hello.epoch)  # a turn of its own, or under locks that are no longer its client's
-        self.feed(ev.ProcessJoined(member.client, number, port.devices, running, hello.epoch))
+        self.feed(ev.ProcessJoined(member.client, number, port.devices, running, hello.epoch, port.relays))
         self._write_levels(self._loop.time())
         return instead
 
@@ -207,13 +244,14 @@ class Daemon:
 
     def leave(self, port: ProcessPort) -> None:
         """A process's connection ended."""
-        for member in self.members.values():
-            if port.number in member.processes:
-                del self.ports[port.number]
-                member.remove(port.number)
-                self.feed(ev.ProcessGone(port.number))
-                self.maybe_forget(member)
-                return
+        if member := self.member_of(port):
+            del self.ports[port.number]
+            member.remove(port.number)
+            self.feed(ev.ProcessGone(port.number))
+            self.maybe_forget(member)
+
+    def member_of(self, port: ProcessPort) -> Member | None:
+        return next((member for member in self.members.values() if port.number in member.processes), None)
 
     def maybe_forget(self, member: Member) -> None:
         """Drop a client that nobody is connected to: at once if it was said to be over, else after a grace."""

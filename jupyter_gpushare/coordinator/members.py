@@ -52,10 +52,31 @@ class ProcessPort:
         except Refused:
             return None
 
+    @property
+    def relays(self) -> bool:
+        return int(self.page.view.header.version) >= 2
+
     def open(self, epoch: int, step: bool = False) -> None:
-        self.page.orders.deadline_ns = 0  # the last turn's would close it at once
+        """Where the process has opened its gate by itself, with this very epoch, this changes nothing."""
+        orders = self.page.orders
+        orders.deadline_ns = 0  # the last turn's would close it at once
+        orders.hand_on = 0
         self.page.open_gate(epoch, step)
+        orders.carry = 0
         self.peer.send(DOORBELL)
+
+    def name_next(self, epoch: int) -> None:
+        orders = self.page.orders
+        orders.deadline_ns = orders.contended = 0
+        orders.carry = epoch
+        self.peer.send(DOORBELL)
+
+    def unname(self) -> None:
+        """Should it have been faster, its turn ends at once: nobody would."""
+        epoch, self.page.orders.carry = self.page.orders.carry, 0
+        self.peer.send(DOORBELL)
+        if epoch and self.page.gate_open and self.page.epoch == epoch:
+            self.close(epoch)
 
     def close(self, epoch: int) -> None:
         self.page.close_gate(epoch)

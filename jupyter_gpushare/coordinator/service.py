@@ -104,9 +104,15 @@ class Service:
             if session.port is None:
                 raise IllegalEvent(f"{type(message).__name__.lower()} before hello")
             self._daemon.feed(to_event(session.port, message))
-            if isinstance(message, messages.Drained) and session.port.page.report.waiting:
-                # It may have begun to wait after a closing of its own, of which we have only just heard.
-                self._daemon.feed(ev.Wanted(session.port.number))
+            if isinstance(message, messages.Drained):
+                self._daemon.unlock_unless_granted(session.port)
+                if session.port.page.report.waiting:
+                    # It may have begun to wait after a closing of its own, of which we have only just heard.
+                    self._daemon.feed(ev.Wanted(session.port.number))
+        elif isinstance(message, messages.Declined):
+            if session.port is None:
+                raise IllegalEvent("declined before hello")
+            self._daemon.unlock_unless_granted(session.port)
         elif isinstance(message, messages.Hello):
             self._hello(peer, session, message)
         elif isinstance(message, messages.Attach):

@@ -33,6 +33,27 @@ class Open:
 
 
 @dataclass(frozen=True)
+class NameNext:
+    """Tell `process` of the client that with the device's lock, which `giver` will give up when it has drained, it may
+    open its gate by itself with `epoch`. A Grant of that epoch follows, unless Unname does.
+    """
+
+    client: str
+    epoch: int
+    process: int
+    giver: int
+
+
+@dataclass(frozen=True)
+class Unname:
+    """Take a NameNext back. `process` may have the lock and an open gate by then: grants are refused until it goes."""
+
+    client: str
+    process: int
+    giver: int
+
+
+@dataclass(frozen=True)
 class Close:
     """Close the gates opened with `epoch`; each process answers Drained (or goes)."""
 
@@ -74,4 +95,4 @@ class Overrun:
     seconds: float
 
 
-Command = Grant | Open | Close | Free | Orders | Limits | Overrun
+Command = Grant | Open | NameNext | Unname | Close | Free | Orders | Limits | Overrun

@@ -38,7 +38,7 @@ class ProcessJoined:
     """A process of a registered client initialised CUDA on `devices`.
 
     `running`: its gate is open, or its drain unfinished, from a grant that outlived an earlier coordinator, and the
-    edge holds the locks of its devices; `epoch` is that grant's.
+    edge holds the locks of its devices; `epoch` is that grant's. `relays`: it understands NameNext.
     """
 
     client: str
@@ -46,6 +46,7 @@ class ProcessJoined:
     devices: tuple[str, ...]
     running: bool = False
     epoch: int = 0
+    relays: bool = False
 
 
 @dataclass(frozen=True)

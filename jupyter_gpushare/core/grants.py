@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .commands import Command, Open
-from .model import Client, Device, Grant, Process
+from .commands import Command, NameNext, Open, Unname
+from .model import Client, Device, Grant, Named, Process
 
 EPOCHS = 1 << 30
 
@@ -15,6 +15,7 @@ class Grants:
         self.devices = devices
         self.waiting: dict[str, Client] = {}
         self.grants: dict[str, Grant] = {}
+        self.promised: dict[str, Named] = {}  # by client: named for a turn that is over, and not granted yet
         self.epoch = 0
         self._out = out
         self._tickets = 0
@@ -57,8 +58,23 @@ class Grants:
 
     # --- grants
 
-    def new_grant(self, client: Client, devices: tuple[str, ...], now: float) -> Grant:
-        grant = client.grant = Grant(client, self.next_epoch(), (), now)
+    def name_next(self, grant: Grant, process: Process | None) -> None:
+        """Let `process` take over from the grant's only one by the device's lock itself; None: nobody."""
+        giver = next(iter(grant.client.processes.values()), None)
+        if grant.named and grant.named.process is process and grant.named.giver is giver:
+            return
+        if grant.named:
+            self.unname(grant.named)
+            grant.named = None
+        if process and giver:
+            grant.named = Named(process, giver, self.next_epoch())
+            self._out.append(NameNext(process.client.id, grant.named.epoch, process.number, giver.number))
+
+    def unname(self, named: Named) -> None:
+        self._out.append(Unname(named.process.client.id, named.process.number, named.giver.number))
+
+    def new_grant(self, client: Client, devices: tuple[str, ...], now: float, epoch: int | None = None) -> Grant:
+        grant = client.grant = Grant(client, self.next_epoch() if epoch is None else epoch, (), now)
         self.grants[client.id] = grant
         client.quanta += 1
         self.cover(grant, devices)
@@ -84,6 +100,8 @@ class Grants:
         grant.began = now
 
     def end_grant(self, grant: Grant) -> None:
+        if grant.named:
+            self.promised[grant.named.process.client.id] = grant.named
         grant.client.grant = None
         del self.grants[grant.client.id]
         for uuid in grant.devices:

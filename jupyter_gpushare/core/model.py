@@ -56,6 +56,7 @@ class Process:
     drained: bool = True  # its gate is closed and nothing of it is left on the device
     epoch: int = -1  # by which its gate was opened or closed last
     idle_epoch: int = -1  # the grant under which it reported itself idle
+    relays: bool = False  # it can take over, and hand on, by the device's lock itself
 
 
 @dataclass(eq=False)
@@ -75,6 +76,7 @@ class Grant:
     cells_ended: float | None = None  # since when its client has no open cell, if one ended during this grant
     before: Before | None = None  # set by a Grant command
     announced: tuple[bool, float | None] | None = None  # the last Orders
+    named: Named | None = None  # who takes over by the lock itself
 
     @property
     def processes(self) -> list[Process]:
@@ -105,6 +107,15 @@ class Grant:
         self.tries = 0
         self.alternating = False
         self.overrun = False
+
+
+@dataclass(frozen=True)
+class Named:
+    """The next to run on the device of a grant, told to both processes beforehand."""
+
+    process: Process
+    giver: Process
+    epoch: int
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,9 @@ class Scheduler:
             raise IllegalEvent(f"process {event.process} uses no device")
         if unknown := set(event.devices) - set(self.devices):
             raise IllegalEvent(f"process {event.process} uses unknown devices {sorted(unknown)}")
-        process = Process(event.process, client, event.devices)
+        process = Process(event.process, client, event.devices, relays=event.relays)
+        if client.grant:
+            self.turns.name_next(client.grant, None)  # before the new one runs under the lock that would be given up
         self.processes[event.process] = client.processes[event.process] = process
         self._set_devices(client)
         # Only half of them may be claimed, or a hostile process could make the epochs of others repeat.

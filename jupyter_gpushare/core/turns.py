@@ -50,12 +50,31 @@ class Turns(Grants):
             if self._closed_for_nobody(grant):
                 self._withdraw_closing(grant)
         self._grant_waiting(now)
+        while self.promised:
+            self.unname(self.promised.popitem()[1])
         for grant in list(self.grants.values()):
             if not grant.draining:
                 self._announce(grant)
                 due = self._due(grant)
                 if due is not None and due <= now:  # somebody came to wait after its quantum was over
                     self.begin_closing(grant, now)
+            self.name_next(grant, self._successor(grant, now))
+
+    def _successor(self, grant: Grant, now: float) -> Process | None:
+        """Who can take over by the lock itself: that takes one process with one device on either side."""
+        if len(grant.devices) != 1 or not self.contended(grant):
+            return None
+        (uuid,) = grant.devices
+        device = self.devices[uuid]
+        givers = list(grant.client.processes.values())
+        if len(givers) != 1 or not givers[0].relays or len(device.grants) != 1 or device.refused_until is not None:
+            return None
+        queue = (c for c in self.policy.order(self.waiting.values(), now) if uuid in c.devices)
+        client = next(queue, grant.client)
+        processes = list(client.processes.values())
+        if client is grant.client or client.devices != grant.devices or len(processes) != 1:
+            return None
+        return processes[0] if processes[0].relays else None
 
     def _due(self, grant: Grant) -> float | None:
         if grant.draining:
@@ -181,7 +200,8 @@ class Turns(Grants):
         )
         self.leave_queue(client, now)
         if grant is None:
-            grant = self.new_grant(client, client.devices, now)
+            named = self.promised.pop(client.id, None)
+            grant = self.new_grant(client, client.devices, now, named.epoch if named else None)
             added = grant.devices
         else:
             added = tuple(uuid for uuid in client.devices if uuid not in grant.devices)
@@ -234,6 +254,7 @@ class Turns(Grants):
     def take_back(self, grant: Grant, now: float) -> None:
         """Somebody else holds a lock of the devices just granted: all is as it was, and it is tried again soon."""
         client, before = grant.client, grant.before
+        self.name_next(grant, None)
         if before is None:
             raise IllegalEvent(f"the turn of client {client.id} did not begin with a Grant")
         held = before.grant.devices if before.grant else ()

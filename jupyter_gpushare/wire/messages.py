@@ -76,6 +76,10 @@ class Idle(_Message, tag="idle", frozen=True, kw_only=True):
     epoch: Epoch
 
 
+class Declined(_Message, tag="declined", frozen=True, kw_only=True):
+    """The device's lock has come to this process, by NameNext, when no thread of it waited any more."""
+
+
 # --- from the kernel side (cell hooks, magics) and everybody else -------------------------------------------------
 
 
@@ -163,6 +167,7 @@ Incoming = (
     | Unwants
     | Drained
     | Idle
+    | Declined
     | Attach
     | Cell
     | Register

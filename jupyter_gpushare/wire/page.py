@@ -111,6 +111,11 @@ class Page(SharedMemory):
     def gate_open(self) -> bool:
         return bool(self.orders.gate & 1)
 
+    @property
+    def epoch(self) -> int:
+        """Of the gate's last opening or closing."""
+        return int(self.orders.gate) >> 2
+
     def open_gate(self, epoch: int, step: bool = False) -> None:
         """Open (`step`: for one call of each thread), then wake every thread that waits.
 

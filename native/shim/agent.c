@@ -3,12 +3,10 @@
 #include "shim.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
-#define STACK_BYTES (1 << 20)
 #define LOOK_NS (1000 * MS)    /* while the gate is open and nobody else waits */
 #define LEAST_TICK_NS (5 * MS) /* while others wait: how often idleness is looked for, at most */
 #define WANTS_NS (20 * MS)     /* "wants" waits for "drained" this long */
@@ -184,7 +182,9 @@ static uint64_t while_open(uint32_t word, uint64_t now) {
         drain_abandon();
         opened(word, now);
     }
-    uint64_t deadline = atomic_load(&shim.contact) == THERE ? GET(orders->deadline_ns) : 0;
+    /* Without a coordinator somebody must wait for our lock, or the turn would end for nobody. */
+    bool told = atomic_load(&shim.contact) == THERE || (!lockmode_active() && GET(orders->hand_on));
+    uint64_t deadline = told ? GET(orders->deadline_ns) : 0;
     if (deadline && now >= deadline)
         return close_by_deadline(word, now);
     uint64_t latest = deadline ? deadline : NEVER, release = GET(orders->idle_release_ns);
@@ -205,6 +205,7 @@ static uint64_t step(uint64_t now) {
     if (atomic_load(&shim.contact) == AWAY)
         part = lockmode_step(now);
     next = part < next ? part : next;
+    relay_step(now);
     uint32_t word = agent_gate_word(), phase = GPUSHARE_PHASE_IDLE;
     part = NEVER;
     if (is_open(word)) {
@@ -250,19 +251,7 @@ static void *run(void *unused) {
     return unused;
 }
 
-/* It inherits the mask: the program's signals are the program's. */
 bool agent_start(void) {
-    pthread_attr_t attributes;
-    sigset_t all, before;
     agent = (typeof(agent)){.settled = 0};
-    sigfillset(&all);
-    if (pthread_attr_init(&attributes) != 0)
-        return false;
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool started = pthread_create(&shim.agent, &attributes, run, NULL) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    return started;
+    return threads_start_own(run);
 }

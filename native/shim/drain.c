@@ -68,6 +68,7 @@ bool drain_step(uint32_t word, uint64_t now, uint64_t *next) {
     drain.phase = REST;
     struct gpushare_report *report = &the_page()->report;
     PUT(report->drain_ns, now_ns() - drain.began);
+    relay_hand_on();
     __atomic_store_n(&report->drained_epoch, epoch_of(word), __ATOMIC_SEQ_CST);
     return true;
 }

@@ -27,7 +27,7 @@
 #define AGAIN_NS (20 * MS) /* between steps, and after a slice that has helped */
 
 static struct {
-    bool active;            /* report.mode says so too */
+    _Atomic bool active;    /* report.mode says so too */
     bool turn;              /* our gate is open, or draining, by a turn that ends here */
     bool holds, in_contact; /* our slot's bytes are locked */
     uint32_t slot, contact_slot;
@@ -223,8 +223,10 @@ static void try_for_turn(uint64_t now) {
 /* The coordinator has been away for long enough. What it granted last goes on as a turn of ours. */
 static void enter(uint64_t now) {
     struct gpushare_page *page = the_page();
-    uint32_t word = gate_word(page);
+    relay_pause(); /* the relay opens no gate in this mode */
     own.active = true;
+    relay_go_on();
+    uint32_t word = gate_word(page);
     PUT(page->report.mode, GPUSHARE_MODE_LOCK_FILE);
     log_line(LOG_INFO, "no coordinator: turns by the lock files");
     if (is_open(word)) {
@@ -318,6 +320,13 @@ bool lockmode_ready(uint64_t now) {
     if (!another_holds(0) && !another_holds(CONTACT_BYTE))
         unlock_devices(shim.device_count);
     return true;
+}
+
+/* A lock that was waited for in vain. */
+void lockmode_stray(uint64_t now) {
+    relay_pause();
+    lockmode_ready(now);
+    relay_go_on();
 }
 
 /* The client page may be another by now, the slot too. */

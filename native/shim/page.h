@@ -17,7 +17,7 @@
 /* layout begins */
 
 #define GPUSHARE_PAGE_MAGIC 0x65726873
-#define GPUSHARE_PAGE_VERSION 1
+#define GPUSHARE_PAGE_VERSION 2
 #define GPUSHARE_PAGE_BYTES 4096
 
 /* The gate word: state in the two low bits, the epoch above them. Opening stores OPEN with a new epoch, closing stores
@@ -71,6 +71,9 @@ struct gpushare_orders {
     uint32_t slot;             /* this process's index into gpushare_client.allocated */
     uint32_t quota_set;        /* bits: 1 the quota fields hold a quota, for a later coordinator; 2 memory_limit was
                                    asked for; 4 service class offline */
+    /* since version 2 */
+    uint32_t carry;   /* not 0: the epoch by which this process may open its gate itself, with the device's lock */
+    uint32_t hand_on; /* not 0: after draining, give the device's lock up before saying so: somebody waits for it */
 };
 
 /* Written by the process. The coordinator clamps whatever it reads here. */
@@ -102,7 +105,7 @@ struct gpushare_page {
     struct gpushare_page_header header;
     uint64_t reserved_header[6];
     struct gpushare_orders orders;
-    uint64_t reserved_orders[113];
+    uint64_t reserved_orders[112];
     struct gpushare_report report;
 };
 

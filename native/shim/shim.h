@@ -42,6 +42,7 @@
 
 extern __thread struct thread self __attribute__((tls_model("initial-exec")));
 
+bool threads_start_own(void *(*run)(void *)); /* a thread of ours in the program */
 bool threads_start(void); /* once per process; false: no key could be had */
 bool threads_register(
     struct thread *thread); /* false: in the thread's last destructors, nothing may refer to it any more */
@@ -101,7 +102,6 @@ struct shim {
     bool simulated;
     enum memory_mode memory_mode;
     struct environment environment;
-    pthread_t agent;
 };
 
 extern struct shim shim;
@@ -232,7 +232,7 @@ bool deferred_wait(void); /* wait for all of it; false: there was none */
 bool deferred_any(void);
 void deferred_after_fork(void);
 
-/* --- agent.c, socket.c, wire.c, lockmode.c ------------------------------------------------------------------------- */
+/* --- agent.c, relay.c, socket.c, wire.c, lockmode.c ------------------------------------------------------------------------- */
 
 bool agent_start(void);
 bool agent_answered(void); /* wait for the coordinator's answer, at most ANSWER_NS */
@@ -243,12 +243,19 @@ uint32_t agent_gate_word(void); /* agent: the gate, past orders that are not for
 void agent_want(uint32_t word); /* a thread waits at the gate: tell whoever may open it */
 uint64_t now_ns(void);
 
+void relay_step(uint64_t now); /* agent: has the coordinator named this process as the next? */
+void relay_hand_on(void);      /* agent: drained; if somebody waits for the lock it may have it */
+void relay_pause(void);        /* agent: from here to `relay_go_on` no lock that comes opens the gate */
+void relay_go_on(void);
+void relay_forget(void);
+void relay_after_fork(void);
+
 #define ANSWER_NS (2000 * MS)
 #define GRACE_NS (2000 * MS)
 #define RETRY_NS (250 * MS)
 #define STALE_NS (5000 * MS)
 
-enum { SAY_WANTS = 1, SAY_DRAINED = 2, SAY_IDLE = 4 };
+enum { SAY_WANTS = 1, SAY_DRAINED = 2, SAY_IDLE = 4, SAY_DECLINED = 8 };
 
 int connect_anywhere(void);            /* connect.c: a socket, or -1 */
 uint64_t socket_step(uint64_t now);    /* agent: keep in contact; returns when to be called again */
@@ -261,6 +268,7 @@ void socket_forget_joined_locks(void); /* agent: after a drain */
 void socket_after_fork(void);
 
 size_t wire_hello(char *line, size_t room, uint32_t epoch, bool running);
+size_t wire_plain(char *line, size_t room, const char *type);
 size_t wire_epoch(char *line, size_t room, const char *type, uint32_t epoch);
 bool wire_is(const char *line, const char *type);
 
@@ -270,6 +278,7 @@ bool lockmode_ready(uint64_t now);    /* agent: may hello be said? */
 void lockmode_end(void);              /* agent: a coordinator is there */
 void lockmode_contact(bool in_contact);
 bool lockmode_active(void);
+void lockmode_stray(uint64_t now); /* agent: the locks are ours and nobody needs them */
 bool lockmode_idle(uint64_t now); /* agent: give up an idle turn; false: it is the coordinator's to end */
 void lockmode_hold(bool open);    /* agent: show the client's other processes that our gate is open */
 void lockmode_after_fork(void);

@@ -111,7 +111,7 @@ static void flush(uint64_t now) {
     struct gpushare_page *page = the_page();
     if (atomic_exchange(&contact.wants_unsaid, false) && __atomic_load_n(&page->report.waiting, __ATOMIC_SEQ_CST))
         contact.unsaid |= SAY_WANTS; /* and not when the gate has opened since, in lock-file mode */
-    for (unsigned message = SAY_WANTS; message <= SAY_IDLE; message *= 2) {
+    for (unsigned message = SAY_WANTS; message <= SAY_DECLINED; message *= 2) {
         char line[96];
         size_t length = sizeof wants - 1;
         if (!(contact.unsaid & message))
@@ -121,6 +121,8 @@ static void flush(uint64_t now) {
             length = wire_epoch(line, sizeof line, "drained", GET(page->report.drained_epoch));
         if (message == SAY_IDLE)
             length = wire_epoch(line, sizeof line, "idle", epoch_of(gate_word(page)));
+        if (message == SAY_DECLINED)
+            length = wire_plain(line, sizeof line, "declined");
         pthread_mutex_lock(&contact.lock);
         int sent = send_line(line, length);
         pthread_mutex_unlock(&contact.lock);
@@ -294,18 +296,27 @@ static void try_to_connect(uint64_t now) {
     contact.next_try = now + RETRY_NS;
     if (contact.away_since == 0)
         contact.away_since = now;
-    if (!lockmode_ready(now))
-        return;
     int file = connect_anywhere();
     if (file < 0) {
         agent_settled(); /* the program need not wait for what is not there */
+        return;
+    }
+    /* From here until its answer nobody but the agent opens the gate: hello says whether it is open. */
+    relay_pause();
+    bool ready = lockmode_ready(now);
+    if (ready) {
+        relay_forget();
+        set_contact(ASKING);
+    }
+    relay_go_on();
+    if (!ready) {
+        close(file);
         return;
     }
     pthread_mutex_lock(&contact.lock);
     contact.file = file;
     pthread_mutex_unlock(&contact.lock);
     lockmode_contact(true);
-    set_contact(ASKING);
     contact.asked_at = now;
     if (!say_hello())
         lose(now, "hello could not be sent");

@@ -146,6 +146,7 @@ static void after_fork(void) {
     deferred_after_fork();
     socket_after_fork();
     lockmode_after_fork();
+    relay_after_fork();
     interrupt_after_fork();
     drain_abandon();
 }

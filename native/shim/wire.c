@@ -78,6 +78,12 @@ size_t wire_hello(char *line, size_t room, uint32_t epoch, bool running) {
     return writer.length < room ? writer.length : 0;
 }
 
+size_t wire_plain(char *line, size_t room, const char *type) {
+    struct writer writer = {line, room, 0};
+    put(&writer, "{\"type\":\"%s\"}\n", type);
+    return writer.length < room ? writer.length : 0;
+}
+
 size_t wire_epoch(char *line, size_t room, const char *type, uint32_t epoch) {
     struct writer writer = {line, room, 0};
     put(&writer, "{\"type\":\"%s\",\"epoch\":%u}\n", type, epoch);

@@ -43,7 +43,13 @@ class AnyHost(RuleBasedStateMachine):
     @precondition(lambda self: len(self.world.processes) < 8)
     def join(self, client: str, data: st.DataObject, drains: float, busy: bool) -> None:
         devices = data.draw(st.lists(st.sampled_from(self.world.devices), min_size=1, unique=True), label="devices")
-        self.world.process(client, *devices, drains_in=drains, busy=busy)
+        relays = data.draw(st.sampled_from([True, True, False]), label="relays")
+        self.world.process(client, *devices, drains_in=drains, busy=busy, relays=relays)
+
+    @rule(seconds=st.sampled_from([0.0, 0.0005, 0.03, 0.4]))
+    def news_are_late(self, seconds: float) -> None:
+        """A coordinator that is slow hears of turns that changed without it."""
+        self.world.news_late = seconds
 
     @rule(data=st.data())
     @precondition(lambda self: self.world.processes)

@@ -44,6 +44,9 @@ class FakeProcess:
     alive: bool = True
     openings: int = 0
     needs_opening: int = 0  # the opening of its peer that its submitted work waits for
+    relays: bool = True
+    carry: int = 0  # the epoch with which it may open its gate when it has the lock
+    hands_on: bool = False  # it gives the lock up when it has drained
 
 
 @dataclass
@@ -62,6 +65,7 @@ class World:
         self.locks: dict[str, tuple[str, float]] = {}
         self.turns: dict[str, list[tuple[str, float, float]]] = {}
         self.devices: list[str] = []
+        self.news_late = 0.0  # how long "drained" is on its way
         self.slip_in: set[str] = set()  # devices that another user locks as soon as they are free
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
@@ -79,13 +83,16 @@ class World:
         self.feed(ev.ClientRegistered(name, "1000", name, quota or Quota(), gpus))
         return name
 
-    def process(self, client: str, *devices: str, busy: bool = False, drains_in: float = 0.0) -> FakeProcess:
+    def process(
+        self, client: str, *devices: str, busy: bool = False, drains_in: float = 0.0, relays: bool = True
+    ) -> FakeProcess:
         """A process of the client (registered if need be) that has just initialised CUDA."""
         if client not in self.scheduler.clients:
             self.client(client)
         process = FakeProcess(next(self._numbers), client, tuple(sorted(devices or self.devices[:1])), drains_in, busy)
+        process.relays = relays
         self.processes[process.number] = process
-        self.feed(ev.ProcessJoined(client, process.number, process.devices))
+        self.feed(ev.ProcessJoined(client, process.number, process.devices, relays=relays))
         if busy:
             self.want(process)
         return process
@@ -100,7 +107,7 @@ class World:
         for uuid in process.devices if running else ():
             if self.locks.setdefault(uuid, (client, self.now))[0] != client:
                 raise AssertionError(f"{uuid} is locked by {self.locks[uuid][0]}")
-        self.feed(ev.ProcessJoined(client, process.number, process.devices, running=running, epoch=epoch))
+        self.feed(ev.ProcessJoined(client, process.number, process.devices, running, epoch, relays=True))
         return process
 
     def want(self, process: FakeProcess) -> None:
@@ -129,6 +136,7 @@ class World:
         del self.processes[process.number]
         if not any(other.client == process.client for other in self.processes.values()):
             self._unlock(process.client, [u for u, (holder, _) in self.locks.items() if holder == process.client])
+            self._take_over()
         self.feed(ev.ProcessGone(process.number))
 
     def start_cell(self, client: str, request: str) -> None:
@@ -214,24 +222,36 @@ class World:
             raise
         self.commands += decided
         self.timeline += [(self.now, command) for command in decided]
-        refused = [lost for command in decided if (lost := self._carry_out(command))]
-        for lost in refused:
-            self.feed(lost)
-        if not refused:
+        consequences = [event for command in decided for event in self._carry_out(command)]
+        for consequence in consequences:
+            self.feed(consequence)
+        if not consequences:
             check(self.scheduler, self.now)
             self._check_host()
         return decided
 
-    def _carry_out(self, command: cmd.Command) -> ev.LockRefused | None:
+    def _carry_out(self, command: cmd.Command) -> list[ev.Event]:
         match command:
             case cmd.Grant():
                 if any(self.locks.get(uuid, (command.client,))[0] != command.client for uuid in command.devices):
-                    return ev.LockRefused(command.client, command.epoch)
+                    self._close_strays(command)
+                    return [ev.LockRefused(command.client, command.epoch)]
                 for uuid in command.devices:
                     self.locks.setdefault(uuid, (command.client, self.now))
                 self._open(command.epoch, command.processes)
             case cmd.Open():
+                grant = self.scheduler.clients[command.client].grant
+                held = grant and all(self.locks.get(uuid, ("",))[0] in ("", command.client) for uuid in grant.devices)
+                if not grant or not held:  # handed on before it could be reopened
+                    return [ev.Drained(n, command.epoch) for n in command.processes if self.processes[n].gate == CLOSED]
+                for uuid in grant.devices:
+                    self.locks.setdefault(uuid, (command.client, self.now))
                 self._open(command.epoch, command.processes)
+            case cmd.NameNext():
+                self.processes[command.process].carry = command.epoch
+                self.processes[command.giver].hands_on = True
+            case cmd.Unname():
+                self._unname(command)
             case cmd.Close():
                 for number in command.processes:
                     self._close(self.processes[number], command.epoch)
@@ -239,17 +259,41 @@ class World:
                 unfinished = [p.number for p in self._of(command.client) if p.gate != CLOSED and p.alive]
                 assert not unfinished, f"freed while processes {unfinished} run\n{self.story()}"
                 self._unlock(command.client, command.devices)
-                for uuid in self.slip_in & set(command.devices):
-                    self.slip_in.remove(uuid)
-                    self.lock_elsewhere(uuid)
-        return None
+        return []
+
+    def _unname(self, command: cmd.Unname) -> None:
+        if giver := self.processes.get(command.giver):
+            giver.hands_on = False
+        if process := self.processes.get(command.process):
+            epoch, process.carry = process.carry, 0
+            if process.gate == OPEN and process.epoch == epoch:
+                self._close(process, epoch)
+
+    def _close_strays(self, command: cmd.Grant) -> None:
+        for number in command.processes:
+            self.processes[number].carry = 0
+        for process in self.processes.values():
+            ungranted = self.scheduler.clients[process.client].grant is None
+            if ungranted and process.gate == OPEN and set(process.devices) & set(command.devices):
+                self._close(process, process.epoch)
+
+    def _take_over(self) -> None:
+        """Whoever was named and waits gets the lock that is free."""
+        for process in self.processes.values():
+            if process.carry and process.waits and process.gate == CLOSED and process.devices[0] not in self.locks:
+                self.locks[process.devices[0]] = (process.client, self.now)
+                self._open(process.carry, (process.number,))
 
     def _open(self, epoch: int, numbers: tuple[int, ...]) -> None:
         for number in numbers:
             process = self.processes[number]
-            assert process.epoch != epoch or process.gate != OPEN, f"{number} opened twice\n{self.story()}"
+            again = process.epoch == epoch and process.gate == OPEN
+            assert not again or process.carry == epoch, f"{number} opened twice\n{self.story()}"
             process.gate, process.epoch, process.waits = OPEN, epoch, False
-            process.openings += 1
+            process.hands_on = False
+            process.openings += not again
+            if again:
+                process.carry = 0
         for number in numbers:
             process = self.processes[number]
             if process.peer and process.collectives:
@@ -257,6 +301,12 @@ class World:
                 process.needs_opening = process.peer.openings + 1
 
     def _close(self, process: FakeProcess, epoch: int) -> None:
+        if process.gate == CLOSED:  # drained, and the news of it on their way: there is nothing to close
+            process.epoch = epoch
+            self.at(
+                0.0, lambda: process.epoch == epoch and process.gate == CLOSED and self._say_drained(process, epoch)
+            )
+            return
         process.gate, process.epoch = CLOSING, epoch
         if process.busy:
             self.at(0.0, lambda: self.want(process))
@@ -269,7 +319,25 @@ class World:
             self.at(0.001, lambda: self._drain(process, epoch))
             return
         process.gate = CLOSED
+        if process.hands_on:
+            self._unlock(process.client, process.devices)
+            self._take_over()
+        if self.news_late:
+            self.at(self.news_late, lambda: self._say_drained(process, epoch))
+        else:
+            self._say_drained(process, epoch)
+
+    def _say_drained(self, process: FakeProcess, epoch: int) -> None:
+        if not process.alive:
+            return
         self.feed(ev.Drained(process.number, epoch))
+        if self.scheduler.clients[process.client].grant is None and all(
+            other.gate == CLOSED for other in self._of(process.client)
+        ):
+            self._unlock(process.client, process.devices)  # it had the lock without a grant
+            self._take_over()
+        if process.waits:
+            self.feed(ev.Wanted(process.number))
 
     def _of(self, client: str) -> list[FakeProcess]:
         return [process for process in self.processes.values() if process.client == client]
@@ -280,6 +348,9 @@ class World:
             if holder == client:
                 del self.locks[uuid]
                 self.turns[uuid].append((client, since, self.now))
+                if uuid in self.slip_in:
+                    self.slip_in.remove(uuid)
+                    self.lock_elsewhere(uuid)
 
     def _check_host(self) -> None:
         """Whatever the scheduler believes: nobody runs without the locks of all its devices."""
