@@ -135,6 +135,28 @@ typedef struct {
 } CUDA_MEMCPY3D;
 
 typedef struct {
+    int type;
+    union {
+        struct {
+            CUdeviceptr address;
+            size_t row_elements, layer_rows;
+            CUmemLocation location;
+        } linear;
+        struct {
+            CUarray array;
+            size_t x, y, z;
+        } array;
+    };
+} CUmemcpy3DOperand;
+
+typedef struct {
+    CUmemcpy3DOperand src, dst;
+    size_t width, height, depth;
+    int order;
+    unsigned flags;
+} CUDA_MEMCPY3D_BATCH_OP;
+
+typedef struct {
     size_t width, height;
     int format;
     unsigned channels;
@@ -145,6 +167,18 @@ typedef struct {
     int format;
     unsigned channels, flags;
 } CUDA_ARRAY3D_DESCRIPTOR;
+
+typedef struct {
+    unsigned width, height;
+    int format;
+    unsigned channels;
+} CUDA_ARRAY_DESCRIPTOR_v1;
+
+typedef struct {
+    unsigned width, height, depth;
+    int format;
+    unsigned channels, flags;
+} CUDA_ARRAY3D_DESCRIPTOR_v1;
 
 /* The part that the shim reads. */
 typedef struct {

@@ -7,12 +7,22 @@
 #define COPY2D(copy) COPY((copy) ? (copy)->width * (copy)->height : 0)
 #define COPY3D(copy) COPY((copy) ? (copy)->width * (copy)->height * (copy)->depth : 0)
 #define COPIES(n, sizes) count_copies((n), (sizes))
+#define COPIES3D(n, operations) count_copies3d((n), (operations))
 #define OTHER COUNTER_ADD(self.counters.others, 1)
 
 static void count_copies(size_t copies, const size_t *sizes) {
     uint64_t bytes = 0;
     for (size_t i = 0; sizes && i < copies; i++)
         bytes += sizes[i];
+    COUNTER_ADD(self.counters.copies, copies);
+    COUNTER_ADD(self.counters.bytes_copied, bytes);
+}
+
+/* Between arrays an extent's width is in texels, whose size is not told: counted as bytes. */
+static void count_copies3d(size_t copies, const CUDA_MEMCPY3D_BATCH_OP *operations) {
+    uint64_t bytes = 0;
+    for (size_t i = 0; operations && i < copies; i++)
+        bytes += operations[i].width * operations[i].height * operations[i].depth;
     COUNTER_ADD(self.counters.copies, copies);
     COUNTER_ADD(self.counters.bytes_copied, bytes);
 }

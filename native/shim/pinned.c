@@ -140,6 +140,19 @@ CUresult hook_cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *shap
         REAL(cuArrayCreate_v2)(array, shape));
 }
 
+CUresult hook_cuArrayCreate(CUarray *array, const CUDA_ARRAY_DESCRIPTOR_v1 *shape) {
+    CREATE_ARRAY(
+        array_bytes(&(CUDA_ARRAY3D_DESCRIPTOR){shape->width, shape->height, 0, shape->format, shape->channels, 0}, 1),
+        REAL(cuArrayCreate)(array, shape));
+}
+
+CUresult hook_cuArray3DCreate(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR_v1 *shape) {
+    CREATE_ARRAY(array_bytes(&(CUDA_ARRAY3D_DESCRIPTOR){shape->width, shape->height, shape->depth, shape->format,
+                                                        shape->channels, 0},
+                             1),
+                 REAL(cuArray3DCreate)(array, shape));
+}
+
 CUresult hook_cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *shape) {
     CREATE_ARRAY(array_bytes(shape, 1), REAL(cuArray3DCreate_v2)(array, shape));
 }

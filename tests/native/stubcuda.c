@@ -115,3 +115,73 @@ int cuArray3DCreate_v2(void **array, const void *shape) {
 int cuArrayDestroy(void *array) {
     return array ? 0 : 1;
 }
+
+/* --- entry points from before 64-bit device addresses --- */
+
+int cuMemAlloc(unsigned *address, unsigned bytes) {
+    *address = 0x1000;
+    return bytes ? 0 : 1;
+}
+
+int cuMemAllocPitch(unsigned *address, unsigned *pitch, unsigned width, unsigned height, unsigned element) {
+    (void)height, (void)element;
+    *address = 0x2000;
+    *pitch = width;
+    return 0;
+}
+
+int cuMemFree(unsigned address) {
+    return address == 0x1000 || address == 0x2000 ? 0 : 1;
+}
+
+int cuArrayCreate(void **array, const unsigned *shape) {
+    *array = (void *)(0x600ul + (shape[0] == 0));
+    return 0;
+}
+
+int cuMemGetInfo(unsigned *free, unsigned *total) {
+    *free = *total = 1;
+    return 0;
+}
+
+int cuMemGetInfo_v2(size_t *free, size_t *total) {
+    *free = *total = (size_t)8 << 30;
+    return 0;
+}
+
+int cuDeviceTotalMem(unsigned *bytes, int device) {
+    (void)device;
+    *bytes = 1;
+    return 0;
+}
+
+/* --- copies and prefetches in batches: they do nothing --- */
+
+int cuMemcpyBatchAsync(u64 *to, u64 *from, size_t *sizes, size_t count, void *attributes, size_t *indices,
+                       size_t listed, size_t *failed, void *stream) {
+    (void)to, (void)from, (void)sizes, (void)attributes, (void)indices, (void)listed, (void)stream;
+    *failed = 77;
+    return count ? 0 : 1;
+}
+
+int cuMemcpyBatchAsync_v2(u64 *to, u64 *from, size_t *sizes, size_t count, void *attributes, size_t *indices,
+                          size_t listed, void *stream) {
+    (void)to, (void)from, (void)sizes, (void)attributes, (void)indices, (void)listed, (void)stream;
+    return count ? 0 : 1;
+}
+
+int cuMemcpy3DBatchAsync_v2(size_t count, void *operations, u64 flags, void *stream) {
+    (void)operations, (void)stream;
+    return count && !flags ? 0 : 1;
+}
+
+int cuMemPrefetchBatchAsync(u64 *addresses, size_t *sizes, size_t count, void *locations, size_t *indices,
+                            size_t listed, u64 flags, void *stream) {
+    (void)addresses, (void)sizes, (void)locations, (void)indices, (void)listed, (void)flags, (void)stream;
+    return count ? 0 : 1;
+}
+
+int cuMemDiscardBatchAsync(u64 *addresses, size_t *sizes, size_t count, u64 flags, void *stream) {
+    (void)addresses, (void)sizes, (void)flags, (void)stream;
+    return count ? 0 : 1;
+}

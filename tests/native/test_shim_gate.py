@@ -253,6 +253,28 @@ def test_idle_is_said_only_while_others_wait(started: Started) -> None:
     assert time.monotonic() - begin > 0.15
 
 
+def test_waits_of_streams_for_a_word_pass_the_gate_and_are_drained(started: Started) -> None:
+    """What a stream waits for on the device must stay there until it has come."""
+    client, process = started
+    process.open(1)
+    assert client.run("(word := cuda.alloc(4096))[0], cuda.cuMemsetD32_v2(c_uint64(word[1]), 0, c_size_t(1024))") == [
+        0,
+        0,
+    ]
+    process.drain(1)
+    client.run("one, other = cuda.stream(1), cuda.stream(1)")
+    client.start("cuda.cuStreamWaitValue32_v2(c_void_p(one), c_uint64(word[1]), 5, 0)")
+    process.expect("wants")
+    assert client.waits()
+    process.open(2)
+    assert client.result() == 0
+    process.close_gate(2)
+    assert process.silent(0.2), "it has drained with a stream that waits"
+    process.open(2)
+    assert client.run("cuda.cuMemsetD32Async(c_uint64(word[1]), 5, c_size_t(1), c_void_p(other))") == 0
+    process.drain(2)
+
+
 def test_thread_that_ends_leaves_nothing_behind(started: Started) -> None:
     client, process = started
     process.open(1)
