@@ -43,7 +43,7 @@
 extern __thread struct thread self __attribute__((tls_model("initial-exec")));
 
 bool threads_start_own(void *(*run)(void *)); /* a thread of ours in the program */
-bool threads_start(void); /* once per process; false: no key could be had */
+bool threads_start(void);                     /* once per process; false: no key could be had */
 bool threads_register(
     struct thread *thread); /* false: in the thread's last destructors, nothing may refer to it any more */
 void threads_forget_stream(CUstream stream);
@@ -279,8 +279,8 @@ void lockmode_end(void);              /* agent: a coordinator is there */
 void lockmode_contact(bool in_contact);
 bool lockmode_active(void);
 void lockmode_stray(uint64_t now); /* agent: the locks are ours and nobody needs them */
-bool lockmode_idle(uint64_t now); /* agent: give up an idle turn; false: it is the coordinator's to end */
-void lockmode_hold(bool open);    /* agent: show the client's other processes that our gate is open */
+bool lockmode_idle(uint64_t now);  /* agent: give up an idle turn; false: it is the coordinator's to end */
+void lockmode_hold(bool open);     /* agent: show the client's other processes that our gate is open */
 void lockmode_after_fork(void);
 
 /* --- interrupt.c, log.c ------------------------------------------------------------------------------------------ */

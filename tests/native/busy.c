@@ -11,11 +11,9 @@
 
 typedef unsigned long long u64;
 
-static int (*cuInit)(unsigned), (*retain)(void **, int), (*set_current)(void *),
-    (*load)(void **, const void *), (*get_function)(void **, void *, const char *),
-    (*create)(void **, unsigned), (*synchronize)(void),
-    (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
-              void **);
+static int (*cuInit)(unsigned), (*retain)(void **, int), (*set_current)(void *), (*load)(void **, const void *),
+    (*get_function)(void **, void *, const char *), (*create)(void **, unsigned), (*synchronize)(void),
+    (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 
 static void *context, *spin;
 static u64 nanoseconds;

@@ -12,9 +12,9 @@
 
 typedef unsigned long long address_t;
 
-static int (*cuInit)(unsigned), (*retain)(void **, int), (*set_current)(void *),
-    (*cuMemAlloc)(address_t *, size_t), (*cuMemFree)(address_t), (*alloc_async)(address_t *, size_t, void *),
-    (*free_async)(address_t, void *), (*alloc_managed)(address_t *, size_t, unsigned), (*synchronize)(void);
+static int (*cuInit)(unsigned), (*retain)(void **, int), (*set_current)(void *), (*cuMemAlloc)(address_t *, size_t),
+    (*cuMemFree)(address_t), (*alloc_async)(address_t *, size_t, void *), (*free_async)(address_t, void *),
+    (*alloc_managed)(address_t *, size_t, unsigned), (*synchronize)(void);
 
 static void *context;
 static _Atomic long long bytes, operations;
