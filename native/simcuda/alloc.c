@@ -159,7 +159,7 @@ CUresult alloc_new(struct sim_context *context, enum sim_alloc_kind kind, size_t
             goto no_room;
         residency_open(alloc);
     }
-    if ((kind == ALLOC_MANAGED && !alloc->on_device) || !(alloc->base = (uint64_t)map(alloc)))
+    if ((kind == ALLOC_MANAGED && !alloc->place) || !(alloc->base = (uint64_t)map(alloc)))
         goto no_memory;
     if (insert(alloc)) {
         unmap(alloc);
@@ -170,7 +170,7 @@ CUresult alloc_new(struct sim_context *context, enum sim_alloc_kind kind, size_t
     return CUDA_SUCCESS;
 no_memory:
     uncharge(alloc);
-    free(alloc->on_device);
+    free(alloc->place);
 no_room:
     free(alloc);
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -260,7 +260,7 @@ static void give_back(struct sim_alloc *alloc) {
     uncharge(alloc);
     unmap(alloc);
     pthread_mutex_destroy(&alloc->lock);
-    free(alloc->on_device);
+    free(alloc->place);
     free(alloc->mapping);
     free(alloc);
 }

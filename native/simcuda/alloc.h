@@ -22,8 +22,8 @@ struct sim_alloc {
     /* unified memory */
     int range;               /* in the world */
     pthread_mutex_t lock;    /* what follows */
-    uint8_t *on_device;      /* per WORLD_BLOCK */
-    uint64_t local_resident; /* bytes according to on_device; others may have evicted some of them */
+    uint8_t *place;          /* per WORLD_BLOCK, enum sim_place */
+    uint64_t local_resident; /* bytes according to place; others may have evicted some of them */
     uint64_t evict_cursor;
     int read_mostly, preferred_type, preferred_id, prefetch_type, prefetch_id;
     uint32_t accessed_by; /* bit per device, the CPU last */
@@ -54,12 +54,24 @@ struct sim_alloc *alloc_find(uint64_t address);
 /* The time that evicting others' pages takes; allocation of ordinary memory waits for it. */
 void alloc_pay_eviction(int device, uint64_t evicted);
 
-/* residency.c: bytes of [offset, offset + bytes) that aren't on the device. */
-uint64_t residency_missing(struct sim_alloc *alloc, uint64_t offset, uint64_t bytes);
-/* Brings up to `limit` of them there. *evicted grows by what others lost. Returns how much was brought. */
-uint64_t residency_bring(struct sim_alloc *alloc, uint64_t offset, uint64_t bytes, uint64_t limit, uint64_t *evicted);
-/* Takes the range off the device; returns the bytes moved. */
-uint64_t residency_drop(struct sim_alloc *alloc, uint64_t offset, uint64_t bytes);
+/* residency.c: where the pages of unified memory are. */
+enum sim_place { PLACE_NOWHERE, PLACE_HOST, PLACE_DEVICE }; /* nowhere: never touched, without memory */
+enum sim_bring { BRING_FAULT, BRING_PREFETCH };             /* a fault heeds advice */
+
+/* Bytes, by what had to be done with them. */
+struct sim_movement {
+    uint64_t moved;     /* came from the host */
+    uint64_t populated; /* touched for the first time */
+    uint64_t remote;    /* stay on the host, where advice wants them, and are reached there */
+    uint64_t evicted;   /* lost by others */
+};
+
+/* Brings [offset, offset + bytes) to the device from its beginning on, until `limit` bytes are brought. Adds to
+ * *movement; returns how far it got, so that the caller can spend the time and go on. */
+uint64_t residency_bring(struct sim_alloc *alloc, uint64_t offset, uint64_t bytes, uint64_t limit, enum sim_bring how,
+                         struct sim_movement *movement);
+/* Puts the range on the host; returns the bytes moved, and *populated: what was nowhere. */
+uint64_t residency_drop(struct sim_alloc *alloc, uint64_t offset, uint64_t bytes, uint64_t *populated);
 void residency_open(struct sim_alloc *alloc);
 
 #endif

@@ -88,6 +88,7 @@ static int await_command(struct sim_stream *stream, uint64_t head) {
         pause_briefly();
     }
     execute_leave_device(stream);
+    stream->transferred = 0;
     for (;;) {
         atomic_store(&stream->sleeping, 1);
         if (atomic_load(&stream->tail) != head)

@@ -13,6 +13,17 @@ void pace_spend(struct sim_stream *stream, uint64_t ns, uint64_t slack_ns);
 int64_t pace_lateness(const struct sim_stream *stream, uint64_t now);
 uint64_t pace_scaled(double seconds); /* modelled seconds to nanoseconds */
 
+/* link.c: a transfer goes on where the stream's last one ended, if that was just now. `device` is its link's. */
+struct transfer {
+    struct sim_stream *stream;
+    int device;
+    uint64_t at; /* it has got so far, by the clock */
+};
+void transfer_begin(struct transfer *transfer, struct sim_stream *stream, int device, uint64_t now);
+/* `bandwidth`: what it gets if it has the link for itself. */
+void transfer_bytes(struct transfer *transfer, enum link_direction direction, uint64_t bytes, double bandwidth);
+void transfer_spend(struct transfer *transfer, uint64_t ns); /* without the link */
+
 void execute_launch(struct sim_stream *stream, struct sim_command *command);
 void execute_copy(struct sim_stream *stream, struct sim_command *command);
 void execute_set(struct sim_stream *stream, struct sim_command *command);

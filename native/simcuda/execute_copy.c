@@ -21,15 +21,37 @@ static uint64_t extent(size_t width, size_t height, size_t pitch) {
     return height ? (height - 1) * pitch + width : 0;
 }
 
-static uint64_t bring_target(struct sim_alloc *alloc, uint64_t address, uint64_t bytes, uint64_t *evicted) {
-    if (!alloc || alloc->kind != ALLOC_MANAGED)
-        return 0;
-    return residency_bring(alloc, address - alloc->base, bytes, UINT64_MAX, evicted);
+/* The target of a copy or set comes to the device, whatever was there before. */
+static void bring(struct sim_alloc *alloc, uint64_t address, uint64_t bytes, struct sim_movement *movement) {
+    if (alloc && alloc->kind == ALLOC_MANAGED)
+        residency_bring(alloc, address - alloc->base, bytes, UINT64_MAX, BRING_PREFETCH, movement);
+}
+
+static int is_pinned(const struct sim_alloc *alloc) {
+    return alloc && (alloc->kind == ALLOC_HOST || alloc->kind == ALLOC_REGISTERED);
+}
+
+/* The time of a copy that begins at `now`. The bytes have been copied meanwhile. */
+static void spend_copy(struct sim_stream *stream, const struct sim_command *command, uint64_t now, int pinned,
+                       const struct sim_movement *m) {
+    const struct sim_device_params *device = &sim.params.device[stream->context->device];
+    uint64_t bytes = command->copy.width * command->copy.height;
+    struct transfer t;
+    transfer_begin(&t, stream, stream->context->device, now);
+    transfer_bytes(&t, LINK_TO_HOST, m->evicted, device->d2h);
+    if (command->copy.kind == LOG_HOST_TO_DEVICE)
+        transfer_bytes(&t, LINK_TO_DEVICE, bytes, pinned ? device->h2d : device->pageable_h2d);
+    else if (command->copy.kind == LOG_DEVICE_TO_HOST)
+        transfer_bytes(&t, LINK_TO_HOST, bytes, pinned ? device->d2h : device->pageable_d2h);
+    else
+        transfer_bytes(&t, LINK_TO_DEVICE, m->moved, device->h2d);
+    if (command->copy.kind == LOG_DEVICE_TO_DEVICE) {
+        pace_enter(stream, now);
+        pace_spend(stream, pace_scaled(2.0 * (double)bytes / device->bandwidth), SLACK_NS);
+    }
 }
 
 void execute_copy(struct sim_stream *stream, struct sim_command *command) {
-    const struct sim_device_params *device = &sim.params.device[stream->context->device];
-    uint64_t bytes = command->copy.width * command->copy.height, evicted = 0;
     uint64_t dst_bytes = extent(command->copy.width, command->copy.height, command->copy.dst_pitch);
     uint64_t src_bytes = extent(command->copy.width, command->copy.height, command->copy.src_pitch);
     int kind = command->copy.kind;
@@ -39,26 +61,20 @@ void execute_copy(struct sim_stream *stream, struct sim_command *command) {
     if ((!dst && kind != LOG_DEVICE_TO_HOST) || (!src && kind != LOG_HOST_TO_DEVICE && !command->copy.is_host_only)) {
         context_fail(stream->context, CUDA_ERROR_ILLEGAL_ADDRESS); /* freed since it was submitted */
     } else {
-        pace_enter(stream, begin);
-        double seconds = 0;
-        if (kind == LOG_DEVICE_TO_DEVICE) {
-            uint64_t moved = bring_target(src, (uint64_t)command->copy.src, src_bytes, &evicted) +
-                             bring_target(dst, (uint64_t)command->copy.dst, dst_bytes, &evicted);
-            seconds = 2.0 * (double)bytes / device->bandwidth + (double)moved / device->h2d;
-        } else if (kind == LOG_HOST_TO_DEVICE) {
-            bring_target(dst, (uint64_t)command->copy.dst, dst_bytes, &evicted);
-            seconds = (double)bytes / device->h2d;
-        } else {
-            seconds = (double)bytes / device->d2h;
-        }
+        struct sim_movement m = {0};
+        if (kind == LOG_DEVICE_TO_DEVICE)
+            bring(src, (uint64_t)command->copy.src, src_bytes, &m);
+        if (kind != LOG_DEVICE_TO_HOST)
+            bring(dst, (uint64_t)command->copy.dst, dst_bytes, &m);
         copy_rows(command);
-        pace_spend(stream, pace_scaled(seconds + (double)evicted / device->d2h), SLACK_NS);
+        spend_copy(stream, command, begin, is_pinned(kind == LOG_HOST_TO_DEVICE ? src : dst), &m);
     }
     alloc_unpin(dst);
     alloc_unpin(src);
     free(command->copy.staging);
     command->copy.staging = NULL;
-    simlog_write((enum sim_log_kind)kind, begin, sim_now(), stream->context->device, stream->id, bytes);
+    simlog_write((enum sim_log_kind)kind, begin, sim_now(), stream->context->device, stream->id,
+                 command->copy.width * command->copy.height);
 }
 
 static void set_row(char *row, const struct sim_command *command) {
@@ -76,7 +92,8 @@ static void set_row(char *row, const struct sim_command *command) {
 void execute_set(struct sim_stream *stream, struct sim_command *command) {
     const struct sim_device_params *device = &sim.params.device[stream->context->device];
     size_t width = command->set.width * command->set.element;
-    uint64_t bytes = extent(width, command->set.height, command->set.pitch), evicted = 0;
+    uint64_t bytes = extent(width, command->set.height, command->set.pitch);
+    struct sim_movement m = {0};
     uint64_t begin = sim_now();
     struct sim_alloc *dst = alloc_pin_range((uint64_t)command->set.dst, bytes);
     if (!dst) {
@@ -84,12 +101,12 @@ void execute_set(struct sim_stream *stream, struct sim_command *command) {
         return;
     }
     pace_enter(stream, begin);
-    bring_target(dst, (uint64_t)command->set.dst, bytes, &evicted);
+    bring(dst, (uint64_t)command->set.dst, bytes, &m);
     for (size_t row = 0; row < command->set.height; row++)
         set_row((char *)command->set.dst + row * command->set.pitch, command);
     alloc_unpin(dst);
     pace_spend(stream,
-               pace_scaled((double)(width * command->set.height) / device->bandwidth + (double)evicted / device->d2h),
+               pace_scaled((double)(width * command->set.height) / device->bandwidth + (double)m.evicted / device->d2h),
                SLACK_NS);
     simlog_write(LOG_SET, begin, sim_now(), stream->context->device, stream->id, width * command->set.height);
 }
@@ -103,18 +120,21 @@ void execute_prefetch(struct sim_stream *stream, struct sim_command *command) {
     if (bytes > alloc->mapped - offset)
         bytes = alloc->mapped - offset;
     uint64_t begin = sim_now();
-    pace_enter(stream, begin);
-    if (command->prefetch.to_device) {
-        for (;;) {
-            uint64_t evicted = 0, part = residency_bring(alloc, offset, bytes, FAULT_CHUNK, &evicted);
-            if (!part || moved >= bytes)
-                break;
-            moved += part;
-            pace_spend(stream, pace_scaled((double)part / device->h2d + (double)evicted / device->d2h), SLACK_NS);
-        }
-    } else {
-        moved = residency_drop(alloc, offset, bytes);
-        pace_spend(stream, pace_scaled((double)moved / device->d2h), SLACK_NS);
+    struct transfer t;
+    transfer_begin(&t, stream, alloc->device, begin);
+    for (uint64_t done = 0; command->prefetch.to_device && done < bytes;) {
+        struct sim_movement m = {0};
+        done += residency_bring(alloc, offset + done, bytes - done, FAULT_CHUNK, BRING_PREFETCH, &m);
+        transfer_bytes(&t, LINK_TO_HOST, m.evicted, device->d2h);
+        transfer_bytes(&t, LINK_TO_DEVICE, m.moved, device->h2d);
+        transfer_spend(&t, pace_scaled((double)m.populated / device->populate));
+        moved += m.moved;
+    }
+    if (!command->prefetch.to_device) {
+        uint64_t populated = 0;
+        moved = residency_drop(alloc, offset, bytes, &populated);
+        transfer_bytes(&t, LINK_TO_HOST, moved, device->d2h);
+        transfer_spend(&t, pace_scaled((double)populated / device->populate));
     }
     alloc_unpin(alloc);
     simlog_write(command->prefetch.to_device ? LOG_PREFETCH_TO_DEVICE : LOG_PREFETCH_TO_HOST, begin, sim_now(),

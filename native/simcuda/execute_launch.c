@@ -5,25 +5,21 @@
 
 /* Page faults: what the launch touches and isn't there comes in pieces, at most once, so that two processes
  * that take each other's pages both get on, however slowly. */
-static void fault_in(struct sim_stream *stream, struct sim_alloc *alloc, uint64_t offset, uint64_t bytes) {
-    if (alloc->kind != ALLOC_MANAGED)
-        return;
+static void fault_in(struct sim_stream *stream, struct sim_alloc *alloc, uint64_t offset, uint64_t bytes, int again) {
     const struct sim_device_params *device = &sim.params.device[alloc->device];
-    uint64_t missing = residency_missing(alloc, offset, bytes);
-    while (missing) {
-        uint64_t evicted = 0;
-        uint64_t brought =
-            residency_bring(alloc, offset, bytes, missing < FAULT_CHUNK ? missing : FAULT_CHUNK, &evicted);
-        pace_spend(stream, pace_scaled((double)brought / device->fault + (double)evicted / device->d2h), SLACK_NS);
-        if (!brought)
-            return;
-        missing -= brought < missing ? brought : missing;
+    for (uint64_t done = 0; alloc->kind == ALLOC_MANAGED && done < bytes;) {
+        struct sim_movement m = {0};
+        done += residency_bring(alloc, offset + done, bytes - done, FAULT_CHUNK, BRING_FAULT, &m);
+        double seconds = (double)m.moved / device->fault + (double)m.populated / device->populate +
+                         (double)m.evicted / device->d2h + (again ? 0 : (double)m.remote / device->h2d);
+        if (seconds > 0)
+            pace_spend(stream, pace_scaled(seconds), SLACK_NS);
     }
 }
 
-static void fault_in_all(struct sim_stream *stream, struct sim_execution *e) {
+static void fault_in_all(struct sim_stream *stream, struct sim_execution *e, int again) {
     for (int i = 0; i < e->touches; i++)
-        fault_in(stream, e->touch[i].alloc, e->touch[i].offset, e->touch[i].bytes);
+        fault_in(stream, e->touch[i].alloc, e->touch[i].offset, e->touch[i].bytes, again);
 }
 
 void execute_launch(struct sim_stream *stream, struct sim_command *command) {
@@ -34,7 +30,7 @@ void execute_launch(struct sim_stream *stream, struct sim_command *command) {
     CUresult error = function->builtin->prepare(&e);
     if (!error) {
         pace_enter(stream, begin);
-        fault_in_all(stream, &e);
+        fault_in_all(stream, &e, 0);
         e.begin_ns = sim_real_time() - (uint64_t)pace_lateness(stream, sim_now());
         function->builtin->run(&e);
         uint64_t left = (uint64_t)((double)(e.cost_ns + e.device->launch_ns) * sim.params.time_scale);
@@ -42,7 +38,7 @@ void execute_launch(struct sim_stream *stream, struct sim_command *command) {
             part = left < sim.params.recharge_ns ? left : sim.params.recharge_ns;
             pace_spend(stream, part, e.is_busy ? 0 : SLACK_NS);
             if (part < left)
-                fault_in_all(stream, &e);
+                fault_in_all(stream, &e, 1);
         }
         if (function->builtin->finish)
             function->builtin->finish(&e);

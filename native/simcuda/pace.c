@@ -15,6 +15,7 @@ uint64_t pace_scaled(double seconds) {
 
 /* A command begins at `now`. */
 void pace_enter(struct sim_stream *stream, uint64_t now) {
+    stream->transferred = 0;
     if (stream->on_device && now - stream->device_looked < CREDIT_NS)
         return;
     if (!stream->on_device)

@@ -16,7 +16,10 @@ static const struct sim_device_params default_device = {
     .context_memory = 16ull << 20,
     .h2d = 12 * GIB,
     .d2h = 12 * GIB,
+    .pageable_h2d = 6 * GIB,
+    .pageable_d2h = 6 * GIB,
     .fault = 2 * GIB,
+    .populate = 32 * GIB,
     .bandwidth = 200 * GIB,
     .flops = 1e12,
     .launch_ns = 4000,
@@ -95,6 +98,12 @@ static int set_device_key(struct sim_device_params *device, const char *key, con
         return device->h2d = number, 0;
     if (strcmp(key, "d2h_bandwidth") == 0)
         return device->d2h = number, 0;
+    if (strcmp(key, "pageable_h2d_bandwidth") == 0)
+        return device->pageable_h2d = number, 0;
+    if (strcmp(key, "pageable_d2h_bandwidth") == 0)
+        return device->pageable_d2h = number, 0;
+    if (strcmp(key, "populate_bandwidth") == 0)
+        return device->populate = number, 0;
     if (strcmp(key, "fault_bandwidth") == 0)
         return device->fault = number, 0;
     if (strcmp(key, "memory_bandwidth") == 0)

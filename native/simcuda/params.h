@@ -15,11 +15,13 @@ struct sim_device_params {
     char name[96];
     uint64_t memory;         /* bytes */
     uint64_t context_memory; /* bytes that each context takes for itself */
-    double h2d, d2h;         /* bulk copy bandwidth over the bus, bytes per second */
-    double fault;            /* bandwidth of migration by page faults, bytes per second */
-    double bandwidth;        /* bandwidth of device memory, bytes per second */
-    double flops;            /* floating point operations per second */
-    uint64_t launch_ns;      /* device time that every launch takes at least */
+    double h2d, d2h;         /* bandwidth of the link: prefetch, eviction, copies of pinned memory; bytes per second */
+    double pageable_h2d, pageable_d2h; /* of copies of other host memory */
+    double fault;                      /* of migration by page faults */
+    double populate;                   /* of giving memory to pages that are touched or prefetched for the first time */
+    double bandwidth;                  /* bandwidth of device memory, bytes per second */
+    double flops;                      /* floating point operations per second */
+    uint64_t launch_ns;                /* device time that every launch takes at least */
     int multiprocessors;
     int compute_major, compute_minor;
 };

@@ -1,12 +1,19 @@
-/* Which blocks of an allocation of unified memory are on the device.
+/* Where the blocks of an allocation of unified memory are.
  *
  * The world knows only how many bytes of a range are resident, so that any process can evict them by lowering
  * the number. Which blocks that were is decided here, by the owner, when it next looks: the ones after those
  * it lost last.
+ *
+ * What advice does, after the CUDA programming guide ("Unified Memory Programming", data usage hints): faults leave
+ * pages on the host where the device has a mapping of them (accessed by) or where the host is their preferred
+ * location; a prefetch moves them all the same. A preferred location on the device overrules the mapping.
  */
+#define _GNU_SOURCE
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include "alloc.h"
+#include "api.h"
 
 static uint64_t block_count(const struct sim_alloc *alloc) {
     return (alloc->mapped + WORLD_BLOCK - 1) / WORLD_BLOCK;
@@ -18,7 +25,7 @@ static uint64_t block_bytes(const struct sim_alloc *alloc, uint64_t block) {
 }
 
 void residency_open(struct sim_alloc *alloc) {
-    alloc->on_device = calloc(block_count(alloc), 1);
+    alloc->place = calloc(block_count(alloc), 1);
     alloc->preferred_id = alloc->prefetch_id = CU_DEVICE_INVALID;
 }
 
@@ -27,8 +34,8 @@ static void reconcile(struct sim_alloc *alloc) {
     uint64_t resident = world_resident(sim.world, alloc->device, alloc->range), count = block_count(alloc);
     for (uint64_t i = 0; i < count && alloc->local_resident > resident; i++) {
         uint64_t block = alloc->evict_cursor++ % count;
-        if (alloc->on_device[block]) {
-            alloc->on_device[block] = 0;
+        if (alloc->place[block] == PLACE_DEVICE) {
+            alloc->place[block] = PLACE_HOST;
             alloc->local_resident -= block_bytes(alloc, block);
         }
     }
@@ -36,56 +43,81 @@ static void reconcile(struct sim_alloc *alloc) {
         world_depopulate(sim.world, alloc->device, alloc->range, resident - alloc->local_resident);
 }
 
-uint64_t residency_missing(struct sim_alloc *alloc, uint64_t offset, uint64_t bytes) {
-    uint64_t missing = 0;
-    if (!bytes)
-        return 0;
-    pthread_mutex_lock(&alloc->lock);
-    reconcile(alloc);
-    for (uint64_t block = offset / WORLD_BLOCK; block <= (offset + bytes - 1) / WORLD_BLOCK; block++)
-        if (!alloc->on_device[block])
-            missing += block_bytes(alloc, block);
-    pthread_mutex_unlock(&alloc->lock);
-    return missing;
+/* The host's own accesses are not seen, only what they left: pages. */
+static int is_touched_by_host(const struct sim_alloc *alloc, uint64_t block) {
+    unsigned char present[WORLD_BLOCK / 4096];
+    uint64_t bytes = block_bytes(alloc, block);
+    if (mincore((void *)(alloc->base + block * WORLD_BLOCK), bytes, present))
+        return 1;
+    for (uint64_t page = 0; page < bytes / 4096; page++)
+        if (present[page] & 1)
+            return 1;
+    return 0;
 }
 
-uint64_t residency_bring(struct sim_alloc *alloc, uint64_t offset, uint64_t bytes, uint64_t limit, uint64_t *evicted) {
-    uint64_t brought = 0;
-    if (!bytes)
+static void look_whether_touched(struct sim_alloc *alloc, uint64_t block) {
+    if (alloc->place[block] == PLACE_NOWHERE && is_touched_by_host(alloc, block))
+        alloc->place[block] = PLACE_HOST;
+}
+
+static int stays_on_host(const struct sim_alloc *alloc, uint64_t block) {
+    if (alloc->preferred_type == CU_MEM_LOCATION_DEVICE)
         return 0;
+    return alloc->preferred_type ||
+           (alloc->place[block] == PLACE_HOST && (alloc->accessed_by >> (ordinal_of(alloc->device) & 15) & 1));
+}
+
+/* One block that isn't on the device. What doesn't fit is reached over the link: it costs as much and stays away. */
+static void bring_block(struct sim_alloc *alloc, uint64_t block, struct sim_movement *movement) {
+    uint64_t size = block_bytes(alloc, block), before = movement->evicted;
+    uint64_t fitted = world_populate(sim.world, alloc->device, alloc->range, size, &movement->evicted);
+    if (fitted == size && alloc->place[block] == PLACE_NOWHERE)
+        movement->populated += size;
+    else
+        movement->moved += size;
+    alloc->place[block] = fitted == size ? PLACE_DEVICE : PLACE_HOST;
+    if (fitted == size)
+        alloc->local_resident += size;
+    else if (fitted)
+        world_depopulate(sim.world, alloc->device, alloc->range, fitted);
+    if (movement->evicted != before)
+        reconcile(alloc); /* it may have been this range's own */
+}
+
+uint64_t residency_bring(struct sim_alloc *alloc, uint64_t offset, uint64_t bytes, uint64_t limit, enum sim_bring how,
+                         struct sim_movement *movement) {
+    uint64_t at = offset, end = offset + bytes;
     pthread_mutex_lock(&alloc->lock);
     reconcile(alloc);
-    for (uint64_t block = offset / WORLD_BLOCK; block <= (offset + bytes - 1) / WORLD_BLOCK && brought < limit;
-         block++) {
-        if (alloc->on_device[block])
-            continue;
-        uint64_t size = block_bytes(alloc, block), before = *evicted;
-        uint64_t fitted = world_populate(sim.world, alloc->device, alloc->range, size, evicted);
-        brought += size; /* what doesn't fit is reached over the bus: it costs as much and stays away */
-        if (fitted == size) {
-            alloc->on_device[block] = 1;
-            alloc->local_resident += size;
-        } else if (fitted) {
-            world_depopulate(sim.world, alloc->device, alloc->range, fitted);
+    while (at < end && movement->moved + movement->populated < limit) {
+        uint64_t block = at / WORLD_BLOCK, next = (block + 1) * WORLD_BLOCK < end ? (block + 1) * WORLD_BLOCK : end;
+        look_whether_touched(alloc, block);
+        if (alloc->place[block] != PLACE_DEVICE && how == BRING_FAULT && stays_on_host(alloc, block)) {
+            alloc->place[block] = PLACE_HOST;
+            movement->remote += next - at;
+        } else if (alloc->place[block] != PLACE_DEVICE) {
+            bring_block(alloc, block, movement);
         }
-        if (*evicted != before)
-            reconcile(alloc); /* it may have been this range's own */
+        at = next;
     }
     pthread_mutex_unlock(&alloc->lock);
-    return brought;
+    return at - offset;
 }
 
-uint64_t residency_drop(struct sim_alloc *alloc, uint64_t offset, uint64_t bytes) {
+uint64_t residency_drop(struct sim_alloc *alloc, uint64_t offset, uint64_t bytes, uint64_t *populated) {
     uint64_t dropped = 0;
     if (!bytes)
         return 0;
     pthread_mutex_lock(&alloc->lock);
     reconcile(alloc);
-    for (uint64_t block = offset / WORLD_BLOCK; block <= (offset + bytes - 1) / WORLD_BLOCK; block++)
-        if (alloc->on_device[block]) {
-            alloc->on_device[block] = 0;
+    for (uint64_t block = offset / WORLD_BLOCK; block <= (offset + bytes - 1) / WORLD_BLOCK; block++) {
+        look_whether_touched(alloc, block);
+        if (alloc->place[block] == PLACE_DEVICE)
             dropped += block_bytes(alloc, block);
-        }
+        else if (alloc->place[block] == PLACE_NOWHERE)
+            *populated += block_bytes(alloc, block);
+        alloc->place[block] = PLACE_HOST;
+    }
     alloc->local_resident -= dropped;
     world_depopulate(sim.world, alloc->device, alloc->range, dropped);
     pthread_mutex_unlock(&alloc->lock);

@@ -120,6 +120,7 @@ struct sim_stream {
     int on_device;                           /* worker: has entered the device's turns */
     uint64_t device_target;                  /* worker: device time at which the last command ends */
     uint64_t device_looked, device_consumed; /* worker: time of the last look, and device time then */
+    uint64_t transferred;                    /* worker: when the last transfer ended; 0: something else came since */
 
     _Atomic(struct sim_capture *) capture; /* set with both locks held, cleared with sim.capture_lock */
     struct sim_stream *next_member;

@@ -132,6 +132,7 @@ static void reset(struct world *world, const struct sim_params *params) {
         memset(device->shared, 0, device->shared_end * sizeof *device->shared);
         memset(device->share, 0, sizeof device->share);
         device->used = device->populations = device->evicted = device->range_end = device->shared_end = 0;
+        device->link_free[0] = device->link_free[1] = 0;
         device->turn = -1;
         device->turn_start = device->turn_end = device->turn_waiters = 0;
         world_unlock_device(world, i);

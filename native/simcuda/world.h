@@ -52,10 +52,11 @@ struct world_device {
     pthread_mutex_t lock;
     uint64_t used; /* sum of plain, shared and resident */
     uint64_t populations;
-    uint64_t evicted;    /* bytes, ever */
-    uint32_t range_end;  /* entries from here on were never used */
-    int32_t turn;        /* slot whose time slice it is, or -1 */
-    uint64_t turn_start; /* since when `consumed` of that slot is not up to date */
+    uint64_t link_free[2]; /* time from which nothing is laid out in a direction of the link */
+    uint64_t evicted;      /* bytes, ever */
+    uint32_t range_end;    /* entries from here on were never used */
+    int32_t turn;          /* slot whose time slice it is, or -1 */
+    uint64_t turn_start;   /* since when `consumed` of that slot is not up to date */
     uint64_t turn_end;
     uint32_t turn_waiters, turn_changes; /* futex */
     struct world_share share[WORLD_SLOTS];
@@ -111,6 +112,10 @@ void world_shared_leave(struct world *world, int device, int slot, uint64_t inod
 /* With the device locked; the caller mends `used`. */
 void world_shared_forget(struct world_device *device, int slot);
 uint64_t world_shared_bytes(const struct world_device *device);
+
+enum link_direction { LINK_TO_DEVICE, LINK_TO_HOST };
+/* Lays out `ns` on a direction of the link, not before `earliest`; returns when they begin. */
+uint64_t world_link(struct world *world, int device, enum link_direction direction, uint64_t earliest, uint64_t ns);
 
 /* turns.c: time on the device. A stream with work enters; between enter and leave the process takes part in
  * slicing. */

@@ -1,4 +1,4 @@
-/* Device memory as all processes share it: ordinary bytes, and what is resident of unified memory. */
+/* Device memory as all processes share it: ordinary bytes, and what is resident of unified memory; and the link. */
 #include "world.h"
 
 /* Gives up `bytes` of unified memory, the ranges that got their pages earliest first, `spare` only when
@@ -135,4 +135,13 @@ void world_depopulate(struct world *world, int device_index, int range, uint64_t
     entry->resident -= part;
     device->used -= part;
     world_unlock_device(world, device_index);
+}
+
+uint64_t world_link(struct world *world, int device, enum link_direction direction, uint64_t earliest, uint64_t ns) {
+    uint64_t *free = &world->device[device].link_free[direction];
+    world_lock_device(world, device);
+    uint64_t begin = earliest > *free ? earliest : *free;
+    *free = begin + ns;
+    world_unlock_device(world, device);
+    return begin;
 }

@@ -1,0 +1,38 @@
+/* The link between host and device: transfers to the device, and to the host, each wait for their kind only.
+ *
+ * Unlike launches, transfers need no turn: copy engines work beside whatever runs, of whichever process. What a
+ * transfer takes is laid out on the clock, part by part behind what others have laid out; so late wake-ups don't add
+ * up, and transfers of several streams or processes share a direction.
+ */
+#include "execute.h"
+
+#define PART (8ull << 20)
+#define CREDIT_NS 200000 /* of lateness between a stream's transfers that the next one may make up for */
+
+void transfer_begin(struct transfer *t, struct sim_stream *stream, int device, uint64_t now) {
+    t->stream = stream;
+    t->device = device;
+    t->at = stream->transferred && now < stream->transferred + CREDIT_NS ? stream->transferred : now;
+}
+
+void transfer_spend(struct transfer *t, uint64_t ns) {
+    t->at += ns;
+    if (t->at > sim_now() + SLACK_NS) {
+        execute_leave_device(t->stream);
+        sim_sleep_until(t->at);
+    }
+    t->stream->transferred = t->at;
+}
+
+void transfer_bytes(struct transfer *t, enum link_direction direction, uint64_t bytes, double bandwidth) {
+    const struct sim_device_params *device = &sim.params.device[t->device];
+    double link = direction == LINK_TO_DEVICE ? device->h2d : device->d2h;
+    if (bandwidth > link)
+        bandwidth = link;
+    while (bytes) {
+        uint64_t part = bytes < PART ? bytes : PART;
+        t->at = world_link(sim.world, t->device, direction, t->at, pace_scaled((double)part / link));
+        transfer_spend(t, pace_scaled((double)part / bandwidth));
+        bytes -= part;
+    }
+}
