@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from traitlets import Bool, Dict, Float, TraitError, Unicode, validate
+from traitlets import Bool, Dict, Enum, Float, TraitError, Unicode, validate
 from traitlets.config import Configurable
 
 from .wire import address, text
@@ -42,6 +42,13 @@ class GpuShare(Configurable):
         "",
         help="What each device is taken to hold at most, for example '16GiB'; empty: all of it. "
         "A part of a card can so be kept out of sharing.",
+    ).tag(config=True)
+
+    memory_mode = Enum(
+        text.MEMORY_MODES,
+        "unified",
+        help="How clients that do not say otherwise hold device memory: 'unified' (moved by the driver, may exceed the "
+        "device), 'plain' (never moved; for programs that pass device memory between processes). See docs/memory.md.",
     ).tag(config=True)
 
     simulate = Bool(

@@ -57,6 +57,7 @@ class Announced(NamedTuple):
     visible_devices: Sequence[str] = ()
     note: str = ""
     coordinator_argv: Sequence[str] = ()
+    memory_mode: str = ""
 
 
 def announce(
@@ -67,19 +68,22 @@ def announce(
     gpus: int = 1,
     socket: str = "",
     simulate: bool | None = None,
+    memory_mode: str = "",
     settings: Sequence[str] = (),
     wait: float = 3.0,
 ) -> Announced:
     """Register a client, starting a coordinator if none answers. Blocks for at most about `wait` seconds.
 
     Never fails because of the coordinator: the program is to start anyway, with a note on what isn't working.
-    `simulate=None` means: as `$GPUSHARE_SIMULATE` says, else as the coordinator does. `settings` are options for a
+    `simulate=None` means: as `$GPUSHARE_SIMULATE` says, else as the coordinator does; `memory_mode=""` likewise, by
+    `$GPUSHARE_MEMORY_MODE`. `settings` are options for a
     coordinator that this client or its kernel starts.
     """
     from .wire import client, messages
 
     wanted = os.environ.get("GPUSHARE_SIMULATE") == "1" if simulate is None else simulate
-    known = Announced(socket, wanted, coordinator_argv=_coordinator_argv(wanted, settings))
+    mode = memory_mode or os.environ.get("GPUSHARE_MEMORY_MODE", "")
+    known = Announced(socket, wanted, coordinator_argv=_coordinator_argv(wanted, settings), memory_mode=mode)
     try:
         known = known._replace(socket=address.socket_path(socket))
         if not SHIM.exists():
@@ -94,12 +98,14 @@ def announce(
         return known._replace(note=f"unreachable: {_line(error)}")
     except (client.CoordinatorError, address.BadAddress) as error:
         return known._replace(note=f"refused: {_line(error)}")
-    wanted = wanted or (simulate is None and bool(status.get("config", {}).get("simulate")))
+    config = status.get("config", {})
+    wanted = wanted or (simulate is None and bool(config.get("simulate")))
     return Announced(
         path,
         wanted,
         [str(uuid) for uuid in registered.get("devices", [])],  # none where there is but one device
         coordinator_argv=_coordinator_argv(wanted, settings),
+        memory_mode=mode or str(config.get("memory_mode", "")),
     )
 
 
@@ -123,6 +129,7 @@ def prepare(
     visible_devices: Sequence[str] | None = None,
     note: str = "",
     coordinator_argv: Sequence[str] = (),
+    memory_mode: str = "",
     python: bool = True,
 ) -> dict[str, str]:
     """Return `env` as the environment of a shared program; unchanged if it is prepared for `client` already.
@@ -152,6 +159,8 @@ def prepare(
             made["GPUSHARE_LABEL"] = label[:_MAX_LABEL]
         if quota:
             made["GPUSHARE_QUOTA"] = quota
+        if memory_mode:
+            made.setdefault("GPUSHARE_MEMORY_MODE", memory_mode)
         if visible_devices:
             made.setdefault("CUDA_VISIBLE_DEVICES", ",".join(visible_devices))
     if simulate:
@@ -187,6 +196,15 @@ def quota_text(**wanted: Any) -> str:
     if share > limit:
         raise ValueError(f"share={share:g} is above limit={limit:g}: allowed is a share up to the limit")
     return " ".join(f"{key}={str(value).replace(' ', '')}" for key, value in given.items())
+
+
+def checked_memory_mode(mode: str) -> str:
+    """`mode`, or "" for the coordinator's. Raises ValueError naming the allowed ones."""
+    from .wire import text
+
+    if mode and mode not in text.MEMORY_MODES:
+        raise ValueError(f"memory mode {mode!r} is unknown: allowed are {', '.join(text.MEMORY_MODES)}")
+    return mode
 
 
 def preloadable_shim(socket: str) -> Path | None:

@@ -60,8 +60,10 @@ def installed() -> dict[str, Found]:
     return found
 
 
-def variant(original: Found, *, display_name: str = "", gpus: int = 1, quota: dict[str, Any]) -> dict[str, Any]:
-    """The kernel.json of a shared variant. Raises ValueError on a bad quota, Problem if it can't be shared."""
+def variant(
+    original: Found, *, display_name: str = "", gpus: int = 1, memory_mode: str = "", quota: dict[str, Any]
+) -> dict[str, Any]:
+    """The kernel.json of a shared variant. Raises ValueError on bad values, Problem if it can't be shared."""
     provisioner = _provisioner_of(original.content)
     if provisioner not in _LOCAL:
         raise Problem(f"{original.name!r} is started by {provisioner!r}, which can't be combined with sharing")
@@ -71,6 +73,9 @@ def variant(original: Found, *, display_name: str = "", gpus: int = 1, quota: di
     if gpus != 1:
         config["gpus"] = gpus
         options += ["--gpus", str(gpus)]
+    if environment.checked_memory_mode(memory_mode):
+        config["memory_mode"] = memory_mode
+        options += ["--memory-mode", memory_mode]
     content = json.loads(json.dumps(original.content))
     content["argv"] = [sys.executable, "-m", launcher.MODULE, *options, "--", *original.content["argv"]]
     content["display_name"] = display_name or f"{original.content.get('display_name', original.name)} (shared GPU)"
@@ -132,6 +137,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     maker.add_argument("--name", default="", help=f"the variant's name (default NAME{SUFFIX})")
     maker.add_argument("--display-name", default="", metavar="TEXT", help='default: "X (shared GPU)"')
     maker.add_argument("--gpus", metavar="N", type=int, default=1, help="how many devices it sees (default 1)")
+    maker.add_argument("--memory-mode", metavar="MODE", default="", help="how it holds device memory")
     maker.add_argument("--memory", metavar="SIZE", help="device memory it may allocate, for example 8GiB")
     maker.add_argument("--share", metavar="F", help="guaranteed fraction of the device's time, 0 to 1")
     maker.add_argument("--limit", metavar="F", help="largest fraction of it, above 0 and up to 1")
@@ -176,7 +182,13 @@ def _install(args: argparse.Namespace) -> int:
     failed = False
     for original in chosen:
         try:
-            content = variant(original, display_name=args.display_name, gpus=args.gpus, quota=quota)
+            content = variant(
+                original,
+                display_name=args.display_name,
+                gpus=args.gpus,
+                memory_mode=args.memory_mode,
+                quota=quota,
+            )
             prefix = "" if args.user else args.prefix or sys.prefix
             place = install(original, content, name=args.name, user=args.user, prefix=prefix)
         except Problem as error:

@@ -3,9 +3,10 @@
     python -m jupyter_gpushare.launcher [OPTIONS] -m MODULE ARGUMENTS...   (a module of this Python)
     python -m jupyter_gpushare.launcher [OPTIONS] -- COMMAND...            (anything)
 
-Options: `--quota TEXT`, `--gpus N`, `--label TEXT`, `--simulate`. The kernel has the process id of the
-launcher, gets every signal itself, and its exit status is the launcher's. Where our provisioner has prepared
-the environment already (GPUSHARE_PREPARED), there is nothing to do but exec. Little is imported on that way.
+Options: `--quota TEXT`, `--gpus N`, `--label TEXT`, `--memory-mode MODE`, `--simulate`. The kernel has the
+process id of the launcher, gets every signal itself, and its exit status is the launcher's. Where our
+provisioner has prepared the environment already (GPUSHARE_PREPARED), there is nothing to do but exec. Little is
+imported on that way.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Parsed(NamedTuple):
     gpus: int = 1
     label: str = ""
     simulate: bool | None = None
+    memory_mode: str = ""
 
 
 def parse(arguments: list[str], python: str) -> Parsed:
@@ -39,8 +41,8 @@ def parse(arguments: list[str], python: str) -> Parsed:
         name = rest.pop(0)
         if name == "--simulate":
             simulate = True
-        elif name not in ("--quota", "--gpus", "--label"):
-            raise Usage(f"unknown option {name!r}: allowed are --quota, --gpus, --label, --simulate")
+        elif name not in ("--quota", "--gpus", "--label", "--memory-mode"):
+            raise Usage(f"unknown option {name!r}: allowed are --quota, --gpus, --label, --memory-mode, --simulate")
         elif not rest:
             raise Usage(f"{name} needs a value")
         else:
@@ -57,7 +59,8 @@ def parse(arguments: list[str], python: str) -> Parsed:
         command = [python, *rest] if rest else []
     if not command:
         raise Usage(f"no command: python -m {MODULE} -m MODULE ... | -- COMMAND ...")
-    return Parsed(command, options.get("--quota", ""), int(gpus), options.get("--label", ""), simulate)
+    mode = options.get("--memory-mode", "")
+    return Parsed(command, options.get("--quota", ""), int(gpus), options.get("--label", ""), simulate, mode)
 
 
 def unwrap(command: list[str]) -> list[str]:
@@ -88,11 +91,16 @@ def shared_environment(parsed: Parsed, prefix: str) -> dict[str, str]:
     from . import environment
 
     identity = environment.Identity.new(prefix=prefix)
+    try:
+        mode = environment.checked_memory_mode(parsed.memory_mode)
+    except ValueError as error:
+        raise Usage(str(error)) from None
     label = parsed.label or environment.label_of(os.environ, name_of(parsed.command))
     announced = environment.announce(
-        identity, label=label, quota=parsed.quota, gpus=parsed.gpus, simulate=parsed.simulate
+        identity, label=label, quota=parsed.quota, gpus=parsed.gpus, simulate=parsed.simulate, memory_mode=mode
     )
-    return environment.prepare(os.environ, label=label, quota=parsed.quota, **identity._asdict(), **announced._asdict())
+    inherited = {**os.environ, "GPUSHARE_MEMORY_MODE": mode} if mode else os.environ
+    return environment.prepare(inherited, label=label, quota=parsed.quota, **identity._asdict(), **announced._asdict())
 
 
 def main(arguments: list[str]) -> int:
@@ -103,8 +111,12 @@ def main(arguments: list[str]) -> int:
         print(f"{MODULE}: {error}", file=sys.stderr)
         return 2
     env = dict(os.environ)
-    if not env.get("GPUSHARE_PREPARED"):
-        env = shared_environment(parsed, "kernel")
+    try:
+        if not env.get("GPUSHARE_PREPARED"):
+            env = shared_environment(parsed, "kernel")
+    except Usage as error:
+        print(f"{MODULE}: {error}", file=sys.stderr)
+        return 2
     try:
         replace_process(parsed.command, env)
     except OSError as error:

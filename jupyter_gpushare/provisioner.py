@@ -48,6 +48,11 @@ class GpuShareProvisioner(LocalProvisioner):
         ["online", "offline"], None, allow_none=True, config=True, help="Online goes before offline."
     )
     gpus = Integer(1, min=1, max=64, config=True, help="How many devices the kernel sees.")
+    memory_mode = Unicode(
+        config=True,
+        help="How the kernel holds device memory: unified or plain; default: $GPUSHARE_MEMORY_MODE, else as the "
+        "coordinator says.",
+    )
     label = Unicode(config=True, help="What to call the kernel in queues; default: the notebook's file name.")
     simulate = Bool(
         None,
@@ -83,6 +88,13 @@ class GpuShareProvisioner(LocalProvisioner):
             raise TraitError(f"{type(self).__name__}.{proposal.trait.name}: {error}") from None
         return proposal.value
 
+    @validate("memory_mode")
+    def _check_memory_mode(self, proposal: Any) -> Any:
+        try:
+            return environment.checked_memory_mode(str(proposal.value))
+        except ValueError as error:
+            raise TraitError(f"{type(self).__name__}.memory_mode: {error}") from None
+
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
         """Called before each start and restart: makes the client known, within about `start_wait` seconds."""
         env = kwargs.get("env", os.environ)
@@ -98,6 +110,7 @@ class GpuShareProvisioner(LocalProvisioner):
             gpus=self.gpus,
             socket=self.coordinator or settings.coordinator or env.get("GPUSHARE_SOCKET", ""),
             simulate=self._simulate(settings, env),
+            memory_mode=self.memory_mode or env.get("GPUSHARE_MEMORY_MODE", ""),
             settings=settings.argv(),
             wait=self.start_wait,
         )
@@ -115,6 +128,8 @@ class GpuShareProvisioner(LocalProvisioner):
         super()._finalize_env(env)
         if self.identity is None or self._announced is None:
             return
+        if self.memory_mode:
+            env["GPUSHARE_MEMORY_MODE"] = self.memory_mode
         made = environment.prepare(
             env,
             **self.identity._asdict(),

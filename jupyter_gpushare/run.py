@@ -17,6 +17,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--share", metavar="F", help="guaranteed fraction of the device's time, 0 to 1")
     parser.add_argument("--limit", metavar="F", help="largest fraction of it, above 0 and up to 1")
     parser.add_argument("--memory", metavar="SIZE", help="device memory it may allocate, for example 8GiB")
+    parser.add_argument(
+        "--memory-mode", metavar="MODE", default="", help="how it holds device memory; default: as the coordinator says"
+    )
     parser.add_argument("--label", metavar="TEXT", default="", help="its name in queues; default: the program's")
     parser.add_argument("--gpus", metavar="N", default="1", help="how many devices it sees (default 1)")
     parser.add_argument("--simulate", action="store_true", default=None, help="use the simulated driver")
@@ -27,6 +30,7 @@ def main(args: argparse.Namespace) -> int:
     """Returns only when there is nothing to run: 2 bad values, 126 not executable, 127 not found."""
     try:
         quota = environment.quota_text(share=args.share, limit=args.limit, memory=args.memory)
+        mode = environment.checked_memory_mode(args.memory_mode)
         words = ["--gpus", str(args.gpus), *(["--simulate"] if args.simulate else [])]
         command = args.command[1:] if args.command[:1] == ["--"] else args.command
         parsed = launcher.parse([*words, "--", *command], sys.executable)
@@ -36,7 +40,7 @@ def main(args: argparse.Namespace) -> int:
     except ValueError as error:
         return _fail(str(error), 2)
     # The command as typed: here "python" is what the user's PATH says.
-    parsed = parsed._replace(command=command, quota=quota, label=args.label)
+    parsed = parsed._replace(command=command, quota=quota, label=args.label, memory_mode=mode)
     env = launcher.shared_environment(parsed, "run")
     if env.get("GPUSHARE_NOTE"):
         print(f"gpushare: {env['GPUSHARE_NOTE']}", file=sys.stderr)

@@ -6,6 +6,8 @@ import math
 import re
 import shlex
 
+MEMORY_MODES = ("unified", "plain")  # as the shim knows them
+
 _UNITS = {"": 1, "b": 1}
 for _power, _prefix in enumerate("kmgt", start=1):
     _UNITS |= {f"{_prefix}": 1024**_power, f"{_prefix}ib": 1024**_power, f"{_prefix}b": 1000**_power}

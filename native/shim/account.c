@@ -9,6 +9,7 @@
 
 pthread_mutex_t account_lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t own, own_pinned;
+static int64_t own_away; /* evicted; below 0 for the moment in which a release overtakes the eviction's book entry */
 static uint32_t own_slot;
 
 static uint64_t client_sum(void) {
@@ -18,13 +19,18 @@ static uint64_t client_sum(void) {
     return sum;
 }
 
+/* Unified memory cannot be asked what is where: all that was not evicted, at most. */
+static uint64_t resident(void) {
+    return own_away <= 0 ? own : (uint64_t)own_away < own ? own - (uint64_t)own_away : 0;
+}
+
 static void publish(void) {
     struct gpushare_report *report = &the_page()->report;
     if (shim.client)
         __atomic_store_n(&shim.client->allocated[own_slot], own, __ATOMIC_SEQ_CST);
     PUT(report->allocated, own);
     PUT(report->pinned, own_pinned);
-    PUT(report->resident, own); /* unified memory cannot be asked what is where: all of it, at most */
+    PUT(report->resident, resident());
 }
 
 static void refuse(uint64_t bytes, uint64_t sum, uint64_t limit, uint64_t backing) {
@@ -82,6 +88,20 @@ void account_pin(uint64_t bytes) {
     pthread_mutex_unlock(&account_lock);
 }
 
+void account_moved(int64_t bytes) {
+    pthread_mutex_lock(&account_lock);
+    own_away += bytes;
+    publish();
+    pthread_mutex_unlock(&account_lock);
+}
+
+uint64_t account_resident(void) {
+    pthread_mutex_lock(&account_lock);
+    uint64_t bytes = resident();
+    pthread_mutex_unlock(&account_lock);
+    return bytes;
+}
+
 void account_release(uint64_t bytes, bool pinned) {
     if (!bytes)
         return;
@@ -129,7 +149,7 @@ void account_figures(uint64_t real_total, uint64_t real_free, uint64_t *total, u
     uint64_t bound = limit ? limit : *total;
     uint64_t rest = bound > sum ? bound - sum : 0;
     rest = rest < backing ? rest : backing;
-    if (shim.memory_mode == PLAIN && real_free < rest)
+    if (shim.mode->pinned && real_free < rest)
         rest = real_free;
     *free = rest < *total ? rest : *total;
 }
@@ -137,5 +157,6 @@ void account_figures(uint64_t real_total, uint64_t real_free, uint64_t *total, u
 void account_after_fork(void) {
     pthread_mutex_init(&account_lock, NULL);
     own = own_pinned = 0;
+    own_away = 0;
     own_slot = 0;
 }

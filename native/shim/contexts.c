@@ -107,7 +107,9 @@ CUresult hook_cuCtxPopCurrent_v2(CUcontext *context) {
 
 /* Bytes that a context takes with it are no longer the client's. */
 static void forget_memory(CUcontext context) {
-    uint64_t pinned = 0, bytes = ledger_drop_context(context, &pinned) + deferred_drop_context(context, &pinned);
+    uint64_t pinned = 0, away = 0, bytes = ledger_drop_context(context, &pinned, &away);
+    bytes += deferred_drop_context(context, &pinned, &away);
+    account_moved(-(int64_t)away);
     account_release(bytes - pinned, false);
     account_release(pinned, true);
 }
@@ -117,7 +119,9 @@ static void forget_memory(CUcontext context) {
         if (!awake())                                                                                                  \
             return (call);                                                                                             \
         bool busy = streams_drop_context(context);                                                                     \
+        memory_hold();                                                                                                 \
         CUresult result = (call);                                                                                      \
+        memory_let_go(result == CUDA_SUCCESS ? context : NULL);                                                        \
         if (busy)                                                                                                      \
             streams_context_gone();                                                                                    \
         if (result == CUDA_SUCCESS)                                                                                    \
@@ -157,12 +161,14 @@ static CUcontext primary(CUdevice device) {
         CUcontext context = primary(device);                                                                           \
         if (!context)                                                                                                  \
             return (call);                                                                                             \
+        memory_hold();                                                                                                 \
         streams_hold(DEFAULT);                                                                                         \
         CUresult result = (call);                                                                                      \
         unsigned flags;                                                                                                \
         int active = 1;                                                                                                \
         bool gone = REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && !active;              \
         streams_let_go(gone ? context : NULL);                                                                         \
+        memory_let_go(gone ? context : NULL);                                                                          \
         if (gone)                                                                                                      \
             forget_memory(context);                                                                                    \
         forget_default();                                                                                              \

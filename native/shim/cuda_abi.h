@@ -39,6 +39,7 @@ typedef struct {
 typedef void (*CUhostFn)(void *data);
 typedef void (*CUstreamCallback)(CUstream stream, CUresult status, void *data);
 
+#define CU_DEVICE_CPU ((CUdevice) - 1)
 #define CU_STREAM_LEGACY ((CUstream)0x1)
 #define CU_STREAM_PER_THREAD ((CUstream)0x2)
 
@@ -68,7 +69,14 @@ enum {
     CU_MEM_ATTACH_GLOBAL = 1,
 };
 enum {
+    CU_MEM_ADVISE_SET_PREFERRED_LOCATION = 3,
+    CU_MEM_ADVISE_SET_ACCESSED_BY = 5,
+};
+enum {
     CU_MEM_LOCATION_TYPE_DEVICE = 1,
+};
+enum {
+    CU_STREAM_NON_BLOCKING = 1,
 };
 enum {
     CU_MEMORYTYPE_DEVICE = 2,

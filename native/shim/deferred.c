@@ -20,12 +20,12 @@ static void give_back(struct release *release) {
     CUcontext left;
     bool pushed = REAL(cuCtxPushCurrent_v2)(release->context) == CUDA_SUCCESS;
     REAL(cuEventDestroy_v2)(release->event);
-    CUresult result = REAL(cuMemFree_v2)((CUdeviceptr)release->entry.key);
+    CUresult result = memory_release(&release->entry);
     if (pushed)
         REAL(cuCtxPopCurrent_v2)(&left);
     if (result != CUDA_SUCCESS)
         log_once(LOG_INFO, "memory could not be given back after its stream's work (CUDA error %d)", result);
-    account_release(release->entry.bytes, is_pinned(release->entry.kind));
+    memory_forget(&release->entry);
     free(release);
 }
 
@@ -125,12 +125,13 @@ static bool of_context(struct release *release, void *context) {
 }
 
 /* The context has ended, and with it the event and the memory. */
-uint64_t deferred_drop_context(CUcontext context, uint64_t *pinned) {
+uint64_t deferred_drop_context(CUcontext context, uint64_t *pinned, uint64_t *away) {
     uint64_t bytes = 0;
     for (struct release *release = take(of_context, context); release;) {
         struct release *next = release->next;
         bytes += release->entry.bytes;
         *pinned += is_pinned(release->entry.kind) ? release->entry.bytes : 0;
+        *away += !is_pinned(release->entry.kind) && release->entry.references == EVICTED ? release->entry.bytes : 0;
         free(release);
         release = next;
     }

@@ -1,5 +1,5 @@
-/* Draining: after the gate has closed, see every thread outside of it, then every stream's work finished. A step never
- * blocks; the agent comes again. */
+/* Draining: after the gate has closed, see every thread outside of it, then every stream's work finished, then what memory
+ * must off the device. A step never blocks for long; the agent comes again. */
 #include "shim.h"
 
 #include <sys/syscall.h>
@@ -10,7 +10,7 @@
 #define FIRST_PAUSE_NS 20000
 #define LONGEST_PAUSE_NS 500000
 
-enum phase { REST, CALLS, STREAMS };
+enum phase { REST, CALLS, STREAMS, MEMORY };
 
 static struct {
     enum phase phase;
@@ -60,14 +60,18 @@ bool drain_step(uint32_t word, uint64_t now, uint64_t *next) {
     drain.record = false;
     if (!done)
         return pause_for(now, next);
+    struct gpushare_report *report = &the_page()->report;
+    if (drain.phase == STREAMS)
+        PUT(report->drain_ns, now_ns() - drain.began);
+    drain.phase = MEMORY;
+    if (!memory_evict(word, now, next))
+        return false;
     *next = now;
     if (gate_word(the_page()) != word)
         return false; /* other orders have come: what passes by them is not to be forgotten */
     streams_clear();
     threads_forget_marks(); /* an epoch may come again: coordinators come and go, and each counts */
     drain.phase = REST;
-    struct gpushare_report *report = &the_page()->report;
-    PUT(report->drain_ns, now_ns() - drain.began);
     relay_hand_on();
     __atomic_store_n(&report->drained_epoch, epoch_of(word), __ATOMIC_SEQ_CST);
     return true;

@@ -58,6 +58,17 @@ static void read_sockets(void) {
         snprintf(environment->sockets[1], room, "%s/gpushare/coordinator.sock", runtime);
 }
 
+/* A bad word is said, and the default taken: the program is to run. */
+const char *environment_memory_mode(void) {
+    const char *wanted = getenv("GPUSHARE_MEMORY_MODE");
+    if (!wanted || !*wanted)
+        return "unified";
+    if (mode_named(wanted))
+        return wanted;
+    log_line(LOG_ERROR, "GPUSHARE_MEMORY_MODE=%.40s is unknown: allowed are " MODE_NAMES "; unified is taken", wanted);
+    return "unified";
+}
+
 void environment_read(void) {
     read_identity();
     read_text("GPUSHARE_LABEL", shim.environment.label, sizeof shim.environment.label);

@@ -109,6 +109,10 @@ CUresult gate_slow(struct thread *thread, CUstream stream) {
         atomic_thread_fence(memory_order_seq_cst); /* the agent may have scanned before this thread was listed */
         uint32_t word = gate_word(the_page());
         if (may_pass(thread, word)) {
+            if (!memory_ready(word)) {
+                gate_leave(thread);
+                continue;
+            }
             bool marked = streams_mark(stream);
             if (is_step(word))
                 thread->stepped = word; /* and the next call comes here again */

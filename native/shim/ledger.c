@@ -122,8 +122,42 @@ bool ledger_refer(uint64_t handle, int change, struct entry *gone) {
     return last;
 }
 
+bool ledger_mark(const struct entry *entry, uint32_t mark) {
+    struct shard *shard = shard_of(ADDRESSES, entry->key);
+    pthread_mutex_lock(&shard->lock);
+    struct entry *place = place_of(shard, entry->key);
+    bool changed = place && place->key == entry->key && place->of == entry->of && place->references != mark;
+    if (changed)
+        place->references = mark;
+    pthread_mutex_unlock(&shard->lock);
+    return changed;
+}
+
+size_t ledger_list(enum book book, bool (*wanted)(const struct entry *entry), struct entry **list) {
+    size_t count = 0, room = 0;
+    *list = NULL;
+    for (int i = 0; i < SHARDS; i++) {
+        struct shard *shard = &books[book][i];
+        pthread_mutex_lock(&shard->lock);
+        if (room < count + shard->count) {
+            room = 2 * (count + shard->count);
+            struct entry *grown = realloc(*list, room * sizeof *grown);
+            if (!grown) {
+                pthread_mutex_unlock(&shard->lock);
+                break; /* those that are listed will do */
+            }
+            *list = grown;
+        }
+        for (uint64_t at = 0; at < shard->room; at++)
+            if (shard->entries[at].key && wanted(&shard->entries[at]))
+                (*list)[count++] = shard->entries[at];
+        pthread_mutex_unlock(&shard->lock);
+    }
+    return count;
+}
+
 /* Physical memory of the virtual-memory interface belongs to no context and stays. */
-uint64_t ledger_drop_context(CUcontext context, uint64_t *pinned) {
+uint64_t ledger_drop_context(CUcontext context, uint64_t *pinned, uint64_t *away) {
     uint64_t bytes = 0;
     for (int book = 0; book < BOOKS; book++) {
         if (book == HANDLES || book == MAPPINGS)
@@ -140,6 +174,8 @@ uint64_t ledger_drop_context(CUcontext context, uint64_t *pinned) {
                 bytes += entry->bytes;
                 if (is_pinned(entry->kind))
                     *pinned += entry->bytes;
+                else if (entry->references == EVICTED)
+                    *away += entry->bytes;
                 remove_at(shard, entry); /* another may have moved here: look again */
             }
             pthread_mutex_unlock(&shard->lock);

@@ -278,7 +278,7 @@ uint64_t lockmode_step(uint64_t now) {
         return now;
     }
     if (is_closing(word) && GET(page->report.drained_epoch) != epoch_of(word)) {
-        if (!waited_for) {
+        if (!waited_for || memory_moving()) {
             own.waited_since = 0;
             return NEVER; /* the drain sets the pace */
         }

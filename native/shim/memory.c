@@ -1,5 +1,5 @@
-/* Hooks on allocation and release. Device memory is asked for as unified memory, so that the clients together may hold
- * more than the device; what cannot be unified is counted as pinned. Everything is bound by the client's limit. */
+/* Hooks on allocation and release. How device memory is had is up to the client's memory mode (modes.h); what can only be
+ * on the device is counted as pinned. Everything is bound by the client's limit. */
 #include "shim.h"
 
 #define PITCH 512 /* what the driver aligns rows to: enough for every texture */
@@ -21,39 +21,40 @@ bool reserve(uint64_t bytes, bool pinned) {
     return account_reserve(bytes, pinned);
 }
 
-static void enter(CUdeviceptr address, uint64_t bytes, enum kind kind) {
-    struct entry entry = {.key = address, .bytes = bytes, .context = current(), .kind = kind};
-    if (!ledger_add(ADDRESSES, &entry))
-        account_release(bytes, is_pinned(kind)); /* its release will not be found either */
-}
-
-/* The managed form of an allocation, or the plain one where that is the mode or the driver refuses. */
-static CUresult allocate(CUdeviceptr *address, size_t bytes, enum kind *kind) {
-    if (shim.memory_mode == UNIFIED) {
-        CUresult result = REAL(cuMemAllocManaged)(address, bytes, CU_MEM_ATTACH_GLOBAL);
-        *kind = REDIRECTED;
-        if (result != CUDA_ERROR_NOT_SUPPORTED)
-            return result;
-        log_once(LOG_INFO, "the driver refuses unified memory: allocations stay plain");
-    }
-    *kind = DEVICE;
-    return REAL(cuMemAlloc_v2)(address, bytes);
+static void enter(CUdeviceptr address, struct entry *entry) {
+    static _Atomic uint64_t uses;
+    entry->key = address;
+    entry->of = atomic_fetch_add_explicit(&uses, 1, memory_order_relaxed);
+    entry->context = current();
+    if (!ledger_add(ADDRESSES, entry))
+        account_release(entry->bytes, is_pinned(entry->kind)); /* its release will not be found either */
 }
 
 static CUresult allocate_counted(CUdeviceptr *address, size_t bytes) {
-    bool plain = shim.memory_mode == PLAIN;
-    if (!reserve(bytes, plain))
+    bool pinned = shim.mode->pinned;
+    struct entry entry = {.bytes = bytes};
+    if (!reserve(bytes, pinned))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    enum kind kind;
-    CUresult result = allocate(address, bytes, &kind);
+    CUresult result = shim.mode->allocate(address, bytes, &entry);
     if (result != CUDA_SUCCESS) {
-        account_release(bytes, plain);
+        account_release(bytes, pinned);
         return result;
     }
-    if (kind == DEVICE && !plain)
+    if (is_pinned(entry.kind) && !pinned)
         account_pin(bytes);
-    enter(*address, bytes, kind);
+    enter(*address, &entry);
     return result;
+}
+
+CUresult memory_release(const struct entry *entry) {
+    return entry->kind == DEVICE || entry->kind == MANAGED ? REAL(cuMemFree_v2)((CUdeviceptr)entry->key)
+                                                           : shim.mode->release(entry);
+}
+
+void memory_forget(const struct entry *entry) {
+    if (entry->references == EVICTED && !is_pinned(entry->kind))
+        account_moved(-(int64_t)entry->bytes);
+    account_release(entry->bytes, is_pinned(entry->kind));
 }
 
 CUresult hook_cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
@@ -81,7 +82,7 @@ CUresult hook_cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned fla
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = REAL(cuMemAllocManaged)(address, bytes, flags);
     if (result == CUDA_SUCCESS)
-        enter(*address, bytes, MANAGED);
+        enter(*address, &(struct entry){.bytes = bytes, .kind = MANAGED});
     else
         account_release(bytes, false);
     return result;
@@ -92,9 +93,9 @@ CUresult hook_cuMemFree_v2(CUdeviceptr address) {
     struct entry entry;
     if (!ledger_take(ADDRESSES, address, &entry))
         return REAL(cuMemFree_v2)(address);
-    CUresult result = REAL(cuMemFree_v2)(address);
+    CUresult result = entry.kind == POOLED ? REAL(cuMemFree_v2)(address) : memory_release(&entry);
     if (result == CUDA_SUCCESS)
-        account_release(entry.bytes, is_pinned(entry.kind));
+        memory_forget(&entry);
     else
         ledger_add(ADDRESSES, &entry);
     return result;
@@ -106,13 +107,13 @@ CUresult hook_cuMemFree_v2(CUdeviceptr address) {
     do {                                                                                                               \
         if (!address || !bytes || !shim_awake() || is_capturing(twin ? per_thread(stream) : stream))                   \
             return (call);                                                                                             \
-        if (shim.memory_mode == UNIFIED)                                                                               \
+        if (!shim.mode->pinned)                                                                                        \
             return allocate_counted(address, bytes);                                                                   \
         if (!reserve(bytes, true))                                                                                     \
             return CUDA_ERROR_OUT_OF_MEMORY;                                                                           \
         CUresult result = (call);                                                                                      \
         if (result == CUDA_SUCCESS)                                                                                    \
-            enter(*address, bytes, POOLED);                                                                            \
+            enter(*address, &(struct entry){.bytes = bytes, .kind = POOLED});                                          \
         else                                                                                                           \
             account_release(bytes, true);                                                                              \
         return result;                                                                                                 \

@@ -17,7 +17,7 @@
 /* layout begins */
 
 #define GPUSHARE_PAGE_MAGIC 0x65726873
-#define GPUSHARE_PAGE_VERSION 2
+#define GPUSHARE_PAGE_VERSION 3
 #define GPUSHARE_PAGE_BYTES 4096
 
 /* The gate word: state in the two low bits, the epoch above them. Opening stores OPEN with a new epoch, closing stores
@@ -70,10 +70,14 @@ struct gpushare_orders {
     uint32_t limit_ppm;        /* quota: largest fraction of time, parts per million */
     uint32_t slot;             /* this process's index into gpushare_client.allocated */
     uint32_t quota_set;        /* bits: 1 the quota fields hold a quota, for a later coordinator; 2 memory_limit was
-                                   asked for; 4 service class offline */
+                                   asked for; 4 service class offline; 8 resident_quota was asked for */
     /* since version 2 */
     uint32_t carry;   /* not 0: the epoch by which this process may open its gate itself, with the device's lock */
     uint32_t hand_on; /* not 0: after draining, give the device's lock up before saying so: somebody waits for it */
+    /* since version 3 */
+    uint64_t resident_quota; /* quota: bytes that may stay on the device while others wait */
+    uint32_t hears;          /* bits: messages that not every coordinator knows: 1 "evicting" */
+    uint32_t unused_orders;
 };
 
 /* Written by the process. The coordinator clamps whatever it reads here. */
@@ -105,7 +109,7 @@ struct gpushare_page {
     struct gpushare_page_header header;
     uint64_t reserved_header[6];
     struct gpushare_orders orders;
-    uint64_t reserved_orders[112];
+    uint64_t reserved_orders[110];
     struct gpushare_report report;
 };
 

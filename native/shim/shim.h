@@ -67,10 +67,7 @@ enum contact {
     THERE,
 };
 
-enum memory_mode {
-    UNIFIED,
-    PLAIN,
-};
+struct memory_mode; /* modes.h */
 
 struct environment {
     char label[4100], quota[4100]; /* up to 1024 characters of UTF-8 */
@@ -100,7 +97,7 @@ struct shim {
     struct device devices[MAX_DEVICES];
     int device_count;
     bool simulated;
-    enum memory_mode memory_mode;
+    const struct memory_mode *mode; /* of memory */
     struct environment environment;
 };
 
@@ -153,6 +150,7 @@ static inline bool shim_awake(void) {
 }
 
 void environment_read(void); /* environment.c */
+const char *environment_memory_mode(void);
 
 /* --- intercept.c, hooks.c: the driver's own functions ------------------------------------------------------------ */
 
@@ -197,9 +195,11 @@ struct entry {
     uint64_t bytes;
     CUcontext context;
     uint32_t kind;
-    uint32_t references; /* HANDLE: owners and mappings */
-    uint64_t of;         /* a handle or mapping: the physical memory it stands for */
+    uint32_t references; /* HANDLE: owners and mappings; REDIRECTED, MANAGED: EVICTED or 0 */
+    uint64_t of;         /* a handle or mapping: the physical memory it stands for; an address: which use of it */
 };
+
+#define EVICTED 1 /* moved off the device, and not restored since */
 
 static inline bool is_pinned(uint32_t kind) {
     return kind != REDIRECTED && kind != MANAGED;
@@ -211,12 +211,18 @@ bool ledger_add(enum book book, const struct entry *entry);
 bool ledger_find(enum book book, uint64_t key, struct entry *found);
 bool ledger_take(enum book book, uint64_t key, struct entry *taken);
 bool ledger_refer(uint64_t handle, int change, struct entry *gone); /* true: nothing refers to it any more */
-uint64_t ledger_drop_context(CUcontext context, uint64_t *pinned);  /* bytes that went with it */
+/* Copies of the wanted entries, to be freed; their number, 0 also when there is no memory for that. */
+size_t ledger_list(enum book book, bool (*wanted)(const struct entry *entry), struct entry **list);
+bool ledger_mark(const struct entry *entry, uint32_t mark); /* of ADDRESSES; false: it is gone, or marked so already */
+/* Bytes that went with it; adds to the others what of them was pinned, and what was evicted. */
+uint64_t ledger_drop_context(CUcontext context, uint64_t *pinned, uint64_t *away);
 void ledger_after_fork(void);
 
 bool account_reserve(uint64_t bytes, bool pinned); /* false: a limit forbids it; logged */
 bool account_would_fit(uint64_t bytes);
-void account_pin(uint64_t bytes); /* of what is reserved already */
+void account_pin(uint64_t bytes);  /* of what is reserved already */
+void account_moved(int64_t bytes); /* off the device, or back (negative) */
+uint64_t account_resident(void);
 void account_release(uint64_t bytes, bool pinned);
 void account_join(struct gpushare_client *client, int file); /* agent: another client page from now on */
 void account_slot(void);                                     /* agent: the coordinator may have given another slot */
@@ -225,8 +231,13 @@ void account_after_fork(void);
 extern pthread_mutex_t account_lock;
 
 bool reserve(uint64_t bytes, bool pinned); /* memory.c: account_reserve, after giving back what can be */
+CUresult memory_release(const struct entry *entry);
+void memory_forget(const struct entry *entry); /* it is no longer allocated */
+
+#include "modes.h"
+
 CUresult deferred_add(const struct entry *entry, CUstream stream);
-uint64_t deferred_drop_context(CUcontext context, uint64_t *pinned);
+uint64_t deferred_drop_context(CUcontext context, uint64_t *pinned, uint64_t *away);
 void deferred_free(void); /* give back memory whose stream has finished with it */
 bool deferred_wait(void); /* wait for all of it; false: there was none */
 bool deferred_any(void);
@@ -255,7 +266,7 @@ void relay_after_fork(void);
 #define RETRY_NS (250 * MS)
 #define STALE_NS (5000 * MS)
 
-enum { SAY_WANTS = 1, SAY_DRAINED = 2, SAY_IDLE = 4, SAY_DECLINED = 8 };
+enum { SAY_WANTS = 1, SAY_EVICTING = 2, SAY_DRAINED = 4, SAY_IDLE = 8, SAY_DECLINED = 16 };
 
 int connect_anywhere(void);            /* connect.c: a socket, or -1 */
 uint64_t socket_step(uint64_t now);    /* agent: keep in contact; returns when to be called again */

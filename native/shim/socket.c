@@ -117,6 +117,8 @@ static void flush(uint64_t now) {
         if (!(contact.unsaid & message))
             continue;
         memcpy(line, wants, sizeof wants);
+        if (message == SAY_EVICTING)
+            length = wire_epoch(line, sizeof line, "evicting", epoch_of(gate_word(page)));
         if (message == SAY_DRAINED)
             length = wire_epoch(line, sizeof line, "drained", GET(page->report.drained_epoch));
         if (message == SAY_IDLE)

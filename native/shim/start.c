@@ -105,12 +105,12 @@ static bool find_devices(void) {
         managed = managed && access;
         shim.device_count++;
     }
-    const char *mode = getenv("GPUSHARE_MEMORY_MODE");
-    bool plain = mode && strcmp(mode, "plain") == 0;
-    shim.memory_mode = managed && !plain ? UNIFIED : PLAIN;
-    if (!managed && !plain)
+    shim.mode = mode_named(environment_memory_mode());
+    if (shim.mode == &mode_unified && !managed) {
+        shim.mode = &mode_plain;
         log_line(LOG_ERROR, "this device cannot page unified memory: clients share its time, but together they have no "
                             "more memory than it holds");
+    }
     return shim.device_count > 0;
 }
 
@@ -144,6 +144,7 @@ static void after_fork(void) {
     ledger_after_fork();
     account_after_fork();
     deferred_after_fork();
+    memory_after_fork();
     socket_after_fork();
     lockmode_after_fork();
     relay_after_fork();
@@ -175,8 +176,7 @@ static bool wake_up(void) {
         return shim_off("no thread could be started"), false;
     interrupt_start();
     log_line(LOG_INFO, "%s: client %s, %d device(s), first %s, memory %s%s", version_text, shim.client_id,
-             shim.device_count, shim.devices[0].uuid, shim.memory_mode == UNIFIED ? "unified" : "plain",
-             shim.simulated ? ", simulated" : "");
+             shim.device_count, shim.devices[0].uuid, shim.mode->name, shim.simulated ? ", simulated" : "");
     atomic_store(&shim.state, AWAKE);
     return true;
 }

@@ -17,7 +17,16 @@ from jupyter_gpushare.wire.client import CoordinatorError
 from .conftest import QUANTUM, Coordinator, Processes
 from .fake_process import CLOSING, OPEN
 
-KEYS = {"time_quantum", "policy", "idle_release", "cell_linger", "default_quota", "device_memory", "simulate"}
+KEYS = {
+    "time_quantum",
+    "policy",
+    "idle_release",
+    "cell_linger",
+    "default_quota",
+    "device_memory",
+    "memory_mode",
+    "simulate",
+}
 
 
 def change(coordinator: Coordinator, **changes: Any) -> Any:

@@ -41,11 +41,23 @@ def command(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_variant_keeps_what_the_original_says(other: Path, tmp_path: Path) -> None:
-    done = command("install", "--kernel", "other", "--prefix", str(tmp_path / "p"), "--gpus", "2", "--memory", "8GiB")
+    done = command(
+        "install",
+        "--kernel",
+        "other",
+        "--prefix",
+        str(tmp_path / "p"),
+        "--gpus",
+        "2",
+        "--memory",
+        "8GiB",
+        "--memory-mode",
+        "plain",
+    )
     assert done.returncode == 0, done.stderr
     place = tmp_path / "p" / "share" / "jupyter" / "kernels" / "other-gpushare"
     made = json.loads((place / "kernel.json").read_text())
-    options = ["--quota", "memory=8GiB", "--gpus", "2", "--"]
+    options = ["--quota", "memory=8GiB", "--gpus", "2", "--memory-mode", "plain", "--"]
     assert made["argv"] == [sys.executable, "-m", "jupyter_gpushare.launcher", *options, *OTHER["argv"]]
     assert made["display_name"] == "Other 1.0 (shared GPU)"
     for key in ("language", "interrupt_mode", "env"):
@@ -53,7 +65,7 @@ def test_a_variant_keeps_what_the_original_says(other: Path, tmp_path: Path) -> 
     assert made["metadata"]["debugger"] and made["metadata"]["supported_encryption"] == ["curve"]
     assert made["metadata"]["kernel_provisioner"] == {
         "provisioner_name": "gpushare-provisioner",
-        "config": {"memory": "8GiB", "gpus": 2},
+        "config": {"memory": "8GiB", "gpus": 2, "memory_mode": "plain"},
     }
     assert (place / "logo-svg.svg").read_text() == "<svg/>"
     assert json.loads((other / "kernel.json").read_text()) == OTHER

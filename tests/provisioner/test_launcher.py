@@ -69,6 +69,7 @@ def test_the_launcher_imports_little_on_the_way_of_a_prepared_kernel() -> None:
         (["--gpus", "0", "--", "true"], "1 to 64"),
         (["--gpus"], "needs a value"),
         (["--gpu", "1", "--", "true"], "unknown option '--gpu'"),
+        (["--memory-mode", "tape", "--", "true"], "'tape' is unknown: allowed are unified, plain"),
     ],
 )
 def test_the_launchers_own_mistakes(words: list[str], complaint: str) -> None:
@@ -120,6 +121,15 @@ def test_options_reach_the_coordinator(coordinator: Any, eventually: Callable[..
     }
 
 
+def test_the_memory_mode_is_the_coordinators_unless_one_is_asked_for(coordinator: Any) -> None:
+    show = ["--", "sh", "-c", "echo $GPUSHARE_MEMORY_MODE"]
+    own = {"GPUSHARE_MEMORY_MODE": "unified"}
+    coordinator.set(memory_mode="plain")
+    assert run([*RUN, *show]).stdout == "plain\n"
+    assert run([*RUN, *show], own).stdout == "unified\n"
+    assert run([*RUN, "--memory-mode", "plain", *show], own).stdout == "plain\n"
+
+
 def test_options_of_the_command_are_its_own(coordinator: Any) -> None:
     assert run([*RUN, "--", "echo", "--share", "7", "--", "-x"]).stdout == "--share 7 -- -x\n"
 
@@ -133,6 +143,7 @@ def test_options_of_the_command_are_its_own(coordinator: Any) -> None:
         (["--memory=-1", "--", "true"], "memory=-1"),
         (["--share", "0.5", "--limit", "0.2", "--", "true"], "above limit"),
         (["--gpus", "65", "--", "true"], "1 to 64"),
+        (["--memory-mode", "tape", "--", "true"], "'tape' is unknown: allowed are unified, plain"),
         ([], "no command"),
         (["--shares", "1", "--", "true"], "--shares"),
     ],

@@ -1,0 +1,254 @@
+/* The mode "unified": device memory is made as unified memory, which the driver moves by page faults, and we in bulk, by
+ * prefetching it.
+ *
+ * Nobody can ask which pages exist. A prefetch makes those that do not, on the host too: so an allocation whose touched
+ * part is unknown, a framework's preallocation, is never prefetched. Its pages move by the driver's own eviction. */
+#include "shim.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define PREALLOCATION (1ull << 30) /* bytes; and a quarter of the device */
+#define LEAST_ADVISED 65536
+#define PAUSE_NS 200000
+
+/* A stream of our own in each context: other streams need not wait for it, nor it for them. */
+struct lane {
+    CUcontext context;
+    CUdevice device;
+    CUstream stream;
+    CUevent event;
+    bool busy;
+};
+
+static struct {
+    struct lane *lanes; /* under movement_lock, like all here */
+    unsigned count, room;
+    bool evicting;
+    uint64_t began, bytes;
+    _Atomic bool away; /* there may be entries that are EVICTED */
+} moves;
+
+/* --- allocating ------------------------------------------------------------------------------------------------------ */
+
+/* TGS: guaranteed clients' pages stay on the device, opportunistic ones' give way and are reached where they are. */
+static void advise(CUdeviceptr address, size_t bytes) {
+    CUdevice device;
+    bool offline = GET(the_page()->orders.quota_set) & 4;
+    if (bytes < LEAST_ADVISED || REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS)
+        return;
+    int advice = offline ? CU_MEM_ADVISE_SET_ACCESSED_BY : CU_MEM_ADVISE_SET_PREFERRED_LOCATION;
+    if (REAL(cuMemAdvise)(address, bytes, advice, device) != CUDA_SUCCESS)
+        log_once(LOG_INFO, "the driver takes no advice on where memory belongs");
+}
+
+/* The managed form of an allocation, or the plain one where the driver refuses. */
+static CUresult allocate(CUdeviceptr *address, size_t bytes, struct entry *entry) {
+    CUresult result = REAL(cuMemAllocManaged)(address, bytes, CU_MEM_ATTACH_GLOBAL);
+    entry->kind = REDIRECTED;
+    if (result == CUDA_SUCCESS)
+        advise(*address, bytes);
+    if (result != CUDA_ERROR_NOT_SUPPORTED)
+        return result;
+    log_once(LOG_INFO, "the driver refuses unified memory: allocations stay plain");
+    entry->kind = DEVICE;
+    return REAL(cuMemAlloc_v2)(address, bytes);
+}
+
+static CUresult release(const struct entry *entry) {
+    return REAL(cuMemFree_v2)((CUdeviceptr)entry->key);
+}
+
+/* --- moving ---------------------------------------------------------------------------------------------------------- */
+
+/* The context is current. */
+static struct lane *lane_of(CUcontext context) {
+    for (unsigned i = 0; i < moves.count; i++)
+        if (moves.lanes[i].context == context)
+            return &moves.lanes[i];
+    if (moves.count == moves.room) {
+        unsigned room = moves.room ? 2 * moves.room : 4;
+        struct lane *grown = realloc(moves.lanes, room * sizeof *grown);
+        if (!grown)
+            return NULL;
+        moves.lanes = grown;
+        moves.room = room;
+    }
+    struct lane lane = {.context = context};
+    if (REAL(cuCtxGetDevice)(&lane.device) != CUDA_SUCCESS ||
+        REAL(cuStreamCreate)(&lane.stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
+        return NULL;
+    if (REAL(cuEventCreate)(&lane.event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+        REAL(cuStreamDestroy_v2)(lane.stream);
+        return NULL;
+    }
+    moves.lanes[moves.count] = lane;
+    return &moves.lanes[moves.count++];
+}
+
+static bool prefetch(const struct entry *entry, bool to_device) {
+    CUcontext left;
+    if (REAL(cuCtxPushCurrent_v2)(entry->context) != CUDA_SUCCESS)
+        return false;
+    struct lane *lane = lane_of(entry->context);
+    bool asked =
+        lane && REAL(cuMemPrefetchAsync)((CUdeviceptr)entry->key, entry->bytes,
+                                         to_device ? lane->device : CU_DEVICE_CPU, lane->stream) == CUDA_SUCCESS;
+    if (asked)
+        lane->busy = true;
+    REAL(cuCtxPopCurrent_v2)(&left);
+    /* If it is gone, or its address another's, by now, then the book is right, and a page or two moved in vain. */
+    if (!asked || !ledger_mark(entry, to_device ? 0 : EVICTED))
+        return false;
+    account_moved(to_device ? -(int64_t)entry->bytes : (int64_t)entry->bytes);
+    if (!to_device)
+        atomic_store(&moves.away, true);
+    return true;
+}
+
+static void record(void) {
+    CUcontext left;
+    for (unsigned i = 0; i < moves.count; i++) {
+        struct lane *lane = &moves.lanes[i];
+        if (!lane->busy || REAL(cuCtxPushCurrent_v2)(lane->context) != CUDA_SUCCESS)
+            continue;
+        lane->busy = REAL(cuEventRecord)(lane->event, lane->stream) == CUDA_SUCCESS;
+        REAL(cuCtxPopCurrent_v2)(&left);
+    }
+}
+
+static bool arrived(void) {
+    for (unsigned i = 0; i < moves.count; i++)
+        moves.lanes[i].busy = moves.lanes[i].busy && REAL(cuEventQuery)(moves.lanes[i].event) == CUDA_ERROR_NOT_READY;
+    for (unsigned i = 0; i < moves.count; i++)
+        if (moves.lanes[i].busy)
+            return false;
+    return true;
+}
+
+static bool is_movable(const struct entry *entry) {
+    return !is_pinned(entry->kind) && (entry->bytes <= PREALLOCATION || entry->bytes <= shim.devices[0].memory / 4);
+}
+
+static bool is_here(const struct entry *entry) {
+    return is_movable(entry) && entry->references != EVICTED;
+}
+
+static bool is_away(const struct entry *entry) {
+    return !is_pinned(entry->kind) && entry->references == EVICTED;
+}
+
+static int largest_first(const void *a, const void *b) {
+    uint64_t one = ((const struct entry *)a)->bytes, two = ((const struct entry *)b)->bytes;
+    return one < two ? 1 : one > two ? -1 : 0;
+}
+
+/* Which were used last nobody knows; few large ones are moved faster than many small ones. */
+static void begin_eviction(uint64_t surplus) {
+    struct entry *list;
+    size_t count = ledger_list(ADDRESSES, is_here, &list);
+    qsort(list, count, sizeof *list, largest_first);
+    for (size_t i = 0; i < count && surplus; i++) {
+        while (i + 1 < count && list[i + 1].bytes >= surplus)
+            i++; /* a smaller one will do */
+        if (!prefetch(&list[i], false))
+            continue;
+        moves.bytes += list[i].bytes;
+        surplus -= list[i].bytes < surplus ? list[i].bytes : surplus;
+    }
+    free(list);
+    record();
+}
+
+static bool evict(uint64_t target, uint64_t now, uint64_t *next) {
+    uint64_t resident = account_resident();
+    pthread_mutex_lock(&movement_lock);
+    if (!moves.evicting && resident > target) {
+        moves.began = now;
+        moves.bytes = 0;
+        begin_eviction(resident - target);
+        moves.evicting = moves.bytes > 0;
+    }
+    bool done = !moves.evicting || arrived();
+    if (moves.evicting && done) {
+        struct gpushare_report *report = &the_page()->report;
+        uint64_t took = now_ns() - moves.began;
+        ADD(report->evicted_bytes, moves.bytes);
+        ADD(report->evicted_ns, took);
+        log_line(LOG_DEBUG, "evicted %.1f MiB in %.1f ms", (double)moves.bytes / (1 << 20), (double)took / MS);
+    }
+    moves.evicting = !done;
+    pthread_mutex_unlock(&movement_lock);
+    *next = now + PAUSE_NS;
+    return done;
+}
+
+/* As much as fits; what is larger than the device comes as it is touched. */
+static uint64_t ask_back(void) {
+    struct entry *list;
+    uint64_t told = GET(the_page()->orders.memory_total), room = told ? told : shim.devices[0].memory, bytes = 0;
+    uint64_t resident = account_resident();
+    size_t count = ledger_list(ADDRESSES, is_away, &list);
+    for (size_t i = 0; i < count; i++) {
+        if (resident + bytes + list[i].bytes > room || !prefetch(&list[i], true))
+            continue;
+        bytes += list[i].bytes;
+    }
+    if (!count)
+        atomic_store(&moves.away, false);
+    free(list);
+    record();
+    return bytes;
+}
+
+static bool restore(uint32_t word) {
+    if (!atomic_load_explicit(&moves.away, memory_order_acquire) || is_step(word)) /* a single call: page by page */
+        return true;
+    int mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* waiting for an event of ours is no harm to a capture elsewhere */
+    bool exchanged = REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
+    pthread_mutex_lock(&movement_lock);
+    uint64_t began = now_ns(), bytes = ask_back();
+    for (unsigned i = 0; i < moves.count && bytes; i++)
+        if (moves.lanes[i].busy)
+            REAL(cuEventSynchronize)(moves.lanes[i].event);
+    if (bytes) {
+        struct gpushare_report *report = &the_page()->report;
+        uint64_t took = now_ns() - began;
+        ADD(report->restored_bytes, bytes);
+        ADD(report->restored_ns, took);
+        log_line(LOG_DEBUG, "restored %.1f MiB in %.1f ms", (double)bytes / (1 << 20), (double)took / MS);
+    }
+    pthread_mutex_unlock(&movement_lock);
+    if (exchanged)
+        REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+    return true;
+}
+
+static void describe(char *text, size_t room) {
+    snprintf(text, room, "unified: more than the device holds, moved by prefetching and page faults");
+}
+
+/* Its streams and events went with it. */
+void unified_forget_context(CUcontext context) {
+    for (unsigned i = 0; i < moves.count;)
+        if (moves.lanes[i].context == context)
+            moves.lanes[i] = moves.lanes[--moves.count];
+        else
+            i++;
+}
+
+void unified_after_fork(void) {
+    moves.lanes = NULL; /* left to the parent's heap image */
+    moves.count = moves.room = 0;
+    moves.evicting = false;
+    atomic_store(&moves.away, false);
+}
+
+const struct memory_mode mode_unified = {
+    .name = "unified",
+    .allocate = allocate,
+    .release = release,
+    .evict = evict,
+    .restore = restore,
+    .describe = describe,
+};
