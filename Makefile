@@ -23,7 +23,7 @@ ifeq ($(filter $(DEVICE),sim gpu),)
 $(error DEVICE must be sim (the simulated device) or gpu (the real one), not "$(DEVICE)")
 endif
 
-.PHONY: help env native labextension demo lab test lint lint-python lint-types lint-c lint-typescript jest pytest sanitize sanitize-short fuzz ui test-gpu format wheel clean distclean
+.PHONY: help env native labextension demo lab test lint lint-python lint-types lint-c lint-typescript jest pytest sanitize sanitize-short fuzz stress ui test-gpu format wheel clean distclean
 
 help:
 	@echo 'make demo [DEVICE=gpu]   three notebooks at the same time on one device; writes demo-report/'
@@ -31,6 +31,7 @@ help:
 	@echo 'make test                everything, without a GPU: lint, TypeScript, Python and C tests, browser'
 	@echo 'make test-gpu            the tests that need a GPU'
 	@echo 'make sanitize | fuzz     the C parts under sanitizers | with any input (in `make test`: a short form of both)'
+	@echo 'make stress              the ledger under eight threads with a million operations each (2 minutes)'
 	@echo 'make lint | format       check | fix the style of Python, C and TypeScript'
 	@echo 'make jest | pytest | ui  one part of the tests (ARGS="-k name" is passed to pytest)'
 	@echo 'make env | native        only the environment | only the C parts, in place'
@@ -141,7 +142,7 @@ pytest: env
 
 # The shim and the simulated driver built with AddressSanitizer and UBSan, then with ThreadSanitizer.
 SANITIZED := tests/native tests/driver_facts
-SANITIZED_SHORT := tests/native/test_sanitizers.py $(addprefix tests/native/test_shim_,memory.py gate.py life.py)
+SANITIZED_SHORT := tests/native/test_sanitizers.py $(addprefix tests/native/test_shim_,memory.py ledger.py gate.py life.py)
 
 sanitize sanitize-short: env
 	$(call say,'Tests: C under sanitizers')
@@ -154,6 +155,10 @@ FUZZ_SECONDS ?= 60
 fuzz: env
 	$(call say,'Tests: any input for what reads text, $(FUZZ_SECONDS) s each')
 	GPUSHARE_TEST_FUZZ=$(FUZZ_SECONDS) $(BIN)/python -m pytest tests/fuzz $(ARGS)
+
+stress: env
+	$(call say,'Tests: the ledger under load')
+	GPUSHARE_TEST_OPERATIONS=1000000 $(BIN)/python -m pytest tests/native/test_shim_ledger.py $(ARGS)
 
 test-gpu: env
 	$(call say,'Tests on the real GPU')

@@ -11,6 +11,7 @@ import sys
 # name: (module, what it measures)
 BENCHES = {
     "gate": ("gate", "nanoseconds per launch, bare and under an open gate"),
+    "alloc": ("alloc", "nanoseconds per small allocation and its release, bare and under the shim"),
     "handoff": ("handoff", "from the last launch of one client to the first of the next, nothing to move"),
     "start": ("start", "how much longer a shared kernel takes to start"),
 }

@@ -15,7 +15,9 @@ from typing import Any
 from ..wire import messages
 from ..wire.client import Client, ensure_coordinator
 
-PROGRAM = Path(__file__).resolve().parent.parent / "native" / "gpushare-bench"
+_NATIVE = Path(__file__).resolve().parent.parent / "native"
+PROGRAM = _NATIVE / "gpushare-bench"
+SHIM = _NATIVE / "libgpushare.so"
 
 
 @contextlib.contextmanager

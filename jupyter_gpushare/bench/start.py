@@ -1,7 +1,8 @@
-"""How much longer a shared kernel takes to start: from asking for it to its first answer."""
+"""How much longer a shared kernel takes to start, from asking for it to its first answer; and any program."""
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import time
@@ -12,10 +13,14 @@ from jupyter_client.manager import KernelManager
 from . import setting
 
 _ROUNDS = 7
+_PROGRAMS = 300
 
 
 def measure(device: str, rounds: int) -> dict[str, Any]:
-    """`{"plain_ms", "shared_ms", "extra_ms", "rounds"}`: medians of plain and shared starts in turn."""
+    """`{"plain_ms", "shared_ms", "extra_ms", "preload_ms", "rounds"}`: medians of plain and shared starts in turn.
+
+    `preload_ms` is what the shim adds to a program that never touches the device (`/bin/true`, 300 times each way).
+    """
     rounds = rounds or _ROUNDS
     plain, shared = [], []
     with setting.coordinator(device) as environment:
@@ -29,8 +34,22 @@ def measure(device: str, rounds: int) -> dict[str, Any]:
         "plain_ms": statistics.median(plain) * 1000,
         "shared_ms": statistics.median(shared) * 1000,
         "extra_ms": extra * 1000,
+        "preload_ms": preload() * 1000,
         "rounds": rounds,
     }
+
+
+def preload(times: int = _PROGRAMS) -> float:
+    """Seconds that the preloaded shim adds to the life of `/bin/true`."""
+    bare = {"PATH": "/bin"}
+    shared = bare | {"LD_PRELOAD": str(setting.SHIM)}
+    return statistics.median(_run(shared) - _run(bare) for _ in range(times))
+
+
+def _run(environment: dict[str, str]) -> float:
+    began = time.perf_counter()
+    os.waitpid(os.posix_spawn("/bin/true", ["true"], environment), 0)
+    return time.perf_counter() - began
 
 
 def _start(name: str, environment: dict[str, str]) -> float:

@@ -61,11 +61,13 @@ bool account_reserve(uint64_t bytes, bool pinned) {
     publish();
     uint64_t limit = GET(orders->memory_limit), backing = GET(orders->memory_backing), sum = client_sum();
     bool over_limit = limit && sum > limit, over_backing = bytes > backing;
-    if (over_limit || over_backing)
+    if (over_limit || over_backing) {
         own -= bytes;
-    else
-        own_pinned += pinned ? bytes : 0;
-    publish();
+        publish();
+    } else if (pinned) {
+        own_pinned += bytes;
+        PUT(the_page()->report.pinned, own_pinned);
+    }
     pthread_mutex_unlock(&account_lock);
     if (over_limit || over_backing)
         refuse(bytes, sum - bytes, over_limit ? limit : 0, backing);

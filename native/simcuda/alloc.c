@@ -8,7 +8,8 @@
 
 #include "vmm.h"
 
-#define MAPPED_FROM 65536 /* smaller ones come from the C library */
+#define MAPPED_FROM 65536 /* smaller ones come from the C library; unified memory has at least so much */
+#define SPARE_REGIONS 256
 
 static struct {
     pthread_mutex_t lock;
@@ -104,9 +105,39 @@ static uint64_t round_size(enum sim_alloc_kind kind, uint64_t bytes) {
     return (bytes + step - 1) / step * step;
 }
 
+/* Small unified memory that was released: as a driver, this one doesn't ask the system anew each time. */
+static struct {
+    pthread_mutex_t lock;
+    void *region[SPARE_REGIONS];
+    int count;
+} spare = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static int is_smallest(const struct sim_alloc *alloc) {
+    return alloc->kind == ALLOC_MANAGED && alloc->mapped == MAPPED_FROM;
+}
+
+static void *take_spare(void) {
+    pthread_mutex_lock(&spare.lock);
+    void *region = spare.count ? spare.region[--spare.count] : NULL;
+    pthread_mutex_unlock(&spare.lock);
+    return region;
+}
+
+static int keep_spare(void *region) {
+    pthread_mutex_lock(&spare.lock);
+    int room = spare.count < SPARE_REGIONS;
+    if (room)
+        spare.region[spare.count++] = region;
+    pthread_mutex_unlock(&spare.lock);
+    return room;
+}
+
 static void *map(struct sim_alloc *alloc) {
     if (alloc->kind != ALLOC_MANAGED && alloc->mapped < MAPPED_FROM)
         return aligned_alloc(512, (alloc->mapped + 511) / 512 * 512);
+    void *again = is_smallest(alloc) ? take_spare() : NULL;
+    if (again)
+        return again;
     void *memory =
         mmap(NULL, alloc->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return memory == MAP_FAILED ? NULL : memory;
@@ -117,7 +148,7 @@ static void unmap(struct sim_alloc *alloc) {
         return;
     if (alloc->kind != ALLOC_MANAGED && alloc->kind != ALLOC_RESERVED && alloc->mapped < MAPPED_FROM)
         free((void *)alloc->base);
-    else
+    else if (!is_smallest(alloc) || !keep_spare((void *)alloc->base))
         munmap((void *)alloc->base, alloc->mapped);
 }
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from typing import Any
 
-import pytest
-
-from .conftest import Client, Machine, built_program
+from .conftest import Client, Machine
 from .fake_coordinator import FakeCoordinator, until
 
 Started = tuple[Client, Any]
@@ -160,21 +156,3 @@ def test_processes_of_a_client_share_its_limit(machine: Machine, coordinator: Fa
     assert two.run("cuda.alloc(40 << 20)[0]") == 0
     assert one.run("cuda.info()[0]") == 0
     assert list(first.client_page.view.allocated[0:3]) == [60 * MIB, 40 * MIB, 0]
-
-
-@pytest.mark.parametrize("mode", ["unified", "plain"])
-def test_ledger_is_exact_under_threads(machine: Machine, coordinator: FakeCoordinator, mode: str) -> None:
-    """Eight threads allocate and free at random, each with books of its own; in the end the sums agree to the byte."""
-    argv = [str(built_program("ledger_stress.c"))]
-    environment = machine.environment(GPUSHARE_MEMORY_MODE=mode, GPUSHARE_SIM_MEMORY="8GiB")
-    with subprocess.Popen(argv, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
-        process = coordinator.accept().welcome()
-        process.open(1)
-        assert program.stdin and program.stdout
-        for held in (True, False):
-            left = json.loads(program.stdout.readline())
-            assert (left["bytes"] > 0) == held and left["operations"] > 20_000
-            until(lambda left=left: process.page.report.allocated == left["bytes"])
-            program.stdin.write("\n")
-            program.stdin.flush()
-        assert program.wait() == 0

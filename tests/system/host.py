@@ -207,12 +207,9 @@ class Host:
         (folder / "kernel.json").write_text(json.dumps(spec))
         return folder.name
 
-    def program(self, client: str, quota: str = "", cuda: bool = True, **more: str) -> Program:
-        """A program of the client, as the provisioner prepares one. Several of the same name are one client.
-
-        It brings no coordinator back. `cuda`: with the device initialised.
-        """
-        env = environment.prepare(
+    def prepared(self, client: str, quota: str = "", **more: str) -> dict[str, str]:
+        """The environment that the provisioner makes for a client's programs."""
+        return environment.prepare(
             self.environment(**more),
             client=client,
             token=f"token of {client}",
@@ -223,6 +220,13 @@ class Host:
             coordinator_argv=NONE_STARTS,
             python=False,
         )
+
+    def program(self, client: str, quota: str = "", cuda: bool = True, **more: str) -> Program:
+        """A program of the client, as the provisioner prepares one. Several of the same name are one client.
+
+        It brings no coordinator back. `cuda`: with the device initialised.
+        """
+        env = self.prepared(client, quota, **more)
         program = self._keep(Program([sys.executable, str(HERE / "program.py")], env))
         if cuda:
             program.run("cuda = Cuda()")
