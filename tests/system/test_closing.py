@@ -108,3 +108,53 @@ def test_ranks_that_wait_for_each_other_at_every_step(quick: Host, coordinated: 
     other.stop()
     assert quick.overlap(pair, [other]) == 0
     assert len(turns(quick.executions(*pair), quick.executions(other))) >= 5
+
+
+def test_a_stream_that_waits_for_a_value_of_another_process(quick: Host) -> None:
+    """As point-to-point communication does: no launch spins, the stream itself waits for memory."""
+    waits, sets = quick.program("pair"), quick.program("pair")
+    other = quick.program("other")
+    with_flags(quick, waits, sets)
+    other.busy()
+    equal = 1  # CU_STREAM_WAIT_VALUE_EQ
+    waits.run("stream = cuda.stream(1)")
+    for number in range(3):
+        waits.start(
+            f"cuda.cuStreamWaitValue32_v2(c_void_p(stream), c_uint64(flags[{number}]), 1, {equal})"
+            " or cuda.spin(1, stream=stream) or cuda.cuStreamSynchronize(c_void_p(stream))"
+        )
+        eventually(lambda: quick.phase("pair") in ("draining", "overrun"))
+        sets.start(SETS.format(number))
+        assert sets.result() == 0
+        assert waits.result() == 0
+    other.stop()
+    assert quick.overlap([waits, sets], [other]) == 0
+
+
+def test_a_callback_that_needs_the_lock_of_a_thread_at_the_gate(quick: Host) -> None:
+    """Extensions exist that keep Python's lock while they call the driver; a host callback then cannot end, nor can the
+    turn, before that call has returned."""
+    program, other = quick.program("keeps the lock"), quick.program("other")
+    other.busy()
+    program.run(
+        "import ctypes\n"
+        "keeping = ctypes.PyDLL('libcuda.so.1').cuLaunchKernel\n"
+        "called = []\n"
+        "callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda data: called.append(time.monotonic_ns()))\n"
+        "streams = [cuda.stream(1), cuda.stream(1)]\n"
+        "def work(rounds):\n"
+        "    for number in range(rounds):\n"
+        "        check(cuda.spin(1, stream=streams[0]))\n"
+        "        check(cuda.cuLaunchHostFunc(c_void_p(streams[0]), callback, None))\n"
+        "        for _ in range(3):\n"
+        "            check(cuda.launch('spin', 1000000, stream=streams[1], call=keeping))\n"
+        "        if number % 5 == 0:\n"
+        "            check(cuda.cuStreamSynchronize(c_void_p(streams[1])))\n"
+        "    for stream in streams:\n"
+        "        check(cuda.cuStreamSynchronize(c_void_p(stream)))\n"
+        "    return len(called)\n"
+    )
+    assert program.run("work(300)", 60) == 300
+    other.stop()
+    assert len(turns(quick.executions(program), quick.executions(other))) >= 5
+    assert quick.overlap([program], [other]) == 0
