@@ -112,6 +112,7 @@ static void forget_memory(CUcontext context) {
     account_moved(-(int64_t)away);
     account_release(bytes - pinned, false);
     account_release(pinned, true);
+    graphs_drop_context(context);
 }
 
 #define DESTROY(call)                                                                                                  \
@@ -195,4 +196,33 @@ CUresult hook_cuDevicePrimaryCtxReset_v2(CUdevice device) {
     if (!context)
         return REAL(cuDevicePrimaryCtxReset_v2)(device);
     DESTROY(REAL(cuDevicePrimaryCtxReset_v2)(device));
+}
+
+/* Its memory is the primary context's, which it has retained; that may end now too. Streams that it leaves behind can only
+ * be destroyed. */
+CUresult hook_cuGreenCtxDestroy(CUgreenCtx green) {
+    CUcontext context = NULL, left;
+    CUdevice device = 0;
+    if (!awake() || REAL(cuCtxFromGreenCtx)(&context, green) != CUDA_SUCCESS || !context)
+        return REAL(cuGreenCtxDestroy)(green);
+    bool pushed = REAL(cuCtxPushCurrent_v2)(context) == CUDA_SUCCESS;
+    bool known = pushed && REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS;
+    if (pushed)
+        REAL(cuCtxPopCurrent_v2)(&left);
+    CUcontext whole = known ? primary(device) : NULL;
+    bool busy = streams_drop_context(context);
+    streams_hold(DEFAULT);
+    CUresult result = REAL(cuGreenCtxDestroy)(green);
+    unsigned flags;
+    int active = 1;
+    bool gone = whole && REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && !active;
+    streams_let_go(gone ? whole : NULL);
+    if (busy)
+        streams_context_gone();
+    if (gone) {
+        forget_memory(whole);
+        forget_memory(context);
+    }
+    forget_default();
+    return result;
 }

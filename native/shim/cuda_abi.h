@@ -13,6 +13,7 @@ typedef unsigned long long CUdeviceptr;
 typedef unsigned int CUdeviceptr_v1; /* of the entry points without _v2, from before 64-bit device addresses */
 typedef unsigned long long CUmemGenericAllocationHandle;
 typedef struct CUctx_st *CUcontext;
+typedef struct CUgreenCtx_st *CUgreenCtx;
 typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
 typedef struct CUfunc_st *CUfunction;
@@ -66,6 +67,17 @@ enum {
     CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM = 2,
 };
 enum {
+    CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT = 2,
+};
+enum {
+    CU_GRAPH_NODE_TYPE_KERNEL = 0,
+    CU_GRAPH_NODE_TYPE_GRAPH = 4,
+    CU_GRAPH_NODE_TYPE_MEM_ALLOC = 10,
+};
+enum {
+    CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD = 2,
+};
+enum {
     CU_MEM_ATTACH_GLOBAL = 1,
 };
 enum {
@@ -99,6 +111,28 @@ typedef struct {
     void *attributes;
     unsigned attribute_count;
 } CUlaunchConfig;
+
+typedef struct {
+    CUfunction function;
+    unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes;
+    void **parameters, **extra;
+    void *library_function; /* these two: in the second version only */
+    CUcontext context;
+} CUDA_KERNEL_NODE_PARAMS;
+
+typedef struct {
+    uint64_t pool[11];
+    const void *access;
+    size_t access_count, bytes;
+    CUdeviceptr address;
+} CUDA_MEM_ALLOC_NODE_PARAMS;
+
+typedef struct {
+    unsigned long long flags;
+    CUstream stream;
+    CUgraphNode failed;
+    int result;
+} CUDA_GRAPH_INSTANTIATE_PARAMS;
 
 typedef struct {
     CUfunction function;

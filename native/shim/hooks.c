@@ -3,6 +3,7 @@
 
 /* What the rows' COUNT column means. */
 #define LAUNCH(n) (COUNTER_ADD(self.counters.launches, 1), COUNTER_ADD(self.counters.blocks, (n)))
+#define LAUNCH_GRAPH(graph) graphs_count((graph), &self.counters)
 #define COPY(n) (COUNTER_ADD(self.counters.copies, 1), COUNTER_ADD(self.counters.bytes_copied, (n)))
 #define COPY2D(copy) COPY((copy) ? (copy)->width * (copy)->height : 0)
 #define COPY3D(copy) COPY((copy) ? (copy)->width * (copy)->height * (copy)->depth : 0)
@@ -75,10 +76,12 @@ static void count_copies3d(size_t copies, const CUDA_MEMCPY3D_BATCH_OP *operatio
     WRAP_##twin(symbol, parameters, arguments, stream, COUNT)
 #define CUSTOM(twin, symbol, base, since, parameters, arguments) HAND_##twin(symbol, parameters, arguments)
 #define USED(...)
+#define ALIAS(...)
 #include "hooks.def"
 #undef GATED
 #undef CUSTOM
 #undef USED
+#undef ALIAS
 
 #define ROW(symbol, base, since, per_thread) [HOOK_##symbol] = {#symbol, #base, since, per_thread, (void *)symbol},
 #define ROWS_NONE(symbol, base, since) ROW(symbol, base, since, false)
@@ -89,10 +92,25 @@ const struct hook hooks[HOOK_COUNT] = {
 #define GATED(twin, symbol, base, since, ...) ROWS_##twin(symbol, base, since)
 #define CUSTOM(twin, symbol, base, since, ...) ROWS_##twin(symbol, base, since)
 #define USED(symbol, ...) [HOOK_##symbol] = {#symbol, "", 0, false, NULL},
+#define ALIAS(...)
 #include "hooks.def"
 #undef GATED
 #undef CUSTOM
 #undef USED
+#undef ALIAS
+};
+
+const struct alias aliases[] = {
+#define GATED(...)
+#define CUSTOM(...)
+#define USED(...)
+#define ALIAS(base, since, symbol) {#base, since, HOOK_##symbol},
+#include "hooks.def"
+#undef GATED
+#undef CUSTOM
+#undef USED
+#undef ALIAS
+    {NULL, 0, HOOK_COUNT},
 };
 
 /* A launch on several devices at once: its streams are marked one after the other, inside one entry. */

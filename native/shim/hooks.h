@@ -9,10 +9,12 @@ enum hook_id {
 #define GATED(twin, symbol, ...) HOOK_##twin(symbol)
 #define CUSTOM(twin, symbol, ...) HOOK_##twin(symbol)
 #define USED(symbol, ...) HOOK_##symbol,
+#define ALIAS(...)
 #include "hooks.def"
 #undef GATED
 #undef CUSTOM
 #undef USED
+#undef ALIAS
     HOOK_COUNT
 };
 
@@ -27,10 +29,12 @@ enum hook_id {
 #define CUSTOM(twin, symbol, base, since, parameters, ...)                                                             \
     DECLARE_##twin(symbol, parameters) DECLARE_HAND_##twin(symbol, parameters)
 #define USED(symbol, parameters) CUresult symbol parameters;
+#define ALIAS(...)
 #include "hooks.def"
 #undef GATED
 #undef CUSTOM
 #undef USED
+#undef ALIAS
 
 struct hook {
     const char *symbol, *base;
@@ -39,7 +43,14 @@ struct hook {
     void *wrapper; /* NULL: only used */
 };
 
+struct alias {
+    const char *base; /* NULL: the end */
+    int since;
+    enum hook_id id;
+};
+
 extern const struct hook hooks[HOOK_COUNT];
+extern const struct alias aliases[];
 extern void *driver_functions[HOOK_COUNT];
 void *driver_resolve(enum hook_id id);
 bool driver_has(enum hook_id id);

@@ -1,4 +1,4 @@
-/* Every way to a driver function: exported symbols, dlsym and dlvsym, cuGetProcAddress. The real lookup is done first,
+/* Every way to a driver function (and to two of NVML's): exported symbols, dlsym and dlvsym, cuGetProcAddress. The real lookup is done first,
  * then what it found is replaced if it is a hook's function. cuGetExportTable passes: its tables hold no public calls. */
 #include "shim.h"
 
@@ -171,10 +171,14 @@ static void *replace(void *found, const struct hook *hook) {
 
 /* --- dlsym and dlvsym ---------------------------------------------------------------------------------------------- */
 
+static const struct hook nvml = {0}; /* stands for its functions, which are not in the table */
+
 static const struct hook *asks_for_hook(void *handle, const char *name) {
-    if (likely(!name || name[0] != 'c' || name[1] != 'u') || handle == RTLD_NEXT || handle == RTLD_DEFAULT)
+    if (likely(!name || (name[0] != 'c' && name[0] != 'n')) || handle == RTLD_NEXT || handle == RTLD_DEFAULT)
         return NULL;
-    return find_hook(name);
+    if (name[0] == 'n')
+        return name[1] == 'v' && nvml_hooks(name) ? &nvml : NULL;
+    return name[1] == 'u' ? find_hook(name) : NULL;
 }
 
 /* The C library tells what RTLD_NEXT means by who called it: these end in a jump, so that it sees our caller. In a search
@@ -183,12 +187,14 @@ static const struct hook *asks_for_hook(void *handle, const char *name) {
     __attribute__((noinline, optimize("O2", "optimize-sibling-calls"), no_sanitize("address", "thread", "undefined")))
 
 static __attribute__((noinline)) void *dlsym_hook(void *handle, const char *name, const struct hook *hook) {
-    return replace(the_dlsym()(handle, name), hook);
+    void *found = the_dlsym()(handle, name);
+    return hook == &nvml ? nvml_replace(found, name) : replace(found, hook);
 }
 
 static __attribute__((noinline)) void *dlvsym_hook(void *handle, const char *name, const char *version,
                                                    const struct hook *hook) {
-    return replace(the_dlvsym()(handle, name, version), hook);
+    void *found = the_dlvsym()(handle, name, version);
+    return hook == &nvml ? nvml_replace(found, name) : replace(found, hook);
 }
 
 EXPORT TAIL_CALLS void *dlsym(void *handle, const char *name) {
@@ -213,6 +219,7 @@ static void replace_by_version(const char *name, void **function, int version, u
     bool wants_per_thread = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
     const struct hook *best = NULL, *same = NULL;
     bool ours = false;
+    int best_since = 0;
     for (int i = 0; i < HOOK_COUNT; i++) {
         const struct hook *hook = &hooks[i];
         if (!hook->wrapper || (!equal(hook->base, name) && !equal(hook->symbol, name)))
@@ -223,8 +230,18 @@ static void replace_by_version(const char *name, void **function, int version, u
         if (hook->since > version || hook->per_thread > wants_per_thread || !driver_has((enum hook_id)i))
             continue;
         if (!best || hook->per_thread > best->per_thread ||
-            (hook->per_thread == best->per_thread && hook->since >= best->since))
+            (hook->per_thread == best->per_thread && hook->since >= best_since)) {
             best = hook;
+            best_since = hook->since;
+        }
+    }
+    for (const struct alias *alias = aliases; alias->base; alias++) {
+        if (!equal(alias->base, name))
+            continue;
+        if (*function == driver_function(alias->id))
+            same = &hooks[alias->id];
+        if (alias->since <= version && alias->since > best_since && driver_has(alias->id))
+            best = &hooks[alias->id];
     }
     if (same)
         best = same;

@@ -188,6 +188,7 @@ enum kind {
     POOLED,     /* plain device memory of a pool */
     HANDLE,     /* physical memory of the virtual-memory interface */
     ARRAY,
+    GRAPH, /* not memory: what a launch of a graph counts as */
 };
 
 struct entry {
@@ -205,7 +206,7 @@ static inline bool is_pinned(uint32_t kind) {
     return kind != REDIRECTED && kind != MANAGED;
 }
 
-enum book { ADDRESSES, HANDLES, ARRAYS, MAPPINGS, BOOKS };
+enum book { ADDRESSES, HANDLES, ARRAYS, MAPPINGS, GRAPHS, BOOKS };
 
 bool ledger_add(enum book book, const struct entry *entry);
 bool ledger_find(enum book book, uint64_t key, struct entry *found);
@@ -242,6 +243,15 @@ void deferred_free(void); /* give back memory whose stream has finished with it 
 bool deferred_wait(void); /* wait for all of it; false: there was none */
 bool deferred_any(void);
 void deferred_after_fork(void);
+
+bool is_redirected(CUdeviceptr address); /* views.c */
+bool nvml_hooks(const char *name);       /* nvml.c: is it a function of NVML that is hooked? */
+void *nvml_replace(void *found, const char *name);
+
+void graphs_count(CUgraphExec graph, struct counters *counters); /* graph.c: a launch of it */
+void graphs_drop_context(CUcontext context);
+uint64_t graphs_counted(void); /* bytes that graphs allocate */
+void graphs_after_fork(void);
 
 /* --- agent.c, relay.c, socket.c, wire.c, lockmode.c ------------------------------------------------------------------------- */
 

@@ -142,6 +142,7 @@ static void after_fork(void) {
     threads_after_fork();
     streams_after_fork();
     ledger_after_fork();
+    graphs_after_fork();
     account_after_fork();
     deferred_after_fork();
     memory_after_fork();

@@ -2,7 +2,7 @@
  * memory that was asked for. */
 #include "shim.h"
 
-static bool is_redirected(CUdeviceptr address) {
+bool is_redirected(CUdeviceptr address) {
     struct entry entry;
     CUdeviceptr base;
     size_t bytes;
@@ -72,15 +72,5 @@ CUresult hook_cuPointerGetAttributes(unsigned count, int *attributes, void **dat
         if (attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER)
             *(void **)data[i] = NULL;
     }
-    return result;
-}
-
-CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
-    CUresult result = REAL(cuIpcGetMemHandle)(handle, address);
-    if (result != CUDA_SUCCESS && is_redirected(address))
-        log_line(LOG_ERROR,
-                 "memory shared by cuIpcGetMemHandle cannot be unified memory (CUDA error %d): set "
-                 "GPUSHARE_MEMORY_MODE=plain for programs that pass device memory between processes",
-                 result);
     return result;
 }

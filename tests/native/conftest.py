@@ -19,7 +19,7 @@ import pytest
 
 from .. import sanitizers
 from ..driver_facts.harness import PTX, ROOT, simulated_driver
-from .fake_coordinator import WAIT, FakeCoordinator, fake_coordinator
+from .fake_coordinator import WAIT, FakeCoordinator, Process, fake_coordinator
 
 HERE = Path(__file__).resolve().parent
 FLAGS = (
@@ -191,3 +191,37 @@ def started(machine: Machine, coordinator: FakeCoordinator) -> tuple[Client, Any
     process = coordinator.accept().welcome()
     client.result()
     return client, process
+
+
+@pytest.fixture
+def stub(machine: Machine, coordinator: FakeCoordinator, tmp_path: Path) -> Any:
+    """Starts clients on the driver of stubcuda.c, with the environment given."""
+    folder = tmp_path / "stub"
+    folder.mkdir()
+    flags = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-Wall", "-Wextra", "-Werror"]
+    library = str(folder / "libcuda.so.1")
+    subprocess.run(["cc", *flags, "-o", library, str(HERE / "stubcuda.c")], check=True)
+
+    def start(**environment: str) -> tuple[Client, Process]:
+        client = machine.client(LD_LIBRARY_PATH=str(folder), **environment)
+        client.start("cuda = Cuda(start=False); cuda.cuInit(0)")
+        process = coordinator.accept().welcome()
+        client.result()
+        client.run(
+            """
+handle = c_uint64()
+properties = (c_int * 16)(1, 0, 1, 0)
+def create(size, location=1):
+    properties[2] = location
+    return cuda.cuMemCreate(byref(handle), c_size_t(size), properties, c_uint64(0))
+def map_at(address, size):
+    return cuda.cuMemMap(c_uint64(address), c_size_t(size), c_size_t(0), handle, c_uint64(0))
+def unmap(address, size):
+    return cuda.cuMemUnmap(c_uint64(address), c_size_t(size))
+def release():
+    return cuda.cuMemRelease(handle)
+"""
+        )
+        return client, process
+
+    return start

@@ -185,3 +185,143 @@ int cuMemDiscardBatchAsync(u64 *addresses, size_t *sizes, size_t count, u64 flag
     (void)addresses, (void)sizes, (void)flags, (void)stream;
     return count ? 0 : 1;
 }
+
+/* --- graphs: 0xA has two kernels, two allocations and the graph 0xB in it, which has one of either. The driver takes
+ * 8 MiB at the first launch and keeps them until it is trimmed with no such graph left --- */
+
+static size_t held, graphs;
+
+int cuGraphGetNodes(size_t graph, size_t *nodes, size_t *count) {
+    static const size_t outer[] = {0x10, 0x11, 0xa4, 0xa2, 0xb}, inner[] = {0x12, 0xa1};
+    size_t has = graph == 0xa ? 5 : graph == 0xb ? 2 : 0;
+    if (nodes)
+        memcpy(nodes, graph == 0xa ? outer : inner, has * sizeof *nodes);
+    *count = has;
+    return 0;
+}
+
+int cuGraphNodeGetType(size_t node, int *type) {
+    *type = node < 0x10 ? 4 : node < 0xa0 ? 0 : 10;
+    return 0;
+}
+
+int cuGraphChildGraphNodeGetGraph(size_t node, size_t *graph) {
+    *graph = node;
+    return 0;
+}
+
+int cuGraphKernelNodeGetParams_v2(size_t node, unsigned *parameters) {
+    parameters[2] = 2, parameters[3] = 3, parameters[4] = (unsigned)(node - 0xf); /* after the function: the grid */
+    return 0;
+}
+
+int cuGraphMemAllocNodeGetParams(size_t node, char *parameters) {
+    *(size_t *)(parameters + 104) = (node - 0xa0) << 20; /* MiB */
+    return 0;
+}
+
+static int instantiate(size_t *exec, size_t graph, u64 flags) {
+    if (flags == 99)
+        return 999;
+    *exec = graph << 8;
+    graphs++;
+    return 0;
+}
+
+int cuGraphInstantiateWithFlags(size_t *exec, size_t graph, u64 flags) {
+    return instantiate(exec, graph, flags);
+}
+
+struct instantiation {
+    u64 flags;
+    void *stream, *failed;
+    int result;
+};
+
+int cuGraphInstantiateWithParams(size_t *exec, size_t graph, struct instantiation *parameters) {
+    return instantiate(exec, graph, parameters->flags);
+}
+
+int cuGraphExecDestroy(size_t exec) {
+    graphs -= exec != 0;
+    return 0;
+}
+
+int cuGraphLaunch(size_t exec, void *stream) {
+    (void)stream;
+    held = 8 << 20;
+    return exec ? 0 : 1;
+}
+
+int cuDeviceGetGraphMemAttribute(int device, int attribute, size_t *bytes) {
+    *bytes = held;
+    return device || attribute != 2;
+}
+
+int cuDeviceGraphMemTrim(int device) {
+    held = graphs ? held : 0;
+    return device;
+}
+
+/* --- a green context, 0x20: a stream of it, 0x900, is busy for ever --- */
+
+int cuCtxFromGreenCtx(void **context, size_t handle) {
+    *context = (void *)(handle + 0x1000);
+    return 0;
+}
+
+int cuGreenCtxDestroy(size_t handle) {
+    return handle != 0x20;
+}
+
+int cuStreamGetCtx(size_t stream, void **context) {
+    *context = (void *)(stream == 0x900 ? 0x1020ul : 16ul);
+    return 0;
+}
+
+int cuStreamIsCapturing(size_t stream, int *status) {
+    *status = 0;
+    return stream == 0 ? 906 : 0;
+}
+
+int cuStreamQuery(size_t stream) {
+    return stream == 0x900 ? 600 : 0;
+}
+
+int cuEventCreate(void **event, unsigned flags) {
+    *event = (void *)(size_t)(flags + 1);
+    return 0;
+}
+
+int cuEventRecord(void *event, void *stream) {
+    return event && stream ? 0 : 1;
+}
+
+int cuEventQuery(void *event) {
+    return event ? 600 : 0;
+}
+
+int cuEventDestroy_v2(void *event) {
+    return event ? 0 : 1;
+}
+
+int cuCtxPushCurrent_v2(void *context) {
+    return context ? 0 : 201;
+}
+
+int cuCtxPopCurrent_v2(void **context) {
+    *context = (void *)16;
+    return 0;
+}
+
+/* --- what hands memory to others: unified memory cannot be --- */
+
+int cuIpcGetMemHandle(void *handle, u64 address) {
+    (void)handle;
+    return address ? 801 : 1;
+}
+
+int cuMemPoolExportPointer(void *data, u64 address) {
+    (void)data;
+    return address ? 801 : 1;
+}

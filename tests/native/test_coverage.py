@@ -260,6 +260,10 @@ LAYOUTS = {
     "CUipcMemHandle": "reserved",
     "CUmemLocation": "type id",
     "CUlaunchConfig": _GRID + " attributes=attrs attribute_count=numAttrs",
+    "CUDA_KERNEL_NODE_PARAMS": _GRID.replace(" stream=hStream", "")
+    + " function=func parameters=kernelParams context=ctx",
+    "CUDA_MEM_ALLOC_NODE_PARAMS": "pool=poolProps access_count=accessDescCount bytes=bytesize address=dptr",
+    "CUDA_GRAPH_INSTANTIATE_PARAMS": "flags stream=hUploadStream failed=hErrNode_out result=result_out",
     "CUDA_LAUNCH_PARAMS": _GRID + " function parameters=kernelParams",
     "CUDA_MEMCPY2D": _MEMCPY,
     "CUDA_MEMCPY3D": _MEMCPY3D + " src_context=reserved0 dst_context=reserved1",

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.skipif(bool(sanitizers.KIND), reason="a sanitizer adds 
 TABLE = (ROOT / "native" / "shim" / "hooks.def").read_text()
 TWINS = {"PTSZ": "_ptsz", "PTDS": "_ptds"}
 OTHERS = {"dlsym", "dlvsym", "sigaction", "signal", "gpushare_version"}
+OTHERS |= {"nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2"}
 
 
 def rows() -> list[tuple[str, str, int, bool]]:
@@ -136,9 +137,11 @@ def test_other_libraries_keep_their_symbols(machine: Machine, tmp_path: Path) ->
 def test_lookup_by_version_and_flag(machine: Machine) -> None:
     """cuGetProcAddress: what each version of CUDA and each default stream gets."""
     have = exported(simulated_driver())
+    aliases = re.findall(r"^ALIAS\((\w+), (\d+), (\w+)\)", TABLE, re.MULTILINE)
+    named = rows() + [(symbol, base, int(since), False) for base, since, symbol in aliases]
     cases: dict[str, str] = {}
     for base in sorted({base for _, base, _, _ in rows()}):
-        own = [row for row in rows() if row[1] == base and row[0] in have]
+        own = [row for row in named if row[1] == base and row[0] in have]
         versions = sorted({since for _, _, since, _ in own} | {13000})
         for version in versions if own else []:
             if version < min(since for _, _, since, _ in own):

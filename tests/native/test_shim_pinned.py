@@ -2,50 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-from .conftest import HERE, Client, Machine
-from .fake_coordinator import FakeCoordinator, Process, until
+from .conftest import Machine
+from .fake_coordinator import Process, until
 
 MIB = 1 << 20
 DEVICE, HOST = 1, 2
-
-
-@pytest.fixture
-def stub(machine: Machine, coordinator: FakeCoordinator, tmp_path: Path) -> Any:
-    folder = tmp_path / "stub"
-    folder.mkdir()
-    flags = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-Wall", "-Wextra", "-Werror"]
-    library = str(folder / "libcuda.so.1")
-    subprocess.run(["cc", *flags, "-o", library, str(HERE / "stubcuda.c")], check=True)
-
-    def start(**environment: str) -> tuple[Client, Process]:
-        client = machine.client(LD_LIBRARY_PATH=str(folder), **environment)
-        client.start("cuda = Cuda(start=False); cuda.cuInit(0)")
-        process = coordinator.accept().welcome()
-        client.result()
-        client.run(
-            """
-handle = c_uint64()
-properties = (c_int * 16)(1, 0, 1, 0)
-def create(size, location=1):
-    properties[2] = location
-    return cuda.cuMemCreate(byref(handle), c_size_t(size), properties, c_uint64(0))
-def map_at(address, size):
-    return cuda.cuMemMap(c_uint64(address), c_size_t(size), c_size_t(0), handle, c_uint64(0))
-def unmap(address, size):
-    return cuda.cuMemUnmap(c_uint64(address), c_size_t(size))
-def release():
-    return cuda.cuMemRelease(handle)
-"""
-        )
-        return client, process
-
-    return start
 
 
 def counted(process: Process) -> tuple[int, int]:

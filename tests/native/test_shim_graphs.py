@@ -1,0 +1,117 @@
+"""Graphs with allocations in them, and what a launch of a graph counts as, on a stub of the driver."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from .conftest import Client, Machine
+from .fake_coordinator import FakeCoordinator, Process, until
+
+MIB = 1 << 20
+OUT_OF_MEMORY = 2
+
+
+@pytest.fixture
+def graph(stub: Any) -> tuple[Client, Process]:
+    """A program with a graph that allocates 4 + 2 + 1 MiB and runs three kernels."""
+    client, process = stub()
+    client.run(
+        """
+def instantiate(flags=0):
+    return cuda.cuGraphInstantiateWithFlags(byref(exec_), c_void_p(0xA), c_uint64(flags))
+def destroy():
+    return cuda.cuGraphExecDestroy(exec_)
+def trim():
+    return cuda.cuDeviceGraphMemTrim(0)
+"""
+    )
+    client.run("exec_ = c_void_p()")
+    return client, process
+
+
+def counted(process: Process) -> tuple[float, float]:
+    return process.page.report.allocated / MIB, process.page.report.pinned / MIB
+
+
+def test_memory_of_a_graph_is_counted_while_it_may_be_held(graph: tuple[Client, Process]) -> None:
+    client, process = graph
+    assert client.run("instantiate()") == 0
+    assert counted(process) == (7, 7)
+    assert client.run("destroy()") == 0
+    assert counted(process) == (0, 0), "it was never launched, and the driver holds nothing"
+    process.open(1)
+    assert client.run("instantiate(), cuda.cuGraphLaunch(exec_, c_void_p(0x900)), destroy()") == [0, 0, 0]
+    assert counted(process) == (7, 7), "the driver keeps it"
+    assert client.run("instantiate()") == 0
+    assert counted(process) == (7, 7), "and uses it again"
+    assert client.run("trim()") == 0
+    assert counted(process) == (7, 7)
+    assert client.run("destroy(), trim()") == [0, 0]
+    assert counted(process) == (0, 0)
+
+
+def test_a_graph_beyond_the_limit_is_not_instantiated(graph: tuple[Client, Process]) -> None:
+    client, process = graph
+    process.page.orders.memory_limit = 6 * MIB
+    assert client.run("instantiate(), exec_.value") == [OUT_OF_MEMORY, None]
+    assert counted(process) == (0, 0)
+    assert process.page.report.refused == 1
+    process.page.orders.memory_limit = 7 * MIB
+    assert client.run("instantiate(99)") == 999
+    assert counted(process) == (0, 0), "the driver refused it"
+    assert client.run("instantiate()") == 0
+    assert counted(process) == (7, 7)
+
+
+def test_a_launch_of_a_graph_counts_as_those_in_it(graph: tuple[Client, Process]) -> None:
+    client, process = graph
+    assert client.run("instantiate()") == 0
+    client.start("cuda.cuGraphLaunch(exec_, c_void_p(0))")
+    process.expect("wants")
+    process.open(1)
+    assert client.result() == 0
+    client.run("cuda.cuGraphLaunch(c_void_p(0xDEAD), c_void_p(0))")  # one that the shim has not seen
+    process.close_gate(1)
+    until(lambda: (process.page.report.launches, process.page.report.blocks) == (4, 2 * 3 * (1 + 2 + 3)))
+
+
+def test_instantiation_with_an_upload_waits_at_the_gate(graph: tuple[Client, Process]) -> None:
+    client, process = graph
+    client.run("plain, upload = (c_uint64 * 4)(0, 0, 0, 0), (c_uint64 * 4)(2, 0, 0, 0)")
+    assert client.run("cuda.cuGraphInstantiateWithParams(byref(exec_), c_void_p(0xB), plain), destroy()") == [0, 0]
+    client.start("cuda.cuGraphInstantiateWithParams(byref(exec_), c_void_p(0xB), upload)")
+    process.expect("wants")
+    assert client.waits()
+    process.open(1)
+    assert client.result() == 0
+    assert counted(process) == (1, 1)
+
+
+def test_the_end_of_a_green_context_ends_the_work_of_its_streams(stub: Any) -> None:
+    client, process = stub()
+    process.open(1)
+    client.run("exec_ = c_void_p(); cuda.cuGraphInstantiateWithFlags(byref(exec_), c_void_p(0xB), c_uint64(0))")
+    assert client.run("cuda.cuGraphLaunch(exec_, c_void_p(0x900))") == 0
+    process.close_gate(1)
+    assert process.silent(0.2), "drained of a stream that is busy"
+    assert client.run("cuda.cuGreenCtxDestroy(c_void_p(0x20))") == 0
+    process.expect("drained", epoch=1)
+
+
+def test_what_cannot_be_handed_on_is_said_once_with_what_helps(machine: Machine, stub: Any) -> None:
+    client, _ = stub(STUB_MANAGED="1")
+    client.run("address = c_uint64(); cuda.cuMemAlloc_v2(byref(address), c_size_t(4096))")
+    client.run("handle = (c_uint64 * 8)()")
+    assert client.run("[cuda.cuIpcGetMemHandle(handle, address) for _ in range(3)]") == [801] * 3
+    assert client.run("cuda.cuMemPoolExportPointer(handle, address)") == 801
+    lines = [line for line in machine.log_text().splitlines() if "cannot hand on" in line]
+    assert len(lines) == 1 and "cuIpcGetMemHandle" in lines[0] and "GPUSHARE_MEMORY_MODE=plain" in lines[0]
+
+
+def test_what_can_be_is_no_matter(machine: Machine, stub: Any, coordinator: FakeCoordinator) -> None:
+    client, _ = stub(STUB_MANAGED="1", GPUSHARE_MEMORY_MODE="plain")
+    client.run("address = c_uint64(); cuda.cuMemAlloc_v2(byref(address), c_size_t(4096))")
+    assert client.run("cuda.cuIpcGetMemHandle((c_uint64 * 8)(), address)") == 801
+    assert "cannot hand on" not in machine.log_text()
