@@ -138,6 +138,8 @@ class Daemon:
                     port.orders(command.contended, command.deadline)
             case cmd.Limits():
                 self.write_limits(member)
+            case cmd.SetResident():
+                member.set_resident(command.bytes)
             case cmd.Overrun():
                 log.warning(
                     "client %s has not drained for %.1f s: its turn is not over and others wait",
@@ -285,9 +287,22 @@ class Daemon:
         for port in [port for port in self.ports.values() if port.page.report.waiting]:
             self._overheard(port)
         self._free_late()
+        for member in list(self.members.values()):
+            self._feed_memory(member)
         self._write_levels(self._loop.time())
         if self.subscribers and self.members:
             self.changed()
+
+    def look_at_memory(self, port: ProcessPort) -> None:
+        """It said something: what it holds may be another by now."""
+        if member := self.member_of(port):
+            self._feed_memory(member)
+
+    def _feed_memory(self, member: Member) -> None:
+        held, short = member.held, 0
+        client = self.scheduler.clients[member.client]
+        if (client.held, client.short) != (held, short):
+            self.feed(ev.MemoryHeld(member.client, held.allocated, held.resident, held.pinned, short))
 
     def _overheard(self, port: ProcessPort) -> None:
         """Threads of the process stand at the gate. If nobody said so, as after a lost message, we know now."""
@@ -301,7 +316,9 @@ class Daemon:
         capacity = sum(device.info.memory for device in self.scheduler.devices.values())
         simulated = any(device.info.simulated for device in self.scheduler.devices.values())
         # The simulated driver keeps "device" memory on the host too.
-        backing = hostmemory.backing(capacity, allocated, allocated if simulated else max(0, allocated - capacity))
+        held = [member.held for member in self.members.values()]
+        evicted = max(allocated - capacity, sum(one.allocated - one.resident for one in held))
+        backing = hostmemory.backing(capacity, allocated, allocated if simulated else evicted)
         waits: dict[str, tuple[int, float]] = {}
         for uuid in self.scheduler.devices:
             for position, (client, wait) in enumerate(expected_waits(self.scheduler, uuid, now).items(), start=1):

@@ -6,7 +6,7 @@ import os
 import time
 
 from ..core.errors import Refused
-from ..core.model import Client
+from ..core.model import Client, Held
 from ..core.quota import Quota
 from ..wire import page as pages
 from ..wire.messages import DOORBELL, Hello
@@ -14,7 +14,10 @@ from . import locks
 from .peer import Peer
 
 MAX_BYTES = 1 << 50  # nobody has more; what a process reports beyond it is nonsense
-QUOTA_SET, QUOTA_MEMORY, QUOTA_OFFLINE = 1, 2, 4  # bits of orders.quota_set, see page.h
+QUOTA_SET, QUOTA_MEMORY, QUOTA_OFFLINE, QUOTA_RESIDENT = 1, 2, 4, 8  # bits of orders.quota_set, see page.h
+
+
+HEARS = 1  # what orders.hears says
 
 
 class BadHello(ValueError):
@@ -36,6 +39,13 @@ class ProcessPort:
         return min(int(self.page.report.allocated), MAX_BYTES)
 
     @property
+    def held(self) -> Held:
+        report = self.page.report
+        allocated = self.allocated
+        resident = min(int(report.resident), allocated)
+        return Held(allocated, resident, min(int(report.pinned), resident))
+
+    @property
     def quota(self) -> Quota | None:
         """The quota that an earlier coordinator wrote to this page, if it is one."""
         orders = self.page.orders
@@ -46,7 +56,7 @@ class ProcessPort:
                 share=orders.share_ppm / 1e6,
                 limit=orders.limit_ppm / 1e6,
                 memory=orders.memory_limit if orders.quota_set & QUOTA_MEMORY else None,
-                resident=None if orders.resident_target == pages.UNKNOWN else orders.resident_target,
+                resident=orders.resident_quota if orders.quota_set & QUOTA_RESIDENT else None,
                 service="offline" if orders.quota_set & QUOTA_OFFLINE else "online",
             )
         except Refused:
@@ -106,10 +116,30 @@ class Member:
         self.forgotten = False
         self.simulated = False
         self.last_turn = 0.0
+        self._resident: int | None = None
 
     @property
     def allocated(self) -> int:
         return sum(port.allocated for port in self.processes.values())
+
+    @property
+    def held(self) -> Held:
+        """Bytes of device memory of all its processes, as far as they say the truth."""
+        parts = [port.held for port in self.processes.values()]
+        return Held(sum(p.allocated for p in parts), sum(p.resident for p in parts), sum(p.pinned for p in parts))
+
+    def set_resident(self, target: int | None) -> None:
+        """What the client may keep on the device, each process in proportion to what it has there."""
+        self._resident = target
+        total = self.held.resident
+        for port in self.processes.values():
+            part = pages.UNKNOWN
+            if target is not None:
+                part = target * port.held.resident // total if total else target
+            if port.page.orders.resident_target != part:
+                port.page.orders.resident_target = part
+                if not port.page.gate_open:
+                    port.peer.send(DOORBELL)  # an idle one makes room at once
 
     @property
     def deserted(self) -> bool:
@@ -190,6 +220,7 @@ class Member:
     def write_limits(self, client: Client, device_memory: int, quantum: float, idle_release: float) -> None:
         """Write the quota and the levels that do not change with turns to every page of the client."""
         memory = client.quota.memory or device_memory
+        self.set_resident(self._resident)  # a process that has just joined, or was another coordinator's
         for port in self.processes.values():
             orders = port.page.orders
             orders.memory_limit = memory
@@ -198,11 +229,13 @@ class Member:
             orders.idle_release_ns = int(idle_release * 1e9)
             orders.share_ppm = round(client.quota.share * 1_000_000)
             orders.limit_ppm = round(client.quota.limit * 1_000_000)
-            orders.resident_target = pages.UNKNOWN if client.quota.resident is None else client.quota.resident
+            orders.resident_quota = client.quota.resident or 0
+            orders.hears = HEARS
             orders.quota_set = (
                 QUOTA_SET
                 | (QUOTA_MEMORY if client.quota.memory is not None else 0)
                 | (QUOTA_OFFLINE if client.quota.service == "offline" else 0)
+                | (QUOTA_RESIDENT if client.quota.resident is not None else 0)
             )
 
     def write_levels(self, now_ns: int, backing: int | None, position: int, expected_wait: float | None) -> None:

@@ -44,6 +44,7 @@ class Service:
             messages.Wants: lambda port, _: ev.Wanted(port.number),
             messages.Unwants: lambda port, _: ev.Unwanted(port.number),
             messages.Drained: lambda port, message: ev.Drained(port.number, message.epoch),
+            messages.Evicting: lambda port, message: ev.Evicting(port.number, message.epoch),
             messages.Idle: lambda port, message: ev.WentIdle(port.number, message.epoch),
         }
         self._requests: dict[type, Callable[[Peer, Any], Any]] = {
@@ -103,6 +104,7 @@ class Service:
         if to_event := self._process_messages.get(type(message)):
             if session.port is None:
                 raise IllegalEvent(f"{type(message).__name__.lower()} before hello")
+            self._daemon.look_at_memory(session.port)
             self._daemon.feed(to_event(session.port, message))
             if isinstance(message, messages.Drained):
                 self._daemon.unlock_unless_granted(session.port)

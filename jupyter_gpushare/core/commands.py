@@ -87,6 +87,16 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class SetResident:
+    """Bytes that the client may keep on its devices from the end of its turn on, or from now if it has none; None:
+    everything. What a Grant of the same list needs leaves before.
+    """
+
+    client: str
+    bytes: int | None
+
+
+@dataclass(frozen=True)
 class Overrun:
     """The client did not drain in time; report it. It keeps the device until it does."""
 
@@ -95,4 +105,4 @@ class Overrun:
     seconds: float
 
 
-Command = Grant | Open | NameNext | Unname | Close | Free | Orders | Limits | Overrun
+Command = Grant | Open | NameNext | Unname | Close | Free | Orders | Limits | SetResident | Overrun

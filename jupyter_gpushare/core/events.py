@@ -79,6 +79,27 @@ class Drained:
 
 
 @dataclass(frozen=True)
+class Evicting:
+    """The process's submitted work has finished, and its memory leaves the device; Drained follows."""
+
+    process: int
+    epoch: int
+
+
+@dataclass(frozen=True)
+class MemoryHeld:
+    """What the client's processes say of their device memory, in bytes: allocated, of those on the device, and of
+    those what can't leave it. `short`: asked for and not got, because the device is full; 0: nothing any more.
+    """
+
+    client: str
+    allocated: int
+    resident: int
+    pinned: int = 0
+    short: int = 0
+
+
+@dataclass(frozen=True)
 class WentIdle:
     """The process submitted nothing and ran nothing for the idle-release time under the grant `epoch`."""
 
@@ -141,6 +162,8 @@ Event = (
     | Wanted
     | Unwanted
     | Drained
+    | Evicting
+    | MemoryHeld
     | WentIdle
     | CellStarted
     | CellEnded

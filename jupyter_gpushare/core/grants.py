@@ -89,7 +89,7 @@ class Grants:
     def let_run(self, grant: Grant, processes: list[Process], step: bool = False) -> None:
         """Open the gates of processes that the grant covers, under locks that their client holds."""
         for process in processes:
-            process.wants = process.drained = False
+            process.wants = process.drained = process.evicting = False
             process.epoch = grant.epoch
         grant.announced = None  # their pages do not know the levels
         self._out.append(Open(grant.client.id, grant.epoch, tuple(process.number for process in processes), step))

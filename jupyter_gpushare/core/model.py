@@ -47,12 +47,22 @@ class DeviceInfo:
     simulated: bool = False
 
 
+@dataclass(frozen=True)
+class Held:
+    """Bytes of device memory: allocated, of those on the device now, and of those what can't leave it."""
+
+    allocated: int = 0
+    resident: int = 0
+    pinned: int = 0
+
+
 @dataclass(eq=False)
 class Process:
     number: int
     client: Client
     devices: tuple[str, ...]
     wants: bool = False  # a thread of it waits at the gate
+    evicting: bool = False  # its work has finished, its memory leaves; it is not drained yet
     drained: bool = True  # its gate is closed and nothing of it is left on the device
     epoch: int = -1  # by which its gate was opened or closed last
     idle_epoch: int = -1  # the grant under which it reported itself idle
@@ -101,6 +111,9 @@ class Grant:
         """Whether the gate of `process` is open under this grant; in a slice, not everybody's is."""
         return self.gate_open and not process.drained and process.epoch == self.epoch
 
+    def has_closed(self, process: Process) -> bool:
+        return self.draining and not self.has_open(process)
+
     def forget_closing(self) -> None:
         """It runs as if nobody had tried to end it."""
         self.closing_since = self.reopen_until = self.next_try = self.cells_ended = None
@@ -146,6 +159,9 @@ class Client:
     gpu_seconds: float = 0.0
     wait_seconds: float = 0.0
     quanta: int = 0
+    held: Held = Held()
+    short: int = 0  # bytes that it asked for and that its device has no room for
+    last_ran: float = float("-inf")  # the end of its last turn
     mean_turn: float | None = None  # exponentially weighted, for expected waits
 
     @property

@@ -16,7 +16,8 @@ from . import events as ev
 from .commands import Close, Command, Limits
 from .errors import Conflict, IllegalEvent, UnknownClient
 from .grants import EPOCHS
-from .model import Client, Device, Process, Settings
+from .memory import Residence
+from .model import Client, Device, Held, Process, Settings
 from .turns import Turns
 
 _STORY = 200
@@ -33,6 +34,7 @@ class Scheduler:
         self._now = float("-inf")
         self._out: list[Command] = []
         self.turns = Turns(settings or Settings(), self.devices, self._out)
+        self.residence = Residence(self.clients, self.devices)
         self._story: deque[tuple[float, ev.Event, tuple[Command, ...]]] = deque(maxlen=_STORY)
         self._handlers: dict[type, Callable[[Any, float], None]] = {
             ev.ClientRegistered: self._client_registered,
@@ -43,6 +45,8 @@ class Scheduler:
             ev.Wanted: self._wanted,
             ev.Unwanted: self._unwanted,
             ev.Drained: self._drained,
+            ev.Evicting: self._evicting,
+            ev.MemoryHeld: self._memory_held,
             ev.WentIdle: self._went_idle,
             ev.CellStarted: self._cell_started,
             ev.CellEnded: self._cell_ended,
@@ -66,7 +70,8 @@ class Scheduler:
         self._handlers[type(event)](event, now)
         self._now = now
         self.turns.advance(now)
-        commands = list(self._out)
+        # First: a process whose gate closes looks at what it may keep.
+        commands = [*self.residence.settle(self._queues(now)), *self._out]
         self._out.clear()
         self._story.append((now, event, tuple(commands)))
         return commands
@@ -84,6 +89,12 @@ class Scheduler:
         return [
             client for client in self.turns.policy.order(self.turns.waiting.values(), now) if device in client.devices
         ]
+
+    def _queues(self, now: float) -> dict[str, list[Client]]:
+        if not self.turns.waiting:
+            return {}
+        order = list(self.turns.policy.order(self.turns.waiting.values(), now))
+        return {uuid: [client for client in order if uuid in client.devices] for uuid in self.devices}
 
     def quantum(self, client: Client) -> float:
         return self.turns.quantum(client)
@@ -203,11 +214,24 @@ class Scheduler:
         if not grant or event.epoch != process.epoch or (grant.reopen_until is not None and grant.has_open(process)):
             return  # of a closing that was taken back meanwhile
         process.drained = True
+        process.evicting = False
         self.turns.begin_closing(grant, now)  # its agent may have closed by itself, at the deadline that it was told
         if all(other.drained for other in process.client.processes.values()):
             self.turns.finish(grant, now)
         else:
             self.turns.slice_helped(grant, now)
+
+    def _evicting(self, event: ev.Evicting, now: float) -> None:
+        process = self._process(event.process)
+        grant = process.client.grant
+        if not grant or process.drained or event.epoch != process.epoch or not grant.has_closed(process):
+            return  # of a closing that was taken back meanwhile
+        process.evicting = True
+
+    def _memory_held(self, event: ev.MemoryHeld, now: float) -> None:
+        client = self._client(event.client)
+        client.held = Held(event.allocated, event.resident, event.pinned)
+        client.short = event.short
 
     def _went_idle(self, event: ev.WentIdle, now: float) -> None:
         process = self._process(event.process)

@@ -148,8 +148,10 @@ class Turns(Grants):
         that is what the others wait for, and nothing new."""
         settings = self.settings
         grant.next_try = now + settings.drain_retry
+        if all(process.drained or process.evicting for process in grant.client.processes.values()):
+            return  # nothing on the device waits for anybody
         late = 0.0 if grant.closing_since is None else now - grant.closing_since
-        if wanting := [process for process in grant.processes if process.wants]:
+        if wanting := [p for p in grant.processes if p.wants and not p.evicting]:
             grant.tries += 1
             step = grant.tries <= settings.drain_steps
             beyond = grant.tries - settings.drain_steps - settings.drain_tries
@@ -243,6 +245,7 @@ class Turns(Grants):
         client = grant.client
         held = now - grant.began
         self.account(grant, now)
+        client.last_ran = now
         client.mean_turn = held if client.mean_turn is None else 0.7 * client.mean_turn + 0.3 * held
         for uuid in grant.devices:
             self.devices[uuid].refusals = 0

@@ -70,6 +70,13 @@ class Drained(_Message, tag="drained", frozen=True, kw_only=True):
     epoch: Epoch
 
 
+class Evicting(_Message, tag="evicting", frozen=True, kw_only=True):
+    """Closing `epoch`: the submitted work has finished, and memory leaves the device; Drained follows. Sent when
+    `orders.hears` says that the coordinator knows it."""
+
+    epoch: Epoch
+
+
 class Idle(_Message, tag="idle", frozen=True, kw_only=True):
     """Under the grant `epoch`, nothing was submitted and nothing ran for `idle_release_ns`."""
 
@@ -166,6 +173,7 @@ Incoming = (
     | Wants
     | Unwants
     | Drained
+    | Evicting
     | Idle
     | Declined
     | Attach

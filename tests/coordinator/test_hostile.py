@@ -229,8 +229,8 @@ def test_good_quotas_reach_the_page(visitors: Processes, shared_coordinator: Coo
         ({"memory": None}, "memory_limit", 8 << 30),
         ({"share": "25%"}, "share_ppm", 250_000),
         ({"limit": 0.5}, "limit_ppm", 500_000),
-        ({"resident": "1GiB"}, "resident_target", 1 << 30),
-        ({"resident": "none"}, "resident_target", (1 << 64) - 1),
+        ({"resident": "1GiB"}, "resident_quota", 1 << 30),
+        ({"resident": "none"}, "resident_quota", 0),
     ):
         shared_coordinator.request(messages.SetQuota(client="a", changes=changes))
         assert getattr(process.orders, field) == value, changes

@@ -15,6 +15,7 @@ from .notebook import Notebook
 
 MIB = 1 << 20
 OUT_OF_MEMORY = 2
+PREFETCH_TO_DEVICE, PREFETCH_TO_HOST = "prefetch to device", "prefetch to host"
 
 
 def test_the_limit_of_a_notebook(patient: Host, start: Callable[..., Notebook]) -> None:
@@ -101,3 +102,46 @@ def test_the_coordinator_knows_what_is_allocated_to_the_byte(patient: Host) -> N
         assert (books.agree(total)["bytes"] > 0) == (number < ROUNDS)
     books.process.kill()
     books.process.communicate()
+
+
+def test_what_leaves_and_comes_is_moved_in_bulk(quick: Host) -> None:
+    """Two clients that do not fit together: each turn begins with all of its client's memory back."""
+    programs = [quick.program(name) for name in ("a", "b")]
+    for number, program in enumerate(programs):
+        program.run("arrays = [cuda.alloc(30 << 20)[1] for _ in range(5)]")
+        program.start(
+            f"[check(cuda.launch('fill_f32', array, {number}.0, {30 * MIB // 4})) for array in arrays]"
+            "; check(cuda.cuCtxSynchronize())"
+        )
+        program.result()
+    for _ in range(3):
+        for program in programs:
+            program.start(
+                f"[check(cuda.launch('work_f32', array, {30 * MIB // 4}, 0, 0)) for array in arrays]"
+                "; check(cuda.cuCtxSynchronize())"
+            )
+        for program in programs:
+            program.result()
+    prefetched = [
+        sum(e.bytes for e in quick.executions(program) if e.kind in (PREFETCH_TO_DEVICE, PREFETCH_TO_HOST))
+        for program in programs
+    ]
+    assert all(moved >= 60 * MIB for moved in prefetched), prefetched
+    for number, program in enumerate(programs):
+        program.run(
+            "values = array_type('f', bytes(30 << 20));"
+            "check(cuda.cuMemcpyDtoH_v2(c_void_p(values.buffer_info()[0]), c_uint64(arrays[4]), c_size_t(30 << 20)))"
+        )
+        assert program.run(f"values == array_type('f', [{number}.0 + 3.0]) * {30 * MIB // 4}")
+
+
+def test_nothing_moves_where_all_fits(quick: Host) -> None:
+    programs = [quick.program(name) for name in ("a", "b")]
+    for program in programs:
+        program.run("array = cuda.alloc(80 << 20)[1]")
+    for _ in range(2):
+        for program in programs:
+            program.start(f"check(cuda.launch('fill_f32', array, 1.0, {80 * MIB // 4}) or cuda.cuCtxSynchronize())")
+        for program in programs:
+            program.result()
+    assert not [e for e in quick.executions(*programs) if e.kind in (PREFETCH_TO_DEVICE, PREFETCH_TO_HOST)]

@@ -1,0 +1,159 @@
+"""Who keeps how much on the device: what is needed latest leaves, and only as much as the next client needs."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpushare.core import commands as cmd
+from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.memory import stays
+from jupyter_gpushare.core.model import Held, Settings
+from jupyter_gpushare.core.quota import Quota
+
+from .world import World
+
+GIB = 1 << 30
+NAMES = ["a", "b", "c", "d", "e"]
+
+
+def full(size: int) -> Held:
+    return Held(size, size)
+
+
+def away(size: int) -> Held:
+    return Held(size, 0)
+
+
+class TestStays:
+    def test_nothing_leaves_where_all_fits(self) -> None:
+        assert stays(10, {"a": full(5), "b": full(5)}, "a", ["b"], []) == {}
+
+    def test_the_next_one_needs_room_when_the_turn_ends(self) -> None:
+        assert stays(10, {"a": full(7), "b": away(5)}, "a", ["b"], []) == {"a": 5}
+
+    def test_idle_ones_go_first_the_longest_idle_one_before_the_others(self) -> None:
+        held = {"a": full(4), "b": away(5), "old": full(3), "new": full(3)}
+        assert stays(10, held, "a", ["b"], ["old", "new"]) == {"old": 0, "new": 1}
+
+    def test_the_one_whose_turn_ends_goes_before_those_that_come(self) -> None:
+        held = {"a": full(5), "b": away(5), "c": full(5)}
+        assert stays(10, held, "a", ["b", "c"], []) == {"a": 0}
+
+    def test_the_last_of_the_queue_makes_room_for_who_runs(self) -> None:
+        held = {"a": away(6), "b": full(4), "c": full(5)}
+        assert stays(10, held, "a", ["b", "c"], []) == {"c": 0}
+
+    def test_what_cannot_leave_stays(self) -> None:
+        assert stays(10, {"a": Held(8, 8, 6), "b": away(5)}, "a", ["b"], []) == {"a": 6}
+
+    def test_a_client_larger_than_the_device_gets_all_that_others_can_give(self) -> None:
+        assert stays(10, {"a": full(4), "b": away(30)}, "a", ["b"], []) == {"a": 0}
+
+    def test_what_was_refused_is_made_room_for_whatever_the_figures_say(self) -> None:
+        assert stays(10, {"a": full(2), "i": full(5)}, "a", [], ["i"], short=3) == {"i": 2}
+
+
+@st.composite
+def situations(draw: st.DrawFn) -> tuple[int, dict[str, Held], str | None, list[str], list[str]]:
+    memory = draw(st.integers(1, 50))
+    held = {}
+    room = memory
+    for name in NAMES[: draw(st.integers(1, 5))]:
+        resident = draw(st.integers(0, room))
+        room -= resident
+        held[name] = Held(resident + draw(st.integers(0, 40)), resident, draw(st.integers(0, resident)))
+    order = draw(st.permutations(list(held)))
+    running = order.pop() if draw(st.booleans()) else None
+    cut = draw(st.integers(0, len(order)))
+    return memory, held, running, order[:cut], order[cut:]
+
+
+@given(situations())
+def test_always_enough_and_never_too_much(
+    situation: tuple[int, dict[str, Held], str | None, list[str], list[str]],
+) -> None:
+    memory, held, running, queue, idle = situation
+    kept = stays(memory, held, running, queue, idle)
+    for name, left in kept.items():
+        assert held[name].pinned <= left < (held[name].allocated if name == running else held[name].resident)
+    now = {name: kept.get(name, one.resident) for name, one in held.items() if name != running}
+    if running is not None:  # while it runs, there is room for it, as far as others can leave
+        others = sum(now.values())
+        assert others + held[running].allocated <= memory or all(now[n] == held[n].pinned for n in [*idle, *queue[1:]])
+        assert not kept or queue or others + held[running].allocated >= memory
+    if queue:
+        now |= {running: kept.get(running, held[running].allocated)} if running is not None else {}
+        coming = queue[0]
+        total = sum(left for name, left in now.items() if name != coming) + held[coming].allocated
+        movable = [n for n in now if n != coming and now[n] > held[n].pinned]
+        assert total <= memory or not movable
+        # What is needed later has left before anything that is needed earlier does.
+        order = [*idle, *([running] if running is not None else []), *reversed(queue[1:])]
+        leaving = [name for name in order if name in kept and name != running]
+        for name in leaving:
+            before = [other for other in order[: order.index(name)] if other != running]
+            assert all(now[other] == held[other].pinned for other in before)
+    elif running is None:
+        assert kept == {}
+
+
+def told(world: World) -> dict[str, int | None]:
+    return {command.client: command.bytes for command in world.commands if isinstance(command, cmd.SetResident)}
+
+
+def holds(world: World, client: str, allocated: int, resident: int | None = None, short: int = 0) -> None:
+    world.feed(ev.MemoryHeld(client, allocated, allocated if resident is None else resident, 0, short))
+
+
+def test_said_before_the_gate_closes_and_taken_back_when_all_fits(world: World) -> None:
+    world.device("d")
+    world.process("a", busy=True)
+    second = world.process("b")
+    holds(world, "a", 3 * GIB // 4)
+    holds(world, "b", GIB // 2, 0)
+    assert told(world) == {}
+    world.want(second)
+    assert told(world) == {"a": GIB // 2}
+    world.run(world.settings.time_quantum + 1)
+    kinds = [type(command) for command in world.commands if getattr(command, "client", "") == "a"]
+    assert kinds.index(cmd.SetResident) < kinds.index(cmd.Close)
+    holds(world, "b", 0)
+    assert set(told(world).values()) == {None}
+
+
+def test_an_idle_client_makes_room_for_what_was_refused(world: World) -> None:
+    world.device("d")
+    idle, runs = world.process("idle", busy=False), world.process("runs")
+    world.want(idle)
+    holds(world, "idle", GIB // 2)
+    world.feed(ev.TurnReleased("idle"))
+    world.run(0.1)
+    world.want(runs)
+    holds(world, "runs", GIB // 2)
+    assert told(world) == {}
+    holds(world, "runs", GIB // 2, short=GIB // 8)
+    assert told(world) == {"idle": 3 * GIB // 8}
+
+
+def test_the_quota_for_while_others_wait(world: World) -> None:
+    world.device("d")
+    world.client("a", Quota(resident=GIB // 4))
+    world.process("a", busy=True)
+    holds(world, "a", GIB // 2)
+    assert told(world) == {}
+    world.want(world.process("b"))
+    assert told(world) == {"a": GIB // 4}
+
+
+def test_no_slice_while_memory_leaves() -> None:
+    """Nothing on the device waits for the thread at the gate: its gate stays closed until the memory is gone."""
+    world = World(Settings(time_quantum=1.0))
+    world.device("d")
+    slow = world.process("a", busy=True, drains_in=0.9)
+    world.process("b", busy=True)
+    world.run_until(lambda: slow.gate == "closing")
+    world.feed(ev.Evicting(slow.number, slow.epoch))
+    openings = slow.openings
+    world.run_until(lambda: world.running() == "b")
+    assert slow.openings == openings
