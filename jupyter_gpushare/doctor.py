@@ -8,6 +8,7 @@ import importlib.metadata
 import json
 import os
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -156,14 +157,13 @@ def _coordinator(socket: str) -> Iterator[Finding]:
         return
     status = _status(socket)
     if status is None:
-        yield Finding("ok", "coordinator", f"none runs at {path}; the first shared kernel starts one")
-        with suppress(OSError):
-            directory = Path(path).parent
-            if directory == address.runtime_directory():
-                try:
-                    address.make_private(directory)
-                except PermissionError as error:
-                    yield Finding("error", "socket", str(error), f"remove {directory} or set XDG_RUNTIME_DIR")
+        if problem := _no_place(Path(path)):
+            advice = "set GPUSHARE_SOCKET or c.GpuShare.coordinator to a path in a directory of yours"
+            if Path(path).parent == address.runtime_directory():
+                advice = f"remove {Path(path).parent} or set XDG_RUNTIME_DIR"
+            yield Finding("error", "socket", f"no coordinator runs at {path}, and none can: {problem}", advice)
+        else:
+            yield Finding("ok", "coordinator", f"none runs at {path}; the first shared kernel starts one")
         return
     about = status["coordinator"]
     yield Finding("ok", "coordinator", f"version {about['version']}, pid {about['pid']}, at {path}")
@@ -179,6 +179,27 @@ def _coordinator(socket: str) -> Iterator[Finding]:
     ]
     if alone:
         yield Finding("warning", "clients", f"{', '.join(alone)} take turns by themselves", "see coordinator.log")
+
+
+def _no_place(path: Path) -> str:
+    """Why a coordinator could not make its socket there; "" if it could. Makes nothing but our own directory."""
+    directory = path.parent
+    try:
+        if directory == address.runtime_directory():
+            address.make_private(directory)
+        if path.exists() and not path.is_socket():
+            return f"{path} exists and is no socket"
+        while not directory.exists():
+            directory = directory.parent
+    except OSError as error:
+        return str(error)
+    if not directory.is_dir():
+        return f"{directory} is not a directory"
+    try:
+        tempfile.TemporaryFile(dir=directory).close()
+    except OSError as error:
+        return f"{directory} cannot be written to ({error.strerror})"
+    return ""
 
 
 def _locks() -> Iterator[Finding]:

@@ -33,6 +33,10 @@ _MAX_LABEL = 200
 _FRAMEWORKS = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
 
 
+class TooManyDevices(ValueError):
+    """More devices are asked for than there are; the message says how many there are."""
+
+
 class Identity(NamedTuple):
     """Who a client is: the id is public, the token proves to the coordinator that a process belongs to it."""
 
@@ -71,13 +75,17 @@ def announce(
     memory_mode: str = "",
     settings: Sequence[str] = (),
     wait: float = 3.0,
+    own_program: bool = False,
 ) -> Announced:
     """Register a client, starting a coordinator if none answers. Blocks for at most about `wait` seconds.
 
-    Never fails because of the coordinator: the program is to start anyway, with a note on what isn't working.
+    Never fails because there is no coordinator: the program is to start anyway, with a note on what isn't working.
     `simulate=None` means: as `$GPUSHARE_SIMULATE` says, else as the coordinator does; `memory_mode=""` likewise, by
     `$GPUSHARE_MEMORY_MODE`. `settings` are options for a
-    coordinator that this client or its kernel starts.
+    coordinator that this client or its kernel starts. `own_program`: the client ends with the calling process, which
+    is about to become its program.
+
+    Raises TooManyDevices when such a program asks for more devices than there are; a kernel starts, with a note.
     """
     from .wire import client, messages
 
@@ -91,12 +99,20 @@ def announce(
         path = client.ensure_coordinator(known.socket, known.coordinator_argv, wait)
         with client.Client(path, timeout=wait) as coordinator:
             registered = coordinator.request(
-                messages.Register(**identity._asdict(), label=label[:_MAX_LABEL], quota=quota, gpus=gpus)
+                messages.Register(
+                    **identity._asdict(),
+                    label=label[:_MAX_LABEL],
+                    quota=quota,
+                    gpus=gpus,
+                    ends_with_sender=own_program,
+                )
             )
             status = coordinator.request(messages.Status())
     except client.Unreachable as error:
         return known._replace(note=f"unreachable: {_line(error)}")
     except (client.CoordinatorError, address.BadAddress) as error:
+        if own_program and getattr(error, "reason", "") == "too_many_devices":
+            raise TooManyDevices(str(error)) from None
         return known._replace(note=f"refused: {_line(error)}")
     config = status.get("config", {})
     wanted = wanted or (simulate is None and bool(config.get("simulate")))

@@ -149,7 +149,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     lister.add_argument("--json", action="store_true", help="for programs")
     remover = actions.add_parser("remove", help="remove shared variants")
     which = remover.add_mutually_exclusive_group(required=True)
-    which.add_argument("--kernel", metavar="NAME", help="the variant, or the kernel it is made of")
+    which.add_argument("--kernel", metavar="NAME", help=f"the variant, or the kernel of which it is NAME{SUFFIX}")
     which.add_argument("--all", action="store_true", help="every variant that 'install' made")
 
 
@@ -179,6 +179,9 @@ def _install(args: argparse.Namespace) -> int:
         if chosen[0].shared:
             raise Problem(f"{args.kernel!r} is shared already")
     quota = {"share": args.share, "limit": args.limit, "memory": args.memory}
+    if not args.all and _asks_for_nothing(args) and (there := known.get(args.kernel + SUFFIX)) and _is_packaged(there):
+        print(f"{there.name}: {there.content.get('display_name')!r} is in {there.directory} already")
+        return 0
     failed = False
     for original in chosen:
         try:
@@ -203,6 +206,17 @@ def _install(args: argparse.Namespace) -> int:
     return int(failed)
 
 
+def _asks_for_nothing(args: argparse.Namespace) -> bool:
+    """Would the variant be the plain one, wherever it is?"""
+    words = (args.name, args.display_name, args.memory_mode, args.memory, args.share, args.limit, args.prefix)
+    return not any(words) and not args.user and not args.sys_prefix and args.gpus == 1
+
+
+def _is_packaged(found: Found) -> bool:
+    """Shared, and not by `install`: it came with this package."""
+    return found.shared and not found.variant_of
+
+
 def _list(args: argparse.Namespace) -> int:
     known = installed()
     if args.json:
@@ -225,11 +239,16 @@ def _remove(args: argparse.Namespace) -> int:
     if args.all:
         chosen = [found for found in known.values() if found.variant_of]
     else:
-        chosen = [found for found in known.values() if found.variant_of == args.kernel]
-        chosen = chosen or [_named(known, args.kernel)]
+        usual = known.get(args.kernel + SUFFIX)
+        chosen = [usual if usual and usual.variant_of == args.kernel else _named(known, args.kernel)]
+    others = [found.name for found in known.values() if found.variant_of == args.kernel and found not in chosen]
+    if others and not chosen[0].shared:
+        raise Problem(f"{args.kernel!r} has no variant of the usual name: name one of {', '.join(others)}")
     for found in chosen:
         remove(found)
         print(f"removed {found.name} from {found.directory}")
+    if others:
+        print(f"other variants of {args.kernel} stay: {', '.join(others)}")
     return 0
 
 

@@ -97,7 +97,13 @@ def shared_environment(parsed: Parsed, prefix: str) -> dict[str, str]:
         raise Usage(str(error)) from None
     label = parsed.label or environment.label_of(os.environ, name_of(parsed.command))
     announced = environment.announce(
-        identity, label=label, quota=parsed.quota, gpus=parsed.gpus, simulate=parsed.simulate, memory_mode=mode
+        identity,
+        label=label,
+        quota=parsed.quota,
+        gpus=parsed.gpus,
+        simulate=parsed.simulate,
+        memory_mode=mode,
+        own_program=prefix == "run",
     )
     inherited = {**os.environ, "GPUSHARE_MEMORY_MODE": mode} if mode else os.environ
     return environment.prepare(inherited, label=label, quota=parsed.quota, **identity._asdict(), **announced._asdict())

@@ -41,7 +41,10 @@ def main(args: argparse.Namespace) -> int:
         return _fail(str(error), 2)
     # The command as typed: here "python" is what the user's PATH says.
     parsed = parsed._replace(command=command, quota=quota, label=args.label, memory_mode=mode)
-    env = launcher.shared_environment(parsed, "run")
+    try:
+        env = launcher.shared_environment(parsed, "run")
+    except environment.TooManyDevices as error:
+        return _fail(str(error), 2)
     if env.get("GPUSHARE_NOTE"):
         print(f"gpushare: {env['GPUSHARE_NOTE']}", file=sys.stderr)
     try:

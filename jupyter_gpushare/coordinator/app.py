@@ -78,6 +78,9 @@ class CoordinatorApp(JupyterApp):
     def _log_file(self) -> str:
         return str(address.state_directory() / "coordinator.log")
 
+    def migrate_config(self) -> None:
+        """Nothing: what an old IPython left behind is not ours to move, and may not be readable."""
+
     def start(self) -> None:
         super().start()
         if unknown := self.unknown_options():
@@ -259,6 +262,7 @@ async def serve(settings: LiveSettings, path: str, exit_after: float) -> None:
         listener.close()
         if os.path.exists(path) and os.stat(path).st_ino == own:
             os.unlink(path)
+            daemon.kept.forget()
         daemon.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections import deque
 from typing import Any
@@ -19,6 +20,7 @@ from ..core.quota import Quota
 from ..wire import messages
 from ..wire.client import encode
 from . import devices, hostmemory, snapshot
+from .kept import Kept
 from .members import Member, ProcessPort
 from .peer import Peer
 from .settings import LiveSettings
@@ -35,9 +37,10 @@ class Daemon:
     """All state of a running coordinator. Everything happens on one event loop."""
 
     def __init__(self, settings: LiveSettings, socket_path: str) -> None:
-        self.settings = settings
+        self.kept = Kept(socket_path)
+        self.settings = self.kept.restore(settings)
         self.socket_path = socket_path
-        self.scheduler = Scheduler(settings.core())
+        self.scheduler = Scheduler(self.settings.core())
         self.members: dict[str, Member] = {}
         self.ports: dict[int, ProcessPort] = {}
         self.subscribers: set[Peer] = set()
@@ -61,6 +64,7 @@ class Daemon:
             if handle:
                 handle.cancel()
         for member in self.members.values():
+            self._unwatch(member)
             member.abandon()
 
     @property
@@ -264,8 +268,32 @@ class Daemon:
         if member.forgotten or time.monotonic() - member.alone_since > GRACE:
             self.feed(ev.ClientForgotten(member.client))
             del self.members[member.client]
+            self._unwatch(member)
             self._deserted_since = time.monotonic()
             self.changed()
+
+    def watch(self, member: Member, pid: int) -> None:
+        """When the process has ended, the client is over as soon as its other processes are gone too."""
+        if member.program is not None:
+            return
+        try:
+            member.program = os.pidfd_open(pid)
+        except OSError as error:  # gone already, in another namespace, or an old kernel: then by the grace
+            log.info("process %d of client %s cannot be watched: %s", pid, member.client, error)
+            return
+        self._loop.add_reader(member.program, self._program_ended, member)
+
+    def _program_ended(self, member: Member) -> None:
+        self._unwatch(member)
+        if self.members.get(member.client) is member:
+            member.forgotten = True
+            self.maybe_forget(member)
+
+    def _unwatch(self, member: Member) -> None:
+        if member.program is not None:
+            self._loop.remove_reader(member.program)
+            os.close(member.program)
+            member.program = None
 
     def _found(self, info: DeviceInfo) -> None:
         known = self.settings.capped(info)
@@ -274,7 +302,8 @@ class Daemon:
     def change_settings(self, settings: LiveSettings) -> None:
         """Raises Refused, having changed nothing."""
         self.feed(ev.SettingsChanged(settings.core()))
-        self.settings = settings
+        before, self.settings = self.settings.as_json(), settings
+        self.kept.add({name: value for name, value in settings.as_json().items() if value != before[name]})
         for member in self.members.values():
             self.write_limits(member)
 
@@ -282,6 +311,7 @@ class Daemon:
 
     def _beat(self) -> None:
         self._pulse = self._loop.call_later(HEARTBEAT, self._beat)
+        self.kept.touch()
         for member in list(self.members.values()):
             self.maybe_forget(member)
         for port in [port for port in self.ports.values() if port.page.report.waiting]:

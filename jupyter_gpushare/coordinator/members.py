@@ -114,6 +114,7 @@ class Member:
         self.kernels: dict[Peer, set[str]] = {}  # attached connections, with their open requests
         self.alone_since: float | None = time.monotonic()
         self.forgotten = False
+        self.program: int | None = None  # a pidfd: the client ends with this process
         self.simulated = False
         self.last_turn = 0.0
         self._resident: int | None = None

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ..core import events as ev
-from ..core.errors import IllegalEvent, Refused, UnknownClient
+from ..core.errors import IllegalEvent, Refused, TooManyDevices, UnknownClient
 from ..core.quota import Quota
 from ..wire import messages, text
 from ..wire.client import encode
@@ -222,7 +222,13 @@ class Service:
 
     def _register(self, peer: Peer, request: messages.Register) -> Any:
         known = request.client in self._daemon.members
+        devices = self._daemon.scheduler.devices.values()
+        if devices and request.gpus > len(devices):
+            names = ", ".join(sorted(device.info.name or device.info.uuid for device in devices))
+            raise TooManyDevices(f"gpus={request.gpus} is more than there are here: {len(devices)} ({names})")
         member = self._member(peer, request)
+        if request.ends_with_sender:
+            self._daemon.watch(member, peer.pid)
         self._daemon.maybe_forget(member)
         client = self._daemon.scheduler.clients[request.client]
         visible = list(client.devices) if len(self._daemon.scheduler.devices) > 1 else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from traitlets import TraitError
+from traitlets import Float, TraitError
 
 from ..config import GpuShare
 from ..core.errors import Refused
@@ -45,7 +45,13 @@ def _from_text(traits: GpuShare, name: str, value: str) -> Any:
     """What people write on a command line: the quota as `share=0.5 memory=8GiB` too."""
     if name == "default_quota" and not value.lstrip().startswith("{"):
         return text.parse_pairs(value)
-    return traits.traits()[name].from_string(value)
+    trait = traits.traits()[name]
+    if isinstance(trait, Float):
+        try:
+            return float(value)
+        except ValueError:
+            raise ValueError(f"{value!r} is not a number of seconds (examples: 30, 0.5)") from None
+    return trait.from_string(value)
 
 
 class LiveSettings:

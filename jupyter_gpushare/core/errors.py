@@ -21,6 +21,12 @@ class Conflict(Refused):
     reason = "conflict"
 
 
+class TooManyDevices(Refused):
+    """More devices are asked for than there are: waiting would not help."""
+
+    reason = "too_many_devices"
+
+
 class UnknownClient(Refused):
     reason = "unknown_client"
 

@@ -113,13 +113,18 @@ class _Request(_Message, frozen=True, kw_only=True):
 
 
 class Register(_Request, tag="register", frozen=True, kw_only=True):
-    """Announce a client before any of its processes exists. Result: `{"client", "devices": [uuid], "known": bool}`."""
+    """Announce a client before any of its processes exists. Result: `{"client", "devices": [uuid], "known": bool}`.
+
+    More `gpus` than there are devices are refused ("too_many_devices"). `ends_with_sender`: the process that sends this
+    becomes the client's program; when it has ended the client is over, without a Forget.
+    """
 
     client: Identity
     token: Text
     label: Text = ""
     quota: Text = ""
     gpus: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
+    ends_with_sender: bool = False
 
 
 class Forget(_Request, tag="forget", frozen=True, kw_only=True):

@@ -68,6 +68,16 @@ def test_a_socket_address_that_is_too_long_is_an_error(own_host: Path) -> None:
     assert "107" in about(findings, "socket")["what"]
 
 
+@pytest.mark.parametrize("place", ["/proc/nowhere/c.sock", "{tmp}/file", "{tmp}/file/c.sock"])
+def test_a_socket_that_cannot_be_made_is_an_error(own_host: Path, tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").touch()
+    place = place.format(tmp=tmp_path)
+    code, findings = doctor("--simulate", GPUSHARE_SOCKET=place)
+    assert code == 1
+    assert place in about(findings, "socket")["what"] and "GPUSHARE_SOCKET" in about(findings, "socket")["advice"]
+    assert not [finding for finding in findings if finding["subject"] == "coordinator"]
+
+
 def test_a_shim_below_a_path_with_spaces_can_be_preloaded(
     own_host: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

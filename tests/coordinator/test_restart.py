@@ -5,6 +5,9 @@ from __future__ import annotations
 import fcntl
 import signal
 import time
+from pathlib import Path
+
+import pytest
 
 from jupyter_gpushare.wire import messages
 
@@ -36,6 +39,33 @@ def test_a_running_turn_is_adopted_with_page_quota_and_lock(coordinator: Coordin
     a.wait_gate(CLOSING)
     a.drain()
     b.wait_gate(OPEN)
+
+
+@pytest.mark.parametrize(("number", "holds_on"), [(signal.SIGKILL, True), (signal.SIGTERM, False)])
+def test_settings_changed_live_outlive_a_killed_coordinator(
+    coordinator: Coordinator, processes: Processes, number: int, holds_on: bool
+) -> None:
+    before = coordinator.status()["config"]
+    coordinator.request(messages.Config(changes={"time_quantum": "7", "default_quota": "memory=1GiB"}))
+    coordinator.request(messages.Config(changes={"idle_release": 3}))
+    coordinator.end(number)
+    coordinator.start()
+    after = coordinator.status()["config"]
+    changed = before | {"time_quantum": 7, "default_quota": {"memory": "1GiB"}, "idle_release": 3}
+    assert after == (changed if holds_on else before)
+    process = processes("a")
+    assert process.orders.quantum_ns == after["time_quantum"] * 10**9
+    assert (process.orders.memory_limit == 1 << 30) == holds_on
+
+
+@pytest.mark.parametrize("kept", ["", '{"time_quantum": -1}', '{"colour": 1}', "7", "\x00"])
+def test_settings_kept_by_mistake_are_not_used(coordinator: Coordinator, kept: str) -> None:
+    before = coordinator.status()["config"]
+    coordinator.end(signal.SIGKILL)
+    Path(coordinator.path + ".settings").write_text(kept)
+    coordinator.start()
+    assert coordinator.status()["config"] == before
+    assert not Path(coordinator.path + ".settings").exists()
 
 
 def test_a_drain_that_it_did_not_see_the_end_of(coordinator: Coordinator, processes: Processes) -> None:

@@ -83,6 +83,29 @@ def test_installed_listed_removed(other: Path) -> None:
     assert set(listed) - set(json.loads(command("list", "--json").stdout)) == {"other-gpushare"}
 
 
+def test_a_kernel_that_came_shared_is_not_installed_again(other: Path) -> None:
+    """The package brings python3-gpushare; who asks for nothing else has it already."""
+    before = json.loads(command("list", "--json").stdout)
+    assert before["python3-gpushare"]["variant_of"] == ""
+    done = command("install")
+    assert done.returncode == 0 and "already" in done.stdout
+    assert json.loads(command("list", "--json").stdout) == before
+    asked = command("install", "--user")  # there it is not yet
+    assert asked.returncode == 0 and "already" not in asked.stdout
+
+
+def test_variants_of_other_names_stay_unless_named(other: Path) -> None:
+    assert command("install", "--kernel", "other", "--user", "--name", "mine").returncode == 0
+    refused = command("remove", "--kernel", "other")
+    assert refused.returncode == 1 and "name one of mine" in refused.stderr
+    assert command("install", "--kernel", "other", "--user").returncode == 0
+    done = command("remove", "--kernel", "other")
+    assert done.returncode == 0 and "other variants of other stay: mine" in done.stdout
+    assert {"mine", "other"} <= set(json.loads(command("list", "--json").stdout))
+    assert command("remove", "--kernel", "mine").returncode == 0
+    assert "mine" not in json.loads(command("list", "--json").stdout)
+
+
 def test_all_at_once(other: Path) -> None:
     before = json.loads(command("list", "--json").stdout)
     unshared = {name for name, row in before.items() if not row["shared"]}
