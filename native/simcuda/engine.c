@@ -121,7 +121,7 @@ static void *work(void *argument) {
             wake(stream);
     }
     if (stream->closing == CLOSING_ALONE)
-        stream_retire(stream);
+        stream_let_go(stream);
     return NULL;
 }
 

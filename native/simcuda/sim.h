@@ -115,6 +115,7 @@ struct sim_stream {
     _Atomic uint32_t sleeping; /* futex: the worker waits for work */
     int started;
     _Atomic int closing;
+    _Atomic int holders; /* the worker and who closes: the last one to be done with it retires it */
     pthread_t worker;
 
     int on_device;                           /* worker: has entered the device's turns */
@@ -236,7 +237,7 @@ void context_fail(struct sim_context *context, CUresult error);
 CUresult stream_resolve(CUstream handle, CUstream fallback, struct sim_stream **out);
 CUresult stream_open(struct sim_context *context, unsigned flags, int priority, struct sim_stream **out);
 void stream_close(struct sim_stream *stream, int join);
-void stream_retire(struct sim_stream *stream);
+void stream_let_go(struct sim_stream *stream);
 struct sim_stream *stream_own(struct sim_context *context);
 
 /* engine.c */

@@ -14,6 +14,7 @@ CUresult stream_open(struct sim_context *context, unsigned flags, int priority, 
     memset(stream, 0, offsetof(struct sim_stream, tail));
     atomic_store(&stream->wake_at, UINT64_MAX);
     pthread_mutex_init(&stream->lock, NULL);
+    atomic_store(&stream->holders, 2);
     stream->context = context;
     stream->flags = flags;
     stream->priority = priority;
@@ -29,8 +30,27 @@ CUresult stream_open(struct sim_context *context, unsigned flags, int priority, 
     return CUDA_SUCCESS;
 }
 
-/* The worker, if there is one, finishes the queue and then retires the stream by itself (engine.c), unless
- * `join`. */
+static void retire(struct sim_stream *stream) {
+    struct sim_context *context = stream->context;
+    pthread_mutex_lock(&context->lock);
+    for (struct sim_stream **link = &context->streams; *link; link = &(*link)->next)
+        if (*link == stream) {
+            *link = stream->next;
+            break;
+        }
+    pthread_mutex_unlock(&context->lock);
+    free(stream->ring);
+    stream->ring = NULL;
+    pthread_mutex_destroy(&stream->lock);
+    object_put(stream, MAGIC_STREAM);
+}
+
+void stream_let_go(struct sim_stream *stream) {
+    if (atomic_fetch_sub(&stream->holders, 1) == 1)
+        retire(stream);
+}
+
+/* The worker, if there is one, finishes the queue and lets go of the stream by itself (engine.c), unless `join`. */
 void stream_close(struct sim_stream *stream, int join) {
     pthread_mutex_lock(&stream->lock);
     stream->magic = 0;
@@ -43,25 +63,12 @@ void stream_close(struct sim_stream *stream, int join) {
         futex_wake(&stream->sleeping);
         if (!join) {
             pthread_detach(worker);
+            stream_let_go(stream);
             return;
         }
         pthread_join(worker, NULL);
     }
-    stream_retire(stream);
-}
-
-void stream_retire(struct sim_stream *stream) {
-    struct sim_context *context = stream->context;
-    pthread_mutex_lock(&context->lock);
-    for (struct sim_stream **link = &context->streams; *link; link = &(*link)->next)
-        if (*link == stream) {
-            *link = stream->next;
-            break;
-        }
-    pthread_mutex_unlock(&context->lock);
-    free(stream->ring);
-    stream->ring = NULL;
-    object_put(stream, MAGIC_STREAM);
+    retire(stream);
 }
 
 static void end_thread(void *argument) {
