@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "vmm.h"
 
-#define MAPPED_FROM 65536 /* smaller ones come from the C library; unified memory has at least so much */
 #define SPARE_REGIONS 256
 
 static struct {
@@ -38,6 +38,13 @@ struct sim_alloc *alloc_find(uint64_t address) {
     return address - alloc->base < alloc->size ? alloc : NULL;
 }
 
+struct sim_alloc *alloc_of_inode(uint64_t inode) {
+    for (size_t i = 0; i < table.count; i++)
+        if (table.entry[i]->inode == inode)
+            return table.entry[i];
+    return NULL;
+}
+
 void alloc_lock(void) {
     pthread_mutex_lock(&table.lock);
 }
@@ -46,7 +53,7 @@ void alloc_unlock(void) {
     pthread_mutex_unlock(&table.lock);
 }
 
-static int insert(struct sim_alloc *alloc) {
+int alloc_insert(struct sim_alloc *alloc) {
     pthread_mutex_lock(&table.lock);
     if (table.count == table.room) {
         size_t room = table.room ? table.room * 2 : 256;
@@ -146,7 +153,7 @@ static void *map(struct sim_alloc *alloc) {
 static void unmap(struct sim_alloc *alloc) {
     if (alloc->kind == ALLOC_REGISTERED)
         return;
-    if (alloc->kind != ALLOC_MANAGED && alloc->kind != ALLOC_RESERVED && alloc->mapped < MAPPED_FROM)
+    if ((alloc->kind == ALLOC_PLAIN || alloc->kind == ALLOC_HOST) && alloc->mapped < MAPPED_FROM)
         free((void *)alloc->base);
     else if (!is_smallest(alloc) || !keep_spare((void *)alloc->base))
         munmap((void *)alloc->base, alloc->mapped);
@@ -159,7 +166,10 @@ void alloc_pay_eviction(int device, uint64_t evicted) {
 }
 
 static void uncharge(struct sim_alloc *alloc) {
-    if (alloc->kind == ALLOC_PLAIN)
+    if (alloc->inode) {
+        world_shared_leave(sim.world, alloc->device, sim.slot, alloc->inode);
+        close(alloc->file);
+    } else if (alloc->kind == ALLOC_PLAIN)
         world_discharge(sim.world, alloc->device, sim.slot, alloc->mapped);
     else if (alloc->kind == ALLOC_MANAGED)
         world_range_close(sim.world, alloc->device, alloc->range);
@@ -192,7 +202,7 @@ CUresult alloc_new(struct sim_context *context, enum sim_alloc_kind kind, size_t
     }
     if ((kind == ALLOC_MANAGED && !alloc->place) || !(alloc->base = (uint64_t)map(alloc)))
         goto no_memory;
-    if (insert(alloc)) {
+    if (alloc_insert(alloc)) {
         unmap(alloc);
         goto no_memory;
     }
@@ -227,7 +237,7 @@ CUresult alloc_register(struct sim_context *context, void *host, size_t bytes, u
     alloc->device = context->device;
     alloc->flags = flags;
     alloc->id = atomic_fetch_add(&sim.next_id, 1) + 1;
-    if (insert(alloc)) {
+    if (alloc_insert(alloc)) {
         free(alloc);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -270,7 +280,7 @@ CUresult alloc_reserve(uint64_t bytes, uint64_t alignment, uint64_t hint, uint64
         free(alloc);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (insert(alloc)) {
+    if (alloc_insert(alloc)) {
         unmap(alloc);
         free(alloc);
         return CUDA_ERROR_OUT_OF_MEMORY;

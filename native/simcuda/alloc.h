@@ -4,7 +4,9 @@
 
 #include "sim.h"
 
-enum sim_alloc_kind { ALLOC_PLAIN, ALLOC_MANAGED, ALLOC_HOST, ALLOC_REGISTERED, ALLOC_RESERVED };
+#define MAPPED_FROM 65536 /* bytes; smaller ones come from the C library; unified memory has at least so much */
+
+enum sim_alloc_kind { ALLOC_PLAIN, ALLOC_MANAGED, ALLOC_HOST, ALLOC_REGISTERED, ALLOC_RESERVED, ALLOC_IMPORTED };
 
 struct sim_mapping; /* vmm.h */
 
@@ -28,6 +30,11 @@ struct sim_alloc {
     int read_mostly, preferred_type, preferred_id, prefetch_type, prefetch_id;
     uint32_t accessed_by; /* bit per device, the CPU last */
 
+    /* memory that other processes may have (alloc_shared.c) */
+    int file;
+    uint64_t inode; /* of the file; 0: none */
+    int opened;     /* how often this process has opened it */
+
     /* a reserved range of addresses: what is mapped there, in address order; under alloc_lock */
     struct sim_mapping *mapping;
     size_t mappings, mapping_room;
@@ -47,10 +54,16 @@ void alloc_free_context(struct sim_context *context);
 struct sim_context *alloc_context(uint64_t address, unsigned kinds);
 /* A range of addresses without memory, at `hint` if that is free. */
 CUresult alloc_reserve(uint64_t bytes, uint64_t alignment, uint64_t hint, uint64_t *out);
+/* alloc_shared.c: a file for an ordinary allocation, which others may open; and opening it. */
+CUresult alloc_share(uint64_t address, int *file, uint64_t *inode);
+CUresult alloc_open(struct sim_context *context, int file, uint64_t *out);
+CUresult alloc_close(uint64_t address);
+int alloc_insert(struct sim_alloc *alloc);
 /* The table's lock, and the allocation around an address while it is held. */
 void alloc_lock(void);
 void alloc_unlock(void);
 struct sim_alloc *alloc_find(uint64_t address);
+struct sim_alloc *alloc_of_inode(uint64_t inode);
 /* The time that evicting others' pages takes; allocation of ordinary memory waits for it. */
 void alloc_pay_eviction(int device, uint64_t evicted);
 

@@ -169,17 +169,3 @@ CUresult cuPointerSetAttribute(const void *value, int attribute, CUdeviceptr add
     alloc_unpin(alloc);
     return result;
 }
-
-/* Ordinary memory has a handle; unified and stream-ordered memory have none. Opening one is not simulated. */
-CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
-    SIM_ENTER();
-    struct sim_alloc *alloc = alloc_pin(address);
-    CUresult result = CUDA_ERROR_INVALID_VALUE;
-    if (alloc && handle && alloc->kind == ALLOC_PLAIN && !alloc->stream_ordered) {
-        memset(handle, 0, sizeof *handle);
-        memcpy(handle->reserved, &alloc->id, sizeof alloc->id);
-        result = CUDA_SUCCESS;
-    }
-    alloc_unpin(alloc);
-    return result;
-}

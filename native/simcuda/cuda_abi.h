@@ -75,6 +75,7 @@ typedef void (*CUstreamCallback)(CUstream stream, CUresult status, void *data);
     X(CUDA_ERROR_INVALID_IMAGE, 200, "device kernel image is invalid")                                                 \
     X(CUDA_ERROR_INVALID_CONTEXT, 201, "invalid device context")                                                       \
     X(CUDA_ERROR_NO_BINARY_FOR_GPU, 209, "no kernel image is available for execution on the device")                   \
+    X(CUDA_ERROR_MAP_FAILED, 205, "mapping of buffer object failed")                                                   \
     X(CUDA_ERROR_UNSUPPORTED_LIMIT, 215, "limit is not supported on this architecture")                                \
     X(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, 217, "peer access is not supported between these two devices")               \
     X(CUDA_ERROR_INVALID_PTX, 218, "a PTX JIT compilation failed")                                                     \

@@ -7,45 +7,12 @@ import os
 import socket
 import time
 from pathlib import Path
-from typing import Any
 
 from ..driver_facts.harness import MIB, Cuda, environment, on_driver, program
+from ..driver_facts.vmm import GRANULE, NO_ACCESS, READ_WRITE, allow, free_of, mapped, properties
 
 MS = 1_000_000
 NON_BLOCKING = 1
-GRANULE = 2 * MIB
-NO_ACCESS, READ_WRITE = 0, 3
-
-
-def properties(cuda: Cuda, shareable: bool = False) -> Any:
-    driver = cuda.driver
-    made = driver.CUmemAllocationProp()
-    made.type = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
-    made.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
-    made.location.id = 0
-    if shareable:
-        made.requestedHandleTypes = driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-    return made
-
-
-def allow(cuda: Cuda, address: int, size: int, flags: int = READ_WRITE) -> int:
-    wanted = cuda.driver.CUmemAccessDesc()
-    wanted.location = properties(cuda).location
-    wanted.flags = cuda.driver.CUmemAccess_flags(flags)
-    return cuda.code("cuMemSetAccess", address, size, [wanted], 1)
-
-
-def mapped(cuda: Cuda, size: int = GRANULE) -> tuple[int, Any]:
-    """An address range with memory that the device may use, and the memory's handle."""
-    address = int(cuda.cuMemAddressReserve(size, 0, 0, 0))
-    handle = cuda.cuMemCreate(size, properties(cuda), 0)
-    cuda.cuMemMap(address, size, 0, handle, 0)
-    assert allow(cuda, address, size) == 0
-    return address, handle
-
-
-def free_of(cuda: Cuda) -> int:
-    return int(cuda.cuMemGetInfo()[0])
 
 
 @on_driver()

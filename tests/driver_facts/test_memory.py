@@ -1,0 +1,281 @@
+"""Beliefs about unified memory, pools, pinned memory and IPC handles (see test_facts.py)."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from .harness import MIB, Cuda, environment, on_driver, program
+from .vmm import free_of
+
+MS = 1_000_000
+NON_BLOCKING = 1
+SIZE = 256 * MIB
+
+
+def place(cuda: Cuda, on_device: bool) -> Any:
+    made, kinds = cuda.driver.CUmemLocation(), cuda.driver.CUmemLocationType
+    made.type = kinds.CU_MEM_LOCATION_TYPE_DEVICE if on_device else kinds.CU_MEM_LOCATION_TYPE_HOST
+    return made
+
+
+def prefetch(cuda: Cuda, memory: Any, size: int, on_device: bool) -> None:
+    cuda.cuMemPrefetchAsync(memory, size, place(cuda, on_device), 0, 0)
+    cuda.cuCtxSynchronize()
+
+
+@on_driver()
+def test_unified_memory_takes_none_of_the_device_until_it_is_used(cuda: Cuda) -> None:
+    """cuMemAllocManaged takes no device memory; a launch takes it for what it touches.
+
+    Source: CUDA programming guide, "Unified Memory Programming". Not yet seen on a GPU.
+    """
+    before = free_of(cuda)
+    memory = cuda.cuMemAllocManaged(SIZE, 1)
+    assert free_of(cuda) > before - SIZE // 2
+    cuda.launch("fill_f32", memory, 1.0, SIZE // 8)
+    cuda.cuCtxSynchronize()
+    assert before - SIZE < free_of(cuda) <= before - SIZE // 2
+
+
+@on_driver()
+def test_prefetching_populates_untouched_pages(cuda: Cuda) -> None:
+    """A prefetch to the device gives untouched pages device memory. (So what nobody has touched is never prefetched.)
+
+    Source: documentation of cuMemPrefetchAsync; CUDA programming guide, "Data prefetching". Not yet seen on a GPU.
+    """
+    before = free_of(cuda)
+    memory = cuda.cuMemAllocManaged(SIZE, 1)
+    prefetch(cuda, memory, SIZE, True)
+    assert free_of(cuda) <= before - SIZE
+
+
+@on_driver()
+def test_prefetching_to_the_host_frees_the_device_and_keeps_the_data(cuda: Cuda) -> None:
+    """After a prefetch to the host the device's memory is free; back on the device the data is the same. A launch finds
+    it also without a prefetch back.
+
+    Source: documentation of cuMemPrefetchAsync. Not yet seen on a GPU.
+    """
+    before = free_of(cuda)
+    memory = cuda.cuMemAllocManaged(SIZE, 1)
+    cuda.launch("fill_f32", memory, 7.0, SIZE // 4)
+    cuda.cuCtxSynchronize()
+    prefetch(cuda, memory, SIZE, False)
+    assert free_of(cuda) > before - SIZE // 8
+    prefetch(cuda, memory, SIZE, True)
+    assert free_of(cuda) <= before - SIZE
+    prefetch(cuda, memory, SIZE, False)
+    cuda.launch("work_f32", memory, SIZE // 4, 0, 0)
+    assert cuda.read_f32(memory, SIZE // 4 - 1) == 8.0
+
+
+@on_driver()
+def test_only_unified_memory_is_prefetched(cuda: Cuda) -> None:
+    """cuMemPrefetchAsync and cuMemAdvise of memory of cuMemAlloc: 1.
+
+    Source: documentation of cuMemPrefetchAsync ("must be … cuMemAllocManaged"). Not yet seen on a GPU.
+    """
+    plain = cuda.cuMemAlloc(MIB)
+    assert cuda.code("cuMemPrefetchAsync", plain, MIB, place(cuda, True), 0, 0) == 1
+    advice = cuda.driver.CUmem_advise(5)
+    assert cuda.code("cuMemAdvise", plain, MIB, advice, place(cuda, True)) == 1
+
+
+@on_driver()
+def test_memory_the_device_only_maps_is_not_migrated(cuda: Cuda) -> None:
+    """With "accessed by" the device, pages on the host stay there when a launch uses them. (Placement of those who must
+    leave the device to others.)
+
+    Source: documentation of CU_MEM_ADVISE_SET_ACCESSED_BY ("does not cause data migration"); used so by TGS.
+    Not yet seen on a GPU.
+    """
+    memory = cuda.cuMemAllocManaged(SIZE, 1)
+    ctypes.memset(int(memory), 0, SIZE)
+    cuda.cuMemAdvise(memory, SIZE, cuda.driver.CUmem_advise(5), place(cuda, True))
+    before = free_of(cuda)
+    cuda.launch("work_f32", memory, SIZE // 4, 0, 0)
+    cuda.cuCtxSynchronize()
+    assert free_of(cuda) > before - SIZE // 2
+    assert cuda.read_f32(memory, SIZE // 4 - 1) == 1.0
+
+
+@on_driver()
+def test_the_host_sees_what_the_device_wrote_to_unified_memory(cuda: Cuda) -> None:
+    """And the device what the host wrote, after a synchronisation.
+
+    Source: CUDA programming guide, "Unified Memory Programming". Not yet seen on a GPU.
+    """
+    memory = cuda.cuMemAllocManaged(MIB, 1)
+    word = ctypes.c_float.from_address(int(memory))
+    word.value = 5.0
+    cuda.launch("work_f32", memory, 1, 0, 0)
+    cuda.cuCtxSynchronize()
+    assert word.value == 6.0
+
+
+@on_driver()
+def test_memory_of_the_default_pool_goes_back_at_a_synchronisation(cuda: Cuda) -> None:
+    """What cuMemFreeAsync has freed is free for others after the stream was synchronised (release threshold 0).
+
+    Source: CUDA programming guide, "Stream ordered memory allocator" (physical page caching). Not yet seen on a GPU.
+    """
+    stream = cuda.cuStreamCreate(NON_BLOCKING)
+    before = free_of(cuda)
+    memory = cuda.cuMemAllocAsync(SIZE, stream)
+    cuda.launch("fill_f32", memory, 1.0, 16, stream=stream)
+    cuda.cuStreamSynchronize(stream)
+    assert free_of(cuda) <= before - SIZE
+    cuda.cuMemFreeAsync(memory, stream)
+    cuda.cuStreamSynchronize(stream)
+    assert free_of(cuda) > before - SIZE // 2
+
+
+@on_driver()
+def test_stream_ordered_memory_is_freed_by_both_calls(cuda: Cuda) -> None:
+    """cuMemFree frees memory of cuMemAllocAsync, and cuMemFreeAsync memory of cuMemAlloc.
+
+    Source: CUDA programming guide, "Stream ordered memory allocator" (API fundamentals). Not yet seen on a GPU.
+    """
+    stream = cuda.cuStreamCreate(NON_BLOCKING)
+    memory = cuda.cuMemAllocAsync(MIB, stream)
+    cuda.cuStreamSynchronize(stream)
+    cuda.cuMemFree(memory)
+    cuda.cuMemFreeAsync(cuda.cuMemAlloc(MIB), stream)
+    cuda.cuStreamSynchronize(stream)
+
+
+@on_driver()
+def test_memory_of_a_pool_has_no_legacy_ipc_handle(cuda: Cuda) -> None:
+    """cuIpcGetMemHandle refuses memory of cuMemAllocAsync.
+
+    Source: CUDA programming guide, "Stream ordered memory allocator" (interprocess communication support): pools have
+    handles of their own. Not yet seen on a GPU.
+    """
+    memory = cuda.cuMemAllocAsync(MIB, 0)
+    cuda.cuCtxSynchronize()
+    assert cuda.code("cuIpcGetMemHandle", memory) != 0
+
+
+def in_stream(cuda: Cuda, copy: Callable[[Any, Any], None]) -> bool:
+    """Does an asynchronous copy return while the work before it in its stream is still running?"""
+    stream = cuda.cuStreamCreate(NON_BLOCKING)
+    word, flag = cuda.host_flag()
+    memory = cuda.cuMemAlloc(MIB)
+    cuda.launch("wait_flag", flag, 1, stream=stream)
+
+    def call() -> None:
+        cuda.cuCtxSetCurrent(cuda.context)
+        copy(memory, stream)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join(1.0)
+    returned = not thread.is_alive()
+    word.value = 1
+    thread.join()
+    cuda.cuStreamSynchronize(stream)
+    return returned
+
+
+@on_driver()
+def test_copies_to_pageable_memory_wait_and_to_pinned_memory_do_not(cuda: Cuda) -> None:
+    """cuMemcpyDtoHAsync to pageable memory returns when the copy is done, so the call can wait inside the driver for a
+    long time; to pinned memory it returns at once.
+
+    Source: CUDA driver API, "API synchronization behavior". Not yet seen on a GPU.
+    """
+    data, pinned = bytearray(MIB), cuda.cuMemHostAlloc(MIB, 0)
+    assert in_stream(cuda, lambda memory, stream: cuda.cuMemcpyDtoHAsync(pinned, memory, MIB, stream))
+    assert not in_stream(cuda, lambda memory, stream: cuda.cuMemcpyDtoHAsync(data, memory, MIB, stream))
+
+
+@on_driver()
+def test_pinned_memory_takes_none_of_the_device(cuda: Cuda) -> None:
+    """cuMemHostAlloc and cuMemHostRegister take no device memory, and the device reaches both by the host's address.
+
+    Source: CUDA programming guide, "Unified virtual address space". Not yet seen on a GPU.
+    """
+    before = free_of(cuda)
+    pinned = int(cuda.cuMemHostAlloc(SIZE, 0))
+    ctypes.memset(pinned, 0, 64)
+    buffer = ctypes.create_string_buffer(2 * MIB)
+    own = (ctypes.addressof(buffer) + 4095) // 4096 * 4096
+    cuda.cuMemHostRegister(own, MIB, 0)
+    assert free_of(cuda) > before - SIZE // 2
+    for address in (pinned, own):
+        assert int(cuda.cuMemHostGetDevicePointer(address, 0)) == address
+        cuda.launch("work_f32", address, 16, 0, 0)
+        cuda.cuCtxSynchronize()
+        assert ctypes.c_float.from_address(address).value == 1.0
+
+
+@on_driver()
+def test_a_context_takes_device_memory(cuda: Cuda) -> None:
+    """Each context takes device memory of its own, which no allocation call shows.
+
+    Source: peers' issues; about 500 MB on large cards. Not yet seen on a GPU.
+    """
+    before = free_of(cuda)
+    context = cuda.cuCtxCreate(None, 0, cuda.device)
+    assert free_of(cuda) < before
+    cuda.cuCtxDestroy(context)
+
+
+def opener(cuda: Cuda, text: str) -> None:
+    handle = cuda.driver.CUipcMemHandle()
+    ctypes.memmove(handle.getPtr(), bytes.fromhex(text), 64)
+    free = free_of(cuda)
+    memory = cuda.cuIpcOpenMemHandle(handle, 1)
+    assert free_of(cuda) > free - SIZE // 2  # the same memory, not more
+    assert int(cuda.cuIpcOpenMemHandle(handle, 1)) == int(memory)
+    assert cuda.read_f32(memory, 3) == 1.0
+    cuda.launch("fill_f32", memory, 2.0, 16)
+    cuda.cuCtxSynchronize()
+    assert cuda.code("cuMemFree", memory) != 0
+    cuda.cuIpcCloseMemHandle(memory)
+    cuda.cuIpcCloseMemHandle(memory)
+    assert cuda.code("cuIpcCloseMemHandle", memory) != 0
+
+
+def sharer(cuda: Cuda, state: str) -> None:
+    memory = cuda.cuMemAlloc(SIZE)
+    cuda.launch("fill_f32", memory, 1.0, 16)
+    cuda.cuCtxSynchronize()
+    handle = cuda.cuIpcGetMemHandle(memory)
+    assert cuda.code("cuIpcOpenMemHandle", handle, 1) != 0  # not in the process that it is of
+    free = free_of(cuda)
+    with program(opener, environment(Path(state)), ctypes.string_at(handle.getPtr(), 64).hex()) as other:
+        assert other.wait(timeout=60) == 0
+    assert cuda.read_f32(memory, 3) == 2.0
+    assert free_of(cuda) > free - SIZE // 2
+    cuda.cuMemFree(memory)
+    assert free_of(cuda) > free + SIZE // 2
+
+
+def test_ordinary_memory_is_shared_by_its_handle(tmp_path: Path) -> None:
+    """Another process opens the handle and has the same memory, counted once; opening it again gives the same address;
+    the process that made the handle can't open it.
+
+    Source: documentation of cuIpcOpenMemHandle. Not yet seen on a GPU.
+    """
+    with program(sharer, environment(tmp_path / "state"), str(tmp_path / "state")) as process:
+        assert process.wait(timeout=60) == 0
+
+
+@on_driver()
+def test_a_forked_child_may_not_use_the_driver(cuda: Cuda) -> None:
+    """In a child forked after cuInit every call fails with 3; the parent goes on.
+
+    Source: CUDA programming guide ("fork … undefined" for the parent's resources); frameworks report error 3.
+    Not yet seen on a GPU.
+    """
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if cuda.code("cuMemAlloc", 4096) == 3 and cuda.code("cuCtxSynchronize") == 3 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    cuda.cuCtxSynchronize()

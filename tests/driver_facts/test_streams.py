@@ -1,0 +1,193 @@
+"""Beliefs about streams: value waits, host functions, default streams of threads (see test_facts.py)."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from typing import Any
+
+from .harness import MIB, Cuda, on_driver
+from .test_facts import (
+    CAPTURED_EVENT,
+    GLOBAL,
+    INVALIDATED,
+    RELAXED,
+    THREAD_LOCAL,
+    UNSUPPORTED,
+    capturing,
+    exchange_mode,
+    in_thread,
+)
+
+NON_BLOCKING = 1
+AT_LEAST, EQUAL = 0, 1
+
+
+@on_driver()
+def test_a_value_wait_holds_its_stream_until_another_stream_writes(cuda: Cuda) -> None:
+    """cuStreamWaitValue32 holds back what comes after it in its stream, not the stream that will write the value.
+    (Closing the gate between the two would wait for ever.)
+
+    Source: documentation of cuStreamWaitValue32. Not yet seen on a GPU.
+    """
+    first, second = cuda.cuStreamCreate(NON_BLOCKING), cuda.cuStreamCreate(NON_BLOCKING)
+    memory = cuda.cuMemAlloc(4096)
+    cuda.cuMemsetD8(memory, 0, 4096)
+    cuda.cuCtxSynchronize()
+    cuda.cuStreamWaitValue32(first, memory, 5, AT_LEAST)
+    cuda.cuStreamWriteValue32(second, memory, 4, 0)
+    cuda.cuStreamSynchronize(second)
+    assert not cuda.is_done(first)
+    cuda.cuStreamWriteValue32(second, memory, 6, 0)
+    cuda.cuStreamSynchronize(first)
+
+
+@on_driver()
+def test_a_value_wait_sees_what_the_host_writes(cuda: Cuda) -> None:
+    """A value wait on pinned memory ends when the host writes the value.
+
+    Source: documentation of cuStreamWaitValue32 and cuMemHostAlloc. Not yet seen on a GPU.
+    """
+    stream = cuda.cuStreamCreate(NON_BLOCKING)
+    word, flag = cuda.host_flag()
+    cuda.cuStreamWaitValue32(stream, flag, 9, EQUAL)
+    assert not cuda.is_done(stream)
+    word.value = 9
+    cuda.cuStreamSynchronize(stream)
+
+
+@on_driver()
+def test_host_functions_hold_back_their_stream_and_may_not_call_the_driver(cuda: Cuda) -> None:
+    """A host function runs after the work before it and before the work behind it, in another thread, and its calls of
+    the driver fail with 800.
+
+    Source: documentation of cuLaunchHostFunc. Not yet seen on a GPU.
+    """
+    stream = cuda.cuStreamCreate(NON_BLOCKING)
+    memory = cuda.cuMemAlloc(4096)
+    library = ctypes.CDLL("libcuda.so.1")
+    entered, leave = threading.Event(), threading.Event()
+    seen: list[Any] = []
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+    def function(_: int) -> None:
+        seen.append((library.cuCtxSynchronize(), threading.get_ident() != threading.main_thread().ident))
+        entered.set()
+        leave.wait(30)
+
+    cuda.cuLaunchHostFunc(stream, cuda.driver.CUhostFn(ctypes.cast(function, ctypes.c_void_p).value), 0)
+    cuda.launch("fill_f32", memory, 1.0, 16, stream=stream)
+    assert entered.wait(30)
+    assert not cuda.is_done(stream)
+    leave.set()
+    cuda.cuStreamSynchronize(stream)
+    assert seen == [(800, True)]
+
+
+@on_driver(CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM="1")
+def test_default_streams_of_threads_are_independent(cuda: Cuda) -> None:
+    """With per-thread default streams (the _ptsz entry points), stream 0 of one thread doesn't wait for that of
+    another, but both keep order with the legacy stream.
+
+    Source: CUDA programming guide, "Per-thread default stream". Not yet seen on a GPU.
+    """
+    word, flag = cuda.host_flag()
+    legacy = cuda.driver.CUstream(1)
+    memory = cuda.cuMemAlloc(4096)
+    cuda.launch("wait_flag", flag, 1)
+
+    def other() -> float:
+        cuda.cuCtxSetCurrent(cuda.context)
+        cuda.launch("fill_f32", memory, 6.0, 1)
+        cuda.cuStreamSynchronize(0)
+        return cuda.read_f32(memory, 0)
+
+    assert in_thread(other) == 6.0
+    cuda.launch("fill_f32", memory, 7.0, 1, stream=legacy)
+    assert not cuda.is_done(legacy)
+    word.value = 1
+    cuda.cuStreamSynchronize(legacy)
+    assert cuda.read_f32(memory, 0) == 7.0
+
+
+@on_driver()
+def test_unsafe_calls_in_the_capturing_thread(cuda: Cuda) -> None:
+    """cuMemAlloc in the thread that captures is refused with 900 and ends the capture, in global and thread-local mode;
+    in relaxed mode it is allowed.
+
+    Source: documentation of cuStreamBeginCapture and cuThreadExchangeStreamCaptureMode. Not yet seen on a GPU.
+    """
+    for mode in (GLOBAL, THREAD_LOCAL):
+        with capturing(cuda, mode=mode) as (_, end):
+            assert cuda.code("cuMemAlloc", 4096) == UNSUPPORTED
+            assert end() == INVALIDATED
+    with capturing(cuda, mode=RELAXED) as (_, end):
+        assert cuda.code("cuMemAlloc", 4096) == 0
+        assert end() == 0
+
+
+@on_driver()
+def test_unsafe_calls_in_another_thread(cuda: Cuda) -> None:
+    """cuMemAlloc in another thread is refused with 900 only if the capture and the thread are both in global mode.
+
+    Source: documentation of cuThreadExchangeStreamCaptureMode. Not yet seen on a GPU.
+    """
+
+    def allocate(mode: int) -> int:
+        cuda.cuCtxSetCurrent(cuda.context)
+        exchange_mode(cuda, mode)
+        return cuda.code("cuMemAlloc", 4096)
+
+    for own, other, expected in ((GLOBAL, GLOBAL, UNSUPPORTED), (GLOBAL, THREAD_LOCAL, 0), (THREAD_LOCAL, GLOBAL, 0)):
+        with capturing(cuda, mode=own) as (_, end):
+            assert in_thread(lambda other=other: allocate(other)) == expected
+            assert end() == (INVALIDATED if expected else 0)
+
+
+@on_driver()
+def test_waiting_for_captured_work_outside_its_capture(cuda: Cuda) -> None:
+    """cuEventSynchronize of an event last recorded in a capturing stream: 907.
+
+    Source: documentation of CUDA_ERROR_CAPTURED_EVENT. Not yet seen on a GPU.
+    """
+    event = cuda.cuEventCreate(2)
+    with capturing(cuda, mode=RELAXED) as (stream, end):
+        cuda.cuEventRecord(event, stream)
+        assert cuda.code("cuEventSynchronize", event) == CAPTURED_EVENT
+        end()
+
+
+@on_driver()
+def test_an_event_recorded_again_outside_its_capture_is_an_event_again(cuda: Cuda) -> None:
+    """Once recorded in a stream that doesn't capture, an event can be queried as ever.
+
+    Source: documentation of cuEventRecord (the last record counts). Not yet seen on a GPU.
+    """
+    event, other = cuda.cuEventCreate(2), cuda.cuStreamCreate(NON_BLOCKING)
+    with capturing(cuda, mode=RELAXED) as (stream, end):
+        cuda.cuEventRecord(event, stream)
+        end()
+    cuda.cuEventRecord(event, other)
+    cuda.cuEventSynchronize(event)
+    assert cuda.code("cuEventQuery", event) == 0
+
+
+@on_driver()
+def test_captured_work_does_not_run(cuda: Cuda) -> None:
+    """What is captured runs at a launch of the graph, as often as that is launched, and not before.
+
+    Source: documentation of cuStreamBeginCapture. Not yet seen on a GPU.
+    """
+    stream, memory = cuda.cuStreamCreate(NON_BLOCKING), cuda.cuMemAlloc(MIB)
+    cuda.cuMemsetD8(memory, 0, MIB)
+    cuda.cuCtxSynchronize()
+    cuda.cuStreamBeginCapture(stream, cuda.driver.CUstreamCaptureMode(THREAD_LOCAL))
+    cuda.launch("work_f32", memory, 16, 0, 0, stream=stream)
+    graph = cuda.cuStreamEndCapture(stream)
+    cuda.cuStreamSynchronize(stream)
+    assert cuda.read_f32(memory, 0) == 0.0
+    executable = cuda.cuGraphInstantiate(graph, 0)
+    for _ in range(3):
+        cuda.cuGraphLaunch(executable, stream)
+    cuda.cuStreamSynchronize(stream)
+    assert cuda.read_f32(memory, 15) == 3.0

@@ -1,0 +1,251 @@
+"""Beliefs about virtual memory management: how memory is moved without unified memory (see test_facts.py)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from .harness import MIB, Cuda, environment, on_driver, program
+from .test_facts import eventually
+from .vmm import GRANULE, allow, create, free_of, map_at, mapped, properties, reserve
+
+NON_BLOCKING = 1
+
+
+@on_driver()
+def test_the_granularity_is_two_mebibytes(cuda: Cuda) -> None:
+    """Sizes and addresses must be multiples of the granularity, which is 2 MiB.
+
+    Source: documentation of cuMemGetAllocationGranularity and cuMemCreate; NVIDIA's blog "Introducing Low-Level GPU
+    Virtual Memory Management" for the number. Not yet seen on a GPU.
+    """
+    option = cuda.driver.CUmemAllocationGranularity_flags(0)
+    assert int(cuda.cuMemGetAllocationGranularity(properties(cuda), option)) == GRANULE
+    assert cuda.code("cuMemCreate", GRANULE + 4096, properties(cuda), 0) == 1
+    address, handle = reserve(cuda, 4 * GRANULE), create(cuda, GRANULE)
+    assert cuda.code("cuMemMap", address + 4096, GRANULE, 0, handle, 0) == 1
+
+
+@on_driver()
+def test_unmapping_leaves_the_address_and_nothing_else(cuda: Cuda) -> None:
+    """After cuMemUnmap the addresses stay reserved; other memory mapped there has its own contents and no access yet;
+    the first memory keeps its data and may come back to the same address. (How memory is moved.)
+
+    Source: documentation of cuMemUnmap ("converted to an address reservation … access granted through
+    cuMemSetAccess, as all mappings start with no accessibility setup"). Not yet seen on a GPU.
+    """
+    address, first = mapped(cuda)
+    cuda.launch("fill_f32", address, 1.0, 16)
+    cuda.cuCtxSynchronize()
+    cuda.cuMemUnmap(address, GRANULE)
+    second = create(cuda, GRANULE)
+    map_at(cuda, address, second)
+    cuda.launch("fill_f32", address, 2.0, 16)
+    assert cuda.read_f32(address, 15) == 2.0
+    cuda.cuMemUnmap(address, GRANULE)
+    map_at(cuda, address, first)
+    assert cuda.read_f32(address, 15) == 1.0
+
+
+@on_driver()
+def test_memory_without_access_can_not_be_copied(cuda: Cuda) -> None:
+    """A copy from mapped memory before cuMemSetAccess fails.
+
+    Source: documentation of cuMemMap ("does not make the address accessible"). Not yet seen on a GPU.
+    """
+    address = reserve(cuda, GRANULE)
+    cuda.cuMemMap(address, GRANULE, 0, create(cuda, GRANULE), 0)
+    assert cuda.code("cuMemcpyDtoH", bytearray(4), address, 4) != 0
+
+
+@on_driver()
+def test_a_launch_on_memory_without_access_is_an_illegal_address(cuda: Cuda) -> None:
+    """A launch that uses mapped memory before cuMemSetAccess: 700, and the context is lost.
+
+    Source: documentation of cuMemMap and of CUDA_ERROR_ILLEGAL_ADDRESS. Not yet seen on a GPU.
+    """
+    address = reserve(cuda, GRANULE)
+    cuda.cuMemMap(address, GRANULE, 0, create(cuda, GRANULE), 0)
+    cuda.launch("fill_f32", address, 1.0, 16)
+    assert cuda.code("cuCtxSynchronize") == 700
+
+
+@on_driver()
+def test_released_memory_lives_while_it_is_mapped(cuda: Cuda) -> None:
+    """cuMemRelease of mapped memory frees nothing yet; cuMemUnmap of released memory does. A handle can be had back
+    from the address.
+
+    Source: documentation of cuMemRelease, cuMemUnmap ("backing memory allocations will be freed if there are no
+    existing mappings and there are no unreleased memory handles"), cuMemRetainAllocationHandle. Not yet seen on a GPU.
+    """
+    size = 64 * MIB
+    before = free_of(cuda)
+    address, handle = mapped(cuda, size)
+    cuda.cuMemRelease(handle)
+    assert free_of(cuda) <= before - size
+    cuda.launch("fill_f32", address, 3.0, 16)
+    assert cuda.read_f32(address, 15) == 3.0
+    cuda.cuMemRelease(cuda.cuMemRetainAllocationHandle(address))
+    cuda.cuMemUnmap(address, size)
+    assert free_of(cuda) > before - size
+
+
+@on_driver()
+def test_memory_is_taken_when_it_is_created(cuda: Cuda) -> None:
+    """cuMemCreate takes the device's memory (cuMemGetInfo), reserving addresses doesn't; more than is free is refused
+    with 2, and unmapping alone gives nothing back.
+
+    Source: documentation of cuMemCreate; NVIDIA's blog "Introducing Low-Level GPU Virtual Memory Management".
+    Not yet seen on a GPU.
+    """
+    size = 64 * MIB
+    before = free_of(cuda)
+    address = reserve(cuda, 8 * size)
+    assert free_of(cuda) > before - size
+    handle = create(cuda, size)
+    assert free_of(cuda) <= before - size
+    map_at(cuda, address, handle, size)
+    cuda.cuMemUnmap(address, size)
+    assert free_of(cuda) <= before - size
+    cuda.cuMemRelease(handle)
+    assert free_of(cuda) > before - size
+    total = int(cuda.cuMemGetInfo()[1])
+    assert cuda.code("cuMemCreate", (total // GRANULE + 1) * GRANULE, properties(cuda), 0) == 2
+
+
+@on_driver()
+def test_freed_addresses_can_be_reserved_again(cuda: Cuda) -> None:
+    """A hint for addresses that are free is taken.
+
+    Source: documentation of cuMemAddressReserve ("treats it as a hint"): a hope, checked here. Not yet seen on a GPU.
+    """
+    address = reserve(cuda, 16 * GRANULE)
+    cuda.cuMemAddressFree(address, 16 * GRANULE)
+    assert reserve(cuda, 16 * GRANULE, hint=address) == address
+
+
+@on_driver()
+def test_only_whole_mappings_are_unmapped(cuda: Cuda) -> None:
+    """cuMemUnmap of a part of a mapping is refused; of several whole ones at once it is not.
+
+    Source: documentation of cuMemUnmap ("cannot unmap a sub-range"); that several go at once: PyTorch's expandable
+    segments unmap one by one, so this is a hope. Not yet seen on a GPU.
+    """
+    address = reserve(cuda, 4 * GRANULE)
+    map_at(cuda, address, create(cuda, 2 * GRANULE), 2 * GRANULE)
+    map_at(cuda, address + 2 * GRANULE, create(cuda, 2 * GRANULE), 2 * GRANULE)
+    assert cuda.code("cuMemUnmap", address, GRANULE) == 1
+    cuda.cuMemUnmap(address, 4 * GRANULE)
+    assert cuda.code("cuMemUnmap", address, 4 * GRANULE) == 1
+
+
+@on_driver()
+def test_neighbouring_mappings_are_one_memory_for_launches_and_copies(cuda: Cuda) -> None:
+    """A launch, a copy and a set cross from one mapping to the next.
+
+    Source: PyTorch's expandable segments rely on it. Not yet seen on a GPU.
+    """
+    address = reserve(cuda, 2 * GRANULE)
+    for offset in (0, GRANULE):
+        map_at(cuda, address + offset, create(cuda, GRANULE))
+    cuda.launch("fill_f32", address, 1.0, 2 * GRANULE // 4)
+    assert cuda.read_f32(address, 2 * GRANULE // 4 - 1) == 1.0
+    data = os.urandom(4096)
+    cuda.cuMemcpyHtoD(address + GRANULE - 2048, data, 4096)
+    assert cuda.read(address, 4096, GRANULE - 2048) == data
+    cuda.cuMemsetD8(address + GRANULE - 4, 0, 8)
+    assert cuda.read(address, 8, GRANULE - 4) == bytes(8)
+
+
+@on_driver()
+def test_one_memory_may_be_mapped_twice(cuda: Cuda) -> None:
+    """Both mappings of one handle show the same bytes. (Memory can be read through one while the program's address is
+    being prepared.)
+
+    Source: documentation of cuMemMap; CUDA programming guide, "Virtual aliasing support". Not yet seen on a GPU.
+    """
+    address, handle = mapped(cuda)
+    twin = reserve(cuda, GRANULE)
+    map_at(cuda, twin, handle)
+    cuda.launch("fill_f32", address, 4.0, 16)
+    cuda.cuCtxSynchronize()
+    assert cuda.read_f32(twin, 15) == 4.0
+
+
+@on_driver()
+def test_mapped_memory_is_no_allocation(cuda: Cuda) -> None:
+    """cuMemFree refuses mapped memory, cuIpcGetMemHandle too, and its addresses are not those of unified memory.
+
+    Source: CUDA programming guide, "Virtual memory management" (legacy IPC is not for it). Not yet seen on a GPU.
+    """
+    address, _ = mapped(cuda)
+    assert cuda.code("cuMemFree", address) != 0
+    assert cuda.code("cuIpcGetMemHandle", address) != 0
+    attribute = cuda.driver.CUpointer_attribute
+    assert int(cuda.cuPointerGetAttribute(attribute.CU_POINTER_ATTRIBUTE_IS_MANAGED, address)) == 0
+    assert int(cuda.cuPointerGetAttribute(attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address)) == 2
+
+
+@on_driver()
+def test_the_address_range_of_mapped_memory_is_one_mapping(cuda: Cuda) -> None:
+    """cuMemGetAddressRange answers for the one mapping around the address, not for the reservation.
+
+    Source: NCCL walks expandable segments by it, mapping after mapping. Not yet seen on a GPU.
+    """
+    address = reserve(cuda, 4 * GRANULE)
+    for offset in (0, GRANULE):
+        map_at(cuda, address + offset, create(cuda, GRANULE))
+    found = [int(value) for value in cuda.cuMemGetAddressRange(address + GRANULE + 100)]
+    assert found == [address + GRANULE, GRANULE]
+
+
+@on_driver()
+def test_mapping_goes_on_while_a_stream_captures(cuda: Cuda) -> None:
+    """Creating, mapping, unmapping and releasing memory disturb no capture, whatever its mode.
+
+    Source: PyTorch grows expandable segments while it captures, without changing the thread's mode. Not yet seen on a
+    GPU.
+    """
+    stream, memory = cuda.cuStreamCreate(NON_BLOCKING), cuda.cuMemAlloc(MIB)
+    cuda.cuStreamBeginCapture(stream, cuda.driver.CUstreamCaptureMode(0))
+    cuda.launch("fill_f32", memory, 1.0, 16, stream=stream)
+    address, handle = mapped(cuda)
+    cuda.cuMemUnmap(address, GRANULE)
+    cuda.cuMemRelease(handle)
+    assert cuda.code("cuStreamEndCapture", stream) == 0
+
+
+@on_driver()
+def test_access_may_be_granted_again_and_taken(cuda: Cuda) -> None:
+    """cuMemSetAccess of a mapped range may be repeated; of a range with a hole it is refused.
+
+    Source: documentation of cuMemSetAccess ("must be a fully mapped address range"). Not yet seen on a GPU.
+    """
+    address = reserve(cuda, 4 * GRANULE)
+    map_at(cuda, address, create(cuda, GRANULE))
+    assert allow(cuda, address, GRANULE) == 0
+    assert allow(cuda, address, 2 * GRANULE) != 0
+
+
+def vmm_holder(cuda: Cuda) -> None:
+    mapped(cuda, 256 * MIB)
+    print("holding", flush=True)
+    input()
+
+
+def beside_vmm_holder(cuda: Cuda, state: str) -> None:
+    before = free_of(cuda)
+    with program(vmm_holder, environment(Path(state))) as other:
+        assert other.stdout and other.stdout.readline() == "holding\n"
+        assert free_of(cuda) <= before - 256 * MIB
+        other.kill()
+        assert eventually(lambda: free_of(cuda) > before - 64 * MIB)
+
+
+def test_mapped_memory_of_a_killed_process_is_free_once_it_is_gone(tmp_path: Path) -> None:
+    """As with ordinary memory.
+
+    Source: the driver cleans up after processes; met by peers. Not yet seen on a GPU.
+    """
+    with program(beside_vmm_holder, environment(tmp_path / "state"), str(tmp_path / "state")) as process:
+        assert process.wait(timeout=60) == 0

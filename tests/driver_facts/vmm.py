@@ -1,0 +1,55 @@
+"""Virtual memory management by cuda-bindings, in short."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .harness import MIB, Cuda
+
+GRANULE = 2 * MIB
+NO_ACCESS, READ_WRITE = 0, 3
+
+
+def properties(cuda: Cuda, shareable: bool = False) -> Any:
+    """Memory of device 0; `shareable`: with a file descriptor for other processes."""
+    driver = cuda.driver
+    made = driver.CUmemAllocationProp()
+    made.type = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    made.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    made.location.id = 0
+    if shareable:
+        made.requestedHandleTypes = driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+    return made
+
+
+def create(cuda: Cuda, size: int) -> Any:
+    return cuda.cuMemCreate(size, properties(cuda), 0)
+
+
+def reserve(cuda: Cuda, size: int, hint: int = 0) -> int:
+    return int(cuda.cuMemAddressReserve(size, 0, hint, 0))
+
+
+def allow(cuda: Cuda, address: int, size: int, flags: int = READ_WRITE) -> int:
+    """The result of cuMemSetAccess."""
+    wanted = cuda.driver.CUmemAccessDesc()
+    wanted.location = properties(cuda).location
+    wanted.flags = cuda.driver.CUmemAccess_flags(flags)
+    return cuda.code("cuMemSetAccess", address, size, [wanted], 1)
+
+
+def map_at(cuda: Cuda, address: int, handle: Any, size: int = GRANULE) -> None:
+    """Map and allow."""
+    cuda.cuMemMap(address, size, 0, handle, 0)
+    assert allow(cuda, address, size) == 0
+
+
+def mapped(cuda: Cuda, size: int = GRANULE) -> tuple[int, Any]:
+    """An address range with memory that the device may use, and the memory's handle."""
+    address, handle = reserve(cuda, size), create(cuda, size)
+    map_at(cuda, address, handle, size)
+    return address, handle
+
+
+def free_of(cuda: Cuda) -> int:
+    return int(cuda.cuMemGetInfo()[0])
