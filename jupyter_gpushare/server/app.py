@@ -13,6 +13,7 @@ from jupyter_server.serverapp import ServerApp
 from ..config import GpuShare
 from ..wire.client import default_coordinator_argv
 from . import handlers, metrics
+from .cells import CellReports
 from .kernels import KERNEL_ACTIONS, KernelEvents, Kernels
 from .settings import Differences
 from .supervisor import Supervisor
@@ -45,15 +46,22 @@ class GpuShareApp(ExtensionApp):
             connected=Differences(self.gpushare, self.log).report,
             log=self.log,
         )
+        manager = self.serverapp.kernel_manager
+        self.cells = CellReports(manager, self.kernels, lambda: self.supervisor.address, self.log)
         self._kernel_events = KernelEvents(
             self.kernels,
             functools.partial(self.supervisor.request, start=False),
-            self.supervisor.kernel_started,
+            self._kernel_started,
+            self.cells.forget,
             self.log,
         )
         if events := self.serverapp.event_logger:
             events.add_listener(schema_id=KERNEL_ACTIONS, listener=self._kernel_events)
         self._unregister: Callable[[], None] | None = metrics.register(lambda: self.supervisor.status)
+
+    def _kernel_started(self, kernel_id: str) -> None:
+        self.supervisor.kernel_started()
+        self.cells.watch(kernel_id)
 
     def initialize_handlers(self) -> None:
         parts = {"supervisor": self.supervisor, "kernels": self.kernels}
@@ -82,6 +90,7 @@ class GpuShareApp(ExtensionApp):
         if self._unregister:
             self._unregister()
             self._unregister = None
+        self.cells.close()
         await supervisor.close()
 
     def _coordinator_argv(self) -> list[str]:

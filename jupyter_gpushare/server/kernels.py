@@ -47,6 +47,17 @@ class Kernels:
             return environment.get("GPUSHARE_CLIENT", "")
         return _find(kernel_id, pid, status)
 
+    def identity_of(self, kernel_id: str) -> dict[str, str]:
+        """What a participant needs to attach in the kernel's name: `{"client", "token"}`; empty if it does not share,
+        or its environment can't be read. Raises UnknownKernel.
+        """
+        client = self.client_of(kernel_id)
+        pid = getattr(getattr(self._manager.get_kernel(kernel_id), "provisioner", None), "pid", None)
+        environment = _environment(pid) if pid is not None else None
+        if not client or not environment or not environment.get("GPUSHARE_TOKEN"):
+            return {}
+        return {"client": client, "token": environment["GPUSHARE_TOKEN"]}
+
     def any_shared(self) -> bool:
         """Whether some kernel of this server shares the GPU."""
         for kernel_id in self._manager.list_kernel_ids():
@@ -103,19 +114,23 @@ class KernelEvents:
         self,
         kernels: Kernels,
         request: Callable[[Any], Awaitable[Any]],
-        started: Callable[[], None],
+        started: Callable[[str], None],
+        ended: Callable[[str], None],
         log: logging.Logger,
     ) -> None:
         self._kernels = kernels
         self._request = request
         self._started = started
+        self._ended = ended
         self._log = log
 
     async def __call__(self, logger: Any, schema_id: str, data: dict[str, Any]) -> None:
         if data.get("status") != "success":
             return
         if data["action"] in ("start", "restart"):
-            self._started()
+            self._started(data.get("kernel_id") or "")
+        elif data["action"] == "shutdown":
+            self._ended(data.get("kernel_id") or "")
         elif data["action"] == "interrupt" and data.get("kernel_id"):
             await self._interrupted(data["kernel_id"])
 

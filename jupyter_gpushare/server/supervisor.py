@@ -76,6 +76,11 @@ class Supervisor:
 
     # --- what others call
 
+    @property
+    def address(self) -> str:
+        """Where the coordinator was found, or is to be looked for."""
+        return self._address
+
     def begin(self) -> None:
         """Look for a coordinator (again), and from now on notice when it goes away."""
         if self._task is None or self._task.done():

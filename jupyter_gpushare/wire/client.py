@@ -148,6 +148,17 @@ class AsyncClient:
         finally:
             self._waiting.pop(number, None)
 
+    @property
+    def lost(self) -> bool:
+        """Whether the coordinator is known to be gone."""
+        return self._lost is not None
+
+    def send(self, message: msgspec.Struct) -> None:
+        """Send a message that is not answered. Raises Unreachable when the coordinator is known to be gone."""
+        if self._lost:
+            raise self._lost
+        self._writer.write(encode(message))
+
     async def subscribe(self) -> AsyncIterator[dict[str, Any]]:
         """Snapshots, the present one at once; a slow reader sees the newest only. Raises Unreachable at the end."""
         yield await self.request(messages.Subscribe())
