@@ -29,7 +29,7 @@ help:
 	@echo 'make demo [DEVICE=gpu]   three notebooks at the same time on one device; writes demo-report/'
 	@echo 'make lab  [DEVICE=gpu]   JupyterLab with the shared-GPU kernel'
 	@echo 'make test                everything, without a GPU: lint, TypeScript, Python and C tests, browser'
-	@echo 'make test-gpu            the tests that need a GPU'
+	@echo 'make test-gpu            the tests that need a GPU; GPUSHARE_TEST_PYTHON names the Python with PyTorch, JAX, CuPy'
 	@echo 'make sanitize | fuzz     the C parts under sanitizers | with any input (in `make test`: a short form of both)'
 	@echo 'make stress              the ledger under eight threads with a million operations each (2 minutes)'
 	@echo 'make lint | format       check | fix the style of Python, C and TypeScript'
@@ -162,8 +162,10 @@ stress: env
 
 test-gpu: env
 	$(call say,'Tests on the real GPU')
-	$(BIN)/python -m pytest -m gpu $(ARGS)
-	DRIVER=gpu $(BIN)/python -m pytest tests/driver_facts
+	@status=0; \
+	DRIVER=gpu $(BIN)/python -m pytest tests/driver_facts $(ARGS) || status=$$?; \
+	$(BIN)/python -m pytest -m gpu $(ARGS) || status=$$?; \
+	exit $$status
 
 format: env
 	$(BIN)/ruff check --fix

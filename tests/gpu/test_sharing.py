@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from .conftest import device_memory
+
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 
 TRAINING = textwrap.dedent(
@@ -47,13 +49,13 @@ def _result(process: subprocess.Popen[str]) -> dict[str, float]:
 
 def test_two_trainings_beyond_the_cap_give_the_same_losses_as_alone(coordinator: str) -> None:
     pytest.importorskip("torch")
-    ballast = 5 << 29  # 2.5 GiB each under a cap of 4 GiB
+    ballast = device_memory() // 8 * 5  # together a quarter more than the cap
     alone = _result(_train(False, ballast))
     together = [_train(True, ballast) for _ in range(2)]
     for result in map(_result, together):
         assert result["loss"] == pytest.approx(alone["loss"], rel=1e-4)
         assert result["ballast"] == alone["ballast"]
-        assert result["total"] == 4 << 30
+        assert result["total"] == device_memory()
         assert 0 < result["free"] < result["total"] - ballast
 
 
