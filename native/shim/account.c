@@ -127,7 +127,7 @@ void account_join(struct gpushare_client *client, int file) {
     publish();
     pthread_mutex_unlock(&account_lock);
     munmap(before, GPUSHARE_PAGE_BYTES);
-    close(file_before);
+    file_close(file_before);
 }
 
 void account_slot(void) {

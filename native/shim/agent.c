@@ -22,8 +22,7 @@ static struct {
 } agent;
 
 void agent_kick(void) {
-    uint64_t one = 1;
-    if (write(shim.wake, &one, sizeof one) < 0)
+    if (file_is_ours(shim.waker) && write(shim.waker, "", 1) < 0)
         return; /* full: it is awake already */
 }
 
@@ -200,6 +199,8 @@ static uint64_t while_open(uint32_t word, uint64_t now) {
 
 /* One look at everything; when to look again. */
 static uint64_t step(uint64_t now) {
+    if (!files_are_ours())
+        shim_start_over();
     struct gpushare_page *page = the_page();
     uint64_t next = socket_step(now), part = NEVER;
     if (atomic_load(&shim.contact) == AWAY)
@@ -232,14 +233,16 @@ static uint64_t step(uint64_t now) {
 static void sleep_until(uint64_t next) {
     bool wants_to_write;
     int file = socket_file(&wants_to_write);
-    uint64_t now = now_ns(), left = next > now ? next - now : 0, count;
+    uint64_t now = now_ns(), left = next > now ? next - now : 0;
+    left = left < LOOK_NS ? left : LOOK_NS; /* nobody could wake it if the program has closed our descriptors */
     struct timespec time = {(time_t)(left / (1000 * MS)), (long)(left % (1000 * MS))};
     struct pollfd files[2] = {
         {.fd = shim.wake, .events = POLLIN},
         {.fd = file, .events = (short)(POLLIN | (wants_to_write ? POLLOUT : 0))},
     };
-    ppoll(files, file >= 0 ? 2 : 1, next == NEVER ? NULL : &time, NULL);
-    if ((files[0].revents & POLLIN) && read(shim.wake, &count, sizeof count) < 0)
+    char kicks[64];
+    ppoll(files, file >= 0 ? 2 : 1, &time, NULL);
+    if ((files[0].revents & POLLIN) && file_is_ours(shim.wake) && read(shim.wake, kicks, sizeof kicks) < 0)
         return;
 }
 

@@ -27,7 +27,7 @@ static int connect_to(const char *path) {
      * sees our end of file shall find them gone. */
     int later = fcntl(file, F_DUPFD_CLOEXEC, shim.client_file + 1);
     close(file);
-    return later;
+    return file_keep(later);
 }
 
 /* Anybody may make a folder in /tmp: it must be ours, and closed to others. */

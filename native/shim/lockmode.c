@@ -109,7 +109,7 @@ bool lockmode_open_files(void) {
         chmod(folder, 01777);
     for (int i = 0; i < shim.device_count; i++) {
         own.order[i] = i;
-        shim.devices[i].lock = open_lock(folder, shim.devices[i].uuid);
+        shim.devices[i].lock = file_keep(open_lock(folder, shim.devices[i].uuid));
         if (shim.devices[i].lock < 0) {
             log_line(LOG_INFO, "%s/%s.lock: %s", folder, shim.devices[i].uuid, strerror(errno));
             return false;

@@ -62,7 +62,8 @@ static bool open_gate(uint32_t epoch) {
 /* Blocks until the lock is this client's. False: there is none to wait for. */
 static bool wait_for_lock(void) {
     relay_pause();
-    int file = fcntl(shim.devices[0].lock, F_DUPFD_CLOEXEC, 3); /* the agent may replace and close the other */
+    int lock = shim.devices[0].lock; /* the agent may replace and close it */
+    int file = file_is_ours(lock) ? file_keep(fcntl(lock, F_DUPFD_CLOEXEC, 3)) : -1;
     atomic_store(&relay.file, file);
     relay_go_on();
     if (file < 0)
@@ -74,10 +75,10 @@ static bool wait_for_lock(void) {
     return result == 0;
 }
 
-static void forget_file(void) {
+void relay_forget_file(void) {
     int file = atomic_exchange(&relay.file, -1);
     if (file >= 0)
-        close(file);
+        file_close(file);
 }
 
 static void *run(void *unused) {
@@ -103,7 +104,7 @@ static void *run(void *unused) {
                 atomic_store(&relay.stray, true);
             agent_kick();
         }
-        forget_file();
+        relay_forget_file();
     }
     return unused;
 }
@@ -142,5 +143,5 @@ void relay_after_fork(void) {
     relay.started = false;
     relay.named = 0;
     atomic_store(&relay.stray, false);
-    forget_file();
+    relay_forget_file();
 }

@@ -5,7 +5,7 @@
  * (interrupt.c) touches atomics and a futex only. A fork's child starts from nothing (start.c).
  *
  * Locks, in the order in which they may nest: start.lock, streams (streams.c), ledger shards (ledger.c), account.lock,
- * threads.lock, socket.lock. None is held while waiting at the gate or in a driver call that may wait for the device,
+ * threads.lock, socket.lock, files.lock. None is held while waiting at the gate or in a driver call that may wait for the device,
  * but for the recording of an event. */
 #ifndef GPUSHARE_SHIM_H
 #define GPUSHARE_SHIM_H
@@ -89,7 +89,7 @@ struct shim {
     _Atomic uint32_t contact;
     _Atomic uint32_t wants_for; /* gate word for which "wants" was sent, plus one; 0 = none */
     bool fences;                /* membarrier is refused: every call takes the slow path with a full fence */
-    int wake;                   /* eventfd: the agent shall look */
+    int wake, waker;            /* a pipe: the agent shall look */
     int page_file;
     int client_file;
     struct gpushare_client *client; /* changed under account.lock */
@@ -142,6 +142,7 @@ static inline bool is_running(void) {
 bool shim_start(void);          /* after the driver has been initialised; true: the shim is awake */
 void shim_off(const char *why); /* from now on everything passes */
 void *map_page(int file);       /* NULL if it cannot be */
+void shim_start_over(void);     /* agent: the program has closed our descriptors */
 
 /* For hooks that only act when the shim does; the first of them wakes it. */
 static inline bool shim_awake(void) {
@@ -150,6 +151,15 @@ static inline bool shim_awake(void) {
 }
 
 void environment_read(void); /* environment.c */
+
+/* --- files.c: descriptors that the program may close ------------------------------------------------------------- */
+
+int file_keep(int number);     /* it is ours from now on; returns it */
+bool file_is_ours(int number); /* does it still stand there? */
+void file_close(int number);   /* if it does */
+bool files_are_ours(void);     /* do all of them? */
+void files_close_all(void);    /* those that do */
+void files_after_fork(void);   /* likewise, in the child */
 const char *environment_memory_mode(void);
 
 /* --- intercept.c, hooks.c: the driver's own functions ------------------------------------------------------------ */
@@ -268,6 +278,7 @@ void relay_step(uint64_t now); /* agent: has the coordinator named this process 
 void relay_hand_on(void);      /* agent: drained; if somebody waits for the lock it may have it */
 void relay_pause(void);        /* agent: from here to `relay_go_on` no lock that comes opens the gate */
 void relay_go_on(void);
+void relay_forget_file(void); /* agent, likewise: the descriptor that its thread waits with */
 void relay_forget(void);
 void relay_after_fork(void);
 
@@ -286,6 +297,7 @@ void socket_say_unwants(void); /* any thread */
 bool socket_say_wants(void);   /* any thread; false: the agent must */
 uint64_t socket_away_since(void);
 void socket_forget_joined_locks(void); /* agent: after a drain */
+void socket_start_over(void);          /* agent: its descriptor is gone, or about to be */
 void socket_after_fork(void);
 
 size_t wire_hello(char *line, size_t room, uint32_t epoch, bool running);

@@ -55,7 +55,7 @@ static void lose(uint64_t now, const char *why) {
     bool was_there = atomic_load(&shim.contact) == THERE;
     pthread_mutex_lock(&contact.lock);
     if (contact.file >= 0)
-        close(contact.file);
+        file_close(contact.file);
     contact.file = -1;
     atomic_store(&shim.contact, AWAY);
     pthread_mutex_unlock(&contact.lock);
@@ -80,6 +80,8 @@ static void hold_off(void) {
 
 /* 1: sent, 0: the socket is full, -1: the connection is gone. A short line goes whole or not at all. */
 static int send_line(const char *line, size_t length) {
+    if (!file_is_ours(contact.file))
+        return 0; /* the agent will see */
     ssize_t sent = send(contact.file, line, length, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent == (ssize_t)length)
         return 1;
@@ -163,10 +165,10 @@ static bool join(void) {
         if (running && contact.old_lock_count < MAX_DEVICES)
             contact.old_locks[contact.old_lock_count++] = old;
         else
-            close(old);
-        shim.devices[i].lock = contact.files[1 + i];
+            file_close(old);
+        shim.devices[i].lock = file_keep(contact.files[1 + i]);
     }
-    account_join(client, contact.files[0]);
+    account_join(client, file_keep(contact.files[0]));
     contact.file_count = 0;
     /* A turn that we took by the old locks is not the coordinator's: it ends here, and the old locks with it. If the word
      * is another than at hello, then the coordinator has opened the gate: its orders may be here before its answer is. */
@@ -181,7 +183,7 @@ static bool join(void) {
 /* Closing is enough: a lock on a description that nobody else holds open goes with it. */
 void socket_forget_joined_locks(void) {
     while (contact.old_lock_count > 0)
-        close(contact.old_locks[--contact.old_lock_count]);
+        file_close(contact.old_locks[--contact.old_lock_count]);
 }
 
 static void welcomed(uint64_t now) {
@@ -312,7 +314,7 @@ static void try_to_connect(uint64_t now) {
     }
     relay_go_on();
     if (!ready) {
-        close(file);
+        file_close(file);
         return;
     }
     pthread_mutex_lock(&contact.lock);
@@ -351,13 +353,17 @@ uint64_t socket_step(uint64_t now) {
     }
 }
 
+void socket_start_over(void) {
+    lose(now_ns(), "the program has closed its descriptors");
+    socket_forget_joined_locks();
+    contact.hold_off = contact.next_try = 0;
+}
+
 void socket_after_fork(void) {
     pthread_mutex_init(&contact.lock, NULL);
-    if (contact.file >= 0)
-        close(contact.file);
     contact.file = -1;
+    contact.old_lock_count = 0;
     drop_files();
-    socket_forget_joined_locks();
     contact.away_since = contact.next_try = contact.hold_off = 0;
     contact.unsaid = 0;
     atomic_store(&contact.wants_unsaid, false);

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -26,7 +25,7 @@ EXPORT const char *gpushare_version(void) {
 /* While asleep the gate looks closed, so that the first call comes here; when off it looks open for ever. */
 static struct gpushare_page page_asleep, page_off = {.orders = {.gate = GPUSHARE_GATE_OPEN}};
 
-struct shim shim = {.page = &page_asleep, .wake = -1, .page_file = -1, .client_file = -1};
+struct shim shim = {.page = &page_asleep, .wake = -1, .waker = -1, .page_file = -1, .client_file = -1};
 
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -50,12 +49,22 @@ static void *make_page(const char *name, int *file) {
     if (*file < 0 || ftruncate(*file, GPUSHARE_PAGE_BYTES) != 0 ||
         fcntl(*file, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0)
         return NULL;
-    return map_page(*file);
+    return map_page(file_keep(*file));
+}
+
+static struct gpushare_client *make_client_page(int *file) {
+    struct gpushare_client *client = make_page("gpushare-client", file);
+    if (!client)
+        return NULL;
+    client->magic = GPUSHARE_PAGE_MAGIC;
+    client->version = GPUSHARE_PAGE_VERSION;
+    client->bytes = GPUSHARE_PAGE_BYTES;
+    return client;
 }
 
 static bool make_pages(void) {
     struct gpushare_page *page = make_page("gpushare-page", &shim.page_file);
-    struct gpushare_client *client = make_page("gpushare-client", &shim.client_file);
+    struct gpushare_client *client = make_client_page(&shim.client_file);
     if (!page || !client)
         return false;
     page->header = (struct gpushare_page_header){GPUSHARE_PAGE_MAGIC, GPUSHARE_PAGE_VERSION, GPUSHARE_PAGE_BYTES,
@@ -63,11 +72,18 @@ static bool make_pages(void) {
     page->orders.memory_backing = page->orders.resident_target = UINT64_MAX; /* unknown, everything */
     page->orders.quantum_ns = 30000 * MS; /* for lock-file mode, until a coordinator has said better */
     page->orders.idle_release_ns = 50 * MS;
-    client->magic = GPUSHARE_PAGE_MAGIC;
-    client->version = GPUSHARE_PAGE_VERSION;
-    client->bytes = GPUSHARE_PAGE_BYTES;
     shim.client = client;
     set_page(page);
+    return true;
+}
+
+/* Not an event descriptor: those have no identity of their own. */
+static bool make_pipe(void) {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
+        return false;
+    shim.wake = file_keep(ends[0]);
+    shim.waker = file_keep(ends[1]);
     return true;
 }
 
@@ -122,15 +138,8 @@ static void after_fork(void) {
         munmap(page, GPUSHARE_PAGE_BYTES);
     if (shim.client)
         munmap(shim.client, GPUSHARE_PAGE_BYTES);
-    int *files[] = {&shim.wake, &shim.page_file, &shim.client_file};
-    for (int i = 0; i < 3; i++) {
-        if (*files[i] >= 0)
-            close(*files[i]);
-        *files[i] = -1;
-    }
-    for (int i = 0; i < shim.device_count; i++)
-        if (shim.devices[i].lock >= 0)
-            close(shim.devices[i].lock);
+    files_after_fork();
+    shim.wake = shim.waker = shim.page_file = shim.client_file = -1;
     shim.device_count = 0;
     shim.client = NULL;
     atomic_store(&shim.contact, AWAY);
@@ -153,6 +162,47 @@ static void after_fork(void) {
     drain_abandon();
 }
 
+/* The same gate and the same figures in another memory. Threads that wait at the old gate come over to the new one; any
+ * that still looks at the old one finds it closed. It stays mapped for them. */
+static bool change_pages(void) {
+    struct gpushare_page *before = the_page(), *page = make_page("gpushare-page", &shim.page_file);
+    int client_file;
+    struct gpushare_client *client = make_client_page(&client_file);
+    if (!page || !client)
+        return false;
+    pthread_mutex_lock(&account_lock);
+    uint64_t *from = (uint64_t *)before, *to = (uint64_t *)page; /* whole words: others go on counting */
+    for (size_t i = 0; i < sizeof *page / sizeof *to; i++)
+        PUT(to[i], GET(from[i]));
+    page->report.waiting = 0;
+    set_page(page);
+    pthread_mutex_unlock(&account_lock);
+    __atomic_store_n(&before->orders.gate, GPUSHARE_GATE_CLOSED, __ATOMIC_SEQ_CST);
+    atomic_store(&shim.wants_for, 0);
+    futex_wake_all(&before->orders.gate);
+    shim.client_file = -1;
+    account_join(client, client_file);
+    return true;
+}
+
+/* A daemon has closed all descriptors, perhaps while a turn of ours runs, and perhaps others stand under their numbers by
+ * now. Those are not touched; the coordinator, if there is one, gets to know this process once more. */
+void shim_start_over(void) {
+    log_line(LOG_INFO, "the program has closed the shim's descriptors: it makes new ones");
+    relay_pause();
+    relay_forget();
+    relay_forget_file();
+    lockmode_after_fork();
+    socket_start_over();
+    files_close_all();
+    bool made = change_pages() && make_pipe() && lockmode_open_files();
+    relay_go_on();
+    if (!made)
+        shim_off("the program has closed the shim's descriptors, and new ones could not be made");
+    else if (is_running())
+        lockmode_hold(true);
+}
+
 /* The start lock is held. */
 static bool wake_up(void) {
     static bool watches_forks;
@@ -167,9 +217,8 @@ static bool wake_up(void) {
     watches_forks = true;
     if (!make_pages())
         return shim_off("shared memory could not be made (memfd_create)"), false;
-    shim.wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (shim.wake < 0)
-        return shim_off("no event descriptor could be made"), false;
+    if (!make_pipe())
+        return shim_off("no pipe could be made"), false;
     if (!lockmode_open_files())
         return shim_off("the devices' lock files could not be opened (GPUSHARE_LOCK_DIR)"), false;
     drain_start();

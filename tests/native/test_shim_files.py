@@ -1,0 +1,119 @@
+"""Programs that close every descriptor, as daemons do: theirs are not touched, and their turns go on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from .. import sanitizers
+from .conftest import Client, Machine
+from .fake_coordinator import FakeCoordinator, until
+
+# The program closes what another thread uses: that sanitizer takes it for a mistake, and here it is the point.
+pytestmark = pytest.mark.skipif(sanitizers.KIND == "thread", reason="closes descriptors that the agent uses")
+
+Started = tuple[Client, Any]
+
+# What is opened next gets the numbers that the shim had: pipes and sockets with something to read in them, files.
+CLOSE_ALL = """
+import fcntl, socket, tempfile
+mine = []
+def close_all():
+    os.closerange(3, 256)
+    for _ in range(12):
+        reader, writer = os.pipe()
+        os.write(writer, b"pipe" * 16)
+        one, other = socket.socketpair()
+        other.send(b"socket" * 16)
+        file = tempfile.TemporaryFile()
+        file.write(b"file" * 16)
+        file.flush()
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        mine.append((reader, writer, one, other, file))
+def untouched():
+    for reader, writer, one, other, file in mine:
+        assert os.get_blocking(reader) and os.read(reader, 1000) == b"pipe" * 16
+        assert one.recv(1000) == b"socket" * 16
+        one.setblocking(False); other.setblocking(False)
+        for end in (one, other):
+            try:
+                raise AssertionError(end.recv(1000))
+            except BlockingIOError:
+                pass
+        file.seek(0)
+        assert file.read() == b"file" * 16
+    return True
+"""
+
+
+def closed(client: Client) -> None:
+    client.run(CLOSE_ALL)
+    client.run("close_all()")
+
+
+def test_a_running_turn_goes_on_under_new_descriptors(started: Started, coordinator: FakeCoordinator) -> None:
+    client, process = started
+    process.open(1)
+    assert client.run("cuda.alloc(1 << 20)[0], cuda.spin()") == [0, 0]
+    closed(client)
+    again = coordinator.accept()
+    assert (again.hello["pid"], again.hello["client"], again.hello["running"]) == (client.pid, "one", True)
+    assert again.hello["epoch"] == 1
+    assert again.page.report.allocated == again.client_page.view.allocated[0] == 1 << 20
+    again.welcome()
+    assert client.run("cuda.spin()") == 0
+    again.drain(1)
+    client.start("cuda.spin()")
+    again.expect("wants")
+    assert client.waits()
+    again.open(2)
+    assert client.result() == 0
+    assert client.run("untouched()")
+
+
+def test_a_thread_that_waits_comes_over(started: Started, coordinator: FakeCoordinator) -> None:
+    client, process = started
+    client.run(CLOSE_ALL)
+    client.run("import threading; results = []")
+    client.run("thread = threading.Thread(target=lambda: results.append(cuda.here() or cuda.spin())); thread.start()")
+    process.expect("wants")
+    client.run("close_all()")
+    again = coordinator.accept().welcome()
+    assert not again.hello["running"]
+    again.expect("wants")
+    until(lambda: again.page.report.waiting == 1)
+    again.open(7)
+    assert client.run("thread.join(); results") is None
+    assert client.run("results") == [0]
+    assert again.page.report.waiting == 0
+    assert client.run("untouched()")
+
+
+def test_without_a_coordinator_turns_go_on_by_the_lock_files(machine: Machine) -> None:
+    one, two = machine.client(), machine.client()
+    for client in (one, two):
+        client.run("cuda = Cuda()")
+        assert client.run("cuda.spin()") == 0
+    closed(one)
+    for _ in range(3):
+        for client in (one, two):
+            assert client.run("cuda.spin()") == 0
+    assert "makes new ones" in machine.log_text()
+    assert one.run("untouched()")
+
+
+def test_a_child_that_comes_at_once_keeps_the_programs_descriptors(started: Started) -> None:
+    client, _ = started
+    client.run(CLOSE_ALL)
+    client.run("close_all(); child = os.fork() or os._exit(0 if untouched() else 1)")
+    assert client.run("os.waitpid(child, 0)[1]") == 0
+
+
+def test_if_new_ones_cannot_be_made_everything_passes(machine: Machine, started: Started) -> None:
+    client, _ = started
+    client.run("import resource")
+    client.run("resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3)); os.closerange(3, 256)")
+    until(lambda: client.run("cuda.spin()") == 0)
+    said = client.end()
+    assert said.count("\n") == 1 and "closed the shim's descriptors" in said
