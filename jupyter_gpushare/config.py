@@ -47,8 +47,15 @@ class GpuShare(Configurable):
     memory_mode = Enum(
         text.MEMORY_MODES,
         "unified",
-        help="How clients that do not say otherwise hold device memory: 'unified' (moved by the driver, may exceed the "
-        "device), 'plain' (never moved; for programs that pass device memory between processes). See docs/memory.md.",
+        help="How clients that do not say otherwise hold device memory: 'unified' (may exceed the device), 'swap' "
+        "(copied out and in with the turns, at the speed of the link), 'plain' (never moved; for programs that pass "
+        "device memory between processes). See docs/memory.md.",
+    ).tag(config=True)
+
+    pinned_memory = Unicode(
+        "",
+        help="Host memory that each process in memory mode 'swap' may pin for what it has moved off the device, for "
+        "example '8GiB': copies to it are as fast as the link is. Empty: none, but for two small buffers.",
     ).tag(config=True)
 
     simulate = Bool(
@@ -68,14 +75,16 @@ class GpuShare(Configurable):
     def _check_linger(self, proposal: dict[str, Any]) -> float:
         return _in_range(proposal, 0.0, 60.0)
 
-    @validate("device_memory")
+    @validate("device_memory", "pinned_memory")
     def _check_size(self, proposal: dict[str, Any]) -> str:
         value = str(proposal["value"])
+        name = proposal["trait"].name
         try:
             if value and text.parse_size(value) <= 0:
-                raise ValueError(f"{value!r} is not above 0 (examples: 16GiB; empty for the whole device)")
+                empty = "the whole device" if name == "device_memory" else "none"
+                raise ValueError(f"{value!r} is not above 0 (examples: 16GiB; empty for {empty})")
         except ValueError as error:
-            raise TraitError(f"GpuShare.device_memory: {error}") from None
+            raise TraitError(f"GpuShare.{name}: {error}") from None
         return value
 
     @validate("coordinator")

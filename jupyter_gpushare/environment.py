@@ -62,6 +62,7 @@ class Announced(NamedTuple):
     note: str = ""
     coordinator_argv: Sequence[str] = ()
     memory_mode: str = ""
+    pinned_memory: str = ""
 
 
 def announce(
@@ -122,6 +123,7 @@ def announce(
         [str(uuid) for uuid in registered.get("devices", [])],  # none where there is but one device
         coordinator_argv=_coordinator_argv(wanted, settings),
         memory_mode=mode or str(config.get("memory_mode", "")),
+        pinned_memory=str(config.get("pinned_memory", "")),
     )
 
 
@@ -146,6 +148,7 @@ def prepare(
     note: str = "",
     coordinator_argv: Sequence[str] = (),
     memory_mode: str = "",
+    pinned_memory: str = "",
     python: bool = True,
 ) -> dict[str, str]:
     """Return `env` as the environment of a shared program; unchanged if it is prepared for `client` already.
@@ -177,6 +180,8 @@ def prepare(
             made["GPUSHARE_QUOTA"] = quota
         if memory_mode:
             made.setdefault("GPUSHARE_MEMORY_MODE", memory_mode)
+        if pinned_memory:
+            made.setdefault("GPUSHARE_PINNED", str(_bytes(pinned_memory)))
         if visible_devices:
             made.setdefault("CUDA_VISIBLE_DEVICES", ",".join(visible_devices))
     if simulate:
@@ -231,6 +236,12 @@ def preloadable_shim(socket: str) -> Path | None:
 def label_of(env: Mapping[str, str], fallback: str) -> str:
     """The notebook's file name, if the server says which it is; its folder is its owner's business."""
     return (os.path.basename(env.get("JPY_SESSION_NAME", "")) or fallback)[:_MAX_LABEL]
+
+
+def _bytes(size: str) -> int:
+    from .wire import text
+
+    return text.parse_size(size)
 
 
 def _no_shim() -> str:

@@ -50,7 +50,7 @@ class GpuShareProvisioner(LocalProvisioner):
     gpus = Integer(1, min=1, max=64, config=True, help="How many devices the kernel sees.")
     memory_mode = Unicode(
         config=True,
-        help="How the kernel holds device memory: unified or plain; default: $GPUSHARE_MEMORY_MODE, else as the "
+        help="How the kernel holds device memory: unified, swap or plain; default: $GPUSHARE_MEMORY_MODE, else as the "
         "coordinator says.",
     )
     label = Unicode(config=True, help="What to call the kernel in queues; default: the notebook's file name.")

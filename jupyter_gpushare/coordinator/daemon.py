@@ -328,8 +328,19 @@ class Daemon:
         if member := self.member_of(port):
             self._feed_memory(member)
 
+    def make_room(self, port: ProcessPort) -> None:
+        """The device is full for this process. Others are told to leave by now; if nobody can, it is told that."""
+        for member in list(self.members.values()):
+            self._feed_memory(member)
+        if port.short and not any(self._leaves(member) for member in self.members.values()):
+            port.page.orders.no_room = port.page.report.short_seq
+
+    def _leaves(self, member: Member) -> bool:
+        target = self.scheduler.residence.said(member.client)
+        return target is not None and target < member.held.resident
+
     def _feed_memory(self, member: Member) -> None:
-        held, short = member.held, 0
+        held, short = member.held, sum(port.short for port in member.processes.values())
         client = self.scheduler.clients[member.client]
         if (client.held, client.short) != (held, short):
             self.feed(ev.MemoryHeld(member.client, held.allocated, held.resident, held.pinned, short))

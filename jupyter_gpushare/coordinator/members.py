@@ -17,7 +17,7 @@ MAX_BYTES = 1 << 50  # nobody has more; what a process reports beyond it is nons
 QUOTA_SET, QUOTA_MEMORY, QUOTA_OFFLINE, QUOTA_RESIDENT = 1, 2, 4, 8  # bits of orders.quota_set, see page.h
 
 
-HEARS = 1  # what orders.hears says
+HEARS = 1 | 2  # evicting, short: see orders.hears in page.h
 
 
 class BadHello(ValueError):
@@ -37,6 +37,11 @@ class ProcessPort:
     @property
     def allocated(self) -> int:
         return min(int(self.page.report.allocated), MAX_BYTES)
+
+    @property
+    def short(self) -> int:
+        """Bytes that it could not have because the device is full."""
+        return min(int(self.page.report.short_bytes), MAX_BYTES)
 
     @property
     def held(self) -> Held:

@@ -111,6 +111,10 @@ class Service:
                 if session.port.page.report.waiting:
                     # It may have begun to wait after a closing of its own, of which we have only just heard.
                     self._daemon.feed(ev.Wanted(session.port.number))
+        elif isinstance(message, messages.Short):
+            if session.port is None:
+                raise IllegalEvent("short before hello")
+            self._daemon.make_room(session.port)
         elif isinstance(message, messages.Declined):
             if session.port is None:
                 raise IllegalEvent("declined before hello")

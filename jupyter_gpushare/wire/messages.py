@@ -77,6 +77,13 @@ class Evicting(_Message, tag="evicting", frozen=True, kw_only=True):
     epoch: Epoch
 
 
+class Short(_Message, tag="short", frozen=True, kw_only=True):
+    """`report.short_bytes` has changed: this process needs so much more of its device, which is full; 0: no more.
+
+    Who can leaves; if nobody can, `orders.no_room` says so. Sent when `orders.hears` says that it is known.
+    """
+
+
 class Idle(_Message, tag="idle", frozen=True, kw_only=True):
     """Under the grant `epoch`, nothing was submitted and nothing ran for `idle_release_ns`."""
 
@@ -179,6 +186,7 @@ Incoming = (
     | Unwants
     | Drained
     | Evicting
+    | Short
     | Idle
     | Declined
     | Attach

@@ -6,7 +6,7 @@ import math
 import re
 import shlex
 
-MEMORY_MODES = ("unified", "plain")  # as the shim knows them
+MEMORY_MODES = ("unified", "swap", "plain")  # as the shim knows them
 
 _UNITS = {"": 1, "b": 1}
 for _power, _prefix in enumerate("kmgt", start=1):

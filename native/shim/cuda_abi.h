@@ -78,7 +78,16 @@ enum {
     CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD = 2,
 };
 enum {
+    CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3,
+};
+enum {
+    CU_MEM_ALLOCATION_TYPE_PINNED = 1,
+};
+enum {
     CU_MEM_ATTACH_GLOBAL = 1,
+};
+enum {
+    CU_MEMHOSTALLOC_PORTABLE = 1,
 };
 enum {
     CU_MEM_ADVISE_SET_PREFERRED_LOCATION = 3,
@@ -94,9 +103,15 @@ enum {
     CU_MEMORYTYPE_DEVICE = 2,
 };
 enum {
+    CU_POINTER_ATTRIBUTE_CONTEXT = 1,
     CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
+    CU_POINTER_ATTRIBUTE_DEVICE_POINTER = 3,
     CU_POINTER_ATTRIBUTE_HOST_POINTER = 4,
     CU_POINTER_ATTRIBUTE_IS_MANAGED = 8,
+    CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9,
+    CU_POINTER_ATTRIBUTE_RANGE_START_ADDR = 11,
+    CU_POINTER_ATTRIBUTE_RANGE_SIZE = 12,
+    CU_POINTER_ATTRIBUTE_MAPPED = 13,
 };
 enum {
     CU_STREAM_CAPTURE_STATUS_NONE = 0,
@@ -222,10 +237,18 @@ typedef struct {
     unsigned channels, flags;
 } CUDA_ARRAY3D_DESCRIPTOR_v1;
 
-/* The part that the shim reads. */
 typedef struct {
     int type, handle_types;
     CUmemLocation location;
+    void *win32_meta;
+    unsigned char compression, rdma;
+    unsigned short usage;
+    unsigned char reserved[4];
 } CUmemAllocationProp;
+
+typedef struct {
+    CUmemLocation location;
+    int flags;
+} CUmemAccessDesc;
 
 #endif

@@ -49,6 +49,10 @@ static unsigned clamp(uint64_t bytes) {
     return bytes < UINT32_MAX ? (unsigned)bytes : UINT32_MAX;
 }
 
+CUresult hook_cuMemGetAddressRange(CUdeviceptr_v1 *base, unsigned *bytes, CUdeviceptr_v1 address) {
+    return REAL(cuMemGetAddressRange)(base, bytes, address); /* memory of ours lies higher */
+}
+
 CUresult hook_cuMemGetInfo(unsigned *free, unsigned *total) {
     size_t wide_free, wide_total;
     if (!free || !total || !shim_awake() || !driver_has(HOOK_cuMemGetInfo))

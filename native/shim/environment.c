@@ -69,7 +69,21 @@ const char *environment_memory_mode(void) {
     return "unified";
 }
 
+/* Bytes, as prepared by who started us. */
+static uint64_t read_bytes(const char *name) {
+    const char *value = getenv(name);
+    char *end;
+    if (!value || !*value)
+        return 0;
+    unsigned long long bytes = strtoull(value, &end, 10);
+    if (*end == 0 && *value >= '0' && *value <= '9')
+        return bytes;
+    log_line(LOG_ERROR, "%s=%.40s is not a number of bytes: 0 is taken", name, value);
+    return 0;
+}
+
 void environment_read(void) {
+    shim.environment.pinned = read_bytes("GPUSHARE_PINNED");
     read_identity();
     read_text("GPUSHARE_LABEL", shim.environment.label, sizeof shim.environment.label);
     read_text("GPUSHARE_QUOTA", shim.environment.quota, sizeof shim.environment.quota);

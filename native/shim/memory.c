@@ -24,7 +24,8 @@ bool reserve(uint64_t bytes, bool pinned) {
 static void enter(CUdeviceptr address, struct entry *entry) {
     static _Atomic uint64_t uses;
     entry->key = address;
-    entry->of = atomic_fetch_add_explicit(&uses, 1, memory_order_relaxed);
+    if (entry->kind != SWAPPED)
+        entry->of = atomic_fetch_add_explicit(&uses, 1, memory_order_relaxed);
     entry->context = current();
     if (!ledger_add(ADDRESSES, entry))
         account_release(entry->bytes, is_pinned(entry->kind)); /* its release will not be found either */
@@ -44,6 +45,19 @@ static CUresult allocate_counted(CUdeviceptr *address, size_t bytes) {
         account_pin(bytes);
     enter(*address, &entry);
     return result;
+}
+
+/* cuMemFree gives nothing away that work in flight still uses: it waits. */
+static void settle(CUcontext context) {
+    int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    CUcontext left;
+    if (!is_running() || REAL(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS)
+        return;
+    bool exchanged = REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
+    REAL(cuCtxSynchronize)();
+    if (exchanged)
+        REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+    REAL(cuCtxPopCurrent_v2)(&left);
 }
 
 CUresult memory_release(const struct entry *entry) {
@@ -93,6 +107,8 @@ CUresult hook_cuMemFree_v2(CUdeviceptr address) {
     struct entry entry;
     if (!ledger_take(ADDRESSES, address, &entry))
         return REAL(cuMemFree_v2)(address);
+    if (entry.kind == SWAPPED)
+        settle(entry.context);
     CUresult result = entry.kind == POOLED ? REAL(cuMemFree_v2)(address) : memory_release(&entry);
     if (result == CUDA_SUCCESS)
         memory_forget(&entry);

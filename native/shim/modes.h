@@ -18,10 +18,10 @@ struct memory_mode {
     void (*describe)(char *text, size_t room); /* for the log */
 };
 
-extern const struct memory_mode mode_unified, mode_plain;
+extern const struct memory_mode mode_unified, mode_plain, mode_swap;
 
 const struct memory_mode *mode_named(const char *name); /* NULL: there is none of that name */
-#define MODE_NAMES "unified, plain"
+#define MODE_NAMES "unified, swap, plain"
 
 /* --- movement.c --- */
 
@@ -34,7 +34,44 @@ void memory_let_go(CUcontext gone); /* ... here; NULL: none has ended */
 void memory_after_fork(void);
 extern pthread_mutex_t movement_lock;
 
-void unified_forget_context(CUcontext context); /* movement_lock is held */
+/* The device is full. Others may be asked to leave: true, try again (movement_lock is let go meanwhile). */
+bool room_wait(uint64_t bytes, uint64_t *end);
+void room_found(void);
+
+/* --- lanes.c: all under movement_lock --- */
+
+struct lane {
+    CUcontext context;
+    CUdevice device;
+    CUstream stream;
+    CUevent event;
+    bool busy; /* something is on its way in it */
+};
+
+struct lane *lane_enter(CUcontext context); /* makes the context current; NULL: it cannot be */
+void lane_leave(void);
+void lanes_record(void);  /* behind all that is on its way */
+bool lanes_arrived(void); /* has all that was recorded? */
+bool lanes_wait(void);    /* false: something failed */
+void lanes_forget(CUcontext context);
+void lanes_after_fork(void);
+
+/* --- swap*.c --- */
+
+bool swap_around(CUdeviceptr address, CUdeviceptr *base, size_t *bytes, bool *here);
+void swap_forget_context(CUcontext context); /* movement_lock is held */
+void swap_after_fork(void);
+bool swap_handles(const CUmemAllocationProp *properties, unsigned long long flags); /* is it memory that moves? */
+bool swap_named(uint64_t handle);
+bool swap_mapped(CUdeviceptr address);
+CUresult swap_create(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties);
+CUresult swap_release(CUmemGenericAllocationHandle handle);
+CUresult swap_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle);
+CUresult swap_unmap(CUdeviceptr address, size_t bytes);
+CUresult swap_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t count);
+CUresult swap_retain(CUmemGenericAllocationHandle *handle, CUdeviceptr address);
+CUresult swap_properties(CUmemAllocationProp *properties, CUmemGenericAllocationHandle handle);
+
 void unified_after_fork(void);
 
 #endif

@@ -17,7 +17,7 @@
 /* layout begins */
 
 #define GPUSHARE_PAGE_MAGIC 0x65726873
-#define GPUSHARE_PAGE_VERSION 3
+#define GPUSHARE_PAGE_VERSION 4
 #define GPUSHARE_PAGE_BYTES 4096
 
 /* The gate word: state in the two low bits, the epoch above them. Opening stores OPEN with a new epoch, closing stores
@@ -76,8 +76,8 @@ struct gpushare_orders {
     uint32_t hand_on; /* not 0: after draining, give the device's lock up before saying so: somebody waits for it */
     /* since version 3 */
     uint64_t resident_quota; /* quota: bytes that may stay on the device while others wait */
-    uint32_t hears;          /* bits: messages that not every coordinator knows: 1 "evicting" */
-    uint32_t unused_orders;
+    uint32_t hears;          /* bits: messages that not every coordinator knows: 1 "evicting", 2 "short" */
+    uint32_t no_room;        /* since version 4: the short_seq to which the answer is that nobody can make room */
 };
 
 /* Written by the process. The coordinator clamps whatever it reads here. */
@@ -103,6 +103,13 @@ struct gpushare_report {
     uint64_t gate_wait_ns;
     uint64_t drain_ns; /* the last drain, from closing to drained */
     uint64_t refused;  /* allocations refused by a limit */
+    /* since version 4 */
+    uint64_t absent;        /* bytes that must be brought back to the device before the gate lets anything through */
+    uint64_t host_pinned;   /* host memory for what was evicted: page-locked, kept for the next time too */
+    uint64_t host_pageable; /* and ordinary */
+    uint64_t short_bytes;   /* needed on the device, which is full; 0 = nothing */
+    uint32_t short_seq;     /* counts changes of it */
+    uint32_t unused_report;
 };
 
 struct gpushare_page {

@@ -18,6 +18,8 @@ CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, co
     static _Atomic uint64_t serial;
     if (!handle || !bytes || !properties || properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE || !shim_awake())
         return REAL(cuMemCreate)(handle, bytes, properties, flags);
+    if (swap_handles(properties, flags))
+        return swap_create(handle, bytes, properties);
     if (!reserve(bytes, true))
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = REAL(cuMemCreate)(handle, bytes, properties, flags);
@@ -34,6 +36,8 @@ CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, co
 }
 
 CUresult hook_cuMemRelease(CUmemGenericAllocationHandle handle) {
+    if (swap_named(handle))
+        return swap_release(handle);
     struct entry name, gone;
     bool known = ledger_find(HANDLES, handle, &name);
     bool last = known && ledger_refer(handle, -1, &gone); /* first: then the number may belong to another memory */
@@ -49,6 +53,8 @@ CUresult hook_cuMemRelease(CUmemGenericAllocationHandle handle) {
 }
 
 CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address) {
+    if (handle && swap_mapped((CUdeviceptr)(uintptr_t)address))
+        return swap_retain(handle, (CUdeviceptr)(uintptr_t)address);
     CUresult result = REAL(cuMemRetainAllocationHandle)(handle, address);
     struct entry mapping, name, gone;
     if (result != CUDA_SUCCESS || !ledger_find(MAPPINGS, (uint64_t)(uintptr_t)address, &mapping))
@@ -65,6 +71,8 @@ CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, 
 
 CUresult hook_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
                        unsigned long long flags) {
+    if (swap_named(handle))
+        return swap_map(address, bytes, offset, handle);
     CUresult result = REAL(cuMemMap)(address, bytes, offset, handle, flags);
     struct entry name, gone;
     if (result == CUDA_SUCCESS && ledger_find(HANDLES, handle, &name)) {
@@ -76,6 +84,8 @@ CUresult hook_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGe
 }
 
 CUresult hook_cuMemUnmap(CUdeviceptr address, size_t bytes) {
+    if (swap_mapped(address))
+        return swap_unmap(address, bytes);
     CUresult result = REAL(cuMemUnmap)(address, bytes);
     struct entry mapping;
     for (CUdeviceptr at = address; result == CUDA_SUCCESS && at < address + bytes; at += mapping.bytes) {
@@ -84,6 +94,17 @@ CUresult hook_cuMemUnmap(CUdeviceptr address, size_t bytes) {
         unrefer(mapping.of);
     }
     return result;
+}
+
+CUresult hook_cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t count) {
+    return access && count && swap_mapped(address) ? swap_access(address, bytes, access, count)
+                                                   : REAL(cuMemSetAccess)(address, bytes, access, count);
+}
+
+CUresult hook_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties,
+                                                     CUmemGenericAllocationHandle handle) {
+    return swap_named(handle) ? swap_properties(properties, handle)
+                              : REAL(cuMemGetAllocationPropertiesFromHandle)(properties, handle);
 }
 
 /* --- arrays -------------------------------------------------------------------------------------------------------- */

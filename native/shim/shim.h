@@ -71,6 +71,7 @@ struct memory_mode; /* modes.h */
 
 struct environment {
     char label[4100], quota[4100]; /* up to 1024 characters of UTF-8 */
+    uint64_t pinned;               /* bytes of host memory that may be pinned for evicted memory */
     char sockets[2][512];
     int socket_count;
     bool socket_in_tmp; /* the second is in a folder that anybody could have made */
@@ -198,7 +199,8 @@ enum kind {
     POOLED,     /* plain device memory of a pool */
     HANDLE,     /* physical memory of the virtual-memory interface */
     ARRAY,
-    GRAPH, /* not memory: what a launch of a graph counts as */
+    SWAPPED, /* physical memory of the shim's own making, see swap.h */
+    GRAPH,   /* not memory: what a launch of a graph counts as */
 };
 
 struct entry {
@@ -213,7 +215,7 @@ struct entry {
 #define EVICTED 1 /* moved off the device, and not restored since */
 
 static inline bool is_pinned(uint32_t kind) {
-    return kind != REDIRECTED && kind != MANAGED;
+    return kind != REDIRECTED && kind != MANAGED && kind != SWAPPED;
 }
 
 enum book { ADDRESSES, HANDLES, ARRAYS, MAPPINGS, GRAPHS, BOOKS };
@@ -294,6 +296,7 @@ uint64_t socket_step(uint64_t now);    /* agent: keep in contact; returns when t
 int socket_file(bool *wants_to_write); /* agent: what to poll, or -1 */
 void socket_say(unsigned messages);
 void socket_say_unwants(void); /* any thread */
+void socket_say_short(void);   /* any thread: report.short_bytes has changed */
 bool socket_say_wants(void);   /* any thread; false: the agent must */
 uint64_t socket_away_since(void);
 void socket_forget_joined_locks(void); /* agent: after a drain */

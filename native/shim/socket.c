@@ -107,6 +107,14 @@ void socket_say_unwants(void) {
     pthread_mutex_unlock(&contact.lock);
 }
 
+void socket_say_short(void) {
+    static const char line[] = "{\"type\":\"short\"}\n";
+    pthread_mutex_lock(&contact.lock);
+    if (atomic_load(&shim.contact) == THERE)
+        send_line(line, sizeof line - 1); /* if the socket is full, the coordinator sees it when it looks at the page */
+    pthread_mutex_unlock(&contact.lock);
+}
+
 static void flush(uint64_t now) {
     if (atomic_load(&shim.contact) != THERE)
         return;

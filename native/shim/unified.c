@@ -12,19 +12,8 @@
 #define LEAST_ADVISED 65536
 #define PAUSE_NS 200000
 
-/* A stream of our own in each context: other streams need not wait for it, nor it for them. */
-struct lane {
-    CUcontext context;
-    CUdevice device;
-    CUstream stream;
-    CUevent event;
-    bool busy;
-};
-
 static struct {
-    struct lane *lanes; /* under movement_lock, like all here */
-    unsigned count, room;
-    bool evicting;
+    bool evicting; /* under movement_lock, like all here */
     uint64_t began, bytes;
     _Atomic bool away; /* there may be entries that are EVICTED */
 } moves;
@@ -61,68 +50,20 @@ static CUresult release(const struct entry *entry) {
 
 /* --- moving ---------------------------------------------------------------------------------------------------------- */
 
-/* The context is current. */
-static struct lane *lane_of(CUcontext context) {
-    for (unsigned i = 0; i < moves.count; i++)
-        if (moves.lanes[i].context == context)
-            return &moves.lanes[i];
-    if (moves.count == moves.room) {
-        unsigned room = moves.room ? 2 * moves.room : 4;
-        struct lane *grown = realloc(moves.lanes, room * sizeof *grown);
-        if (!grown)
-            return NULL;
-        moves.lanes = grown;
-        moves.room = room;
-    }
-    struct lane lane = {.context = context};
-    if (REAL(cuCtxGetDevice)(&lane.device) != CUDA_SUCCESS ||
-        REAL(cuStreamCreate)(&lane.stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
-        return NULL;
-    if (REAL(cuEventCreate)(&lane.event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
-        REAL(cuStreamDestroy_v2)(lane.stream);
-        return NULL;
-    }
-    moves.lanes[moves.count] = lane;
-    return &moves.lanes[moves.count++];
-}
-
 static bool prefetch(const struct entry *entry, bool to_device) {
-    CUcontext left;
-    if (REAL(cuCtxPushCurrent_v2)(entry->context) != CUDA_SUCCESS)
+    struct lane *lane = lane_enter(entry->context);
+    if (!lane)
         return false;
-    struct lane *lane = lane_of(entry->context);
-    bool asked =
-        lane && REAL(cuMemPrefetchAsync)((CUdeviceptr)entry->key, entry->bytes,
-                                         to_device ? lane->device : CU_DEVICE_CPU, lane->stream) == CUDA_SUCCESS;
-    if (asked)
-        lane->busy = true;
-    REAL(cuCtxPopCurrent_v2)(&left);
+    bool asked = REAL(cuMemPrefetchAsync)((CUdeviceptr)entry->key, entry->bytes,
+                                          to_device ? lane->device : CU_DEVICE_CPU, lane->stream) == CUDA_SUCCESS;
+    lane->busy = lane->busy || asked;
+    lane_leave();
     /* If it is gone, or its address another's, by now, then the book is right, and a page or two moved in vain. */
     if (!asked || !ledger_mark(entry, to_device ? 0 : EVICTED))
         return false;
     account_moved(to_device ? -(int64_t)entry->bytes : (int64_t)entry->bytes);
     if (!to_device)
         atomic_store(&moves.away, true);
-    return true;
-}
-
-static void record(void) {
-    CUcontext left;
-    for (unsigned i = 0; i < moves.count; i++) {
-        struct lane *lane = &moves.lanes[i];
-        if (!lane->busy || REAL(cuCtxPushCurrent_v2)(lane->context) != CUDA_SUCCESS)
-            continue;
-        lane->busy = REAL(cuEventRecord)(lane->event, lane->stream) == CUDA_SUCCESS;
-        REAL(cuCtxPopCurrent_v2)(&left);
-    }
-}
-
-static bool arrived(void) {
-    for (unsigned i = 0; i < moves.count; i++)
-        moves.lanes[i].busy = moves.lanes[i].busy && REAL(cuEventQuery)(moves.lanes[i].event) == CUDA_ERROR_NOT_READY;
-    for (unsigned i = 0; i < moves.count; i++)
-        if (moves.lanes[i].busy)
-            return false;
     return true;
 }
 
@@ -157,7 +98,7 @@ static void begin_eviction(uint64_t surplus) {
         surplus -= list[i].bytes < surplus ? list[i].bytes : surplus;
     }
     free(list);
-    record();
+    lanes_record();
 }
 
 static bool evict(uint64_t target, uint64_t now, uint64_t *next) {
@@ -169,7 +110,7 @@ static bool evict(uint64_t target, uint64_t now, uint64_t *next) {
         begin_eviction(resident - target);
         moves.evicting = moves.bytes > 0;
     }
-    bool done = !moves.evicting || arrived();
+    bool done = !moves.evicting || lanes_arrived();
     if (moves.evicting && done) {
         struct gpushare_report *report = &the_page()->report;
         uint64_t took = now_ns() - moves.began;
@@ -197,7 +138,7 @@ static uint64_t ask_back(void) {
     if (!count)
         atomic_store(&moves.away, false);
     free(list);
-    record();
+    lanes_record();
     return bytes;
 }
 
@@ -208,9 +149,7 @@ static bool restore(uint32_t word) {
     bool exchanged = REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
     pthread_mutex_lock(&movement_lock);
     uint64_t began = now_ns(), bytes = ask_back();
-    for (unsigned i = 0; i < moves.count && bytes; i++)
-        if (moves.lanes[i].busy)
-            REAL(cuEventSynchronize)(moves.lanes[i].event);
+    lanes_wait();
     if (bytes) {
         struct gpushare_report *report = &the_page()->report;
         uint64_t took = now_ns() - began;
@@ -228,18 +167,7 @@ static void describe(char *text, size_t room) {
     snprintf(text, room, "unified: more than the device holds, moved by prefetching and page faults");
 }
 
-/* Its streams and events went with it. */
-void unified_forget_context(CUcontext context) {
-    for (unsigned i = 0; i < moves.count;)
-        if (moves.lanes[i].context == context)
-            moves.lanes[i] = moves.lanes[--moves.count];
-        else
-            i++;
-}
-
 void unified_after_fork(void) {
-    moves.lanes = NULL; /* left to the parent's heap image */
-    moves.count = moves.room = 0;
     moves.evicting = false;
     atomic_store(&moves.away, false);
 }

@@ -17,6 +17,65 @@ bool is_redirected(CUdeviceptr address) {
     return entry.kind == REDIRECTED;
 }
 
+/* Memory of the mode "swap" is in pieces, and not there at all while it is away. */
+static bool is_swapped(CUdeviceptr address, CUdeviceptr *base, size_t *bytes, bool *here) {
+    return shim.mode == &mode_swap && swap_around(address, base, bytes, here);
+}
+
+CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr address) {
+    CUdeviceptr begin;
+    size_t length;
+    bool here;
+    if (!is_swapped(address, &begin, &length, &here))
+        return REAL(cuMemGetAddressRange_v2)(base, bytes, address);
+    if (base)
+        *base = begin;
+    if (bytes)
+        *bytes = length;
+    return CUDA_SUCCESS;
+}
+
+/* What the driver would say of device memory, of an address that it has nothing at for the moment. */
+static CUresult of_absent(void *data, int attribute, CUdeviceptr address, CUdeviceptr base, size_t bytes) {
+    struct entry entry = {0};
+    ledger_find(ADDRESSES, base, &entry);
+    switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+        *(CUcontext *)data = entry.context;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        *(unsigned *)data = CU_MEMORYTYPE_DEVICE;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+        *(CUdeviceptr *)data = address;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: {
+        CUcontext left;
+        CUdevice device = 0;
+        if (entry.context && REAL(cuCtxPushCurrent_v2)(entry.context) == CUDA_SUCCESS) {
+            REAL(cuCtxGetDevice)(&device);
+            REAL(cuCtxPopCurrent_v2)(&left);
+        }
+        *(int *)data = device;
+        return CUDA_SUCCESS;
+    }
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+        *(CUdeviceptr *)data = base;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+        *(size_t *)data = bytes;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+        *(unsigned char *)data = 1;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        *(unsigned char *)data = 0;
+        return CUDA_SUCCESS;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
 CUresult hook_cuMemGetInfo_v2(size_t *free, size_t *total) {
     size_t real_free = 0, real_total = 0;
     if (!free || !total || !shim_awake())
@@ -42,6 +101,11 @@ CUresult hook_cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
 }
 
 CUresult hook_cuPointerGetAttribute(void *data, int attribute, CUdeviceptr address) {
+    CUdeviceptr base;
+    size_t bytes;
+    bool here;
+    if (data && is_swapped(address, &base, &bytes, &here) && !here)
+        return of_absent(data, attribute, address, base, bytes);
     CUresult result = REAL(cuPointerGetAttribute)(data, attribute, address);
     if (result != CUDA_SUCCESS || !data || !is_redirected(address))
         return result;
@@ -59,6 +123,15 @@ CUresult hook_cuPointerGetAttribute(void *data, int attribute, CUdeviceptr addre
 }
 
 CUresult hook_cuPointerGetAttributes(unsigned count, int *attributes, void **data, CUdeviceptr address) {
+    CUdeviceptr base;
+    size_t bytes;
+    bool here;
+    if (attributes && data && is_swapped(address, &base, &bytes, &here) && !here) {
+        for (unsigned i = 0; i < count; i++)
+            if (data[i] && of_absent(data[i], attributes[i], address, base, bytes) != CUDA_SUCCESS)
+                *(char *)data[i] = 0; /* as of what does not apply */
+        return CUDA_SUCCESS;
+    }
     CUresult result = REAL(cuPointerGetAttributes)(count, attributes, data, address);
     if (result != CUDA_SUCCESS || !attributes || !data || !is_redirected(address))
         return result;

@@ -25,6 +25,7 @@ KEYS = {
     "default_quota",
     "device_memory",
     "memory_mode",
+    "pinned_memory",
     "simulate",
 }
 

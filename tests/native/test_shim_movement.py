@@ -164,5 +164,5 @@ def test_an_unknown_mode_is_said(machine: Machine, coordinator: FakeCoordinator)
     client.start("cuda = Cuda()")
     coordinator.accept().welcome()
     client.result()
-    assert "GPUSHARE_MEMORY_MODE=tape is unknown: allowed are unified, plain" in machine.log_text()
+    assert "GPUSHARE_MEMORY_MODE=tape is unknown: allowed are unified, swap, plain" in machine.log_text()
     assert client.run("cuda.attribute(8, cuda.alloc(1 << 20)[1])") == [0, 0]

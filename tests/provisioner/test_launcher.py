@@ -69,7 +69,7 @@ def test_the_launcher_imports_little_on_the_way_of_a_prepared_kernel() -> None:
         (["--gpus", "0", "--", "true"], "1 to 64"),
         (["--gpus"], "needs a value"),
         (["--gpu", "1", "--", "true"], "unknown option '--gpu'"),
-        (["--memory-mode", "tape", "--", "true"], "'tape' is unknown: allowed are unified, plain"),
+        (["--memory-mode", "tape", "--", "true"], "'tape' is unknown: allowed are unified, swap, plain"),
     ],
 )
 def test_the_launchers_own_mistakes(words: list[str], complaint: str) -> None:
@@ -143,7 +143,7 @@ def test_options_of_the_command_are_its_own(coordinator: Any) -> None:
         (["--memory=-1", "--", "true"], "memory=-1"),
         (["--share", "0.5", "--limit", "0.2", "--", "true"], "above limit"),
         (["--gpus", "65", "--", "true"], "1 to 64"),
-        (["--memory-mode", "tape", "--", "true"], "'tape' is unknown: allowed are unified, plain"),
+        (["--memory-mode", "tape", "--", "true"], "'tape' is unknown: allowed are unified, swap, plain"),
         ([], "no command"),
         (["--shares", "1", "--", "true"], "--shares"),
     ],

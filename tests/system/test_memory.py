@@ -9,8 +9,9 @@ import pytest
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import CoordinatorError
 
+from ..native import simlog
 from ..native.test_shim_ledger import ROUNDS, Books
-from .host import Host, eventually
+from .host import WAIT, Host, Program, eventually
 from .notebook import Notebook
 
 MIB = 1 << 20
@@ -84,7 +85,7 @@ def test_more_in_use_than_the_device_has(quick: Host) -> None:
             f"check(cuda.cuMemcpyDtoH_v2(c_void_p(values.buffer_info()[0]), c_uint64(array), c_size_t(4 * {length})))"
         )
         assert program.run(f"values == array_type('f', [{number}.0 + 3.0]) * {length}")
-    assert quick.overlap(*([program] for program in programs)) == 0
+    assert launches_overlap(quick, programs) == 0
 
 
 def test_the_coordinator_knows_what_is_allocated_to_the_byte(patient: Host) -> None:
@@ -145,3 +146,75 @@ def test_nothing_moves_where_all_fits(quick: Host) -> None:
         for program in programs:
             program.result()
     assert not [e for e in quick.executions(*programs) if e.kind in (PREFETCH_TO_DEVICE, PREFETCH_TO_HOST)]
+
+
+def launches_overlap(host: Host, programs: list[Program]) -> float:
+    """Seconds. What leaves may do so while others run."""
+    return simlog.overlap_seconds([e for e in host.executions(program) if e.kind == "launch"] for program in programs)
+
+
+def take_turns(programs: list[Program], size: int, rounds: int) -> None:
+    """Each adds 1 to every element of its array, in each of `rounds` launches; all at the same time."""
+    length = size // 4
+    for number, program in enumerate(programs):
+        program.run(f"status, array = cuda.alloc({size}); check(status)")
+        program.start(f"check(cuda.launch('fill_f32', array, {number}.0, {length}) or cuda.cuCtxSynchronize())")
+    for program in programs:
+        program.result()
+    for _ in range(rounds):
+        for program in programs:
+            program.start(f"check(cuda.launch('work_f32', array, {length}, 0, 0) or cuda.cuCtxSynchronize())")
+        for program in programs:
+            program.result(3 * WAIT)
+    for number, program in enumerate(programs):
+        program.run(
+            f"values = array_type('f', bytes({size}));"
+            f"check(cuda.cuMemcpyDtoH_v2(c_void_p(values.buffer_info()[0]), c_uint64(array), c_size_t({size})))"
+        )
+        assert program.run(f"values == array_type('f', [{number}.0 + {rounds}.0]) * {length}")
+
+
+@pytest.mark.parametrize("pinned", ["0", str(100 * MIB)])
+def test_swap_more_than_the_device_has(quick: Host, pinned: str) -> None:
+    """The device holds one of the three at a time; nothing is ever paged."""
+    programs = [quick.program(name, GPUSHARE_MEMORY_MODE="swap", GPUSHARE_PINNED=pinned) for name in ("a", "b", "c")]
+    take_turns(programs, 120 * MIB, 3)
+    assert quick.status()["devices"][0]["memory_used"] <= 256 * MIB
+    assert not [e for e in quick.executions(*programs) if e.kind in (PREFETCH_TO_DEVICE, PREFETCH_TO_HOST)]
+    assert launches_overlap(quick, programs) == 0
+
+
+def test_swap_and_unified_side_by_side(quick: Host) -> None:
+    programs = [quick.program("a", GPUSHARE_MEMORY_MODE="swap"), quick.program("b")]
+    take_turns(programs, 140 * MIB, 3)
+
+
+def test_swap_grows_at_the_cost_of_who_is_idle(patient: Host) -> None:
+    idle, busy = [patient.program(name, GPUSHARE_MEMORY_MODE="swap") for name in ("idle", "busy")]
+    idle.run(f"array = cuda.alloc({140 * MIB})[1]; check(cuda.launch('fill_f32', array, 5.0, 1000))")
+    patient.ask(messages.Release(client="idle"))
+    busy.run("check(cuda.spin(1) or cuda.cuCtxSynchronize())")
+    assert busy.run("[cuda.alloc(35 << 20)[0] for _ in range(5)]") == [0] * 5
+    idle.run("values = array_type('f', bytes(4000))")
+    idle.start("check(cuda.cuMemcpyDtoH_v2(c_void_p(values.buffer_info()[0]), c_uint64(array), c_size_t(4000)))")
+    patient.ask(messages.Release(client="busy"))
+    idle.result()
+    assert idle.run("values == array_type('f', [5.0] * 1000)")
+    assert idle.run("cuda.alloc(245 << 20)[0]") == OUT_OF_MEMORY
+
+
+def test_swap_without_a_coordinator(host: Host) -> None:
+    """Turns by the lock files: who gives the device up leaves it empty."""
+    programs = [host.program(name, GPUSHARE_MEMORY_MODE="swap") for name in ("a", "b")]
+    for program in programs:
+        program.run(f"status, array = cuda.alloc({140 * MIB})")
+    for number, program in enumerate(programs):
+        program.start(f"check(cuda.launch('fill_f32', array, {number}.0, 1000) or cuda.cuCtxSynchronize())")
+    for program in programs:
+        program.result(4 * WAIT)
+    for number, program in enumerate(programs):
+        program.run("values = array_type('f', bytes(4000))")
+        program.run(
+            "check(cuda.cuMemcpyDtoH_v2(c_void_p(values.buffer_info()[0]), c_uint64(array), c_size_t(4000)))", 4 * WAIT
+        )
+        assert program.run(f"values == array_type('f', [{number}.0] * 1000)")

@@ -1,0 +1,302 @@
+"""The mode "swap": memory that leaves the device and comes back at the same addresses, with the same contents."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from .conftest import Client, Machine
+from .fake_coordinator import FakeCoordinator, until
+
+Started = tuple[Client, Any]
+MIB = 1 << 20
+EVERYTHING = (1 << 64) - 1
+MEMORY_TYPE, DEVICE_POINTER = 2, 3
+
+TOOLS = """
+PROPERTIES = (c_uint32 * 8)(1, 0, 1, 0, 0, 0, 0, 0)  # pinned, on device 0
+ACCESS = (c_uint32 * 3)(1, 0, 3)                      # device 0, read and write
+
+def read(address, count):
+    values = (c_float * count)()
+    status = cuda.cuMemcpyDtoH_v2(values, c_uint64(address), c_size_t(4 * count))
+    return [values[0], values[count // 2], values[count - 1]] if status == 0 else status
+
+def write(address, data):
+    return cuda.cuMemcpyHtoD_v2(c_uint64(address), data, c_size_t(len(data)))
+
+def holds(address, data):
+    copy = ctypes.create_string_buffer(len(data))
+    return cuda.cuMemcpyDtoH_v2(copy, c_uint64(address), c_size_t(len(data))) == 0 and copy.raw == data
+
+def reserve(size):
+    address = c_uint64()
+    assert cuda.cuMemAddressReserve(byref(address), c_size_t(size), c_size_t(0), c_uint64(0), c_uint64(0)) == 0
+    return address.value
+
+def create(size):
+    handle = c_uint64()
+    return cuda.cuMemCreate(byref(handle), c_size_t(size), PROPERTIES, c_uint64(0)), handle.value
+
+def map_at(address, size, handle):
+    status = cuda.cuMemMap(c_uint64(address), c_size_t(size), c_size_t(0), c_uint64(handle), c_uint64(0))
+    return status or cuda.cuMemSetAccess(c_uint64(address), c_size_t(size), ACCESS, c_size_t(1))
+
+def unmap(address, size):
+    return cuda.cuMemUnmap(c_uint64(address), c_size_t(size))
+
+def release(handle):
+    return cuda.cuMemRelease(c_uint64(handle))
+"""
+
+
+def swapping(machine: Machine, coordinator: FakeCoordinator, **environment: str) -> Started:
+    client = machine.client(GPUSHARE_MEMORY_MODE="swap", **environment)
+    client.start("cuda = Cuda()")
+    process = coordinator.accept().welcome()
+    client.result()
+    client.run(TOOLS)
+    return client, process
+
+
+@pytest.fixture(params=["pageable", "pinned"])
+def started(request: pytest.FixtureRequest, machine: Machine, coordinator: FakeCoordinator) -> Started:
+    return swapping(machine, coordinator, GPUSHARE_PINNED=str(512 * MIB if request.param == "pinned" else 0))
+
+
+def device_used(machine: Machine) -> int:
+    """What the driver's own books say of the whole device, asked without the shim."""
+    bare = machine.client(LD_PRELOAD="")
+    bare.run("cuda = Cuda()")
+    free, total = bare.run("cuda.info()")
+    bare.end()
+    return int(total - free)
+
+
+def test_out_and_in(machine: Machine, started: Started) -> None:
+    client, process = started
+    orders, report = process.page.orders, process.page.report
+    empty = device_used(machine)
+    process.open(1)
+    client.run(
+        "arrays = [cuda.alloc(n << 20)[1] for n in (3, 100, 64)]; small = [cuda.alloc(1000)[1] for _ in range(9)]"
+    )
+    client.run("[cuda.launch('fill_f32', a, float(i), 750000) for i, a in enumerate(arrays)]")
+    client.run("[cuda.launch('fill_f32', a, 100.0 + i, 250) for i, a in enumerate(small)]")
+    assert client.run("cuda.cuCtxSynchronize()") == 0
+    assert report.allocated == report.resident == 167 * MIB + 9000
+    assert device_used(machine) - empty == (4 + 100 + 64 + 2) * MIB
+    orders.resident_target = 0
+    process.drain(1)
+    assert (report.resident, report.absent) == (0, 170 * MIB)
+    assert report.host_pinned + report.host_pageable == 170 * MIB
+    assert device_used(machine) == empty
+    orders.resident_target = EVERYTHING
+    process.open(2)
+    assert client.run("[read(a, 750000) for a in arrays]") == [[float(i)] * 3 for i in range(3)]
+    assert client.run("[read(a, 250) for a in small]") == [[100.0 + i] * 3 for i in range(9)]
+    assert (report.absent, report.resident) == (0, 167 * MIB + 9000)
+    assert report.evicted_bytes == 167 * MIB + 9000 and report.restored_bytes == 170 * MIB
+    assert client.run("[cuda.free(a) for a in arrays + small]") == [0] * 12
+    assert (report.allocated, report.resident) == (0, 0)
+    assert device_used(machine) - empty <= 2 * MIB  # a chunk is kept
+
+
+def test_as_much_as_must_leave(started: Started) -> None:
+    client, process = started
+    process.open(1)
+    client.run("arrays = [cuda.alloc(32 << 20)[1] for _ in range(4)]; cuda.spin(1)")
+    process.page.orders.resident_target = 70 * MIB
+    process.drain(1)
+    assert process.page.report.resident == 64 * MIB
+
+
+def test_what_is_allocated_out_of_turn_waits_for_it(machine: Machine, started: Started) -> None:
+    client, process = started
+    before = device_used(machine)
+    assert client.run("code, early = cuda.alloc(50 << 20)\ncode") is None
+    assert client.run("code") == 0
+    assert device_used(machine) == before
+    assert (process.page.report.allocated, process.page.report.resident) == (50 * MIB, 0)
+    process.open(1)
+    assert client.run("cuda.launch('fill_f32', early, 4.0, 1000) or read(early, 1000)") == [4.0] * 3
+    assert process.page.report.resident == 50 * MIB
+
+
+def test_freed_while_away(started: Started) -> None:
+    client, process = started
+    process.open(1)
+    client.run("arrays = [cuda.alloc(20 << 20)[1] for _ in range(3)]; small = [cuda.alloc(5000)[1] for _ in range(2)]")
+    client.run("[cuda.launch('fill_f32', a, float(i), 1000) for i, a in enumerate(arrays)]")
+    process.page.orders.resident_target = 0
+    process.drain(1)
+    assert client.run("cuda.free(arrays.pop(1)), cuda.free(small.pop())") == [0, 0]
+    assert (process.page.report.allocated, process.page.report.resident) == (40 * MIB + 5000, 0)
+    process.page.orders.resident_target = EVERYTHING
+    process.open(2)
+    assert client.run("[read(a, 1000) for a in arrays]") == [[0.0] * 3, [2.0] * 3]
+    assert process.page.report.resident == 40 * MIB + 5000
+
+
+def test_addresses_are_known_also_while_their_memory_is_away(started: Started) -> None:
+    client, process = started
+    process.open(1)
+    client.run("array = cuda.alloc(100 << 20)[1]; small = cuda.alloc(700)[1]; base, size = c_uint64(), c_size_t()")
+    ask = "cuda.cuMemGetAddressRange_v2(byref(base), byref(size), c_uint64({})) or [base.value - {}, size.value]"
+
+    def views() -> list[Any]:
+        return [
+            client.run(ask.format("array + (99 << 20)", "array")),
+            client.run(ask.format("small + 600", "small")),
+            client.run(f"cuda.attribute({MEMORY_TYPE}, array + 5)"),
+            client.run(f"cuda.attribute({DEVICE_POINTER}, small + 5)[1] - ((small + 5) & 0xffffffff)"),
+        ]
+
+    here = views()
+    assert here == [[0, 100 * MIB], [0, 1024], [0, 2], 0]
+    process.page.orders.resident_target = 0
+    process.drain(1)
+    assert process.page.report.resident == 0
+    assert views() == here
+
+
+def test_the_programs_own_mappings_move_too(machine: Machine, started: Started) -> None:
+    """Expandable segments: reserve much, map piece by piece, under handles that mean the same memory ever after."""
+    client, process = started
+    report = process.page.report
+    empty = device_used(machine)
+    process.open(1)
+    client.run("place = reserve(64 << 20); codes, handles = zip(*[create(4 << 20) for _ in range(3)])")
+    assert client.run("codes") == [0] * 3
+    assert client.run("[map_at(place + i * (4 << 20), 4 << 20, h) for i, h in enumerate(handles)]") == [0] * 3
+    assert client.run("release(handles[0])") == 0  # it lives on by its mapping
+    client.run("import os; data = [os.urandom(4 << 20) for _ in range(3)]")
+    assert client.run("[write(place + i * (4 << 20), d) for i, d in enumerate(data)]") == [0] * 3
+    assert client.run("unmap(place + (8 << 20), 4 << 20)") == 0  # not mapped, not forgotten
+    assert (report.allocated, report.pinned) == (12 * MIB, 0)
+    process.page.orders.resident_target = 0
+    process.drain(1)
+    assert report.resident == 0
+    assert device_used(machine) == empty
+    assert client.run("map_at(place + (16 << 20), 4 << 20, handles[2])") == 0
+    process.open(2)
+    assert (
+        client.run("[holds(place + i * (4 << 20), d) for i, d in ((0, data[0]), (1, data[1]), (4, data[2]))]")
+        == [True] * 3
+    )
+    client.run("again = c_uint64(); properties = (c_uint32 * 8)()")
+    assert client.run("cuda.cuMemRetainAllocationHandle(byref(again), c_void_p(place + (4 << 20) + 5))") == 0
+    assert client.run("again.value == handles[1]")
+    assert client.run("cuda.cuMemGetAllocationPropertiesFromHandle(properties, again)") == 0
+    assert client.run("list(properties)") == [1, 0, 1, 0, 0, 0, 0, 0]
+    assert client.run("release(again.value), release(handles[1]), release(handles[2]), release(handles[1])") == [
+        0,
+        0,
+        0,
+        1,
+    ]
+    assert client.run("unmap(place, 8 << 20), unmap(place + (16 << 20), 4 << 20)") == [0, 0]
+    assert (report.allocated, report.resident) == (0, 0)
+    assert device_used(machine) == empty
+
+
+def test_room_is_asked_for_and_found(machine: Machine, coordinator: FakeCoordinator) -> None:
+    one, first = swapping(machine, coordinator, GPUSHARE_SIM_MEMORY="256MiB")
+    two, second = swapping(machine, coordinator, GPUSHARE_SIM_MEMORY="256MiB")
+    for process in (first, second):
+        process.page.orders.hears = 2
+    first.open(1)
+    one.run("array = cuda.alloc(150 << 20)[1]; cuda.launch('fill_f32', array, 7.0, 1000)")
+    first.drain(1)
+    second.open(2)
+    two.start("cuda.alloc(150 << 20)[0]")
+    second.expect("short")
+    assert second.page.report.short_bytes > 0
+    first.page.orders.resident_target = 0
+    first.doorbell()
+    assert two.result() == 0
+    second.expect("short")
+    assert second.page.report.short_bytes == 0
+    second.page.orders.resident_target = 0
+    second.drain(2)
+    first.page.orders.resident_target = EVERYTHING
+    first.open(3)
+    assert one.run("read(array, 1000)") == [7.0] * 3
+
+
+def test_out_of_memory_where_nobody_can_leave(machine: Machine, coordinator: FakeCoordinator) -> None:
+    client, process = swapping(machine, coordinator, GPUSHARE_SIM_MEMORY="256MiB")
+    other = machine.client(LD_PRELOAD="", GPUSHARE_SIM_MEMORY="256MiB")
+    other.run("cuda = Cuda(); taken = cuda.alloc(150 << 20)")
+    process.page.orders.hears = 2
+    process.open(1)
+    client.start("cuda.alloc(150 << 20)[0]")
+    process.expect("short")
+    process.page.orders.no_room = process.page.report.short_seq
+    assert client.result() == 2
+    assert client.run("cuda.alloc(245 << 20)[0]") == 2  # whatever leaves, it would never fit
+    assert process.page.report.allocated == 0
+
+
+def test_a_context_takes_its_memory_with_it(machine: Machine, started: Started) -> None:
+    client, process = started
+    empty = device_used(machine)
+    process.open(1)
+    client.run("other = c_void_p(); cuda.cuCtxCreate_v2(byref(other), 0, 0)")
+    client.run("cuda.alloc(30 << 20), cuda.alloc(100)")
+    process.page.orders.resident_target = 10 * MIB
+    process.drain(1)
+    assert client.run("cuda.cuCtxDestroy_v2(other)") == 0
+    assert (process.page.report.allocated, process.page.report.resident) == (0, 0)
+    assert device_used(machine) == empty
+
+
+def test_an_idle_client_leaves_at_once(started: Started) -> None:
+    client, process = started
+    process.open(1)
+    client.run("array = cuda.alloc(40 << 20)[1]; cuda.launch('fill_f32', array, 5.0, 1000)")
+    process.drain(1)
+    process.page.orders.resident_target = 0
+    process.doorbell()
+    until(lambda: process.page.report.resident == 0)
+    process.open(2)
+    assert client.run("read(array, 1000)") == [5.0] * 3
+
+
+def test_threads_in_a_turn_never_find_memory_missing(started: Started) -> None:
+    """Turns that begin while the agent is about to move memory: every launch finds its array."""
+    client, process = started
+    client.run(
+        "array = cuda.alloc(16 << 20)[1]\n"
+        "def work(n):\n"
+        "    cuda.here()\n"
+        "    return [cuda.launch('work_f32', array, 100, 0, 0) or cuda.cuCtxSynchronize() for _ in range(n)]\n"
+    )
+    process.open(1)
+    assert client.run("cuda.launch('fill_f32', array, 0.0, 100)") == 0
+    process.drain(1)
+    for epoch in range(2, 30):
+        process.page.orders.resident_target = 0
+        process.doorbell()
+        process.open(epoch)
+        assert client.run("work(1)") == [0]
+        process.drain(epoch)
+    process.page.orders.resident_target = EVERYTHING
+    process.open(99)
+    assert client.run("read(array, 100)") == [28.0] * 3
+
+
+def test_wrong_handles_and_places(started: Started) -> None:
+    client, process = started
+    process.open(1)
+    client.run("place = reserve(8 << 20); handle = create(2 << 20)[1]")
+    assert client.run("create(1000)[0], map_at(place + 5, 2 << 20, handle), map_at(place, 4 << 20, handle)") == [
+        1,
+        1,
+        1,
+    ]
+    assert client.run("map_at(place, 2 << 20, handle), map_at(place, 2 << 20, handle)") == [0, 1]
+    assert client.run("unmap(place, 4 << 20), unmap(place, 2 << 20), release(handle), release(handle)") == [1, 0, 0, 1]
+    assert json.dumps(process.page.report.allocated) == "0"
