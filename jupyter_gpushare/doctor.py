@@ -36,10 +36,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.add_argument("--simulate", action="store_true", help="look at the simulated driver, not the real one")
     parser.add_argument("--socket", default="", help="the coordinator's socket")
+    parser.add_argument("--pid", type=int, metavar="N", help="look into this process instead: its gate, limits, memory")
 
 
 def main(args: argparse.Namespace) -> int:
     """0, or 1 when there is an error."""
+    if args.pid is not None:
+        from .inspection import show
+
+        return show(args.pid, args.socket, args.json)
     simulate = args.simulate or os.environ.get("GPUSHARE_SIMULATE") == "1"
     findings = [finding for check in _checks(simulate, args.socket) for finding in check()]
     if args.json:

@@ -10,16 +10,19 @@ from typing import Any
 import msgspec
 
 from ..core import events as ev
-from ..core.errors import IllegalEvent, Refused, TooManyDevices, UnknownClient
+from ..core.errors import IllegalEvent, Refused, TooManyDevices, UnknownClient, UnknownProcess
 from ..core.quota import Quota
 from ..wire import messages, text
 from ..wire.client import encode
 from .daemon import Daemon
+from .inspection import Inspections
 from .members import BadHello, Member, ProcessPort
 from .peer import Peer
 from .settings import parse_quota
 
 MAX_CELLS = 1024
+
+LATER = object()  # the result of a request that is answered when somebody else has answered
 
 log = logging.getLogger(__name__)
 _decoder = msgspec.json.Decoder(messages.Incoming)
@@ -40,6 +43,7 @@ class Service:
         self._daemon = daemon
         self._stop = stop
         self._sessions: dict[Peer, Session] = {}
+        self._inspections = Inspections()
         self._process_messages: dict[type, Callable[[ProcessPort, Any], ev.Event]] = {
             messages.Wants: lambda port, _: ev.Wanted(port.number),
             messages.Unwants: lambda port, _: ev.Unwanted(port.number),
@@ -55,6 +59,7 @@ class Service:
             messages.SetQuota: self._set_quota,
             messages.Release: self._release,
             messages.Interrupt: self._interrupt,
+            messages.Inspect: self._inspect,
             messages.Config: self._config,
             messages.Stop: self._end,
         }
@@ -119,6 +124,10 @@ class Service:
             if session.port is None:
                 raise IllegalEvent("declined before hello")
             self._daemon.unlock_unless_granted(session.port)
+        elif isinstance(message, messages.Details):
+            if session.port is None:
+                raise IllegalEvent("details before hello")
+            self._inspections.answer(session.port, message)
         elif isinstance(message, messages.Hello):
             self._hello(peer, session, message)
         elif isinstance(message, messages.Attach):
@@ -136,7 +145,8 @@ class Service:
         except Refused as error:
             self._refuse(peer, request.id, error.reason, str(error))
         else:
-            peer.send(encode(messages.Reply(id=request.id, result=result)))
+            if result is not LATER:
+                peer.send(encode(messages.Reply(id=request.id, result=result)))
 
     def _refuse(self, peer: Peer, number: int, reason: str, message: str) -> None:
         peer.send(encode(messages.Error(id=number, reason=reason, message=message)))
@@ -268,6 +278,26 @@ class Service:
         for port in member.processes.values():
             port.page.interrupt()
         return {"processes": len(member.processes)}
+
+    def _inspect(self, peer: Peer, request: messages.Inspect) -> Any:
+        port = next((port for port in self._daemon.ports.values() if port.peer.pid == request.pid), None)
+        member = self._daemon.member_of(port) if port else None
+        if port is None or member is None:
+            raise UnknownProcess(f"process {request.pid} is no client's process here")
+        self._owned(peer, member.client)
+        result = {
+            "pid": request.pid,
+            "client": member.client,
+            "label": self._daemon.scheduler.clients[member.client].label,
+            "coordinator": {"pid": os.getpid(), "socket": self._daemon.socket_path},
+            "page": port.page.values(),
+        }
+
+        def answered(details: dict[str, Any] | None) -> None:
+            peer.send(encode(messages.Reply(id=request.id, result={**result, "details": details})))
+
+        self._inspections.ask(port, answered)
+        return LATER
 
     def _config(self, peer: Peer, request: messages.Config) -> Any:
         if request.changes:

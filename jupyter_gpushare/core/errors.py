@@ -31,6 +31,10 @@ class UnknownClient(Refused):
     reason = "unknown_client"
 
 
+class UnknownProcess(Refused):
+    reason = "unknown_process"
+
+
 class IllegalEvent(GpuShareError):
     """An event that cannot happen in this state: a fault of the edge or of a peer, never of a person."""
 

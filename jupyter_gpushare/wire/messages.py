@@ -94,6 +94,26 @@ class Declined(_Message, tag="declined", frozen=True, kw_only=True):
     """The device's lock has come to this process, by NameNext, when no thread of it waited any more."""
 
 
+class LedgerLine(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process has allocated of one kind: how many, and bytes in all."""
+
+    kind: Text
+    number: Bytes = 0
+    bytes: Bytes = 0
+
+
+class Details(_Message, tag="details", frozen=True, kw_only=True):
+    """For diagnostics, when `orders.inspect_seq` of the page has changed to `seq` (page version 5).
+
+    `unhooked` names the driver's entry points that the program has asked for and that its shim doesn't know.
+    """
+
+    seq: Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)] = 0
+    memory_mode: Text = ""
+    ledger: Annotated[list[LedgerLine], msgspec.Meta(max_length=64)] = []
+    unhooked: Annotated[list[Text], msgspec.Meta(max_length=256)] = []
+
+
 # --- from the kernel side (cell hooks, magics) and everybody else -------------------------------------------------
 
 
@@ -170,6 +190,17 @@ class Interrupt(_Request, tag="interrupt", frozen=True, kw_only=True):
     client: Identity
 
 
+class Inspect(_Request, tag="inspect", frozen=True, kw_only=True):
+    """Look into a process (its owner or an admin), whose pid is that of a snapshot.
+
+    Result: `{"pid", "client", "label", "coordinator", "page": {block: {field: value}}, "details": …}`, where `details`
+    has the fields of Details but `seq`. It is null when the process doesn't answer: it is stopped, or its shim is older
+    than page version 5.
+    """
+
+    pid: Annotated[int, msgspec.Meta(ge=1, lt=1 << 31)] = 1
+
+
 class Config(_Request, tag="config", frozen=True, kw_only=True):
     """Change settings of the coordinator (admins); an empty `changes` only reads them. Result: the settings."""
 
@@ -189,6 +220,7 @@ Incoming = (
     | Short
     | Idle
     | Declined
+    | Details
     | Attach
     | Cell
     | Register
@@ -198,6 +230,7 @@ Incoming = (
     | SetQuota
     | Release
     | Interrupt
+    | Inspect
     | Config
     | Stop
 )

@@ -107,6 +107,15 @@ class Page(SharedMemory):
         self.orders = self.report = self._gate = None
         super().close()
 
+    def values(self) -> dict[str, dict[str, int]]:
+        """Every field of every block at this moment."""
+        ffi, _ = layout()
+        blocks = {name: getattr(self.view, name) for name in ("header", "orders", "report")}
+        return {
+            name: {field: int(getattr(block, field)) for field, _ in ffi.typeof(block).fields}
+            for name, block in blocks.items()
+        }
+
     @property
     def gate_open(self) -> bool:
         return bool(self.orders.gate & 1)

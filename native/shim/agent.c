@@ -203,6 +203,8 @@ static uint64_t step(uint64_t now) {
         shim_start_over();
     struct gpushare_page *page = the_page();
     uint64_t next = socket_step(now), part = NEVER;
+    if (inspect_due())
+        socket_say(SAY_DETAILS);
     if (atomic_load(&shim.contact) == AWAY)
         part = lockmode_step(now);
     next = part < next ? part : next;

@@ -171,14 +171,18 @@ static void *replace(void *found, const struct hook *hook) {
 
 /* --- dlsym and dlvsym ---------------------------------------------------------------------------------------------- */
 
-static const struct hook nvml = {0}; /* stands for its functions, which are not in the table */
+/* These stand for functions that are not in the table: NVML's, and the driver's that are not hooked. */
+static const struct hook nvml = {0}, unhooked = {0};
 
 static const struct hook *asks_for_hook(void *handle, const char *name) {
     if (likely(!name || (name[0] != 'c' && name[0] != 'n')) || handle == RTLD_NEXT || handle == RTLD_DEFAULT)
         return NULL;
     if (name[0] == 'n')
         return name[1] == 'v' && nvml_hooks(name) ? &nvml : NULL;
-    return name[1] == 'u' ? find_hook(name) : NULL;
+    if (!inspect_concerns(name))
+        return NULL;
+    const struct hook *hook = find_hook(name);
+    return hook ? hook : &unhooked;
 }
 
 /* The C library tells what RTLD_NEXT means by who called it: these end in a jump, so that it sees our caller. In a search
@@ -186,15 +190,24 @@ static const struct hook *asks_for_hook(void *handle, const char *name) {
 #define TAIL_CALLS                                                                                                     \
     __attribute__((noinline, optimize("O2", "optimize-sibling-calls"), no_sanitize("address", "thread", "undefined")))
 
+static void *replace_any(void *found, const char *name, const struct hook *hook) {
+    if (hook == &nvml)
+        return nvml_replace(found, name);
+    if (hook != &unhooked)
+        return replace(found, hook);
+    void *library = found ? driver_library(false) : NULL;
+    if (library && found == own_dlsym(library, name))
+        inspect_found(name);
+    return found;
+}
+
 static __attribute__((noinline)) void *dlsym_hook(void *handle, const char *name, const struct hook *hook) {
-    void *found = the_dlsym()(handle, name);
-    return hook == &nvml ? nvml_replace(found, name) : replace(found, hook);
+    return replace_any(the_dlsym()(handle, name), name, hook);
 }
 
 static __attribute__((noinline)) void *dlvsym_hook(void *handle, const char *name, const char *version,
                                                    const struct hook *hook) {
-    void *found = the_dlvsym()(handle, name, version);
-    return hook == &nvml ? nvml_replace(found, name) : replace(found, hook);
+    return replace_any(the_dlvsym()(handle, name, version), name, hook);
 }
 
 EXPORT TAIL_CALLS void *dlsym(void *handle, const char *name) {
@@ -250,7 +263,9 @@ static void replace_by_version(const char *name, void **function, int version, u
     if (best)
         *function = best->wrapper;
     else if (ours)
-        log_line(LOG_INFO, "%s for CUDA %d is newer than this shim: it passes unhooked", name, version);
+        inspect_newer(name, version);
+    else
+        inspect_found(name);
 }
 
 CUresult hook_cuGetProcAddress(const char *name, void **function, int version, uint64_t flags) {

@@ -184,6 +184,23 @@ uint64_t ledger_drop_context(CUcontext context, uint64_t *pinned, uint64_t *away
     return bytes;
 }
 
+/* Names of physical memory, and mappings of it, stand for what is counted once. */
+void ledger_sum(struct summary *sum) {
+    for (int book = 0; book < BOOKS; book++)
+        for (int i = 0; i < SHARDS && book != MAPPINGS; i++) {
+            struct shard *shard = &books[book][i];
+            pthread_mutex_lock(&shard->lock);
+            for (uint64_t at = 0; at < shard->room; at++) {
+                struct entry *entry = &shard->entries[at];
+                if (!entry->key || entry->kind >= KINDS || (book == HANDLES && !entry->bytes))
+                    continue;
+                sum->number[entry->kind]++;
+                sum->bytes[entry->kind] += entry->bytes;
+            }
+            pthread_mutex_unlock(&shard->lock);
+        }
+}
+
 void ledger_after_fork(void) {
     for (int book = 0; book < BOOKS; book++)
         for (int i = 0; i < SHARDS; i++)

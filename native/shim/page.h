@@ -17,7 +17,7 @@
 /* layout begins */
 
 #define GPUSHARE_PAGE_MAGIC 0x65726873
-#define GPUSHARE_PAGE_VERSION 4
+#define GPUSHARE_PAGE_VERSION 5
 #define GPUSHARE_PAGE_BYTES 4096
 
 /* The gate word: state in the two low bits, the epoch above them. Opening stores OPEN with a new epoch, closing stores
@@ -78,6 +78,9 @@ struct gpushare_orders {
     uint64_t resident_quota; /* quota: bytes that may stay on the device while others wait */
     uint32_t hears;          /* bits: messages that not every coordinator knows: 1 "evicting", 2 "short" */
     uint32_t no_room;        /* since version 4: the short_seq to which the answer is that nobody can make room */
+    /* since version 5 */
+    uint32_t inspect_seq; /* when it changes, the agent answers with "details" */
+    uint32_t unused_orders;
 };
 
 /* Written by the process. The coordinator clamps whatever it reads here. */
@@ -116,7 +119,7 @@ struct gpushare_page {
     struct gpushare_page_header header;
     uint64_t reserved_header[6];
     struct gpushare_orders orders;
-    uint64_t reserved_orders[110];
+    uint64_t reserved_orders[109];
     struct gpushare_report report;
 };
 

@@ -201,6 +201,11 @@ enum kind {
     ARRAY,
     SWAPPED, /* physical memory of the shim's own making, see swap.h */
     GRAPH,   /* not memory: what a launch of a graph counts as */
+    KINDS,
+};
+
+struct summary {
+    uint64_t number[KINDS], bytes[KINDS];
 };
 
 struct entry {
@@ -229,6 +234,7 @@ size_t ledger_list(enum book book, bool (*wanted)(const struct entry *entry), st
 bool ledger_mark(const struct entry *entry, uint32_t mark); /* of ADDRESSES; false: it is gone, or marked so already */
 /* Bytes that went with it; adds to the others what of them was pinned, and what was evicted. */
 uint64_t ledger_drop_context(CUcontext context, uint64_t *pinned, uint64_t *away);
+void ledger_sum(struct summary *sum);
 void ledger_after_fork(void);
 
 bool account_reserve(uint64_t bytes, bool pinned); /* false: a limit forbids it; logged */
@@ -265,6 +271,17 @@ void graphs_drop_context(CUcontext context);
 uint64_t graphs_counted(void); /* bytes that graphs allocate */
 void graphs_after_fork(void);
 
+#define UNLISTED 32 /* names */
+#define UNLISTED_LENGTH 64
+
+bool inspect_concerns(const char *name); /* inspect.c */
+void inspect_found(const char *name);
+void inspect_newer(const char *name, int version);
+int inspect_names(char names[UNLISTED][UNLISTED_LENGTH]);
+bool inspect_due(void);
+uint32_t inspect_answered(void);
+void inspect_after_fork(void);
+
 /* --- agent.c, relay.c, socket.c, wire.c, lockmode.c ------------------------------------------------------------------------- */
 
 bool agent_start(void);
@@ -289,7 +306,7 @@ void relay_after_fork(void);
 #define RETRY_NS (250 * MS)
 #define STALE_NS (5000 * MS)
 
-enum { SAY_WANTS = 1, SAY_EVICTING = 2, SAY_DRAINED = 4, SAY_IDLE = 8, SAY_DECLINED = 16 };
+enum { SAY_WANTS = 1, SAY_EVICTING = 2, SAY_DRAINED = 4, SAY_IDLE = 8, SAY_DECLINED = 16, SAY_DETAILS = 32 };
 
 int connect_anywhere(void);            /* connect.c: a socket, or -1 */
 uint64_t socket_step(uint64_t now);    /* agent: keep in contact; returns when to be called again */
@@ -303,6 +320,7 @@ void socket_forget_joined_locks(void); /* agent: after a drain */
 void socket_start_over(void);          /* agent: its descriptor is gone, or about to be */
 void socket_after_fork(void);
 
+size_t wire_details(char *line, size_t room, uint32_t seq);
 size_t wire_hello(char *line, size_t room, uint32_t epoch, bool running);
 size_t wire_plain(char *line, size_t room, const char *type);
 size_t wire_epoch(char *line, size_t room, const char *type, uint32_t epoch);

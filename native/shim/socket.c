@@ -121,8 +121,8 @@ static void flush(uint64_t now) {
     struct gpushare_page *page = the_page();
     if (atomic_exchange(&contact.wants_unsaid, false) && __atomic_load_n(&page->report.waiting, __ATOMIC_SEQ_CST))
         contact.unsaid |= SAY_WANTS; /* and not when the gate has opened since, in lock-file mode */
-    for (unsigned message = SAY_WANTS; message <= SAY_DECLINED; message *= 2) {
-        char line[96];
+    for (unsigned message = SAY_WANTS; message <= SAY_DETAILS; message *= 2) {
+        static char line[16384]; /* the agent's */
         size_t length = sizeof wants - 1;
         if (!(contact.unsaid & message))
             continue;
@@ -135,6 +135,8 @@ static void flush(uint64_t now) {
             length = wire_epoch(line, sizeof line, "idle", epoch_of(gate_word(page)));
         if (message == SAY_DECLINED)
             length = wire_plain(line, sizeof line, "declined");
+        if (message == SAY_DETAILS)
+            length = wire_details(line, sizeof line, inspect_answered());
         pthread_mutex_lock(&contact.lock);
         int sent = send_line(line, length);
         pthread_mutex_unlock(&contact.lock);

@@ -152,6 +152,7 @@ static void after_fork(void) {
     streams_after_fork();
     ledger_after_fork();
     graphs_after_fork();
+    inspect_after_fork();
     account_after_fork();
     deferred_after_fork();
     memory_after_fork();

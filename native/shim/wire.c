@@ -41,9 +41,9 @@ static int character(const unsigned char *text) {
 }
 
 /* What comes from the environment may hold anything; the line must be one JSON value all the same. */
-static void put_text(struct writer *writer, const char *name, const char *text) {
+static void put_string(struct writer *writer, const char *text) {
     const unsigned char *at = (const unsigned char *)(text);
-    put(writer, ",\"%s\":\"", name);
+    put(writer, "\"");
     for (int i = 0; *at && i < LONGEST_TEXT; i++) {
         int bytes = character(at);
         if (bytes == 0)
@@ -57,6 +57,11 @@ static void put_text(struct writer *writer, const char *name, const char *text) 
         at += bytes ? bytes : 1;
     }
     put(writer, "\"");
+}
+
+static void put_text(struct writer *writer, const char *name, const char *text) {
+    put(writer, ",\"%s\":", name);
+    put_string(writer, text);
 }
 
 size_t wire_hello(char *line, size_t room, uint32_t epoch, bool running) {
@@ -87,6 +92,40 @@ size_t wire_plain(char *line, size_t room, const char *type) {
 size_t wire_epoch(char *line, size_t room, const char *type, uint32_t epoch) {
     struct writer writer = {line, room, 0};
     put(&writer, "{\"type\":\"%s\",\"epoch\":%u}\n", type, epoch);
+    return writer.length < room ? writer.length : 0;
+}
+
+/* For diagnostics: what the ledger holds, by kind, and the names of inspect.c. */
+size_t wire_details(char *line, size_t room, uint32_t seq) {
+    static const char *const kinds[KINDS] = {
+        [REDIRECTED] = "redirected", [MANAGED] = "managed", [DEVICE] = "device",   [POOLED] = "pooled",
+        [HANDLE] = "physical",       [ARRAY] = "array",     [SWAPPED] = "swapped", [GRAPH] = "graph",
+    };
+    struct writer writer = {line, room, 0};
+    struct summary sum = {0};
+    char names[UNLISTED][UNLISTED_LENGTH];
+    int count = inspect_names(names);
+    const char *separator = "";
+    ledger_sum(&sum);
+    sum.bytes[GRAPH] = graphs_counted();
+    put(&writer, "{\"type\":\"details\",\"seq\":%u", seq);
+    put_text(&writer, "memory_mode", shim.mode->name);
+    put(&writer, ",\"ledger\":[");
+    for (int kind = 0; kind < KINDS; kind++) {
+        if (!sum.number[kind] && !sum.bytes[kind])
+            continue;
+        put(&writer, "%s{\"number\":%llu,\"bytes\":%llu", separator, (unsigned long long)sum.number[kind],
+            (unsigned long long)sum.bytes[kind]);
+        put_text(&writer, "kind", kinds[kind] ? kinds[kind] : "other");
+        put(&writer, "}");
+        separator = ",";
+    }
+    put(&writer, "],\"unhooked\":[");
+    for (int i = 0; i < count; i++) {
+        put(&writer, "%s", i ? "," : "");
+        put_string(&writer, names[i]);
+    }
+    put(&writer, "]}\n");
     return writer.length < room ? writer.length : 0;
 }
 

@@ -11,10 +11,15 @@
 #define ADDRESSES_USED 256
 
 static struct gpushare_page page;
-struct shim shim = {.page = &page};
+static const struct memory_mode mode = {.name = "unified"};
+struct shim shim = {.page = &page, .mode = &mode};
 
 void log_line(enum level level, const char *format, ...) {
     (void)level, (void)format;
+}
+
+void file_close(int file) {
+    close(file);
 }
 
 static void must(bool condition) {
@@ -73,14 +78,15 @@ static void take(uint64_t key) {
 }
 
 static void end_context(CUcontext context) {
-    uint64_t pinned = 0, pinned_of_mine = 0, bytes = ledger_drop_context(context, &pinned), of_mine = 0;
+    uint64_t pinned = 0, away = 0, pinned_of_mine = 0, of_mine = 0;
+    uint64_t bytes = ledger_drop_context(context, &pinned, &away);
     for (int i = 0; i < ADDRESSES_USED; i++)
         if (simple[i].key && simple[i].context == context) {
             of_mine += simple[i].bytes;
             pinned_of_mine += is_pinned(simple[i].kind) ? simple[i].bytes : 0;
             simple[i].key = 0;
         }
-    must(bytes == of_mine && pinned == pinned_of_mine);
+    must(bytes == of_mine && pinned == pinned_of_mine && away == 0);
     account_release(bytes - pinned, false);
     account_release(pinned, true);
 }

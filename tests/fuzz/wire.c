@@ -21,6 +21,25 @@ uint64_t now_ns(void) {
     return 1;
 }
 
+const struct memory_mode *mode_named(const char *name) {
+    static const struct memory_mode mode = {.name = "unified"};
+    return strcmp(name, mode.name) == 0 ? &mode : NULL;
+}
+
+/* Names that programs ask for may be anything as well. */
+int inspect_names(char names[UNLISTED][UNLISTED_LENGTH]) {
+    for (int i = 0; i < UNLISTED; i++)
+        snprintf(names[i], UNLISTED_LENGTH, "%s", shim.environment.label);
+    return UNLISTED;
+}
+void ledger_sum(struct summary *sum) {
+    for (int kind = 0; kind < KINDS; kind++)
+        sum->number[kind] = sum->bytes[kind] = UINT64_MAX;
+}
+uint64_t graphs_counted(void) {
+    return UINT64_MAX;
+}
+
 static void must(bool condition) {
     if (!condition)
         abort();
@@ -80,6 +99,15 @@ static void check_hello(void) {
     must(wire_hello(line, 100, 7, true) == 0); /* no room: not half of it */
 }
 
+static void check_details(void) {
+    static char line[16384]; /* what the agent has for it: each byte of the names may take six */
+    shim.mode = mode_named("unified");
+    size_t length = wire_details(line, sizeof line, UINT32_MAX);
+    must(length > 0 && length < sizeof line && strlen(line) == length);
+    const char *end = value(line);
+    must(*end == '\n' && end + 1 == line + length);
+}
+
 /* The driver's names may hold anything too: the values stand for these as well. */
 static void check_devices(const char *name) {
     shim.device_count = 2;
@@ -108,6 +136,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     environment_read();
     must(shim.environment.socket_count >= 1 && shim.environment.socket_count <= 2);
     check_hello();
+    check_details();
     if (rest && *rest) {
         char *line = strdup(rest + 1); /* exactly as long as it is */
         must(line != NULL);

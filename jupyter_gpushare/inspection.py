@@ -1,0 +1,190 @@
+"""`jupyter gpushare doctor --pid N`: a live process under the shim, from its page and by what it says of itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from .wire import messages, text
+from .wire import page as pages
+from .wire.client import Client, CoordinatorError, Unreachable
+
+_PHASES = ("idle", "waiting", "running", "draining")
+_GATES = ("closed", "open", "closing", "open for one call of each thread")
+_LINK = "/memfd:gpushare-page"  # what /proc says of the page's descriptor
+_ALONE = (
+    "No coordinator that answers here is in contact with it: this is its page as it stands, read from the process "
+    "itself. What it has allocated by kind, and unhooked entry points, it tells through its coordinator only."
+)
+
+
+class NotInspected(Exception):
+    """The process cannot be looked into; the message says why."""
+
+
+def show(pid: int, socket: str, as_json: bool) -> int:
+    """Print what is known about the process `pid`. Returns 0, or 1 if that is nothing."""
+    try:
+        found = inspect(pid, socket)
+    except NotInspected as error:
+        print(f"jupyter gpushare doctor: {error}", file=sys.stderr)
+        return 1
+    if as_json:
+        print(json.dumps(found, indent=2))
+    else:
+        for subject, what in lines(found):
+            print(f"{subject:>14}  {what}" if subject else f"\n{what}")
+    return 0
+
+
+def inspect(pid: int, socket: str = "") -> dict[str, Any]:
+    """The result of an Inspect request, or what the page alone says: `coordinator` is then null.
+
+    Raises NotInspected.
+    """
+    if pid < 1:
+        raise NotInspected(f"there is no process {pid}")
+    try:
+        with Client(socket, timeout=5) as client:
+            found: dict[str, Any] = client.request(messages.Inspect(pid=pid))
+            return found
+    except Unreachable:
+        pass
+    except CoordinatorError as error:
+        if error.reason != "unknown_process":
+            raise NotInspected(str(error)) from error
+    except ValueError as error:
+        raise NotInspected(str(error)) from error
+    try:
+        page = _page_of(pid)
+    except FileNotFoundError:
+        raise NotInspected(f"there is no process {pid}") from None
+    except PermissionError:
+        raise NotInspected(f"process {pid} belongs to another user") from None
+    if page is None:
+        raise NotInspected(
+            f"process {pid} ({_name(pid)}) does not share the GPU: it does not run under the shim, "
+            "or has not used the GPU yet"
+        )
+    return {"pid": pid, "client": None, "label": None, "coordinator": None, "page": page, "details": None}
+
+
+def _page_of(pid: int) -> dict[str, dict[str, int]] | None:
+    """The page, from the process's own descriptor of it. Raises FileNotFoundError and PermissionError."""
+    folder = Path(f"/proc/{pid}/fd")
+    for entry in folder.iterdir():
+        try:
+            if not os.readlink(entry).startswith(_LINK):
+                continue
+            page = pages.Page(os.open(entry, os.O_RDWR | os.O_CLOEXEC))
+        except (OSError, pages.BadPage):
+            continue  # closed meanwhile
+        values = page.values()
+        page.close()
+        return values
+    return None
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return "?"
+
+
+def lines(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What people read: subject and text; a text without subject is a paragraph of its own."""
+    header, orders, report = (found["page"][block] for block in ("header", "orders", "report"))
+    now = time.monotonic_ns()
+    alone = found["coordinator"] is None
+    yield "process", f"{found['pid']} ({_name(found['pid'])}), page version {header['version']}"
+    if not alone:
+        yield "client", f"{found['client']}" + (f", {found['label']}" if found["label"] else "")
+        yield "coordinator", f"pid {found['coordinator']['pid']}, at {found['coordinator']['socket']}"
+    yield "gate", f"{_GATES[orders['gate'] & 3]}, epoch {orders['gate'] >> 2}, drained of {report['drained_epoch']}"
+    yield "phase", f"{_name_of(_PHASES, report['phase'])}, {report['waiting']} thread(s) wait at the gate"
+    yield "turn", ", ".join(_turn(orders, report, now))
+    yield "limits", ", ".join(_limits(orders))
+    yield (
+        "memory",
+        f"{_size(report['allocated'])} allocated, {_size(report['resident'])} on the device (an estimate), "
+        f"{_size(report['pinned'])} pinned, {report['refused']} allocation(s) refused",
+    )
+    yield (
+        "moved",
+        f"{_size(report['evicted_bytes'])} evicted in {_seconds(report['evicted_ns'])}, "
+        f"{_size(report['restored_bytes'])} restored in {_seconds(report['restored_ns'])}",
+    )
+    yield (
+        "work",
+        f"{report['launches']} launches ({report['blocks']} blocks), {report['copies']} copies "
+        f"({_size(report['bytes_copied'])}), counted {_ago(report['sampled_ns'], now)}; "
+        f"last submission {_ago(report['last_submission_ns'], now)}",
+    )
+    yield (
+        "waits",
+        f"{report['gate_waits']} call(s) waited, {_seconds(report['gate_wait_ns'])} in all; "
+        f"the last drain took {_seconds(report['drain_ns'])}",
+    )
+    if alone:
+        yield "", _ALONE
+    else:
+        yield from _details(found["details"])
+
+
+def _turn(orders: dict[str, int], report: dict[str, int], now: int) -> Iterator[str]:
+    yield "by lock files" if report["mode"] else "given by the coordinator"
+    yield f"quantum {_seconds(orders['quantum_ns'])}"
+    if orders["deadline_ns"]:
+        yield f"ends in {max(0, orders['deadline_ns'] - now) / 1e9:.1f} s"
+    if orders["contended"]:
+        yield "others wait"
+    if orders["queue_position"]:
+        yield f"number {orders['queue_position']} in the queue"
+
+
+def _limits(orders: dict[str, int]) -> Iterator[str]:
+    yield f"{_size(orders['memory_limit'])} to allocate" if orders["memory_limit"] else "no memory limit"
+    yield f"told to have {_size(orders['memory_total'])}" if orders["memory_total"] else "told the device's memory"
+    if orders["memory_backing"] != pages.UNKNOWN:
+        yield f"{_size(orders['memory_backing'])} can still be backed"
+    if orders["resident_target"] != pages.UNKNOWN:
+        yield f"{_size(orders['resident_target'])} may stay on the device"
+    if orders["launch_rate"]:
+        yield f"{orders['launch_rate']} blocks a second"
+    if orders["window_ns"]:
+        yield f"{_seconds(orders['window_ns'])} of work in flight"
+
+
+def _details(details: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
+    if details is None:
+        yield "", "The process does not say more: it is stopped, or its shim is older than this."
+        return
+    yield "memory mode", details["memory_mode"]
+    for line in details["ledger"]:
+        yield line["kind"], f"{line['number']}, {_size(line['bytes'])}"
+    if not details["ledger"]:
+        yield "ledger", "nothing is allocated"
+    unhooked = details["unhooked"]
+    yield "unhooked", ", ".join(unhooked) if unhooked else "no entry point that the shim does not know was asked for"
+
+
+def _name_of(names: tuple[str, ...], number: int) -> str:
+    return names[number] if number < len(names) else f"unknown ({number})"
+
+
+def _size(number: int) -> str:
+    return text.format_size(number)
+
+
+def _seconds(nanoseconds: int) -> str:
+    return f"{nanoseconds / 1e9:.3g} s"
+
+
+def _ago(then: int, now: int) -> str:
+    return f"{max(0, now - then) / 1e9:.1f} s ago" if then else "never"

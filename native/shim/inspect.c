@@ -1,0 +1,115 @@
+/* For diagnostics (`jupyter gpushare doctor --pid`): what is allocated, by kind, and which of the driver's entry points the
+ * program has asked for that this shim neither hooks nor knows as passed. Each such name is logged once and remembered. */
+#include "shim.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static struct {
+    pthread_mutex_t lock;
+    char names[UNLISTED][UNLISTED_LENGTH];
+    int count;
+    uint32_t answered; /* the request of the page that has been answered last */
+} inspection = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static const char *const passed[] = {
+#define PASSED(pattern, reason) pattern,
+#include "passed.def"
+#undef PASSED
+};
+
+/* `*` stands for any characters. */
+static bool matches(const char *pattern, const char *text) {
+    for (; *pattern != '*'; pattern++, text++)
+        if (*pattern != *text)
+            return false;
+        else if (!*text)
+            return true;
+    for (;; text++)
+        if (matches(pattern + 1, text))
+            return true;
+        else if (!*text)
+            return false;
+}
+
+/* The name less its version and its per-thread suffix. */
+static void make_bare(char *name) {
+    size_t length = strlen(name);
+    if (length > 5 && (strcmp(name + length - 5, "_ptsz") == 0 || strcmp(name + length - 5, "_ptds") == 0))
+        name[length -= 5] = 0;
+    while (length > 0 && name[length - 1] >= '0' && name[length - 1] <= '9')
+        length--;
+    if (length > 2 && name[length] && name[length - 1] == 'v' && name[length - 2] == '_')
+        name[length - 2] = 0;
+}
+
+static bool is_listed(const char *name) {
+    char bare[UNLISTED_LENGTH];
+    snprintf(bare, sizeof bare, "%s", name);
+    make_bare(bare);
+    for (int i = 0; i < HOOK_COUNT; i++)
+        if (hooks[i].wrapper && strcmp(hooks[i].base, bare) == 0)
+            snprintf(bare, sizeof bare, "%s", name);
+    for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
+        if (matches(passed[i], name) || matches(passed[i], bare))
+            return true;
+    return false;
+}
+
+/* Is it a name such as the driver's entry points have, and not those of the libraries above it (cuda..., cublas...)? */
+bool inspect_concerns(const char *name) {
+    return name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
+}
+
+static void remember(enum level level, const char *name, const char *what) {
+    bool known = false;
+    pthread_mutex_lock(&inspection.lock);
+    for (int i = 0; i < inspection.count; i++)
+        known = known || strncmp(inspection.names[i], name, UNLISTED_LENGTH - 1) == 0;
+    if (!known && inspection.count < UNLISTED)
+        snprintf(inspection.names[inspection.count++], UNLISTED_LENGTH, "%s", name);
+    else
+        known = true; /* no more are logged than are remembered */
+    pthread_mutex_unlock(&inspection.lock);
+    if (!known)
+        log_line(level, "%s is %s: it passes unhooked", name, what);
+}
+
+/* The driver has just been found to have it, and it is no hook's. */
+void inspect_found(const char *name) {
+    if (inspect_concerns(name) && !is_listed(name))
+        remember(LOG_DEBUG, name, "an entry point that this shim does not know");
+}
+
+/* It is known, but not in the form that programs for that version of CUDA get. */
+void inspect_newer(const char *name, int version) {
+    char text[UNLISTED_LENGTH];
+    snprintf(text, sizeof text, "%.40s of CUDA %d.%d", name, version / 1000, version % 1000 / 10);
+    remember(LOG_INFO, text, "newer than this shim");
+}
+
+int inspect_names(char names[UNLISTED][UNLISTED_LENGTH]) {
+    pthread_mutex_lock(&inspection.lock);
+    int count = inspection.count;
+    memcpy(names, inspection.names, sizeof inspection.names);
+    pthread_mutex_unlock(&inspection.lock);
+    return count;
+}
+
+/* Agent: has the coordinator asked, in the page, for what wire_details tells? */
+bool inspect_due(void) {
+    uint32_t asked = GET(the_page()->orders.inspect_seq);
+    bool due = asked != inspection.answered && atomic_load(&shim.contact) == THERE;
+    if (due)
+        inspection.answered = asked;
+    return due;
+}
+
+uint32_t inspect_answered(void) {
+    return inspection.answered;
+}
+
+void inspect_after_fork(void) {
+    pthread_mutex_init(&inspection.lock, NULL);
+    inspection.answered = 0;
+}

@@ -1,0 +1,80 @@
+"""`jupyter gpushare doctor --pid`: a live program under the shim, with its coordinator and without one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from typing import Any
+
+from .host import Host, eventually
+
+MIB = 1 << 20
+
+
+def doctor(host: Host, pid: int, *words: str) -> subprocess.CompletedProcess[str]:
+    return host.command("doctor", "--pid", str(pid), *words)
+
+
+def inspected(host: Host, pid: int) -> dict[str, Any]:
+    done = doctor(host, pid, "--json")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_a_program_with_its_coordinator(patient: Host) -> None:
+    program = patient.program("one", "memory=64MiB")
+    program.run("kept = cuda.alloc(40 << 20), cuda.alloc(1 << 20)")
+    assert program.run("cuda.spin()") in (0, None)
+    found = inspected(patient, program.pid)
+    assert (found["client"], found["page"]["orders"]["memory_limit"]) == ("one", 64 * MIB)
+    (line,) = found["details"]["ledger"]
+    assert (line["kind"], line["number"], line["bytes"]) == ("redirected", 2, 41 * MIB)
+    assert found["details"]["unhooked"] == []
+    text = doctor(patient, program.pid).stdout
+    for words in (
+        f"process  {program.pid}",
+        "client  one",
+        "gate  open",
+        "64 MiB to allocate",
+        "redirected  2, 41 MiB",
+    ):
+        assert words in text, text
+    assert "no entry point that the shim does not know" in text
+
+
+def test_a_stopped_program(patient: Host) -> None:
+    program = patient.program("one")
+    program.send(signal.SIGSTOP)
+    found = inspected(patient, program.pid)
+    assert found["details"] is None and found["page"]["report"]["allocated"] == 0
+    assert "it is stopped" in doctor(patient, program.pid).stdout
+    program.send(signal.SIGCONT)
+    eventually(lambda: inspected(patient, program.pid)["details"], what="an answer after SIGCONT")
+
+
+def test_a_program_without_a_coordinator(patient: Host) -> None:
+    program = patient.program("one", "memory=64MiB")
+    assert program.run("cuda.alloc(8 << 20)[0]") == 0
+    patient.kill_coordinator()
+    found = eventually(lambda: inspected(patient, program.pid))
+    assert (found["coordinator"], found["details"]) == (None, None)
+    assert found["page"]["report"]["allocated"] == 8 * MIB
+    done = doctor(patient, program.pid)
+    assert done.returncode == 0
+    assert "No coordinator that answers here is in contact with it" in done.stdout
+    assert "8 MiB allocated" in done.stdout
+
+
+def test_what_cannot_be_looked_into(patient: Host) -> None:
+    patient.program("one")
+    done = doctor(patient, os.getpid())
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"process {os.getpid()}" in done.stderr and "does not share the GPU" in done.stderr
+    done = doctor(patient, 0x7FFFFFF0)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "there is no process" in done.stderr
+    done = doctor(patient, -4)
+    assert done.returncode == 1 and "there is no process" in done.stderr
