@@ -85,9 +85,11 @@ def coordinator(own_host: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Coo
     monkeypatch.setenv("GPUSHARE_SOCKET", running.socket)
     running.start()
     yield running
-    running.end()
-    with contextlib.suppress(client.Unreachable):  # one that a kernel has started instead
+    # In order, so that no setting that a test changed holds on. Perhaps it is one that a kernel has started instead.
+    with contextlib.suppress(client.Unreachable):
         running.request(messages.Stop())
+    running.end()
+    Path(running.socket + ".settings").unlink(missing_ok=True)
 
 
 @pytest.fixture
