@@ -25,6 +25,10 @@ SIM_EXPORT int simcuda_describe(char *json, size_t size);
 CUresult device_of(CUdevice ordinal, int *index);
 CUdevice ordinal_of(int index);
 
+/* api_launch.c */
+CUresult launch_command(CUfunction function, const unsigned grid[3], const unsigned block[3], unsigned shared,
+                        void **params, void **extra, struct sim_command *command);
+
 void module_unload_context(struct sim_context *context);
 
 #endif

@@ -25,7 +25,7 @@ static CUresult look(uint64_t address, uint64_t bytes, int side, int *is_host, i
     struct sim_alloc *alloc = alloc_pin(address);
     int known = alloc != NULL;
     struct sim_alloc *whole = known ? alloc_pin_range(address, bytes) : NULL;
-    int fits = whole != NULL;
+    int fits = whole || (known && graph_memory_covers(address, bytes)); /* its memory may come with a launch */
     alloc_unpin(whole);
     *is_host = !known || alloc->kind == ALLOC_HOST || alloc->kind == ALLOC_REGISTERED;
     *pageable = !known;
@@ -170,7 +170,7 @@ static CUresult set(CUstream fallback, CUstream handle, CUdeviceptr dst, size_t 
     if (!width || !height)
         return CUDA_SUCCESS;
     struct sim_alloc *alloc = alloc_pin_range(dst, extent(width * element, height, pitch));
-    if (!alloc)
+    if (!alloc && !graph_memory_covers(dst, extent(width * element, height, pitch)))
         return CUDA_ERROR_INVALID_VALUE;
     alloc_unpin(alloc);
     if ((result = engine_begin(stream, &command)))

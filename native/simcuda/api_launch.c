@@ -42,13 +42,9 @@ static CUresult cannot_run(const struct sim_function *function) {
     return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-static CUresult launch(CUstream fallback, CUfunction function, const unsigned grid[3], const unsigned block[3],
-                       unsigned shared, CUstream handle, void **params, void **extra) {
-    struct sim_stream *stream;
-    struct sim_command *command;
-    CUresult result = stream_resolve(handle, fallback, &stream);
-    if (__builtin_expect(result, 0))
-        return result;
+/* Fills in a launch command. */
+CUresult launch_command(CUfunction function, const unsigned grid[3], const unsigned block[3], unsigned shared,
+                        void **params, void **extra, struct sim_command *command) {
     if (__builtin_expect(!sim_is_object(function) || function->magic != MAGIC_FUNCTION, 0))
         return CUDA_ERROR_INVALID_HANDLE;
     if (__builtin_expect(!function->builtin, 0))
@@ -58,17 +54,26 @@ static CUresult launch(CUstream fallback, CUfunction function, const unsigned gr
                              grid[1] > 65535 || grid[2] > 65535 || shared > 101376,
                          0))
         return CUDA_ERROR_INVALID_VALUE;
-    uint64_t words[SIM_MAX_PARAMS];
-    if (__builtin_expect((result = gather(function, params, extra, words)), 0))
-        return result;
-    if (__builtin_expect((result = engine_begin(stream, &command)), 0))
-        return result;
     command->kind = COMMAND_LAUNCH;
     command->launch.function = function;
     memcpy(command->launch.grid, grid, sizeof command->launch.grid);
     memcpy(command->launch.block, block, sizeof command->launch.block);
-    for (uint32_t i = 0; i < function->count; i++)
-        command->launch.params[i] = words[i];
+    return gather(function, params, extra, command->launch.params);
+}
+
+static CUresult launch(CUstream fallback, CUfunction function, const unsigned grid[3], const unsigned block[3],
+                       unsigned shared, CUstream handle, void **params, void **extra) {
+    struct sim_stream *stream;
+    struct sim_command *command, filled;
+    CUresult result = stream_resolve(handle, fallback, &stream);
+    if (__builtin_expect(result, 0))
+        return result;
+    if (__builtin_expect((result = launch_command(function, grid, block, shared, params, extra, &filled)), 0))
+        return result;
+    if (__builtin_expect((result = engine_begin(stream, &command)), 0))
+        return result;
+    command->kind = filled.kind;
+    command->launch = filled.launch;
     return engine_commit(stream);
 }
 

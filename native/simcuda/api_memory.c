@@ -69,7 +69,20 @@ static CUresult release(uint64_t address, unsigned kinds) {
     return alloc_free(address, kinds);
 }
 
+/* What a graph has allocated and not freed is freed like any other memory. */
+static CUresult release_of_graph(struct sim_graph_memory *memory) {
+    struct sim_context *context;
+    CUresult result = context_current(&context);
+    if (!result && !(result = capture_check_unsafe()) && !(result = context_synchronize(context)))
+        result = graph_memory_unmap(memory) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    graph_memory_drop(memory);
+    return result;
+}
+
 CUresult cuMemFree_v2(CUdeviceptr address) {
+    struct sim_graph_memory *memory = graph_memory_at(address);
+    if (memory)
+        return release_of_graph(memory);
     return release(address, 1u << ALLOC_PLAIN | 1u << ALLOC_MANAGED);
 }
 
@@ -99,6 +112,19 @@ CUresult cuMemHostUnregister(void *memory) {
     return result == CUDA_ERROR_INVALID_VALUE ? CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED : result;
 }
 
+/* A node in the graph that the stream is capturing. */
+static CUresult capture_memory(struct sim_stream *stream, uint32_t kind, struct sim_graph_memory *memory) {
+    struct sim_command *command;
+    CUresult result = engine_begin(stream, &command);
+    if (result) {
+        graph_memory_drop(memory);
+        return result;
+    }
+    command->kind = kind;
+    command->memory.memory = memory;
+    return engine_commit(stream);
+}
+
 /* Stream-ordered allocation: served at once, given back when the stream gets there. */
 CUresult sim_cuMemAllocAsync(CUstream fallback, CUdeviceptr *address, size_t bytes, CUstream handle) {
     struct sim_stream *stream;
@@ -108,8 +134,15 @@ CUresult sim_cuMemAllocAsync(CUstream fallback, CUdeviceptr *address, size_t byt
         return result;
     if (!address)
         return CUDA_ERROR_INVALID_VALUE;
-    if (atomic_load(&stream->capture))
-        return CUDA_ERROR_NOT_SUPPORTED; /* allocation nodes of graphs are not simulated */
+    if (atomic_load(&stream->capture)) {
+        struct sim_graph_memory *memory;
+        uint64_t room;
+        int device;
+        if ((result = graph_memory_new(stream->context->device, bytes, &memory)))
+            return result;
+        *address = graph_memory_address(memory, &room, &device);
+        return capture_memory(stream, COMMAND_ALLOC_NODE, memory);
+    }
     if (stream->is_legacy && (result = capture_check_legacy(stream->context)))
         return result;
     if ((result = alloc_new(stream->context, ALLOC_PLAIN, bytes, 0, &alloc)))
@@ -132,10 +165,14 @@ CUresult sim_cuMemFreeAsync(CUstream fallback, CUdeviceptr address, CUstream han
     CUresult result = stream_resolve(handle, fallback, &stream);
     if (result)
         return result;
-    if (!alloc_context(address, 1u << ALLOC_PLAIN))
+    struct sim_graph_memory *memory = graph_memory_at(address);
+    if (memory && atomic_load(&stream->capture))
+        return capture_memory(stream, COMMAND_FREE_NODE, memory);
+    int known = memory || alloc_context(address, 1u << ALLOC_PLAIN);
+    if (memory)
+        graph_memory_drop(memory);
+    if (!known || atomic_load(&stream->capture))
         return CUDA_ERROR_INVALID_VALUE;
-    if (atomic_load(&stream->capture))
-        return CUDA_ERROR_NOT_SUPPORTED;
     if ((result = engine_begin(stream, &command)))
         return result;
     command->kind = COMMAND_FREE;

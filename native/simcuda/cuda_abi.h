@@ -108,6 +108,7 @@ typedef void (*CUstreamCallback)(CUstream stream, CUresult status, void *data);
     X(CUDA_ERROR_CAPTURED_EVENT, 907, "operation not permitted on an event last recorded in a capturing stream")       \
     X(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, 908, "attempt to terminate a thread-local capture from another thread")  \
     X(CUDA_ERROR_TIMEOUT, 909, "wait operation timed out")                                                             \
+    X(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, 910, "the graph update was not performed because it included changes")     \
     X(CUDA_ERROR_UNKNOWN, 999, "unknown error")
 
 enum {
@@ -168,6 +169,29 @@ enum {
     CU_POINTER_BLOCK_ID,
 };
 
+enum {
+    CU_NODE_KERNEL,
+    CU_NODE_MEMCPY,
+    CU_NODE_MEMSET,
+    CU_NODE_HOST,
+    CU_NODE_GRAPH,
+    CU_NODE_EMPTY,
+    CU_NODE_WAIT_EVENT,
+    CU_NODE_EVENT_RECORD,
+    CU_NODE_MEM_ALLOC = 10,
+    CU_NODE_MEM_FREE,
+    CU_NODE_BATCH_MEM_OP,
+};
+enum {
+    CU_UPDATE_SUCCESS,
+    CU_UPDATE_ERROR,
+    CU_UPDATE_TOPOLOGY_CHANGED,
+    CU_UPDATE_NODE_TYPE_CHANGED,
+    CU_UPDATE_NOT_SUPPORTED = 6
+};
+enum { CU_GRAPH_MEM_USED, CU_GRAPH_MEM_USED_HIGH, CU_GRAPH_MEM_RESERVED, CU_GRAPH_MEM_RESERVED_HIGH };
+#define CU_INSTANTIATE_UPLOAD 2
+
 enum { CU_PROC_LEGACY = 1, CU_PROC_PER_THREAD = 2 };
 enum { CU_PROC_FOUND, CU_PROC_NOT_FOUND, CU_PROC_VERSION_TOO_OLD };
 
@@ -186,6 +210,44 @@ typedef struct {
     size_t dst_pitch;
     size_t width, height;
 } CUDA_MEMCPY2D;
+
+typedef struct {
+    CUfunction function;
+    unsigned grid[3], block[3], shared_bytes;
+    void **params, **extra;
+    CUfunction kernel; /* this and what follows: version 2 */
+    CUcontext context;
+} CUDA_KERNEL_NODE_PARAMS;
+
+typedef struct {
+    CUhostFn function;
+    void *data;
+} CUDA_HOST_NODE_PARAMS;
+
+typedef struct {
+    int type, handle_types;
+    CUmemLocation location;
+    uint64_t rest[9];
+} CUmemPoolProps;
+
+typedef struct {
+    CUmemPoolProps pool;
+    const CUmemAccessDesc *access;
+    size_t access_count, bytes;
+    CUdeviceptr address;
+} CUDA_MEM_ALLOC_NODE_PARAMS;
+
+typedef struct {
+    unsigned long long flags;
+    CUstream stream;
+    CUgraphNode failed;
+    int result;
+} CUDA_GRAPH_INSTANTIATE_PARAMS;
+
+typedef struct {
+    int result;
+    CUgraphNode node, from;
+} CUgraphExecUpdateResultInfo;
 
 typedef struct {
     unsigned grid[3], block[3], shared_bytes;

@@ -87,12 +87,24 @@ CUresult sim_cuEventRecord(CUstream fallback, CUevent event, CUstream handle) {
     return engine_commit(stream);
 }
 
+/* "External": a node of its own, by which work outside the graph and inside meet. */
+static CUresult capture_node(struct sim_stream *stream, uint32_t kind, struct sim_event *event) {
+    struct sim_command *command;
+    CUresult result = engine_begin(stream, &command);
+    if (result)
+        return result;
+    atomic_fetch_add(&event->pending, 1);
+    command->kind = kind;
+    command->event.event = event;
+    return engine_commit(stream);
+}
+
 CUresult sim_cuEventRecordWithFlags(CUstream fallback, CUevent event, CUstream handle, unsigned flags) {
     struct sim_stream *stream;
     if (flags > 1)
         return CUDA_ERROR_INVALID_VALUE;
-    if (flags && !stream_resolve(handle, fallback, &stream) && atomic_load(&stream->capture))
-        return CUDA_ERROR_NOT_SUPPORTED; /* event nodes of graphs are not simulated */
+    if (flags && is_valid(event) && !stream_resolve(handle, fallback, &stream) && atomic_load(&stream->capture))
+        return capture_node(stream, COMMAND_RECORD_NODE, event);
     return sim_cuEventRecord(fallback, event, handle);
 }
 
@@ -106,6 +118,8 @@ CUresult sim_cuStreamWaitEvent(CUstream fallback, CUstream handle, CUevent event
         return CUDA_ERROR_INVALID_HANDLE;
     if (flags > 1)
         return CUDA_ERROR_INVALID_VALUE;
+    if (flags && atomic_load(&stream->capture))
+        return capture_node(stream, COMMAND_WAIT_NODE, event);
     if ((event->capture_id || atomic_load(&stream->capture)) &&
         (result = capture_wait(event, stream)) != CUDA_ERROR_NOT_READY)
         return result;

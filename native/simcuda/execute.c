@@ -48,6 +48,16 @@ static void value(struct sim_stream *stream, struct sim_command *command) {
     alloc_unpin(alloc);
 }
 
+static void free_memory(CUdeviceptr address) {
+    struct sim_graph_memory *memory = graph_memory_at(address);
+    if (memory) {
+        graph_memory_unmap(memory);
+        graph_memory_drop(memory);
+    } else {
+        alloc_free(address, 1u << ALLOC_PLAIN);
+    }
+}
+
 void execute(struct sim_stream *stream, struct sim_command *command) {
     switch (command->kind) {
     case COMMAND_LAUNCH:
@@ -79,10 +89,10 @@ void execute(struct sim_stream *stream, struct sim_command *command) {
         value(stream, command);
         break;
     case COMMAND_GRAPH:
-        graph_execute(stream, command->graph.exec);
+        graph_execute(stream, command->graph.body);
         break;
     case COMMAND_FREE:
-        alloc_free(command->free.address, 1u << ALLOC_PLAIN);
+        free_memory(command->free.address);
         break;
     default:
         break;

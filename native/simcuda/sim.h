@@ -40,6 +40,12 @@ enum sim_command_kind {
     COMMAND_WRITE_VALUE,
     COMMAND_GRAPH,
     COMMAND_FREE,
+    COMMAND_EMPTY, /* from here on in graphs only */
+    COMMAND_CHILD,
+    COMMAND_RECORD_NODE,
+    COMMAND_WAIT_NODE,
+    COMMAND_ALLOC_NODE,
+    COMMAND_FREE_NODE,
 };
 
 /* One unit of work in a stream or a graph. */
@@ -85,8 +91,14 @@ struct sim_command {
             int to_device;
         } prefetch;
         struct {
-            struct sim_graph_exec *exec;
+            struct sim_graph_body *body;
         } graph;
+        struct {
+            struct sim_graph *graph; /* the node's own copy */
+        } child;
+        struct {
+            struct sim_graph_memory *memory;
+        } memory;
         struct {
             CUdeviceptr address;
         } free;
@@ -224,6 +236,13 @@ extern __thread struct sim_thread sim_thread __attribute__((tls_model("initial-e
 void *object_get(uint32_t magic, size_t size);
 void object_put(void *object, uint32_t magic);
 
+/* The nodes of a graph, in an order that respects all edges. */
+struct sim_graph {
+    uint32_t magic;
+    struct sim_command **node;
+    size_t count, room;
+};
+
 struct sim_thread_more *thread_more(void); /* stream.c; NULL: out of memory */
 
 /* context.c */
@@ -270,7 +289,32 @@ struct sim_graph *graph_new(void);
 void graph_free(struct sim_graph *graph);
 struct sim_command *graph_append(struct sim_graph *graph);
 size_t graph_last(struct sim_graph *graph, const CUgraphNode **nodes); /* the node that the next one depends on */
-void graph_execute(struct sim_stream *stream, struct sim_graph_exec *exec);
+
+/* graph_body.c: what a launch carries out, the same for all launches however the executable graph is changed later */
+struct sim_graph_body {
+    _Atomic uint32_t references;
+    struct sim_command *node; /* those of child graphs in their places */
+    size_t count;
+};
+struct sim_graph_body *graph_body(const struct sim_graph *graph); /* NULL: out of memory */
+void graph_body_release(struct sim_graph_body *body);
+struct sim_graph *graph_of_body(const struct sim_graph_body *body);
+struct sim_graph *graph_copy(const struct sim_graph *graph);
+void graph_drop_node(struct sim_command *node);            /* what the command refers to */
+CUresult graph_prepare(const struct sim_graph_body *body); /* memory for its allocations */
+void graph_execute(struct sim_stream *stream, struct sim_graph_body *body);
+
+/* graph_memory.c: what allocation nodes allocate */
+CUresult graph_memory_new(int device, uint64_t bytes, struct sim_graph_memory **out);
+struct sim_graph_memory *graph_memory_at(CUdeviceptr address); /* with a reference; NULL: none begins there */
+int graph_memory_covers(CUdeviceptr address, uint64_t bytes);
+CUdeviceptr graph_memory_address(const struct sim_graph_memory *memory, uint64_t *bytes, int *device);
+void graph_memory_hold(struct sim_graph_memory *memory);
+void graph_memory_drop(struct sim_graph_memory *memory);
+CUresult graph_memory_prepare(struct sim_graph_memory *memory); /* before a launch; undone by graph_memory_launched */
+void graph_memory_launched(struct sim_graph_memory *memory);
+void graph_memory_map(struct sim_graph_memory *memory);
+int graph_memory_unmap(struct sim_graph_memory *memory); /* 0: it wasn't mapped */
 
 /* event.c */
 void event_complete(struct sim_event *event, uint64_t generation);

@@ -1,0 +1,141 @@
+/* What the launches of a graph carry out: its nodes and those of its child graphs in one row, one after the other. */
+#include <stdlib.h>
+
+#include "sim.h"
+
+/* A copy refers to what the original does. -1: out of memory. */
+static int copy_node(struct sim_command *to, const struct sim_command *from) {
+    *to = *from;
+    if (from->kind == COMMAND_RECORD_NODE || from->kind == COMMAND_WAIT_NODE)
+        atomic_fetch_add(&from->event.event->pending, 1);
+    else if (from->kind == COMMAND_ALLOC_NODE || from->kind == COMMAND_FREE_NODE)
+        graph_memory_hold(from->memory.memory);
+    else if (from->kind == COMMAND_CHILD && !(to->child.graph = graph_copy(from->child.graph)))
+        return -1;
+    return 0;
+}
+
+void graph_drop_node(struct sim_command *node) {
+    if (node->kind == COMMAND_RECORD_NODE || node->kind == COMMAND_WAIT_NODE)
+        event_unpin(node->event.event);
+    else if (node->kind == COMMAND_ALLOC_NODE || node->kind == COMMAND_FREE_NODE)
+        graph_memory_drop(node->memory.memory);
+    else if (node->kind == COMMAND_CHILD && node->child.graph)
+        graph_free(node->child.graph);
+}
+
+struct sim_graph *graph_copy(const struct sim_graph *graph) {
+    struct sim_graph *copy = graph_new();
+    for (size_t i = 0; copy && i < graph->count; i++) {
+        struct sim_command *node = graph_append(copy);
+        if (!node || copy_node(node, graph->node[i])) {
+            graph_free(copy);
+            return NULL;
+        }
+    }
+    return copy;
+}
+
+struct sim_graph *graph_of_body(const struct sim_graph_body *body) {
+    struct sim_graph *graph = graph_new();
+    for (size_t i = 0; graph && i < body->count; i++) {
+        struct sim_command *node = graph_append(graph);
+        if (!node || copy_node(node, &body->node[i])) {
+            graph_free(graph);
+            return NULL;
+        }
+    }
+    return graph;
+}
+
+static size_t total(const struct sim_graph *graph) {
+    size_t count = 0;
+    for (size_t i = 0; i < graph->count; i++)
+        count += graph->node[i]->kind == COMMAND_CHILD ? total(graph->node[i]->child.graph) : 1;
+    return count;
+}
+
+static void fill(struct sim_graph_body *body, const struct sim_graph *graph) {
+    for (size_t i = 0; i < graph->count; i++) {
+        if (graph->node[i]->kind == COMMAND_CHILD)
+            fill(body, graph->node[i]->child.graph);
+        else
+            copy_node(&body->node[body->count++], graph->node[i]);
+    }
+}
+
+struct sim_graph_body *graph_body(const struct sim_graph *graph) {
+    struct sim_graph_body *body = calloc(1, sizeof *body);
+    if (!body || !(body->node = calloc(total(graph) + 1, sizeof *body->node))) {
+        free(body);
+        return NULL;
+    }
+    atomic_store(&body->references, 1);
+    fill(body, graph);
+    return body;
+}
+
+void graph_body_release(struct sim_graph_body *body) {
+    if (atomic_fetch_sub(&body->references, 1) != 1)
+        return;
+    for (size_t i = 0; i < body->count; i++)
+        graph_drop_node(&body->node[i]);
+    free(body->node);
+    free(body);
+}
+
+static void unprepare(const struct sim_graph_body *body, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (body->node[i].kind == COMMAND_ALLOC_NODE)
+            graph_memory_launched(body->node[i].memory.memory);
+}
+
+/* One launch is about to be submitted: all its memory is there, and its events are not reached. */
+CUresult graph_prepare(const struct sim_graph_body *body) {
+    for (size_t i = 0; i < body->count; i++) {
+        CUresult result =
+            body->node[i].kind == COMMAND_ALLOC_NODE ? graph_memory_prepare(body->node[i].memory.memory) : CUDA_SUCCESS;
+        if (result) {
+            unprepare(body, i);
+            return result;
+        }
+    }
+    for (size_t i = 0; i < body->count; i++)
+        if (body->node[i].kind == COMMAND_RECORD_NODE)
+            atomic_fetch_add(&body->node[i].event.event->recorded, 1);
+    return CUDA_SUCCESS;
+}
+
+static void node(struct sim_stream *stream, const struct sim_command *node) {
+    struct sim_event *event = node->event.event;
+    struct sim_command command;
+    switch (node->kind) {
+    case COMMAND_EMPTY:
+        break;
+    case COMMAND_RECORD_NODE:
+        atomic_fetch_add(&event->pending, 1);
+        event_complete(event, atomic_load(&event->reached) + 1);
+        break;
+    case COMMAND_WAIT_NODE:
+        execute_leave_device(stream);
+        atomic_fetch_add(&event->pending, 1);
+        event_await(event, atomic_load(&event->recorded));
+        break;
+    case COMMAND_ALLOC_NODE:
+        graph_memory_map(node->memory.memory);
+        break;
+    case COMMAND_FREE_NODE:
+        graph_memory_unmap(node->memory.memory);
+        break;
+    default:
+        command = *node;
+        execute(stream, &command);
+    }
+}
+
+void graph_execute(struct sim_stream *stream, struct sim_graph_body *body) {
+    for (size_t i = 0; i < body->count; i++)
+        node(stream, &body->node[i]);
+    unprepare(body, body->count);
+    graph_body_release(body);
+}

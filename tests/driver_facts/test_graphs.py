@@ -1,0 +1,125 @@
+"""Beliefs about graphs: what their launches do and the memory they take (see test_facts.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .harness import MIB, Cuda, on_driver
+from .test_facts import THREAD_LOCAL
+from .vmm import free_of
+
+NON_BLOCKING = 1
+KERNEL, CHILD, ALLOC, FREE = 0, 4, 10, 11
+USED, RESERVED = 0, 2
+SIZE = 64 * MIB
+
+
+def begin(cuda: Cuda, stream: Any) -> None:
+    cuda.cuStreamBeginCapture(stream, cuda.driver.CUstreamCaptureMode(THREAD_LOCAL))
+
+
+def types(cuda: Cuda, graph: Any) -> list[int]:
+    _, count = cuda.cuGraphGetNodes(graph)
+    nodes, count = cuda.cuGraphGetNodes(graph, count)
+    return [int(cuda.cuGraphNodeGetType(node)) for node in nodes]
+
+
+def figure(cuda: Cuda, number: int) -> int:
+    return int(cuda.cuDeviceGetGraphMemAttribute(cuda.device, cuda.driver.CUgraphMem_attribute(number)))
+
+
+@on_driver()
+def test_captured_allocations_take_memory_until_they_are_trimmed(cuda: Cuda) -> None:
+    """cuMemAllocAsync in a capture makes an allocation node. Its memory is taken by the first launch at the latest, is
+    kept after the graph has ended, and cuDeviceGraphMemTrim gives it back. (So it is counted, and never moved.)
+
+    Source: CUDA programming guide, "Graph memory nodes" (physical memory footprint). Not yet seen on a GPU.
+    """
+    stream = cuda.cuStreamCreate(NON_BLOCKING)
+    begin(cuda, stream)
+    memory = cuda.cuMemAllocAsync(SIZE, stream)
+    cuda.launch("fill_f32", memory, 1.0, SIZE // 4, stream=stream)
+    cuda.cuMemFreeAsync(memory, stream)
+    graph = cuda.cuStreamEndCapture(stream)
+    assert sorted(types(cuda, graph)) == [KERNEL, ALLOC, FREE]
+    run = cuda.cuGraphInstantiate(graph, 0)
+    cuda.cuGraphLaunch(run, stream)
+    cuda.cuStreamSynchronize(stream)
+    assert figure(cuda, RESERVED) >= SIZE > figure(cuda, USED)
+    before = free_of(cuda)
+    cuda.cuGraphExecDestroy(run)
+    cuda.cuGraphDestroy(graph)
+    assert figure(cuda, RESERVED) >= SIZE and free_of(cuda) < before + SIZE // 2
+    cuda.cuDeviceGraphMemTrim(cuda.device)
+    assert figure(cuda, RESERVED) < SIZE and free_of(cuda) > before + SIZE // 2
+
+
+@on_driver()
+def test_what_a_graph_does_not_free_is_freed_as_other_memory(cuda: Cuda) -> None:
+    """Memory of an allocation node without a free node can be used after the launch, and cuMemFree frees it.
+
+    Source: CUDA programming guide, "Graph memory nodes" (accessing and freeing graph memory outside of the allocating
+    graph). Not yet seen on a GPU.
+    """
+    stream = cuda.cuStreamCreate(NON_BLOCKING)
+    begin(cuda, stream)
+    memory = cuda.cuMemAllocAsync(SIZE, stream)
+    graph = cuda.cuStreamEndCapture(stream)
+    run = cuda.cuGraphInstantiate(graph, 0)
+    cuda.cuGraphLaunch(run, stream)
+    cuda.launch("fill_f32", memory, 2.0, 16, stream=stream)
+    cuda.cuStreamSynchronize(stream)
+    assert cuda.read_f32(memory, 15) == 2.0
+    assert figure(cuda, USED) >= SIZE
+    cuda.cuMemFree(memory)
+    assert figure(cuda, USED) < SIZE
+
+
+@on_driver()
+def test_a_captured_launch_of_a_graph_is_a_child_graph(cuda: Cuda) -> None:
+    """cuGraphLaunch in a capture makes a child graph node, in which the launches can be counted.
+
+    Source: documentation of cuGraphLaunch and cuGraphAddChildGraphNode. Not yet seen on a GPU.
+    """
+    stream, memory = cuda.cuStreamCreate(NON_BLOCKING), cuda.cuMemAlloc(4096)
+    cuda.cuMemsetD8(memory, 0, 4096)
+    cuda.cuCtxSynchronize()
+    begin(cuda, stream)
+    cuda.launch("work_f32", memory, 1, 0, 0, stream=stream)
+    inner = cuda.cuGraphInstantiate(cuda.cuStreamEndCapture(stream), 0)
+    begin(cuda, stream)
+    cuda.cuGraphLaunch(inner, stream)
+    outer = cuda.cuStreamEndCapture(stream)
+    assert types(cuda, outer) == [CHILD]
+    _, count = cuda.cuGraphGetNodes(outer)
+    nodes, _ = cuda.cuGraphGetNodes(outer, count)
+    assert types(cuda, cuda.cuGraphChildGraphNodeGetGraph(nodes[0])) == [KERNEL]
+    cuda.cuGraphLaunch(cuda.cuGraphInstantiate(outer, 0), stream)
+    cuda.cuStreamSynchronize(stream)
+    assert cuda.read_f32(memory, 0) == 1.0
+
+
+@on_driver()
+def test_an_update_changes_later_launches_only(cuda: Cuda) -> None:
+    """cuGraphExecUpdate changes what later launches do, not what is submitted already.
+
+    Source: documentation of cuGraphExecUpdate. Not yet seen on a GPU.
+    """
+    stream = cuda.cuStreamCreate(NON_BLOCKING)
+    word, flag = cuda.host_flag()
+    one, two = cuda.cuMemAlloc(4096), cuda.cuMemAlloc(4096)
+    graphs = []
+    for memory in (one, two):
+        cuda.cuMemsetD8(memory, 0, 4096)
+        cuda.cuCtxSynchronize()
+        begin(cuda, stream)
+        cuda.launch("work_f32", memory, 1, 0, 0, stream=stream)
+        graphs.append(cuda.cuStreamEndCapture(stream))
+    run = cuda.cuGraphInstantiate(graphs[0], 0)
+    cuda.launch("wait_flag", flag, 1, stream=stream)
+    cuda.cuGraphLaunch(run, stream)
+    assert int(cuda.cuGraphExecUpdate(run, graphs[1]).result) == 0
+    cuda.cuGraphLaunch(run, stream)
+    word.value = 1
+    cuda.cuStreamSynchronize(stream)
+    assert [cuda.read_f32(one, 0), cuda.read_f32(two, 0)] == [1.0, 1.0]
