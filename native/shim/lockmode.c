@@ -103,8 +103,10 @@ static int by_uuid(const void *a, const void *b) {
 }
 
 bool lockmode_open_files(void) {
-    const char *folder = getenv("GPUSHARE_LOCK_DIR");
-    folder = folder && *folder ? folder : "/dev/shm/gpushare";
+    static char folder[512]; /* read once: later it is the agent that comes here */
+    const char *given = *folder ? folder : getenv("GPUSHARE_LOCK_DIR");
+    if (!*folder)
+        snprintf(folder, sizeof folder, "%s", given && *given ? given : "/dev/shm/gpushare");
     if (mkdir(folder, 01777) == 0)
         chmod(folder, 01777);
     for (int i = 0; i < shim.device_count; i++) {

@@ -79,7 +79,9 @@ void execute_copy(struct sim_stream *stream, struct sim_command *command) {
 
 static void set_row(char *row, const struct sim_command *command) {
     uint32_t value = command->set.value;
-    if (command->set.element == 1)
+    if (command->set.element == 4 && command->set.width == 1) /* a word that another stream may be waiting for */
+        __atomic_store_n((uint32_t *)row, value, __ATOMIC_RELEASE);
+    else if (command->set.element == 1)
         memset(row, (int)value, command->set.width);
     else if (command->set.element == 2)
         for (size_t i = 0; i < command->set.width; i++)

@@ -124,6 +124,20 @@ def handler_bits(client: Client) -> tuple[bool, bool]:
     return bool(int(fields["SigIgn"], 16) & bit), bool(int(fields["SigCgt"], 16) & bit)
 
 
+def test_a_blocked_signal_stays_blocked(started: Started) -> None:
+    client, process = started
+    client.run("signal.pthread_sigmask(signal.SIG_BLOCK, [2])")
+    client.start("cuda.spin()")
+    process.expect("wants")
+    os.kill(client.pid, signal.SIGINT)
+    assert client.waits()
+    process.open(1)
+    assert client.result() == 0
+    client.start("signal.pthread_sigmask(signal.SIG_UNBLOCK, [2])")
+    assert client.raw()["error"] == "KeyboardInterrupt"
+    assert client.run("cuda.spin()") == 0
+
+
 def test_default_and_ignored_stay_what_they_are(started: Started) -> None:
     client, process = started
     assert handler_bits(client) == (False, True)

@@ -13,6 +13,7 @@ from .conftest import Client, Machine
 from .fake_coordinator import FakeCoordinator, until
 
 Started = tuple[Client, Any]
+NOT_INITIALIZED = 3
 TRACES = "[line for line in open('/proc/self/maps') if 'memfd:gpushare' in line]"
 
 
@@ -98,6 +99,56 @@ def test_programs_started_by_the_client_inherit_nothing(started: Started) -> Non
         client.start(f"subprocess.run(['python3', '-c', {script!r}], capture_output=True, text=True{how}).stdout")
         names = client.result()
         assert "gpushare" not in names and "socket" not in names and "eventfd" not in names, how
+
+
+def test_child_that_uses_the_device_gets_the_drivers_answer(machine: Machine, started: Started) -> None:
+    """CUDA does not survive a fork; the parent does not notice."""
+    client, process = started
+    process.open(1)
+    assert client.run("cuda.spin()") == 0
+    client.run("child = os.fork() or os._exit(cuda.spin() + cuda.alloc(100)[0] + cuda.cuInit(0))")
+    assert client.run("os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])") == 3 * NOT_INITIALIZED
+    assert process.silent()
+    assert client.run("cuda.spin()") == 0
+    process.drain(1)
+    until(lambda: process.page.report.launches == 2)
+
+
+def test_a_spawned_program_inherits_nothing(started: Started, tmp_path: Path) -> None:
+    client, process = started
+    process.open(1)
+    assert client.run("cuda.spin()") == 0
+    target = tmp_path / "files"
+    client.run(f"command = 'readlink /proc/self/fd/* > {target}; true'")
+    client.run("child = os.posix_spawn('/bin/sh', ['sh', '-c', command], os.environ)")
+    assert client.run("os.waitpid(child, 0)[1]") == 0
+    inherited = target.read_text().splitlines()[3:]
+    assert not [name for name in inherited if name.startswith(("/memfd:", "socket:", "pipe:")) or "lock" in name]
+    process.drain(1)
+
+
+def test_exec_begins_anew(started: Started, coordinator: FakeCoordinator) -> None:
+    client, process = started
+    process.open(1)
+    assert client.run("cuda.spin()") == 0
+    client.start("os.execv(sys.executable, [sys.executable, *sys.argv])")
+    until(lambda: process.connection.recv(100) == b"")
+    client.start("cuda = Cuda()")
+    again = coordinator.accept().welcome()
+    assert client.raw()["value"] is None
+    assert again.hello["pid"] == client.pid and not again.hello["running"]
+    again.open(1)
+    assert client.run("cuda.spin()") == 0
+
+
+def test_the_driver_may_be_closed_and_opened_again(started: Started) -> None:
+    client, process = started
+    client.run("import _ctypes; _ctypes.dlclose(cuda.library._handle); cuda.library = ctypes.CDLL('libcuda.so.1')")
+    client.start("cuda.spin()")
+    process.expect("wants")
+    process.open(1)
+    assert client.result() == 0
+    process.drain(1)
 
 
 def test_disabled_it_is_not_there(machine: Machine) -> None:

@@ -1,0 +1,67 @@
+/* Threads that come and go: each makes a few launches and ends. Usage: endings PTX THREADS STACK_KIB, so many at a time on
+ * stacks of that size, over and over until the end of standard input. Prints how many launches they made in all. */
+#include <dlfcn.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define LAUNCHES 5
+#define MOST 512
+
+static int (*cuInit)(unsigned), (*retain)(void **, int), (*set_current)(void *), (*load)(void **, const void *),
+    (*get_function)(void **, void *, const char *), (*synchronize)(void),
+    (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+
+static void *context, *spin;
+static _Atomic int launches, failed;
+
+static void *run(void *unused) {
+    unsigned long long nothing = 0;
+    void *arguments[] = {&nothing};
+    failed |= set_current(context);
+    for (int i = 0; i < LAUNCHES; i++) {
+        failed |= launch(spin, 1, 1, 1, 1, 1, 1, 0, NULL, arguments, NULL);
+        launches++;
+    }
+    return unused;
+}
+
+static int is_over(void) {
+    struct pollfd input = {.fd = 0, .events = POLLIN};
+    return poll(&input, 1, 0) != 0;
+}
+
+int main(int argc, char **argv) {
+    static char ptx[65536];
+    static pthread_t threads[MOST];
+    pthread_attr_t attributes;
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW), *module;
+    FILE *file = argc == 4 ? fopen(argv[1], "r") : NULL;
+    if (!driver || !file || !fread(ptx, 1, sizeof ptx - 1, file))
+        return 2;
+    int count = atoi(argv[2]);
+    pthread_attr_init(&attributes);
+    if (count > MOST || pthread_attr_setstacksize(&attributes, (size_t)atoi(argv[3]) << 10))
+        return 3;
+    *(void **)&cuInit = dlsym(driver, "cuInit");
+    *(void **)&retain = dlsym(driver, "cuDevicePrimaryCtxRetain");
+    *(void **)&set_current = dlsym(driver, "cuCtxSetCurrent");
+    *(void **)&load = dlsym(driver, "cuModuleLoadData");
+    *(void **)&get_function = dlsym(driver, "cuModuleGetFunction");
+    *(void **)&synchronize = dlsym(driver, "cuCtxSynchronize");
+    *(void **)&launch = dlsym(driver, "cuLaunchKernel");
+    if (cuInit(0) || retain(&context, 0) || set_current(context) || load(&module, ptx) ||
+        get_function(&spin, module, "spin"))
+        return 4;
+    while (!is_over()) {
+        for (int i = 0; i < count; i++)
+            if (pthread_create(&threads[i], &attributes, run, NULL))
+                return 5;
+        for (int i = 0; i < count; i++)
+            pthread_join(threads[i], NULL);
+    }
+    printf("%d\n", launches);
+    return failed || synchronize() ? 1 : 0;
+}

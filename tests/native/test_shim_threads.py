@@ -1,0 +1,42 @@
+"""Threads that come and go, small ones and many, while turns begin and end."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from .. import sanitizers
+from ..driver_facts.harness import PTX
+from . import simlog
+from .conftest import Machine, built_program
+from .fake_coordinator import FakeCoordinator, until
+
+SMALL = 256 if sanitizers.KIND else 16  # KiB; what PTHREAD_STACK_MIN allows
+
+
+@pytest.mark.parametrize(("threads", "stack"), [(200, 256), (16, SMALL)], ids=["many", "small"])
+def test_ending_threads_are_drained_and_counted_exactly(
+    machine: Machine, coordinator: FakeCoordinator, threads: int, stack: int
+) -> None:
+    argv = [str(built_program("endings.c")), str(PTX), str(threads), str(stack)]
+    program = subprocess.Popen(
+        argv, env=machine.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        process = coordinator.accept().welcome()
+        for epoch in range(1, 13):
+            process.open(epoch)
+            process.close_gate(epoch)
+            until(lambda: process.next(30)["type"] == "drained")
+            runs = simlog.read_all(machine.simlog)[program.pid]
+            done = sum(run.kind == "launch" for run in runs)
+            # The figures follow a moment after the word; then nothing more is done or counted.
+            until(lambda done=done: process.page.report.launches == done, what=f"{done} launches")
+            assert len(simlog.read_all(machine.simlog)[program.pid]) == len(runs)
+        process.open(13)
+        output, _ = program.communicate(timeout=60)
+        assert program.returncode == 0 and int(output) >= threads
+    finally:
+        program.kill()
+        program.communicate()
