@@ -1,13 +1,19 @@
-/* Hooks on handing memory to other processes and devices: redirected memory cannot be, and the log says what helps. */
+/* Hooks on handing memory to other processes and devices: what the shim moves cannot be, and the log says what helps. */
 #include "shim.h"
 
+static bool is_moved(CUdeviceptr address) {
+    CUdeviceptr base;
+    size_t bytes;
+    bool here;
+    return is_redirected(address) || (shim.mode == &mode_swap && swap_around(address, &base, &bytes, &here));
+}
+
 static CUresult checked(CUresult result, const char *call, CUdeviceptr address) {
-    if (result != CUDA_SUCCESS && is_redirected(address))
-        log_once(
-            LOG_ERROR,
-            "%s cannot hand on unified memory, which device memory is here (CUDA error %d): for programs that pass "
-            "device memory to other processes or devices set the memory mode plain (GPUSHARE_MEMORY_MODE=plain)",
-            call, result);
+    if (result != CUDA_SUCCESS && is_moved(address))
+        log_once(LOG_ERROR,
+                 "%s cannot hand on device memory in the memory mode %s (CUDA error %d): for programs that pass device "
+                 "memory to other processes or devices set the mode plain (GPUSHARE_MEMORY_MODE=plain)",
+                 call, shim.mode->name, result);
     return result;
 }
 

@@ -148,6 +148,10 @@ CUresult hook_cuMemFreeAsync(bool twin, CUdeviceptr address, CUstream stream) {
     struct entry entry;
     if (!ledger_take(ADDRESSES, address, &entry))
         return REAL_TWIN(cuMemFreeAsync, twin)(address, stream);
+    if (is_capturing(twin ? per_thread(stream) : stream)) { /* a graph frees what graphs allocate: the driver says so */
+        ledger_add(ADDRESSES, &entry);
+        return REAL_TWIN(cuMemFreeAsync, twin)(address, stream);
+    }
     CUresult result;
     if (entry.kind == POOLED) {
         result = REAL_TWIN(cuMemFreeAsync, twin)(address, stream);

@@ -160,7 +160,8 @@ int cuDeviceTotalMem(unsigned *bytes, int device) {
 int cuMemcpyBatchAsync(u64 *to, u64 *from, size_t *sizes, size_t count, void *attributes, size_t *indices,
                        size_t listed, size_t *failed, void *stream) {
     (void)to, (void)from, (void)sizes, (void)attributes, (void)indices, (void)listed, (void)stream;
-    *failed = 77;
+    if (failed)
+        *failed = 77;
     return count ? 0 : 1;
 }
 
@@ -293,12 +294,15 @@ int cuEventCreate(void **event, unsigned flags) {
     return 0;
 }
 
-int cuEventRecord(void *event, void *stream) {
+static int recorded_busy;
+
+int cuEventRecord(void *event, size_t stream) {
+    recorded_busy = stream == 0x900;
     return event && stream ? 0 : 1;
 }
 
 int cuEventQuery(void *event) {
-    return event ? 600 : 0;
+    return event && recorded_busy ? 600 : 0;
 }
 
 int cuEventDestroy_v2(void *event) {

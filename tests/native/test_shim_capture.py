@@ -124,3 +124,16 @@ def test_contexts_come_and_go(machine: Machine, started: Started) -> None:
     assert client.result() == 0
     assert client.run("cuda.cuDevicePrimaryCtxReset_v2(0)") == 0
     process.drain(2)
+
+
+def test_what_no_graph_has_allocated_no_graph_can_free(started: Started) -> None:
+    """The driver refuses it, as it does for device memory, and the memory stays."""
+    client, process = started
+    process.open(1)
+    client.run(SETUP + "; memory = cuda.alloc(1 << 20)[1]")
+    assert client.run(CAPTURE.format(RELAXED)) == 0
+    assert client.run("cuda.cuMemFreeAsync(c_uint64(memory), c_void_p(one))") != 0
+    assert client.run(END) == 0
+    assert process.page.report.allocated == 1 << 20
+    assert client.run("cuda.cuMemsetD8_v2(c_uint64(memory), 1, c_size_t(1 << 20)), cuda.free(memory)") == [0, 0]
+    assert process.page.report.allocated == 0

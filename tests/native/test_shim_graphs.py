@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from .conftest import Client, Machine
-from .fake_coordinator import FakeCoordinator, Process, until
+from .conftest import Client
+from .fake_coordinator import Process, until
 
 MIB = 1 << 20
 OUT_OF_MEMORY = 2
@@ -98,20 +98,3 @@ def test_the_end_of_a_green_context_ends_the_work_of_its_streams(stub: Any) -> N
     assert process.silent(0.2), "drained of a stream that is busy"
     assert client.run("cuda.cuGreenCtxDestroy(c_void_p(0x20))") == 0
     process.expect("drained", epoch=1)
-
-
-def test_what_cannot_be_handed_on_is_said_once_with_what_helps(machine: Machine, stub: Any) -> None:
-    client, _ = stub(STUB_MANAGED="1")
-    client.run("address = c_uint64(); cuda.cuMemAlloc_v2(byref(address), c_size_t(4096))")
-    client.run("handle = (c_uint64 * 8)()")
-    assert client.run("[cuda.cuIpcGetMemHandle(handle, address) for _ in range(3)]") == [801] * 3
-    assert client.run("cuda.cuMemPoolExportPointer(handle, address)") == 801
-    lines = [line for line in machine.log_text().splitlines() if "cannot hand on" in line]
-    assert len(lines) == 1 and "cuIpcGetMemHandle" in lines[0] and "GPUSHARE_MEMORY_MODE=plain" in lines[0]
-
-
-def test_what_can_be_is_no_matter(machine: Machine, stub: Any, coordinator: FakeCoordinator) -> None:
-    client, _ = stub(STUB_MANAGED="1", GPUSHARE_MEMORY_MODE="plain")
-    client.run("address = c_uint64(); cuda.cuMemAlloc_v2(byref(address), c_size_t(4096))")
-    assert client.run("cuda.cuIpcGetMemHandle((c_uint64 * 8)(), address)") == 801
-    assert "cannot hand on" not in machine.log_text()
