@@ -33,6 +33,12 @@ class GpuShare(Configurable):
         "(0 to 60).",
     ).tag(config=True)
 
+    inflight_window = Float(
+        0.02,
+        help="Seconds of GPU work that a client may have outstanding while others wait, so that the end of its turn "
+        "isn't held up by what it has queued (0.001 to 10; 0: no bound). A single launch may take longer.",
+    ).tag(config=True)
+
     default_quota = Dict(
         help="Quota of a client that asks for nothing else, for example {'memory': '8GiB', 'limit': 0.9}. "
         "Keys: share, limit, memory, resident, service.",
@@ -74,6 +80,10 @@ class GpuShare(Configurable):
     @validate("cell_linger")
     def _check_linger(self, proposal: dict[str, Any]) -> float:
         return _in_range(proposal, 0.0, 60.0)
+
+    @validate("inflight_window")
+    def _check_window(self, proposal: dict[str, Any]) -> float:
+        return float(proposal["value"]) and _in_range(proposal, 0.001, 10.0)
 
     @validate("device_memory", "pinned_memory")
     def _check_size(self, proposal: dict[str, Any]) -> str:

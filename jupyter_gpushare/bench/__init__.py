@@ -12,6 +12,7 @@ import sys
 BENCHES = {
     "gate": ("gate", "nanoseconds per launch, bare and under an open gate"),
     "alloc": ("alloc", "nanoseconds per small allocation and its release, bare and under the shim"),
+    "drain": ("drain", "from the end of a turn until its work has finished, two training loops side by side"),
     "handoff": ("handoff", "from the last launch of one client to the first of the next, nothing to move"),
     "start": ("start", "how much longer a shared kernel takes to start"),
 }
@@ -24,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="the figures as JSON")
     parser.add_argument("--device", choices=["sim", "gpu"], default="sim", help="the simulated device, or the real one")
+    parser.add_argument("--threads", type=int, default=4, help="gate: how many threads, beside one alone")
     parser.add_argument("--rounds", type=int, default=0, help="how often to repeat; 0: as the bench needs")
 
 
@@ -31,7 +33,8 @@ def main(args: argparse.Namespace) -> int:
     """0, or 1 when the measurement could not be made."""
     module = importlib.import_module(f".{BENCHES[args.name][0]}", __package__)
     try:
-        figures = module.measure(args.device, args.rounds)
+        more = {"threads": args.threads} if args.name == "gate" else {}
+        figures = module.measure(args.device, args.rounds, **more)
     except (OSError, RuntimeError) as error:
         print(f"jupyter gpushare bench {args.name}: {error}", file=sys.stderr)
         return 1

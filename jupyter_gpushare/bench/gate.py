@@ -10,23 +10,33 @@ from . import setting
 _ROUNDS = 9
 
 
-def measure(device: str, rounds: int) -> dict[str, Any]:
+def measure(device: str, rounds: int, threads: int = 4) -> dict[str, Any]:
     """Medians over `rounds` pairs of runs, in nanoseconds: `{"bare_ns", "gated_ns", "overhead_ns", …}`.
 
     `bare_ns` and `gated_ns` are of launches into a queue with room, each the least over many batches of a run.
     Their difference drowns in the noise of the launch itself, so `overhead_ns` is taken from launches that the
     driver refuses at once, `bare_call_ns` and `gated_call_ns`: they pass the same gate and do nothing behind it.
+    `threads_overhead_ns` is the same for the median one of so many threads that launch at the same time.
     """
     rounds = rounds or _ROUNDS
-    figures: dict[str, list[float]] = {name: [] for name in ("bare", "gated", "bare_call", "gated_call", "overhead")}
     with setting.coordinator(device) as environment:
-        for _ in range(rounds):
-            bare = setting.result(setting.start(["gate", "400"], environment, shared=False))
-            gated = setting.result(setting.start(["gate", "400"], environment, shared=True))
-            figures["bare"].append(bare["ns_per_launch"])
-            figures["gated"].append(gated["ns_per_launch"])
-            figures["bare_call"].append(bare["ns_per_call"])
-            figures["gated_call"].append(gated["ns_per_call"])
-            figures["overhead"].append(gated["ns_per_call"] - bare["ns_per_call"])
-    medians = {f"{name}_ns": round(statistics.median(values), 2) for name, values in figures.items()}
-    return {**medians, "rounds": rounds}
+        alone = [_pair(environment, 1) for _ in range(rounds)]
+        together = [_pair(environment, threads) for _ in range(rounds)]
+    medians = {name: round(statistics.median(pair[name] for pair in alone), 2) for name in alone[0]}
+    for name in ("bare_call_ns", "gated_call_ns", "overhead_ns"):
+        medians[f"threads_{name}"] = round(statistics.median(pair[name] for pair in together), 2)
+    return {**medians, "threads": threads, "rounds": rounds}
+
+
+def _pair(environment: dict[str, str], threads: int) -> dict[str, float]:
+    bare, gated = (
+        setting.result(setting.start(["gate", "400", str(threads)], environment, shared=shared))
+        for shared in (False, True)
+    )
+    return {
+        "bare_ns": bare["ns_per_launch"],
+        "gated_ns": gated["ns_per_launch"],
+        "bare_call_ns": bare["ns_per_call"],
+        "gated_call_ns": gated["ns_per_call"],
+        "overhead_ns": gated["ns_per_call"] - bare["ns_per_call"],
+    }

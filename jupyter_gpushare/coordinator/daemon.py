@@ -21,6 +21,7 @@ from ..wire import messages
 from ..wire.client import encode
 from . import devices, hostmemory, snapshot
 from .kept import Kept
+from .measures import Measures
 from .members import Member, ProcessPort
 from .peer import Peer
 from .settings import LiveSettings
@@ -52,6 +53,7 @@ class Daemon:
         self._timer: asyncio.TimerHandle | None = None
         self._publishing: asyncio.TimerHandle | None = None
         self._published: dict[str, Any] = {}
+        self._forgotten = Measures()
         self._began = time.monotonic()
         self._deserted_since = self._began
         for info in devices.simulated() if settings.traits.simulate else self.nvml.devices():
@@ -152,9 +154,11 @@ class Daemon:
                 )
 
     def _open(self, command: cmd.Grant | cmd.Open) -> None:
+        grant = self.scheduler.clients[command.client].grant
+        contended = grant is not None and self.scheduler.turns.contended(grant)
         for number in command.processes:
             if port := self.ports.get(number):
-                port.open(command.epoch, isinstance(command, cmd.Open) and command.step)
+                port.open(command.epoch, contended, isinstance(command, cmd.Open) and command.step)
 
     def _stay_closed(self, command: cmd.Open) -> None:
         """Its devices are somebody else's by now: it had drained and handed them on before it could be reopened."""
@@ -209,7 +213,8 @@ class Daemon:
         client = self.scheduler.clients[member.client]
         memory = sum(self.scheduler.devices[uuid].info.memory for uuid in client.devices)
         core = self.scheduler.settings
-        member.write_limits(client, memory, self.scheduler.quantum(client), core.idle_release)
+        window = self.settings.traits.inflight_window
+        member.write_limits(client, memory, self.scheduler.quantum(client), core.idle_release, window)
 
     # --- clients and processes
 
@@ -267,6 +272,7 @@ class Daemon:
         member.alone_since = member.alone_since or time.monotonic()
         if member.forgotten or time.monotonic() - member.alone_since > GRACE:
             self.feed(ev.ClientForgotten(member.client))
+            self._forgotten += member.measures
             del self.members[member.client]
             self._unwatch(member)
             self._deserted_since = time.monotonic()
@@ -369,7 +375,8 @@ class Daemon:
             member.write_levels(int(now * 1e9), backing, position, wait)
 
     def status(self) -> dict[str, Any]:
-        about = snapshot.about(self.socket_path, __version__, time.monotonic() - self._began)
+        measures = sum((member.measures for member in self.members.values()), self._forgotten)
+        about = snapshot.about(self.socket_path, __version__, time.monotonic() - self._began, measures)
         return snapshot.take(self.scheduler, self.members, self.nvml, self.settings.as_json(), about, self._loop.time())
 
     def subscribe(self, peer: Peer) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from ..core.quota import Quota
 from ..wire import page as pages
 from ..wire.messages import DOORBELL, Hello
 from . import locks
+from .measures import Measures
 from .peer import Peer
 
 MAX_BYTES = 1 << 50  # nobody has more; what a process reports beyond it is nonsense
@@ -71,18 +72,20 @@ class ProcessPort:
     def relays(self) -> bool:
         return int(self.page.view.header.version) >= 2
 
-    def open(self, epoch: int, step: bool = False) -> None:
+    def open(self, epoch: int, contended: bool, step: bool = False) -> None:
         """Where the process has opened its gate by itself, with this very epoch, this changes nothing."""
         orders = self.page.orders
         orders.deadline_ns = 0  # the last turn's would close it at once
         orders.hand_on = 0
+        orders.contended = contended  # from the first call on
         self.page.open_gate(epoch, step)
         orders.carry = 0
         self.peer.send(DOORBELL)
 
     def name_next(self, epoch: int) -> None:
         orders = self.page.orders
-        orders.deadline_ns = orders.contended = 0
+        orders.deadline_ns = 0
+        orders.contended = 1  # whoever has to go now comes again, most likely
         orders.carry = epoch
         self.peer.send(DOORBELL)
 
@@ -116,6 +119,7 @@ class Member:
         self.locks = locks.Locks()
         self.page: pages.ClientPage | None = None
         self.processes: dict[int, ProcessPort] = {}
+        self._ended = Measures()  # of processes that have gone
         self.kernels: dict[Peer, set[str]] = {}  # attached connections, with their open requests
         self.alone_since: float | None = time.monotonic()
         self.forgotten = False
@@ -146,6 +150,10 @@ class Member:
                 port.page.orders.resident_target = part
                 if not port.page.gate_open:
                     port.peer.send(DOORBELL)  # an idle one makes room at once
+
+    @property
+    def measures(self) -> Measures:
+        return sum((Measures.read(port.page) for port in self.processes.values()), self._ended)
 
     @property
     def deserted(self) -> bool:
@@ -208,6 +216,7 @@ class Member:
         port = self.processes.pop(number)
         if self.page:
             self.page.clear_slot(port.slot)
+        self._ended += Measures.read(port.page)
         port.page.close()
         if not self.processes:
             self.locks.close()
@@ -223,7 +232,9 @@ class Member:
         if self.page:
             self.page.close()
 
-    def write_limits(self, client: Client, device_memory: int, quantum: float, idle_release: float) -> None:
+    def write_limits(
+        self, client: Client, device_memory: int, quantum: float, idle_release: float, window: float
+    ) -> None:
         """Write the quota and the levels that do not change with turns to every page of the client."""
         memory = client.quota.memory or device_memory
         self.set_resident(self._resident)  # a process that has just joined, or was another coordinator's
@@ -233,6 +244,7 @@ class Member:
             orders.memory_total = min(memory, device_memory) if device_memory else memory
             orders.quantum_ns = int(quantum * 1e9)
             orders.idle_release_ns = int(idle_release * 1e9)
+            orders.window_ns = int(window * 1e9)
             orders.share_ppm = round(client.quota.share * 1_000_000)
             orders.limit_ppm = round(client.quota.limit * 1_000_000)
             orders.resident_quota = client.quota.resident or 0

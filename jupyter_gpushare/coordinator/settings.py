@@ -14,7 +14,16 @@ from ..core.quota import Quota
 from ..core.turns import policy_of
 from ..wire import text
 
-LIVE = ("time_quantum", "policy", "idle_release", "cell_linger", "default_quota", "memory_mode", "pinned_memory")
+LIVE = (
+    "time_quantum",
+    "policy",
+    "idle_release",
+    "cell_linger",
+    "inflight_window",
+    "default_quota",
+    "memory_mode",
+    "pinned_memory",
+)
 _SHOWN = (*LIVE, "device_memory", "simulate")
 _PARSERS = {
     "share": text.parse_fraction,

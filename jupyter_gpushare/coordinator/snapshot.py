@@ -10,6 +10,7 @@ from ..core import Scheduler
 from ..core.model import Client, Device
 from ..core.outlook import expected_waits
 from .devices import Nvml
+from .measures import Measures
 from .members import MAX_BYTES, Member
 
 _MODES = ("coordinated", "lock_file")
@@ -116,6 +117,7 @@ def _client(
         "allocated": member.allocated,
         "resident": resident,
         "gpu_seconds": round(client.gpu_seconds_at(now), 3),
+        **member.measures.of_client(),
         "wait_seconds": round(client.wait_seconds_at(now), 3),
         "quanta": client.quanta,
         "queue_position": position,
@@ -154,5 +156,11 @@ def tenant_name(tenant: str) -> str:
         return tenant
 
 
-def about(socket: str, version: str, uptime: float) -> dict[str, Any]:
-    return {"pid": os.getpid(), "socket": socket, "version": version, "uptime_seconds": round(uptime, 1)}
+def about(socket: str, version: str, uptime: float, measures: Measures) -> dict[str, Any]:
+    return {
+        "pid": os.getpid(),
+        "socket": socket,
+        "version": version,
+        "uptime_seconds": round(uptime, 1),
+        "drains": measures.of_all(),
+    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .commands import Command, NameNext, Open, Unname
 from .model import Client, Device, Grant, Named, Process
 
-EPOCHS = 1 << 30
+EPOCHS = 1 << 29  # GPUSHARE_GATE_EPOCHS of page.h
 
 
 class Grants:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from itertools import accumulate
 from typing import Any
 
 from prometheus_client import REGISTRY
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 Source = Callable[[], "dict[str, Any] | None"]
@@ -35,6 +36,7 @@ class SnapshotCollector(Collector):
             phases.add_metric([phase], count)
         yield phases
         yield from _devices(status["devices"])
+        yield from _drains(status["coordinator"].get("drains", {"buckets": [], "seconds": 0.0}))
 
 
 def _devices(devices: list[dict[str, Any]]) -> Iterable[Metric]:
@@ -50,6 +52,15 @@ def _devices(devices: list[dict[str, Any]]) -> Iterable[Metric]:
             value = read(device)
             if value is not None:
                 family.add_metric([device["uuid"], device["name"]], value)
+        yield family
+
+
+def _drains(drains: dict[str, Any]) -> Iterable[Metric]:
+    counts = list(accumulate(drains["buckets"]))
+    bounds = [str(2**power / 1000) for power in range(len(counts) - 1)] + ["+Inf"]
+    if counts:
+        family = HistogramMetricFamily("gpushare_drain_seconds", "From the end of a turn to the end of its work")
+        family.add_metric([], list(zip(bounds, counts, strict=True)), drains["seconds"])
         yield family
 
 

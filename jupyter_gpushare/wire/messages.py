@@ -17,7 +17,7 @@ DOORBELL = b"\n"
 
 Text = Annotated[str, msgspec.Meta(max_length=1024)]
 Identity = Annotated[str, msgspec.Meta(min_length=1, max_length=128, pattern=r"^[\w.:@-]+\Z")]
-Epoch = Annotated[int, msgspec.Meta(ge=0, lt=1 << 30)]
+Epoch = Annotated[int, msgspec.Meta(ge=0, lt=1 << 29)]
 Bytes = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 
 

@@ -24,6 +24,7 @@ _SYS_FUTEX = {"x86_64": 202, "aarch64": 98, "ppc64le": 221, "riscv64": 98}.get(p
 _ALL_WAITERS = 0x7FFFFFFF
 
 UNKNOWN = (1 << 64) - 1
+METERED = 1 << 31  # in the gate word; the agent's
 
 
 class BadPage(ValueError):
@@ -123,14 +124,16 @@ class Page(SharedMemory):
     @property
     def epoch(self) -> int:
         """Of the gate's last opening or closing."""
-        return int(self.orders.gate) >> 2
+        return (int(self.orders.gate) & ~METERED) >> 2
 
     def open_gate(self, epoch: int, step: bool = False) -> None:
         """Open (`step`: for one call of each thread), then wake every thread that waits.
 
         Plain stores: the futex call orders them before the wake-up.
         """
-        self.orders.gate = (epoch << 2) | (3 if step else 1)
+        word = (epoch << 2) | (3 if step else 1)
+        if self.orders.gate & ~METERED != word:  # else the process has opened it by itself, and meters as it should
+            self.orders.gate = word
         self.wake()
 
     def close_gate(self, epoch: int) -> None:

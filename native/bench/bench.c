@@ -1,8 +1,8 @@
 /* Measuring loops for `jupyter gpushare bench`. Linked to nothing but libdl: it finds the driver as programs do, so that
  * it runs bare or under the shim, on a GPU or on the simulated driver.
  *
- *   gpushare-bench gate [ROUNDS]      {"ns_per_launch": …, "ns_per_call": …, "rounds": …}
- *       Each the least over many short batches, in one thread. `ns_per_launch`: real launches into a queue with room;
+ *   gpushare-bench gate [ROUNDS [THREADS]]    {"ns_per_launch": …, "ns_per_call": …, "rounds": …}
+ *       Each the least over many short batches; of several threads at once, with a stream each, the median. `ns_per_launch`: real launches into a queue with room;
  *       `ns_per_call`: launches without a function, which the driver refuses at once, so that little but the way in is
  *       timed. The difference of `ns_per_call` with and without the shim is the gate's overhead.
  *   gpushare-bench alloc [ROUNDS]     {"ns_per_pair": …, "managed_ns_per_pair": …, "rounds": …}
@@ -11,9 +11,14 @@
  *       Launches and waits for each, as fast as it can. A run is a row of launches that nothing interrupted: when its first
  *       and its last one were made, CLOCK_MONOTONIC nanoseconds. The end of the last run is the end of the program.
  *
+ *   gpushare-bench drain SECONDS NANOSECONDS    {"launches": …, "begin": …, "end": …}
+ *       Launches of so long each, as far ahead of the device as the driver lets it: a training loop. From the first launch
+ *       to the end of the last one, CLOCK_MONOTONIC nanoseconds.
+ *
  * Messages go to standard error; exit status 1 if it cannot measure.
  */
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,13 +32,15 @@
 #define SMALL 4096        /* bytes of each */
 #define PAUSE_NS 50000ull /* a launch that takes longer was held up */
 #define MOST_RUNS 200000
+#define MOST_THREADS 64
 
 typedef int CUresult;
 
 static CUresult (*cuInit)(unsigned), (*cuDevicePrimaryCtxRetain)(void **, int), (*cuCtxSetCurrent)(void *),
     (*cuModuleLoadData)(void **, const void *), (*cuModuleGetFunction)(void **, void *, const char *),
-    (*cuCtxSynchronize)(void), (*cuMemAlloc)(unsigned long long *, size_t),
-    (*cuMemAllocManaged)(unsigned long long *, size_t, unsigned), (*cuMemFree)(unsigned long long),
+    (*cuCtxSynchronize)(void), (*cuStreamCreate)(void **, unsigned), (*cuStreamSynchronize)(void *),
+    (*cuMemAlloc)(unsigned long long *, size_t), (*cuMemAllocManaged)(unsigned long long *, size_t, unsigned),
+    (*cuMemFree)(unsigned long long),
     (*cuLaunchKernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
                       void **);
 
@@ -47,6 +54,8 @@ static const struct {
     {"cuModuleLoadData", &cuModuleLoadData},
     {"cuModuleGetFunction", &cuModuleGetFunction},
     {"cuCtxSynchronize", &cuCtxSynchronize},
+    {"cuStreamCreate", &cuStreamCreate},
+    {"cuStreamSynchronize", &cuStreamSynchronize},
     {"cuMemAlloc_v2", &cuMemAlloc},
     {"cuMemAllocManaged", &cuMemAllocManaged},
     {"cuMemFree_v2", &cuMemFree},
@@ -87,16 +96,16 @@ static char *read_ptx(void) {
     return text;
 }
 
-static void *spin;
-static uint64_t no_time;
+static void *context, *spin;
+static uint64_t launch_ns;
 
-static inline CUresult launch(void) {
-    void *arguments[] = {&no_time};
-    return cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, NULL, arguments, NULL);
+static inline CUresult launch(void *stream) {
+    void *arguments[] = {&launch_ns};
+    return cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL);
 }
 
 static void start(void) {
-    void *context, *module, *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    void *module, *driver = dlopen("libcuda.so.1", RTLD_NOW);
     if (!driver)
         fail("libcuda.so.1", dlerror());
     for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
@@ -110,27 +119,71 @@ static void start(void) {
     check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
     check(cuModuleLoadData(&module, read_ptx()), "cuModuleLoadData");
     check(cuModuleGetFunction(&spin, module, "spin"), "cuModuleGetFunction");
-    check(launch(), "cuLaunchKernel"); /* waits for the turn, if there are turns */
+    check(launch(NULL), "cuLaunchKernel"); /* waits for the turn, if there are turns */
     check(cuCtxSynchronize(), "cuCtxSynchronize");
 }
 
-static void gate(int rounds) {
-    uint64_t best_launch = UINT64_MAX, best_call = UINT64_MAX;
-    for (int round = 0; round < rounds; round++) {
+struct measurement {
+    pthread_t thread;
+    void *stream;
+    int rounds;
+    uint64_t best_launch, best_call;
+};
+
+static void *measure(void *argument) {
+    struct measurement *own = argument;
+    check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
+    for (int round = 0; round < own->rounds; round++) {
         uint64_t begin = now();
         for (int i = 0; i < BATCH; i++)
-            check(launch(), "cuLaunchKernel");
+            check(launch(own->stream), "cuLaunchKernel");
         uint64_t took = now() - begin;
-        best_launch = took < best_launch ? took : best_launch;
-        check(cuCtxSynchronize(), "cuCtxSynchronize");
+        own->best_launch = took < own->best_launch ? took : own->best_launch;
+        check(cuStreamSynchronize(own->stream), "cuStreamSynchronize");
         begin = now();
         for (int i = 0; i < CALLS; i++)
-            cuLaunchKernel(NULL, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
+            cuLaunchKernel(NULL, 1, 1, 1, 1, 1, 1, 0, own->stream, NULL, NULL);
         took = now() - begin;
-        best_call = took < best_call ? took : best_call;
+        own->best_call = took < own->best_call ? took : own->best_call;
     }
-    printf("{\"ns_per_launch\": %.3f, \"ns_per_call\": %.3f, \"rounds\": %d}\n", (double)best_launch / BATCH,
-           (double)best_call / CALLS, rounds);
+    return NULL;
+}
+
+static int ascending(const void *a, const void *b) {
+    return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b);
+}
+
+static void gate(int rounds, int threads) {
+    struct measurement found[MOST_THREADS];
+    double launches[MOST_THREADS], calls[MOST_THREADS];
+    for (int i = 0; i < threads; i++) {
+        found[i] = (struct measurement){.rounds = rounds, .best_launch = UINT64_MAX, .best_call = UINT64_MAX};
+        if (threads > 1)
+            check(cuStreamCreate(&found[i].stream, 1), "cuStreamCreate");
+    }
+    for (int i = 1; i < threads; i++)
+        if (pthread_create(&found[i].thread, NULL, measure, &found[i]))
+            fail("pthread_create", "no thread could be started");
+    measure(&found[0]);
+    for (int i = 0; i < threads; i++) {
+        if (i > 0)
+            pthread_join(found[i].thread, NULL);
+        launches[i] = (double)found[i].best_launch / BATCH;
+        calls[i] = (double)found[i].best_call / CALLS;
+    }
+    qsort(launches, (size_t)threads, sizeof *launches, ascending);
+    qsort(calls, (size_t)threads, sizeof *calls, ascending);
+    printf("{\"ns_per_launch\": %.3f, \"ns_per_call\": %.3f, \"rounds\": %d}\n", launches[threads / 2],
+           calls[threads / 2], rounds);
+}
+
+static void drain(double seconds) {
+    uint64_t launches = 0, begin = now(), end = begin + (uint64_t)(seconds * 1e9);
+    for (; now() < end; launches++)
+        check(launch(NULL), "cuLaunchKernel");
+    check(cuCtxSynchronize(), "cuCtxSynchronize");
+    printf("{\"launches\": %llu, \"begin\": %llu, \"end\": %llu}\n", (unsigned long long)launches,
+           (unsigned long long)begin, (unsigned long long)now());
 }
 
 static uint64_t pairs(int managed) {
@@ -160,7 +213,7 @@ static void handoff(double seconds) {
     uint64_t end = now() + (uint64_t)(seconds * 1e9);
     int count = 0;
     for (uint64_t before = now(); before < end && count < MOST_RUNS; launches++) {
-        check(launch(), "cuLaunchKernel");
+        check(launch(NULL), "cuLaunchKernel");
         uint64_t after = now();
         if (count == 0 || after - before > PAUSE_NS)
             runs[count++][0] = after;
@@ -175,18 +228,27 @@ static void handoff(double seconds) {
     free(runs);
 }
 
+static int from_1(const char *text, int most, int otherwise) {
+    int value = text ? atoi(text) : 0;
+    return value > most ? most : value > 0 ? value : otherwise;
+}
+
 int main(int argc, char **argv) {
     if (argc >= 2 && strcmp(argv[1], "gate") == 0) {
         start();
-        gate(argc > 2 && atoi(argv[2]) > 0 ? atoi(argv[2]) : 1000);
+        gate(from_1(argv[2], INT32_MAX, 1000), from_1(argc > 3 ? argv[3] : NULL, MOST_THREADS, 1));
     } else if (argc >= 2 && strcmp(argv[1], "alloc") == 0) {
         start();
-        alloc(argc > 2 && atoi(argv[2]) > 0 ? atoi(argv[2]) : 1000);
+        alloc(from_1(argv[2], INT32_MAX / 2, 1000));
     } else if (argc >= 3 && strcmp(argv[1], "handoff") == 0 && atof(argv[2]) > 0) {
         start();
         handoff(atof(argv[2]));
+    } else if (argc >= 4 && strcmp(argv[1], "drain") == 0 && atof(argv[2]) > 0) {
+        start();
+        launch_ns = strtoull(argv[3], NULL, 10);
+        drain(atof(argv[2]));
     } else {
-        fail("usage", "gpushare-bench gate [ROUNDS] | alloc [ROUNDS] | handoff SECONDS");
+        fail("usage", "gpushare-bench gate [ROUNDS [THREADS]] | alloc [ROUNDS] | handoff SECONDS | drain SECONDS NS");
     }
     return 0;
 }

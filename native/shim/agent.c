@@ -44,7 +44,7 @@ uint32_t agent_gate_word(void) {
     struct gpushare_page *page = the_page();
     uint32_t word = gate_word(page);
     while (atomic_load(&shim.contact) != THERE && is_closing(word) && epoch_of(word) < epoch_of(agent.word)) {
-        uint32_t closing = (agent.word & ~(uint32_t)GPUSHARE_GATE_STATE) | GPUSHARE_GATE_CLOSING;
+        uint32_t closing = closing_of(agent.word);
         if (__atomic_compare_exchange_n(&page->orders.gate, &word, closing, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
             return closing;
     }
@@ -116,6 +116,7 @@ static void opened(uint32_t word, uint64_t now) {
     agent.idle_since = now;
     agent.probing = agent.said_idle = false;
     agent.stepping = is_step(word);
+    usage_opened(now);
     lockmode_hold(true);
     log_line(LOG_DEBUG, "gate open, epoch %u", epoch_of(word));
 }
@@ -127,7 +128,7 @@ static void look_for_idleness(uint64_t now, uint64_t release) {
         agent.probing = agent.said_idle = false;
         return;
     }
-    if (agent.said_idle)
+    if (agent.said_idle && !lockmode_active()) /* there the one that it was said to is gone */
         return;
     bool finished = streams_poll(!agent.probing);
     agent.probing = true;
@@ -139,9 +140,10 @@ static void look_for_idleness(uint64_t now, uint64_t release) {
         agent.idle_since = now;
     if (now < agent.idle_since + release)
         return;
+    if (lockmode_idle(now) || atomic_load(&shim.contact) != THERE)
+        return;
     agent.said_idle = true;
-    if (!lockmode_idle(now))
-        socket_say(SAY_IDLE);
+    socket_say(SAY_IDLE);
 }
 
 static uint64_t while_closing(uint32_t word, uint64_t now) {
@@ -168,17 +170,21 @@ static uint64_t while_closing(uint32_t word, uint64_t now) {
 
 /* The page says when the turn ends: the coordinator, which would have to wake up first, need not be on the way. */
 static uint64_t close_by_deadline(uint32_t word, uint64_t now) {
-    uint32_t closing = (word & ~(uint32_t)GPUSHARE_GATE_STATE) | GPUSHARE_GATE_CLOSING;
-    if (!__atomic_compare_exchange_n(&the_page()->orders.gate, &word, closing, false, __ATOMIC_SEQ_CST,
-                                     __ATOMIC_SEQ_CST))
+    uint32_t closing = closing_of(word), present = gate_word(the_page());
+    if (unmetered(present) != word || !__atomic_compare_exchange_n(&the_page()->orders.gate, &present, closing, false,
+                                                                   __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
         return now; /* the coordinator was faster */
     return while_closing(closing, now);
 }
 
 static uint64_t while_open(uint32_t word, uint64_t now) {
     struct gpushare_orders *orders = &the_page()->orders;
+    bool contended = lockmode_active() || GET(orders->contended);
+    if (meter_switch(word))
+        log_line(LOG_DEBUG, "metered: %s", word & GPUSHARE_GATE_METERED ? "no" : "yes");
+    word = unmetered(word);
     if (agent.word != word) {
-        drain_abandon();
+        drain_abandon(is_step(word));
         opened(word, now);
     }
     /* Without a coordinator somebody must wait for our lock, or the turn would end for nobody. */
@@ -186,8 +192,8 @@ static uint64_t while_open(uint32_t word, uint64_t now) {
     uint64_t deadline = told ? GET(orders->deadline_ns) : 0;
     if (deadline && now >= deadline)
         return close_by_deadline(word, now);
-    uint64_t latest = deadline ? deadline : NEVER, release = GET(orders->idle_release_ns);
-    bool watch = release && (lockmode_active() || GET(orders->contended));
+    uint64_t latest = least(deadline ? deadline : NEVER, usage_look(now)), release = GET(orders->idle_release_ns);
+    bool watch = release && contended;
     uint64_t tick = !watch ? LOOK_NS : release / 4 > LEAST_TICK_NS ? release / 4 : LEAST_TICK_NS;
     if (now < agent.summed_at + tick && watch == agent.probing)
         return agent.summed_at + tick < latest ? agent.summed_at + tick : latest;

@@ -16,6 +16,7 @@ static struct {
     enum phase phase;
     uint32_t word, scan;
     uint64_t began, pause;
+    uint64_t since; /* when the first of a row of closings began that were taken back for steps; 0 = none */
     bool record;
 } drain;
 
@@ -25,8 +26,10 @@ void drain_start(void) {
         log_line(LOG_INFO, "membarrier is refused here: calls take a full fence each");
 }
 
-void drain_abandon(void) {
-    drain.phase = REST; /* events that were recorded are recorded anew by the next drain */
+void drain_abandon(bool step) {
+    if (!step)
+        drain.since = 0; /* of steps the drain goes on when they are over */
+    drain.phase = REST;  /* events that were recorded are recorded anew by the next drain */
 }
 
 uint64_t drain_began(void) {
@@ -39,11 +42,26 @@ static bool pause_for(uint64_t now, uint64_t *next) {
     return false;
 }
 
+static void account_for(struct gpushare_report *report, uint64_t now) {
+    uint64_t took = now - drain.since;
+    unsigned bucket = 0;
+    while (bucket < GPUSHARE_DRAIN_BUCKETS - 1 && took >= MS << bucket)
+        bucket++;
+    usage_drained(drain.since, now);
+    drain.since = 0;
+    PUT(report->drain_ns, took);
+    ADD(report->drain_total_ns, took);
+    ADD(report->drains[bucket], 1);
+    if (took > GET(report->drain_most_ns))
+        PUT(report->drain_most_ns, took);
+}
+
 bool drain_step(uint32_t word, uint64_t now, uint64_t *next) {
     if (drain.phase == REST || drain.word != word) {
         drain.phase = CALLS;
         drain.word = word;
         drain.began = now;
+        drain.since = drain.since ? drain.since : now;
         drain.pause = FIRST_PAUSE_NS;
         drain.scan = drain.scan + 1 ? drain.scan + 1 : 1; /* 0 is what a new thread starts with */
         if (shim.fences || syscall(SYS_membarrier, MEMBARRIER_EXPEDITED, 0, 0) != 0)
@@ -62,7 +80,7 @@ bool drain_step(uint32_t word, uint64_t now, uint64_t *next) {
         return pause_for(now, next);
     struct gpushare_report *report = &the_page()->report;
     if (drain.phase == STREAMS)
-        PUT(report->drain_ns, now_ns() - drain.began);
+        account_for(report, now_ns());
     drain.phase = MEMORY;
     if (!memory_evict(word, now, next))
         return false;

@@ -1,4 +1,4 @@
-/* The gate's slow path: waking up, registering, marking streams, waiting for the turn. */
+/* The gate's slow path: waking up, registering, marking streams, waiting for the turn or the meter. */
 #include "shim.h"
 
 #include <linux/futex.h>
@@ -63,6 +63,36 @@ static CUresult wait_for_opening(struct thread *thread) {
     return verdict;
 }
 
+struct metering {
+    uint64_t began; /* 0: the call has not been held back */
+    uint32_t asked;
+    bool interrupted; /* no longer: the program is to see its signal soon */
+};
+
+/* Outside of the gate too. A call that is interrupted here may go ahead, if the gate is still open: then nothing has failed,
+ * and the program comes back to its interpreter all the same. */
+static void wait_for_meter(struct thread *thread, struct metering *metering, uint64_t pause) {
+    struct gpushare_page *page = the_page();
+    if (!metering->began) {
+        metering->began = now_ns();
+        metering->asked = GET(page->orders.interrupt_seq);
+        interrupt_begin(thread, metering->began);
+    }
+    uint32_t word = gate_word(page);
+    if (word & GPUSHARE_GATE_METERED)
+        futex_wait(&page->orders.gate, word, pause);
+    metering->interrupted = thread->main && (interrupt_pending(thread, metering->began) ||
+                                             GET(page->orders.interrupt_seq) != metering->asked);
+}
+
+static void metering_ends(const struct metering *metering) {
+    struct gpushare_report *report = &the_page()->report;
+    if (!metering->began)
+        return;
+    ADD(report->meter_waits, 1);
+    ADD(report->meter_wait_ns, now_ns() - metering->began);
+}
+
 static void remember(struct thread *thread, CUstream stream, uint32_t word) {
     if (atomic_load(&thread->marked_word) != word) {
         for (int i = 0; i < MARKED; i++)
@@ -87,10 +117,15 @@ static bool is_marked(struct thread *thread, CUstream stream) {
     return false;
 }
 
+static bool knows(struct thread *thread, CUstream stream, uint32_t word) {
+    return atomic_load(&thread->marked_word) == word && atomic_load(&thread->marked[marked_slot(stream)]) == stream;
+}
+
 CUresult gate_slow(struct thread *thread, CUstream stream) {
     if (is_marked(thread, stream))
         return CUDA_SUCCESS;
     bool nested = thread->depth > 0;
+    struct metering metering = {0};
     if (atomic_load(&shim.state) == ASLEEP)
         shim_start(); /* if it does not wake, the driver itself says what is wrong */
     for (;;) {
@@ -107,18 +142,26 @@ CUresult gate_slow(struct thread *thread, CUstream stream) {
         if (!known)
             log_once(LOG_DEBUG, "a thread submits work from its last destructors: its calls wait but are not drained");
         atomic_thread_fence(memory_order_seq_cst); /* the agent may have scanned before this thread was listed */
-        uint32_t word = gate_word(the_page());
+        uint32_t metered = gate_word(the_page()), word = unmetered(metered);
         if (may_pass(thread, word)) {
-            if (!memory_ready(word)) {
+            if (!memory_ready(word) || (metered == word && meter_switch(word))) {
                 gate_leave(thread);
                 continue;
             }
-            bool marked = streams_mark(stream);
+            bool marked = knows(thread, stream, word) || streams_mark(stream);
             if (is_step(word))
                 thread->stepped = word; /* and the next call comes here again */
             else if (marked && known && !shim.fences)
                 remember(thread, stream, word);
-            return CUDA_SUCCESS;
+            uint64_t pause =
+                metered != word && marked && !nested && !metering.interrupted ? meter_pass(thread, stream) : 0;
+            if (!pause) {
+                metering_ends(&metering);
+                return CUDA_SUCCESS;
+            }
+            gate_leave(thread);
+            wait_for_meter(thread, &metering, pause);
+            continue;
         }
         if (nested) { /* the outer call holds the drain off */
             streams_mark(stream);
@@ -127,6 +170,12 @@ CUresult gate_slow(struct thread *thread, CUstream stream) {
         if (is_capturing(stream))
             return CUDA_SUCCESS;
         gate_leave(thread);
+        metering_ends(&metering);
+        if (metering.interrupted) {
+            log_line(LOG_INFO, "interrupted as the turn ended: the call was not made");
+            return CUDA_ERROR_OPERATING_SYSTEM;
+        }
+        metering = (struct metering){0};
         CUresult verdict = wait_for_opening(thread);
         if (verdict != CUDA_SUCCESS)
             return verdict;

@@ -139,7 +139,7 @@ static bool lock_devices(void) {
 
 static void open_gate(uint64_t now, uint64_t deadline, uint32_t how) {
     struct gpushare_page *page = the_page();
-    uint32_t epoch = (epoch_of(agent_gate_word()) + 1) & (UINT32_MAX >> GPUSHARE_GATE_EPOCH_SHIFT);
+    uint32_t epoch = (epoch_of(agent_gate_word()) + 1) % GPUSHARE_GATE_EPOCHS;
     own.turn = true;
     own.deadline = deadline;
     PUT(page->orders.deadline_ns, deadline);
@@ -173,11 +173,10 @@ static void open_slice(uint64_t now, int others) {
 
 static void close_gate(uint64_t now) {
     struct gpushare_page *page = the_page();
-    uint32_t epoch = epoch_of(agent_gate_word());
     own.closed_at = now;
     own.waited_since = 0;
     own.others = 0;
-    __atomic_store_n(&page->orders.gate, epoch << GPUSHARE_GATE_EPOCH_SHIFT | GPUSHARE_GATE_CLOSING, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&page->orders.gate, closing_of(agent_gate_word()), __ATOMIC_SEQ_CST);
 }
 
 /* The last of the client's processes gives the devices back. */

@@ -17,17 +17,27 @@
 /* layout begins */
 
 #define GPUSHARE_PAGE_MAGIC 0x65726873
-#define GPUSHARE_PAGE_VERSION 5
+#define GPUSHARE_PAGE_VERSION 6
 #define GPUSHARE_PAGE_BYTES 4096
 
-/* The gate word: state in the two low bits, the epoch above them. Opening stores OPEN with a new epoch, closing stores
- * CLOSING with that same epoch. Waiting threads sleep on it as a (shared) futex. CLOSED is what a page starts with. */
+/* The gate word: state in the two low bits, the epoch above them, METERED on top. Opening stores OPEN with a new epoch,
+ * closing stores CLOSING with that same epoch. Waiting threads sleep on it as a (shared) futex. CLOSED is what a page starts with. */
 #define GPUSHARE_GATE_CLOSED 0
 #define GPUSHARE_GATE_OPEN 1
 #define GPUSHARE_GATE_CLOSING 2
 #define GPUSHARE_GATE_STEP 3 /* open for one call of each thread: what the device waits for can come, and no more */
 #define GPUSHARE_GATE_STATE 3
 #define GPUSHARE_GATE_EPOCH_SHIFT 2
+#define GPUSHARE_GATE_EPOCHS 0x20000000 /* epochs count modulo this; since version 6, before it was twice as many */
+/* Since version 6. Set and cleared by the process itself while the gate is OPEN: calls take the slow path, where
+ * window_ns, launch_rate and spacing_ppm are obeyed. Whoever stores another word leaves it out. */
+#define GPUSHARE_GATE_METERED 0x80000000
+
+/* spacing_ppm: make no calls at all until it changes. */
+#define GPUSHARE_SPACING_STOP 0xffffffff
+
+/* report.drains: the number of drains that took less than 2^i ms, and no less than the one before; the last: longer. */
+#define GPUSHARE_DRAIN_BUCKETS 12
 
 /* What a process is doing, for display only. */
 #define GPUSHARE_PHASE_IDLE 0
@@ -80,7 +90,9 @@ struct gpushare_orders {
     uint32_t no_room;        /* since version 4: the short_seq to which the answer is that nobody can make room */
     /* since version 5 */
     uint32_t inspect_seq; /* when it changes, the agent answers with "details" */
-    uint32_t unused_orders;
+    uint32_t
+        spacing_ppm; /* since version 6: GPU time at most, of all time, in parts per million: pauses follow stretches
+                             of work, in that proportion; 0 = not spaced */
 };
 
 /* Written by the process. The coordinator clamps whatever it reads here. */
@@ -113,6 +125,13 @@ struct gpushare_report {
     uint64_t short_bytes;   /* needed on the device, which is full; 0 = nothing */
     uint32_t short_seq;     /* counts changes of it */
     uint32_t unused_report;
+    /* since version 6 */
+    uint64_t drain_most_ns; /* the longest drain so far, and all together */
+    uint64_t drain_total_ns;
+    uint64_t gpu_ns;      /* how long the device has worked for this process; estimated by looking now and then */
+    uint64_t meter_waits; /* calls that the meter held back, and for how long in all */
+    uint64_t meter_wait_ns;
+    uint32_t drains[GPUSHARE_DRAIN_BUCKETS];
 };
 
 struct gpushare_page {

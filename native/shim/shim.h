@@ -4,9 +4,9 @@
  * everything that waits: it talks to the coordinator, drains, takes turns when no coordinator is there. A signal handler
  * (interrupt.c) touches atomics and a futex only. A fork's child starts from nothing (start.c).
  *
- * Locks, in the order in which they may nest: start.lock, streams (streams.c), ledger shards (ledger.c), account.lock,
- * threads.lock, socket.lock, files.lock. None is held while waiting at the gate or in a driver call that may wait for the device,
- * but for the recording of an event. */
+ * Locks, in the order in which they may nest: start.lock, streams (streams.c), meter (meter.c), ledger shards (ledger.c),
+ * account.lock, threads.lock, socket.lock, files.lock. None is held while waiting at the gate or in a driver call that may
+ * wait for the device, but for the recording of an event. */
 #ifndef GPUSHARE_SHIM_H
 #define GPUSHARE_SHIM_H
 
@@ -35,6 +35,13 @@
 #define MS 1000000ull /* nanoseconds in a millisecond */
 #define NEVER UINT64_MAX
 #define MAX_DEVICES 64
+
+static inline uint64_t least(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+static inline uint64_t most(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
 
 /* --- a thread of the program (threads.c) ----------------------------------------------------------------------- */
 
@@ -128,8 +135,15 @@ static inline bool is_step(uint32_t word) {
 static inline bool is_closing(uint32_t word) {
     return (word & GPUSHARE_GATE_STATE) == GPUSHARE_GATE_CLOSING;
 }
+static inline uint32_t unmetered(uint32_t word) {
+    return word & ~GPUSHARE_GATE_METERED;
+}
 static inline uint32_t epoch_of(uint32_t word) {
-    return word >> GPUSHARE_GATE_EPOCH_SHIFT;
+    return unmetered(word) >> GPUSHARE_GATE_EPOCH_SHIFT;
+}
+/* What ends the opening `word`. */
+static inline uint32_t closing_of(uint32_t word) {
+    return epoch_of(word) << GPUSHARE_GATE_EPOCH_SHIFT | GPUSHARE_GATE_CLOSING;
 }
 /* Is the gate open, or not yet drained after it was? */
 static inline bool is_running(void) {
@@ -183,12 +197,32 @@ bool streams_drop_context(CUcontext context); /* true: it carried work, `streams
 void streams_context_gone(void);
 bool streams_poll(bool record_anew); /* agent: has all marked work finished? records what has not been */
 void streams_clear(void);            /* agent: all has finished and the gate is closed */
+bool streams_busy(void);             /* agent: is any marked work not finished? */
 void streams_after_fork(void);
 
 uint64_t drain_began(void);                                   /* when the present drain began */
 bool drain_step(uint32_t word, uint64_t now, uint64_t *next); /* agent: true once `word`'s closing has drained */
-void drain_abandon(void);
+void drain_abandon(bool step);
 void drain_start(void);
+
+/* --- meter.c, limits.c: how much work is let in while others wait, or by limits ------------------------------------------------ */
+
+bool meter_switch(uint32_t word); /* METERED as the orders have it; true: the open gate's word is another one now */
+/* A call for `stream` stands inside the open gate. 0: it may go ahead; else it is to leave, and to come again after so many
+ * nanoseconds at most. */
+uint64_t meter_pass(struct thread *thread, CUstream stream);
+void meter_forget(CUstream stream);
+void meter_forget_context(CUcontext context);
+void meter_after_fork(void);
+/* Under the meter's lock; `turn` counts stretches of metering. */
+uint64_t limits_pause(struct thread *thread, uint32_t turn, uint64_t now);
+void limits_worked(uint64_t worked, uint64_t now); /* the device has, for so long, until about now */
+
+/* --- usage.c: how long the device works for us; all by the agent ----------------------------------------------------- */
+
+void usage_opened(uint64_t now);
+uint64_t usage_look(uint64_t now); /* when to come again */
+void usage_drained(uint64_t began, uint64_t now);
 
 /* --- ledger.c, account.c, memory.c ------------------------------------------------------------------------------- */
 

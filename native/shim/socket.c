@@ -183,10 +183,9 @@ static bool join(void) {
     /* A turn that we took by the old locks is not the coordinator's: it ends here, and the old locks with it. If the word
      * is another than at hello, then the coordinator has opened the gate: its orders may be here before its answer is. */
     uint32_t word = gate_word(the_page());
-    if (running && is_open(word) && word == contact.word_at_hello)
-        __atomic_compare_exchange_n(&the_page()->orders.gate, &word,
-                                    (word & ~(uint32_t)GPUSHARE_GATE_STATE) | GPUSHARE_GATE_CLOSING, false,
-                                    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    if (running && is_open(word) && unmetered(word) == unmetered(contact.word_at_hello))
+        __atomic_compare_exchange_n(&the_page()->orders.gate, &word, closing_of(word), false, __ATOMIC_SEQ_CST,
+                                    __ATOMIC_SEQ_CST);
     return true;
 }
 

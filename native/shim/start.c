@@ -150,6 +150,7 @@ static void after_fork(void) {
     pthread_mutex_init(&start_lock, NULL);
     threads_after_fork();
     streams_after_fork();
+    meter_after_fork();
     ledger_after_fork();
     graphs_after_fork();
     inspect_after_fork();
@@ -160,7 +161,7 @@ static void after_fork(void) {
     lockmode_after_fork();
     relay_after_fork();
     interrupt_after_fork();
-    drain_abandon();
+    drain_abandon(false);
 }
 
 /* The same gate and the same figures in another memory. Threads that wait at the old gate come over to the new one; any

@@ -181,6 +181,30 @@ void streams_clear(void) {
     pthread_mutex_unlock(&streams.lock);
 }
 
+/* Only asked, without an event, where the stream itself can tell. */
+static bool unfinished(struct row *row) {
+    CUstream stream = row->stream == DEFAULT ? CU_STREAM_LEGACY : row->stream;
+    if (row->per_thread)
+        return record(row) == RECORDED && !finished(row);
+    int status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return REAL(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_NONE &&
+           REAL(cuStreamQuery)(stream) == CUDA_ERROR_NOT_READY;
+}
+
+bool streams_busy(void) {
+    bool busy = false;
+    struct visit guest = {0};
+    pthread_mutex_lock(&streams.lock);
+    for (unsigned i = 0; i < streams.count && !busy; i++) {
+        struct row *row = &streams.rows[i];
+        if (row->dirty && visit(&guest, row->context))
+            busy = unfinished(row);
+    }
+    visit_end(&guest);
+    pthread_mutex_unlock(&streams.lock);
+    return busy;
+}
+
 static void drop_locked(CUstream stream) {
     struct row *row = is_default(stream) ? NULL : find(NULL, stream);
     if (row) {
@@ -202,6 +226,7 @@ static void drop_locked(CUstream stream) {
         *row = streams.rows[--streams.count];
     }
     threads_forget_stream(stream);
+    meter_forget(stream);
 }
 
 void streams_drop(CUstream stream) {
@@ -212,6 +237,7 @@ void streams_drop(CUstream stream) {
 
 static bool drop_context_locked(CUcontext context) {
     bool busy = false;
+    meter_forget_context(context);
     for (unsigned i = 0; i < streams.count;) {
         struct row *row = &streams.rows[i];
         if (row->context != context) {

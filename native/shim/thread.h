@@ -24,6 +24,8 @@ struct thread {
     uint8_t registrations; /* a thread that ends may register again in a later destructor, not for ever */
     uint32_t quiet;        /* the agent's: the last scan in which depth was seen 0 */
     struct thread *next, *previous;
+    uint64_t charged;     /* limits.c: of counters.blocks, what the launch rate has been charged with */
+    uint32_t charged_for; /* limits.c: in which stretch of metering */
 };
 
 #endif

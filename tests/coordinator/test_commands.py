@@ -23,7 +23,7 @@ DEVICE = {"uuid", "name", "simulated", "memory_total", "memory_used", "grants", 
 GRANT = {"client", "epoch", "held_seconds", "seconds_left"}
 CLIENT = {
     "id", "label", "tenant", "phase", "devices", "quota", "allocated", "resident", "gpu_seconds", "wait_seconds",
-    "quanta", "queue_position", "expected_wait",
+    "quanta", "queue_position", "expected_wait", "gpu_busy_seconds", "drain",
 }  # fmt: skip
 QUOTA = {"share", "limit", "memory", "resident", "service"}
 

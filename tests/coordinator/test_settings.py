@@ -22,6 +22,7 @@ KEYS = {
     "policy",
     "idle_release",
     "cell_linger",
+    "inflight_window",
     "default_quota",
     "device_memory",
     "memory_mode",
@@ -55,8 +56,10 @@ def test_a_shorter_quantum_ends_the_turn_that_runs(idle_coordinator: Coordinator
 
 def test_levels_follow(coordinator: Coordinator, processes: Processes) -> None:
     a = processes("a")
-    change(coordinator, idle_release=2, time_quantum=7.5)
-    assert (a.orders.idle_release_ns, a.orders.quantum_ns) == (2_000_000_000, 7_500_000_000)
+    assert a.orders.window_ns == 20_000_000
+    change(coordinator, idle_release=2, time_quantum=7.5, inflight_window=0)
+    orders = a.orders
+    assert (orders.idle_release_ns, orders.quantum_ns, orders.window_ns) == (2_000_000_000, 7_500_000_000, 0)
 
 
 def test_the_default_quota_is_for_those_who_come(coordinator: Coordinator, processes: Processes) -> None:

@@ -1,0 +1,55 @@
+"""How long the end of a turn takes: two training loops, with launches queued as far ahead as the driver lets them."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from pathlib import Path
+from typing import Any
+
+from . import setting
+
+_QUANTUM = 0.1
+_SECONDS = 10.0
+_LAUNCH_NS = 500_000
+_WINDOW = 0.02
+_DRAINED = re.compile(r"drained, epoch \d+, ([0-9.]+) ms")
+
+
+def measure(device: str, rounds: int) -> dict[str, Any]:
+    """`{"p50_ms", "p99_ms", "window_ms", "drains", "first_ms", "unbounded_p50_ms", "throughput_ratio"}`.
+
+    From closing to drained, with the default window and, `unbounded`, without one; `rounds` seconds each (0: 10).
+    The very first is told apart: it has to work off what was queued before anybody else was there.
+    `throughput_ratio` is launches per second with the window over those without: below 1, what the window costs.
+    """
+    seconds = float(rounds or _SECONDS)
+    drains, throughput = _run(device, seconds, _WINDOW)
+    unbounded, throughput_unbounded = _run(device, seconds, 0.0)
+    first, *drains = drains
+    drains.sort()
+    return {
+        "p50_ms": round(statistics.median(drains), 3),
+        "p99_ms": round(drains[min(len(drains) - 1, int(len(drains) * 0.99))], 3),
+        "window_ms": _WINDOW * 1000,
+        "drains": len(drains),
+        "first_ms": first,
+        "unbounded_p50_ms": round(statistics.median(unbounded), 3),
+        "throughput_ratio": round(throughput / throughput_unbounded, 4),
+    }
+
+
+def _run(device: str, seconds: float, window: float) -> tuple[list[float], float]:
+    """Milliseconds of each drain, and launches per second of both programs together."""
+    options = ("--time-quantum", str(_QUANTUM), f"--GpuShare.inflight_window={window}")
+    with setting.coordinator(device, *options) as environment:
+        log = Path(environment["XDG_STATE_HOME"]) / "shim.log"
+        told = {**environment, "GPUSHARE_LOG": "debug", "GPUSHARE_LOG_FILE": str(log)}
+        arguments = ["drain", str(seconds), str(_LAUNCH_NS)]
+        programs = [setting.start(arguments, told, shared=True) for _ in range(2)]
+        results = [setting.result(program) for program in programs]
+        drains = [float(taken) for taken in _DRAINED.findall(log.read_text())]
+    if len(drains) < 5:
+        raise RuntimeError(f"only {len(drains)} turns ended in {seconds:g} s: the two programs did not take turns")
+    passed = max(result["end"] for result in results) - min(result["begin"] for result in results)
+    return drains, sum(result["launches"] for result in results) / passed * 1e9

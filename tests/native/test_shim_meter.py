@@ -1,0 +1,281 @@
+"""The meter: how much work is let in while others wait, and by limits."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+import pytest
+
+from . import simlog
+from .conftest import Client, Machine
+from .fake_coordinator import until
+
+Started = tuple[Client, Any]
+METERED = 0x80000000
+MS = 1_000_000
+ONE = "one = cuda.stream(1)"
+QUEUE = """
+def queue(count, milliseconds, stream=0):
+    made = []
+    for _ in range(count):
+        check = cuda.spin(milliseconds, stream)
+        assert check == 0, check
+        made.append(time.monotonic_ns())
+    return made
+"""
+
+
+def meter(process: Any, epoch: int = 1, **orders: int) -> None:
+    """Open the gate under these orders, and see the agent obey them."""
+    for name, value in {"idle_release_ns": 0, **orders}.items():
+        setattr(process.page.orders, name, value)
+    process.open(epoch)
+    until(lambda: process.page.orders.gate == (METERED | epoch << 2 | 1))
+
+
+def outstanding(machine: Machine, made: list[int]) -> list[int]:
+    """Of launches on one stream: how many were not finished when each was made."""
+    (executions,) = simlog.read_all(machine.simlog).values()
+    ends = [execution.end_ns for execution in sorted(executions, key=lambda e: e.begin_ns)]
+    assert len(ends) >= len(made)
+    return [sum(end > moment for end in ends[: number + 1]) for number, moment in enumerate(made)]
+
+
+@pytest.mark.parametrize(("milliseconds", "fit"), [(0.1, 200), (1, 20), (4, 5), (50, 2)])
+def test_the_window_bounds_what_is_outstanding(
+    machine: Machine, started: Started, milliseconds: float, fit: int
+) -> None:
+    """By the driver's own log. A launch longer than the window runs with one behind it, so that the device is busy."""
+    client, process = started
+    client.run(QUEUE)
+    meter(process, contended=1, window_ns=20 * MS)
+    made = client.run(f"queue({max(12, int(300 / milliseconds))}, {milliseconds})")
+    assert client.run("cuda.cuCtxSynchronize()") == 0
+    found = outstanding(machine, made)
+    assert max(found) <= 2 * fit
+    assert sorted(found)[len(found) // 2] >= fit / 4, "the device would have run dry"
+    assert process.page.report.meter_waits > 0
+    process.drain(1)
+    until(lambda: process.page.report.launches == len(made))
+
+
+def test_what_was_queued_before_others_came_is_worked_off_first(machine: Machine, started: Started) -> None:
+    client, process = started
+    client.run(QUEUE)
+    process.page.orders.window_ns = 20 * MS
+    process.page.orders.idle_release_ns = 0
+    process.open(1)
+    before = client.run("queue(250, 1)")
+    process.page.orders.contended = 1
+    process.doorbell()
+    until(lambda: process.page.orders.gate & METERED)
+    after = client.run("queue(50, 1)")
+    assert client.run("cuda.cuCtxSynchronize()") == 0
+    found = outstanding(machine, before + after)
+    assert max(found[:250]) > 100, "nobody waited"
+    assert max(found[-40:]) <= 40
+    process.drain(1)
+
+
+@pytest.mark.parametrize(
+    "orders",
+    [{"window_ns": 20 * MS}, {"contended": 1}, {"contended": 1, "spacing_ppm": 0, "launch_rate": 0}],
+    ids=["nobody waits", "no bound", "no limits"],
+)
+def test_otherwise_nothing_is_metered(machine: Machine, started: Started, orders: dict[str, int]) -> None:
+    """No flag, so no event and no clock: the driver is asked to record by the meter alone before a drain."""
+    client, process = started
+    client.run(QUEUE)
+    for name, value in orders.items():
+        setattr(process.page.orders, name, value)
+    process.open(1)
+    made = client.run("queue(200, 1)")
+    assert process.page.orders.gate == 1 << 2 | 1
+    assert client.run("cuda.cuCtxSynchronize()") == 0
+    assert max(outstanding(machine, made)) > 100
+    assert process.page.report.meter_waits == 0
+    assert "metered" not in machine.log_text()
+
+
+def test_when_nobody_waits_any_more_the_bound_is_gone(machine: Machine, started: Started) -> None:
+    client, process = started
+    client.run(QUEUE)
+    meter(process, contended=1, window_ns=20 * MS)
+    first = client.run("queue(50, 1)")
+    process.page.orders.contended = 0
+    process.doorbell()
+    until(lambda: process.page.orders.gate == 1 << 2 | 1)
+    waits = process.page.report.meter_waits
+    second = client.run("queue(200, 1)")
+    assert client.run("cuda.cuCtxSynchronize()") == 0
+    found = outstanding(machine, first + second)
+    assert max(found[:50]) <= 40 and max(found) > 100
+    assert process.page.report.meter_waits == waits
+
+
+def test_closing_finds_nobody_in_the_meter(machine: Machine, started: Started) -> None:
+    """Eight threads keep eight streams full; each closing is exact and drains no more than the window."""
+    client, process = started
+    process.page.orders.contended = 1
+    process.page.orders.window_ns = 20 * MS
+    process.page.orders.idle_release_ns = 0
+    client.run(
+        """
+stop = False
+def loop(stream):
+    cuda.here()
+    while not stop:
+        assert cuda.spin(0.5, stream) == 0
+streams = [0, 1, 2] + [cuda.stream(i % 2) for i in range(5)]
+threads = [in_thread(lambda stream=stream: loop(stream)) for stream in streams]
+"""
+    )
+    process.expect("wants")
+    pauses = []
+    for epoch in range(1, 11):
+        before = process.page.report.meter_waits
+        process.open(epoch)
+        until(lambda before=before: process.page.report.meter_waits > before + 20)
+        process.close_gate(epoch)
+        until(lambda: process.next()["type"] == "drained")
+        drained = time.monotonic_ns()
+        until(lambda: process.page.report.waiting == 8)
+        pauses.append((drained, time.monotonic_ns()))
+    report = process.page.report
+    assert sum(report.drains) == 10
+    assert 0 < report.drain_ns <= report.drain_most_ns <= report.drain_total_ns < 10 * report.drain_most_ns + 1
+    process.open(11)
+    client.run("stop = True; [thread.join() for thread in threads] and None")
+    (executions,) = simlog.read_all(machine.simlog).values()
+    for begin, end in pauses:
+        assert not [e for e in executions if e.begin_ns < end and e.end_ns > begin]
+
+
+def test_streams_come_and_go(started: Started) -> None:
+    """Handles come again; two threads use them while a third destroys and makes them."""
+    client, process = started
+    meter(process, contended=1, window_ns=2 * MS)
+    client.run(
+        """
+def rounds():
+    cuda.here()
+    for _ in range(60):
+        one = cuda.stream(1)
+        for _ in range(20):
+            assert cuda.spin(0.1, one) == 0
+        assert cuda.cuStreamDestroy_v2(c_void_p(one)) == 0
+    ended.append(True)
+ended = []
+threads = [in_thread(rounds) for _ in range(3)]
+"""
+    )
+    assert client.run("[thread.join() for thread in threads] and ended", 60) == [True] * 3
+    process.drain(1)
+    until(lambda: process.page.report.launches == 3600)
+
+
+def test_a_capture_is_left_valid(started: Started) -> None:
+    """On the stream itself, and on one that came into it; another thread is held back meanwhile."""
+    client, process = started
+    meter(process, contended=1, window_ns=5 * MS)
+    client.run("one, two, other = (cuda.stream(1) for _ in range(3)); graph = c_void_p(); made = c_void_p()")
+    client.run("event = c_void_p(); cuda.cuEventCreate(byref(event), 0); stop = False")
+    client.run(
+        "def loop():\n    cuda.here()\n    while not stop:\n        assert cuda.spin(0.5, other) == 0\n"
+        "thread = in_thread(loop)"
+    )
+    for mode in (0, 1, 2):
+        client.run("[cuda.spin(0.5, s) for s in (one, two) for _ in range(20)]")
+        assert client.run(f"cuda.cuStreamBeginCapture_v2(c_void_p(one), {mode})") == 0
+        client.run("cuda.cuEventRecord(event, c_void_p(one)), cuda.cuStreamWaitEvent(c_void_p(two), event, 0)")
+        before = process.page.report.meter_waits
+        assert set(client.run("[cuda.spin(0.1, s) for s in (one, two) for _ in range(100)]")) == {0}
+        until(lambda before=before: process.page.report.meter_waits > before + 3)
+        client.run("cuda.cuEventRecord(event, c_void_p(two)), cuda.cuStreamWaitEvent(c_void_p(one), event, 0)")
+        assert client.run("cuda.cuStreamEndCapture(c_void_p(one), byref(graph))") == 0
+        assert client.run("cuda.cuGraphInstantiateWithFlags(byref(made), graph, ctypes.c_ulonglong(0))") == 0
+        assert client.run("cuda.cuGraphLaunch(made, c_void_p(one))") == 0
+    client.run("stop = True; thread.join()")
+    assert client.run("cuda.cuCtxSynchronize()") == 0
+    process.drain(1)
+
+
+def test_work_that_waits_for_a_later_call_of_the_same_thread(started: Started) -> None:
+    """The device waits for what the meter holds back: it lets call after call through, as long as nothing ends."""
+    client, process = started
+    meter(process, contended=1, window_ns=5 * MS)
+    client.run(f"{ONE}; two = cuda.stream(1); flag = cuda.alloc(4096, 'cuMemAllocManaged', 1)[1]")
+    assert client.run("cuda.cuMemsetD8_v2(c_uint64(flag), 0, c_size_t(4096))") == 0
+    client.start(
+        "[cuda.launch('wait_flag', flag, 1, stream=one)] + [cuda.spin(0, one) for _ in range(6)]"
+        " + [cuda.launch('set_flag', flag, 1, stream=two), cuda.cuCtxSynchronize()]"
+    )
+    assert set(client.result()) == {0}
+    process.drain(1)
+
+
+@pytest.mark.parametrize("orders", [{"window_ns": 20 * MS, "contended": 1}, {"spacing_ppm": 0xFFFFFFFF}])
+def test_keyboard_interrupt_while_the_meter_holds_a_call(started: Started, orders: dict[str, int]) -> None:
+    client, process = started
+    process.open(1)
+    client.run("assert cuda.spin(20000) == 0", 5)
+    meter(process, 2, **orders)
+    for _ in range(3):
+        client.start("while True: assert cuda.spin(0) == 0")
+        assert client.waits(0.3)
+        os.kill(client.pid, signal.SIGINT)
+        assert client.raw(1.0)["error"] == "KeyboardInterrupt"
+
+
+def test_the_launch_rate_is_kept(machine: Machine, started: Started) -> None:
+    """1000 blocks a second: each launch has one. By the driver's time stamps, and changed while it is obeyed."""
+    client, process = started
+    client.run(QUEUE)
+    meter(process, launch_rate=1000)
+    client.run("queue(200, 0)")  # the bucket is empty
+    made = client.run("queue(400, 0)")
+    assert made[-1] - made[0] > 0.35e9
+    process.page.orders.launch_rate = 100
+    made = client.run("queue(30, 0)")
+    assert made[-1] - made[0] > 0.25e9
+    process.page.orders.launch_rate = 0
+    process.doorbell()
+    until(lambda: process.page.orders.gate == 1 << 2 | 1)
+    waits = process.page.report.meter_waits
+    client.run("queue(1000, 0)")
+    assert process.page.report.meter_waits == waits
+    (executions,) = simlog.read_all(machine.simlog).values()
+    begins = sorted(execution.begin_ns for execution in executions)
+    assert begins[599] - begins[200] > 0.35e9
+
+
+def test_spacing_leaves_pauses_in_proportion(machine: Machine, started: Started) -> None:
+    """A quarter of the time: the device works for 200 ms, so it takes 800; it may take longer here, never less."""
+    client, process = started
+    client.run(QUEUE)
+    meter(process, spacing_ppm=250_000)
+    client.run("queue(200, 1); cuda.cuCtxSynchronize()")
+    (executions,) = simlog.read_all(machine.simlog).values()
+    assert len(executions) == 200
+    worked = sum(execution.end_ns - execution.begin_ns for execution in executions)
+    passed = executions[-1].end_ns - executions[0].begin_ns
+    assert worked / passed < 0.35
+    process.page.orders.spacing_ppm = 0
+    process.doorbell()
+    until(lambda: process.page.orders.gate == 1 << 2 | 1)
+
+
+def test_gpu_time_is_estimated(machine: Machine, started: Started) -> None:
+    client, process = started
+    client.run(QUEUE)
+    process.open(1)
+    assert client.run("time.sleep(0.3) or cuda.spin(0)") == 0
+    quiet = process.page.report.gpu_ns
+    client.run("[queue(20, 5) and cuda.cuCtxSynchronize() for _ in range(10)] and None")
+    process.drain(1)
+    (executions,) = simlog.read_all(machine.simlog).values()
+    worked = sum(execution.end_ns - execution.begin_ns for execution in executions)
+    assert worked / 2 < process.page.report.gpu_ns - quiet < 2 * worked
