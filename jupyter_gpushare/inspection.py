@@ -106,7 +106,7 @@ def lines(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if not alone:
         yield "client", f"{found['client']}" + (f", {found['label']}" if found["label"] else "")
         yield "coordinator", f"pid {found['coordinator']['pid']}, at {found['coordinator']['socket']}"
-    yield "gate", f"{_GATES[orders['gate'] & 3]}, epoch {orders['gate'] >> 2}, drained of {report['drained_epoch']}"
+    yield "gate", f"{_GATES[orders['gate'] & 3]}, {_epoch(orders['gate'])}, drained of {report['drained_epoch']}"
     yield "phase", f"{_name_of(_PHASES, report['phase'])}, {report['waiting']} thread(s) wait at the gate"
     yield "turn", ", ".join(_turn(orders, report, now))
     yield "limits", ", ".join(_limits(orders))
@@ -129,7 +129,8 @@ def lines(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield (
         "waits",
         f"{report['gate_waits']} call(s) waited, {_seconds(report['gate_wait_ns'])} in all; "
-        f"the last drain took {_seconds(report['drain_ns'])}",
+        f"{report['meter_waits']} held back by the meter, {_seconds(report['meter_wait_ns'])}; "
+        f"the last drain took {_seconds(report['drain_ns'])}, the longest {_seconds(report['drain_most_ns'])}",
     )
     if alone:
         yield "", _ALONE
@@ -148,6 +149,10 @@ def _turn(orders: dict[str, int], report: dict[str, int], now: int) -> Iterator[
         yield f"number {orders['queue_position']} in the queue"
 
 
+def _epoch(word: int) -> str:
+    return f"epoch {(word & ~pages.METERED) >> 2}{', metered' if word & pages.METERED else ''}"
+
+
 def _limits(orders: dict[str, int]) -> Iterator[str]:
     yield f"{_size(orders['memory_limit'])} to allocate" if orders["memory_limit"] else "no memory limit"
     yield f"told to have {_size(orders['memory_total'])}" if orders["memory_total"] else "told the device's memory"
@@ -159,6 +164,9 @@ def _limits(orders: dict[str, int]) -> Iterator[str]:
         yield f"{orders['launch_rate']} blocks a second"
     if orders["window_ns"]:
         yield f"{_seconds(orders['window_ns'])} of work in flight"
+    if orders["spacing_ppm"]:
+        stopped = orders["spacing_ppm"] > 1_000_000
+        yield "stopped" if stopped else f"spaced to {orders['spacing_ppm'] / 1e4:g} % of the time"
 
 
 def _details(details: dict[str, Any] | None) -> Iterator[tuple[str, str]]:

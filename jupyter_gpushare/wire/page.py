@@ -109,13 +109,19 @@ class Page(SharedMemory):
         super().close()
 
     def values(self) -> dict[str, dict[str, int]]:
-        """Every field of every block at this moment."""
+        """Every field of every block at this moment; an array's elements by number, `drains_0` and so on."""
         ffi, _ = layout()
         blocks = {name: getattr(self.view, name) for name in ("header", "orders", "report")}
-        return {
-            name: {field: int(getattr(block, field)) for field, _ in ffi.typeof(block).fields}
-            for name, block in blocks.items()
-        }
+        found: dict[str, dict[str, int]] = {}
+        for name, block in blocks.items():
+            fields = found[name] = {}
+            for field, about in ffi.typeof(block).fields:
+                value = getattr(block, field)
+                if about.type.kind == "array":
+                    fields |= {f"{field}_{number}": int(element) for number, element in enumerate(value)}
+                else:
+                    fields[field] = int(value)
+        return found
 
     @property
     def gate_open(self) -> bool:
