@@ -1,0 +1,77 @@
+"""Whatever a peer sends, as bytes or as values in the right places, is a message or is refused as one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import typing
+
+import msgspec
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from jupyter_gpushare.config import GpuShare
+from jupyter_gpushare.coordinator.settings import LIVE, LiveSettings, parse_quota
+from jupyter_gpushare.core.errors import Refused
+from jupyter_gpushare.core.quota import Quota
+from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.client import encode
+
+decoder = msgspec.json.Decoder(messages.Incoming)
+KINDS = typing.get_args(messages.Incoming)
+FIELDS = sorted({field.name for kind in KINDS for field in msgspec.structs.fields(kind)})
+
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(["1GiB", "50%", "c"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def decoded(line: bytes) -> object | None:
+    """The message, or None if it is refused; anything else that is raised fails the test."""
+    try:
+        return decoder.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+@given(st.binary(max_size=200) | values.map(lambda value: json.dumps(value).encode()))
+def test_any_line(line: bytes) -> None:
+    decoded(line)
+
+
+@given(
+    st.sampled_from([kind.__struct_config__.tag for kind in KINDS]),
+    st.dictionaries(st.sampled_from(FIELDS), values, max_size=6),
+)
+def test_any_values(kind: str, fields: dict[str, object]) -> None:
+    message = decoded(json.dumps({"type": kind} | fields).encode())
+    if message is not None:
+        line = encode(message)
+        assert line.count(b"\n") == 1 and decoded(line) == message
+
+
+@given(st.dictionaries(st.sampled_from(["share", "limit", "memory", "resident", "service", "x"]), values, max_size=5))
+def test_any_quota_is_one_or_is_refused(changes: dict[str, object]) -> None:
+    with contextlib.suppress(Refused):
+        quota = Quota().changed(parse_quota(changes))
+        assert 0 <= quota.share <= quota.limit <= 1 and quota.service in ("online", "offline")
+        assert all(size is None or 0 < size < 1 << 62 for size in (quota.memory, quota.resident))
+
+
+words = values | st.text("{}[]():,'\"x10=. ", max_size=12)
+
+
+@given(st.dictionaries(st.sampled_from([*LIVE, "x"]), words, max_size=3))
+@example({"default_quota": "{[]: 1}"})
+def test_any_setting_is_one_or_is_refused(changes: dict[str, object]) -> None:
+    with contextlib.suppress(Refused):
+        settings = LiveSettings(GpuShare()).changed(changes)
+        assert settings.core().time_quantum >= 0.001
+        json.dumps(settings.as_json())
