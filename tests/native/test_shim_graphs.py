@@ -98,3 +98,63 @@ def test_the_end_of_a_green_context_ends_the_work_of_its_streams(stub: Any) -> N
     assert process.silent(0.2), "drained of a stream that is busy"
     assert client.run("cuda.cuGreenCtxDestroy(c_void_p(0x20))") == 0
     process.expect("drained", epoch=1)
+
+
+CAPTURED = """
+one, memory, graph, exec_ = c_void_p(cuda.stream(1)), c_uint64(), c_void_p(), c_void_p()
+assert cuda.cuStreamBeginCapture_v2(one, 2) == 0
+assert cuda.cuMemAllocAsync(byref(memory), c_size_t(12 << 20), one) == 0
+assert cuda.launch("fill_f32", memory.value, 1.0, 16, stream=one.value) == 0
+assert cuda.launch("fill_f32", memory.value, 2.0, 16, stream=one.value) == 0
+assert cuda.cuMemFreeAsync(memory, one) == 0
+assert cuda.cuStreamEndCapture(one, byref(graph)) == 0
+def instantiate():
+    return cuda.cuGraphInstantiateWithFlags(byref(exec_), graph, c_uint64(0))
+def held():
+    bytes = c_uint64()
+    assert cuda.cuDeviceGetGraphMemAttribute(0, 2, byref(bytes)) == 0
+    return bytes.value / (1 << 20)
+"""
+
+
+def test_captured_allocations_against_the_driver_s_own_figure(started: tuple[Client, Process]) -> None:
+    """What is counted is never less than what the driver holds, and in the end neither is anything."""
+    client, process = started
+    process.open(1)
+    client.run(CAPTURED)
+    assert (counted(process), client.run("held()")) == ((0, 0), 0)
+    assert client.run("instantiate()") == 0
+    assert counted(process) == (12, 12)
+    process.drain(1)
+    launches = process.page.report.launches
+    process.open(2)
+    assert client.run("cuda.cuGraphLaunch(exec_, one), cuda.cuStreamSynchronize(one)") == [0, 0]
+    assert (counted(process), client.run("held()")) == ((12, 12), 12)
+    assert client.run("cuda.cuGraphExecDestroy(exec_)") == 0
+    assert (counted(process), client.run("held()")) == ((12, 12), 12), "the driver keeps it"
+    process.drain(2)
+    until(lambda: process.page.report.launches == launches + 2)
+    process.page.orders.memory_limit = 11 * MIB
+    assert client.run("cuda.cuDeviceGraphMemTrim(0)") == 0
+    assert (counted(process), client.run("held()")) == ((0, 0), 0)
+    assert client.run("instantiate()") == OUT_OF_MEMORY
+    assert counted(process) == (0, 0)
+
+
+def test_memory_of_graphs_ends_with_their_context(started: tuple[Client, Process]) -> None:
+    client, process = started
+    process.open(1)
+    client.run(CAPTURED)
+    assert client.run("instantiate(), cuda.cuDevicePrimaryCtxReset_v2(0)") == [0, 0]
+    assert counted(process) == (0, 0)
+
+
+def test_a_graph_that_is_updated_or_uploaded_stays_as_it_is_counted(started: tuple[Client, Process]) -> None:
+    client, process = started
+    process.open(1)
+    client.run(CAPTURED)
+    assert client.run("instantiate(), cuda.cuGraphUpload(exec_, one), cuda.cuStreamSynchronize(one)") == [0, 0, 0]
+    client.run("info = (c_uint64 * 4)(); cuda.cuGraphExecUpdate_v2(exec_, graph, info)")
+    assert (counted(process), client.run("held()")) == ((12, 12), 12)
+    assert client.run("cuda.cuGraphExecDestroy(exec_), cuda.cuDeviceGraphMemTrim(0)") == [0, 0]
+    assert counted(process) == (0, 0)
