@@ -83,7 +83,7 @@ def render(status: dict[str, Any]) -> Any:
     labels = {client["id"]: escape(client["label"] or client["id"][:8]) for client in status["clients"]}
     devices = Table(title="Devices", title_justify="left")
     for column in ("device", "memory", "running", "queue"):
-        devices.add_column(column)
+        devices.add_column(column, overflow="fold")
     for device in status["devices"]:
         running = [f"{labels.get(g['client'], '?')}{_left(g['seconds_left'])}" for g in device["grants"]]
         devices.add_row(
@@ -103,7 +103,7 @@ def render(status: dict[str, Any]) -> Any:
         "waited",
         "turns",
     ):
-        clients.add_column(column)
+        clients.add_column(column, overflow="fold")
     for client in status["clients"]:
         clients.add_row(
             labels[client["id"]],

@@ -13,6 +13,7 @@ BENCHES = {
     "gate": ("gate", "nanoseconds per launch, bare and under an open gate"),
     "alloc": ("alloc", "nanoseconds per small allocation and its release, bare and under the shim"),
     "drain": ("drain", "from the end of a turn until its work has finished, two training loops side by side"),
+    "overhead": ("overhead", "a training loop that is alone, bare and under the shim"),
     "handoff": ("handoff", "from the last launch of one client to the first of the next, nothing to move"),
     "start": ("start", "how much longer a shared kernel takes to start"),
 }

@@ -60,8 +60,13 @@ def start(arguments: list[str], environment: dict[str, str], *, shared: bool) ->
     command = [str(PROGRAM), *arguments]
     if not PROGRAM.exists():
         raise OSError(f"{PROGRAM} is missing: reinstall the package, or run 'make native'")
+    return run(command, environment, shared=shared)
+
+
+def run(command: list[str], environment: dict[str, str], *, shared: bool) -> subprocess.Popen[str]:
+    """Start any program that prints its figures as JSON, as a client of its own or bare."""
     if shared:
-        command = [sys.executable, "-m", "jupyter_gpushare", "run", "--label", arguments[0], "--", *command]
+        command = [sys.executable, "-m", "jupyter_gpushare", "run", "--label", "bench", "--", *command]
     elif environment.get("GPUSHARE_SIMULATE") == "1":
         environment = {**environment, "LD_LIBRARY_PATH": str(PROGRAM.parent / "simcuda")}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)

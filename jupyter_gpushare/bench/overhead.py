@@ -1,0 +1,49 @@
+"""What sharing costs a program that is alone: a training loop bare and under the shim."""
+
+from __future__ import annotations
+
+import importlib.util
+import statistics
+import sys
+from typing import Any
+
+from . import setting
+
+_ROUNDS = 5
+_SECONDS = {"sim": 2.0, "gpu": 15.0}
+_LAUNCH_NS = 20_000  # on the simulated device: short ones, so that the time between them counts
+
+
+def measure(device: str, rounds: int) -> dict[str, Any]:
+    """`{"bare_per_s", "shared_per_s", "ratio", "what", "rounds"}`: medians over pairs of runs, one after the other.
+
+    On a GPU steps of a training loop in PyTorch; on the simulated device launches of 20 µs, queued as far ahead as the
+    driver lets them. `ratio` is the median of each pair's own: 1 when sharing costs nothing. Raises RuntimeError without
+    PyTorch.
+    """
+    rounds = rounds or _ROUNDS
+    if device == "gpu" and importlib.util.find_spec("torch") is None:
+        raise RuntimeError("PyTorch is not installed here, which the training loop is written in: pip install torch")
+    pairs = []
+    with setting.coordinator(device) as environment:
+        for number in range(rounds):
+            ways = (False, True) if number % 2 == 0 else (True, False)
+            speeds = {shared: _speed(device, environment, shared) for shared in ways}
+            pairs.append((speeds[False], speeds[True]))
+    return {
+        "bare_per_s": round(statistics.median(bare for bare, _ in pairs), 1),
+        "shared_per_s": round(statistics.median(shared for _, shared in pairs), 1),
+        "ratio": round(statistics.median(shared / bare for bare, shared in pairs), 4),
+        "what": "steps of a training loop in PyTorch" if device == "gpu" else "launches of 20 µs",
+        "rounds": rounds,
+    }
+
+
+def _speed(device: str, environment: dict[str, str], shared: bool) -> float:
+    seconds = str(_SECONDS[device])
+    if device == "gpu":
+        command = [sys.executable, "-m", f"{__package__}.training", seconds]
+        result = setting.result(setting.run(command, environment, shared=shared))
+        return float(result["steps"] / result["seconds"])
+    result = setting.result(setting.start(["drain", seconds, str(_LAUNCH_NS)], environment, shared=shared))
+    return float(result["launches"] / (result["end"] - result["begin"]) * 1e9)
