@@ -117,32 +117,72 @@ CUresult sim_cuMemcpyPeerAsync(CUstream fallback, CUdeviceptr dst, CUcontext dst
 }
 
 static int side_of(int type) {
-    return type == CU_MEMORYTYPE_HOST ? SIDE_HOST : type == CU_MEMORYTYPE_DEVICE ? SIDE_DEVICE : SIDE_ANY;
+    return type == CU_MEMORYTYPE_HOST ? SIDE_HOST : type == CU_MEMORYTYPE_UNIFIED ? SIDE_ANY : SIDE_DEVICE;
 }
 
-static CUresult copy_2d(CUstream fallback, CUstream handle, const CUDA_MEMCPY2D *c, int synchronous) {
+/* Where one side of a copy by rows is. `width`: of what is copied, which a missing pitch means; `rows`: of a layer. */
+static CUresult locate(int type, const void *host, CUdeviceptr device, CUarray array, size_t pitch, size_t rows,
+                       size_t width, struct sim_memory_2d *out) {
+    if (type == CU_MEMORYTYPE_ARRAY)
+        return array_memory(array, out) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    out->address = type == CU_MEMORYTYPE_HOST ? (uint64_t)host : device;
+    out->width = out->pitch = pitch ? pitch : width;
+    out->rows = rows;
+    return CUDA_SUCCESS;
+}
+
+/* Layer by layer. */
+static CUresult copy_3d(CUstream fallback, CUstream handle, const CUDA_MEMCPY3D *c, int synchronous) {
     struct sim_stream *stream;
+    struct sim_memory_2d dst, src;
     CUresult result = stream_resolve(handle, fallback, &stream);
     if (result)
         return result;
+    if ((result = locate(c->dst_type, c->dst_host, c->dst_device, c->dst_array, c->dst_pitch, c->dst_height, c->width,
+                         &dst)) ||
+        (result = locate(c->src_type, c->src_host, c->src_device, c->src_array, c->src_pitch, c->src_height, c->width,
+                         &src)))
+        return result;
+    if (c->dst_x + c->width > dst.width || c->src_x + c->width > src.width ||
+        (c->depth > 1 && (src.rows < c->src_y + c->height || dst.rows < c->dst_y + c->height)))
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t z = 0; z < c->depth && !result; z++) {
+        struct transfer t = {dst.address + ((c->dst_z + z) * dst.rows + c->dst_y) * dst.pitch + c->dst_x,
+                             src.address + ((c->src_z + z) * src.rows + c->src_y) * src.pitch + c->src_x,
+                             side_of(c->dst_type),
+                             side_of(c->src_type),
+                             c->width,
+                             c->height,
+                             dst.pitch,
+                             src.pitch};
+        result = transfer(stream, &t, synchronous);
+    }
+    return result;
+}
+
+static CUresult copy_2d(CUstream fallback, CUstream stream, const CUDA_MEMCPY2D *c, int synchronous) {
     if (!c)
         return CUDA_ERROR_INVALID_VALUE;
-    if (c->dst_type == CU_MEMORYTYPE_ARRAY || c->src_type == CU_MEMORYTYPE_ARRAY)
-        return CUDA_ERROR_NOT_SUPPORTED;
-    uint64_t dst = c->dst_type == CU_MEMORYTYPE_HOST ? (uint64_t)c->dst_host : c->dst_device;
-    uint64_t src = c->src_type == CU_MEMORYTYPE_HOST ? (uint64_t)c->src_host : c->src_device;
-    size_t dst_pitch = c->dst_pitch ? c->dst_pitch : c->width, src_pitch = c->src_pitch ? c->src_pitch : c->width;
-    if (c->dst_x + c->width > dst_pitch || c->src_x + c->width > src_pitch)
-        return CUDA_ERROR_INVALID_VALUE;
-    struct transfer t = {dst + c->dst_y * dst_pitch + c->dst_x,
-                         src + c->src_y * src_pitch + c->src_x,
-                         side_of(c->dst_type),
-                         side_of(c->src_type),
-                         c->width,
-                         c->height,
-                         dst_pitch,
-                         src_pitch};
-    return transfer(stream, &t, synchronous);
+    CUDA_MEMCPY3D all = {
+        .src_x = c->src_x,
+        .src_y = c->src_y,
+        .src_type = c->src_type,
+        .src_host = c->src_host,
+        .src_device = c->src_device,
+        .src_array = c->src_array,
+        .src_pitch = c->src_pitch,
+        .dst_x = c->dst_x,
+        .dst_y = c->dst_y,
+        .dst_type = c->dst_type,
+        .dst_host = c->dst_host,
+        .dst_device = c->dst_device,
+        .dst_array = c->dst_array,
+        .dst_pitch = c->dst_pitch,
+        .width = c->width,
+        .height = c->height,
+        .depth = 1,
+    };
+    return copy_3d(fallback, stream, &all, synchronous);
 }
 
 CUresult sim_cuMemcpy2D_v2(CUstream fallback, const CUDA_MEMCPY2D *copy) {
@@ -155,6 +195,14 @@ CUresult sim_cuMemcpy2DUnaligned_v2(CUstream fallback, const CUDA_MEMCPY2D *copy
 
 CUresult sim_cuMemcpy2DAsync_v2(CUstream fallback, const CUDA_MEMCPY2D *copy, CUstream stream) {
     return copy_2d(fallback, stream, copy, 0);
+}
+
+CUresult sim_cuMemcpy3D_v2(CUstream fallback, const CUDA_MEMCPY3D *copy) {
+    return copy ? copy_3d(fallback, NULL, copy, 1) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult sim_cuMemcpy3DAsync_v2(CUstream fallback, const CUDA_MEMCPY3D *copy, CUstream stream) {
+    return copy ? copy_3d(fallback, stream, copy, 0) : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* Sets return before the work is done, also without "Async": so does the real driver for device memory. */

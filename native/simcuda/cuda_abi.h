@@ -21,6 +21,7 @@ typedef struct sim_graph *CUgraph;
 typedef struct sim_command *CUgraphNode;
 typedef struct sim_graph_exec *CUgraphExec;
 typedef struct sim_pool *CUmemoryPool;
+typedef struct sim_array *CUarray;
 typedef unsigned long long CUmemGenericAllocationHandle;
 
 typedef struct {
@@ -192,6 +193,17 @@ enum {
 enum { CU_GRAPH_MEM_USED, CU_GRAPH_MEM_USED_HIGH, CU_GRAPH_MEM_RESERVED, CU_GRAPH_MEM_RESERVED_HIGH };
 #define CU_INSTANTIATE_UPLOAD 2
 
+enum {
+    CU_AD_FORMAT_UNSIGNED_INT8 = 1,
+    CU_AD_FORMAT_UNSIGNED_INT16,
+    CU_AD_FORMAT_UNSIGNED_INT32,
+    CU_AD_FORMAT_SIGNED_INT8 = 8,
+    CU_AD_FORMAT_SIGNED_INT16,
+    CU_AD_FORMAT_SIGNED_INT32,
+    CU_AD_FORMAT_HALF = 16,
+    CU_AD_FORMAT_FLOAT = 32,
+};
+
 enum { CU_PROC_LEGACY = 1, CU_PROC_PER_THREAD = 2 };
 enum { CU_PROC_FOUND, CU_PROC_NOT_FOUND, CU_PROC_VERSION_TOO_OLD };
 
@@ -200,16 +212,46 @@ typedef struct {
     int src_type;
     const void *src_host;
     CUdeviceptr src_device;
-    void *src_array;
+    CUarray src_array;
     size_t src_pitch;
     size_t dst_x, dst_y;
     int dst_type;
     void *dst_host;
     CUdeviceptr dst_device;
-    void *dst_array;
+    CUarray dst_array;
     size_t dst_pitch;
     size_t width, height;
 } CUDA_MEMCPY2D;
+
+typedef struct {
+    size_t width, height;
+    int format;
+    unsigned channels;
+} CUDA_ARRAY_DESCRIPTOR;
+
+typedef struct {
+    size_t width, height, depth;
+    int format;
+    unsigned channels, flags;
+} CUDA_ARRAY3D_DESCRIPTOR;
+
+typedef struct {
+    size_t src_x, src_y, src_z, src_lod;
+    int src_type;
+    const void *src_host;
+    CUdeviceptr src_device;
+    CUarray src_array;
+    void *src_reserved;
+    size_t src_pitch, src_height;
+    size_t dst_x, dst_y, dst_z, dst_lod;
+    int dst_type;
+    void *dst_host;
+    CUdeviceptr dst_device;
+    CUarray dst_array;
+    void *dst_reserved;
+    size_t dst_pitch, dst_height;
+    size_t width, height, depth;
+} CUDA_MEMCPY3D;
 
 typedef struct {
     CUfunction function;

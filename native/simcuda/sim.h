@@ -22,6 +22,7 @@ enum {
     MAGIC_GRAPH,
     MAGIC_EXEC,
     MAGIC_PHYSICAL,
+    MAGIC_ARRAY,
     MAGIC_POOL /* the last: objects.c counts on it */
 };
 enum { SIM_FRESH, SIM_READY, SIM_FORKED };
@@ -283,6 +284,13 @@ CUresult capture_append(struct sim_stream *stream,
 void capture_forget(struct sim_stream *stream);    /* the stream is being destroyed */
 CUresult capture_record(struct sim_event *event, struct sim_stream *stream);
 CUresult capture_wait(struct sim_event *event, struct sim_stream *stream);
+
+/* api_array.c: rows of `width` bytes, `pitch` apart, layers of `rows` */
+struct sim_memory_2d {
+    CUdeviceptr address;
+    size_t width, rows, pitch;
+};
+int array_memory(CUarray array, struct sim_memory_2d *out); /* 0: it is none */
 
 /* graph.c */
 struct sim_graph *graph_new(void);
