@@ -50,6 +50,7 @@ class CoordinatorApp(JupyterApp):
         **base_aliases,
         "socket": "GpuShare.coordinator",
         "time-quantum": "GpuShare.time_quantum",
+        "pinned-memory": "GpuShare.pinned_memory",
         "policy": "GpuShare.policy",
         "idle-release": "GpuShare.idle_release",
         "device-memory": "GpuShare.device_memory",

@@ -18,7 +18,7 @@ MAX_BYTES = 1 << 50  # nobody has more; what a process reports beyond it is nons
 QUOTA_SET, QUOTA_MEMORY, QUOTA_OFFLINE, QUOTA_RESIDENT = 1, 2, 4, 8  # bits of orders.quota_set, see page.h
 
 
-HEARS = 1 | 2  # evicting, short: see orders.hears in page.h
+HEARS = 1 | 2 | 4  # evicting, short, restored: see orders.hears in page.h
 
 
 class BadHello(ValueError):

@@ -49,6 +49,7 @@ class Service:
             messages.Unwants: lambda port, _: ev.Unwanted(port.number),
             messages.Drained: lambda port, message: ev.Drained(port.number, message.epoch),
             messages.Evicting: lambda port, message: ev.Evicting(port.number, message.epoch),
+            messages.Restored: lambda port, message: ev.Restored(port.number, message.epoch),
             messages.Idle: lambda port, message: ev.WentIdle(port.number, message.epoch),
         }
         self._requests: dict[type, Callable[[Peer, Any], Any]] = {

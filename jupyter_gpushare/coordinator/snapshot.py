@@ -99,6 +99,8 @@ def _client(
                 "allocated": port.allocated,
                 "launches": min(report.launches, MAX_BYTES),
                 "refused": min(report.refused, MAX_BYTES),
+                "evicted": _moved(report.evicted_bytes, report.evicted_ns),
+                "restored": _moved(report.restored_bytes, report.restored_ns),
             }
         )
     return {
@@ -146,6 +148,10 @@ def resident_estimate(scheduler: Scheduler, members: dict[str, Member]) -> dict[
             room[uuid] -= taken
             fits -= taken
     return estimate
+
+
+def _moved(size: int, nanoseconds: int) -> dict[str, Any]:
+    return {"bytes": min(size, MAX_BYTES), "seconds": round(min(nanoseconds, MAX_BYTES) / 1e9, 6)}
 
 
 def tenant_name(tenant: str) -> str:

@@ -87,6 +87,14 @@ class Evicting:
 
 
 @dataclass(frozen=True)
+class Restored:
+    """The process's memory is back on the device: only now its work begins."""
+
+    process: int
+    epoch: int
+
+
+@dataclass(frozen=True)
 class MemoryHeld:
     """What the client's processes say of their device memory, in bytes: allocated, of those on the device, and of
     those what can't leave it. `short`: asked for and not got, because the device is full; 0: nothing any more.
@@ -163,6 +171,7 @@ Event = (
     | Unwanted
     | Drained
     | Evicting
+    | Restored
     | MemoryHeld
     | WentIdle
     | CellStarted

@@ -98,6 +98,7 @@ class Grants:
         """Add what was used of the grant so far to its client's sum."""
         grant.client.gpu_seconds += now - grant.began
         grant.began = now
+        grant.lead = 0.0
 
     def end_grant(self, grant: Grant) -> None:
         if grant.named:

@@ -77,6 +77,7 @@ class Grant:
     epoch: int
     devices: tuple[str, ...]
     began: float
+    lead: float = 0.0  # of that, spent on bringing memory back: the quantum counts from then on
     closing_since: float | None = None  # set while draining
     reopen_until: float | None = None  # set during the slice of a retried closing
     next_try: float | None = None  # when a draining grant is looked at again

@@ -46,6 +46,7 @@ class Scheduler:
             ev.Unwanted: self._unwanted,
             ev.Drained: self._drained,
             ev.Evicting: self._evicting,
+            ev.Restored: self._restored,
             ev.MemoryHeld: self._memory_held,
             ev.WentIdle: self._went_idle,
             ev.CellStarted: self._cell_started,
@@ -227,6 +228,14 @@ class Scheduler:
         if not grant or process.drained or event.epoch != process.epoch or not grant.has_closed(process):
             return  # of a closing that was taken back meanwhile
         process.evicting = True
+
+    def _restored(self, event: ev.Restored, now: float) -> None:
+        process = self._process(event.process)
+        grant = process.client.grant
+        if not grant or grant.draining or event.epoch != process.epoch:
+            return
+        # Whatever it says, its turn is not longer than two quanta.
+        grant.lead = max(grant.lead, min(now - grant.began, self.turns.quantum(process.client)))
 
     def _memory_held(self, event: ev.MemoryHeld, now: float) -> None:
         client = self._client(event.client)

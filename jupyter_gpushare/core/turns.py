@@ -92,7 +92,7 @@ class Turns(Grants):
             self._retry_closing(grant, now)
 
     def _deadline(self, grant: Grant) -> float | None:
-        return grant.began + self.quantum(grant.client) if self.contended(grant) else None
+        return grant.began + grant.lead + self.quantum(grant.client) if self.contended(grant) else None
 
     def _announce(self, grant: Grant) -> None:
         levels = (self.contended(grant), self._deadline(grant))

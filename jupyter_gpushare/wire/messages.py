@@ -77,6 +77,13 @@ class Evicting(_Message, tag="evicting", frozen=True, kw_only=True):
     epoch: Epoch
 
 
+class Restored(_Message, tag="restored", frozen=True, kw_only=True):
+    """What had left the device is back, and the turn of `epoch` begins with its first call. Sent when `orders.hears`
+    says that it is known."""
+
+    epoch: Epoch
+
+
 class Short(_Message, tag="short", frozen=True, kw_only=True):
     """`report.short_bytes` has changed: this process needs so much more of its device, which is full; 0: no more.
 
@@ -217,6 +224,7 @@ Incoming = (
     | Unwants
     | Drained
     | Evicting
+    | Restored
     | Short
     | Idle
     | Declined

@@ -224,8 +224,10 @@ static uint64_t step(uint64_t now) {
         PUT(page->report.phase, GPUSHARE_PHASE_DRAINING);
         part = while_closing(word, now);
         phase = GET(page->report.drained_epoch) != epoch_of(word) ? GPUSHARE_PHASE_DRAINING : phase;
-    } else {
-        part = memory_look(now);
+    }
+    if (phase == GPUSHARE_PHASE_IDLE) {
+        uint64_t look = memory_look(now);
+        part = look < part ? look : part;
     }
     if (phase == GPUSHARE_PHASE_IDLE && GET(page->report.waiting))
         phase = GPUSHARE_PHASE_WAITING;

@@ -6,12 +6,16 @@
 
 #include <string.h>
 
-#define ROOM_NS (15000 * MS) /* so long an allocation waits for others to leave */
+#define ROOM_NS (15000 * MS)       /* so long an allocation waits for others to leave */
+#define ROOM_PATIENCE_NS (20 * MS) /* so long those may take to begin whose turn has just ended */
 #define ROOM_PAUSE_NS (1 * MS)
 
 pthread_mutex_t movement_lock = PTHREAD_MUTEX_INITIALIZER; /* nested into no other of the shim's but start.lock */
 
-static bool moving; /* the agent's: an eviction is under way */
+static _Atomic bool came;            /* memory, since the last turn began */
+static _Atomic uint64_t waits_since; /* memory that has no room; 0: none */
+static bool moving;                  /* the agent's: an eviction is under way */
+static uint32_t leaving;             /* the agent's: the closing that waits for it; 0: none */
 
 const struct memory_mode *mode_named(const char *name) {
     static const struct memory_mode *const modes[] = {&mode_unified, &mode_swap, &mode_plain};
@@ -22,10 +26,10 @@ const struct memory_mode *mode_named(const char *name) {
 }
 
 bool memory_moving(void) {
-    return moving;
+    return leaving && gate_word(the_page()) == leaving;
 }
 
-bool memory_evict(uint32_t word, uint64_t now, uint64_t *next) {
+static bool evict(uint32_t word, uint64_t now, uint64_t *next) {
     struct gpushare_page *page = the_page();
     /* Without a coordinator nobody says what the next one needs. */
     uint64_t target = lockmode_active() && shim.mode == &mode_swap ? 0 : GET(page->orders.resident_target);
@@ -33,20 +37,27 @@ bool memory_evict(uint32_t word, uint64_t now, uint64_t *next) {
         return true;
     bool done = shim.mode->evict(target, now, next);
     /* While memory moves nothing waits for a thread of ours: nobody needs to open the gate for it. */
-    if (!done && !moving && (GET(page->orders.hears) & 1) && is_closing(word))
+    if (!done && !moving && (GET(page->orders.hears) & 1) && is_closing(word) &&
+        GET(page->report.drained_epoch) != epoch_of(word))
         socket_say(SAY_EVICTING);
     moving = !done;
     return done;
 }
 
-/* The coordinator may take away what an idle process has left on the device. What has never been used is nowhere: moving
- * it would only fill the host. */
+bool memory_evict(uint32_t word, uint64_t now, uint64_t *next) {
+    bool done = shim.mode->beside || evict(word, now, next);
+    leaving = done ? 0 : word;
+    return done;
+}
+
+/* After a turn, and whenever the coordinator takes away what an idle process has left on the device. Unified memory that
+ * has never been used is nowhere: moving it would only fill the host. */
 uint64_t memory_look(uint64_t now) {
     struct gpushare_page *page = the_page();
     uint64_t next = NEVER;
     if (shim.mode == &mode_unified && !GET(page->report.last_submission_ns))
         return NEVER;
-    return memory_evict(gate_word(page), now, &next) ? NEVER : next;
+    return evict(gate_word(page), now, &next) ? NEVER : next;
 }
 
 static void say_short(uint64_t bytes) {
@@ -87,13 +98,28 @@ bool memory_ready(uint32_t word) {
     struct gpushare_page *page = the_page();
     if (!shim.mode || !shim.mode->restore)
         return true;
-    if (shim.mode->restore(word)) {
+    uint64_t before = GET(page->report.restored_bytes);
+    bool all = shim.mode->restore(word);
+    if (GET(page->report.restored_bytes) != before)
+        atomic_store(&came, true);
+    if (all) {
         room_found();
+        waits_since = 0;
+        if (atomic_load_explicit(&came, memory_order_relaxed) && atomic_exchange(&came, false) &&
+            (GET(page->orders.hears) & 4))
+            socket_say_restored(epoch_of(word));
         return true;
     }
-    uint64_t absent = GET(page->report.absent);
-    if (can_ask() && GET(page->report.short_bytes) != absent)
+    if (GET(page->report.restored_bytes) != before)
+        return false; /* others are leaving: there is room for more by now */
+    uint64_t absent = GET(page->report.absent), now = now_ns();
+    if (!waits_since)
+        waits_since = now;
+    if (can_ask() && GET(page->report.short_bytes) != absent && now > waits_since + ROOM_PATIENCE_NS)
         say_short(absent);
+    if (now > waits_since + ROOM_NS)
+        log_once(LOG_ERROR, "%.3f GiB of this program's memory do not fit on the device any more: it waits for room",
+                 (double)absent / (1 << 30));
     futex_wait(&page->orders.gate, word, ROOM_PAUSE_NS);
     return false;
 }
@@ -111,6 +137,8 @@ void memory_let_go(CUcontext gone) {
 void memory_after_fork(void) {
     pthread_mutex_init(&movement_lock, NULL);
     moving = false;
+    leaving = 0;
+    waits_since = 0;
     lanes_after_fork();
     unified_after_fork();
     swap_after_fork();

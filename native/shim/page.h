@@ -86,7 +86,8 @@ struct gpushare_orders {
     uint32_t hand_on; /* not 0: after draining, give the device's lock up before saying so: somebody waits for it */
     /* since version 3 */
     uint64_t resident_quota; /* quota: bytes that may stay on the device while others wait */
-    uint32_t hears;          /* bits: messages that not every coordinator knows: 1 "evicting", 2 "short" */
+    uint32_t hears;          /* bits: messages that not every coordinator knows: 1 "evicting", 2 "short",
+                                 4 "restored" */
     uint32_t no_room;        /* since version 4: the short_seq to which the answer is that nobody can make room */
     /* since version 5 */
     uint32_t inspect_seq; /* when it changes, the agent answers with "details" */

@@ -346,9 +346,10 @@ int connect_anywhere(void);            /* connect.c: a socket, or -1 */
 uint64_t socket_step(uint64_t now);    /* agent: keep in contact; returns when to be called again */
 int socket_file(bool *wants_to_write); /* agent: what to poll, or -1 */
 void socket_say(unsigned messages);
-void socket_say_unwants(void); /* any thread */
-void socket_say_short(void);   /* any thread: report.short_bytes has changed */
-bool socket_say_wants(void);   /* any thread; false: the agent must */
+void socket_say_unwants(void);            /* any thread */
+void socket_say_short(void);              /* any thread: report.short_bytes has changed */
+void socket_say_restored(uint32_t epoch); /* any thread: what was evicted is back */
+bool socket_say_wants(void);              /* any thread; false: the agent must */
 uint64_t socket_away_since(void);
 void socket_forget_joined_locks(void); /* agent: after a drain */
 void socket_start_over(void);          /* agent: its descriptor is gone, or about to be */

@@ -107,12 +107,22 @@ void socket_say_unwants(void) {
     pthread_mutex_unlock(&contact.lock);
 }
 
-void socket_say_short(void) {
-    static const char line[] = "{\"type\":\"short\"}\n";
+/* If the socket is full it goes without: the coordinator looks at the page anyway, only later. */
+static void say_now(const char *line, size_t length) {
     pthread_mutex_lock(&contact.lock);
     if (atomic_load(&shim.contact) == THERE)
-        send_line(line, sizeof line - 1); /* if the socket is full, the coordinator sees it when it looks at the page */
+        send_line(line, length);
     pthread_mutex_unlock(&contact.lock);
+}
+
+void socket_say_short(void) {
+    char line[96];
+    say_now(line, wire_plain(line, sizeof line, "short"));
+}
+
+void socket_say_restored(uint32_t epoch) {
+    char line[96];
+    say_now(line, wire_epoch(line, sizeof line, "restored", epoch));
 }
 
 static void flush(uint64_t now) {

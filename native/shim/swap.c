@@ -34,6 +34,7 @@ static void describe(char *text, size_t room) {
 
 const struct memory_mode mode_swap = {
     .name = "swap",
+    .beside = true,
     .allocate = allocate,
     .release = release,
     .evict = swap_evict,

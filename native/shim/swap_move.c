@@ -1,7 +1,7 @@
 /* Blocks on their way: off the device in the agent, a few at a time; back before the turn's first call. */
 #include "swap.h"
 
-#define BATCH 8
+#define BATCH 16 /* blocks that leave while nobody else gets at any */
 
 static struct {
     uint64_t bytes, nanoseconds;
@@ -39,50 +39,69 @@ static void give_back(struct block *block, CUdeviceptr address, bool borrowed) {
     REAL(cuMemAddressFree)(address, block->bytes);
 }
 
-static bool copy(struct block *block, CUcontext context, bool out_of) {
+/* `mark`: recorded behind the copy; made when first needed. */
+static bool copy(struct block *block, CUcontext context, bool out_of, CUevent *mark) {
     struct lane *lane = lane_enter(context);
     CUdeviceptr address = 0;
     bool borrowed = false, well = lane && borrow(block, lane->device, &address, &borrowed);
     if (well)
         well = out_of ? host_fetch(lane, block->copy, address) : host_bring(lane, address, block->copy);
     give_back(block, address, borrowed);
+    if (well && mark)
+        well = (*mark || REAL(cuEventCreate)(mark, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS) &&
+               REAL(cuEventRecord)(*mark, lane->stream) == CUDA_SUCCESS;
     if (lane)
         lane_leave();
     return well;
 }
 
-/* Those that were fetched go, when all of them are there. Nothing is given up before its copy is whole. */
-static uint64_t fetch(uint64_t surplus) {
-    struct block *taken[BATCH];
-    uint64_t bytes = 0;
-    int count = 0;
-    for (struct block *block = swap_first; block && count < BATCH && bytes < surplus; block = block->next) {
-        if (!swap_is_movable(block) || !(block->copy = host_get(block->bytes)))
-            continue;
-        if (!copy(block, block->context, true)) {
-            log_once(LOG_ERROR, "memory could not be copied off the device: it stays there");
-            block->fixed = true;
-            lanes_record();
-            lanes_wait();
-            host_put(block->copy);
-            block->copy = NULL;
-            continue;
-        }
-        taken[count++] = block;
-        bytes += block->counted;
-    }
+static void keep_here(struct block *block) {
+    log_once(LOG_ERROR, "memory could not be copied off the device: it stays there");
     lanes_record();
-    bool well = lanes_wait();
-    for (int i = 0; i < count; i++) {
-        if (well) {
-            block_go(taken[i]);
+    lanes_wait(); /* nothing may still be on its way into the host's memory */
+    host_put(block->copy);
+    block->copy = NULL;
+    block->fixed = true;
+}
+
+static uint64_t finish(struct block *block, CUevent mark) {
+    if (REAL(cuEventSynchronize)(mark) != CUDA_SUCCESS) {
+        keep_here(block);
+        return 0;
+    }
+    block_go(block);
+    return block->counted;
+}
+
+/* Nothing is given up before its copy is whole. While one block is on its way, the one before it goes. */
+static uint64_t fetch(uint64_t surplus) {
+    CUevent marks[2] = {NULL, NULL};
+    CUcontext context = NULL;
+    struct block *coming = NULL;
+    uint64_t asked = 0, gone = 0;
+    int count = 0;
+    for (struct block *block = swap_first; block && asked < surplus && count < BATCH; block = block->next) {
+        if (!swap_is_movable(block) || (context && block->context != context))
+            continue;
+        if (!(block->copy = host_get(block->bytes)))
+            break;
+        context = block->context;
+        if (!copy(block, context, true, &marks[count % 2])) {
+            keep_here(block);
             continue;
         }
-        host_put(taken[i]->copy);
-        taken[i]->copy = NULL;
-        taken[i]->fixed = true;
+        if (coming)
+            gone += finish(coming, marks[(count + 1) % 2]);
+        coming = block;
+        asked += block->counted;
+        count++;
     }
-    return well ? bytes : 0;
+    if (coming)
+        gone += finish(coming, marks[(count + 1) % 2]);
+    for (int i = 0; i < 2; i++)
+        if (marks[i])
+            REAL(cuEventDestroy_v2)(marks[i]);
+    return gone;
 }
 
 static void report_evicted(void) {
@@ -122,7 +141,7 @@ static bool bring_all(CUresult *result) {
             continue;
         if (!block_come(block, result))
             return false;
-        if (block->copy && !copy(block, block->context ? block->context : here, false)) {
+        if (block->copy && !copy(block, block->context ? block->context : here, false, NULL)) {
             block_go(block); /* its copy is kept */
             *result = CUDA_ERROR_NOT_FOUND;
             return false;

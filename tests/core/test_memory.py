@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -144,6 +145,30 @@ def test_the_quota_for_while_others_wait(world: World) -> None:
     assert told(world) == {}
     world.want(world.process("b"))
     assert told(world) == {"a": GIB // 4}
+
+
+def test_the_quantum_counts_from_when_memory_is_back() -> None:
+    world = World(Settings(time_quantum=1.0))
+    world.device("d")
+    first = world.process("a", busy=True)
+    world.process("b", busy=True)
+    world.run(0.4)
+    world.feed(ev.Restored(first.number, first.epoch - 1))  # of another turn
+    world.feed(ev.Restored(first.number, first.epoch))
+    world.run_until(lambda: world.running() == "b")
+    assert world.now == pytest.approx(1.4)
+
+
+def test_nobody_gets_more_than_two_quanta_by_saying_so() -> None:
+    world = World(Settings(time_quantum=1.0))
+    world.device("d")
+    first = world.process("a", busy=True)
+    world.run(5.0)
+    world.feed(ev.Restored(first.number, first.epoch))
+    world.process("b", busy=True)
+    world.run_until(lambda: world.running() == "b")
+    assert world.now == pytest.approx(5.0)
+    assert world.scheduler.clients["a"].gpu_seconds == pytest.approx(5.0)
 
 
 def test_no_slice_while_memory_leaves() -> None:

@@ -147,7 +147,7 @@ class Moves(RuleBasedStateMachine):
         self.process.drain(self.epoch)
         self.open = False
         if self.mode == "swap":
-            assert self.process.page.report.resident <= target or fraction == 1
+            until(lambda: self.process.page.report.resident <= target or fraction == 1)
 
     @rule()
     @precondition(lambda self: not self.open and self.epoch)

@@ -1,0 +1,44 @@
+"""Two bursty clients that fit on the device together: sharing it, against nobody scheduling anything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import holders
+
+_BURST = 0.05
+_SECONDS = 4.0
+
+
+def measure(device: str, rounds: int) -> dict[str, Any]:
+    """`{"ratio", "shared_s", "unscheduled_s", "moved_bytes"}`: each client uses the device for 50 ms, then thinks for
+    50 ms. Real seconds until both are done."""
+    seconds = float(rounds or _SECONDS)
+    shared, moved = _run(device, seconds, shared=True)
+    bare, _ = _run(device, seconds, shared=False)
+    return {
+        "card": f"simulated, {holders.CARD}" if device == "sim" else "real",
+        "ratio": round(shared / bare, 3),
+        "shared_s": round(shared, 2),
+        "unscheduled_s": round(bare, 2),
+        "moved_bytes": moved,
+    }
+
+
+def _run(device: str, seconds: float, *, shared: bool) -> tuple[float, int]:
+    cap, slowed = holders.scale(device)
+    with holders.host(device) as environment:
+        programs = [holders.Holder(environment, name, shared=shared) for name in ("one", "two")]
+        try:
+            for program in programs:
+                program.end()
+                program.do("hold", cap // 4, cap // 32)
+            for program in programs:
+                program.begin("job", seconds / slowed, _BURST / slowed, _BURST)
+            ran = [program.end() for program in programs]
+            moved = [holders.moved(environment, name) for name in ("one", "two")] if shared else []
+        finally:
+            for program in programs:
+                program.close()
+    bytes_moved = sum(int(one["evicted_bytes"] + one["restored_bytes"]) for one in moved)
+    return float(max(one["ended"] for one in ran) - min(one["began"] for one in ran)), bytes_moved

@@ -1,0 +1,113 @@
+"""Programs that hold memory on a device of a bench's own, and the card that the simulated device stands for."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ..wire import messages
+from ..wire.client import Client
+from . import setting
+
+CARD = "A100 40GB PCIe 4.0 x16"  # its link: 25 GB/s each way (field figures), pageable copies about half
+GPU_CAP = 16 << 30  # on a real card: what is shared of it
+SHRUNK = 256  # the simulated card holds so much less than that, and turns are as much shorter: the same ratios
+SLOWED = 100  # real seconds for a modelled one: what this machine takes for the data itself must not show
+CAP = GPU_CAP // SHRUNK
+
+_PARAMETERS = f"""\
+time_scale = {SLOWED}
+[device]
+name = {CARD}, 1/{SHRUNK}
+memory = {CAP >> 20}MiB
+context_memory = 512KiB
+h2d_bandwidth = 23842MiB/s
+d2h_bandwidth = 23842MiB/s
+pageable_h2d_bandwidth = 11444MiB/s
+pageable_d2h_bandwidth = 11444MiB/s
+memory_bandwidth = 1448GiB/s
+"""
+
+
+class Holder:
+    """A `memory_program`; `shared`: as a client of its own, with `options` of `jupyter gpushare run`."""
+
+    def __init__(self, environment: dict[str, str], name: str, *options: str, shared: bool = True) -> None:
+        command = [sys.executable, "-m", "jupyter_gpushare.bench.memory_program"]
+        if shared:
+            command = [sys.executable, "-m", "jupyter_gpushare", "run", "--label", name, *options, "--", *command]
+        elif environment.get("GPUSHARE_SIMULATE") == "1":
+            environment = {**environment, "LD_LIBRARY_PATH": str(setting.PROGRAM.parent / "simcuda")}
+        self.label = name
+        self._process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def begin(self, *words: object) -> None:
+        assert self._process.stdin
+        self._process.stdin.write(" ".join(map(str, words)) + "\n")
+        self._process.stdin.flush()
+
+    def end(self) -> dict[str, Any]:
+        """The answer. Raises RuntimeError when the program has failed."""
+        assert self._process.stdout
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"a measuring program ended with status {self._process.wait()}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def do(self, *words: object) -> dict[str, Any]:
+        self.begin(*words)
+        return self.end()
+
+    def close(self) -> None:
+        if self._process.stdin:
+            self._process.stdin.close()
+        self._process.wait(60)
+        if self._process.stdout:
+            self._process.stdout.close()
+
+
+def scale(device: str) -> tuple[int, float]:
+    """What the shared part of the device holds, in bytes, and real seconds for one of the device's."""
+    return (CAP, float(SLOWED)) if device == "sim" else (GPU_CAP, 1.0)
+
+
+@contextlib.contextmanager
+def host(device: str, *options: str) -> Iterator[dict[str, str]]:
+    """A coordinator with `options`, and the device."""
+    with tempfile.TemporaryDirectory(prefix="gpushare-bench-") as name:
+        file = Path(name) / "card"
+        file.write_text(_PARAMETERS)
+        given = {"GPUSHARE_SIM_CONFIG": str(file)} if device == "sim" else {}
+        if device == "gpu":
+            options = (*options, "--device-memory", f"{GPU_CAP >> 20}MiB")
+        with setting.environ(given), setting.coordinator(device, *options) as environment:
+            yield {**environment, **given}
+
+
+def moved(environment: dict[str, str], label: str) -> dict[str, float]:
+    """What the client of that label has moved so far: bytes and seconds, out and in."""
+    with Client(environment["GPUSHARE_SOCKET"]) as client:
+        status = client.request(messages.Status())
+    found = next(client for client in status["clients"] if client["label"] == label)
+    return {
+        f"{way}_{unit}": float(sum(process[way][unit] for process in found["processes"]))
+        for way in ("evicted", "restored")
+        for unit in ("bytes", "seconds")
+    }
+
+
+def release(environment: dict[str, str], label: str) -> None:
+    """End the client's turn."""
+    with Client(environment["GPUSHARE_SOCKET"]) as client:
+        status = client.request(messages.Status())
+        found = next(client for client in status["clients"] if client["label"] == label)
+        client.request(messages.Release(client=found["id"]))

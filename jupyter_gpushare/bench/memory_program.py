@@ -1,0 +1,100 @@
+"""A program that holds device memory, for the benches: `python -m jupyter_gpushare.bench.memory_program`.
+
+Reads commands from standard input, one a line, and answers each with a line of JSON:
+
+    hold BYTES PIECE                allocate as many arrays of PIECE bytes
+    sweep SECONDS                   one launch on each array, SECONDS of the device's time in all; wait for it
+    job SECONDS SWEEP PAUSE         sweeps of SWEEP seconds each, with pauses, until SECONDS of device time
+    copies BYTES TIMES              bytes a second of pinned copies: `{"to_host", "to_device"}`
+
+Times are the device's (the simulated one has a scale of its own), answers in real seconds.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+PTX = Path(__file__).resolve().parent.parent / "native" / "builtins.ptx"
+
+
+class Program:
+    def __init__(self) -> None:
+        self.cuda = ctypes.CDLL("libcuda.so.1")
+        self._arrays: list[int] = []
+        self._piece = 0
+        context, module, self._work = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+        self._check(self.cuda.cuInit(0))
+        self._check(self.cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0))
+        self._check(self.cuda.cuCtxSetCurrent(context))
+        self._check(self.cuda.cuModuleLoadData(ctypes.byref(module), PTX.read_bytes()))
+        self._check(self.cuda.cuModuleGetFunction(ctypes.byref(self._work), module, b"work_f32"))
+
+    def _check(self, status: int) -> None:
+        if status:
+            raise RuntimeError(f"CUDA error {status}")
+
+    def hold(self, size: int, piece: int) -> dict[str, Any]:
+        self._piece = piece
+        for _ in range(size // piece):
+            address = ctypes.c_uint64()
+            self._check(self.cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(piece)))
+            self._arrays.append(address.value)
+        return {"arrays": len(self._arrays)}
+
+    def sweep(self, seconds: float) -> dict[str, Any]:
+        each = ctypes.c_uint64(int(seconds / len(self._arrays) * 1e9))
+        length, none = ctypes.c_uint64(self._piece // 4), ctypes.c_uint64(0)
+        for array in self._arrays:
+            pointers = [ctypes.byref(value) for value in (ctypes.c_uint64(array), length, each, none)]
+            arguments = (ctypes.c_void_p * 4)(*(ctypes.cast(pointer, ctypes.c_void_p) for pointer in pointers))
+            self._check(self.cuda.cuLaunchKernel(self._work, 1024, 1, 1, 256, 1, 1, 0, None, arguments, None))
+            self._check(self.cuda.cuCtxSynchronize())
+        return {}
+
+    def job(self, seconds: float, sweep: float, pause: float) -> dict[str, Any]:
+        began = time.monotonic()
+        for _ in range(max(1, round(seconds / sweep))):
+            self.sweep(sweep)
+            if pause:
+                time.sleep(pause)
+        return {"began": began, "ended": time.monotonic()}
+
+    def copies(self, size: int, times: int) -> dict[str, Any]:
+        """On memory of its own, which it gives back."""
+        host, device = ctypes.c_void_p(), ctypes.c_uint64()
+        self._check(self.cuda.cuMemHostAlloc(ctypes.byref(host), ctypes.c_size_t(size), 1))
+        self._check(self.cuda.cuMemAlloc_v2(ctypes.byref(device), ctypes.c_size_t(size)))
+        length = ctypes.c_size_t(size)
+        speeds = {}
+        calls: dict[str, Callable[[], int]] = {
+            "to_device": lambda: int(self.cuda.cuMemcpyHtoDAsync_v2(device, host, length, None)),
+            "to_host": lambda: int(self.cuda.cuMemcpyDtoHAsync_v2(host, device, length, None)),
+        }
+        for name, call in calls.items():
+            taken = []
+            for _ in range(times):
+                began = time.monotonic()
+                self._check(call() or self.cuda.cuCtxSynchronize())
+                taken.append(time.monotonic() - began)
+            speeds[name] = size / min(taken)
+        self._check(self.cuda.cuMemFree_v2(device) or self.cuda.cuMemFreeHost(host))
+        return speeds
+
+
+def main() -> None:
+    program = Program()
+    print(json.dumps({"ready": True}), flush=True)
+    for line in sys.stdin:
+        name, *words = line.split()
+        values = [int(word) if word.isdigit() else float(word) for word in words]
+        print(json.dumps(getattr(program, name)(*values)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

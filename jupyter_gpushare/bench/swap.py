@@ -1,0 +1,68 @@
+"""How fast memory leaves and comes back when turns change, against plain pinned copies in the same run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import holders
+
+_ROUNDS = 4
+_KINDS = {"swap_pinned": "swap", "swap_pageable": "swap", "unified": "unified"}
+
+
+def measure(device: str, rounds: int) -> dict[str, Any]:
+    """Two clients of 0.7 of the device take turns. For each kind of memory, GB/s of the device's own time:
+    `…_out`, `…_in` from the second change of turns on, `…_first_out`, and their fractions of `copy_out`, `copy_in`."""
+    rounds = max(2, rounds or _ROUNDS)
+    figures: dict[str, Any] = {"card": f"simulated, {holders.CARD}" if device == "sim" else "real"}
+    for kind, mode in _KINDS.items():
+        for name, value in _measure(device, mode, kind == "swap_pinned", rounds).items():
+            if name.startswith("copy"):
+                figures[name] = max(figures.get(name, 0.0), value)
+            else:
+                figures[f"{kind}_{name}"] = value
+    for kind in _KINDS:
+        for way in ("out", "in"):
+            figures[f"{kind}_{way}_fraction"] = round(figures[f"{kind}_{way}"] / figures[f"copy_{way}"], 3)
+    return figures
+
+
+def _measure(device: str, mode: str, pinned: bool, rounds: int) -> dict[str, float]:
+    cap, slowed = holders.scale(device)
+    size = int(cap * 0.7) // (cap // 32) * (cap // 32)
+    options = ["--time-quantum", "3600", *(["--pinned-memory", f"{size >> 20}MiB"] if pinned else [])]
+    with holders.host(device, *options) as environment:
+        programs = [holders.Holder(environment, name, "--memory-mode", mode) for name in ("one", "two")]
+        try:
+            for program in programs:
+                program.end()
+                program.do("hold", size, cap // 32)
+            seen = []
+            for _ in range(rounds + 1):
+                for program in programs:
+                    program.begin("sweep", 0.001)
+                    program.end()
+                    holders.release(environment, program.label)
+                seen.append(holders.moved(environment, "one"))
+            programs[0].begin("sweep", 0.001)
+            programs[0].end()
+            copies = programs[0].do("copies", cap // 8, 5)
+        finally:
+            for program in programs:
+                program.close()
+    first, last = seen[1], seen[-1]
+    speed = slowed / 1e9
+    return {
+        "first_out": round(_rate(seen[0], first, "evicted") * speed, 2),
+        "out": round(_rate(first, last, "evicted") * speed, 2),
+        "in": round(_rate(first, last, "restored") * speed, 2),
+        "copy_out": round(copies["to_host"] * speed, 2),
+        "copy_in": round(copies["to_device"] * speed, 2),
+    }
+
+
+def _rate(before: dict[str, float], after: dict[str, float], way: str) -> float:
+    seconds = after[f"{way}_seconds"] - before[f"{way}_seconds"]
+    if seconds <= 0:
+        raise RuntimeError("nothing was moved: the turns did not change, or all of it fits")
+    return (after[f"{way}_bytes"] - before[f"{way}_bytes"]) / seconds
