@@ -144,7 +144,7 @@ CUresult gate_slow(struct thread *thread, CUstream stream) {
         atomic_thread_fence(memory_order_seq_cst); /* the agent may have scanned before this thread was listed */
         uint32_t metered = gate_word(the_page()), word = unmetered(metered);
         if (may_pass(thread, word)) {
-            if (!memory_ready(word) || (metered == word && meter_switch(word))) {
+            if ((!knows(thread, stream, word) && !memory_ready(word)) || (metered == word && meter_switch(word))) {
                 gate_leave(thread);
                 continue;
             }

@@ -120,7 +120,7 @@ bool memory_ready(uint32_t word) {
     if (now > waits_since + ROOM_NS)
         log_once(LOG_ERROR, "%.3f GiB of this program's memory do not fit on the device any more: it waits for room",
                  (double)absent / (1 << 30));
-    futex_wait(&page->orders.gate, word, ROOM_PAUSE_NS);
+    futex_wait(&page->orders.gate, gate_word(page), ROOM_PAUSE_NS);
     return false;
 }
 
