@@ -96,6 +96,14 @@ class LiveSettings:
                 setattr(traits, name, _from_text(traits, name, value) if isinstance(value, str) else value)
                 if isinstance(value, bool):  # a Float trait takes True for 1.0
                     raise ValueError(f"{value} is not a value for it")
-            except (TraitError, ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
+            except (
+                TraitError,
+                ValueError,
+                TypeError,
+                SyntaxError,
+                RecursionError,
+                MemoryError,
+                IndexError,
+            ) as error:  # IndexError: traitlets, of two quotes
                 raise Refused(f"{name}: {error}") from None
         return LiveSettings(traits)
