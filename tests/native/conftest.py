@@ -135,6 +135,8 @@ class Machine:
         self._clients: list[Client] = []
 
     def environment(self, **more: str) -> dict[str, str]:
+        if sanitizers.KIND and not more.get("LD_PRELOAD", "unset"):  # bare, but for what the driver is built with
+            more |= sanitizers.preload()
         clean = {
             name: value for name, value in os.environ.items() if not name.startswith(("GPUSHARE_", "LD_", "CUDA_"))
         }
