@@ -17,9 +17,9 @@ _LAUNCH_NS = 100_000  # on the simulated device
 def measure(device: str, rounds: int) -> dict[str, Any]:
     """`{"bare_per_s", "shared_per_s", "ratio", "what", "rounds"}`: medians over pairs of runs, one after the other.
 
-    On a GPU steps of a training loop in PyTorch; on the simulated device launches of 100 µs, queued as far ahead as the
-    driver lets them. `ratio` is the median of each pair's own: 1 when sharing costs nothing. Raises RuntimeError without
-    PyTorch.
+    On a GPU steps of a training loop in PyTorch; on the simulated device launches of 100 µs, queued as far ahead as
+    the driver lets them. `ratio` is the median of each pair's own: 1 when sharing costs nothing. Raises RuntimeError
+    without PyTorch.
     """
     rounds = rounds or _ROUNDS
     if device == "gpu" and importlib.util.find_spec("torch") is None:
