@@ -75,8 +75,12 @@ def inspect(pid: int, socket: str = "") -> dict[str, Any]:
 
 
 def _page_of(pid: int) -> dict[str, dict[str, int]] | None:
-    """The page, from the process's own descriptor of it. Raises FileNotFoundError and PermissionError."""
+    """The page, from the process's own descriptor of it. Raises FileNotFoundError and PermissionError.
+
+    A coordinator has descriptors of others' pages: the page must say that it is this process's.
+    """
     folder = Path(f"/proc/{pid}/fd")
+    names = _names_of(pid)
     for entry in folder.iterdir():
         try:
             if not os.readlink(entry).startswith(_LINK):
@@ -86,8 +90,16 @@ def _page_of(pid: int) -> dict[str, dict[str, int]] | None:
             continue  # closed meanwhile
         values = page.values()
         page.close()
-        return values
+        if values["header"]["pid"] in names:
+            return values
     return None
+
+
+def _names_of(pid: int) -> set[int]:
+    """Its process id here and in each namespace that it is in: a page has the innermost."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    inner = next((line.split()[1:] for line in lines if line.startswith("NSpid:")), [])
+    return {pid, *map(int, inner)}
 
 
 def _name(pid: int) -> str:

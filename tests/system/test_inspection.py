@@ -73,6 +73,9 @@ def test_what_cannot_be_looked_into(patient: Host) -> None:
     done = doctor(patient, os.getpid())
     assert (done.returncode, done.stdout) == (1, "")
     assert f"process {os.getpid()}" in done.stderr and "does not share the GPU" in done.stderr
+    assert patient.coordinator  # has the pages of others
+    done = doctor(patient, patient.coordinator.pid)
+    assert (done.returncode, done.stdout) == (1, "") and "does not share the GPU" in done.stderr
     done = doctor(patient, 0x7FFFFFF0)
     assert (done.returncode, done.stdout) == (1, "")
     assert "there is no process" in done.stderr
