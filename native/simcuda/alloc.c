@@ -169,14 +169,24 @@ static void uncharge(struct sim_alloc *alloc) {
     if (alloc->inode) {
         world_shared_leave(sim.world, alloc->device, sim.slot, alloc->inode);
         close(alloc->file);
+    } else if (alloc->pool) {
+        pool_give(alloc->pool, alloc->mapped);
     } else if (alloc->kind == ALLOC_PLAIN)
         world_discharge(sim.world, alloc->device, sim.slot, alloc->mapped);
     else if (alloc->kind == ALLOC_MANAGED)
         world_range_close(sim.world, alloc->device, alloc->range);
 }
 
-CUresult alloc_new(struct sim_context *context, enum sim_alloc_kind kind, size_t bytes, unsigned flags,
-                   struct sim_alloc **out) {
+/* Takes the bytes of ordinary memory from the pool, or from the device. */
+static int charge(struct sim_alloc *alloc, uint64_t *evicted) {
+    if (alloc->kind != ALLOC_PLAIN)
+        return 0;
+    return alloc->pool ? pool_take(alloc->pool, alloc->mapped, evicted)
+                       : world_charge(sim.world, alloc->device, sim.slot, alloc->mapped, evicted);
+}
+
+static CUresult allocate(struct sim_context *context, enum sim_alloc_kind kind, size_t bytes, unsigned flags,
+                         struct sim_pool *pool, struct sim_alloc **out) {
     if (!bytes)
         return CUDA_ERROR_INVALID_VALUE;
     if (bytes > 1ull << 46)
@@ -190,10 +200,11 @@ CUresult alloc_new(struct sim_context *context, enum sim_alloc_kind kind, size_t
     alloc->context = context;
     alloc->device = context->device;
     alloc->flags = flags;
+    alloc->pool = pool;
     alloc->id = atomic_fetch_add(&sim.next_id, 1) + 1;
     pthread_mutex_init(&alloc->lock, NULL);
     uint64_t evicted = 0;
-    if (kind == ALLOC_PLAIN && world_charge(sim.world, alloc->device, sim.slot, alloc->mapped, &evicted))
+    if (charge(alloc, &evicted))
         goto no_room;
     if (kind == ALLOC_MANAGED) {
         if ((alloc->range = world_range_open(sim.world, alloc->device, sim.slot)) < 0)
@@ -215,6 +226,15 @@ no_memory:
 no_room:
     free(alloc);
     return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult alloc_new(struct sim_context *context, enum sim_alloc_kind kind, size_t bytes, unsigned flags,
+                   struct sim_alloc **out) {
+    return allocate(context, kind, bytes, flags, NULL, out);
+}
+
+CUresult alloc_from_pool(struct sim_context *context, struct sim_pool *pool, size_t bytes, struct sim_alloc **out) {
+    return allocate(context, ALLOC_PLAIN, bytes, 0, pool, out);
 }
 
 CUresult alloc_register(struct sim_context *context, void *host, size_t bytes, unsigned flags) {

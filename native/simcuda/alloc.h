@@ -18,7 +18,7 @@ struct sim_alloc {
     int device;
     uint64_t id;
     unsigned flags;
-    int stream_ordered;    /* from a pool */
+    struct sim_pool *pool; /* NULL: from none */
     _Atomic uint32_t pins; /* commands at work on it */
 
     /* unified memory */
@@ -42,6 +42,8 @@ struct sim_alloc {
 
 CUresult alloc_new(struct sim_context *context, enum sim_alloc_kind kind, size_t bytes, unsigned flags,
                    struct sim_alloc **out);
+/* Ordinary memory, charged to the pool. */
+CUresult alloc_from_pool(struct sim_context *context, struct sim_pool *pool, size_t bytes, struct sim_alloc **out);
 CUresult alloc_register(struct sim_context *context, void *host, size_t bytes, unsigned flags);
 /* The allocation around an address, with a pin to be taken off by alloc_unpin; NULL if there is none. */
 struct sim_alloc *alloc_pin(uint64_t address);
@@ -66,6 +68,11 @@ struct sim_alloc *alloc_find(uint64_t address);
 struct sim_alloc *alloc_of_inode(uint64_t inode);
 /* The time that evicting others' pages takes; allocation of ordinary memory waits for it. */
 void alloc_pay_eviction(int device, uint64_t evicted);
+
+/* pool.c */
+struct sim_pool *pool_current(int device);
+int pool_take(struct sim_pool *pool, uint64_t bytes, uint64_t *evicted); /* -1: no room */
+void pool_give(struct sim_pool *pool, uint64_t bytes);
 
 /* residency.c: where the pages of unified memory are. */
 enum sim_place { PLACE_NOWHERE, PLACE_HOST, PLACE_DEVICE }; /* nowhere: never touched, without memory */

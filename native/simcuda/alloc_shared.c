@@ -45,8 +45,7 @@ CUresult alloc_share(uint64_t address, int *file, uint64_t *inode) {
     for (;;) {
         alloc_lock();
         struct sim_alloc *alloc = alloc_find(address);
-        CUresult result =
-            alloc && alloc->kind == ALLOC_PLAIN && !alloc->stream_ordered ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+        CUresult result = alloc && alloc->kind == ALLOC_PLAIN && !alloc->pool ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
         if (!result && alloc->mapped < MAPPED_FROM)
             result = CUDA_ERROR_NOT_SUPPORTED; /* it is in pages of the C library's */
         int busy = !result && !alloc->inode && atomic_load(&alloc->pins);

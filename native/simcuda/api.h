@@ -25,6 +25,9 @@ SIM_EXPORT int simcuda_describe(char *json, size_t size);
 CUresult device_of(CUdevice ordinal, int *index);
 CUdevice ordinal_of(int index);
 
+/* api_memory.c; NULL: the device's present pool */
+CUresult alloc_async(CUstream fallback, CUdeviceptr *address, size_t bytes, struct sim_pool *pool, CUstream handle);
+
 /* api_launch.c */
 CUresult launch_command(CUfunction function, const unsigned grid[3], const unsigned block[3], unsigned shared,
                         void **params, void **extra, struct sim_command *command);

@@ -1,14 +1,6 @@
-/* Allocating and freeing; the default pools. */
+/* Allocating and freeing. */
 #include "api.h"
 #include "alloc.h"
-
-struct sim_pool {
-    uint32_t magic;
-    int device;
-    uint64_t attribute[9]; /* by CUmemPool_attribute */
-};
-
-static struct sim_pool pools[SIM_MAX_DEVICES];
 
 static CUresult allocate(enum sim_alloc_kind kind, size_t bytes, unsigned flags, CUdeviceptr *out) {
     struct sim_context *context;
@@ -126,7 +118,7 @@ static CUresult capture_memory(struct sim_stream *stream, uint32_t kind, struct 
 }
 
 /* Stream-ordered allocation: served at once, given back when the stream gets there. */
-CUresult sim_cuMemAllocAsync(CUstream fallback, CUdeviceptr *address, size_t bytes, CUstream handle) {
+CUresult alloc_async(CUstream fallback, CUdeviceptr *address, size_t bytes, struct sim_pool *pool, CUstream handle) {
     struct sim_stream *stream;
     struct sim_alloc *alloc;
     CUresult result = stream_resolve(handle, fallback, &stream);
@@ -145,18 +137,12 @@ CUresult sim_cuMemAllocAsync(CUstream fallback, CUdeviceptr *address, size_t byt
     }
     if (stream->is_legacy && (result = capture_check_legacy(stream->context)))
         return result;
-    if ((result = alloc_new(stream->context, ALLOC_PLAIN, bytes, 0, &alloc)))
+    if (!pool)
+        pool = pool_current(stream->context->device);
+    if ((result = alloc_from_pool(stream->context, pool, bytes, &alloc)))
         return result;
-    alloc->stream_ordered = 1;
     *address = alloc->base;
     return CUDA_SUCCESS;
-}
-
-CUresult sim_cuMemAllocFromPoolAsync(CUstream fallback, CUdeviceptr *address, size_t bytes, CUmemoryPool pool,
-                                     CUstream stream) {
-    if (pool < pools || pool >= pools + SIM_MAX_DEVICES)
-        return CUDA_ERROR_INVALID_VALUE;
-    return sim_cuMemAllocAsync(fallback, address, bytes, stream);
 }
 
 CUresult sim_cuMemFreeAsync(CUstream fallback, CUdeviceptr address, CUstream handle) {
@@ -178,58 +164,4 @@ CUresult sim_cuMemFreeAsync(CUstream fallback, CUdeviceptr address, CUstream han
     command->kind = COMMAND_FREE;
     command->free.address = address;
     return engine_commit(stream);
-}
-
-CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device) {
-    int index;
-    SIM_ENTER();
-    CUresult result = device_of(device, &index);
-    if (result)
-        return result;
-    pools[index].device = index;
-    pools[index].magic = MAGIC_POOL;
-    *pool = &pools[index];
-    return CUDA_SUCCESS;
-}
-
-CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device) {
-    return cuDeviceGetDefaultMemPool(pool, device);
-}
-
-CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
-    int index;
-    SIM_ENTER();
-    CUresult result = device_of(device, &index);
-    return result ? result : pool == &pools[index] ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-static CUresult check_attribute(CUmemoryPool pool, int attribute, const void *value) {
-    SIM_ENTER();
-    if (pool < pools || pool >= pools + SIM_MAX_DEVICES || !value || attribute < 1 || attribute > 8)
-        return CUDA_ERROR_INVALID_VALUE;
-    return CUDA_SUCCESS;
-}
-
-/* Attributes 1 to 3 are ints, the others 64-bit numbers. */
-CUresult cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void *value) {
-    CUresult result = check_attribute(pool, attribute, value);
-    if (result)
-        return result;
-    if (attribute <= 3)
-        *(int *)value = 1;
-    else
-        *(uint64_t *)value = pool->attribute[attribute];
-    return CUDA_SUCCESS;
-}
-
-CUresult cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, void *value) {
-    CUresult result = check_attribute(pool, attribute, value);
-    if (!result && attribute > 3)
-        pool->attribute[attribute] = *(uint64_t *)value;
-    return result;
-}
-
-CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
-    (void)keep;
-    return check_attribute(pool, 1, pool);
 }

@@ -88,7 +88,7 @@ static CUresult attribute_of(const struct sim_alloc *alloc, int attribute, CUdev
         *(int *)data = ordinal_of(alloc->device);
         return CUDA_SUCCESS;
     case CU_POINTER_IPC_CAPABLE:
-        *(int *)data = alloc->kind == ALLOC_PLAIN && !alloc->stream_ordered;
+        *(int *)data = alloc->kind == ALLOC_PLAIN && !alloc->pool;
         return CUDA_SUCCESS;
     case CU_POINTER_RANGE_START:
     case CU_POINTER_MAPPING_BASE:
@@ -108,7 +108,7 @@ static CUresult attribute_of(const struct sim_alloc *alloc, int attribute, CUdev
         *(int *)data = 3; /* read and write */
         return CUDA_SUCCESS;
     case CU_POINTER_POOL:
-        *(CUmemoryPool *)data = NULL;
+        *(CUmemoryPool *)data = alloc->pool;
         return CUDA_SUCCESS;
     default:
         return CUDA_ERROR_INVALID_VALUE;
