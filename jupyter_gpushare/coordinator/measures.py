@@ -55,4 +55,5 @@ class Measures:
 
     def of_all(self) -> dict[str, Any]:
         """The drains of all clients that ever were, for a histogram: `buckets` by the time below which they took."""
-        return {"buckets": list(self.drains), "seconds": round(self.drain_total_ns / 1e9, 6)}
+        buckets = self._padded(pages.layout()[1]["GPUSHARE_DRAIN_BUCKETS"])
+        return {"buckets": list(buckets), "seconds": round(self.drain_total_ns / 1e9, 6)}

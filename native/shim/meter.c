@@ -222,10 +222,8 @@ static uint64_t pause_for(const struct row *row, uint64_t now, uint64_t goal) {
     return most(least(left, goal / 4), SHORTEST_PAUSE_NS);
 }
 
-/* How long this call must wait for earlier work of its stream. `*found` is NULL afterwards if the stream has gone. */
-static uint64_t until_room(struct row **found, CUstream stream, uint64_t now, uint64_t window) {
-    struct row *row = *found;
-    uint64_t goal = window / STRETCHES;
+/* Does a stretch end or begin with this call? Most calls are neither, and nothing is asked of the driver for them. */
+static bool turns_over(struct row *row, uint64_t now, uint64_t goal, bool *ends) {
     if (!row->held && now > row->last_call + goal) {
         row->has_gap = true;
         if (now > row->last_call + LONG_GAP * STRETCHES * goal) {
@@ -234,10 +232,14 @@ static uint64_t until_room(struct row **found, CUstream stream, uint64_t now, ui
         }
     }
     row->held = false;
-    bool ends = row->made >= row->stretch || (row->made && now > row->cut_at + goal);
-    bool begins = row->made == 0 && (row->next == row->finished || now > row->cut_at + goal / 8);
-    if (!ends && !begins)
-        return 0;
+    *ends = row->made >= row->stretch || (row->made && now > row->cut_at + goal);
+    return *ends || (row->made == 0 && (row->next == row->finished || now > row->cut_at + goal / 8));
+}
+
+/* How long this call must wait for earlier work of its stream. `*found` is NULL afterwards if the stream has gone. */
+static uint64_t until_room(struct row **found, CUstream stream, uint64_t now, uint64_t window, bool ends) {
+    struct row *row = *found;
+    uint64_t goal = window / STRETCHES;
     if (is_capturing(stream)) /* it has come into another stream's capture */
         return 0;
     collect(row, now, goal);
@@ -269,9 +271,10 @@ uint64_t meter_pass(struct thread *thread, CUstream stream) {
         row = find(key_of(stream));
     if (row && row->turn != turn)
         begin(row, turn, now);
-    if (row && !row->hopeless) {
+    bool ends;
+    if (row && !row->hopeless && turns_over(row, now, window / STRETCHES, &ends)) {
         bool exchanged = REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
-        pause = until_room(&row, stream, now, window);
+        pause = until_room(&row, stream, now, window, ends);
         if (exchanged)
             REAL(cuThreadExchangeStreamCaptureMode)(&mode);
     }

@@ -130,3 +130,4 @@ async def test_metrics(api: Any, jp_fetch: Any, coordinator: Any, extension: Any
     assert found["gpushare_clients", ""] == 1
     assert found["gpushare_device_memory_total_bytes", device["uuid"]] == device["memory_total"]
     assert found["gpushare_device_queue_length", device["uuid"]] == 0
+    assert found["gpushare_drain_seconds_count", ""] == found["gpushare_drain_seconds_sum", ""] == 0
