@@ -144,7 +144,8 @@ CUresult gate_slow(struct thread *thread, CUstream stream) {
         atomic_thread_fence(memory_order_seq_cst); /* the agent may have scanned before this thread was listed */
         uint32_t metered = gate_word(the_page()), word = unmetered(metered);
         if (may_pass(thread, word)) {
-            if ((!knows(thread, stream, word) && !memory_ready(word)) || (metered == word && meter_switch(word))) {
+            /* In this order: what has been brought back is used by this call, even if the turn has ended meanwhile. */
+            if ((metered == word && meter_switch(word)) || (!knows(thread, stream, word) && !memory_ready(word))) {
                 gate_leave(thread);
                 continue;
             }
