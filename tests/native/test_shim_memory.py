@@ -121,6 +121,18 @@ def test_asynchronous_release_waits_for_its_stream(started: Started) -> None:
     assert client.run("cuda.alloc(90 << 20)[0]") == 0  # waits for the stream instead of being refused
 
 
+def test_what_a_stream_has_finished_with_is_told_as_free(started: Started) -> None:
+    """Also in the very moment after: a program looks, and then asks for what it saw."""
+    client, process = started
+    process.page.orders.memory_limit = process.page.orders.memory_total = 100 * MIB
+    process.open(1)
+    client.run("one = cuda.stream(1)")
+    for _ in range(20):
+        client.run("code, memory = cuda.alloc(80 << 20, 'cuMemAllocAsync', c_void_p(one))")
+        client.run("cuda.spin(1, one), cuda.cuMemFreeAsync(c_uint64(memory), c_void_p(one))")
+        assert client.run("cuda.cuStreamSynchronize(c_void_p(one)), cuda.info()") == [0, [100 * MIB, 100 * MIB]]
+
+
 def test_pitch(started: Started) -> None:
     client, process = started
     client.run("address, pitch = c_uint64(), c_size_t()")
