@@ -121,11 +121,24 @@ static bool knows(struct thread *thread, CUstream stream, uint32_t word) {
     return atomic_load(&thread->marked_word) == word && atomic_load(&thread->marked[marked_slot(stream)]) == stream;
 }
 
+/* The program's memory has no room on the device yet: that may last, so it can be interrupted like any waiting. */
+static bool gives_up(struct thread *thread, uint64_t *since) {
+    if (!*since) {
+        *since = now_ns();
+        interrupt_begin(thread, *since);
+    }
+    bool interrupted = thread->main && interrupt_pending(thread, *since);
+    if (interrupted)
+        log_line(LOG_INFO, "interrupted while waiting for room on the device: the call was not made");
+    return interrupted;
+}
+
 CUresult gate_slow(struct thread *thread, CUstream stream) {
     if (is_marked(thread, stream))
         return CUDA_SUCCESS;
     bool nested = thread->depth > 0;
     struct metering metering = {0};
+    uint64_t short_since = 0;
     if (atomic_load(&shim.state) == ASLEEP)
         shim_start(); /* if it does not wake, the driver itself says what is wrong */
     for (;;) {
@@ -145,8 +158,14 @@ CUresult gate_slow(struct thread *thread, CUstream stream) {
         uint32_t metered = gate_word(the_page()), word = unmetered(metered);
         if (may_pass(thread, word)) {
             /* In this order: what has been brought back is used by this call, even if the turn has ended meanwhile. */
-            if ((metered == word && meter_switch(word)) || (!knows(thread, stream, word) && !memory_ready(word))) {
+            if (metered == word && meter_switch(word)) {
                 gate_leave(thread);
+                continue;
+            }
+            if (!knows(thread, stream, word) && !memory_ready(word)) {
+                gate_leave(thread);
+                if (gives_up(thread, &short_since))
+                    return CUDA_ERROR_OPERATING_SYSTEM;
                 continue;
             }
             bool marked = knows(thread, stream, word) || streams_mark(stream);

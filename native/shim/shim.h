@@ -4,9 +4,9 @@
  * everything that waits: it talks to the coordinator, drains, takes turns when no coordinator is there. A signal handler
  * (interrupt.c) touches atomics and a futex only. A fork's child starts from nothing (start.c).
  *
- * Locks, in the order in which they may nest: start.lock, streams (streams.c), meter (meter.c), ledger shards (ledger.c),
- * account.lock, threads.lock, socket.lock, files.lock. None is held while waiting at the gate or in a driver call that may
- * wait for the device, but for the recording of an event. */
+ * Locks, in the order in which they may nest: start.lock, movement_lock (movement.c), streams (streams.c), meter (meter.c),
+ * ledger shards (ledger.c), account.lock, threads.lock, socket.lock, files.lock. None is held while waiting at the gate or
+ * in a driver call that may wait for the device, but for the recording of an event, and movement_lock while memory moves. */
 #ifndef GPUSHARE_SHIM_H
 #define GPUSHARE_SHIM_H
 

@@ -51,7 +51,7 @@ class Moves(RuleBasedStateMachine):
             self.client.result()
             self.client.run(TOOLS)
         self.client.run(BOOK)
-        self.bare = self.machine.client(LD_PRELOAD="")
+        self.bare = self.machine.client(GPUSHARE_DISABLE="1")
         self.bare.run("cuda = Cuda()")
         self.empty = self.used()
         self.epoch = 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from typing import Any
 
 import pytest
@@ -68,7 +70,7 @@ def started(request: pytest.FixtureRequest, machine: Machine, coordinator: FakeC
 
 def device_used(machine: Machine) -> int:
     """What the driver's own books say of the whole device, asked without the shim."""
-    bare = machine.client(LD_PRELOAD="")
+    bare = machine.client(GPUSHARE_DISABLE="1")
     bare.run("cuda = Cuda()")
     free, total = bare.run("cuda.info()")
     bare.end()
@@ -230,7 +232,7 @@ def test_room_is_asked_for_and_found(machine: Machine, coordinator: FakeCoordina
 
 def test_out_of_memory_where_nobody_can_leave(machine: Machine, coordinator: FakeCoordinator) -> None:
     client, process = swapping(machine, coordinator, GPUSHARE_SIM_MEMORY="256MiB")
-    other = machine.client(LD_PRELOAD="", GPUSHARE_SIM_MEMORY="256MiB")
+    other = machine.client(GPUSHARE_DISABLE="1", GPUSHARE_SIM_MEMORY="256MiB")
     other.run("cuda = Cuda(); taken = cuda.alloc(150 << 20)")
     process.page.orders.hears = 2
     process.open(1)
@@ -240,6 +242,22 @@ def test_out_of_memory_where_nobody_can_leave(machine: Machine, coordinator: Fak
     assert client.result() == 2
     assert client.run("cuda.alloc(245 << 20)[0]") == 2  # whatever leaves, it would never fit
     assert process.page.report.allocated == 0
+
+
+def test_waiting_for_room_can_be_interrupted(machine: Machine, coordinator: FakeCoordinator) -> None:
+    client, process = swapping(machine, coordinator, GPUSHARE_SIM_MEMORY="256MiB")
+    assert client.run("cuda.alloc(150 << 20)[0]") == 0
+    other = machine.client(GPUSHARE_DISABLE="1", GPUSHARE_SIM_MEMORY="256MiB")
+    other.run("cuda = Cuda(); taken = cuda.alloc(150 << 20)[1]")
+    process.open(1)
+    client.start("cuda.spin(1)")
+    assert client.waits()
+    os.kill(client.pid, signal.SIGINT)
+    assert client.raw()["error"] == "KeyboardInterrupt"
+    client.start("cuda.spin(1) or cuda.cuCtxSynchronize()")
+    assert client.waits()
+    other.run("cuda.free(taken)")
+    assert client.result() == 0
 
 
 def test_a_context_takes_its_memory_with_it(machine: Machine, started: Started) -> None:
