@@ -24,7 +24,7 @@ from .test_shim_swap import EVERYTHING, TOOLS, swapping
 
 KIB = 1 << 10
 GRAIN = 2 << 20
-SIZES = [1, 512, 700, 4 * KIB, 100 * KIB, 1 << 20, (1 << 20) + 1, GRAIN, 5 << 20, 70 << 20]
+SIZES = [1, 512, 700, 4 * KIB, 100 * KIB, 1 << 20, (1 << 20) + 1, GRAIN, 20 << 20, 70 << 20]
 BOOK = """
 def pattern(seed, size):
     return (bytes([seed % 251, (seed * 7) % 253, seed * 31 % 255]) * (size // 3 + 1))[:size]
@@ -77,6 +77,8 @@ class Moves(RuleBasedStateMachine):
         assert code == 0
         assert all(address + size <= other or other + self.arrays[other][0] <= address for other in self.arrays)
         self.arrays[address] = (size, 0)
+        if self.open:
+            self.fill(address)
 
     @rule(data=st.data())
     @precondition(lambda self: self.arrays)
@@ -88,7 +90,9 @@ class Moves(RuleBasedStateMachine):
     @rule(data=st.data())
     @precondition(lambda self: self.arrays and self.open)
     def write(self, data: st.DataObject) -> None:
-        address = data.draw(st.sampled_from(sorted(self.arrays)))
+        self.fill(data.draw(st.sampled_from(sorted(self.arrays))))
+
+    def fill(self, address: int) -> None:
         size = self.arrays[address][0]
         self.seeds += 1
         assert self.client.run(f"write({address}, pattern({self.seeds}, {size}))") == 0
@@ -138,10 +142,12 @@ class Moves(RuleBasedStateMachine):
         self.process.open(self.epoch)
         self.open = True
         assert self.client.run("cuda.spin(0.01) or cuda.cuCtxSynchronize()") == 0
+        self.everything_is_as_it_was()
 
     @rule(fraction=st.sampled_from([0.0, 0.0, 0.3, 0.7, 1.0]))
     @precondition(lambda self: self.open)
     def turn_ends(self, fraction: float) -> None:
+        self.everything_is_as_it_was()
         target = int(fraction * self.process.page.report.allocated)
         self.process.page.orders.resident_target = target if fraction < 1 else EVERYTHING
         self.process.drain(self.epoch)
@@ -156,8 +162,6 @@ class Moves(RuleBasedStateMachine):
         self.process.doorbell()
         until(lambda: self.process.page.report.resident == 0)
 
-    @rule()
-    @precondition(lambda self: self.open)
     def everything_is_as_it_was(self) -> None:
         for address, (size, seed) in self.arrays.items():
             assert not seed or self.client.run(f"holds({address}, pattern({seed}, {size}))")
@@ -191,6 +195,6 @@ def test_contents_and_books(mode: str, pinned: str) -> None:
     run_state_machine_as_test(
         kind,
         settings=settings(
-            max_examples=12, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=20, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
