@@ -16,7 +16,7 @@ BENCHES = {
     "overhead": ("overhead", "a training loop that is alone, bare and under the shim"),
     "handoff": ("handoff", "from the last launch of one client to the first of the next, nothing to move"),
     "swap": ("swap", "GB/s out of the device and back when turns change, against plain pinned copies"),
-    "coexist": ("coexist", "two clients that together hold 1.9 times the device, against one after the other"),
+    "coexist": ("coexist", "two clients that together hold 1.8 times the device, against one after the other"),
     "fits": ("fits", "two bursty clients that fit together, against nobody scheduling them"),
     "start": ("start", "how much longer a shared kernel takes to start"),
 }
