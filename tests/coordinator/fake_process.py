@@ -193,6 +193,13 @@ class FakeProcess:
         self.report.drained_epoch = epoch
         self.say("drained", epoch=epoch)
 
+    def drain_if_closing(self) -> None:
+        """What the agent does; for tests that may meet more than one closing."""
+        state, epoch = self.gate
+        if state == CLOSING and self.report.drained_epoch != epoch:
+            self.report.drained_epoch = epoch
+            self.say("drained", epoch=epoch)
+
     def wait_gate(self, state: int, within: float = DEADLINE) -> float:
         """Wait until the gate is in that state; returns the time."""
         wait_for(lambda: self.gate[0] == state, within, lambda: f"gate of {self.client} is {self.gate}, not {state}")
