@@ -7,6 +7,7 @@ import importlib
 import json
 import platform
 import sys
+from collections.abc import Callable
 
 # name: (module, what it measures)
 BENCHES = {
@@ -22,6 +23,15 @@ BENCHES = {
 }
 
 
+def _count(least: int, most: int) -> Callable[[str], int]:
+    def count(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} to {most}")
+        return int(text)
+
+    return count
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Called by the command line on the parser of the `bench` sub-command."""
     parser.add_argument(
@@ -29,8 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="the figures as JSON")
     parser.add_argument("--device", choices=["sim", "gpu"], default="sim", help="the simulated device, or the real one")
-    parser.add_argument("--threads", type=int, default=4, help="gate: how many threads, beside one alone")
-    parser.add_argument("--rounds", type=int, default=0, help="how often to repeat; 0: as the bench needs")
+    parser.add_argument("--threads", type=_count(1, 64), default=4, help="gate: how many threads, beside one alone")
+    parser.add_argument(
+        "--rounds", type=_count(0, 100_000), default=0, help="how often to repeat; 0: as the bench needs"
+    )
 
 
 def main(args: argparse.Namespace) -> int:

@@ -223,6 +223,8 @@ class Daemon:
         member = self.members.get(client)
         if member and (member.token != token or self.scheduler.clients[client].tenant != tenant):
             raise PermissionError(f"client {client!r} exists and the token does not match")
+        # It goes to other people's terminals and pages.
+        label = "".join(character if character.isprintable() else " " for character in label)
         self.feed(ev.ClientRegistered(client, tenant, label, quota, gpus))
         if not member:
             member = self.members[client] = Member(client, token)

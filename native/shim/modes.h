@@ -59,6 +59,7 @@ void lanes_after_fork(void);
 
 /* --- swap*.c --- */
 
+uint64_t swap_most(void); /* bytes that a client of this mode may have */
 bool swap_around(CUdeviceptr address, CUdeviceptr *base, size_t *bytes, bool *here);
 void swap_forget_context(CUcontext context); /* movement_lock is held */
 void swap_after_fork(void);

@@ -3,9 +3,16 @@
 
 #include <stdio.h>
 
+/* Nobody is asked to leave for it: what is plain never leaves again, and whoever did might not fit any more. */
 static CUresult allocate(CUdeviceptr *address, size_t bytes, struct entry *entry) {
     entry->kind = DEVICE;
-    return REAL(cuMemAlloc_v2)(address, bytes);
+    CUresult result = REAL(cuMemAlloc_v2)(address, bytes);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        log_line(LOG_ERROR,
+                 "an allocation of %.3f GiB was refused: the device is full (memory mode plain moves nothing, and has "
+                 "nothing moved for it)",
+                 (double)bytes / (1 << 30));
+    return result;
 }
 
 static CUresult release(const struct entry *entry) {

@@ -29,8 +29,19 @@ static CUcontext current(void) {
 }
 
 /* What does not fit on the device would never be let through the gate. The rest is the driver's own. */
+uint64_t swap_most(void) {
+    return shim.devices[0].memory / 16 * 15;
+}
+
 bool swap_fits(uint64_t bytes) {
-    return bytes + absent + present <= shim.devices[0].memory / 16 * 15;
+    if (bytes + absent + present <= swap_most())
+        return true;
+    log_line(
+        LOG_ERROR,
+        "an allocation of %.3f GiB was refused: %.3f GiB are allocated, and in memory mode swap a client has at most "
+        "%.3f GiB of this device (mode unified has no such bound)",
+        (double)bytes / (1 << 30), (double)(absent + present) / (1 << 30), (double)swap_most() / (1 << 30));
+    return false;
 }
 
 /* Only who has its turn takes room on the device. */

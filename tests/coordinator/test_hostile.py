@@ -246,3 +246,11 @@ def test_a_client_that_nobody_may_register_twice_with_another_token(shared_coord
     with pytest.raises(CoordinatorError, match="share=2 is out of range"):
         shared_coordinator.request(messages.Register(client="fresh", token="t", quota="share=2"))
     assert shared_coordinator.client("fresh") is None
+
+
+def test_labels_carry_nothing_that_a_terminal_obeys(shared_coordinator: Coordinator) -> None:
+    request = messages.Register(client="escapes", token="secret", label="a\x1b[31m\nred\u202e")
+    shared_coordinator.request(request)
+    client = shared_coordinator.client("escapes")
+    assert client and client["label"] == "a [31m red "
+    shared_coordinator.request(messages.Forget(client="escapes"))

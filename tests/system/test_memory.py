@@ -218,3 +218,23 @@ def test_swap_without_a_coordinator(host: Host) -> None:
             "check(cuda.cuMemcpyDtoH_v2(c_void_p(values.buffer_info()[0]), c_uint64(array), c_size_t(4000)))", 4 * WAIT
         )
         assert program.run(f"values == array_type('f', [{number}.0] * 1000)")
+
+
+def test_plain_memory_that_finds_the_device_full_says_so(quick: Host) -> None:
+    one = quick.program("one", GPUSHARE_MEMORY_MODE="plain")
+    other = quick.program("other", GPUSHARE_MEMORY_MODE="plain")
+    assert one.run("cuda.alloc(150 << 20)[0]") == 0
+    assert other.run("cuda.alloc(150 << 20)[0]") == OUT_OF_MEMORY
+    assert "the device is full" in quick.log_text()
+    free, _ = other.run("cuda.info()")
+    assert other.run(f"cuda.alloc({free})[0]") == 0
+
+
+def test_swap_tells_what_a_client_can_have(quick: Host) -> None:
+    program = quick.program("swap", GPUSHARE_MEMORY_MODE="swap")
+    free, total = program.run("cuda.info()")
+    assert (free, total) == (240 * MIB, 256 * MIB)
+    assert program.run("cuda.alloc(242 << 20)[0]") == OUT_OF_MEMORY
+    assert "in memory mode swap a client has at most" in quick.log_text()
+    assert program.run(f"cuda.alloc({free})[0]") == 0
+    assert program.run("cuda.info()[0]") == 0
