@@ -112,7 +112,9 @@ class Daemon:
             return
         match command:
             case cmd.Grant():
-                if member.locks.acquire(command.devices):
+                if member.stopped:
+                    self._pass_over(member, command.epoch)
+                elif member.locks.acquire(command.devices):
                     self._open(command)
                 else:
                     self._close_strays(command)
@@ -124,7 +126,7 @@ class Daemon:
                     self._stay_closed(command)
             case cmd.NameNext():
                 named, giver = self.ports.get(command.process), self.ports.get(command.giver)
-                if named and giver:
+                if named and giver and not member.stopped:
                     named.name_next(command.epoch)
                     giver.page.orders.hand_on = 1
             case cmd.Unname():
@@ -159,6 +161,13 @@ class Daemon:
         for number in command.processes:
             if port := self.ports.get(number):
                 port.open(command.epoch, contended, isinstance(command, cmd.Open) and command.step)
+
+    def _pass_over(self, member: Member, epoch: int) -> None:
+        """A process that is stopped (Ctrl-Z, a debugger) would hold its turn, and never end it: it waits no more until it
+        goes on, which the next heartbeat after that sees."""
+        log.info("client %s is stopped: it is passed over until it goes on", member.client)
+        self._events.append(ev.LockRefused(member.client, epoch))
+        self._events.extend(ev.Unwanted(number) for number in member.processes)
 
     def _stay_closed(self, command: cmd.Open) -> None:
         """Its devices are somebody else's by now: it had drained and handed them on before it could be reopened."""
@@ -356,8 +365,9 @@ class Daemon:
     def _overheard(self, port: ProcessPort) -> None:
         """Threads of the process stand at the gate. If nobody said so, as after a lost message, we know now."""
         process = self.scheduler.processes.get(port.number)
-        if process and not process.wants and process.client.grant is None:
-            log.warning("%s stands at the gate and has not said so", port.peer)
+        member = self.member_of(port)
+        if process and not process.wants and process.client.grant is None and member and not member.stopped:
+            log.info("%s stands at the gate, and nobody has said so", port.peer)
             self.feed(ev.Wanted(port.number))
 
     def _write_levels(self, now: float) -> None:

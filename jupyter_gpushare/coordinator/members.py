@@ -69,6 +69,15 @@ class ProcessPort:
             return None
 
     @property
+    def stopped(self) -> bool:
+        """By a signal or a debugger: it neither takes a turn nor ends one."""
+        try:
+            with open(f"/proc/{self.peer.pid}/stat", "rb") as file:
+                return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
+        except (OSError, IndexError):
+            return False
+
+    @property
     def relays(self) -> bool:
         return int(self.page.view.header.version) >= 2
 
@@ -154,6 +163,11 @@ class Member:
     @property
     def measures(self) -> Measures:
         return sum((Measures.read(port.page) for port in self.processes.values()), self._ended)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether one of its processes is: then all would run, and none could end the turn."""
+        return any(port.stopped for port in self.processes.values())
 
     @property
     def deserted(self) -> bool:

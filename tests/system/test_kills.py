@@ -157,3 +157,29 @@ def test_a_client_that_ends_is_forgotten_with_all_it_had(quick: Host) -> None:
     eventually(lambda: descriptors(quick) <= before)
     assert mappings(quick) == 0
     assert quick.status()["devices"][0]["grants"] == []
+
+
+def test_who_is_stopped_while_it_waits_is_passed_over(quick: Host) -> None:
+    """By Ctrl-Z or a debugger. It would get its turn, and could not end it."""
+    programs = [quick.program(name) for name in ("one", "two", "three")]
+    one, two, three = programs
+    one.busy()
+    two.start_busy()
+    three.start_busy()
+    two.result()
+    three.result()
+    for _ in range(5):
+        eventually(lambda: quick.phase("two") == "waiting")
+        os.kill(two.pid, signal.SIGSTOP)
+        if quick.phase("two") == "waiting":
+            break
+        os.kill(two.pid, signal.SIGCONT)  # it was faster: its turn has begun
+    stopped = time.monotonic_ns()
+    for program in (three, one, three, one):
+        first_after(quick, program, time.monotonic_ns())
+    assert not any(execution.begin_ns > stopped for execution in quick.executions(two))
+    os.kill(two.pid, signal.SIGCONT)
+    first_after(quick, two, time.monotonic_ns())
+    for program in programs:
+        program.stop()
+    assert quick.overlap(*([program] for program in programs)) == 0
