@@ -163,7 +163,7 @@ class Daemon:
                 port.open(command.epoch, contended, isinstance(command, cmd.Open) and command.step)
 
     def _pass_over(self, member: Member, epoch: int) -> None:
-        """A process that is stopped (Ctrl-Z, a debugger) would hold its turn, and never end it: it waits no more until it
+        """A process that is stopped (Ctrl-Z, a debugger) would hold its turn and never end it: it waits no more until it
         goes on, which the next heartbeat after that sees."""
         log.info("client %s is stopped: it is passed over until it goes on", member.client)
         self._events.append(ev.LockRefused(member.client, epoch))
