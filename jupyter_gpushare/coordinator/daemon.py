@@ -163,8 +163,8 @@ class Daemon:
                 port.open(command.epoch, contended, isinstance(command, cmd.Open) and command.step)
 
     def _pass_over(self, member: Member, epoch: int) -> None:
-        """A process that is stopped (Ctrl-Z, a debugger) would hold its turn and never end it: it waits no more until it
-        goes on, which the next heartbeat after that sees."""
+        """A process that is stopped (Ctrl-Z, a debugger) would hold its turn and never end it: it counts as waiting no
+        more until it goes on, which the next heartbeat after that sees."""
         log.info("client %s is stopped: it is passed over until it goes on", member.client)
         self._events.append(ev.LockRefused(member.client, epoch))
         self._events.extend(ev.Unwanted(number) for number in member.processes)

@@ -20,15 +20,19 @@ static struct {
     struct sim_pool *current[SIM_MAX_DEVICES]; /* NULL: the default one */
 } pools = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+/* With the lock held. Made once, for who has its handle asks it without the lock. */
 static struct sim_pool *default_pool(int device) {
-    pools.defaults[device].device = device;
-    pools.defaults[device].is_default = 1;
-    pools.defaults[device].magic = MAGIC_POOL;
-    return &pools.defaults[device];
+    struct sim_pool *pool = &pools.defaults[device];
+    if (pool->magic != MAGIC_POOL) {
+        pool->device = device;
+        pool->is_default = 1;
+        __atomic_store_n(&pool->magic, MAGIC_POOL, __ATOMIC_RELEASE);
+    }
+    return pool;
 }
 
 static int is_pool(CUmemoryPool pool) {
-    return sim_is_object(pool) && pool->magic == MAGIC_POOL;
+    return sim_is_object(pool) && __atomic_load_n(&pool->magic, __ATOMIC_ACQUIRE) == MAGIC_POOL;
 }
 
 struct sim_pool *pool_current(int device) {
