@@ -123,9 +123,12 @@ CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device) {
     int index;
     SIM_ENTER();
     CUresult result = device_of(device, &index);
-    if (!result)
-        *pool = default_pool(index);
-    return result;
+    if (result)
+        return result;
+    pthread_mutex_lock(&pools.lock);
+    *pool = default_pool(index);
+    pthread_mutex_unlock(&pools.lock);
+    return CUDA_SUCCESS;
 }
 
 CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device) {
