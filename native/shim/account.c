@@ -149,8 +149,8 @@ void account_figures(uint64_t real_total, uint64_t real_free, uint64_t *total, u
     pthread_mutex_unlock(&account_lock);
     *total = told ? told : limit ? limit : real_total;
     uint64_t bound = limit ? limit : *total;
-    if (shim.mode == &mode_swap && bound > swap_most())
-        bound = swap_most();
+    uint64_t most = shim.mode->most ? shim.mode->most() : UINT64_MAX;
+    bound = bound < most ? bound : most;
     uint64_t rest = bound > sum ? bound - sum : 0;
     rest = rest < backing ? rest : backing;
     if (shim.mode->pinned && real_free < rest)

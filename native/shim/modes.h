@@ -16,6 +16,7 @@ struct memory_mode {
     /* Move back what was evicted, and wait for it; `word`: the open gate for which that is done. False: it could not be
      * done (yet). */
     bool (*restore)(uint32_t word);
+    uint64_t (*most)(void);                    /* bytes that a client can have at all; NULL: the limit alone says */
     void (*describe)(char *text, size_t room); /* for the log */
 };
 
@@ -59,7 +60,6 @@ void lanes_after_fork(void);
 
 /* --- swap*.c --- */
 
-uint64_t swap_most(void); /* bytes that a client of this mode may have */
 bool swap_around(CUdeviceptr address, CUdeviceptr *base, size_t *bytes, bool *here);
 void swap_forget_context(CUcontext context); /* movement_lock is held */
 void swap_after_fork(void);

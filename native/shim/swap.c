@@ -39,5 +39,6 @@ const struct memory_mode mode_swap = {
     .release = release,
     .evict = swap_evict,
     .restore = swap_restore,
+    .most = swap_most,
     .describe = describe,
 };

@@ -57,6 +57,7 @@ struct span {
 /* --- swap_blocks.c --- */
 
 extern struct block *swap_first;
+uint64_t swap_most(void);       /* bytes that a client of this mode can have */
 bool swap_fits(uint64_t bytes); /* could it be on the device together with all that there is already? */
 /* `wanted`: bytes that are to come in all, this block's among them. */
 CUresult block_new(uint64_t bytes, const CUmemAllocationProp *properties, uint64_t wanted, struct block **made);
