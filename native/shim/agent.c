@@ -21,6 +21,8 @@ static struct {
     _Atomic uint32_t settled; /* cuInit need not wait any more */
 } agent;
 
+static _Atomic uint32_t latest_opening; /* the gate word */
+
 void agent_kick(void) {
     if (file_is_ours(shim.waker) && write(shim.waker, "", 1) < 0)
         return; /* full: it is awake already */
@@ -38,13 +40,19 @@ bool agent_answered(void) {
     return atomic_load(&agent.settled);
 }
 
+/* Before a gate is opened in this process, whoever does it: a closing that comes right behind is not to pass for an old
+ * one, with threads inside already. */
+void agent_opens(uint32_t word) {
+    atomic_store(&latest_opening, word);
+}
+
 /* A coordinator that had hung may close our gate when we have long left it: by an epoch of which we have drained. That is
  * taken as the closing of the present opening, which it becomes. */
 uint32_t agent_gate_word(void) {
     struct gpushare_page *page = the_page();
-    uint32_t word = gate_word(page);
-    while (atomic_load(&shim.contact) != THERE && is_closing(word) && epoch_of(word) < epoch_of(agent.word)) {
-        uint32_t closing = closing_of(agent.word);
+    uint32_t word = gate_word(page), latest = atomic_load(&latest_opening);
+    while (atomic_load(&shim.contact) != THERE && is_closing(word) && epoch_of(word) < epoch_of(latest)) {
+        uint32_t closing = closing_of(latest);
         if (__atomic_compare_exchange_n(&page->orders.gate, &word, closing, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
             return closing;
     }
@@ -113,6 +121,7 @@ static void publish(uint64_t now) {
 
 static void opened(uint32_t word, uint64_t now) {
     agent.word = word;
+    agent_opens(word);
     agent.idle_since = now;
     agent.probing = agent.said_idle = false;
     agent.stepping = is_step(word);
@@ -268,5 +277,6 @@ static void *run(void *unused) {
 
 bool agent_start(void) {
     agent = (typeof(agent)){.settled = 0};
+    agent_opens(0);
     return threads_start_own(run);
 }

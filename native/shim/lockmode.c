@@ -143,6 +143,7 @@ static void open_gate(uint64_t now, uint64_t deadline, uint32_t how) {
     own.turn = true;
     own.deadline = deadline;
     PUT(page->orders.deadline_ns, deadline);
+    agent_opens(epoch << GPUSHARE_GATE_EPOCH_SHIFT | how);
     __atomic_store_n(&page->orders.gate, epoch << GPUSHARE_GATE_EPOCH_SHIFT | how, __ATOMIC_RELEASE);
     futex_wake_all(&page->orders.gate);
     log_line(LOG_DEBUG, "lock-file mode: turn %u for %.1f ms", epoch, (double)(deadline - now) / MS);

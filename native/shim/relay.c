@@ -54,6 +54,7 @@ static bool open_gate(uint32_t epoch) {
     if (!__atomic_load_n(&page->report.waiting, __ATOMIC_SEQ_CST))
         return false;
     uint32_t opened = epoch << GPUSHARE_GATE_EPOCH_SHIFT | GPUSHARE_GATE_OPEN;
+    agent_opens(opened);
     if (__atomic_compare_exchange_n(&page->orders.gate, &word, opened, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
         futex_wake_all(&page->orders.gate);
     return true;

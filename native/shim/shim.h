@@ -322,9 +322,10 @@ bool agent_start(void);
 bool agent_answered(void); /* wait for the coordinator's answer, at most ANSWER_NS */
 void agent_settled(void);  /* agent: the answer has come, or will not */
 void agent_kick(void);
-void agent_unwant(void);        /* the last such thread has given up */
-uint32_t agent_gate_word(void); /* agent: the gate, past orders that are not for us any more */
-void agent_want(uint32_t word); /* a thread waits at the gate: tell whoever may open it */
+void agent_unwant(void);         /* the last such thread has given up */
+void agent_opens(uint32_t word); /* said before the gate is */
+uint32_t agent_gate_word(void);  /* agent: the gate, past orders that are not for us any more */
+void agent_want(uint32_t word);  /* a thread waits at the gate: tell whoever may open it */
 uint64_t now_ns(void);
 
 void relay_step(uint64_t now); /* agent: has the coordinator named this process as the next? */
