@@ -1,0 +1,95 @@
+"""How much of a shared device each client may use: its share always, and more while there is more.
+
+The elastic limits of GaiaGPU (Gu et al., "GaiaGPU: Sharing GPUs in Container Clouds", ISPA 2018): a client's limit is
+between what it requests and its own upper limit. The parameters are GaiaGPU's; what is ours says so. Nothing is
+preempted: a lower limit applies to what is launched from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+TICK = 0.12  # seconds between two looks at the device
+TICKS = 30  # looks between two changes of limits
+MOST = 0.9  # GU_max: more of the device is not given away
+FREE = 0.05 / 2  # free utilisation above which limits rise
+PARTS = 10  # of its request: by one of them a limit changes at a time
+_ACTIVE = 0.01  # a client that uses less of the device does nothing
+_SLACK = 1e-9
+
+
+@dataclass
+class _Entry:
+    request: float
+    most: float
+    limit: float
+    used: float = 0.0  # seconds of the device, since the last change
+    active: bool = False  # in the interval before the last change
+
+
+class ElasticLimits:
+    """The limits of the clients that share one device, as fractions of its time."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, _Entry] = {}
+        self._free = 0.0  # seconds, since the last change
+        self._since: float | None = None
+        self._looked = 0.0
+
+    def set(self, client: str, request: float, most: float) -> None:
+        """A client requests the fraction `request`, and may have up to `most`. A new one finds the others at their
+        requests; so does everybody when a quota changes. Raises ValueError unless 0 < request <= most <= 1.
+        """
+        if not 0 < request <= most <= 1:
+            raise ValueError(f"request={request:g} and most={most:g}: allowed is 0 < request <= most <= 1")
+        known = self._entries.get(client)
+        if known is None or (known.request, known.most) != (request, most):
+            self._entries[client] = _Entry(request, most, request)
+            self._reclaim_all()
+
+    def remove(self, client: str) -> None:
+        self._entries.pop(client, None)
+
+    def limit(self, client: str) -> float:
+        """The fraction of the device's time that the client may use now. Raises KeyError for an unknown client."""
+        return self._entries[client].limit
+
+    def update(self, used: Mapping[str, float], now: float) -> bool:
+        """`used`: the fraction of the device that each client has used since the last call. Call it every TICK, or less
+        often: limits change after TICKS of them. True: some have.
+        """
+        if self._since is None:
+            self._since = self._looked = now
+            return False
+        seconds, self._looked = now - self._looked, now
+        for client, entry in self._entries.items():
+            entry.used += max(0.0, used.get(client, 0.0)) * seconds
+        self._free += max(0.0, 1.0 - sum(max(0.0, part) for part in used.values())) * seconds
+        interval = now - self._since
+        if interval < TICKS * TICK * 0.99:
+            return False
+        before = {client: entry.limit for client, entry in self._entries.items()}
+        self._change(self._free / interval, interval)
+        self._since, self._free = now, 0.0
+        return before != {client: entry.limit for client, entry in self._entries.items()}
+
+    def _change(self, unused: float, interval: float) -> None:
+        free = unused - (1 - MOST)
+        woken = False
+        for entry in self._entries.values():
+            active = entry.used / interval > _ACTIVE
+            woken = woken or (active and not entry.active)
+            entry.active, entry.used = active, 0.0
+        if free > FREE:
+            for entry in self._entries.values():
+                entry.limit = min(entry.most, entry.limit + entry.request / PARTS)
+        elif free <= _SLACK and woken:
+            self._reclaim_all()  # ours: who comes back gets its share at once, not in ten steps
+        elif free <= _SLACK:
+            for entry in self._entries.values():
+                entry.limit = max(entry.request, entry.limit - entry.request / PARTS)
+
+    def _reclaim_all(self) -> None:
+        for entry in self._entries.values():
+            entry.limit = entry.request

@@ -1,0 +1,161 @@
+"""How fast an opportunistic client may launch beside a guaranteed one.
+
+The adaptive rate control of TGS (Wu et al., "Transparent GPU Sharing in Container Clouds for Deep Learning Workloads",
+NSDI 2023): the guaranteed client's own launch rate shows what the other one costs it, so nothing needs to be known of
+either program. As in TCP, the limit of the opportunistic one starts slowly, doubles and halves where little is known,
+and creeps where much is. The parameters are TGS's; what is ours says so.
+
+Rates are in blocks per WINDOW unless they are said to be per second.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import pairwise
+
+WINDOW = 5.0  # seconds over which launches are counted, and between two changes of the limit
+SAMPLES = 5  # windows that the baseline remembers
+
+TOLERATED = 0.03  # the loss of the guaranteed client up to which the other one may go faster
+SEVERE = 0.09  # the loss at which it starts anew from a tenth
+FIRST_LIMIT = 20_000.0
+LEAST_LIMIT = WINDOW  # one block per second: as good as stopped; ours, for a rate of 0 means "no limit" to a page
+_STEP = 1_000.0  # the least change in congestion avoidance
+_AGREE = 0.05  # two windows alone that differ by no more say what the rate is
+
+
+class LaunchWindow:
+    """A client's launch rate, from its counter of blocks about once a second.
+
+    Seconds in which it began or ceased to launch would look like a slower client: only those between two others with
+    launches count. (Ours; TGS has jobs that never pause.)
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[float, int] | None = None
+        self._stretches: deque[tuple[float, int]] = deque(maxlen=SAMPLES + 1)  # seconds, blocks
+
+    def add(self, blocks: int, now: float) -> None:
+        """The counter stands at `blocks`. One that went back belongs to a new process, and begins again."""
+        if self._last is not None and now <= self._last[0]:
+            return
+        if self._last is not None and blocks >= self._last[1]:
+            self._stretches.append((now - self._last[0], blocks - self._last[1]))
+        self._last = (now, blocks)
+
+    def forget(self) -> None:
+        self._last = None
+        self._stretches.clear()
+
+    @property
+    def rate(self) -> float | None:
+        """Blocks per WINDOW while it launches; 0: it launched nothing for a window; None: not known yet."""
+        if not any(blocks for _, blocks in self._stretches):
+            return 0.0 if sum(seconds for seconds, _ in self._stretches) >= WINDOW * 0.99 else None
+        known = list(self._stretches)
+        inner = [known[at] for at in range(1, len(known) - 1) if all(blocks for _, blocks in known[at - 1 : at + 2])]
+        seconds = sum(seconds for seconds, _ in inner)
+        return sum(blocks for _, blocks in inner) / seconds * WINDOW if inner else None
+
+
+class AdaptiveRate:
+    """The limit of one opportunistic client beside one guaranteed client (or the sum of several)."""
+
+    def __init__(self, baseline: float | None = None) -> None:
+        """`baseline`: the guaranteed client's rate alone, if that is known; else it is measured first, with the
+        opportunistic one all but stopped."""
+        self.baseline = baseline
+        self.limit = FIRST_LIMIT if baseline else LEAST_LIMIT
+        self._slow_start = True
+        self._recent: deque[float] = deque(maxlen=SAMPLES)
+        self._stepped: float | None = None
+        self._losses = 0  # windows in a row with more than is tolerated
+        self._began = (0.0, 0.0)  # limit and loss at the first of them
+
+    def update(self, guaranteed: float | None, opportunistic: float | None, now: float) -> float | None:
+        """Blocks per second that the opportunistic client may launch; None: as many as it likes.
+
+        Call it about once a second with what the two have launched lately, in blocks per WINDOW; the limit changes
+        once per WINDOW. 0 says that the guaranteed client launches nothing, which is no loss but leave to go ahead;
+        None that its rate is unknown, and nothing changes.
+        """
+        if guaranteed == 0:
+            self._recent.clear()
+            self._losses = 0
+            self._stepped = now
+            return None  # and when it comes back, the limit is what it was: that was safe
+        if self._stepped is None:
+            self._stepped = now
+        if guaranteed is not None and now - self._stepped >= WINDOW * 0.99:
+            self._stepped = now
+            self._recent.append(guaranteed)
+            if self.baseline is None:
+                self._measure_alone()
+            else:
+                self._step(guaranteed, opportunistic or 0.0)
+        return max(self.limit, LEAST_LIMIT) / WINDOW
+
+    def loss(self, guaranteed: float) -> float:
+        """The fraction of its rate that the guaranteed client lacks."""
+        return max(0.0, 1.0 - guaranteed / self.baseline) if self.baseline else 0.0
+
+    def _measure_alone(self) -> None:
+        agree = len(self._recent) > 1 and abs(self._recent[-1] - self._recent[-2]) <= _AGREE * self._recent[-1]
+        if agree or len(self._recent) == SAMPLES:
+            self.baseline = self._recent_maximum()
+            self.limit = FIRST_LIMIT
+
+    def _recent_maximum(self) -> float:
+        """Of the means of neighbours, so that one odd window does not count for much."""
+        means = [(one + other) / 2 for one, other in pairwise(self._recent)]
+        return max(means, default=0.0)
+
+    def _step(self, guaranteed: float, opportunistic: float) -> None:
+        self.baseline = max(self.baseline or 0.0, self._recent_maximum())
+        loss = self.loss(guaranteed)
+        if loss <= TOLERATED:
+            self._losses = 0
+            if 2 * opportunistic >= self.limit:  # else it does not use what it has: nothing would be learnt
+                self._raise()
+            return
+        if not self._losses:
+            self._began = (self.limit, loss)
+        self._losses += 1
+        if self._losses >= SAMPLES and self._another_cause(guaranteed, loss):
+            return
+        if self._slow_start:
+            self.limit /= 1.5
+            self._slow_start = False
+            return
+        # The last bound is ours: small limits would fall to nothing at once.
+        self.limit -= min(max(0.08 * self.limit, _STEP), self.limit / 3)
+        if loss >= SEVERE:
+            self._start_anew()
+
+    def _raise(self) -> None:
+        if self._slow_start:
+            self.limit = self.limit * 1.5 + 1
+        else:
+            # The last bound is ours: where launches are few and large, steps of a thousand blocks are no small ones.
+            self.limit += min(max(0.00025 * (self.baseline or 0.0), _STEP), 0.08 * self.limit)
+
+    def _start_anew(self) -> None:
+        self.limit = max(self.limit / 10, LEAST_LIMIT)
+        self._slow_start = True
+
+    def _another_cause(self, guaranteed: float, loss: float) -> bool:
+        """Whether the guaranteed client is slow for reasons of its own: a loss that hardly shrinks when the
+        opportunistic one has a tenth. Then this is its new phase, and its rate now the baseline. (TGS takes a rate that
+        is 20 % lower for long enough for a new phase; lesser ones would stay a loss for ever.)
+        """
+        limit, first = self._began
+        if self.limit > max(limit / 10, LEAST_LIMIT):
+            self._start_anew()
+            return True
+        if loss < first / 2 and self.limit > LEAST_LIMIT:
+            return False
+        self.baseline = guaranteed
+        self._recent.clear()
+        self._losses = 0
+        self._slow_start = True
+        return True
