@@ -124,8 +124,13 @@ def lines(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "limits", ", ".join(_limits(orders))
     yield (
         "memory",
-        f"{_size(report['allocated'])} allocated, {_size(report['resident'])} on the device (an estimate), "
+        f"{pages.memory_mode(report['memory_mode']) or 'mode unknown'}, {_size(report['allocated'])} allocated, "
+        f"{_size(report['resident'])} on the device{_estimate(report)}, "
         f"{_size(report['pinned'])} pinned, {report['refused']} allocation(s) refused",
+    )
+    yield (
+        "host memory",
+        f"{_size(report['host_pinned'])} page-locked and {_size(report['host_pageable'])} ordinary for what has left",
     )
     yield (
         "moved",
@@ -148,6 +153,10 @@ def lines(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "", _ALONE
     else:
         yield from _details(found["details"])
+
+
+def _estimate(report: dict[str, int]) -> str:
+    return "" if pages.knows_resident(report["memory_mode"], report["asked_managed"]) else " (an estimate)"
 
 
 def _turn(orders: dict[str, int], report: dict[str, int], now: int) -> Iterator[str]:
@@ -185,7 +194,6 @@ def _details(details: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
     if details is None:
         yield "", "The process does not say more: it is stopped, or its shim is older than this."
         return
-    yield "memory mode", details["memory_mode"]
     for line in details["ledger"]:
         yield line["kind"], f"{line['number']}, {_size(line['bytes'])}"
     if not details["ledger"]:

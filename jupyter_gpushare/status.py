@@ -12,6 +12,7 @@ from typing import Any
 from .wire import messages, text
 from .wire.client import Client, CoordinatorError
 
+_LEGEND = "~: an estimate; unified memory cannot be asked where it is, and who has several devices tells only the sum"
 _RETRY = 1.0  # seconds between looks for another coordinator
 
 
@@ -88,7 +89,8 @@ def render(status: dict[str, Any]) -> Any:
         running = [f"{labels.get(g['client'], '?')}{_left(g['seconds_left'])}" for g in device["grants"]]
         devices.add_row(
             escape(f"{device['name']}{' (simulated)' if device['simulated'] else ''}\n{device['uuid']}"),
-            f"{text.format_size(device['memory_used'])} of {text.format_size(device['memory_total'])}",
+            f"{_about(device['memory_used'], device.get('memory_used_is_estimate', False))} of "
+            f"{text.format_size(device['memory_total'])}",
             "\n".join(running) or "nobody",
             "\n".join(f"#{n} {labels.get(client, '?')}" for n, client in enumerate(device["queue"], 1)) or "empty",
         )
@@ -98,7 +100,8 @@ def render(status: dict[str, Any]) -> Any:
         "state",
         "quota",
         "allocated",
-        "on device (estimate)",
+        "on device",
+        "on host",
         "GPU time",
         "waited",
         "turns",
@@ -110,16 +113,43 @@ def render(status: dict[str, Any]) -> Any:
             _state(client),
             _quota(client["quota"]),
             text.format_size(client["allocated"]),
-            text.format_size(client["resident"]),
+            _resident(client),
+            _host(client),
             text.format_seconds(client["gpu_seconds"]),
             text.format_seconds(client["wait_seconds"]),
             str(client["quanta"]),
         )
     config = status["config"]
+    legend = [_LEGEND] if any(_estimated(client) for client in status["clients"]) else []
     footer = f"policy {config['policy']}, quantum {config['time_quantum']:g} s"
     if config.get("simulate") or any(device["simulated"] for device in status["devices"]):
         footer += ", SIMULATED devices"
-    return Group(devices, clients, footer)
+    return Group(devices, clients, *legend, footer)
+
+
+def _resident(client: dict[str, Any]) -> str:
+    """In all, and where it is on several devices."""
+    places = client.get("resident_by_device", {})
+    lines = [_about(client["resident"], client.get("resident_is_estimate", True))]
+    if len(places) > 1:
+        about = client["resident_by_device_is_estimate"]
+        lines += [f"{uuid}: {_about(size, about)}" for uuid, size in sorted(places.items())]
+    return "\n".join(lines)
+
+
+def _host(client: dict[str, Any]) -> str:
+    """Of the host, for what was evicted: nothing in most memory modes."""
+    pinned, pageable = client.get("host_pinned", 0), client.get("host_pageable", 0)
+    words = [f"{text.format_size(pageable)}"] if pageable else []
+    return " + ".join(words + ([f"{text.format_size(pinned)} pinned"] if pinned else [])) or "-"
+
+
+def _estimated(client: dict[str, Any]) -> bool:
+    return bool(client.get("resident_is_estimate", True) or client.get("resident_by_device_is_estimate", True))
+
+
+def _about(size: int, estimate: bool) -> str:
+    return f"{'~' if estimate and size else ''}{text.format_size(size)}"
 
 
 def _left(seconds: float | None) -> str:

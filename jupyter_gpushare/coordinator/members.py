@@ -52,6 +52,25 @@ class ProcessPort:
         return Held(allocated, resident, min(int(report.pinned), resident))
 
     @property
+    def memory_mode(self) -> str:
+        """ "" if it is too old to say."""
+        return pages.memory_mode(int(self.page.report.memory_mode))
+
+    @property
+    def knows_resident(self) -> bool:
+        """Whether it knows what of its memory is on the device."""
+        report = self.page.report
+        return pages.knows_resident(int(report.memory_mode), int(report.asked_managed))
+
+    @property
+    def host_pinned(self) -> int:
+        return min(int(self.page.report.host_pinned), MAX_BYTES)
+
+    @property
+    def host_pageable(self) -> int:
+        return min(int(self.page.report.host_pageable), MAX_BYTES)
+
+    @property
     def quota(self) -> Quota | None:
         """The quota that an earlier coordinator wrote to this page, if it is one."""
         orders = self.page.orders

@@ -12,6 +12,7 @@ from ..core.outlook import expected_waits
 from .devices import Nvml
 from .measures import Measures
 from .members import MAX_BYTES, Member
+from .residency import Residency, residencies
 
 _MODES = ("coordinated", "lock_file")
 
@@ -27,19 +28,21 @@ def take(
     """The snapshot described in docs/design.md. Times in seconds, sizes in bytes."""
     waits: dict[str, float | None] = {}
     positions: dict[str, int] = {}
-    resident = resident_estimate(scheduler, members)
+    capacities = {uuid: device.info.memory for uuid, device in scheduler.devices.items()}
+    running = frozenset(client.id for client in scheduler.clients.values() if client.grant)
+    resident = residencies(members.values(), capacities, running)
     devices = []
     for device in scheduler.devices.values():
         queue = [client.id for client in scheduler.queue(device.info.uuid, now)]
         for position, (client, wait) in enumerate(expected_waits(scheduler, device.info.uuid, now).items(), start=1):
             positions[client] = max(position, positions.get(client, 0))
             waits[client] = max(wait, waits.get(client) or 0.0)
-        devices.append(_device(device, queue, scheduler, members, resident, nvml, now))
+        devices.append(_device(device, queue, resident, nvml, now))
     clients = [
         _client(
             client,
             members[client.id],
-            resident.get(client.id, 0),
+            resident[client.id],
             positions.get(client.id),
             waits.get(client.id),
             now,
@@ -50,19 +53,10 @@ def take(
     return {"devices": devices, "clients": clients, "config": config, "coordinator": about}
 
 
-def _device(
-    device: Device,
-    queue: list[str],
-    scheduler: Scheduler,
-    members: dict[str, Member],
-    resident: dict[str, int],
-    nvml: Nvml,
-    now: float,
-) -> dict[str, Any]:
+def _device(device: Device, queue: list[str], resident: dict[str, Residency], nvml: Nvml, now: float) -> dict[str, Any]:
     info = device.info
-    used = None if info.simulated else nvml.memory_used(info.uuid)
-    if used is None:
-        used = sum(resident.get(c.id, 0) for c in scheduler.clients.values() if info.uuid in c.devices)
+    measured = None if info.simulated else nvml.memory_used(info.uuid)
+    here = [one for one in resident.values() if info.uuid in one.by_device]
     grants = []
     for grant in device.grants:
         deadline = grant.announced[1] if grant.announced and not grant.draining else None
@@ -79,14 +73,15 @@ def _device(
         "name": info.name,
         "simulated": info.simulated,
         "memory_total": info.memory,
-        "memory_used": used,
+        "memory_used": sum(one.by_device[info.uuid] for one in here) if measured is None else measured,
+        "memory_used_is_estimate": measured is None and any(one.by_device_is_estimate for one in here),
         "grants": grants,
         "queue": queue,
     }
 
 
 def _client(
-    client: Client, member: Member, resident: int, position: int | None, wait: float | None, now: float
+    client: Client, member: Member, resident: Residency, position: int | None, wait: float | None, now: float
 ) -> dict[str, Any]:
     quota = client.quota
     processes = []
@@ -96,7 +91,12 @@ def _client(
             {
                 "pid": port.peer.pid,
                 "mode": _MODES[report.mode] if report.mode < len(_MODES) else "unknown",
+                "memory_mode": port.memory_mode or None,
                 "allocated": port.allocated,
+                "resident": port.held.resident,
+                "resident_is_estimate": not port.knows_resident,
+                "host_pinned": port.host_pinned,
+                "host_pageable": port.host_pageable,
                 "launches": min(report.launches, MAX_BYTES),
                 "refused": min(report.refused, MAX_BYTES),
                 "evicted": _moved(report.evicted_bytes, report.evicted_ns),
@@ -117,7 +117,7 @@ def _client(
             "service": quota.service,
         },
         "allocated": member.allocated,
-        "resident": resident,
+        **resident.as_json(),
         "gpu_seconds": round(client.gpu_seconds_at(now), 3),
         **member.measures.of_client(),
         "wait_seconds": round(client.wait_seconds_at(now), 3),
@@ -128,26 +128,6 @@ def _client(
         "processes": processes,
         "kernel_pids": [peer.pid for peer in member.kernels],
     }
-
-
-def resident_estimate(scheduler: Scheduler, members: dict[str, Member]) -> dict[str, int]:
-    """Bytes of each client on its device, estimated: unified memory has no residency query, and the driver evicts what
-    was used longest ago, so each device is filled in the order of the last turns."""
-    estimate: dict[str, int] = {}
-    room = {uuid: device.info.memory for uuid, device in scheduler.devices.items()}
-    running = {client.id for client in scheduler.clients.values() if client.grant}
-    order = sorted(members.values(), key=lambda member: (member.client in running, member.last_turn), reverse=True)
-    for member in order:
-        client = scheduler.clients.get(member.client)
-        if client is None or not client.devices:
-            continue
-        fits = min(member.allocated, sum(room[uuid] for uuid in client.devices))
-        estimate[client.id] = fits
-        for uuid in client.devices:
-            taken = min(fits, room[uuid])
-            room[uuid] -= taken
-            fits -= taken
-    return estimate
 
 
 def _moved(size: int, nanoseconds: int) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class Report:
             ("kernel", client.get("label") or client["id"]),
             ("state", self._state(client)),
             ("quota", quota_line(client.get("quota", {}))),
-            ("memory", f"{size(client['allocated'])} allocated, {size(client['resident'])} on the device"),
+            ("memory", _memory(client)),
             ("GPU time", f"{turns}, waited {seconds(client['wait_seconds'])}"),
         ]
         return rows + [("note", str(note)) for note in client.get("notes", [])]
@@ -105,6 +105,13 @@ def seconds(amount: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def _memory(client: dict[str, Any]) -> str:
+    about = "about " if client.get("resident_is_estimate") and client["resident"] else ""
+    words = [f"{size(client['allocated'])} allocated", f"{about}{size(client['resident'])} on the device"]
+    host = client.get("host_pinned", 0) + client.get("host_pageable", 0)
+    return ", ".join(words + ([f"{size(host)} of the host for the rest"] if host else []))
 
 
 def _waiting(client: dict[str, Any]) -> str:

@@ -15,6 +15,8 @@ from typing import Any
 
 import cffi
 
+from . import text
+
 _PACKAGE = Path(__file__).resolve().parent.parent
 _HEADERS = (_PACKAGE / "native" / "page.h", _PACKAGE.parent / "native" / "shim" / "page.h")
 _LAYOUT = re.compile(r"/\* layout begins \*/(.*)/\* layout ends \*/", re.DOTALL)
@@ -25,6 +27,7 @@ _ALL_WAITERS = 0x7FFFFFFF
 
 UNKNOWN = (1 << 64) - 1
 METERED = 1 << 31  # in the gate word; the agent's
+_MEMORY_MODES = ("", *text.MEMORY_MODES)  # by number
 
 
 class BadPage(ValueError):
@@ -46,6 +49,16 @@ def layout() -> tuple[cffi.FFI, dict[str, int]]:
     ffi = cffi.FFI()
     ffi.cdef(found[1])
     return ffi, constants
+
+
+def memory_mode(number: int) -> str:
+    """The name of `report.memory_mode`; "" where a process is older than page version 7, or doesn't say."""
+    return _MEMORY_MODES[number] if 0 <= number < len(_MEMORY_MODES) else ""
+
+
+def knows_resident(mode: int, asked_managed: int) -> bool:
+    """Of a process's report: is `resident` to the byte? Else it is an estimate: unified memory cannot be asked."""
+    return memory_mode(mode) in ("swap", "plain") and not asked_managed
 
 
 # struct flock on 64-bit Linux: type, whence, start, length, pid

@@ -95,9 +95,10 @@ CUresult hook_cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned fla
     if (!reserve(bytes, false))
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = REAL(cuMemAllocManaged)(address, bytes, flags);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         enter(*address, &(struct entry){.bytes = bytes, .kind = MANAGED});
-    else
+        PUT(the_page()->report.asked_managed, 1);
+    } else
         account_release(bytes, false);
     return result;
 }

@@ -5,7 +5,8 @@
 /* What a mode does with device memory that the program asks for. */
 struct memory_mode {
     const char *name;
-    bool pinned; /* what it allocates stays on the device */
+    uint32_t number; /* GPUSHARE_MEMORY_… */
+    bool pinned;     /* what it allocates stays on the device */
     bool beside; /* memory leaves after the turn, while the next client's comes: it takes no more room than there is */
     /* Fills in the entry's kind. The bytes are reserved already. */
     CUresult (*allocate)(CUdeviceptr *address, size_t bytes, struct entry *entry);

@@ -17,7 +17,7 @@
 /* layout begins */
 
 #define GPUSHARE_PAGE_MAGIC 0x65726873
-#define GPUSHARE_PAGE_VERSION 6
+#define GPUSHARE_PAGE_VERSION 7
 #define GPUSHARE_PAGE_BYTES 4096
 
 /* The gate word: state in the two low bits, the epoch above them, METERED on top. Opening stores OPEN with a new epoch,
@@ -48,6 +48,11 @@
 /* Who opens the gate. */
 #define GPUSHARE_MODE_COORDINATED 0
 #define GPUSHARE_MODE_LOCK_FILE 1
+
+/* How a process holds device memory; 0: it does not say. */
+#define GPUSHARE_MEMORY_UNIFIED 1
+#define GPUSHARE_MEMORY_SWAP 2
+#define GPUSHARE_MEMORY_PLAIN 3
 
 #define GPUSHARE_SLOTS 64
 
@@ -109,7 +114,7 @@ struct gpushare_report {
     uint64_t sampled_ns; /* when the agent last summed the counters */
     uint64_t last_submission_ns;
     uint64_t allocated;     /* device memory that this process has allocated */
-    uint64_t resident;      /* of it, on the device; an estimate under unified memory */
+    uint64_t resident;      /* of it, on the device; an estimate under unified memory, see asked_managed */
     uint64_t pinned;        /* of it, what cannot be moved */
     uint64_t evicted_bytes; /* moved device to host so far, and the time that took */
     uint64_t evicted_ns;
@@ -133,6 +138,9 @@ struct gpushare_report {
     uint64_t meter_waits; /* calls that the meter held back, and for how long in all */
     uint64_t meter_wait_ns;
     uint32_t drains[GPUSHARE_DRAIN_BUCKETS];
+    uint32_t memory_mode;   /* since version 7: GPUSHARE_MEMORY_… */
+    uint32_t asked_managed; /* not 0: the program has asked for unified memory itself: then `resident` is an estimate in
+                               every mode */
 };
 
 struct gpushare_page {

@@ -25,6 +25,7 @@ static void describe(char *text, size_t room) {
 
 const struct memory_mode mode_plain = {
     .name = "plain",
+    .number = GPUSHARE_MEMORY_PLAIN,
     .pinned = true,
     .allocate = allocate,
     .release = release,

@@ -70,6 +70,7 @@ static bool make_pages(void) {
     page->header = (struct gpushare_page_header){GPUSHARE_PAGE_MAGIC, GPUSHARE_PAGE_VERSION, GPUSHARE_PAGE_BYTES,
                                                  (uint32_t)getpid()};
     page->orders.memory_backing = page->orders.resident_target = UINT64_MAX; /* unknown, everything */
+    page->report.memory_mode = shim.mode->number;
     page->orders.quantum_ns = 30000 * MS; /* for lock-file mode, until a coordinator has said better */
     page->orders.idle_release_ns = 50 * MS;
     shim.client = client;

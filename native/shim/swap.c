@@ -34,6 +34,7 @@ static void describe(char *text, size_t room) {
 
 const struct memory_mode mode_swap = {
     .name = "swap",
+    .number = GPUSHARE_MEMORY_SWAP,
     .beside = true,
     .allocate = allocate,
     .release = release,

@@ -174,6 +174,7 @@ void unified_after_fork(void) {
 
 const struct memory_mode mode_unified = {
     .name = "unified",
+    .number = GPUSHARE_MEMORY_UNIFIED,
     .allocate = allocate,
     .release = release,
     .evict = evict,

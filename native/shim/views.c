@@ -17,9 +17,14 @@ bool is_redirected(CUdeviceptr address) {
     return entry.kind == REDIRECTED;
 }
 
-/* Memory of the mode "swap" is in pieces, and not there at all while it is away. */
+/* Memory of the mode "swap" is in pieces, and not there at all while it is away. Its size is what was asked for. */
 static bool is_swapped(CUdeviceptr address, CUdeviceptr *base, size_t *bytes, bool *here) {
-    return shim.mode == &mode_swap && swap_around(address, base, bytes, here);
+    struct entry entry;
+    if (shim.mode != &mode_swap || !swap_around(address, base, bytes, here))
+        return false;
+    if (ledger_find(ADDRESSES, *base, &entry))
+        *bytes = entry.bytes;
+    return true;
 }
 
 CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr address) {

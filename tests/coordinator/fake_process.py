@@ -173,7 +173,7 @@ class FakeProcess:
 
     def allocate(self, size: int) -> None:
         """Say in the page and in the slot of the client page that this process has allocated so many bytes."""
-        self.report.allocated = size
+        self.report.allocated = self.report.resident = size
         os.pwrite(self.client_fd, size.to_bytes(8, "little"), self._slot(self.orders.slot))
 
     def slots(self, count: int) -> list[int]:

@@ -159,7 +159,7 @@ def test_addresses_are_known_also_while_their_memory_is_away(started: Started) -
         ]
 
     here = views()
-    assert here == [[0, 100 * MIB], [0, 1024], [0, 2], 0]
+    assert here == [[0, 100 * MIB], [0, 700], [0, 2], 0]
     process.page.orders.resident_target = 0
     process.drain(1)
     until(lambda: process.page.report.resident == 0)

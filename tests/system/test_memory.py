@@ -10,7 +10,6 @@ from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import CoordinatorError
 
 from ..native import simlog
-from ..native.test_shim_ledger import ROUNDS, Books
 from .host import WAIT, Host, Program, eventually
 from .notebook import Notebook
 
@@ -86,23 +85,6 @@ def test_more_in_use_than_the_device_has(quick: Host) -> None:
         )
         assert program.run(f"values == array_type('f', [{number}.0 + 3.0]) * {length}")
     assert launches_overlap(quick, programs) == 0
-
-
-def test_the_coordinator_knows_what_is_allocated_to_the_byte(patient: Host) -> None:
-    """By eight threads that allocate and free at random, in every way; see `tests/native/test_shim_ledger.py`."""
-    books = Books(patient.prepared("one", "memory=200MiB"), "unified")
-    assert books.read()["bytes"] == 0
-
-    def total() -> int:
-        client = patient.clients()["one"]
-        assert client["allocated"] == sum(process["allocated"] for process in client["processes"])
-        return int(client["allocated"])
-
-    for number in range(1, ROUNDS + 1):
-        books.next_round()
-        assert (books.agree(total)["bytes"] > 0) == (number < ROUNDS)
-    books.process.kill()
-    books.process.communicate()
 
 
 def test_what_leaves_and_comes_is_moved_in_bulk(quick: Host) -> None:

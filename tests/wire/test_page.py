@@ -248,3 +248,22 @@ def test_c_and_python_see_the_same_layout(tmp_path: Path) -> None:
     subprocess.run(["cc", "-o", str(tmp_path / "layout"), str(source)], check=True)
     printed = subprocess.run([str(tmp_path / "layout")], check=True, capture_output=True, text=True).stdout
     assert [int(line) for line in printed.split()] == expected
+
+
+@pytest.mark.parametrize(
+    ("number", "name", "managed", "known"),
+    [
+        (0, "", 0, False),
+        (1, "unified", 0, False),
+        (2, "swap", 0, True),
+        (3, "plain", 0, True),
+        (3, "plain", 1, False),
+        (4, "", 0, False),
+    ],
+)
+def test_the_memory_mode_and_whether_what_is_resident_is_known(
+    number: int, name: str, managed: int, known: bool
+) -> None:
+    constants = pages.layout()[1]
+    assert not name or constants[f"GPUSHARE_MEMORY_{name.upper()}"] == number
+    assert (pages.memory_mode(number), pages.knows_resident(number, managed)) == (name, known)
