@@ -1,0 +1,209 @@
+"""Which clients run together on a device: tried out, measured, and undone where it does not pay.
+
+Packing by trial, as Gandiva has it (Xiao et al., "Gandiva: Introspective Cluster Scheduling for Deep Learning", OSDI
+2018): put clients together that fit, measure the progress of each, and part them if they do worse than in turns.
+Gandiva knows the steps of training jobs; here progress is blocks launched.
+
+A client's packed rate over its rate alone is what the packing leaves it. If two that keep the device busy get a half
+each, nothing is lost; the sum over the members, 1, is what turns give as well, less what switching costs. A sum below
+that means that they are in each other's way. Both may also pause at once, which is nobody's fault: so a packing is
+undone only if the rates per second *of work* on the device, too, add up to less than turns would give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+TRIAL = 2.0  # seconds of running together after which a packing is judged
+ALONE = 2.0  # seconds that a client must have been seen alone
+MEMORY = 600.0  # seconds for which a bad packing is remembered
+MARGIN = 0.05  # of the total, that may be noise
+MUCH = 1.5  # a rate, or bytes, that changed by this factor make another program of it
+_HALF_LIFE = 30.0  # seconds alone, after which what was seen counts half
+_LAUNCHES = 20  # of each member in a trial, at least
+_FULL = 0.9  # of an interval, that a member must have shared
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A client's counters, all from its beginning: `launches`, `blocks`, `gpu_seconds` of work on the device; `held`:
+    seconds for which it has held the device, `shared`: of these, together with others. `memory` in bytes. `at`: when
+    the counters were read.
+    """
+
+    client: str
+    launches: int
+    blocks: int
+    gpu_seconds: float
+    held: float
+    shared: float
+    memory: int
+    at: float
+
+
+@dataclass
+class _Work:
+    """What was done in some time."""
+
+    seconds: float = 0.0
+    launches: float = 0.0
+    blocks: float = 0.0
+    worked: float = 0.0
+
+    def add(self, other: _Work, keep: float = 1.0) -> None:
+        self.seconds = self.seconds * keep + other.seconds
+        self.launches = self.launches * keep + other.launches
+        self.blocks = self.blocks * keep + other.blocks
+        self.worked = self.worked * keep + other.worked
+
+    @property
+    def rate(self) -> float:
+        return self.blocks / self.seconds if self.seconds else 0.0
+
+    @property
+    def pace(self) -> float:
+        """Blocks per second of work; 0: not known."""
+        return self.blocks / self.worked if self.worked > 0 else 0.0
+
+
+@dataclass
+class _Trial:
+    work: dict[str, _Work] = field(default_factory=dict)
+    poor: int = 0  # trials in a row that showed a loss, if not a clear one
+
+
+@dataclass(frozen=True)
+class _Bad:
+    until: float
+    known_by: Mapping[str, tuple[float, int]]  # each member's rate alone and memory, when it was judged
+
+
+class Packing:
+    """The packings of one device."""
+
+    def __init__(self, trial: float = TRIAL, memory: float = MEMORY, alone: float = ALONE) -> None:
+        self._trial = trial
+        self._memory = memory
+        self._enough_alone = alone
+        self._last: dict[str, Sample] = {}
+        self._alone: dict[str, _Work] = {}
+        self._trials: dict[frozenset[str], _Trial] = {}
+        self._bad: dict[frozenset[str], _Bad] = {}
+        self._members: tuple[str, ...] = ()
+        self._since: float | None = None  # when the members became these
+
+    # --- what happens
+
+    def together(self, members: Sequence[str], now: float) -> None:
+        """From now on these hold the device together, in the order in which they joined; one or none: nobody does."""
+        if tuple(members) != self._members:
+            self._members = tuple(members)
+            self._since = now
+
+    def observe(self, samples: Iterable[Sample], now: float) -> None:
+        """What clients have done, about once a second; of all members of a packing at once."""
+        shares: dict[str, _Work] = {}
+        for sample in samples:
+            before, self._last[sample.client] = self._last.get(sample.client), sample
+            if before is None or sample.at <= before.at:
+                if before is not None:
+                    self._last[sample.client] = before  # its counters have not been read again
+                continue
+            if sample.blocks < before.blocks or sample.launches < before.launches:
+                continue  # a process has ended
+            shared = sample.shared - before.shared
+            done = _Work(
+                sample.at - before.at,
+                sample.launches - before.launches,
+                sample.blocks - before.blocks,
+                max(0.0, sample.gpu_seconds - before.gpu_seconds),
+            )
+            if shared <= 0:
+                done.seconds = sample.held - before.held
+                self._saw_alone(sample.client, done)
+            elif self._since is not None and self._since <= before.at and shared >= _FULL * done.seconds:
+                shares[sample.client] = done
+        active = frozenset(client for client, done in shares.items() if done.blocks)
+        if len(active) > 1 and active <= set(self._members):
+            trial = self._trials.setdefault(active, _Trial())
+            for client in active:
+                trial.work.setdefault(client, _Work()).add(shares[client])
+
+    def forget(self, client: str) -> None:
+        """The client is over."""
+        self._last.pop(client, None)
+        self._alone.pop(client, None)
+        for packings in (self._trials, self._bad):
+            for members in [members for members in packings if client in members]:
+                del packings[members]
+
+    def _saw_alone(self, client: str, done: _Work) -> None:
+        if done.seconds > 0:
+            self._alone.setdefault(client, _Work()).add(done, 0.5 ** (done.seconds / _HALF_LIFE))
+
+    # --- what follows
+
+    def rate_alone(self, client: str) -> float | None:
+        """Blocks per second of the time in which it held the device alone, its pauses included; None: not known yet."""
+        alone = self._alone.get(client)
+        return alone.rate if alone and alone.seconds >= self._enough_alone and alone.blocks else None
+
+    def may_join(self, client: str, members: Collection[str], needs: Mapping[str, int], room: int, now: float) -> bool:
+        """Whether `client` may run beside `members`: what all of them need, in bytes, fits into `room`; each has been
+        seen alone, or nothing could be compared; and no part of the packing is known to be bad.
+        """
+        packing = frozenset(members) | {client}
+        if sum(needs.get(one, 0) for one in packing) > room:
+            return False
+        return all(self.rate_alone(one) is not None for one in packing) and self._bad_part(packing, now) is None
+
+    def verdict(self, now: float, overhead: float = 0.0) -> str | None:
+        """The client to part from the present packing, the last that joined; None: nobody.
+
+        `overhead`: the fraction of time that switching would take if these clients took turns.
+        """
+        for members in [members for members in self._trials if members <= set(self._members)]:
+            self._judge(members, overhead, now)
+        bad = self._bad_part(frozenset(self._members), now)
+        return None if bad is None else next(client for client in reversed(self._members) if client in bad)
+
+    def _bad_part(self, packing: frozenset[str], now: float) -> frozenset[str] | None:
+        for members, bad in list(self._bad.items()):
+            if now >= bad.until or any(self._changed(client, *bad.known_by[client]) for client in members):
+                del self._bad[members]
+            elif members <= packing:
+                return members
+        return None
+
+    def _changed(self, client: str, rate: float, memory: int) -> bool:
+        sample, now_alone = self._last.get(client), self.rate_alone(client)
+        return (sample is not None and _much(sample.memory, memory)) or (
+            now_alone is not None and _much(now_alone, rate)
+        )
+
+    def _judge(self, members: frozenset[str], overhead: float, now: float) -> None:
+        trial = self._trials[members]
+        # Samples are about a second apart: two that come a little early are a trial of two seconds all the same.
+        enough = 0.9 * self._trial
+        if not trial.work or any(w.seconds < enough or w.launches < _LAUNCHES for w in trial.work.values()):
+            return
+        alone = {client: self._alone[client] for client in members if self.rate_alone(client) is not None}
+        if len(alone) < len(members):
+            del self._trials[members]  # packed without being known, as an admin may want it: there is no telling
+            return
+        total = sum(done.rate / alone[client].rate for client, done in trial.work.items())
+        if all(done.pace and alone[client].pace for client, done in trial.work.items()):
+            total = max(total, sum(done.pace / alone[client].pace for client, done in trial.work.items()))
+        least = 1.0 - overhead - MARGIN
+        trial.poor = trial.poor + 1 if total < least else 0
+        trial.work = {}
+        if trial.poor > 1 or total < least - MARGIN:
+            del self._trials[members]
+            known_by = {client: (one.rate, self._last[client].memory) for client, one in alone.items()}
+            self._bad[members] = _Bad(now + self._memory, known_by)
+
+
+def _much(value: float, before: float) -> bool:
+    low, high = sorted((value, before))
+    return high > low * MUCH
