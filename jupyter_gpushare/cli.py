@@ -17,6 +17,7 @@ COMMANDS = {
     "kernelspec": ("kernelspec", "make shared variants of installed kernels"),
     "doctor": ("doctor", "what is right and wrong on this machine"),
     "demo": ("demo", "three notebooks share one device, with a report"),
+    "simulate": ("simulate", "compare policies in virtual time"),
     "bench": ("bench", "measure gate, hand-over and start"),
 }
 

@@ -1,0 +1,294 @@
+"""The edge: hands events to the scheduler and carries out its commands on simulated processes, as the coordinator's
+daemon does on real ones."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from heapq import heappop
+from typing import Any
+
+from ..core import Scheduler
+from ..core import commands as cmd
+from ..core import events as ev
+from ..core.model import Settings
+from .agenda import (
+    CLOSED,
+    DRAINING,
+    GATE,
+    IDLE,
+    LEAVING,
+    ON_GPU,
+    OPEN,
+    OPENING,
+    WORK,
+    SimClient,
+)
+from .movement import Movement
+from .workload import Costs
+
+NEVER = float("inf")
+_TIME_PASSED = ev.TimePassed()
+
+
+class Gates(Movement):
+    """`log` has every event with its time, if asked for; `turns` every stretch of a grant, as far as it is kept."""
+
+    def __init__(self, settings: Settings, costs: Costs, *, overlap: bool = False, log: bool = False) -> None:
+        super().__init__(costs)
+        self.scheduler = Scheduler(settings)
+        self.clients: dict[str, SimClient] = {}
+        self.by_number: dict[int, SimClient] = {}
+        self.log: list[tuple[float, ev.Event]] | None = [] if log else None
+        self.decisions = 0
+        self.switches = 0
+        self.unfinished = 0
+        self._due = NEVER
+        self._events: deque[ev.Event] = deque()
+        self._feeding = False
+        self.overlap = overlap
+        self._handle = self.scheduler.handle
+        self._carry_out: dict[type, Callable[[Any], None]] = {
+            cmd.Grant: self._grant,
+            cmd.Open: self._open,
+            cmd.Close: self._close,
+            cmd.Orders: self._orders,
+            cmd.SetResident: self._set_resident,
+        }
+        if restore_ahead := getattr(cmd, "RestoreAhead", None):
+            self._carry_out[restore_ahead] = self._restore_ahead
+        if set_rate := getattr(cmd, "SetRate", None):
+            self._carry_out[set_rate] = self._set_rate
+
+    # --- the door
+
+    def feed(self, event: ev.Event) -> None:
+        """Hand an event to the scheduler and carry out what it decides, including what follows from that."""
+        self._events.append(event)
+        if self._feeding:
+            return
+        self._feeding = True
+        events, carry_out, log = self._events, self._carry_out, self.log
+        while events:
+            event = events.popleft()
+            if log is not None:
+                log.append((self.now, event))
+            self.decisions += 1
+            for command in self._handle(event, self.now):
+                if action := carry_out.get(type(command)):
+                    action(command)
+        self._feeding = False
+        due = self.scheduler.next_deadline()
+        self._due = NEVER if due is None else due
+
+    def begin_work(self, client: SimClient) -> None:
+        """Its gate is open and it has GPU work."""
+        raise NotImplementedError
+
+    def end_work(self, client: SimClient) -> None:
+        """It works no more, if it did."""
+        raise NotImplementedError
+
+    def left(self, client: SimClient) -> float:
+        """GPU seconds of its present phase."""
+        raise NotImplementedError
+
+    def limit_rate(self, client: SimClient, launch_rate: int, spacing_ppm: int) -> None:
+        raise NotImplementedError
+
+    def run_to(self, end: float, watch: Callable[[float], None] | None = None) -> None:
+        """Let everything up to `end` happen. `watch` is told the time now and then."""
+        heap, actions = self._heap, self._actions
+        count = 0
+        while True:
+            planned = heap[0][0] if heap else NEVER
+            if self._due < planned:
+                if self._due > end:
+                    break
+                self.now = max(self.now, self._due)
+                self.feed(_TIME_PASSED)
+            else:
+                if planned > end:
+                    break
+                _, made, kind, client = heappop(heap)
+                if client.appointments[kind] != made:
+                    continue
+                client.appointments[kind] = -1
+                self.now = planned
+                actions[kind](client)
+            count += 1
+            if watch is not None and not count & 0xFFF:
+                watch(self.now)
+        self.handled += count
+        self.now = end
+
+    # --- commands
+
+    def _grant(self, command: cmd.Grant) -> None:
+        client = self.clients[command.client]
+        for device in client.devices:
+            if device.last != client.index:
+                device.last = client.index
+                self.switches += 1
+        client.turn_began = self.now
+        self._begin_opening(client, command.epoch)
+
+    def _open(self, command: cmd.Open) -> None:
+        client = self.clients[command.client]
+        if command.step and client.gate == DRAINING:
+            client.drains_until = max(client.drains_until, self.now) + client.spec.launch
+            client.epoch = command.epoch
+            client.gate = OPEN
+            client.wanted_said = False
+            client.appointments[GATE] = -1
+            return
+        client.drains_until = -1.0
+        if client.gate in (OPEN, DRAINING):
+            client.epoch = command.epoch
+            client.gate = OPEN
+            client.wanted_said = False
+            client.appointments[GATE] = -1
+            self._go_on(client)
+        else:
+            self._begin_opening(client, command.epoch)
+
+    def _begin_opening(self, client: SimClient, epoch: int) -> None:
+        self.stop_eviction(client)
+        client.epoch = epoch
+        client.gate = OPENING
+        client.close_asked = client.wanted_said = False
+        client.drains_until = -1.0
+        self.at(self.restore(client, self.now + self.costs.handover), GATE, client)
+
+    def _close(self, command: cmd.Close) -> None:
+        for number in command.processes:
+            if client := self.by_number.get(number):
+                self._close_gate(client, command.epoch)
+
+    def _close_gate(self, client: SimClient, epoch: int) -> None:
+        client.epoch = epoch
+        if client.gate == CLOSED:
+            self.feed(ev.Drained(client.number, epoch))
+        elif client.gate == OPENING:
+            client.close_asked = True
+        elif client.gate == OPEN:
+            self._begin_drain(client, self.costs.drain)
+
+    def _begin_drain(self, client: SimClient, submitted: float) -> None:
+        """`submitted` seconds of work are let finish."""
+        client.gate = DRAINING
+        client.appointments[IDLE] = -1
+        if client.worked_at < 0:
+            self.at(self.now + self.costs.scan, GATE, client)
+            return
+        left = self.left(client) / client.rate
+        takes = max(submitted, client.spec.launch)
+        if client.drains_until >= 0:
+            takes = max(client.drains_until - self.now, 0.0)
+        client.drains_until = self.now + min(takes, left)
+        self.at(client.drains_until, GATE, client)
+        if takes < left:
+            self._say_wanted(client)
+
+    def _say_wanted(self, client: SimClient) -> None:
+        if not client.wanted_said:
+            client.wanted_said = True
+            self.feed(client.wanted)
+
+    def _orders(self, command: cmd.Orders) -> None:
+        client = self.clients[command.client]
+        client.contended = command.contended
+        if command.contended:
+            self.watch_idleness(client)
+
+    def _set_resident(self, command: cmd.SetResident) -> None:
+        client = self.clients[command.client]
+        client.target = command.bytes
+        if client.gate == CLOSED and client.devices:
+            self.stop_eviction(client)
+            if client.target is not None:
+                self.stop_restore(client)
+            self.leaves_when_idle(client)
+
+    def _restore_ahead(self, command: Any) -> None:
+        client = self.clients[command.client]
+        if command.wanted and client.number:
+            self.restore_ahead(client)
+        elif client.gate == CLOSED and client.moving_in:
+            self.stop_restore(client)
+            self.say_held(client)
+
+    def _set_rate(self, command: Any) -> None:
+        self.limit_rate(self.clients[command.client], command.launch_rate, command.spacing_ppm)
+
+    # --- what processes do by themselves
+
+    def watch_idleness(self, client: SimClient) -> None:
+        """The agent says "idle" once a turn, when there was no GPU work for the idle-release time and others wait."""
+        if client.gate == OPEN and client.contended and client.doing != ON_GPU and client.idle_said != client.epoch:
+            self.at(max(self.now, client.idle_since + self.idle_release(client)), IDLE, client)
+
+    def idle_release(self, client: SimClient) -> float:
+        return self.scheduler.settings.idle_release
+
+    def _idle(self, client: SimClient) -> None:
+        if client.gate == OPEN and client.contended and client.doing != ON_GPU:
+            client.idle_said = client.epoch
+            self.feed(ev.WentIdle(client.number, client.epoch))
+
+    def _gate(self, client: SimClient) -> None:
+        """The gate of the client has opened, or its work has drained."""
+        if client.gate == OPENING:
+            self._opened(client)
+        elif client.gate == DRAINING:
+            self._drained(client)
+
+    def _opened(self, client: SimClient) -> None:
+        came = client.moving_in > 0
+        if came:
+            self.restored(client)
+        client.gate = OPEN
+        self._go_on(client)
+        if client.close_asked:  # while its memory came: the call that brought it back goes ahead
+            self._begin_drain(client, client.spec.launch)
+        if came:
+            self.say_held(client)
+            self.feed(ev.Restored(client.number, client.epoch))
+
+    def _go_on(self, client: SimClient) -> None:
+        if client.doing == ON_GPU:
+            self.begin_work(client)
+        else:
+            client.idle_since = self.now
+            self.watch_idleness(client)
+
+    def _drained(self, client: SimClient) -> None:
+        client.drains_until = -1.0
+        self.end_work(client)
+        if client.doing == ON_GPU:
+            client.appointments[WORK] = -1
+            client.wanting_since = self.now
+        leaves = client.target is not None and client.target < client.resident
+        if leaves and not self.overlap:
+            client.gate = LEAVING
+            self.evict(client)
+            self.feed(ev.Evicting(client.number, client.epoch))
+            return
+        client.gate = CLOSED
+        if leaves:
+            self.evict(client)
+        self.feed(ev.Drained(client.number, client.epoch))
+
+    def _evicted(self, client: SimClient) -> None:
+        self.evicted(client)
+        self.say_held(client)
+        if client.gate == LEAVING:
+            if client.target is not None and client.target < client.resident:
+                self.evict(client)
+            else:
+                client.gate = CLOSED
+                self.feed(ev.Drained(client.number, client.epoch))
+
+    def _restored_ahead(self, client: SimClient) -> None:
+        self.restored(client)
+        self.say_held(client)

@@ -1,0 +1,131 @@
+"""What is counted in a simulation, and what follows from it."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .agenda import SimClient
+
+if TYPE_CHECKING:
+    from .simulation import Simulation
+
+SHORT, MEDIUM = 10.0, 60.0  # seconds of GPU time
+CLASSES = ("short", "medium", "long")
+
+
+class Results:
+    """Of one simulation, or of several put together (`+=`): figures are then over all their cells and clients."""
+
+    def __init__(self) -> None:
+        self.waits = {name: array("d") for name in CLASSES}
+        self.slowdowns = {name: array("d") for name in CLASSES}
+        self.unfinished = dict.fromkeys(CLASSES, 0)
+        self.longest_wait = 0.0
+        self.seconds = 0.0
+        self.work = 0.0  # GPU seconds done
+        self.busy = 0.0  # device seconds in which somebody worked
+        self.device_seconds = 0.0
+        self.switches = 0
+        self.bytes_moved = 0
+        self.bytes_faulted = 0
+        self.events = 0
+        self.decisions = 0
+        self.satisfaction = array("d")  # of each client: GPU time over GPU time and waiting
+
+    def wait(self, seconds: float) -> None:
+        if seconds > self.longest_wait:
+            self.longest_wait = seconds
+
+    def cell(self, client: SimClient, now: float) -> None:
+        """A cell has ended."""
+        name = class_of(client.cell_gpu)
+        self.waits[name].append(client.cell_wait)
+        alone = client.cell_gpu + client.cell_cpu
+        if alone > 0:
+            self.slowdowns[name].append((now - client.cell_began) / alone)
+
+    def finish(self, simulation: Simulation, seconds: float) -> None:
+        """The time is over: what is still going on counts as far as it came."""
+        now = simulation.now
+        for client in simulation.everybody:
+            simulation.end_work(client)
+            if client.wanting_since >= 0:
+                self.wait(now - client.wanting_since)
+                client.waited += now - client.wanting_since
+            if client.cell_began >= 0:
+                self.unfinished[class_of(client.cell_gpu)] += 1
+            self.work += client.done
+            if client.done or client.waited:
+                self.satisfaction.append(client.done / (client.done + client.waited))
+        self.seconds += seconds
+        self.device_seconds += seconds * len(simulation.devices)
+        self.busy += sum(device.busy for device in simulation.devices.values())
+        self.switches += simulation.switches
+        self.bytes_moved += simulation.bytes_in + simulation.bytes_out
+        self.bytes_faulted += simulation.faulted
+        self.events += simulation.handled
+        self.decisions += simulation.decisions
+
+    def __iadd__(self, other: Results) -> Results:
+        for name in CLASSES:
+            self.waits[name].extend(other.waits[name])
+            self.slowdowns[name].extend(other.slowdowns[name])
+            self.unfinished[name] += other.unfinished[name]
+        self.longest_wait = max(self.longest_wait, other.longest_wait)
+        self.satisfaction.extend(other.satisfaction)
+        for field in (
+            *("seconds", "work", "busy", "device_seconds", "switches"),
+            *("bytes_moved", "bytes_faulted", "events", "decisions"),
+        ):
+            setattr(self, field, getattr(self, field) + getattr(other, field))
+        return self
+
+    def as_json(self) -> dict[str, Any]:
+        """The figures of docs/simulator.md: times in seconds; None where there was nothing to measure."""
+        cells = {}
+        for name in CLASSES:
+            waits, slowdowns = sorted(self.waits[name]), sorted(self.slowdowns[name])
+            cells[name] = {
+                "count": len(waits),
+                "wait_p50": quantile(waits, 0.5),
+                "wait_p95": quantile(waits, 0.95),
+                "wait_p99": quantile(waits, 0.99),
+                "slowdown_p50": quantile(slowdowns, 0.5),
+                "slowdown_p95": quantile(slowdowns, 0.95),
+                "unfinished": self.unfinished[name],
+            }
+        return {
+            "cells": cells,
+            "throughput": round(self.work / self.seconds, 6) if self.seconds else None,
+            "switches": self.switches,
+            "bytes_moved": self.bytes_moved,
+            "jain": jain(self.satisfaction),
+            "longest_wait": round(self.longest_wait, 6),
+            "bytes_faulted": self.bytes_faulted,
+            "utilisation": round(self.busy / self.device_seconds, 6) if self.device_seconds else None,
+            "events": self.events,
+            "decisions": self.decisions,
+        }
+
+
+def class_of(gpu_seconds: float) -> str:
+    return "short" if gpu_seconds < SHORT else "medium" if gpu_seconds < MEDIUM else "long"
+
+
+def quantile(ordered: Sequence[float], fraction: float) -> float | None:
+    """By linear interpolation between the closest ranks; None of nothing."""
+    if not ordered:
+        return None
+    place = (len(ordered) - 1) * fraction
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return round(ordered[low] + (ordered[high] - ordered[low]) * (place - low), 6)
+
+
+def jain(values: Iterable[float]) -> float | None:
+    """Jain's index of fairness (Jain, Chiu, Hawe 1984): 1 if all are equal, 1/n if one has everything."""
+    values = list(values)
+    squares = sum(value * value for value in values)
+    return round(sum(values) ** 2 / (len(values) * squares), 6) if squares else None

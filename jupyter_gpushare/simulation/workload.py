@@ -1,0 +1,80 @@
+"""What is simulated: devices, and clients with what their programs will do. Times in seconds, sizes in bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ..core.quota import Quota
+
+
+class Cell(NamedTuple):
+    """One cell: `think` seconds after the one before has ended (or after the client came), then `phases`, which
+    alternate between the CPU and the GPU and begin with the CPU. GPU time is what the work takes with the device to
+    itself. An endless `phases` is an endless cell.
+    """
+
+    think: float
+    phases: Iterable[float]
+
+
+@dataclass(frozen=True)
+class Participant:
+    """A client. `cells` may be endless and is walked once for each simulation.
+
+    `intensity`: the fraction of a device's throughput that its GPU phases can make use of; two clients whose sum is at
+    most 1 can run beside each other without loss. `kind` is "notebook" or "job". `dies` are the times at which its
+    process ends and a new one begins.
+    """
+
+    id: str
+    cells: Iterable[Cell]
+    memory: int = 0
+    tenant: str = "1000"
+    quota: Quota = field(default_factory=Quota)
+    gpus: int = 1
+    comes: float = 0.0
+    leaves: float | None = None
+    kind: str = "notebook"
+    intensity: float = 1.0
+    launch: float = 0.0005
+    dies: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What the machinery takes, from this project's own measurements (README, "Figures").
+
+    `handover`: from the end of a turn to the first launch of the next; `drain`: GPU work that is still submitted when
+    the gate closes, and is done; `scan`: closing with nothing submitted; `interference`: what is lost of a device's
+    throughput when clients that could each fill it run beside each other; `faults`: bytes a second of memory that
+    moves by page faults, because nobody told it to leave.
+    """
+
+    handover: float = 150e-6
+    drain: float = 0.013
+    scan: float = 200e-6
+    interference: float = 0.05
+    faults: float = 3.7e9
+
+
+@dataclass(frozen=True)
+class DeviceModel:
+    """One device: its memory, and bytes a second of its link, each way. `fails`: (from, until) of its failures."""
+
+    memory: int
+    link: float
+    fails: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Workload:
+    """`name` is what the reports call it; `overlap`: the next client's memory may come while the last one's leaves (as
+    in the memory mode "swap"; in "unified" a turn is over when its memory has left)."""
+
+    name: str
+    devices: tuple[DeviceModel, ...]
+    participants: tuple[Participant, ...]
+    costs: Costs = field(default_factory=Costs)
+    overlap: bool = False
