@@ -29,6 +29,7 @@ from .settings import LiveSettings
 HEARTBEAT = 1.0
 SNAPSHOT_INTERVAL = 0.1
 AGENTS_FIRST = 0.003  # processes close their gates at the deadline by themselves; this late we see that they do
+FREE_RETRY = 0.02  # how soon to look again at a process out of reach that has its device; then with every heartbeat
 GRACE = 60.0  # how long a client without any connection is remembered
 
 log = logging.getLogger(__name__)
@@ -65,6 +66,7 @@ class Daemon:
         for handle in (self._timer, self._publishing, self._pulse):
             if handle:
                 handle.cancel()
+        self._kept_locked.clear()
         for member in self.members.values():
             self._unwatch(member)
             member.abandon()
@@ -203,20 +205,17 @@ class Daemon:
 
     def _free(self, member: Member, uuids: tuple[str, ...]) -> None:
         """Unlock, unless a process of the client that we do not reach took a turn by itself meanwhile: then later."""
-        if member.page and member.page.any_gate_open():
+        if not member.unlock(uuids):
             log.warning("client %s: a process out of reach still runs; its device stays locked", member.client)
             self._kept_locked[member.client] = uuids
-        else:
-            member.locks.release(uuids)
+            self._loop.call_later(FREE_RETRY, self._free_late)  # it may have been about to end
 
     def _free_late(self) -> None:
         for client, uuids in list(self._kept_locked.items()):
             member = self.members.get(client)
-            if member and member.page and member.page.any_gate_open():
+            if member and self.scheduler.clients[client].grant is None and not member.unlock(uuids):
                 continue
             del self._kept_locked[client]
-            if member and self.scheduler.clients[client].grant is None:
-                member.locks.release(uuids)
 
     def write_limits(self, member: Member) -> None:
         client = self.scheduler.clients[member.client]

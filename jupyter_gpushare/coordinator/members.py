@@ -257,6 +257,17 @@ class Member:
                 self.page.close()
                 self.page = None
 
+    def unlock(self, devices: tuple[str, ...]) -> bool:
+        """False: a process that is out of reach runs by itself, or is about to; its devices stay locked."""
+        if self.page:
+            with self.page.no_turns() as none_begins:
+                if not none_begins or self.page.any_gate_open():
+                    return False
+                self.locks.release(devices)
+        else:
+            self.locks.release(devices)
+        return True
+
     def abandon(self) -> None:
         """Let go of everything without a trace in the pages: another coordinator will take over."""
         for port in self.processes.values():

@@ -9,6 +9,8 @@ import os
 import platform
 import re
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -183,6 +185,23 @@ class ClientPage(SharedMemory):
     def clear_slot(self, slot: int) -> None:
         """A process ended: what it had allocated no longer counts."""
         self.view.allocated[slot] = 0
+
+    @contextmanager
+    def no_turns(self) -> Iterator[bool]:
+        """For the body, no process of the client begins or ends a turn by itself; False: one is just about to.
+
+        They do so under a record lock on the byte behind all slots' two (`native/shim/lockmode.c`).
+        """
+        byte = 2 * layout()[1]["GPUSHARE_SLOTS"]
+        try:
+            fcntl.lockf(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
+        except OSError:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            fcntl.lockf(self.descriptor, fcntl.LOCK_UN, 1, byte)
 
     def any_gate_open(self) -> bool:
         """Whether a process of the client, also one out of our reach, has its gate open or is not drained.

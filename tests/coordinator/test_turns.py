@@ -11,6 +11,7 @@ import time
 import pytest
 
 from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.page import layout
 
 from .conftest import QUANTUM, Coordinator, Processes
 from .fake_process import CLOSED, CLOSING, OPEN, STEP, UUID, lock_file, outsider, wait_for
@@ -335,6 +336,27 @@ def test_a_device_that_a_process_out_of_reach_still_uses_is_unlocked_when_it_end
     a.wait_gate(CLOSING)
     a.drain()
     wait_for(lambda: coordinator.client("a")["phase"] == "idle")
+    assert locked() and b.gate[0] == CLOSED
+    fcntl.lockf(a.client_fd, fcntl.LOCK_UN, 1, 7)
+    b.wait_gate(OPEN)
+
+
+def test_a_process_out_of_reach_that_is_about_to_take_its_turn_keeps_the_device(
+    coordinator: Coordinator, processes: Processes
+) -> None:
+    """It has the lock, for the client's lock is locked, and shows only then that its gate is open."""
+    a, b = processes("a"), processes("b")
+    a.run_turn()
+    turn = 2 * layout()[1]["GPUSHARE_SLOTS"]
+    fcntl.lockf(a.client_fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, turn)
+    b.wants()
+    a.wait_gate(CLOSING)
+    a.drain()
+    wait_for(lambda: coordinator.client("a")["phase"] == "idle")
+    assert locked() and b.gate[0] == CLOSED
+    fcntl.lockf(a.client_fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 7)
+    fcntl.lockf(a.client_fd, fcntl.LOCK_UN, 1, turn)
+    coordinator.status()
     assert locked() and b.gate[0] == CLOSED
     fcntl.lockf(a.client_fd, fcntl.LOCK_UN, 1, 7)
     b.wait_gate(OPEN)

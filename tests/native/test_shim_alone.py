@@ -12,6 +12,7 @@ from jupyter_gpushare.wire.page import Page
 from . import simlog
 from .conftest import Client, Machine
 from .fake_coordinator import FakeCoordinator, Process, fake_coordinator, until
+from .stepping import held, thread_named
 
 MS = 1_000_000
 DRAINING = 3
@@ -184,6 +185,28 @@ def test_a_coordinator_that_hangs_is_left(machine: Machine) -> None:
         again = coordinator.accept(8.0)  # it tries anew, and is not answered
         assert not again.hello["running"]
         advances(client, 8.0)
+
+
+def test_a_coordinator_that_wakes_up_ends_no_turn_that_it_did_not_give(machine: Machine) -> None:
+    """It had hung, and closes by an epoch long past, at the very moment in which the process has opened its gate by
+    itself and a call has gone through: that work is waited for before the device is given up."""
+    with fake_coordinator(machine.socket) as coordinator:
+        (one, process), (two, _) = clients(machine, coordinator, "one", "two")
+        stale = Page(os.dup(process.page.descriptor))
+    one.run("cuda.spin(1)")
+    two.run("cuda.spin(1)")
+    until(lambda: lock_is_free(machine))
+    past = stale.epoch
+    one.start("cuda.spin(400)")
+    with held(thread_named(one.pid, "gpushare"), lambda: stale.gate_open and stale.epoch > past):
+        one.result()
+        stale.close_gate(past)
+    assert two.run("cuda.spin(1)") == two.run("cuda.cuCtxSynchronize()") == 0
+    assert one.run("cuda.cuCtxSynchronize()") == 0
+    logs = simlog.read_all(machine.simlog)
+    assert [max(e.end_ns - e.begin_ns for e in logs[client.pid]) // (400 * MS) for client in (one, two)] == [1, 0]
+    assert simlog.overlap_seconds(logs.values()) == 0
+    stale.close()
 
 
 def test_processes_of_a_client_have_their_turn_together(machine: Machine) -> None:
