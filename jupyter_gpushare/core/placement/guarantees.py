@@ -1,0 +1,219 @@
+"""Which topology cells are whose (HiveD, OSDI'20): each guaranteed cell always has a place, though not always the same.
+
+A slot is one guaranteed cell of one tenant. Every slot is planned on a cell of its own from the beginning, so whoever
+asks for what it was guaranteed gets it, whatever others have done. A slot is bound while its tenant has clients there;
+until then its plan may move: away from bad devices, and from devices where others' clients would have to give way. What
+no slot is planned on is everybody's, and so is what is planned but not bound: on the terms of a guest, who gives way at
+once when the owner comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ..errors import Refused
+from .cells import LEVELS, Buddy, Cell, Tree
+from .packing import pack
+
+
+@dataclass(eq=False)
+class Slot:
+    """One guaranteed cell. `clients`: those of its tenant that are on its devices."""
+
+    tenant: str
+    level: int
+    cell: Cell
+    clients: set[str] = field(default_factory=set)
+
+    @property
+    def bound(self) -> bool:
+        return bool(self.clients)
+
+
+class Guarantees:
+    """The slots of all tenants on one tree of cells. Raises Refused when they cannot all have a place."""
+
+    def __init__(self, tree: Tree, cells: Mapping[str, Mapping[str, int]]) -> None:
+        """`cells`: how many cells of each level (by its name) each tenant is guaranteed."""
+        self.tree = tree
+        self.bad: set[str] = set()
+        self.slots: list[Slot] = []
+        self.owners: dict[str, Slot] = {}  # by device
+        self._free = Buddy(tree)
+        self._guests: dict[str, set[str]] = {}  # by device: clients that are there without a guarantee
+        self._tenants: dict[str, str] = {}  # of the clients that are anywhere
+        wanted = _wanted(cells)
+        totals = [sum(count for _, count in wanted[level]) for level in range(len(LEVELS))]
+        found = pack(self._free.free, totals)
+        if found is None:
+            asked = ", ".join(f"{total} {name}" for total, name in zip(totals, LEVELS, strict=True) if total)
+            raise Refused(
+                f"tenants: together they are guaranteed more cells than there are: {asked}; there are {tree.counts()}"
+            )
+        for level in reversed(range(len(LEVELS))):
+            names = [tenant for tenant, count in wanted[level] for _ in range(count)]
+            for tenant, cell in zip(names, found[level], strict=True):
+                self._free.take(cell)
+                self.slots.append(Slot(tenant, level, cell))
+        for slot in self.slots:
+            self._own(slot)
+
+    # --- reading
+
+    def of(self, tenant: str) -> list[Slot]:
+        return [slot for slot in self.slots if slot.tenant == tenant]
+
+    def owner(self, device: str) -> str:
+        """The tenant that is guaranteed the device at present; empty: nobody."""
+        slot = self.owners.get(device)
+        return slot.tenant if slot else ""
+
+    def open_to(self, device: str, tenant: str) -> bool:
+        """Whether a client of `tenant` (empty: of none) may come to the device, be it as a guest."""
+        slot = self.owners.get(device)
+        return slot is None or slot.tenant == tenant or not slot.bound
+
+    def guests_to_go(self) -> set[str]:
+        """Clients on devices that others have claimed by their guarantee: they may use them only when idle."""
+        return {client for uuid, guests in self._guests.items() if self._claimed(uuid) for client in guests}
+
+    def _claimed(self, uuid: str) -> bool:
+        slot = self.owners.get(uuid)
+        return slot is not None and slot.bound
+
+    # --- clients come and go
+
+    def enter(self, client: str, tenant: str, devices: Iterable[str]) -> None:
+        """The client is on these devices now: its tenant's slots there are bound."""
+        self._tenants[client] = tenant
+        for uuid in devices:
+            slot = self.owners.get(uuid)
+            if slot and slot.tenant == tenant:
+                slot.clients.add(client)
+            else:
+                self._guests.setdefault(uuid, set()).add(client)
+
+    def leave(self, client: str, devices: Iterable[str]) -> None:
+        """It is on none of its devices any more; slots that are free to move now do so at the next `heal`."""
+        self._tenants.pop(client, None)
+        for uuid in devices:
+            if uuid in self.owners:
+                self.owners[uuid].clients.discard(client)
+            if guests := self._guests.get(uuid):
+                guests.discard(client)
+                if not guests:
+                    del self._guests[uuid]
+
+    def spare_guests(self, tenant: str) -> set[str]:
+        """Before a client of `tenant` is placed: its unbound slots move to where the fewest guests must go.
+
+        Returns the devices whose owner has changed."""
+        changed: set[str] = set()
+        for slot in self.of(tenant):
+            if not slot.bound and (here := self._disturbed(slot.cell)):
+                others = [s for s in self.slots if s.level == slot.level and not s.bound and s.tenant != tenant]
+                free = [cell for cell in self.tree.levels[slot.level] if self._free.is_free(cell)]
+                better = min([*free, *(s.cell for s in others)], key=self._cost, default=None)
+                if better and self._cost(better) < (self._doomed(slot.cell), here):
+                    changed.update(self._move(slot, better, next((s for s in others if s.cell is better), None)))
+        return changed
+
+    def _cost(self, cell: Cell) -> tuple[int, int]:
+        return self._doomed(cell), self._disturbed(cell)
+
+    def _disturbed(self, cell: Cell) -> int:
+        return len({client for uuid in cell.devices for client in self._guests.get(uuid, ())})
+
+    def _doomed(self, cell: Cell) -> int:
+        return sum(uuid in self.bad for uuid in cell.devices)
+
+    # --- bad devices
+
+    def fail(self, device: str) -> set[str]:
+        """The device misbehaves. Returns the devices whose owner has changed."""
+        self.bad.add(device)
+        return self.heal()
+
+    def recover(self, device: str) -> set[str]:
+        self.bad.discard(device)
+        return self.heal()
+
+    def heal(self) -> set[str]:
+        """Slots on bad devices that can move do. Returns the devices whose owner has changed."""
+        changed: set[str] = set()
+        for slot in self.slots:
+            if self._may_move(slot) and self._doomed(slot.cell):
+                better = self._free.find(slot.level, self.bad)
+                if better:
+                    changed.update(self._move(slot, better, None))
+        unbound = [slot for slot in self.slots if not slot.bound]
+        if any(self._doomed(slot.cell) for slot in unbound):
+            changed.update(self._repack(unbound))
+        return changed
+
+    def _may_move(self, slot: Slot) -> bool:
+        """Bound to one device that has failed, it moves too: who is there is told, and who comes needs a good one."""
+        return not slot.bound or (slot.level == 0 and slot.cell.name in self.bad)
+
+    def _repack(self, unbound: list[Slot]) -> set[str]:
+        """Find all of them new places at once; if that cannot be done without bad devices, all stay."""
+        wanted = [sum(slot.level == level for slot in unbound) for level in range(len(LEVELS))]
+        for slot in unbound:
+            self._free.give(slot.cell)
+        found = pack(self._free.free, wanted, self.bad)
+        if found is None:
+            for slot in unbound:
+                self._free.take(slot.cell)
+            return set()
+        changed: set[str] = set()
+        for slot in unbound:
+            changed.update(self._disown(slot))
+        for slot in unbound:
+            slot.cell = found[slot.level].pop()
+            self._free.take(slot.cell)
+            changed.update(self._own(slot))
+        return changed
+
+    # --- moving a plan
+
+    def _move(self, slot: Slot, cell: Cell, other: Slot | None) -> set[str]:
+        """To `cell`, which is free or the plan of `other`: these two then change places."""
+        changed = self._disown(slot)
+        before, slot.cell = slot.cell, cell
+        if other:
+            changed |= self._disown(other)
+            other.cell = before
+            changed |= self._own(other)
+        else:
+            self._free.take(cell)
+            self._free.give(before)
+        return changed | self._own(slot)
+
+    def _own(self, slot: Slot) -> set[str]:
+        """Guests of the slot's own tenant are its clients from now on."""
+        for uuid in slot.cell.devices:
+            self.owners[uuid] = slot
+            own = {client for client in self._guests.get(uuid, ()) if self._tenants[client] == slot.tenant}
+            if own:
+                slot.clients |= own
+                self._guests[uuid] -= own
+        return set(slot.cell.devices)
+
+    def _disown(self, slot: Slot) -> set[str]:
+        """Clients on a device that has failed stay there, as guests do."""
+        for uuid in slot.cell.devices:
+            if self.owners.get(uuid) is slot:
+                del self.owners[uuid]
+            if slot.clients:
+                self._guests.setdefault(uuid, set()).update(slot.clients)
+        slot.clients.clear()
+        return set(slot.cell.devices)
+
+
+def _wanted(cells: Mapping[str, Mapping[str, int]]) -> list[list[tuple[str, int]]]:
+    wanted: list[list[tuple[str, int]]] = [[] for _ in LEVELS]
+    for tenant, levels in cells.items():
+        for name, count in levels.items():
+            wanted[LEVELS.index(name)].append((tenant, count))
+    return wanted

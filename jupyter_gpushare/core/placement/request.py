@@ -1,0 +1,110 @@
+"""What a client asks of the devices that it is to run on."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import Refused
+from ..quota import SERVICE_CLASSES
+
+MAX_DEVICES = 64
+LABELS = ("affinity", "anti_affinity", "exclusion")
+WORDS = ("device", *LABELS)  # of a quota, those that are about placement alone
+
+_LABEL = re.compile(r"[\w.:@-]{1,64}\Z")
+
+
+@dataclass(frozen=True)
+class Request:
+    """Devices as a client asks for them.
+
+    `share` is the guaranteed fraction of each device's time; `memory` bytes on all of its devices together, or
+    `fraction` of each device's memory, if either is asked for. `movable` memory may exceed the device together with
+    that of others. `devices` lists those to choose from, each by UUID (or its beginning), index or name.
+
+    Labels are KubeShare's (Yeh, Chen, Chou, "KubeShare", HPDC'20): clients with the same `affinity` share a device,
+    those with the same `anti_affinity` do not, and with an `exclusion` it is shared only with clients of the same one.
+    """
+
+    gpus: int = 1
+    share: float = 0.0
+    memory: int | None = None
+    fraction: float | None = None
+    service: str = "online"
+    devices: tuple[str, ...] = ()
+    affinity: str = ""
+    anti_affinity: str = ""
+    exclusion: str = ""
+    movable: bool = True
+
+    def __post_init__(self) -> None:
+        """Raises Refused, naming the field and what is allowed."""
+        if not 1 <= self.gpus <= MAX_DEVICES:
+            raise Refused(f"gpus={self.gpus} is out of range: allowed are 1 to {MAX_DEVICES}")
+        if not math.isfinite(self.share) or not 0 <= self.share <= 1:
+            raise Refused(f"share={self.share:g} is out of range: allowed is a fraction from 0 to 1")
+        if self.memory is not None and self.fraction is not None:
+            raise Refused("memory is given both in bytes and as a fraction: allowed is one of them")
+        if self.memory is not None and not 0 < self.memory < 1 << 62:
+            raise Refused(f"memory={self.memory} is out of range: allowed is a size above 0, for example 8GiB")
+        if self.fraction is not None and (not math.isfinite(self.fraction) or not 0 < self.fraction <= 1):
+            raise Refused(f"memory={self.fraction:g} is out of range: allowed is a fraction above 0 and up to 1")
+        if self.service not in SERVICE_CLASSES:
+            raise Refused(f"service={self.service!r} is unknown: allowed are {', '.join(SERVICE_CLASSES)}")
+        for name in LABELS:
+            value = getattr(self, name)
+            if value and not _LABEL.match(value):
+                raise Refused(f"{name}={value!r} is no label: allowed are 1 to 64 letters, digits and any of _ . : @ -")
+        if self.affinity and self.affinity == self.anti_affinity:
+            raise Refused(f"affinity and anti_affinity are both {self.affinity!r}: allowed are different labels")
+
+    @classmethod
+    def of(cls, words: Mapping[str, str], **known: Any) -> Request:
+        """From the placement words of a quota; `known` are fields that have been read already.
+
+        `device` takes several, joined by `+`. Raises Refused for an unknown word and for a value out of range.
+        """
+        for word in words:
+            if word not in WORDS:
+                raise Refused(f"unknown placement word {word!r}: allowed are {', '.join(WORDS)}")
+        labels: dict[str, Any] = {name: words[name] for name in LABELS if name in words}
+        devices = tuple(part.strip() for part in words.get("device", "").split("+")) if "device" in words else ()
+        if not all(devices):
+            raise Refused(
+                f"device={words['device']!r} is no device: allowed are a UUID, an index or a name, "
+                "or several of them joined by +"
+            )
+        return cls(devices=devices, **labels, **known)
+
+    def __str__(self) -> str:
+        """What is asked of each device, for people."""
+        words = [f"share={self.share:g}"] if self.share else []
+        if self.fraction is not None:
+            words.append(f"memory={self.fraction:g}")
+        if self.memory is not None:
+            words.append(f"memory={self.memory}")
+        return " ".join([*words, *(f"{word}={value}" for word, value in self.words().items())]) or "a client"
+
+    def words(self) -> dict[str, str]:
+        """The placement words that this request was made from."""
+        made = {name: getattr(self, name) for name in LABELS}
+        return {word: value for word, value in {"device": "+".join(self.devices), **made}.items() if value}
+
+    def bytes_on(self, memory: int) -> int:
+        """Bytes that it asks for on a device of `memory` bytes; 0: no figure was given."""
+        if self.fraction is not None:
+            return round(self.fraction * memory)
+        return 0 if self.memory is None else -(-self.memory // self.gpus)
+
+    def bytes_in_all(self, memories: tuple[int, ...]) -> int | None:
+        """Bytes that it may allocate on devices of these sizes; None: no bound of its own."""
+        return sum(round(self.fraction * memory) for memory in memories) if self.fraction is not None else self.memory
+
+    def size_on(self, memory: int) -> float:
+        """The part of a device of `memory` bytes that it takes: of its time or of its memory, whichever is more."""
+        part = self.bytes_on(memory) / memory if memory else (self.fraction or 0.0)
+        return max(self.share, min(1.0, part))

@@ -1,0 +1,42 @@
+"""What admins set about placement."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import Refused
+from .choose import Pack, Spread, Strategy
+from .fgd import GradientDescent, Typical
+from .tenants import Tenant
+
+STRATEGIES: dict[str, Callable[[Typical], Strategy]] = {
+    "spread": lambda typical: Spread(),
+    "pack": lambda typical: Pack(),
+    "fgd": GradientDescent,
+}
+
+
+@dataclass(frozen=True)
+class PlacementSettings:
+    """`oversubscription`: how often a device's memory may be promised (None: without bound); `topology`: its tree, as
+    `cells.Tree` has it (None: all devices alike).
+    """
+
+    strategy: str = "spread"
+    oversubscription: float | None = None
+    tenants: tuple[Tenant, ...] = ()
+    topology: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        """Raises Refused."""
+        if self.strategy not in STRATEGIES:
+            raise Refused(f"strategy={self.strategy!r} is unknown: allowed are {', '.join(STRATEGIES)}")
+        bound = self.oversubscription
+        if bound is not None and not (math.isfinite(bound) and bound >= 1):
+            raise Refused(f"oversubscription={bound:g} is out of range: allowed is 1 or more, or none for no bound")
+        names = [tenant.name for tenant in self.tenants]
+        if len(set(names)) < len(names):
+            raise Refused("two tenants have the same name: allowed is each name once")

@@ -1,0 +1,130 @@
+"""Tenants: named groups of users with ceilings for what their clients ask for, and with topology cells of their own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..errors import Refused
+from ..quota import Quota
+from .cells import LEVELS
+
+KEYS = ("share", "limit", "memory", "max_clients", "cells")
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """What one tenant may have; None: no ceiling.
+
+    `share` bounds the guaranteed shares of its clients together, in devices (1.5: one and a half); `limit` and `memory`
+    (bytes) those of each client; `max_clients` their number. `cells` guarantees it so many topology cells of each
+    level.
+    """
+
+    name: str
+    share: float | None = None
+    limit: float = 1.0
+    memory: int | None = None
+    max_clients: int | None = None
+    cells: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raises Refused, naming the tenant, the field and what is allowed."""
+        where = f"tenant {self.name!r}"
+        if not self.name:
+            raise Refused("a tenant needs a name")
+        if self.share is not None and not (math.isfinite(self.share) and self.share >= 0):
+            raise Refused(f"{where}: share={self.share:g} is out of range: allowed is 0 or more (1: a whole device)")
+        if not math.isfinite(self.limit) or not 0 < self.limit <= 1:
+            raise Refused(f"{where}: limit={self.limit:g} is out of range: allowed is a fraction above 0, up to 1")
+        if self.memory is not None and not 0 < self.memory < 1 << 62:
+            raise Refused(f"{where}: memory={self.memory} is out of range: allowed is a size above 0, for example 8GiB")
+        if self.max_clients is not None and self.max_clients < 0:
+            raise Refused(f"{where}: max_clients={self.max_clients} is out of range: allowed is 0 or more")
+        for level, count in self.cells.items():
+            if level not in LEVELS:
+                raise Refused(f"{where}: unknown cell level {level!r}: allowed are {', '.join(LEVELS)}")
+            if count < 0:
+                raise Refused(f"{where}: cells {level}={count!r} is out of range: allowed is a whole number from 0 on")
+
+    @property
+    def has_cells(self) -> bool:
+        return any(self.cells.values())
+
+
+class Tenants:
+    """All tenants, and what their clients take of the ceilings."""
+
+    def __init__(self, tenants: Iterable[Tenant] = ()) -> None:
+        self.tenants = {tenant.name: tenant for tenant in tenants}
+        # By tenant and client: its share times its devices.
+        self._uses: dict[str, dict[str, float]] = {name: {} for name in self.tenants}
+
+    def get(self, name: str) -> Tenant | None:
+        return self.tenants.get(name)
+
+    def within(self, quota: Quota, tenant: str) -> Quota:
+        """The quota of a new client: what it did not ask for is no more than the ceiling."""
+        known = self.tenants.get(tenant)
+        if known is None:
+            return quota
+        memory = known.memory if quota.memory is None else quota.memory
+        limit = min(quota.limit, max(known.limit, quota.share))
+        return replace(quota, memory=memory, limit=limit)
+
+    def check(self, client: str, tenant: str, quota: Quota, gpus: int) -> None:
+        """Raises Refused when the client's quota would be beyond a ceiling, with the figures and what is allowed."""
+        known = self.tenants.get(tenant)
+        if known is None:
+            return
+        where = f"tenant {tenant!r}"
+        others = [use for other, use in self._uses[tenant].items() if other != client]
+        if known.max_clients is not None and client not in self._uses[tenant] and len(others) >= known.max_clients:
+            raise Refused(f"{where} has {len(others)} clients: allowed are {known.max_clients}; end one of them first")
+        if quota.limit > known.limit:
+            raise Refused(f"limit={quota.limit:g} is above that of {where}: allowed is up to {known.limit:g}")
+        if known.memory is not None and (quota.memory is None or quota.memory > known.memory):
+            asked = "unlimited" if quota.memory is None else quota.memory
+            raise Refused(f"memory={asked} is above that of {where}: allowed is up to {known.memory} bytes")
+        if known.share is not None and quota.share:
+            taken = sum(others)
+            if taken + quota.share * gpus > known.share + 1e-9:
+                left = max(0.0, known.share - taken) / gpus
+                raise Refused(
+                    f"share={quota.share:g} of {gpus} device{'s' if gpus > 1 else ''} is above what {where} has left: "
+                    f"{taken:g} of {known.share:g} are taken, allowed is up to {left:g}"
+                )
+
+    def put(self, client: str, tenant: str, share: float, gpus: int) -> None:
+        if tenant in self._uses:
+            self._uses[tenant][client] = share * gpus
+
+    def remove(self, client: str) -> None:
+        for uses in self._uses.values():
+            uses.pop(client, None)
+
+    def guarantees(self) -> dict[str, Mapping[str, int]]:
+        return {name: tenant.cells for name, tenant in self.tenants.items() if tenant.has_cells}
+
+
+def from_mapping(name: str, values: Mapping[str, Any]) -> Tenant:
+    """From `{"share": …, "limit": …, "memory": bytes, "max_clients": …, "cells": {…}}`. Raises Refused."""
+    for key in values:
+        if key not in KEYS:
+            raise Refused(f"tenant {name!r}: unknown key {key!r}: allowed are users, groups, {', '.join(KEYS)}")
+    for key in ("share", "limit"):
+        if key in values and (isinstance(values[key], bool) or not isinstance(values[key], int | float)):
+            raise Refused(f"tenant {name!r}: {key}={values[key]!r} is no number")
+    for key in ("memory", "max_clients"):
+        if key in values and (isinstance(values[key], bool) or not isinstance(values[key], int)):
+            raise Refused(f"tenant {name!r}: {key}={values[key]!r} is no whole number")
+    if not isinstance(values.get("cells", {}), Mapping):
+        raise Refused(
+            f"tenant {name!r}: cells={values['cells']!r} is no object: allowed is for example {{'socket': 1}}"
+        )
+    for level, count in values.get("cells", {}).items():
+        if isinstance(count, bool) or not isinstance(count, int):
+            raise Refused(f"tenant {name!r}: cells {level}={count!r} is no whole number")
+    return Tenant(name, **values)

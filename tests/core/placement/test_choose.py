@@ -1,0 +1,217 @@
+"""Where clients go, by labels, fit and strategy."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_gpushare.core.errors import Refused, TooManyDevices
+from jupyter_gpushare.core.placement import STRATEGIES, PlacementSettings, Request
+
+from .hosts import GIB, MEMORY, TWO_SOCKETS, host, where
+
+
+def test_clients_are_spread_by_default() -> None:
+    placement = host(2)
+    assert [where(placement, name) for name in "abcd"] == [("d0",), ("d1",), ("d0",), ("d1",)]
+    placement.remove("b")
+    assert where(placement, "e") == ("d1",)
+
+
+def test_of_equally_many_clients_the_least_is_asked_of_it() -> None:
+    placement = host(2)
+    where(placement, "a", share=0.5)
+    where(placement, "b", share=0.2)
+    assert where(placement, "c") == ("d1",)
+
+
+def test_packing_leaves_whole_devices() -> None:
+    placement = host(3, PlacementSettings(strategy="pack"))
+    for name, share in (("a", 0.5), ("b", 0.6), ("c", 0.3), ("d", 0.1)):
+        where(placement, name, share=share)
+    assert [len(placement.on(uuid)) for uuid in ("d0", "d1", "d2")] == [1, 3, 0]
+    assert placement.placed["c"].devices == ("d1",), "0.4 are left there, 0.5 on d0"
+    assert where(placement, "whole", share=1.0) == ("d2",)
+
+
+def test_guaranteed_shares_never_exceed_a_device() -> None:
+    placement = host(2)
+    where(placement, "a", share=0.7)
+    where(placement, "b", share=0.6)
+    with pytest.raises(Refused) as refused:
+        where(placement, "c", share=0.5)
+    assert str(refused.value) == (
+        "no 1 device for share=0.5: device 0 (Device 0) has 0.3 of its share left; "
+        "device 1 (Device 1) has 0.4 of its share left"
+    )
+    assert where(placement, "c", share=0.4) == ("d1",)
+    assert where(placement, "d") == ("d0",), "whoever asks for no share takes none"
+
+
+def test_a_share_can_be_raised_up_to_what_is_left() -> None:
+    placement = host(1)
+    where(placement, "a", share=0.4)
+    where(placement, "b", share=0.4)
+    placement.change("a", Request(share=0.6))
+    with pytest.raises(Refused, match=r"share=0.7 is not to be had: device 0 .* has 0.6 of its share left"):
+        placement.change("a", Request(share=0.7))
+    assert placement.placed["a"].request.share == 0.6
+
+
+def test_memory_goes_where_it_fits_and_may_exceed_the_device() -> None:
+    placement = host(2)
+    where(placement, "a", fraction=0.6)
+    assert where(placement, "b", fraction=0.5) == ("d1",)
+    assert where(placement, "c", fraction=0.5) == ("d1",), "it fits there; on d0 it would not"
+    assert where(placement, "d", fraction=0.5) == ("d0",), "it fits nowhere: the fewest clients"
+
+
+def test_memory_is_promised_up_to_the_bound() -> None:
+    placement = host(1, PlacementSettings(oversubscription=1.5))
+    where(placement, "a", fraction=1.0)
+    where(placement, "b", memory=40 * GIB)
+    with pytest.raises(Refused, match=f"has 0 bytes left of the {3 * MEMORY // 2} that may be asked for"):
+        where(placement, "c", memory=1)
+
+
+def test_memory_that_cannot_move_must_fit() -> None:
+    placement = host(1)
+    where(placement, "a", fraction=0.6)
+    with pytest.raises(Refused, match="bytes left of"):
+        where(placement, "b", fraction=0.5, movable=False)
+
+
+def test_affinity_is_the_same_device() -> None:
+    placement = host(3)
+    first = where(placement, "a", affinity="pair")
+    where(placement, "other")
+    assert where(placement, "b", affinity="pair") == first
+    placement.remove("a")
+    assert where(placement, "c", affinity="pair") == first
+    placement.remove("b")
+    placement.remove("c")
+    where(placement, "x")
+    assert where(placement, "d", affinity="pair") != where(placement, "e", affinity="none"), "it is free again"
+
+
+def test_affinity_that_cannot_be_is_refused() -> None:
+    placement = host(2)
+    where(placement, "a", affinity="pair", share=0.8)
+    with pytest.raises(Refused, match=r"device 0 .* has 0.2 of its share left; device 1 .* no client with affinity"):
+        where(placement, "b", affinity="pair", share=0.5)
+
+
+def test_a_gang_with_affinity_has_the_devices_of_the_others_first() -> None:
+    placement = host(4)
+    first = where(placement, "a", affinity="pair", gpus=2)
+    assert set(where(placement, "b", affinity="pair", gpus=3)) > set(first)
+    assert set(where(placement, "c", affinity="pair")) < {"d0", "d1", "d2"}
+
+
+def test_anti_affinity_is_another_device() -> None:
+    placement = host(2)
+    assert {where(placement, name, anti_affinity="rank") for name in "ab"} == {("d0",), ("d1",)}
+    with pytest.raises(Refused, match="has a client with anti_affinity=rank"):
+        where(placement, "c", anti_affinity="rank")
+
+
+def test_exclusion_shares_only_with_its_own() -> None:
+    placement = host(2)
+    team = where(placement, "a", exclusion="team")
+    others = where(placement, "b")
+    assert others != team
+    assert where(placement, "c", exclusion="team") == team
+    assert where(placement, "d") == others
+    with pytest.raises(Refused, match=r"device 0 .* has clients without exclusion=mine"):
+        where(placement, "e", exclusion="mine")
+    with pytest.raises(Refused, match="is kept for clients with exclusion=team"):
+        where(placement, "f", devices=team)
+
+
+@pytest.mark.parametrize(("wanted", "got"), [("d2", "d2"), ("1", "d1"), ("device 0", "d0")])
+def test_a_device_can_be_named(wanted: str, got: str) -> None:
+    assert where(host(3), "a", devices=(wanted,)) == (got,)
+
+
+def test_several_can_be_named_to_choose_from() -> None:
+    placement = host(3)
+    assert where(placement, "a", devices=("1", "2")) == ("d1",)
+    assert where(placement, "b", devices=("1", "2")) == ("d2",)
+    assert where(placement, "c", devices=("1", "2"), gpus=2) == ("d1", "d2")
+    with pytest.raises(TooManyDevices, match=r"gpus=3 is more than device=1\+2 names: 2"):
+        where(placement, "d", devices=("1", "2"), gpus=3)
+
+
+def test_a_device_that_is_not_there_is_named_with_those_that_are() -> None:
+    with pytest.raises(Refused, match=r"device='H100' is not here: .* device 0 \(Device 0\); device 1 \(Device 1\)"):
+        where(host(2), "a", devices=("H100",))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_devices_that_fail_are_avoided(strategy: str) -> None:
+    placement = host(2, PlacementSettings(strategy=strategy))
+    where(placement, "a", share=0.1)
+    bad = placement.placed["a"].devices[0]
+    assert placement.fail(bad, "Xid 79") == ("a",)
+    assert {where(placement, name, share=0.1) for name in "bcd"} == {("d1" if bad == "d0" else "d0",)}
+    with pytest.raises(Refused, match=r"has failed \(Xid 79\)"):
+        where(placement, "e", devices=(bad,))
+    placement.recover(bad)
+    assert where(placement, "e", devices=(bad,)) == (bad,)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_gang_is_placed_close_together_or_not_at_all(strategy: str) -> None:
+    placement = host(8, PlacementSettings(strategy=strategy, topology=TWO_SOCKETS))
+    where(placement, "a", devices=("d0",), share=0.5)
+    where(placement, "b", devices=("d4",), share=0.5)
+    pair = where(placement, "pair", gpus=2, share=1.0)
+    assert pair in {("d2", "d3"), ("d6", "d7")}
+    four = where(host(8, placement.settings), "four", gpus=4, share=1.0)
+    assert four in {("d0", "d1", "d2", "d3"), ("d4", "d5", "d6", "d7")}
+    with pytest.raises(Refused, match="no 6 devices for share=1"):
+        where(placement, "six", gpus=6, share=1.0)
+    assert "six" not in placement.placed
+    assert [len(placement.on(f"d{n}")) for n in range(8)].count(0) == 4
+
+
+def test_a_gang_never_spans_nodes() -> None:
+    two_nodes = {name: {"s": {"w": [f"d{2 * n}", f"d{2 * n + 1}"]}} for n, name in enumerate(("n0", "n1"))}
+    placement = host(4, PlacementSettings(topology=two_nodes))
+    where(placement, "a", gpus=2, share=0.6)
+    assert where(placement, "b", gpus=2, share=0.6) == ("d2", "d3")
+    with pytest.raises(Refused, match="is free, but not enough others beside it are"):
+        where(placement, "c", gpus=3)
+
+
+def test_more_devices_than_there_are_would_wait_for_ever() -> None:
+    with pytest.raises(TooManyDevices, match=r"gpus=3 is more than there are here: 2 \(Device 0, Device 1\)"):
+        where(host(2), "a", gpus=3)
+
+
+def test_without_any_known_device_a_client_waits_for_its_processes_to_say_where_they_are() -> None:
+    placement = host(0)
+    assert where(placement, "a", share=0.5) == ()
+    placement.add_device("d0", "", 0)
+    placement.move("a", ("d0",))
+    assert placement.on("d0") == ("a",)
+    with pytest.raises(Refused, match=r"has 0.5 of its share left"):
+        where(placement, "b", share=0.6)
+
+
+def test_strategies_change_live() -> None:
+    placement = host(2)
+    where(placement, "a", share=0.2)
+    placement.configure(PlacementSettings(strategy="pack"))
+    assert where(placement, "b", share=0.2) == ("d0",)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"strategy": "best"}, "strategy='best' is unknown: allowed are spread, pack, fgd"),
+        ({"oversubscription": 0.5}, "oversubscription=0.5 is out of range: allowed is 1 or more"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(wrong: dict[str, object], said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        PlacementSettings(**wrong)  # type: ignore[arg-type]

@@ -1,0 +1,265 @@
+"""What a tenant is guaranteed it gets, whatever others do and whatever breaks (HiveD)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from jupyter_gpushare.core.errors import Refused
+from jupyter_gpushare.core.placement import LEVELS, Placement, PlacementSettings, Request, Tenant
+from jupyter_gpushare.core.placement.cells import Tree
+
+from .hosts import TWO_SOCKETS, of_tenants, where
+from .test_cells import trees
+
+
+def test_a_tenant_stays_in_its_cells_and_others_outside() -> None:
+    placement = of_tenants(8, TWO_SOCKETS, students={"socket": 1})
+    students = {where(placement, f"s{n}", "students")[0] for n in range(8)}
+    assert students in ({"d0", "d1", "d2", "d3"}, {"d4", "d5", "d6", "d7"})
+    others = {where(placement, f"o{n}")[0] for n in range(8)}
+    assert not others & students
+
+
+def test_a_gang_larger_than_the_guarantee_is_refused_with_the_reason() -> None:
+    placement = of_tenants(8, TWO_SOCKETS, students={"switch": 1})
+    assert len(where(placement, "a", "students", gpus=2)) == 2
+    with pytest.raises(Refused, match="is not among the cells of tenant 'students'"):
+        where(placement, "b", "students", gpus=3)
+
+
+def test_idle_cells_are_lent_and_given_back_at_once() -> None:
+    placement = of_tenants(2, None, a={"device": 1}, b={"device": 1})
+    guest = where(placement, "guest")
+    assert placement.guests_to_go == set()
+    where(placement, "of-a", "a")
+    assert placement.guests_to_go == set(), "the other one was to be had without disturbing anybody"
+    where(placement, "of-b", "b")
+    assert placement.placed["of-b"].devices == guest
+    assert placement.guests_to_go == {"guest"}
+    with pytest.raises(Refused, match="is in use by tenant 'a', which is guaranteed it"):
+        where(placement, "late")
+    placement.remove("of-b")
+    assert placement.guests_to_go == set(), "idle again, it may go on"
+
+
+def test_offline_clients_use_whatever_is_least_used() -> None:
+    placement = of_tenants(3, None, a={"device": 2})
+    where(placement, "online", "a")
+    assert {where(placement, f"off{n}", "a", service="offline")[0] for n in range(2)} == {"d0", "d1", "d2"} - set(
+        placement.placed["online"].devices
+    )
+
+
+def test_cells_that_nobody_uses_move_off_bad_devices() -> None:
+    placement = of_tenants(4, None, a={"device": 1})
+    home = next(uuid for uuid in placement.books if placement.owner(uuid) == "a")
+    placement.fail(home, "ECC")
+    (now,) = (uuid for uuid in placement.books if placement.owner(uuid) == "a")
+    assert where(placement, "x", "a") == (now,) != (home,)
+
+
+def test_whoever_is_on_a_bad_device_stays_and_the_next_gets_a_good_one() -> None:
+    placement = of_tenants(4, None, a={"device": 1})
+    (home,) = where(placement, "x", "a")
+    assert placement.fail(home, "ECC") == ("x",)
+    (next_one,) = where(placement, "y", "a")
+    assert next_one != home
+    assert placement.placed["x"].devices == (home,)
+
+
+def test_cells_that_cannot_all_have_a_place_are_refused_with_the_figures() -> None:
+    with pytest.raises(Refused, match="guaranteed more cells than there are: 3 socket; there are 8 device, 4 switch"):
+        of_tenants(8, TWO_SOCKETS, a={"socket": 2}, b={"socket": 1})
+
+
+def test_guarantees_hold_as_soon_as_enough_devices_are_known() -> None:
+    placement = Placement(PlacementSettings(tenants=(Tenant("a", cells={"device": 2}),)))
+    placement.add_device("d0", "", 0)
+    assert "2 device" in placement.unmet
+    placement.add_device("d1", "", 0)
+    assert (placement.unmet, placement.owner("d0"), placement.owner("d1")) == ("", "a", "a")
+
+
+def test_tenants_change_live_and_clients_stay() -> None:
+    placement = of_tenants(2)
+    where(placement, "x")
+    placement.configure(PlacementSettings(tenants=(Tenant("a", cells={"device": 2}),)))
+    assert where(placement, "y", "a") == ("d1",)
+    where(placement, "z", "a")
+    assert placement.guests_to_go == {"x"}
+    with pytest.raises(Refused, match="3 device"):
+        placement.configure(PlacementSettings(tenants=(Tenant("a", cells={"device": 3}),)))
+    assert placement.owner("d0") == "a", "a refusal changes nothing"
+
+
+@st.composite
+def guaranteed(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, dict[str, int]]]:
+    """A host, and cells for three tenants that fit it: some disjoint cells are given away."""
+    nodes = draw(trees())
+    tree = Tree(nodes)
+    taken: list[Any] = []
+    cells: dict[str, dict[str, int]] = {}
+    for tenant in ("a", "b", "c"):
+        for _ in range(draw(st.integers(0, 3))):
+            level = draw(st.integers(0, 3))
+            free = [cell for cell in tree.levels[level] if not any(cell.overlaps(other) for other in taken)]
+            if free:
+                taken.append(free[draw(st.integers(0, len(free) - 1))])
+                counts = cells.setdefault(tenant, {})
+                counts[LEVELS[level]] = counts.get(LEVELS[level], 0) + 1
+    assume(cells)
+    return nodes, cells
+
+
+class Hive(RuleBasedStateMachine):
+    """Clients of tenants, guests and failures in any order, on any host."""
+
+    @initialize(made=guaranteed())
+    def begin(self, made: tuple[dict[str, Any], dict[str, dict[str, int]]]) -> None:
+        nodes, cells = made
+        tenants = tuple(Tenant(name, cells=wanted) for name, wanted in cells.items())
+        self.placement = Placement(PlacementSettings(tenants=tenants, topology=nodes))
+        self.names = sorted(cells)
+        for uuid in Tree(nodes).leaves:
+            self.placement.add_device(uuid, "", 0)
+        self.sizes = {t: sum(len(s.cell.devices) for s in self.slots(t)) for t in self.names}
+        self.number = 0
+
+    def slots(self, tenant: str) -> list[Any]:
+        assert self.placement.guarantees
+        return self.placement.guarantees.of(tenant)
+
+    @rule(data=st.data(), service=st.sampled_from(["online", "online", "offline"]))
+    def ask_within_the_guarantee(self, data: st.DataObject, service: str) -> None:
+        tenant = data.draw(st.sampled_from(self.names))
+        bad = {uuid for uuid, book in self.placement.books.items() if book.failed}
+        # A gang must fit into one node; within it, any number of the tenant's good devices is to be had.
+        nodes: dict[str, int] = {}
+        for slot in self.slots(tenant):
+            for uuid in set(slot.cell.devices) - bad:
+                node = self.placement.books[uuid].node
+                nodes[node] = nodes.get(node, 0) + 1
+        if not nodes:
+            return
+        self.number += 1
+        gpus = data.draw(st.integers(1, max(nodes.values())))
+        devices = self.placement.place(f"c{self.number}", Request(gpus=gpus, service=service), tenant)
+        assert len(devices) == gpus
+        assert not bad & set(devices)
+        if service == "online":
+            assert all(self.placement.owner(uuid) == tenant for uuid in devices)
+            assert f"c{self.number}" not in self.placement.guests_to_go
+
+    @rule()
+    def a_stranger_asks(self) -> None:
+        self.number += 1
+        try:
+            (uuid,) = self.placement.place(f"c{self.number}", Request())
+        except Refused:
+            assert all(
+                book.failed
+                or (self.placement.owner(uuid) and book.clients)
+                or self.placement.guarantees.owners[uuid].bound  # type: ignore[union-attr]
+                for uuid, book in self.placement.books.items()
+            )
+            return
+        assert f"c{self.number}" not in self.placement.guests_to_go
+        assert not self.placement.books[uuid].failed
+
+    @precondition(lambda self: self.placement.placed)
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        self.placement.remove(data.draw(st.sampled_from(sorted(self.placement.placed))))
+
+    @rule(data=st.data())
+    def fail(self, data: st.DataObject) -> None:
+        uuid = data.draw(st.sampled_from(sorted(self.placement.books)))
+        on = self.placement.fail(uuid, "test")
+        assert set(on) == {c for c, placed in self.placement.placed.items() if uuid in placed.devices}
+
+    @rule(data=st.data())
+    def recover(self, data: st.DataObject) -> None:
+        self.placement.recover(data.draw(st.sampled_from(sorted(self.placement.books))))
+
+    @invariant()
+    def every_tenant_has_its_cells_and_nobody_elses(self) -> None:
+        guarantees = self.placement.guarantees
+        assert guarantees
+        cells = [slot.cell for slot in guarantees.slots]
+        assert not any(a is not b and a.overlaps(b) for a in cells for b in cells)
+        for tenant in self.names:
+            counts: dict[str, int] = {}
+            for slot in self.slots(tenant):
+                counts[LEVELS[slot.level]] = counts.get(LEVELS[slot.level], 0) + 1
+                assert slot.cell.level == slot.level
+                assert all(guarantees.owners[uuid] is slot for uuid in slot.cell.devices)
+            assert counts == dict(self.placement.tenants.tenants[tenant].cells)
+
+    @invariant()
+    def whoever_is_on_claimed_devices_of_others_must_go(self) -> None:
+        guarantees = self.placement.guarantees
+        assert guarantees
+        for client, placed in self.placement.placed.items():
+            claimed = [
+                uuid
+                for uuid in placed.devices
+                if uuid in guarantees.owners
+                and guarantees.owners[uuid].bound
+                and guarantees.owners[uuid].tenant != placed.tenant
+            ]
+            assert (client in self.placement.guests_to_go) == bool(claimed)
+
+    @invariant()
+    def slots_are_bound_exactly_while_their_tenant_is_there(self) -> None:
+        for tenant in self.names:
+            for slot in self.slots(tenant):
+                there = {
+                    client
+                    for client, placed in self.placement.placed.items()
+                    if placed.tenant == tenant and set(placed.devices) & set(slot.cell.devices)
+                }
+                assert slot.clients == there
+
+    @invariant()
+    def no_idle_cell_is_on_a_bad_device_if_there_is_a_good_one(self) -> None:
+        guarantees = self.placement.guarantees
+        assert guarantees
+        bad = {uuid for uuid, book in self.placement.books.items() if book.failed}
+        taken = {uuid for slot in guarantees.slots for uuid in slot.cell.devices}
+        for slot in guarantees.slots:
+            if not slot.bound and bad & set(slot.cell.devices):
+                good = [cell for cell in guarantees.tree.levels[slot.level] if not (bad | taken) & set(cell.devices)]
+                assert not good, f"{slot.cell.path} is bad, {good[0].path} is free"
+
+
+TestHive = Hive.TestCase
+TestHive.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+@given(made=guaranteed(), data=st.data())
+@settings(deadline=None)
+def test_with_nobody_there_all_cells_are_good_whenever_that_is_possible(
+    made: tuple[dict[str, Any], dict[str, dict[str, int]]], data: st.DataObject
+) -> None:
+    from jupyter_gpushare.core.placement.packing import pack
+
+    nodes, cells = made
+    placement = Placement(
+        PlacementSettings(tenants=tuple(Tenant(n, cells=w) for n, w in cells.items()), topology=nodes)
+    )
+    tree = Tree(nodes)
+    for uuid in tree.leaves:
+        placement.add_device(uuid, "", 0)
+    bad = data.draw(st.sets(st.sampled_from(sorted(tree.leaves))))
+    for uuid in bad:
+        placement.fail(uuid, "test")
+    wanted = [sum(levels.get(name, 0) for levels in cells.values()) for name in LEVELS]
+    assert placement.guarantees
+    on_bad = [slot for slot in placement.guarantees.slots if bad & set(slot.cell.devices)]
+    if pack(tree.roots, wanted, bad) is not None:
+        assert not on_bad
