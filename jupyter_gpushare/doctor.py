@@ -12,23 +12,15 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from . import __version__, environment
+from . import __version__, alone, doctor_clients, environment
+from .finding import Finding
 from .wire import address, messages, text
 from .wire.client import Client, CoordinatorError
 
 _MANAGED_MEMORY, _CONCURRENT_MANAGED_ACCESS = 83, 89  # CUdevice_attribute
 _LEAST_HOST_MEMORY = 4 << 30
-
-
-class Finding(NamedTuple):
-    """`level` is ok, warning or error; `advice` says what to do unless it is ok."""
-
-    level: str
-    subject: str
-    what: str
-    advice: str = ""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +38,7 @@ def main(args: argparse.Namespace) -> int:
 
         return show(args.pid, args.socket, args.json)
     simulate = args.simulate or os.environ.get("GPUSHARE_SIMULATE") == "1"
-    findings = [finding for check in _checks(simulate, args.socket) for finding in check()]
+    findings = [finding for check in _checks(simulate, args.socket, _status(args.socket)) for finding in check()]
     if args.json:
         print(json.dumps([finding._asdict() for finding in findings], indent=2))
     else:
@@ -66,16 +58,30 @@ def _print(findings: list[Finding]) -> None:
             console.print(f"{'':>8}  -> {escape(finding.advice)}")
 
 
-def _checks(simulate: bool, socket: str) -> list[Callable[[], Iterator[Finding]]]:
+def _checks(simulate: bool, socket: str, status: dict[str, Any] | None) -> list[Callable[[], Iterator[Finding]]]:
+    devices = status["devices"] if status else []
+    served = bool(devices) and all(device["simulated"] for device in devices)
     return [
-        lambda: _driver(simulate),
+        lambda: _simulation(served and not simulate),
+        lambda: _driver(simulate or served),
         lambda: _shim(socket),
-        lambda: _coordinator(socket),
+        lambda: _coordinator(socket, status),
+        lambda: doctor_clients.clients(status) if status else iter(()),
         _locks,
         _host_memory,
-        lambda: _bypassing(socket),
+        lambda: doctor_clients.others(status, simulate or served),
         _jupyter,
     ]
+
+
+def _simulation(unasked: bool) -> Iterator[Finding]:
+    if unasked:
+        yield Finding(
+            "warning",
+            "simulation",
+            "the coordinator here serves SIMULATED devices, so it is the simulated driver that is looked at below",
+            "for real ones end its clients, and start it again without c.GpuShare.simulate and GPUSHARE_SIMULATE",
+        )
 
 
 def _driver(simulate: bool) -> Iterator[Finding]:
@@ -152,7 +158,7 @@ def _shim(socket: str) -> Iterator[Finding]:
         yield Finding("ok", "shim", f"{path} can be preloaded")
 
 
-def _coordinator(socket: str) -> Iterator[Finding]:
+def _coordinator(socket: str, status: dict[str, Any] | None) -> Iterator[Finding]:
     try:
         path = address.socket_path(socket)
     except address.BadAddress as error:
@@ -160,7 +166,6 @@ def _coordinator(socket: str) -> Iterator[Finding]:
             "error", "socket", str(error), "set GPUSHARE_SOCKET or c.GpuShare.coordinator to a short absolute path"
         )
         return
-    status = _status(socket)
     if status is None:
         if problem := _no_place(Path(path)):
             advice = "set GPUSHARE_SOCKET or c.GpuShare.coordinator to a path in a directory of yours"
@@ -168,7 +173,7 @@ def _coordinator(socket: str) -> Iterator[Finding]:
                 advice = f"remove {Path(path).parent} or set XDG_RUNTIME_DIR"
             yield Finding("error", "socket", f"no coordinator runs at {path}, and none can: {problem}", advice)
         else:
-            yield Finding("ok", "coordinator", f"none runs at {path}; the first shared kernel starts one")
+            yield Finding("ok", "coordinator", f"none runs at {path}; {alone.outlook(socket)}")
         return
     about = status["coordinator"]
     yield Finding("ok", "coordinator", f"version {about['version']}, pid {about['pid']}, at {path}")
@@ -179,11 +184,6 @@ def _coordinator(socket: str) -> Iterator[Finding]:
             f"its version {about['version']} is not this package's, {__version__}",
             "both work together; restart it when no kernel is busy",
         )
-    alone = [
-        client["label"] for client in status["clients"] if any(p["mode"] == "lock_file" for p in client["processes"])
-    ]
-    if alone:
-        yield Finding("warning", "clients", f"{', '.join(alone)} take turns by themselves", "see coordinator.log")
 
 
 def _no_place(path: Path) -> str:
@@ -235,30 +235,6 @@ def _host_memory() -> Iterator[Finding]:
         yield Finding("ok", "host memory", what)
 
 
-def _bypassing(socket: str) -> Iterator[Finding]:
-    """GPU processes that no client of the coordinator accounts for."""
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-    except Exception as error:  # ImportError or any of NVML's exceptions
-        yield Finding("ok", "other programs", f"not looked for: NVML is not available ({error})")
-        return
-    status = _status(socket) or {"clients": []}
-    ours = {process["pid"] for client in status["clients"] for process in client["processes"]}
-    others: set[int] = set()
-    for index in range(pynvml.nvmlDeviceGetCount()):
-        with suppress(pynvml.NVMLError):
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            others |= {process.pid for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)} - ours
-    if others:
-        names = ", ".join(f"{pid} ({_command(pid)})" for pid in sorted(others))
-        advice = "start them with the shared kernel or 'jupyter gpushare run --', or keep them apart with device_memory"
-        yield Finding("warning", "other programs", f"on the GPU without sharing it: {names}", advice)
-    else:
-        yield Finding("ok", "other programs", "none bypasses sharing")
-
-
 def _jupyter() -> Iterator[Finding]:
     from jupyter_client.kernelspec import KernelSpecManager
 
@@ -283,10 +259,3 @@ def _status(socket: str) -> dict[str, Any] | None:
             return status
     except (CoordinatorError, ValueError):
         return None
-
-
-def _command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return "?"

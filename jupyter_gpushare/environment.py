@@ -219,6 +219,21 @@ def quota_text(**wanted: Any) -> str:
     return " ".join(f"{key}={str(value).replace(' ', '')}" for key, value in given.items())
 
 
+def merged_quota(own: str) -> str:
+    """`own`, as `GPUSHARE_QUOTA` has it, and what that variable says of other keys. Raises ValueError.
+
+    In the environment of a shared program the variable is that client's own quota, and not for others.
+    """
+    from .wire import text
+
+    inherited = "" if os.environ.get("GPUSHARE_PREPARED") else os.environ.get("GPUSHARE_QUOTA", "")
+    try:
+        pairs = text.parse_pairs(inherited)
+    except ValueError as error:
+        raise ValueError(f"GPUSHARE_QUOTA={inherited!r} in the environment: {error}") from None
+    return quota_text(**{**pairs, **text.parse_pairs(own)})
+
+
 def checked_memory_mode(mode: str) -> str:
     """`mode`, or "" for the coordinator's. Raises ValueError naming the allowed ones."""
     from .wire import text

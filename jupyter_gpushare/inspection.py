@@ -61,20 +61,20 @@ def inspect(pid: int, socket: str = "") -> dict[str, Any]:
     except ValueError as error:
         raise NotInspected(str(error)) from error
     try:
-        page = _page_of(pid)
+        page = page_of(pid)
     except FileNotFoundError:
         raise NotInspected(f"there is no process {pid}") from None
     except PermissionError:
         raise NotInspected(f"process {pid} belongs to another user") from None
     if page is None:
         raise NotInspected(
-            f"process {pid} ({_name(pid)}) does not share the GPU: it does not run under the shim, "
+            f"process {pid} ({name_of(pid)}) does not share the GPU: it does not run under the shim, "
             "or has not used the GPU yet"
         )
     return {"pid": pid, "client": None, "label": None, "coordinator": None, "page": page, "details": None}
 
 
-def _page_of(pid: int) -> dict[str, dict[str, int]] | None:
+def page_of(pid: int) -> dict[str, dict[str, int]] | None:
     """The page, from the process's own descriptor of it. Raises FileNotFoundError and PermissionError.
 
     A coordinator has descriptors of others' pages: the page must say that it is this process's.
@@ -102,7 +102,7 @@ def _names_of(pid: int) -> set[int]:
     return {pid, *map(int, inner)}
 
 
-def _name(pid: int) -> str:
+def name_of(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
@@ -114,12 +114,12 @@ def lines(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     header, orders, report = (found["page"][block] for block in ("header", "orders", "report"))
     now = time.monotonic_ns()
     alone = found["coordinator"] is None
-    yield "process", f"{found['pid']} ({_name(found['pid'])}), page version {header['version']}"
+    yield "process", f"{found['pid']} ({name_of(found['pid'])}), page version {header['version']}"
     if not alone:
         yield "client", f"{found['client']}" + (f", {found['label']}" if found["label"] else "")
         yield "coordinator", f"pid {found['coordinator']['pid']}, at {found['coordinator']['socket']}"
     yield "gate", f"{_GATES[orders['gate'] & 3]}, {_epoch(orders['gate'])}, drained of {report['drained_epoch']}"
-    yield "phase", f"{_name_of(_PHASES, report['phase'])}, {report['waiting']} thread(s) wait at the gate"
+    yield "phase", f"{_word_of(_PHASES, report['phase'])}, {report['waiting']} thread(s) wait at the gate"
     yield "turn", ", ".join(_turn(orders, report, now))
     yield "limits", ", ".join(_limits(orders))
     yield (
@@ -202,7 +202,7 @@ def _details(details: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
     yield "unhooked", ", ".join(unhooked) if unhooked else "no entry point that the shim does not know was asked for"
 
 
-def _name_of(names: tuple[str, ...], number: int) -> str:
+def _word_of(names: tuple[str, ...], number: int) -> str:
     return names[number] if number < len(names) else f"unknown ({number})"
 
 

@@ -95,18 +95,22 @@ def shared_environment(parsed: Parsed, prefix: str) -> dict[str, str]:
         mode = environment.checked_memory_mode(parsed.memory_mode)
     except ValueError as error:
         raise Usage(str(error)) from None
+    try:
+        quota = environment.merged_quota(parsed.quota)
+    except ValueError:  # a kernel starts all the same: the coordinator refuses it, which the first cell says
+        quota = f"{os.environ.get('GPUSHARE_QUOTA', '')} {parsed.quota}".strip()
     label = parsed.label or environment.label_of(os.environ, name_of(parsed.command))
     announced = environment.announce(
         identity,
         label=label,
-        quota=parsed.quota,
+        quota=quota,
         gpus=parsed.gpus,
         simulate=parsed.simulate,
         memory_mode=mode,
         own_program=prefix == "run",
     )
     inherited = {**os.environ, "GPUSHARE_MEMORY_MODE": mode} if mode else os.environ
-    return environment.prepare(inherited, label=label, quota=parsed.quota, **identity._asdict(), **announced._asdict())
+    return environment.prepare(inherited, label=label, quota=quota, **identity._asdict(), **announced._asdict())
 
 
 def main(arguments: list[str]) -> int:

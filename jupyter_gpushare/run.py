@@ -2,11 +2,15 @@
 
 The command replaces this process, so its exit status, its signals and its terminal are its own. It gets a
 turn like a notebook that runs one endless cell.
+
+Inside a shared notebook, or another `run`, the command joins that client: its quota, memory mode and turns are the
+outer one's, which nobody escapes by accident. `--new` makes it a client of its own.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 from . import environment, launcher
@@ -23,6 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--label", metavar="TEXT", default="", help="its name in queues; default: the program's")
     parser.add_argument("--gpus", metavar="N", default="1", help="how many devices it sees (default 1)")
     parser.add_argument("--simulate", action="store_true", default=None, help="use the simulated driver")
+    parser.add_argument(
+        "--new", action="store_true", help="a client of its own, also inside a shared notebook or another 'run'"
+    )
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...", help="the program")
 
 
@@ -30,6 +37,7 @@ def main(args: argparse.Namespace) -> int:
     """Returns only when there is nothing to run: 2 bad values, 126 not executable, 127 not found."""
     try:
         quota = environment.quota_text(share=args.share, limit=args.limit, memory=args.memory)
+        quota = environment.merged_quota(quota)
         mode = environment.checked_memory_mode(args.memory_mode)
         words = ["--gpus", str(args.gpus), *(["--simulate"] if args.simulate else [])]
         command = args.command[1:] if args.command[:1] == ["--"] else args.command
@@ -39,6 +47,8 @@ def main(args: argparse.Namespace) -> int:
         return _fail(str(error) if command else f"no command was given: {hint}", 2)
     except ValueError as error:
         return _fail(str(error), 2)
+    if not args.new and os.environ.get("GPUSHARE_PREPARED") and os.environ.get("GPUSHARE_CLIENT"):
+        return _join(args, command)
     # The command as typed: here "python" is what the user's PATH says.
     parsed = parsed._replace(command=command, quota=quota, label=args.label, memory_mode=mode)
     try:
@@ -47,8 +57,33 @@ def main(args: argparse.Namespace) -> int:
         return _fail(str(error), 2)
     if env.get("GPUSHARE_NOTE"):
         print(f"gpushare: {env['GPUSHARE_NOTE']}", file=sys.stderr)
+    return _become(command, env)
+
+
+def _join(args: argparse.Namespace, command: list[str]) -> int:
+    """As a part of the client that this runs in."""
+    own = {
+        "--share": args.share,
+        "--limit": args.limit,
+        "--memory": args.memory,
+        "--memory-mode": args.memory_mode,
+        "--label": args.label,
+        "--gpus": args.gpus != "1",
+        "--simulate": args.simulate and os.environ.get("GPUSHARE_SIMULATE") != "1",
+    }
+    if asked := [name for name, value in own.items() if value]:
+        label = os.environ.get("GPUSHARE_LABEL") or os.environ["GPUSHARE_CLIENT"]
+        return _fail(
+            f"{', '.join(asked)}: this runs inside of {label!r} and is a part of that client, with its quota; "
+            "with --new it becomes a client of its own",
+            2,
+        )
+    return _become(command, dict(os.environ))
+
+
+def _become(command: list[str], env: dict[str, str]) -> int:
     try:
-        launcher.replace_process(parsed.command, env)
+        launcher.replace_process(command, env)
     except OSError as error:
         return _fail(f"{command[0]}: {error.strerror}", 127 if isinstance(error, FileNotFoundError) else 126)
 

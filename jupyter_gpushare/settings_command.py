@@ -6,8 +6,9 @@ import argparse
 import json
 import sys
 
+from . import alone
 from .wire import messages
-from .wire.client import Client, CoordinatorError
+from .wire.client import Client, CoordinatorError, Unreachable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +26,10 @@ def main(args: argparse.Namespace) -> int:
             settings = client.request(messages.Config(changes=changes))
     except (CoordinatorError, ValueError) as error:
         print(f"jupyter gpushare config: {error}", file=sys.stderr)
-        return 1 if getattr(error, "reason", "") == "unreachable" else 2
+        if not isinstance(error, Unreachable):
+            return 2
+        print(alone.outlook(args.socket), file=sys.stderr)
+        return 1
     if args.name is not None and args.name not in settings:
         print(
             f"jupyter gpushare config: unknown setting {args.name!r}: there are {', '.join(settings)}",

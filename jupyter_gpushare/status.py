@@ -9,8 +9,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from . import alone
 from .wire import messages, text
-from .wire.client import Client, CoordinatorError
+from .wire.client import Client, CoordinatorError, Unreachable
 
 _LEGEND = "~: an estimate; unified memory cannot be asked where it is, and who has several devices tells only the sum"
 _RETRY = 1.0  # seconds between looks for another coordinator
@@ -34,6 +35,8 @@ def main(args: argparse.Namespace) -> int:
             _show(first, args.json)
     except (CoordinatorError, ValueError) as error:
         print(f"jupyter gpushare status: {error}", file=sys.stderr)
+        if isinstance(error, Unreachable):
+            print(alone.outlook(args.socket), file=sys.stderr)
         return 1
     return 0
 
@@ -67,11 +70,24 @@ def _watch(socket: str, as_json: bool) -> None:
     if as_json:
         for status in _follow(socket):
             print(json.dumps({"away": status} if isinstance(status, str) else status), flush=True)
+    if not sys.stdout.isatty():
+        _log(socket)
     from rich.live import Live
 
     with Live(refresh_per_second=4) as live:
         for status in _follow(socket):
             live.update(f"{status}; waiting for one" if isinstance(status, str) else render(status))
+
+
+def _log(socket: str) -> None:
+    """For pipes and files: what a terminal would show, one after the other. Never ends."""
+    from rich.console import Console
+
+    console = Console()
+    for status in _follow(socket):
+        console.print(f"{status}; waiting for one" if isinstance(status, str) else render(status), soft_wrap=True)
+        console.print()
+        sys.stdout.flush()
 
 
 def render(status: dict[str, Any]) -> Any:

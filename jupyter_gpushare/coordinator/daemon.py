@@ -385,10 +385,16 @@ class Daemon:
             position, wait = waits.get(member.client, (0, 0.0))
             member.write_levels(int(now * 1e9), backing, position, wait)
 
+    def config(self) -> dict[str, Any]:
+        """The settings in force. `simulate` is what was asked for; programs may bring simulated devices without it."""
+        devices = self.scheduler.devices.values()
+        simulated = bool(devices) and all(device.info.simulated for device in devices)
+        return {**self.settings.as_json(), "devices_are_simulated": simulated or self.settings.traits.simulate}
+
     def status(self) -> dict[str, Any]:
         measures = sum((member.measures for member in self.members.values()), self._forgotten)
         about = snapshot.about(self.socket_path, __version__, time.monotonic() - self._began, measures)
-        return snapshot.take(self.scheduler, self.members, self.nvml, self.settings.as_json(), about, self._loop.time())
+        return snapshot.take(self.scheduler, self.members, self.nvml, self.config(), about, self._loop.time())
 
     def subscribe(self, peer: Peer) -> dict[str, Any]:
         """From now on `peer` is told changes of what this returns."""

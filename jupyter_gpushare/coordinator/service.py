@@ -307,7 +307,7 @@ class Service:
             before = self._daemon.settings.as_json()
             self._daemon.change_settings(self._daemon.settings.changed(request.changes))
             log.info("%s changed the settings from %s to %s", peer, before, self._daemon.settings.as_json())
-        return self._daemon.settings.as_json()
+        return self._daemon.config()
 
     def _end(self, peer: Peer, request: messages.Stop) -> Any:
         if not self._admin(peer):

@@ -21,6 +21,10 @@ class Session:
         self.attachment: Attachment | None = None
         if self.client and not _shim_is_loaded(env):
             self.note = "unshared: the library in LD_PRELOAD was not loaded into this kernel"
+        if env.get("GPUSHARE_DISABLE") == "1":
+            self.note = (
+                "unshared: it is switched off (GPUSHARE_DISABLE=1): this kernel uses the GPU as if it were alone"
+            )
         if self.client and self.path:
             attach = {
                 "client": self.client,

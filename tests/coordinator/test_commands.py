@@ -122,6 +122,14 @@ def test_output_that_nobody_reads(scene: Coordinator) -> None:
     watching.stderr.close()
 
 
+def test_following_goes_through_pipes(scene: Coordinator) -> None:
+    """`status --watch | head`: each state as it comes, and no complaint when nobody reads on."""
+    argv = f"{sys.executable} -m jupyter_gpushare status --watch --socket {scene.path} | head -4"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", argv], capture_output=True, text=True, timeout=20)
+    assert "Devices" in done.stdout and done.stdout.count("\n") == 4
+    assert done.stderr == ""
+
+
 def test_config_is_read_and_changed(coordinator: Coordinator, command: Run) -> None:
     def config(*words: str) -> tuple[int, str]:
         done = command("config", *words, "--socket", coordinator.path)
@@ -130,6 +138,7 @@ def test_config_is_read_and_changed(coordinator: Coordinator, command: Run) -> N
     status, everything = config()
     assert status == 0
     assert f"time_quantum = {QUANTUM}" in everything.splitlines()
+    assert config("devices_are_simulated") == (0, "devices_are_simulated = false\n")
     assert config("time_quantum") == (0, f"time_quantum = {QUANTUM}\n")
     assert config("time_quantum", "10") == (0, "time_quantum = 10.0\n")
     assert coordinator.status()["config"]["time_quantum"] == 10
@@ -180,6 +189,14 @@ def test_wrong_words(command: Run, words: tuple[str, ...], status: int, error: s
     assert done.returncode == status
     assert error in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_simulated_devices_that_programs_bring_are_told(
+    coordinator: Coordinator, processes: Processes, command: Run
+) -> None:
+    processes("a")
+    done = command("config", "--socket", coordinator.path)
+    assert {"simulate = false", "devices_are_simulated = true"} <= set(done.stdout.splitlines())
 
 
 def test_version_and_help(command: Run) -> None:

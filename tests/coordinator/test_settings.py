@@ -28,6 +28,7 @@ KEYS = {
     "memory_mode",
     "pinned_memory",
     "simulate",
+    "devices_are_simulated",
 }
 
 

@@ -175,6 +175,15 @@ def test_a_shim_that_was_not_loaded_is_noticed(
     assert "sharing isn't working" in first.stderr and "not loaded" in first.stderr
 
 
+def test_a_kernel_where_sharing_is_switched_off_says_so(
+    coordinator: Any, start: Callable[..., Any], foreign: str
+) -> None:
+    notebook = start(foreign, env={"GPUSHARE_DISABLE": "1"})
+    assert "GPUSHARE_DISABLE=1" in notebook.run("pass").stderr
+    assert notebook.run("pass").stderr == ""
+    assert "GPUSHARE_DISABLE=1" in shown(notebook)["text/plain"]
+
+
 def test_the_users_own_startup_file_runs_first(
     coordinator: Any, start: Callable[..., Any], foreign: str, tmp_path: Path
 ) -> None:

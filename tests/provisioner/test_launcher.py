@@ -121,6 +121,29 @@ def test_options_reach_the_coordinator(coordinator: Any, eventually: Callable[..
     }
 
 
+@pytest.mark.parametrize("words", [[*RUN], [*LAUNCHER]])
+def test_the_quota_of_the_environment_counts_where_options_say_nothing(coordinator: Any, words: list[str]) -> None:
+    own = {"GPUSHARE_QUOTA": "share=0.25 memory=1GiB service=offline"}
+    options = ["--memory", "2GiB"] if words == RUN else ["--quota", "memory=2GiB"]
+    command = [sys.executable, *words, *options, "--", "sh", "-c", "echo $GPUSHARE_QUOTA; read x"]
+    env = {**os.environ, **own}
+    with subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdin is not None
+        assert process.stdout.readline() == "share=0.25 memory=2GiB service=offline\n"
+        (client,) = coordinator.clients().values()
+        process.stdin.write("\n")
+    quota = client["quota"]
+    assert (quota["share"], quota["memory"], quota["service"]) == (0.25, 2 << 30, "offline")
+
+
+def test_a_quota_of_the_environment_that_cannot_be_is_refused(coordinator: Any) -> None:
+    for text, complaint in (("memory", "GPUSHARE_QUOTA='memory'"), ("share=7", "from 0 to 1")):
+        done = run([*RUN, "--", "true"], {"GPUSHARE_QUOTA": text})
+        assert done.returncode == 2 and complaint in done.stderr
+        done = run([*LAUNCHER, "--", "sh", "-c", "echo $GPUSHARE_NOTE"], {"GPUSHARE_QUOTA": text})
+        assert (done.returncode, done.stdout[:8]) == (0, "refused:"), "a kernel starts all the same, and says so"
+
+
 def test_the_memory_mode_is_the_coordinators_unless_one_is_asked_for(coordinator: Any) -> None:
     show = ["--", "sh", "-c", "echo $GPUSHARE_MEMORY_MODE"]
     own = {"GPUSHARE_MEMORY_MODE": "unified"}

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from typing import Any
 
 from .host import Host, eventually
@@ -81,3 +82,38 @@ def test_what_cannot_be_looked_into(patient: Host) -> None:
     assert "there is no process" in done.stderr
     done = doctor(patient, -4)
     assert done.returncode == 1 and "there is no process" in done.stderr
+
+
+def findings(host: Host, *words: str, **more: str) -> tuple[int, dict[str, dict[str, str]]]:
+    argv = [sys.executable, "-m", "jupyter_gpushare", "doctor", "--json", *words]
+    done = subprocess.run(argv, env=host.environment(**more), capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, {finding["subject"]: finding for finding in json.loads(done.stdout)}
+
+
+def test_the_simulated_driver_is_looked_at_where_a_coordinator_serves_it(patient: Host) -> None:
+    """Without --simulate: there need be no real one."""
+    status, found = findings(patient, GPUSHARE_SIMULATE="")
+    assert (status, found["simulation"]["level"]) == (0, "warning"), found
+    assert "SIMULATED" in found["simulation"]["what"]
+    assert "simulated driver" in found["driver"]["what"]
+    assert "simulation" not in findings(patient, "--simulate")[1]
+
+
+def test_programs_that_do_not_share_are_found(patient: Host) -> None:
+    shares, bare = patient.program("shares"), patient.program("bare", GPUSHARE_DISABLE="1")
+    found = findings(patient)[1]["other programs"]
+    assert found["level"] == "warning" and f"{bare.pid} (python" in found["what"]
+    assert str(shares.pid) not in found["what"]
+    bare.end()
+    assert findings(patient)[1]["other programs"]["level"] == "ok"
+
+
+def test_a_client_that_does_not_drain_is_told_of(quick: Host) -> None:
+    stuck, waits = quick.program("stuck"), quick.program("waits")
+    stuck.run("check(cuda.spin(60000))")
+    assert "overrun" not in findings(quick)[1]
+    waits.start("check(cuda.spin(1))")
+    eventually(lambda: quick.phase("stuck") == "overrun", 30)
+    found = findings(quick)[1]["overrun"]
+    assert found["level"] == "warning" and "stuck does not end its turn" in found["what"]
+    assert "1 client(s) wait" in found["what"] and f"doctor --pid {stuck.pid}" in found["advice"]

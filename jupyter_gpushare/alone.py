@@ -1,0 +1,42 @@
+"""What to tell when no coordinator answers: who shares without one, and how one comes back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from . import inspection
+from .wire import address
+
+
+def outlook(socket: str = "") -> str:
+    """A sentence for people. `socket` as given to a command. Raises address.BadAddress."""
+    names = [f"{pid} ({inspection.name_of(pid)})" for pid in programs(address.socket_path(socket))]
+    back = "the next shared kernel or 'jupyter gpushare run' starts a coordinator"
+    if not names:
+        return f"no program of yours shares a GPU there now; {back}"
+    return f"programs take turns by lock files meanwhile: {', '.join(names)}; {back}, and they find it by themselves"
+
+
+def programs(path: str) -> Iterator[int]:
+    """The processes of this user that share by the coordinator at `path`, when there is one."""
+    for folder in sorted(Path("/proc").glob("[0-9]*"), key=lambda folder: int(folder.name)):
+        try:
+            if folder.stat().st_uid == os.getuid() and _socket_of(folder) in ("", path):
+                page = inspection.page_of(int(folder.name))
+            else:
+                continue
+        except OSError:  # it has ended, or may not be looked into
+            continue
+        if page is not None:
+            yield int(folder.name)
+
+
+def _socket_of(folder: Path) -> str:
+    """What it was started with; "" if it finds one by itself."""
+    for entry in (folder / "environ").read_bytes().split(b"\0"):
+        name, _, value = entry.partition(b"=")
+        if name == b"GPUSHARE_SOCKET":
+            return os.fsdecode(value).removeprefix("unix:")
+    return ""

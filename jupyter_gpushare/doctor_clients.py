@@ -1,0 +1,102 @@
+"""Checks of `jupyter gpushare doctor` on who uses the GPU just now: clients that hold others up, and programs that
+don't share."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from .finding import Finding
+from .inspection import name_of
+
+_REAL = re.compile(r"/dev/nvidia\d+$")
+
+
+def clients(status: dict[str, Any]) -> Iterator[Finding]:
+    """Of a snapshot: turns that do not end, clients out of contact."""
+    alone = [
+        _label(client) for client in status["clients"] if any(p["mode"] == "lock_file" for p in client["processes"])
+    ]
+    if alone:
+        yield Finding("warning", "clients", f"{', '.join(alone)} take turns by themselves", "see coordinator.log")
+    for client in status["clients"]:
+        if client["phase"] == "overrun":
+            yield _overrun(client, status["devices"])
+
+
+def _overrun(client: dict[str, Any], devices: list[dict[str, Any]]) -> Finding:
+    waiting = {other for device in devices if device["uuid"] in client["devices"] for other in device["queue"]}
+    pids = [process["pid"] for process in client["processes"]]
+    return Finding(
+        "warning",
+        "overrun",
+        f"{_label(client)} does not end its turn: its work has not finished, and {len(waiting)} client(s) wait",
+        "interrupt it, or wait for a launch that takes long; "
+        + " and ".join(f"'jupyter gpushare doctor --pid {pid}'" for pid in pids)
+        + " shows what it is at",
+    )
+
+
+def others(status: dict[str, Any] | None, simulated: bool) -> Iterator[Finding]:
+    """GPU processes that no client of the coordinator accounts for: they take memory and time that are not theirs."""
+    listed = (status or {"clients": []})["clients"]
+    ours = {os.getpid(), *(process["pid"] for client in listed for process in client["processes"])}
+    found = None if simulated else by_nvml()
+    how = "" if found is not None else " (looked for among your processes)"
+    strangers = (by_files(simulated) if found is None else found) - ours
+    if strangers:
+        names = ", ".join(f"{pid} ({name_of(pid)})" for pid in sorted(strangers))
+        advice = "start them with the shared kernel or 'jupyter gpushare run --', or keep them apart with device_memory"
+        yield Finding("warning", "other programs", f"on the GPU without sharing it: {names}{how}", advice)
+    else:
+        yield Finding("ok", "other programs", f"none bypasses sharing{how}")
+
+
+def by_nvml() -> set[int] | None:
+    """The processes that compute on a GPU here; None without NVML."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        found: set[int] = set()
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            found |= {process.pid for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)}
+    except Exception:  # ImportError or any of NVML's exceptions: no driver, a device that can't be asked
+        return None
+    return found
+
+
+def by_files(simulated: bool) -> set[int]:
+    """This user's processes that have a GPU's device file open, or the simulated devices mapped.
+
+    Where NVML sees no process ids, as in containers, there is nothing better.
+    """
+    return {
+        int(folder.name)
+        for folder in Path("/proc").glob("[0-9]*")
+        if (_maps_simulated(folder) if simulated else _opened_real(folder))
+    }
+
+
+def _opened_real(folder: Path) -> bool:
+    try:
+        return any(_REAL.match(os.readlink(entry)) for entry in (folder / "fd").iterdir())
+    except OSError:  # it has ended, or is another user's
+        return False
+
+
+def _maps_simulated(folder: Path) -> bool:
+    given = os.environ.get("GPUSHARE_SIM_STATE", "")
+    place = f" {given}\n" if given else f" /dev/shm/gpushare-sim-{os.getuid()}."
+    try:
+        return place in (folder / "maps").read_text()
+    except OSError:
+        return False
+
+
+def _label(client: dict[str, Any]) -> str:
+    return str(client["label"] or client["id"])
