@@ -5,26 +5,68 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from traitlets import Bool, Dict, Enum, Float, TraitError, Unicode, validate
+from traitlets import Bool, Dict, Enum, Float, TraitError, Unicode, Union, validate
 from traitlets.config import Configurable
 
 from .wire import address, text
+
+_RANGES = {
+    "cell_linger": (0.0, 60.0),
+    "min_quantum": (0.001, 30.0),
+    "max_wait": (1.0, 86400.0),
+    "memory_of_use": (1.0, 604800.0),
+    "max_hold": (0.0, 86400.0),
+}
 
 
 class GpuShare(Configurable):
     """Sharing one host's GPUs among notebook kernels."""
 
-    time_quantum = Float(
-        30.0,
-        help="Seconds that one client may keep the GPU while others wait (0.001 to 86400). "
-        "Without waiters there is no end.",
+    time_quantum = Union(
+        [Float(), Unicode()],
+        default_value="auto",
+        help="The longest time in seconds that one client may keep the GPU while others wait (0.001 to 86400), or "
+        "'auto': from 0.1 (see min_quantum) to 30 seconds, so that switching costs 5 % of the time. Without waiters "
+        "there is no end.",
     ).tag(config=True)
 
-    policy = Unicode("fcfs", help="Who is next: 'fcfs' (first come, first served).").tag(config=True)
+    policy = Unicode(
+        "interactive",
+        help="Who is next: 'interactive' (short cells overtake long ones), 'fair' (by the shares in quotas), its "
+        "presets 'best_effort', 'fixed_share', 'burst_share' and 'weighted', or 'fcfs' (first come, first served). "
+        "See docs/policies.md.",
+    ).tag(config=True)
 
-    idle_release = Float(
-        0.25,
-        help="Seconds without GPU work, within a cell, after which the GPU passes to those who wait (0.001 to 86400).",
+    sharing = Enum(
+        ("exclusive", "auto", "packed"),
+        "auto",
+        help="Whether clients run at the same time: 'exclusive' (never), 'auto' (if their memory fits together, as "
+        "long as that is faster than turns), 'packed' (whenever their memory fits together).",
+    ).tag(config=True)
+
+    min_quantum = Float(
+        0.1,
+        help="Seconds that a turn lasts at least while it is used (0.001 to 30); online clients do not wait for it.",
+    ).tag(config=True)
+
+    max_wait = Float(
+        300.0,
+        help="Seconds after which a waiting client goes first, whatever it has used before (1 to 86400).",
+    ).tag(config=True)
+
+    memory_of_use = Float(
+        600.0, help="Seconds after which use of the GPU counts 1/e in who is next (1 to 604800)."
+    ).tag(config=True)
+
+    max_hold = Float(600.0, help="Seconds that a client may keep the GPU between cells with `hold` (0 to 86400).").tag(
+        config=True
+    )
+
+    idle_release = Union(
+        [Float(), Unicode()],
+        default_value="auto",
+        help="Seconds without GPU work, within a cell, after which the GPU passes to those who wait (0.001 to 86400), "
+        "or 'auto': about as long as passing it on and getting it back takes.",
     ).tag(config=True)
 
     cell_linger = Float(
@@ -74,12 +116,23 @@ class GpuShare(Configurable):
     ).tag(config=True)
 
     @validate("time_quantum", "idle_release")
-    def _check_duration(self, proposal: dict[str, Any]) -> float:
+    def _check_duration(self, proposal: dict[str, Any]) -> float | str:
+        if isinstance(proposal["value"], str):
+            word = proposal["value"].strip().lower()
+            if word == "auto":
+                return word
+            try:
+                proposal["value"] = float(word)
+            except ValueError:
+                name = proposal["trait"].name
+                raise TraitError(
+                    f"GpuShare.{name} must be a number of seconds or 'auto', not {proposal['value']!r}"
+                ) from None
         return _in_range(proposal, 0.001, 86400.0)
 
-    @validate("cell_linger")
-    def _check_linger(self, proposal: dict[str, Any]) -> float:
-        return _in_range(proposal, 0.0, 60.0)
+    @validate("cell_linger", "min_quantum", "max_wait", "memory_of_use", "max_hold")
+    def _check_range(self, proposal: dict[str, Any]) -> float:
+        return _in_range(proposal, *_RANGES[proposal["trait"].name])
 
     @validate("inflight_window")
     def _check_window(self, proposal: dict[str, Any]) -> float:

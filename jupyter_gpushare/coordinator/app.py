@@ -53,6 +53,7 @@ class CoordinatorApp(JupyterApp):
         "pinned-memory": "GpuShare.pinned_memory",
         "policy": "GpuShare.policy",
         "idle-release": "GpuShare.idle_release",
+        "sharing": "GpuShare.sharing",
         "device-memory": "GpuShare.device_memory",
         "exit-after": "CoordinatorApp.exit_after",
     }

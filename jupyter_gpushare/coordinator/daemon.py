@@ -21,6 +21,7 @@ from ..wire import messages
 from ..wire.client import encode
 from . import devices, hostmemory, snapshot
 from .kept import Kept
+from .locks import Mode
 from .measures import Measures
 from .members import Member, ProcessPort
 from .peer import Peer
@@ -116,7 +117,7 @@ class Daemon:
             case cmd.Grant():
                 if member.stopped:
                     self._pass_over(member, command.epoch)
-                elif member.locks.acquire(command.devices):
+                elif member.locks.acquire(command.devices, self._lock_mode(command)):
                     self._open(command)
                 else:
                     self._close_strays(command)
@@ -150,12 +151,20 @@ class Daemon:
                 self.write_limits(member)
             case cmd.SetResident():
                 member.set_resident(command.bytes)
+            case cmd.RestoreAhead():
+                member.restore_ahead(command.wanted)
             case cmd.Overrun():
                 log.warning(
                     "client %s has not drained for %.1f s: its turn is not over and others wait",
                     member.client,
                     command.seconds,
                 )
+
+    def _lock_mode(self, command: cmd.Grant) -> Mode:
+        if not command.shared:
+            return Mode.EXCLUSIVE
+        grants = (grant for uuid in command.devices for grant in self.scheduler.devices[uuid].grants)
+        return Mode.JOIN if any(grant.client.id != command.client for grant in grants) else Mode.SHARED
 
     def _open(self, command: cmd.Grant | cmd.Open) -> None:
         grant = self.scheduler.clients[command.client].grant
@@ -198,7 +207,7 @@ class Daemon:
     def _holds_locks(self, member: Member) -> bool:
         """Whether the grant is still backed. If we had hung, its processes may have left us and somebody else runs."""
         grant = self.scheduler.clients[member.client].grant
-        held = grant is None or member.locks.acquire(grant.devices)
+        held = grant is None or member.locks.acquire(grant.devices, Mode.KEEP)
         if not held:
             log.warning("client %s: somebody else has its devices; its gate stays closed", member.client)
         return held
@@ -220,9 +229,9 @@ class Daemon:
     def write_limits(self, member: Member) -> None:
         client = self.scheduler.clients[member.client]
         memory = sum(self.scheduler.devices[uuid].info.memory for uuid in client.devices)
-        core = self.scheduler.settings
+        idle = self.scheduler.idle_release(client)
         window = self.settings.traits.inflight_window
-        member.write_limits(client, memory, self.scheduler.quantum(client), core.idle_release, window)
+        member.write_limits(client, memory, self.scheduler.quantum(client), idle, window)
 
     # --- clients and processes
 
@@ -249,10 +258,11 @@ class Daemon:
         if port.quota and len(member.processes) == 1:
             self._adopt_quota(member, port.quota)
         self.ports[number] = port
-        running = hello.running and not instead and member.locks.acquire(port.devices)
+        running = hello.running and not instead and member.locks.acquire(port.devices, Mode.KEEP)
         if not running and port.page.gate_open:
             port.close(hello.epoch)  # a turn of its own, or under locks that are no longer its client's
-        self.feed(ev.ProcessJoined(member.client, number, port.devices, running, hello.epoch, port.relays))
+        shared = running and member.locks.shared(port.devices)
+        self.feed(ev.ProcessJoined(member.client, number, port.devices, running, hello.epoch, port.relays, shared))
         self._write_levels(self._loop.time())
         return instead
 

@@ -1,11 +1,15 @@
-"""The lock that backs every exclusive grant: one file per device, one open file description per client.
+"""The lock that backs every grant: one file per device, one open file description per client.
 
 A process opens the file and passes the descriptor with its hello; `flock` belongs to the open file description, so it
 outlives this coordinator as long as one process of the client lives, and nobody else can have it meanwhile.
+
+Clients that run together have shared locks. The first of them needs an exclusive one before, which it turns into a
+shared one while its gate is closed still: so all shared locks of a device are one coordinator's clients'.
 """
 
 from __future__ import annotations
 
+import enum
 import fcntl
 import os
 
@@ -30,6 +34,13 @@ def check(descriptor: int, uuid: str) -> None:
         raise BadLock(f"the descriptor for device {uuid} is not {path}")
 
 
+class Mode(enum.Enum):
+    EXCLUSIVE = "exclusive"
+    SHARED = "shared"  # others of this coordinator's clients may join
+    JOIN = "join"  # one of them has it
+    KEEP = "keep"  # whatever it has; an exclusive one if it has none
+
+
 class Locks:
     """One client's descriptors, by device."""
 
@@ -46,18 +57,20 @@ class Locks:
     def add(self, uuid: str, descriptor: int) -> None:
         self._descriptors[uuid] = descriptor
 
-    def acquire(self, devices: tuple[str, ...]) -> bool:
+    def acquire(self, devices: tuple[str, ...], mode: Mode = Mode.EXCLUSIVE) -> bool:
         """Lock all and return True; or False, because somebody else holds one: then what was locked before still is."""
         taken: list[str] = []
         for uuid in devices:
-            try:
-                fcntl.flock(self._descriptors[uuid], fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not _acquire(self._descriptors[uuid], mode):
                 self.release(tuple(other for other in taken if other not in self._held))
                 return False
             taken.append(uuid)
         self._held.update(devices)
         return True
+
+    def shared(self, devices: tuple[str, ...]) -> bool:
+        """Whether the locks that are held of these devices are shared ones."""
+        return any(_held_by(self._descriptors[uuid]) == "READ" for uuid in devices)
 
     def release(self, devices: tuple[str, ...]) -> None:
         for uuid in devices:
@@ -71,3 +84,32 @@ class Locks:
             os.close(descriptor)
         self._descriptors.clear()
         self._held.clear()
+
+
+def _acquire(descriptor: int, mode: Mode) -> bool:
+    held = _held_by(descriptor)
+    # Changing the kind of a lock lets go of it for a moment, so that is done only while the gate is closed.
+    if held == "WRITE" or (held and mode in (Mode.KEEP, Mode.JOIN)):
+        return True
+    if mode is Mode.JOIN:
+        return _flock(descriptor, fcntl.LOCK_SH)
+    if not _flock(descriptor, fcntl.LOCK_EX):
+        return False
+    return mode is not Mode.SHARED or _flock(descriptor, fcntl.LOCK_SH)
+
+
+def _flock(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _held_by(descriptor: int) -> str:
+    """ "WRITE" (exclusive), "READ" (shared) or "" (none): what the open file description has."""
+    with open(f"/proc/self/fdinfo/{descriptor}", encoding="ascii") as file:
+        for line in file:
+            if line.startswith("lock:") and "FLOCK" in line:
+                return "WRITE" if "WRITE" in line else "READ"
+    return ""

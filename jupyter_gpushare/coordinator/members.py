@@ -124,6 +124,9 @@ class ProcessPort:
         if epoch and self.page.gate_open and self.page.epoch == epoch:
             self.close(epoch)
 
+    def restore_ahead(self, wanted: bool) -> None:
+        """Placeholder until the page has the field."""
+
     def close(self, epoch: int) -> None:
         self.page.close_gate(epoch)
         self.peer.send(DOORBELL)
@@ -178,6 +181,11 @@ class Member:
                 port.page.orders.resident_target = part
                 if not port.page.gate_open:
                     port.peer.send(DOORBELL)  # an idle one makes room at once
+
+    def restore_ahead(self, wanted: bool) -> None:
+        """Its memory may come back while it waits; where a process does not know how, it comes back with its turn."""
+        for port in self.processes.values():
+            port.restore_ahead(wanted)
 
     @property
     def measures(self) -> Measures:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from traitlets import Float, TraitError
 
 from ..config import GpuShare
 from ..core.errors import Refused
-from ..core.model import DeviceInfo, Settings
+from ..core.model import DeviceInfo
+from ..core.policies import policy_of
 from ..core.quota import Quota
-from ..core.turns import policy_of
+from ..core.settings import AUTO, Settings
 from ..wire import text
 
 LIVE = (
@@ -19,12 +20,19 @@ LIVE = (
     "policy",
     "idle_release",
     "cell_linger",
+    "sharing",
+    "min_quantum",
+    "max_wait",
+    "memory_of_use",
+    "max_hold",
     "inflight_window",
     "default_quota",
     "memory_mode",
     "pinned_memory",
 )
+_OF_THE_CORE = [field.name for field in fields(Settings) if field.name in LIVE]
 _SHOWN = (*LIVE, "device_memory", "simulate")
+_OR_AUTO = ("time_quantum", "idle_release")
 _PARSERS = {
     "share": text.parse_fraction,
     "limit": text.parse_fraction,
@@ -55,11 +63,14 @@ def _from_text(traits: GpuShare, name: str, value: str) -> Any:
     if name == "default_quota" and not value.lstrip().startswith("{"):
         return text.parse_pairs(value)
     trait = traits.traits()[name]
-    if isinstance(trait, Float):
+    if name in _OR_AUTO and value.strip().lower() == AUTO:
+        return AUTO
+    if isinstance(trait, Float) or name in _OR_AUTO:
         try:
             return float(value)
         except ValueError:
-            raise ValueError(f"{value!r} is not a number of seconds (examples: 30, 0.5)") from None
+            examples = '30, 0.5, "auto"' if name in _OR_AUTO else "30, 0.5"
+            raise ValueError(f"{value!r} is not a number of seconds (examples: {examples})") from None
     return trait.from_string(value)
 
 
@@ -75,7 +86,7 @@ class LiveSettings:
 
     def core(self) -> Settings:
         traits = self.traits
-        return Settings(traits.time_quantum, traits.policy, traits.idle_release, traits.cell_linger)
+        return Settings(**{name: getattr(traits, name) for name in _OF_THE_CORE})
 
     def as_json(self) -> dict[str, Any]:
         return {name: getattr(self.traits, name) for name in _SHOWN}

@@ -10,13 +10,15 @@ class Grant:
     """Lock the devices for the client, then open the gates of `processes` with `epoch`.
 
     If a lock is held elsewhere, lock and open nothing and report LockRefused. A client that holds devices already may
-    be granted further ones: some of its gates are then open or closing under an earlier epoch.
+    be granted further ones: some of its gates are then open or closing under an earlier epoch. `shared`: others of ours
+    may hold the devices at the same time.
     """
 
     client: str
     epoch: int
     devices: tuple[str, ...]
     processes: tuple[int, ...]
+    shared: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,14 @@ class SetResident:
 
 
 @dataclass(frozen=True)
+class RestoreAhead:
+    """The client runs next: bring back what it has on the host, as far as there is room, while it waits; or no more."""
+
+    client: str
+    wanted: bool
+
+
+@dataclass(frozen=True)
 class Overrun:
     """The client did not drain in time; report it. It keeps the device until it does."""
 
@@ -105,4 +115,4 @@ class Overrun:
     seconds: float
 
 
-Command = Grant | Open | NameNext | Unname | Close | Free | Orders | Limits | SetResident | Overrun
+Command = Grant | Open | NameNext | Unname | Close | Free | Orders | Limits | SetResident | RestoreAhead | Overrun

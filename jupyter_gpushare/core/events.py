@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .model import DeviceInfo, Settings
+from .model import DeviceInfo
 from .quota import Quota
+from .settings import Settings
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,8 @@ class ProcessJoined:
     """A process of a registered client initialised CUDA on `devices`.
 
     `running`: its gate is open, or its drain unfinished, from a grant that outlived an earlier coordinator, and the
-    edge holds the locks of its devices; `epoch` is that grant's. `relays`: it understands NameNext.
+    edge holds the locks of its devices; `epoch` is that grant's. `shared`: those locks are shared ones. `relays`: it
+    understands NameNext.
     """
 
     client: str
@@ -47,6 +49,7 @@ class ProcessJoined:
     running: bool = False
     epoch: int = 0
     relays: bool = False
+    shared: bool = False
 
 
 @dataclass(frozen=True)
@@ -135,6 +138,36 @@ class TurnReleased:
 
 
 @dataclass(frozen=True)
+class TurnHeld:
+    """The client's user keeps the devices for so many seconds from now, working or not; 0: no longer."""
+
+    client: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Suspended:
+    """The client gets no turns, and its memory leaves the devices, until Resumed."""
+
+    client: str
+
+
+@dataclass(frozen=True)
+class Resumed:
+    client: str
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What the client's processes have done since they began: launches, blocks of launches, seconds of GPU work."""
+
+    client: str
+    launches: int
+    blocks: int
+    gpu_seconds: float
+
+
+@dataclass(frozen=True)
 class QuotaChanged:
     """`allocated` is what the client's processes hold at this moment, in bytes."""
 
@@ -177,6 +210,10 @@ Event = (
     | CellStarted
     | CellEnded
     | TurnReleased
+    | TurnHeld
+    | Suspended
+    | Resumed
+    | Progress
     | QuotaChanged
     | SettingsChanged
     | LockRefused

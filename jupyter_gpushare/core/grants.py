@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
+from .agenda import Agenda
 from .commands import Command, NameNext, Open, Unname
-from .model import Client, Device, Grant, Named, Process
+from .model import Client, Device, Grant, Held, Named, Process
+from .policies import policy_of
+from .settings import Settings
 
+GRANT, LOCK, LINE = "grant", "lock", "line"  # what a key of the agenda is about
 EPOCHS = 1 << 29  # GPUSHARE_GATE_EPOCHS of page.h
 
 
 class Grants:
     """The queue and the grants of all devices. Commands are appended to `out`."""
 
-    def __init__(self, devices: dict[str, Device], out: list[Command]) -> None:
+    def __init__(self, settings: Settings, devices: dict[str, Device], out: list[Command]) -> None:
+        self.settings = settings
+        self.policy = policy_of(settings)
         self.devices = devices
         self.waiting: dict[str, Client] = {}
         self.grants: dict[str, Grant] = {}
         self.promised: dict[str, Named] = {}  # by client: named for a turn that is over, and not granted yet
         self.epoch = 0
+        self.agenda = Agenda()
+        self.touched: dict[str, None] = {}  # devices on which something may have become possible
         self._out = out
         self._tickets = 0
 
+    def touch(self, client: Client) -> None:
+        for uuid in client.devices:
+            self.touched[uuid] = None
+        for uuid in client.grant.devices if client.grant else ():
+            self.touched[uuid] = None
+
     # --- the queue
 
-    def enter_queue(self, client: Client, since: float, ticket: int | None = None) -> None:
-        if client.waiting_since is not None:
+    def enter_queue(self, client: Client, since: float, now: float, ticket: int | None = None) -> None:
+        if client.waiting_since is not None or client.suspended:
             return
         if ticket is None:
             self._tickets += 1
@@ -31,8 +45,10 @@ class Grants:
         client.ticket = ticket
         client.waiting_since = since
         self.waiting[client.id] = client
-        for uuid in client.devices:
-            self.devices[uuid].waiting += 1
+        self.count(client)
+        for device in client.books:
+            device.line.add(client, now)
+        self.touch(client)
 
     def leave_queue(self, client: Client, now: float) -> None:
         if client.waiting_since is None:
@@ -40,21 +56,87 @@ class Grants:
         client.wait_seconds += now - client.waiting_since
         client.waiting_since = None
         del self.waiting[client.id]
-        for uuid in client.devices:
-            self.devices[uuid].waiting -= 1
+        for device in client.books:
+            device.line.remove(client)
+        self.count(client)
+        self.touch(client)
 
     def leave_queue_if_content(self, client: Client, now: float) -> None:
         """A thread gave up or a process ended: perhaps nothing is left to wait for."""
         if not (client.grant.uncovered if client.grant else client.wants):
             self.leave_queue(client, now)
 
-    def contended(self, grant: Grant) -> bool:
-        return any(self.devices[uuid].waiting for uuid in grant.devices)
+    def line_up_again(self, client: Client, now: float) -> None:
+        """Its place in the queue may be another by now."""
+        for device in client.books if client.waiting_since is not None else ():
+            device.line.add(client, now)
 
-    def free(self, uuid: str, client: Client) -> bool:
-        """Whether the device can be the client's now, or is already."""
-        device = self.devices[uuid]
-        return device.refused_until is None and all(grant.client is client for grant in device.grants)
+    def place(self, client: Client, devices: tuple[str, ...], now: float) -> None:
+        """From now on `devices` are the client's."""
+        self.touch(client)
+        held = client.held
+        self.hold(client, Held())
+        self._discount(client)
+        for device in client.books:
+            device.line.remove(client)
+            del device.clients[client.id]
+            device.bounded.pop(client.id, None)
+        client.devices = devices
+        client.books = tuple(self.devices[uuid] for uuid in devices)
+        for device in client.books:
+            device.clients[client.id] = client
+        self.hold(client, held)
+        self.bound(client)
+        self.count(client)
+        self.line_up_again(client, now)
+        self.touch(client)
+
+    def hold(self, client: Client, held: Held) -> None:
+        """The client has that memory now, in equal parts on its devices."""
+        count = max(1, len(client.devices))
+        part = Held(held.allocated // count, held.resident // count, held.pinned // count)
+        for device in client.books:
+            device.allocated += part.allocated - client.part.allocated
+            device.resident += part.resident - client.part.resident
+            device.changes += 1
+            if part.resident:
+                device.present[client.id] = client
+            else:
+                device.present.pop(client.id, None)
+        client.held, client.part = held, part
+        client.peaks = (client.peaks[0], max(client.peaks[1], held.allocated))
+
+    def bound(self, client: Client) -> None:
+        """Whether its memory leaves though there is room has changed, perhaps."""
+        for device in client.books:
+            device.changes += 1
+            if client.suspended or client.quota.resident is not None:
+                device.bounded[client.id] = client
+            else:
+                device.bounded.pop(client.id, None)
+
+    def count(self, client: Client) -> None:
+        """Among the rivals of its devices, if it waits or runs."""
+        self._discount(client)
+        if client.waiting_since is None and client.grant is None:
+            return
+        client.counted_share = self.policy.share(client)
+        for device in client.books:
+            device.rivals.count += 1
+            device.rivals.shares += client.counted_share
+
+    def _discount(self, client: Client) -> None:
+        if client.counted_share is None:
+            return
+        for device in client.books:
+            device.rivals.count -= 1
+            # Sums of fractions that come and go: without rivals it is 0, whatever rounding has left.
+            device.rivals.shares = device.rivals.shares - client.counted_share if device.rivals.count else 0.0
+        client.counted_share = None
+
+    def contended(self, grant: Grant) -> bool:
+        """Whether somebody waits who could run if it were over."""
+        return any(self.devices[uuid].line for uuid in grant.devices)
 
     # --- grants
 
@@ -77,11 +159,12 @@ class Grants:
         grant = client.grant = Grant(client, self.next_epoch() if epoch is None else epoch, (), now)
         self.grants[client.id] = grant
         client.quanta += 1
+        self.count(client)
         self.cover(grant, devices)
         return grant
 
     def cover(self, grant: Grant, devices: tuple[str, ...]) -> None:
-        """Make `devices`, which are free or the grant's already, part of the grant."""
+        """Make `devices`, which it can have or has already, part of the grant."""
         for uuid in set(devices) - set(grant.devices):
             self.devices[uuid].grants.append(grant)
         grant.devices = tuple(sorted({*grant.devices, *devices}))
@@ -96,17 +179,24 @@ class Grants:
 
     def account(self, grant: Grant, now: float) -> None:
         """Add what was used of the grant so far to its client's sum."""
-        grant.client.gpu_seconds += now - grant.began
+        client, seconds = grant.client, now - grant.began
+        client.gpu_seconds += seconds
+        self.policy.ran(client, seconds, now)
+        if client.allowance:
+            client.allowance.ran(seconds, now)
         grant.began = now
         grant.lead = 0.0
 
     def end_grant(self, grant: Grant) -> None:
         if grant.named:
             self.promised[grant.named.process.client.id] = grant.named
+        self.touch(grant.client)
         grant.client.grant = None
         del self.grants[grant.client.id]
+        self.agenda.set((GRANT, grant.client.id), None)
         for uuid in grant.devices:
             self.devices[uuid].grants.remove(grant)
+        self.count(grant.client)
 
     def next_epoch(self) -> int:
         self.epoch = (self.epoch + 1) % EPOCHS

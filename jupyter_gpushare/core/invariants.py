@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from .model import Client, Device, Grant
 from .scheduler import Scheduler
+from .turns import fits
 
 
 class Broken(AssertionError):
@@ -35,14 +36,23 @@ def _problems(scheduler: Scheduler, now: float) -> Iterator[str]:
 
 def _device(scheduler: Scheduler, device: Device) -> Iterator[str]:
     uuid = device.info.uuid
-    if len(device.grants) > 1:
+    if len(device.grants) > 1 and not all(grant.shared for grant in device.grants):
         yield f"device {uuid} is granted to {[grant.client.id for grant in device.grants]}"
+    together = [grant.client for grant in device.grants if not grant.draining]
+    if len(together) > 1 and not fits(device, together):
+        yield f"clients {[client.id for client in together]} run on {uuid} and do not fit"
     for grant in device.grants:
         if scheduler.turns.grants.get(grant.client.id) is not grant or uuid not in grant.devices:
             yield f"device {uuid} has a grant of {grant.client.id} that is over or not for it"
-    waiting = sum(uuid in client.devices for client in scheduler.turns.waiting.values())
-    if device.waiting != waiting:
-        yield f"device {uuid} counts {device.waiting} waiting clients, the queue {waiting}"
+    waiting = {client.id for client in scheduler.turns.waiting.values() if uuid in client.devices}
+    if waiting != {client.id for client in device.line.clients}:
+        yield f"those that wait for {uuid} are not {sorted(waiting)}"
+    here = [client for client in scheduler.clients.values() if uuid in client.devices]
+    if device.allocated != sum(client.part.allocated for client in here):
+        yield f"device {uuid} counts {device.allocated} bytes, its clients do not"
+    rivals = [client for client in here if client.grant or client.waiting_since is not None]
+    if device.rivals.count != len(rivals):
+        yield f"device {uuid} counts {device.rivals.count} rivals, there are {len(rivals)}"
 
 
 def _client(scheduler: Scheduler, client: Client) -> Iterator[str]:
@@ -51,10 +61,12 @@ def _client(scheduler: Scheduler, client: Client) -> Iterator[str]:
         yield f"client {client.id} waits since {client.waiting_since}, but in the queue: {queued}"
     if scheduler.turns.grants.get(client.id) is not client.grant:
         yield f"client {client.id} and the list of grants disagree"
-    if client.wants and client.grant is None and not queued:
+    if client.wants and client.grant is None and not queued and not client.suspended:
         yield f"client {client.id} wants the device and is not queued"
     if queued and not (client.grant.uncovered if client.grant else client.wants):
         yield f"client {client.id} is queued and there is nothing that it waits for"
+    if client.suspended and (queued or (client.grant and not client.grant.draining)):
+        yield f"client {client.id} is suspended, and {client.phase}"
     if client.grant:
         yield from _grant(scheduler, client.grant)
     elif undrained := [process.number for process in client.processes.values() if not process.drained]:
@@ -81,9 +93,10 @@ def _grant(scheduler: Scheduler, grant: Grant) -> Iterator[str]:
 
 
 def _queue(scheduler: Scheduler, now: float) -> Iterator[str]:
-    """Nobody waits for devices that are free and that nobody before it waits for."""
-    claimed: set[str] = set()
-    for client in scheduler.turns.policy.order(scheduler.turns.waiting.values(), now):
-        if all(scheduler.turns.free(uuid, client) and uuid not in claimed for uuid in client.devices):
-            yield f"client {client.id} waits for {client.devices}, which are free"
-        claimed.update(client.devices)
+    """Nobody waits for devices that it could have."""
+    for device in scheduler.devices.values():
+        head = device.line.head(now)
+        if head and scheduler.turns.can_start(head):
+            yield f"client {head.id} waits for {head.devices}, which are free"
+        if device.line.ordered(now)[:1] not in ([], [head]) and device.line:
+            yield f"the head of {device.info.uuid} is {head}, its order begins with {device.line.ordered(now)[0].id}"

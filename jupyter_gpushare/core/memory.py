@@ -1,53 +1,55 @@
-"""What may stay in device memory, and what leaves before the next client needs the room.
+"""What may stay in device memory, what leaves before the next client needs the room, and what comes back ahead of time.
 
 The order of the coming turns is known, so what is needed latest leaves (as Belady's rule has it): first what idle
-clients have left there, the longest idle first, then the client whose turn ends, which goes to the end of the queue,
-then the queue from its end. Only as much leaves as the next client needs; where all fits, nothing does.
+clients have left there, the longest idle first, then those whose turn ends, who go to the end of the queue, then the
+queue from its end. Only as much leaves as the next client needs; where all fits, nothing does. Where there is room, the
+next client's memory comes back while it waits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from .commands import SetResident
+from .commands import RestoreAhead, SetResident
 from .model import Client, Device, Held
 
 
 def stays(
     memory: int,
     held: Mapping[str, Held],
-    running: str | None,
+    running: Sequence[str],
     queue: Sequence[str],
     idle: Sequence[str],
     short: int = 0,
 ) -> dict[str, int]:
     """Bytes that each client may keep on a device of `memory` bytes; those not named may keep everything.
 
-    `queue` has the next client first, `idle` the longest idle one first. `short`: bytes that the running client asked
-    for and could not get. What the running client may keep counts from the end of its turn on.
+    `queue` has the next client first, `idle` the longest idle one first. `short`: bytes that the running clients asked
+    for and could not get. What a running client may keep counts from the end of its turn on.
     """
     after = {client: one.resident for client, one in held.items()}
 
     def leave(shortage: int, clients: Iterable[str]) -> None:
         for client in clients:
+            if shortage <= 0:
+                return
             part = max(0, min(shortage, after[client] - held[client].pinned))
             after[client] -= part
             shortage -= part
 
-    if running is not None:
-        missing = held[running].allocated - held[running].resident
-        # Its memory that is away is needed back; what it was refused is needed on top, whatever the figures say.
-        shortage = max(sum(after.values()) + missing - memory, short)
-        leave(shortage, [*idle, *(client for client in reversed(queue) if client != running)])
-        after[running] += missing
-    coming = next((client for client in queue if client != running), None)
-    if coming is not None:
+    waiting = [client for client in queue if client not in running]
+    if running:
+        missing = sum(held[client].allocated - held[client].resident for client in running)
+        # Their memory that is away is needed back; what they were refused is needed on top, whatever the figures say.
+        leave(max(sum(after.values()) + missing - memory, short), [*idle, *reversed(waiting)])
+        for client in running:
+            after[client] = held[client].allocated
+    if waiting:
+        coming = waiting[0]
         missing = held[coming].allocated - after[coming]
-        others = [client for client in reversed(queue) if client not in (coming, running)]
-        ending = [] if running is None else [running]
-        leave(sum(after.values()) + missing - memory, [*idle, *ending, *others])
-    # The running client will have all of its memory there when its turn ends.
-    most = {client: one.allocated if client == running else one.resident for client, one in held.items()}
+        leave(sum(after.values()) + missing - memory, [*idle, *running, *reversed(waiting[1:])])
+    # The running clients will have all of their memory there when their turn ends.
+    most = {client: one.allocated if client in running else one.resident for client, one in held.items()}
     return {client: left for client, left in after.items() if left < most[client]}
 
 
@@ -57,61 +59,103 @@ class Residence:
     def __init__(self, clients: dict[str, Client], devices: dict[str, Device]) -> None:
         self._clients = clients
         self._devices = devices
+        self._plans: dict[str, dict[str, int]] = {}  # by device: bytes there that a client keeps
+        self._seen: dict[str, tuple[object, ...]] = {}  # by device: what its plan followed from
         self._said: dict[str, int] = {}
+        self._ahead: dict[str, Client] = {}  # by device: who was told to come back
 
-    def settle(self, queues: Mapping[str, Sequence[Client]]) -> Iterator[SetResident]:
-        """Commands for what is to change. `queues`: of each device on which clients wait, the next client first."""
-        left: dict[str, int] = {}
-        for uuid, device in self._devices.items():
-            left.update(self._of_device(uuid, device, queues.get(uuid, ()), left))
-        waited = {client for queue in queues.values() for client in queue}
-        for client in self._clients.values():
-            bound = client.quota.resident
-            if bound is not None and any(queues.get(uuid) for uuid in client.devices) and waited != {client}:
-                left[client.id] = min(left.get(client.id, bound), bound)
-        for identity in [*left, *(set(self._said) - set(left))]:
-            wanted = left.get(identity)
-            if self._said.get(identity) == wanted:
+    def settle(self, uuids: Iterable[str], now: float) -> Iterator[SetResident | RestoreAhead]:
+        """Commands for what has changed on these devices."""
+        for uuid in uuids:
+            device = self._devices[uuid]
+            head = device.line.head(now)
+            seen = (device.changes, head, *device.grants)
+            if self._seen.get(uuid) == seen:
                 continue
-            if wanted is None:
-                del self._said[identity]
-            else:
-                self._said[identity] = wanted
-            if identity in self._clients:
-                yield SetResident(identity, wanted)
+            self._seen[uuid] = seen
+            before = self._plans.get(uuid, {})
+            plan = self._plan(device, head, now)
+            if plan:
+                self._plans[uuid] = plan
+            elif before:
+                del self._plans[uuid]
+            for identity in dict.fromkeys((*plan, *before)):
+                yield from self._say(identity)
+            yield from self._bring_back(device, head)
 
     def said(self, client: str) -> int | None:
         """Bytes that the client may keep, by the last command; None: everything."""
         return self._said.get(client)
 
-    def _of_device(self, uuid: str, device: Device, queue: Sequence[Client], left: Mapping[str, int]) -> dict[str, int]:
-        here = [client for client in self._clients.values() if uuid in client.devices]
-        if sum(client.held.allocated for client in here) <= device.info.memory and not any(c.short for c in here):
-            return {}
-        held = {client.id: _part(client) for client in here}
-        running = device.grants[0].client if device.grants else None
-        waiting = [client.id for client in queue if client.id in held]
-        away = set(waiting) | ({running.id} if running else set())
-        idle = sorted((client for client in here if client.id not in away), key=lambda client: client.last_ran)
-        kept = stays(
-            device.info.memory,
-            held,
-            running.id if running and running.id in held else None,
-            waiting,
-            [client.id for client in idle],
-            running.short if running else 0,
-        )
-        # A client of several devices has a part of its bytes on each, and one sum on its page.
-        targets = {}
-        for client, part in kept.items():
-            runs = running is not None and client == running.id
-            whole = self._clients[client].held.allocated if runs else self._clients[client].held.resident
-            most = held[client].allocated if runs else held[client].resident
-            targets[client] = left.get(client, whole) - (most - part)
-        return targets
+    def forget(self, client: Client) -> None:
+        self._said.pop(client.id, None)
 
+    def _say(self, identity: str) -> Iterator[SetResident]:
+        client = self._clients.get(identity)
+        if client is None:
+            self._said.pop(identity, None)
+            return
+        parts = [plan[identity] for uuid in client.devices if identity in (plan := self._plans.get(uuid, {}))]
+        wanted = None
+        if parts:
+            # A client of several devices has a part of its bytes on each, and one sum on its page.
+            whole = client.held.allocated if client.grant else client.held.resident
+            count = len(client.devices)
+            wanted = whole - sum(max(0, whole // count - part) for part in parts)
+        if self._said.get(identity) == wanted:
+            return
+        if wanted is None:
+            del self._said[identity]
+        else:
+            self._said[identity] = wanted
+        yield SetResident(identity, wanted)
 
-def _part(client: Client) -> Held:
-    count = len(client.devices)
-    held = client.held
-    return Held(held.allocated // count, held.resident // count, held.pinned // count)
+    def _plan(self, device: Device, head: Client | None, now: float) -> dict[str, int]:
+        running = [grant.client for grant in device.grants]
+        short = sum(client.short for client in running)
+        plan: dict[str, int] = {}
+        if device.allocated > device.info.memory or short:
+            concerned = {client.id: client for client in (*device.present.values(), *running)}
+            if head:
+                concerned[head.id] = head
+            waiting = [client for client in concerned.values() if client in device.line]
+            waiting.sort(key=lambda client: device.line.order_key(client, now))
+            idle = [client for client in concerned.values() if client not in device.line and not client.grant]
+            idle.sort(key=lambda client: client.last_ran)
+            plan = stays(
+                device.info.memory,
+                {client.id: client.part for client in concerned.values()},
+                [client.id for client in running],
+                [client.id for client in waiting],
+                [client.id for client in idle],
+                short,
+            )
+        for client in device.bounded.values():
+            bound = 0 if client.suspended else client.quota.resident
+            others = len(device.line) - (client in device.line)
+            if bound is not None and (client.suspended or others):
+                bound = max(bound // len(client.devices), client.part.pinned)
+                plan[client.id] = min(plan.get(client.id, bound), bound)
+        return plan
+
+    def _bring_back(self, device: Device, head: Client | None) -> Iterator[RestoreAhead]:
+        uuid = device.info.uuid
+        coming = head if head and not head.grant and device.grants and self._fits_too(device, head) else None
+        before = self._ahead.get(uuid)
+        if coming is before:
+            return
+        if before:
+            del self._ahead[uuid]
+            if before.id in self._clients:
+                yield RestoreAhead(before.id, False)
+        if coming:
+            self._ahead[uuid] = coming
+            yield RestoreAhead(coming.id, True)
+
+    def _fits_too(self, device: Device, head: Client) -> bool:
+        """Whether there is room, beside all that is on the device or is coming back to it, for something of `head`."""
+        part = head.part
+        if part.allocated <= part.resident:
+            return False
+        away = sum(grant.client.part.allocated - grant.client.part.resident for grant in device.grants)
+        return device.resident + away < device.info.memory

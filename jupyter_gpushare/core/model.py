@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from .errors import Refused
 from .quota import Quota
+from .switching import Switching
+
+if TYPE_CHECKING:
+    from .allowance import Allowance
+    from .line import Line
 
 IDLE, WAITING, RUNNING, DRAINING, OVERRUN = "idle", "waiting", "running", "draining", "overrun"
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What admins set; times in seconds."""
-
-    time_quantum: float = 30.0
-    policy: str = "fcfs"
-    idle_release: float = 0.25
-    cell_linger: float = 0.05
-    drain_retry: float = 0.1  # not drained by then while a thread waits at the gate: reopen for a slice
-    drain_slice: float = 0.02
-    drain_steps: int = 16  # so many slices let through one call of each thread; after them come whole ones
-    drain_tries: int = 5  # so many whole slices before it is an overrun
-    overrun_after: float = 10.0  # draining for longer is reported
-    lock_retry: float = 0.01  # how soon to try again a device whose lock somebody else holds, doubling up to 0.16
-
-    def __post_init__(self) -> None:
-        for name, lowest, highest in (
-            ("time_quantum", 0.001, 86400.0),
-            ("idle_release", 0.001, 86400.0),
-            ("cell_linger", 0.0, 60.0),
-        ):
-            value = getattr(self, name)
-            if not math.isfinite(value) or not lowest <= value <= highest:
-                raise Refused(f"{name}={value:g} is out of range: allowed are {lowest:g} to {highest:g} seconds")
+SUSPENDED = "suspended"
 
 
 @dataclass(frozen=True)
@@ -77,8 +56,10 @@ class Grant:
     epoch: int
     devices: tuple[str, ...]
     began: float
+    shared: bool = False  # others may hold the devices at the same time
     lead: float = 0.0  # of that, spent on bringing memory back: the quantum counts from then on
     closing_since: float | None = None  # set while draining
+    evicting_since: float | None = None  # its work has finished
     reopen_until: float | None = None  # set during the slice of a retried closing
     next_try: float | None = None  # when a draining grant is looked at again
     tries: int = 0  # slices given to end this closing since the last one that helped
@@ -90,6 +71,11 @@ class Grant:
     named: Named | None = None  # who takes over by the lock itself
 
     @property
+    def starts(self) -> float:
+        """When its work begins."""
+        return self.began + self.lead
+
+    @property
     def processes(self) -> list[Process]:
         """Those that it lets run: a process that joined on further devices waits for a grant that covers them."""
         return [p for p in self.client.processes.values() if set(p.devices) <= set(self.devices)]
@@ -99,6 +85,11 @@ class Grant:
         """Whether a thread waits that this grant cannot let through."""
         covered = self.processes
         return any(process.wants and process not in covered for process in self.client.processes.values())
+
+    @property
+    def idle(self) -> bool:
+        """Whether all its processes said so."""
+        return all(process.idle_epoch == self.epoch for process in self.processes)
 
     @property
     def draining(self) -> bool:
@@ -117,7 +108,7 @@ class Grant:
 
     def forget_closing(self) -> None:
         """It runs as if nobody had tried to end it."""
-        self.closing_since = self.reopen_until = self.next_try = self.cells_ended = None
+        self.closing_since = self.evicting_since = self.reopen_until = self.next_try = self.cells_ended = None
         self.tries = 0
         self.alternating = False
         self.overrun = False
@@ -152,6 +143,7 @@ class Client:
     gpus: int
     order: int  # of registration
     devices: tuple[str, ...] = ()
+    books: tuple[Device, ...] = ()  # the same
     processes: dict[int, Process] = field(default_factory=dict)
     cells: set[str] = field(default_factory=set)
     grant: Grant | None = None
@@ -161,12 +153,32 @@ class Client:
     wait_seconds: float = 0.0
     quanta: int = 0
     held: Held = Held()
+    part: Held = Held()  # of `held`, what counts on each of its devices
     short: int = 0  # bytes that it asked for and that its device has no room for
     last_ran: float = float("-inf")  # the end of its last turn
     mean_turn: float | None = None  # exponentially weighted, for expected waits
+    peaks: tuple[int, int] = (0, 0)  # bytes that it had allocated at most in its last turn, and since
+    switching: Switching = field(default_factory=Switching)
+    allowance: Allowance | None = None  # if it may not run all the time
+    pace: tuple[float, float] = (1.0, 1.0)  # quantum and idle release that its processes know
+    suspended: bool = False
+    hold_until: float | None = None  # keeps the devices until then, working or not
+    counted_share: float | None = None  # among the rivals of its devices; None: it is not one now
+
+    @property
+    def rank(self) -> int:
+        """Of its service class: 0 before 1."""
+        return 0 if self.quota.service == "online" else 1
+
+    @property
+    def ready_at(self) -> float:
+        """When it may run, as far as its limit goes."""
+        return self.allowance.ready_at() if self.allowance else float("-inf")
 
     @property
     def phase(self) -> str:
+        if self.suspended and (self.grant is None or not self.grant.overrun):
+            return SUSPENDED
         if self.grant is None:
             return IDLE if self.waiting_since is None else WAITING
         if self.grant.overrun:
@@ -185,9 +197,24 @@ class Client:
 
 
 @dataclass
+class Rivals:
+    """Clients that want a device now, waiting or running, and their shares together."""
+
+    count: int = 0
+    shares: float = 0.0
+
+
+@dataclass(eq=False)
 class Device:
     info: DeviceInfo
+    line: Line
     grants: list[Grant] = field(default_factory=list)
-    waiting: int = 0  # clients in the queue that need it
+    clients: dict[str, Client] = field(default_factory=dict)  # all that use it, waiting or not
+    rivals: Rivals = field(default_factory=Rivals)
+    allocated: int = 0  # bytes of all clients
+    resident: int = 0  # of these, on the device
+    present: dict[str, Client] = field(default_factory=dict)  # clients that have some there
+    bounded: dict[str, Client] = field(default_factory=dict)  # whose memory leaves though there is room for it
+    changes: int = 0  # of what clients have there, or may have
     refused_until: float | None = None  # somebody else holds its lock; not tried before
     refusals: int = 0

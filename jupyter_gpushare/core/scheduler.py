@@ -3,7 +3,7 @@
 A client is idle, waiting, running or draining. It waits from the first thread that stands at the gate; a Grant opens
 the gates of all its processes on all its devices at once (a gang); closing ends when every process has drained. Because
 one process's work on the device may depend on a thread that now stands at the gate, closing is retried: see
-`Turns._retry_closing`.
+`Closing.retry_closing`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from typing import Any
 
 from . import events as ev
 from .commands import Close, Command, Limits
-from .errors import Conflict, IllegalEvent, UnknownClient
+from .errors import Conflict, GpuShareError, IllegalEvent, Refused, UnknownClient
 from .grants import EPOCHS
 from .memory import Residence
-from .model import Client, Device, Held, Process, Settings
+from .model import Client, Device, Held, Process
+from .settings import Settings
 from .turns import Turns
 
 _STORY = 200
@@ -52,6 +53,10 @@ class Scheduler:
             ev.CellStarted: self._cell_started,
             ev.CellEnded: self._cell_ended,
             ev.TurnReleased: self._turn_released,
+            ev.TurnHeld: self._turn_held,
+            ev.Suspended: self._suspended,
+            ev.Resumed: self._resumed,
+            ev.Progress: self._progress,
             ev.QuotaChanged: self._quota_changed,
             ev.SettingsChanged: self._settings_changed,
             ev.LockRefused: self._lock_refused,
@@ -68,11 +73,16 @@ class Scheduler:
         """
         if now < self._now:
             raise IllegalEvent(f"time went back from {self._now} to {now}")
-        self._handlers[type(event)](event, now)
+        self.turns.now = now
+        try:
+            self._handlers[type(event)](event, now)
+        except GpuShareError:
+            self.turns.now = self._now
+            raise
         self._now = now
-        self.turns.advance(now)
+        touched = self.turns.advance(now)
         # First: a process whose gate closes looks at what it may keep.
-        commands = [*self.residence.settle(self._queues(now)), *self._out]
+        commands = [*self.residence.settle(touched, now), *self._out]
         self._out.clear()
         self._story.append((now, event, tuple(commands)))
         return commands
@@ -87,18 +97,13 @@ class Scheduler:
 
     def queue(self, device: str, now: float) -> list[Client]:
         """The clients that wait for `device`, the next one first."""
-        return [
-            client for client in self.turns.policy.order(self.turns.waiting.values(), now) if device in client.devices
-        ]
-
-    def _queues(self, now: float) -> dict[str, list[Client]]:
-        if not self.turns.waiting:
-            return {}
-        order = list(self.turns.policy.order(self.turns.waiting.values(), now))
-        return {uuid: [client for client in order if uuid in client.devices] for uuid in self.devices}
+        return self.devices[device].line.ordered(now)
 
     def quantum(self, client: Client) -> float:
         return self.turns.quantum(client)
+
+    def idle_release(self, client: Client) -> float:
+        return self.turns.idle_release(client)
 
     def story(self) -> list[str]:
         """The last events and what was decided, for error reports."""
@@ -113,8 +118,9 @@ class Scheduler:
         if client is None:
             self._registered += 1
             client = Client(event.client, event.tenant, event.label, event.quota, event.gpus, self._registered)
-            client.devices = self._place(event.gpus)
             self.clients[event.client] = client
+            self.turns.place(client, self._place(event.gpus), now)
+            self.turns.read_quota(client, now)
         elif client.tenant != event.tenant:
             raise IllegalEvent(f"client {event.client} belongs to tenant {client.tenant!r}, not {event.tenant!r}")
         client.label = event.label or client.label
@@ -124,22 +130,24 @@ class Scheduler:
         client = self._client(event.client)
         if client.processes:
             raise IllegalEvent(f"client {client.id} still has processes")
+        self.turns.leave_queue(client, now)
+        self.turns.place(client, (), now)
+        self.turns.policy.forget(client)
+        self.residence.forget(client)
         del self.clients[client.id]
 
     def _device_found(self, event: ev.DeviceFound, now: float) -> None:
         known = self.devices.get(event.device.uuid)
         if known:
             known.info = event.device
+            known.changes += 1
         else:
-            self.devices[event.device.uuid] = Device(event.device)
+            self.turns.add_device(event.device)
+        self.turns.touched[event.device.uuid] = None
 
     def _place(self, gpus: int) -> tuple[str, ...]:
         """The devices with the fewest clients."""
-        load = {uuid: 0 for uuid in self.devices}
-        for client in self.clients.values():
-            for uuid in client.devices:
-                load[uuid] += 1
-        return tuple(sorted(load, key=lambda uuid: load[uuid])[:gpus])
+        return tuple(sorted(self.devices, key=lambda uuid: len(self.devices[uuid].clients))[:gpus])
 
     def _process_joined(self, event: ev.ProcessJoined, now: float) -> None:
         client = self._client(event.client)
@@ -153,34 +161,29 @@ class Scheduler:
         if client.grant:
             self.turns.name_next(client.grant, None)  # before the new one runs under the lock that would be given up
         self.processes[event.process] = client.processes[event.process] = process
-        self._set_devices(client)
+        self._set_devices(client, now)
         # Only half of them may be claimed, or a hostile process could make the epochs of others repeat.
         self.turns.epoch = max(self.turns.epoch, min(event.epoch, EPOCHS // 2))
         self._out.append(Limits(client.id))
         grant = client.grant
         if event.running:
-            if not self.turns.adopt(process, now):
+            if not self.turns.adopt(process, now, event.shared):
                 self._out.append(Close(client.id, event.epoch, (process.number,)))
         elif grant and grant.gate_open and process in grant.processes:
             self.turns.let_run(grant, [process])
 
-    def _set_devices(self, client: Client) -> None:
+    def _set_devices(self, client: Client, now: float) -> None:
         """A client's devices are what its processes use, in one order for all so that gangs lock without deadlock."""
         devices = tuple(sorted({uuid for process in client.processes.values() for uuid in process.devices}))
-        if devices == client.devices or not devices:
-            return
-        waiting = client.waiting_since is not None
-        for uuid in client.devices if waiting else ():
-            self.devices[uuid].waiting -= 1
-        client.devices = devices
-        for uuid in devices if waiting else ():
-            self.devices[uuid].waiting += 1
+        if devices and devices != client.devices:
+            self.turns.place(client, devices, now)
+        self.turns.touch(client)
 
     def _process_gone(self, event: ev.ProcessGone, now: float) -> None:
         process = self._process(event.process)
         client = process.client
         del self.processes[process.number], client.processes[process.number]
-        self._set_devices(client)
+        self._set_devices(client, now)
         if client.grant and all(other.drained for other in client.processes.values()):
             self.turns.finish(client.grant, now)
         self.turns.leave_queue_if_content(client, now)
@@ -199,12 +202,14 @@ class Scheduler:
             self.turns.begin_closing(grant, now)
             return
         process.wants = True
+        self.turns.touch(client)
         if grant is None:
-            self.turns.enter_queue(client, now)
+            self.turns.enter_queue(client, now, now)
 
     def _unwanted(self, event: ev.Unwanted, now: float) -> None:
         process = self._process(event.process)
         process.wants = False
+        self.turns.touch(process.client)
         self.turns.leave_queue_if_content(process.client, now)
 
     def _drained(self, event: ev.Drained, now: float) -> None:
@@ -216,6 +221,7 @@ class Scheduler:
             return  # of a closing that was taken back meanwhile
         process.drained = True
         process.evicting = False
+        self.turns.touch(process.client)
         self.turns.begin_closing(grant, now)  # its agent may have closed by itself, at the deadline that it was told
         if all(other.drained for other in process.client.processes.values()):
             self.turns.finish(grant, now)
@@ -228,6 +234,8 @@ class Scheduler:
         if not grant or process.drained or event.epoch != process.epoch or not grant.has_closed(process):
             return  # of a closing that was taken back meanwhile
         process.evicting = True
+        if all(p.evicting or p.drained for p in grant.client.processes.values()):
+            grant.evicting_since = now
 
     def _restored(self, event: ev.Restored, now: float) -> None:
         process = self._process(event.process)
@@ -235,12 +243,15 @@ class Scheduler:
         if not grant or grant.draining or event.epoch != process.epoch:
             return
         # Whatever it says, its turn is not longer than two quanta.
-        grant.lead = max(grant.lead, min(now - grant.began, self.turns.quantum(process.client)))
+        longest = max(self.turns.quantum(process.client), process.client.switching.cost)
+        grant.lead = max(grant.lead, min(now - grant.began, longest))
+        self.turns.touch(process.client)
 
     def _memory_held(self, event: ev.MemoryHeld, now: float) -> None:
         client = self._client(event.client)
-        client.held = Held(event.allocated, event.resident, event.pinned)
         client.short = event.short
+        self.turns.hold(client, Held(event.allocated, event.resident, event.pinned))
+        self.turns.touch(client)
 
     def _went_idle(self, event: ev.WentIdle, now: float) -> None:
         process = self._process(event.process)
@@ -248,14 +259,17 @@ class Scheduler:
         if not grant or grant.draining or event.epoch != grant.epoch or not self.turns.contended(grant):
             return
         process.idle_epoch = event.epoch
-        if all(p.idle_epoch == grant.epoch for p in grant.processes):
+        held = process.client.hold_until
+        if grant.idle and (held is None or held <= now):
             self.turns.begin_closing(grant, now)
+        self.turns.touch(process.client)
 
     def _cell_started(self, event: ev.CellStarted, now: float) -> None:
         client = self._client(event.client)
         client.cells.add(event.request)
         if client.grant:
             client.grant.cells_ended = None
+        self.turns.touch(client)
 
     def _cell_ended(self, event: ev.CellEnded, now: float) -> None:
         client = self._client(event.client)
@@ -264,11 +278,42 @@ class Scheduler:
         client.cells.remove(event.request)
         if client.grant and not client.cells:
             client.grant.cells_ended = now
+        self.turns.touch(client)
 
     def _turn_released(self, event: ev.TurnReleased, now: float) -> None:
-        grant = self._client(event.client).grant
-        if grant and not grant.draining:
-            self.turns.begin_closing(grant, now)
+        client = self._client(event.client)
+        client.hold_until = None
+        if client.grant and not client.grant.draining:
+            self.turns.begin_closing(client.grant, now)
+
+    def _turn_held(self, event: ev.TurnHeld, now: float) -> None:
+        client = self._client(event.client)
+        if not 0 <= event.seconds <= self.settings.max_hold:
+            most = self.settings.max_hold
+            raise Refused(f"hold={event.seconds:g} is out of range: allowed are 0 to {most:g} seconds (max_hold)")
+        client.hold_until = now + event.seconds if event.seconds else None
+        self.turns.touch(client)
+
+    def _suspended(self, event: ev.Suspended, now: float) -> None:
+        client = self._client(event.client)
+        client.suspended = True
+        client.hold_until = None
+        self.turns.leave_queue(client, now)
+        if client.grant and not client.grant.draining:
+            self.turns.begin_closing(client.grant, now)
+        self.turns.bound(client)
+        self.turns.touch(client)
+
+    def _resumed(self, event: ev.Resumed, now: float) -> None:
+        client = self._client(event.client)
+        client.suspended = False
+        if client.wants and client.grant is None:
+            self.turns.enter_queue(client, now, now)
+        self.turns.bound(client)
+        self.turns.touch(client)
+
+    def _progress(self, event: ev.Progress, now: float) -> None:
+        self._client(event.client)
 
     def _lock_refused(self, event: ev.LockRefused, now: float) -> None:
         client = self._client(event.client)
@@ -287,10 +332,12 @@ class Scheduler:
                 "free some first, or ask for at least that much"
             )
         client.quota = event.quota
+        self.turns.read_quota(client, now)
+        self.turns.bound(client)
         self._out.append(Limits(client.id))
 
     def _settings_changed(self, event: ev.SettingsChanged, now: float) -> None:
-        self.turns.configure(event.settings)
+        self.turns.configure(event.settings, now)
 
     # --- looking up
 

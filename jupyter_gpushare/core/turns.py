@@ -1,64 +1,215 @@
-"""Turns: who is granted the devices, when a turn ends, and how it is closed."""
+"""Turns: who is granted the devices, together with whom, and when a turn ends."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import fields, replace
 
-from .commands import Close, Command, Free, Orders, Overrun
+from .allowance import Allowance
+from .closing import Closing
+from .commands import Close, Command, Free, Limits, Orders
 from .commands import Grant as GrantCommand
-from .errors import IllegalEvent, Refused
-from .grants import Grants
-from .model import Before, Client, Device, Grant, Process, Settings
-from .policies import POLICIES, Policy
+from .errors import IllegalEvent
+from .grants import GRANT, LINE, LOCK
+from .line import Line
+from .model import Before, Client, Device, DeviceInfo, Grant, Process
+from .policies import policy_of
+from .settings import AUTO, EXCLUSIVE, Settings
+
+_SHORTEST_IDLE, _LONGEST_IDLE = 0.02, 5.0  # seconds of an idle release that follows from measurements
 
 
-class Turns(Grants):
-    """Decides, over the books of grants."""
+class Turns(Closing):
+    """Decides, over the books of grants. What an event may have changed is looked at device by device."""
 
     def __init__(self, settings: Settings, devices: dict[str, Device], out: list[Command]) -> None:
-        super().__init__(devices, out)
-        self.settings = settings
-        self.policy = policy_of(settings)
+        super().__init__(settings, devices, out)
+        self.now = -math.inf
 
-    def configure(self, settings: Settings) -> None:
+    def configure(self, settings: Settings, now: float) -> None:
         """Raises Refused, having changed nothing."""
-        self.policy = policy_of(settings)
-        self.settings = settings
+        policy = policy_of(settings)
+        policy.inherit(self.policy)
+        self.policy, self.settings = policy, settings
+        clients = {client.id: client for device in self.devices.values() for client in device.clients.values()}
+        for device in self.devices.values():
+            device.line = Line(policy, settings.max_wait)
+        for client in clients.values():
+            self.read_quota(client, now)
+
+    def add_device(self, info: DeviceInfo) -> None:
+        self.devices[info.uuid] = Device(info, Line(self.policy, self.settings.max_wait))
+
+    def read_quota(self, client: Client, now: float) -> None:
+        """The client's quota, or the policy that reads it, is another."""
+        limit = self.policy.limit(client)
+        if client.grant and client.allowance:
+            client.allowance.ran(0.0, client.grant.began)
+        if limit >= 1.0:
+            client.allowance = None
+        elif client.allowance is None or client.allowance.limit != limit:
+            client.allowance = Allowance(limit, self.policy.quantum(client), now)
+        self.count(client)
+        self.line_up_again(client, now)
+        self.touch(client)
+
+    # --- time
 
     def next_deadline(self) -> float | None:
-        times = [time for grant in self.grants.values() if (time := self._due(grant)) is not None]
-        times += [d.refused_until for d in self.devices.values() if d.refused_until is not None and d.waiting]
-        return min(times, default=None)
+        first = self.agenda.first()
+        return first[0] if first else None
 
     def ends_turn(self, due: float) -> bool:
-        """Whether `due` is the deadline of a turn, as announced to its processes."""
-        return any(grant.announced == (True, due) and not grant.draining for grant in self.grants.values())
+        """Whether `due`, the next deadline, is that of a turn, as announced to its processes."""
+        first = self.agenda.first()
+        if first is None or first[1][0] != GRANT:
+            return False
+        grant = self.grants[first[1][1]]
+        return grant.announced == (True, due) and not grant.draining
 
     def quantum(self, client: Client) -> float:
-        return self.policy.quantum(client, self.settings)
+        return self.policy.quantum(client)
 
-    def advance(self, now: float) -> None:
-        """Do what is due at `now`, and what has become possible."""
-        for device in self.devices.values():
-            if device.refused_until is not None and device.refused_until <= now:
-                device.refused_until = None
-        for grant in list(self.grants.values()):
-            due = self._due(grant)
-            while due is not None and due <= now and grant.client.grant is grant:
-                self._act_when_due(grant, now)
-                due = self._due(grant)
-            if self._closed_for_nobody(grant):
-                self._withdraw_closing(grant)
-        self._grant_waiting(now)
+    def idle_release(self, client: Client) -> float:
+        """Seconds without GPU work after which the client loses its turn to those who wait: about as long as giving it
+        up and getting it back costs, which is never worse than twice the optimum (ski rental; Karlin et al., 1988).
+        """
+        if self.settings.idle_release != AUTO:
+            return float(self.settings.idle_release)
+        return min(max(client.switching.cost * self.settings.idle_factor, _SHORTEST_IDLE), _LONGEST_IDLE)
+
+    def advance(self, now: float) -> Iterable[str]:
+        """Do what is due at `now`, and what has become possible on devices that were touched; returns these."""
+        for kind, name in self.agenda.take_due(now):
+            if kind == GRANT:
+                self.touch(self.grants[name].client)
+                self._meet_deadlines(self.grants[name], now)
+            else:
+                self.touched[name] = None
+        seen: dict[str, None] = {}
+        while self.touched:
+            uuid = next(iter(self.touched))
+            del self.touched[uuid]
+            seen[uuid] = None
+            self._look_at(self.devices[uuid], now)
         while self.promised:
             self.unname(self.promised.popitem()[1])
-        for grant in list(self.grants.values()):
-            if not grant.draining:
-                self._announce(grant)
-                due = self._due(grant)
-                if due is not None and due <= now:  # somebody came to wait after its quantum was over
-                    self.begin_closing(grant, now)
-            self.name_next(grant, self._successor(grant, now))
+        for uuid in seen:
+            device = self.devices[uuid]
+            for grant in list(device.grants):
+                self._settle(grant, now)
+            self.agenda.set((LOCK, uuid), device.refused_until if device.line else None)
+            self.agenda.set((LINE, uuid), device.line.next_ready())
+        for uuid in [uuid for uuid in self.touched if uuid not in seen]:
+            seen[uuid] = None
+        self.touched.clear()
+        for uuid in seen:  # the settling of one may have begun the closing of another
+            for grant in self.devices[uuid].grants:
+                self.agenda.set((GRANT, grant.client.id), self._due(grant))
+        return seen
+
+    def _look_at(self, device: Device, now: float) -> None:
+        if device.refused_until is not None and device.refused_until <= now:
+            device.refused_until = None
+        device.line.settle(now)
+        for grant in list(device.grants):
+            self._meet_deadlines(grant, now)
+            if self.closed_for_nobody(grant, now):
+                self.withdraw_closing(grant)
+        self._part(device, now)
+        # A client that cannot start yet claims its devices, so that gangs never starve.
+        while (head := device.line.head(now)) and self.can_start(head):
+            self._grant(head, now)
+
+    def _meet_deadlines(self, grant: Grant, now: float) -> None:
+        due = self._due(grant)
+        while due is not None and due <= now and grant.client.grant is grant and grant.draining:
+            if grant.reopen_until is not None:
+                self.close(grant, now)
+            else:
+                self.retry_closing(grant, now)
+            due = self._due(grant)
+        if due is not None and due <= now and not grant.draining:
+            self.begin_closing(grant, now)
+
+    def _settle(self, grant: Grant, now: float) -> None:
+        """Tell a grant's processes what has changed for them."""
+        if not grant.draining:
+            self._announce(grant)
+            due = self._due(grant)
+            if due is not None and due <= now:  # somebody came to wait after its quantum was over
+                self.begin_closing(grant, now)
+        self.name_next(grant, self._successor(grant, now))
+        self.agenda.set((GRANT, grant.client.id), self._due(grant))
+
+    def _due(self, grant: Grant) -> float | None:
+        if grant.draining:
+            return grant.next_try if grant.reopen_until is None else grant.reopen_until
+        client = grant.client
+        times = [self._deadline(grant)]
+        if grant.cells_ended is not None:
+            times.append(max(grant.cells_ended + self.settings.cell_linger, client.hold_until or 0.0))
+        return min((time for time in times if time is not None), default=None)
+
+    def _deadline(self, grant: Grant) -> float | None:
+        """When the turn ends, working or not: somebody waits for it, or the client has had what it may have."""
+        client = grant.client
+        if client.suspended:
+            return grant.began
+        ends = min((self._until(grant, self.devices[uuid]) for uuid in grant.devices), default=math.inf)
+        if client.allowance:
+            ends = min(ends, client.allowance.ends_at(grant.began))
+        return None if ends == math.inf else ends
+
+    def _until(self, grant: Grant, device: Device) -> float:
+        client = grant.client
+        head = device.line.head(self.now)
+        if head is None:
+            return math.inf
+        if head.rank < client.rank:
+            return grant.began
+        ends = self.policy.until(grant, head, device.line.patience_ends(head.rank))
+        if client.hold_until is None:
+            return ends
+        return client.hold_until if grant.idle else max(ends, client.hold_until)
+
+    def _tell_pace(self, client: Client) -> None:
+        """Its processes know how long a turn is and when they count as idle; these may follow from measurements."""
+        pace = (self.quantum(client), self.idle_release(client))
+        if any(not 0.8 <= new / old <= 1.25 for new, old in zip(pace, client.pace, strict=True)):
+            self._out.append(Limits(client.id))
+            client.pace = pace
+
+    # --- who runs
+
+    def can_start(self, client: Client) -> bool:
+        """It is the next one on each of its devices, and there is room for it."""
+        return bool(client.books) and all(self._has_room(device, client) for device in client.books)
+
+    def _has_room(self, device: Device, client: Client) -> bool:
+        if client.grant and client.grant in device.grants:
+            return True
+        if device.refused_until is not None or device.line.head(self.now) is not client:
+            return False
+        return not device.grants or self._packs(device, client)
+
+    def _packs(self, device: Device, client: Client) -> bool:
+        """Whether the client may run beside those who have the device."""
+        if self.settings.sharing == EXCLUSIVE or client.grant:
+            return False
+        if any(not grant.shared or grant.client.rank != client.rank for grant in device.grants):
+            return False
+        return fits(device, [*(grant.client for grant in device.grants), client])
+
+    def _part(self, device: Device, now: float) -> None:
+        """Clients that ran together fit no longer: who joined last goes."""
+        running = [grant for grant in device.grants if not grant.draining]
+        while len(running) > 1:
+            together = self.settings.sharing != EXCLUSIVE and fits(device, [grant.client for grant in running])
+            if together:
+                return
+            self.begin_closing(running.pop(), now)
 
     def _successor(self, grant: Grant, now: float) -> Process | None:
         """Who can take over by the lock itself: that takes one process with one device on either side."""
@@ -69,126 +220,19 @@ class Turns(Grants):
         givers = list(grant.client.processes.values())
         if len(givers) != 1 or not givers[0].relays or len(device.grants) != 1 or device.refused_until is not None:
             return None
-        queue = (c for c in self.policy.order(self.waiting.values(), now) if uuid in c.devices)
-        client = next(queue, grant.client)
+        client = device.line.head(now)
+        if client is None or client is grant.client:
+            return None
         processes = list(client.processes.values())
-        if client is grant.client or client.devices != grant.devices or len(processes) != 1:
+        if client.devices != grant.devices or len(processes) != 1:
             return None
         return processes[0] if processes[0].relays else None
-
-    def _due(self, grant: Grant) -> float | None:
-        if grant.draining:
-            return grant.next_try if grant.reopen_until is None else grant.reopen_until
-        linger = None if grant.cells_ended is None else grant.cells_ended + self.settings.cell_linger
-        deadline = self._deadline(grant)
-        return min((time for time in (linger, deadline) if time is not None), default=None)
-
-    def _act_when_due(self, grant: Grant, now: float) -> None:
-        if not grant.draining:
-            self.begin_closing(grant, now)
-        elif grant.reopen_until is not None:
-            self._close(grant, now)
-        else:
-            self._retry_closing(grant, now)
-
-    def _deadline(self, grant: Grant) -> float | None:
-        return grant.began + grant.lead + self.quantum(grant.client) if self.contended(grant) else None
 
     def _announce(self, grant: Grant) -> None:
         levels = (self.contended(grant), self._deadline(grant))
         if levels != grant.announced:
             grant.announced = levels
             self._out.append(Orders(grant.client.id, *levels))
-
-    def begin_closing(self, grant: Grant, now: float) -> None:
-        if not grant.draining:
-            grant.closing_since = now
-            self._close(grant, now)
-
-    def _close(self, grant: Grant, now: float) -> None:
-        grant.reopen_until = None
-        wait = self.settings.drain_retry
-        if grant.alternating or 0 < grant.tries <= self.settings.drain_steps:
-            wait = self.settings.drain_slice  # steps add next to nothing to what must drain
-        elif grant.tries:
-            # Doubled with every whole slice: a queue of launches that it refills must have time to run empty.
-            wait *= 2 ** min(grant.tries - self.settings.drain_steps, 7)
-        grant.next_try = now + wait
-        grant.alternating = False
-        opened = [process for process in grant.client.processes.values() if not process.drained]
-        for process in opened:
-            process.epoch = grant.epoch
-        self._out.append(Close(grant.client.id, grant.epoch, tuple(process.number for process in opened)))
-
-    def _reopen(self, grant: Grant, processes: list[Process], step: bool = False) -> None:
-        grant.epoch = self.next_epoch()
-        self.let_run(grant, processes, step)
-
-    def _closed_for_nobody(self, grant: Grant) -> bool:
-        """Whether the client wants to go on and nobody else waits: its next cell came while the last one drained."""
-        return (
-            grant.draining
-            and not grant.gate_open
-            and not self.contended(grant)
-            and grant.client.wants
-            and not grant.uncovered
-        )
-
-    def _withdraw_closing(self, grant: Grant) -> None:
-        grant.forget_closing()
-        self._reopen(grant, grant.processes)
-
-    def _retry_closing(self, grant: Grant, now: float) -> None:
-        """Not drained in time. If threads of the client stand at the gate, the work on the device may wait for them:
-        let them through for a short slice and close again; after some tries, for growing slices, as an overrun. If
-        those threads need further devices, the client waits for these as for any others.
-
-        Ranks that wait for each other at every step would be caught in the midst of one again and again. So first only
-        the very calls that stand at the gate are let through, and if some processes have drained, mostly only theirs:
-        that is what the others wait for, and nothing new."""
-        settings = self.settings
-        grant.next_try = now + settings.drain_retry
-        if all(process.drained or process.evicting for process in grant.client.processes.values()):
-            return  # nothing on the device waits for anybody
-        late = 0.0 if grant.closing_since is None else now - grant.closing_since
-        if wanting := [p for p in grant.processes if p.wants and not p.evicting]:
-            grant.tries += 1
-            step = grant.tries <= settings.drain_steps
-            beyond = grant.tries - settings.drain_steps - settings.drain_tries
-            grant.reopen_until = now + (
-                settings.drain_slice if beyond <= 0 else min(2.0 ** min(beyond - 1, 10), settings.time_quantum)
-            )
-            behind = [process for process in wanting if process.drained]
-            self._reopen(grant, behind if step and behind and grant.tries % 4 else wanting, step)
-        if grant.uncovered:
-            self.enter_queue(grant.client, now)
-        too_late = grant.tries > settings.drain_steps + settings.drain_tries or late >= settings.overrun_after
-        if too_late and not grant.overrun and self.contended(grant):
-            grant.overrun = True
-            self._out.append(Overrun(grant.client.id, grant.epoch, late))
-
-    def slice_helped(self, grant: Grant, now: float) -> None:
-        """A process has drained. If that was in a slice of others, then it needed them. When they wait for it in turn,
-        there is no use in long patience; when all have drained, none in the rest of the slice."""
-        if grant.reopen_until is None:
-            return
-        grant.tries = 0
-        grant.alternating = True
-        if all(process.drained or grant.has_open(process) for process in grant.client.processes.values()):
-            self._close(grant, now)
-
-    def _grant_waiting(self, now: float) -> None:
-        """In the policy's order. A client that cannot start yet claims its devices, so that gangs never starve."""
-        if not self.waiting:
-            return
-        claimed: set[str] = set()
-        for client in self.policy.order(self.waiting.values(), now):
-            if client.devices and all(self.free(uuid, client) and uuid not in claimed for uuid in client.devices):
-                self._grant(client, now)
-            else:
-                claimed.update(client.devices)
-            if len(claimed) == len(self.devices):
-                return
 
     def _grant(self, client: Client, now: float) -> None:
         """Begin a turn; or extend one that cannot end, to the devices that its waiting threads need."""
@@ -204,6 +248,7 @@ class Turns(Grants):
         if grant is None:
             named = self.promised.pop(client.id, None)
             grant = self.new_grant(client, client.devices, now, named.epoch if named else None)
+            grant.shared = named is None and self.settings.sharing != EXCLUSIVE  # a lock taken over is an exclusive one
             added = grant.devices
         else:
             added = tuple(uuid for uuid in client.devices if uuid not in grant.devices)
@@ -216,19 +261,22 @@ class Turns(Grants):
         for process in client.processes.values():
             process.wants = process.drained = False
             process.epoch = grant.epoch
-        self._out.append(GrantCommand(client.id, grant.epoch, added, tuple(client.processes)))
+        self._out.append(GrantCommand(client.id, grant.epoch, added, tuple(client.processes), grant.shared))
 
-    def adopt(self, process: Process, now: float) -> bool:
+    def adopt(self, process: Process, now: float, shared: bool = False) -> bool:
         """Take a process that runs already, and whose devices' locks are held, into its client's grant.
 
         False, with nothing changed, if somebody else has one of them.
         """
         client = process.client
-        if any(grant is not client.grant for uuid in process.devices for grant in self.devices[uuid].grants):
+        others = [grant for uuid in process.devices for grant in self.devices[uuid].grants if grant is not client.grant]
+        if others and not (shared and all(grant.shared for grant in others)):
             return False
-        if client.grant is None:
+        grant = client.grant
+        if grant is None:
             self.leave_queue(client, now)
-        grant = client.grant or self.new_grant(client, process.devices, now)
+            grant = self.new_grant(client, process.devices, now)
+            grant.shared = shared
         self.cover(grant, process.devices)
         if not grant.gate_open:
             process.drained = False
@@ -244,15 +292,21 @@ class Turns(Grants):
         """The turn is over: free the devices, and queue the client again if threads of it wait."""
         client = grant.client
         held = now - grant.began
+        client.switching.restored(grant.lead)
         self.account(grant, now)
+        if grant.closing_since is not None:
+            drained = now if grant.evicting_since is None else grant.evicting_since
+            client.switching.drained(drained - grant.closing_since, now - drained)
         client.last_ran = now
+        client.peaks = (client.peaks[1], client.held.allocated)
         client.mean_turn = held if client.mean_turn is None else 0.7 * client.mean_turn + 0.3 * held
         for uuid in grant.devices:
             self.devices[uuid].refusals = 0
         self.end_grant(grant)
         self._out.append(Free(client.id, grant.devices))
         if client.wants:
-            self.enter_queue(client, now)
+            self.enter_queue(client, now, now)
+        self._tell_pace(client)
 
     def take_back(self, grant: Grant, now: float) -> None:
         """Somebody else holds a lock of the devices just granted: all is as it was, and it is tried again soon."""
@@ -270,6 +324,7 @@ class Turns(Grants):
             client.wait_seconds -= grant.began - before.waiting_since
         if before.grant:
             client.gpu_seconds -= grant.began - before.grant.began
+            self.policy.ran(client, before.grant.began - grant.began, now)
             for field in fields(grant):
                 setattr(grant, field.name, getattr(before.grant, field.name))
         else:
@@ -282,12 +337,14 @@ class Turns(Grants):
             process.drained = number in before.drained
             process.epoch = epochs.get(number, process.epoch)
         if before.waiting_since is not None:
-            self.enter_queue(client, before.waiting_since, client.ticket)
+            self.enter_queue(client, before.waiting_since, now, client.ticket)
 
 
-def policy_of(settings: Settings) -> Policy:
-    """Raises Refused for an unknown name."""
-    try:
-        return POLICIES[settings.policy]()
-    except KeyError:
-        raise Refused(f"policy={settings.policy!r} is unknown: allowed are {', '.join(POLICIES)}") from None
+def fits(device: Device, clients: list[Client]) -> bool:
+    """Whether all that the clients have, or had a turn ago, is on the device at the same time."""
+    return sum(needs(client) for client in clients) <= device.info.memory
+
+
+def needs(client: Client) -> int:
+    """Bytes on each of its devices."""
+    return max(client.peaks) // max(1, len(client.devices))

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from jupyter_gpushare.core.invariants import check
-from jupyter_gpushare.core.model import Settings
 
-from .world import World
+from .world import World, baseline
 
 QUANTUM = 1.0
 
@@ -19,7 +18,7 @@ def make_world() -> Iterator[Callable[..., World]]:
     made: list[World] = []
 
     def make(*devices: str, **settings: float) -> World:
-        world = World(Settings(**{"time_quantum": QUANTUM, **settings}))  # type: ignore[arg-type]
+        world = World(baseline(**{"time_quantum": QUANTUM, **settings}))  # type: ignore[arg-type]
         for uuid in devices or ("gpu",):
             world.device(uuid)
         made.append(world)

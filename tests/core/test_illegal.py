@@ -12,10 +12,9 @@ import pytest
 from jupyter_gpushare.core import Scheduler
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.errors import Conflict, IllegalEvent, Refused, UnknownClient
-from jupyter_gpushare.core.model import Settings
 from jupyter_gpushare.core.quota import Quota
 
-from .world import World
+from .world import World, baseline
 
 
 def frozen(thing: Any, seen: dict[int, int] | None = None) -> Any:
@@ -36,7 +35,8 @@ def frozen(thing: Any, seen: dict[int, int] | None = None) -> Any:
         return [frozen(item, seen) for item in thing]
     if is_dataclass(thing):
         return [type(thing).__name__, *(frozen(getattr(thing, field.name), seen) for field in fields(thing))]
-    return [type(thing).__name__, *(frozen(value, seen) for value in vars(thing).values())]
+    names = vars(thing) if hasattr(thing, "__dict__") else type(thing).__slots__
+    return [type(thing).__name__, *(frozen(getattr(thing, name), seen) for name in names)]
 
 
 @pytest.fixture
@@ -80,7 +80,11 @@ ILLEGAL: list[tuple[ev.Event, type[Exception], str]] = [
     (ev.TurnReleased("nobody"), UnknownClient, "no client"),
     (ev.QuotaChanged("nobody", Quota()), UnknownClient, "no client"),
     (ev.QuotaChanged("runs", Quota(memory=100), allocated=101), Conflict, "memory=100 is below what is allocated"),
-    (ev.SettingsChanged(Settings(policy="lottery")), Refused, "policy='lottery' is unknown: allowed are fcfs"),
+    (
+        ev.SettingsChanged(baseline(policy="lottery")),
+        Refused,
+        "policy='lottery' is unknown: allowed are interactive, fair",
+    ),
     (ev.LockRefused("nobody", 1), UnknownClient, "no client"),
     (ev.LockRefused("idle", 1), IllegalEvent, "no grant of epoch 1"),
     (ev.LockRefused("runs", 1 << 20), IllegalEvent, "no grant of epoch"),
@@ -161,13 +165,16 @@ def test_other_fields_change_though_more_is_allocated_than_the_limit(world: Worl
         {"idle_release": 0.0},
         {"cell_linger": -0.1},
         {"cell_linger": 61.0},
+        {"time_quantum": "long"},
+        {"cell_linger": "auto"},
+        {"max_wait": 0.0},
     ],
 )
-def test_settings_out_of_range_are_refused(values: dict[str, float]) -> None:
+def test_settings_out_of_range_are_refused(values: dict[str, Any]) -> None:
     with pytest.raises(Refused, match="out of range: allowed are"):
-        Settings(**values)  # type: ignore[arg-type]
+        baseline(**values)
 
 
 def test_an_unknown_policy_is_refused_from_the_start() -> None:
-    with pytest.raises(Refused, match="policy='lottery' is unknown: allowed are fcfs"):
-        Scheduler(Settings(policy="lottery"))
+    with pytest.raises(Refused, match="policy='lottery' is unknown: allowed are interactive, fair"):
+        Scheduler(baseline(policy="lottery"))

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from jupyter_gpushare.core import commands as cmd
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.memory import stays
-from jupyter_gpushare.core.model import Held, Settings
+from jupyter_gpushare.core.model import Held
 from jupyter_gpushare.core.quota import Quota
 
-from .world import World
+from .world import World, baseline
 
 GIB = 1 << 30
 NAMES = ["a", "b", "c", "d", "e"]
@@ -28,31 +28,31 @@ def away(size: int) -> Held:
 
 class TestStays:
     def test_nothing_leaves_where_all_fits(self) -> None:
-        assert stays(10, {"a": full(5), "b": full(5)}, "a", ["b"], []) == {}
+        assert stays(10, {"a": full(5), "b": full(5)}, ["a"], ["b"], []) == {}
 
     def test_the_next_one_needs_room_when_the_turn_ends(self) -> None:
-        assert stays(10, {"a": full(7), "b": away(5)}, "a", ["b"], []) == {"a": 5}
+        assert stays(10, {"a": full(7), "b": away(5)}, ["a"], ["b"], []) == {"a": 5}
 
     def test_idle_ones_go_first_the_longest_idle_one_before_the_others(self) -> None:
         held = {"a": full(4), "b": away(5), "old": full(3), "new": full(3)}
-        assert stays(10, held, "a", ["b"], ["old", "new"]) == {"old": 0, "new": 1}
+        assert stays(10, held, ["a"], ["b"], ["old", "new"]) == {"old": 0, "new": 1}
 
     def test_the_one_whose_turn_ends_goes_before_those_that_come(self) -> None:
         held = {"a": full(5), "b": away(5), "c": full(5)}
-        assert stays(10, held, "a", ["b", "c"], []) == {"a": 0}
+        assert stays(10, held, ["a"], ["b", "c"], []) == {"a": 0}
 
     def test_the_last_of_the_queue_makes_room_for_who_runs(self) -> None:
         held = {"a": away(6), "b": full(4), "c": full(5)}
-        assert stays(10, held, "a", ["b", "c"], []) == {"c": 0}
+        assert stays(10, held, ["a"], ["b", "c"], []) == {"c": 0}
 
     def test_what_cannot_leave_stays(self) -> None:
-        assert stays(10, {"a": Held(8, 8, 6), "b": away(5)}, "a", ["b"], []) == {"a": 6}
+        assert stays(10, {"a": Held(8, 8, 6), "b": away(5)}, ["a"], ["b"], []) == {"a": 6}
 
     def test_a_client_larger_than_the_device_gets_all_that_others_can_give(self) -> None:
-        assert stays(10, {"a": full(4), "b": away(30)}, "a", ["b"], []) == {"a": 0}
+        assert stays(10, {"a": full(4), "b": away(30)}, ["a"], ["b"], []) == {"a": 0}
 
     def test_what_was_refused_is_made_room_for_whatever_the_figures_say(self) -> None:
-        assert stays(10, {"a": full(2), "i": full(5)}, "a", [], ["i"], short=3) == {"i": 2}
+        assert stays(10, {"a": full(2), "i": full(5)}, ["a"], [], ["i"], short=3) == {"i": 2}
 
 
 @st.composite
@@ -75,7 +75,7 @@ def test_always_enough_and_never_too_much(
     situation: tuple[int, dict[str, Held], str | None, list[str], list[str]],
 ) -> None:
     memory, held, running, queue, idle = situation
-    kept = stays(memory, held, running, queue, idle)
+    kept = stays(memory, held, [running] if running is not None else [], queue, idle)
     for name, left in kept.items():
         assert held[name].pinned <= left < (held[name].allocated if name == running else held[name].resident)
     now = {name: kept.get(name, one.resident) for name, one in held.items() if name != running}
@@ -148,7 +148,7 @@ def test_the_quota_for_while_others_wait(world: World) -> None:
 
 
 def test_the_quantum_counts_from_when_memory_is_back() -> None:
-    world = World(Settings(time_quantum=1.0))
+    world = World(baseline(time_quantum=1.0))
     world.device("d")
     first = world.process("a", busy=True)
     world.process("b", busy=True)
@@ -160,7 +160,7 @@ def test_the_quantum_counts_from_when_memory_is_back() -> None:
 
 
 def test_nobody_gets_more_than_two_quanta_by_saying_so() -> None:
-    world = World(Settings(time_quantum=1.0))
+    world = World(baseline(time_quantum=1.0))
     world.device("d")
     first = world.process("a", busy=True)
     world.run(5.0)
@@ -173,7 +173,7 @@ def test_nobody_gets_more_than_two_quanta_by_saying_so() -> None:
 
 def test_no_slice_while_memory_leaves() -> None:
     """Nothing on the device waits for the thread at the gate: its gate stays closed until the memory is gone."""
-    world = World(Settings(time_quantum=1.0))
+    world = World(baseline(time_quantum=1.0))
     world.device("d")
     slow = world.process("a", busy=True, drains_in=0.9)
     world.process("b", busy=True)

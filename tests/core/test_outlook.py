@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.model import Settings
 from jupyter_gpushare.core.outlook import expected_waits
 
 from .conftest import QUANTUM
-from .world import World
+from .world import World, baseline
 
 
 def waits(world: World) -> dict[str, float]:
@@ -50,7 +49,7 @@ def test_no_turn_is_expected_to_be_longer_than_the_quantum_of_now(world: World) 
     for name in "abc":
         world.process(name, busy=True)
     world.run(5 * QUANTUM)
-    world.feed(ev.SettingsChanged(Settings(time_quantum=0.25)))
+    world.feed(ev.SettingsChanged(baseline(time_quantum=0.25)))
     world.run(0.1)
     first, second = waits(world).values()
     assert second - first == pytest.approx(0.25)

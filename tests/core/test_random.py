@@ -15,9 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from jupyter_gpushare.core import Scheduler
 from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.model import Settings
 
-from .world import CLOSED, OUTSIDER, FakeProcess, World
+from .world import CLOSED, OUTSIDER, FakeProcess, World, baseline
 
 QUANTUM = 0.5
 CLIENTS = ["a", "b", "c", "d", "e"]
@@ -29,7 +28,7 @@ class AnyHost(RuleBasedStateMachine):
 
     @initialize(count=st.integers(1, 3))
     def begin(self, count: int) -> None:
-        self.world = World(Settings(time_quantum=QUANTUM))
+        self.world = World(baseline(time_quantum=QUANTUM))
         for uuid in DEVICES[:count]:
             self.world.device(uuid)
 
@@ -126,7 +125,7 @@ class AnyHost(RuleBasedStateMachine):
 
     @rule(quantum=st.sampled_from([0.001, 0.1, QUANTUM, 5.0]))
     def configure(self, quantum: float) -> None:
-        self.world.feed(ev.SettingsChanged(Settings(time_quantum=quantum)))
+        self.world.feed(ev.SettingsChanged(baseline(time_quantum=quantum)))
 
     @rule(seconds=st.sampled_from([0.0, 0.001, 0.02, 0.05, 0.1, 0.3, 1.0, 7.0]))
     def time_passes(self, seconds: float) -> None:
@@ -146,7 +145,7 @@ class AnyHost(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         world = self.world
-        world.feed(ev.SettingsChanged(Settings(time_quantum=QUANTUM)))
+        world.feed(ev.SettingsChanged(baseline(time_quantum=QUANTUM)))
         for uuid, (holder, _) in list(world.locks.items()):
             if holder == OUTSIDER:
                 world.unlock_elsewhere(uuid)
@@ -171,7 +170,7 @@ TestAnyHost = AnyHost.TestCase
 def mixed_load(seed: int, devices: int = 2, clients: int = 6) -> World:
     """Some clients are always busy, some run cells, some are gangs."""
     choose = random.Random(seed)
-    world = World(Settings(time_quantum=QUANTUM))
+    world = World(baseline(time_quantum=QUANTUM))
     uuids = [world.device(uuid) for uuid in DEVICES[:devices]]
     for number in range(clients):
         needs = choose.sample(uuids, choose.choice([1, 1, devices]))

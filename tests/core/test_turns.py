@@ -10,7 +10,7 @@ from jupyter_gpushare.core import commands as cmd
 from jupyter_gpushare.core import events as ev
 
 from .conftest import QUANTUM
-from .world import World
+from .world import World, baseline
 
 MakeWorld = Callable[..., World]
 
@@ -151,7 +151,7 @@ def test_a_shorter_quantum_holds_at_once(world: World) -> None:
     world.process("a", busy=True)
     world.process("b", busy=True)
     world.run(0.5)
-    world.feed(ev.SettingsChanged(type(world.settings)(time_quantum=0.25)))
+    world.feed(ev.SettingsChanged(baseline(time_quantum=0.25)))
     assert world.run_until(lambda: world.running() == "b") == 0
 
 

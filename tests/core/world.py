@@ -11,17 +11,25 @@ import heapq
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from jupyter_gpushare.core import Scheduler
 from jupyter_gpushare.core import commands as cmd
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.errors import GpuShareError
 from jupyter_gpushare.core.invariants import check
-from jupyter_gpushare.core.model import DeviceInfo, Settings
+from jupyter_gpushare.core.model import DeviceInfo
 from jupyter_gpushare.core.quota import Quota
+from jupyter_gpushare.core.settings import Settings
 
 OUTSIDER = "another user"
 CLOSED, OPEN, CLOSING = "closed", "open", "closing"
+
+
+def baseline(**settings: Any) -> Settings:
+    """Turns of a fixed length, first come, first served, one client at a time: what most tests are about."""
+    plain = {"time_quantum": 30.0, "policy": "fcfs", "sharing": "exclusive", "idle_release": 0.25}
+    return Settings(**{**plain, **settings})
 
 
 @dataclass
@@ -53,7 +61,7 @@ class FakeProcess:
 class World:
     """`turns` lists (client, from, until) of every stretch in which the client held a lock, per device."""
 
-    settings: Settings = field(default_factory=Settings)
+    settings: Settings = field(default_factory=lambda: baseline())
     now: float = 0.0
 
     def __post_init__(self) -> None:

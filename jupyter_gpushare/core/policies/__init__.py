@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+from ..errors import Refused
+from ..settings import Settings
 from .base import Policy
+from .fair import BestEffort, BurstShare, Fair, FixedShare, Weighted
 from .fcfs import FirstComeFirstServed
+from .interactive import Interactive
 
-POLICIES: dict[str, type[Policy]] = {"fcfs": FirstComeFirstServed}
+POLICIES: dict[str, type[Policy]] = {
+    policy.name: policy
+    for policy in (Interactive, Fair, BestEffort, FixedShare, BurstShare, Weighted, FirstComeFirstServed)
+}
 
-__all__ = ["POLICIES", "Policy"]
+
+def policy_of(settings: Settings) -> Policy:
+    """Raises Refused for an unknown name."""
+    try:
+        return POLICIES[settings.policy](settings)
+    except KeyError:
+        raise Refused(f"policy={settings.policy!r} is unknown: allowed are {', '.join(POLICIES)}") from None
+
+
+__all__ = ["POLICIES", "Policy", "policy_of"]

@@ -1,18 +1,78 @@
-"""What every policy decides."""
+"""What every policy decides, and what most of them share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Protocol
+from typing import ClassVar
 
-from ..model import Client, Settings
+from ..model import Client, Grant
+from ..settings import AUTO, LONGEST_QUANTUM, Settings
+from ..usage import Usage
 
 
-class Policy(Protocol):
-    """Stateless but for what it is told; the scheduler does the rest (locks, gangs, closing)."""
+class Policy:
+    """Who is next, and for how long. The scheduler does the rest: service classes, limits, locks, gangs, closing.
 
-    def order(self, waiting: Iterable[Client], now: float) -> list[Client]:
-        """Waiting clients, the next one first."""
+    Keys are compared among waiting clients. A client's key must not change while it waits, a group's may only grow.
+    """
 
-    def quantum(self, client: Client, settings: Settings) -> float:
+    name: ClassVar[str]
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._clients: dict[str, Usage] = {}
+
+    # --- who is next
+
+    def group(self, client: Client) -> str:
+        """Groups come in the order of their keys, clients in that of theirs within the group."""
+        return ""
+
+    def group_key(self, group: str) -> float:
+        return 0.0
+
+    def key(self, client: Client) -> float:
+        """The smallest first; among equals whoever came first."""
+        return 0.0
+
+    # --- how a quota is read
+
+    def share(self, client: Client) -> float:
+        return client.quota.share
+
+    def limit(self, client: Client) -> float:
+        return client.quota.limit
+
+    # --- how long
+
+    def quantum(self, client: Client) -> float:
         """The longest time in seconds that a grant to `client` lasts while someone else waits."""
+        settings = self.settings
+        if settings.time_quantum == AUTO:
+            pays = client.switching.cost / settings.switch_overhead
+            return min(max(pays, settings.min_quantum), LONGEST_QUANTUM)
+        return float(settings.time_quantum)
+
+    def until(self, grant: Grant, head: Client, patience: float) -> float:
+        """When `grant` ends because `head` waits; `patience`: when somebody will have waited for too long."""
+        return grant.starts + self.quantum(grant.client)
+
+    # --- what was used
+
+    def usage(self, client: Client) -> Usage:
+        usage = self._clients.get(client.id)
+        if usage is None:
+            usage = self._clients[client.id] = Usage(self.settings.memory_of_use)
+        return usage
+
+    def ran(self, client: Client, seconds: float, now: float) -> None:
+        """The client held its devices for `seconds` until `now`."""
+        self.usage(client).add(seconds, now)
+
+    def forget(self, client: Client) -> None:
+        self._clients.pop(client.id, None)
+
+    def inherit(self, other: Policy) -> None:
+        """Go on from what an earlier policy, or this one with other settings, knew."""
+        self._clients = other._clients
+        for usage in self._clients.values():
+            usage.memory = self.settings.memory_of_use

@@ -5,14 +5,10 @@ Unlike NvShare, nothing is taken away while nobody waits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import ClassVar
 
-from ..model import Client, Settings
+from .base import Policy
 
 
-class FirstComeFirstServed:
-    def order(self, waiting: Iterable[Client], now: float) -> list[Client]:
-        return sorted(waiting, key=lambda client: client.ticket)
-
-    def quantum(self, client: Client, settings: Settings) -> float:
-        return settings.time_quantum
+class FirstComeFirstServed(Policy):
+    name: ClassVar[str] = "fcfs"

@@ -1,0 +1,97 @@
+"""Ending a turn: closing the gates, and what happens if the client does not drain.
+
+One process's work on the device may depend on a thread that now stands at the gate, so closing is retried.
+"""
+
+from __future__ import annotations
+
+from .commands import Close, Overrun
+from .grants import Grants
+from .model import Grant, Process
+
+
+class Closing(Grants):
+    """Closes grants, over their books."""
+
+    def begin_closing(self, grant: Grant, now: float) -> None:
+        if not grant.draining:
+            grant.closing_since = now
+            self.touch(grant.client)
+            self.close(grant, now)
+
+    def close(self, grant: Grant, now: float) -> None:
+        grant.reopen_until = None
+        wait = self.settings.drain_retry
+        if grant.alternating or 0 < grant.tries <= self.settings.drain_steps:
+            wait = self.settings.drain_slice  # steps add next to nothing to what must drain
+        elif grant.tries:
+            # Doubled with every whole slice: a queue of launches that it refills must have time to run empty.
+            wait *= 2 ** min(grant.tries - self.settings.drain_steps, 7)
+        grant.next_try = now + wait
+        grant.alternating = False
+        opened = [process for process in grant.client.processes.values() if not process.drained]
+        for process in opened:
+            process.epoch = grant.epoch
+        self._out.append(Close(grant.client.id, grant.epoch, tuple(process.number for process in opened)))
+
+    def _reopen(self, grant: Grant, processes: list[Process], step: bool = False) -> None:
+        grant.epoch = self.next_epoch()
+        self.let_run(grant, processes, step)
+
+    def closed_for_nobody(self, grant: Grant, now: float) -> bool:
+        """Whether the client wants to go on and nobody else waits: its next cell came while the last one drained."""
+        allowance = grant.client.allowance
+        return (
+            grant.draining
+            and not grant.gate_open
+            and not self.contended(grant)
+            and grant.client.wants
+            and not grant.client.suspended
+            and (allowance is None or allowance.ends_at(grant.began) > now)
+            and not grant.uncovered
+        )
+
+    def withdraw_closing(self, grant: Grant) -> None:
+        grant.forget_closing()
+        self._reopen(grant, grant.processes)
+
+    def retry_closing(self, grant: Grant, now: float) -> None:
+        """Not drained in time. If threads of the client stand at the gate, the work on the device may wait for them:
+        let them through for a short slice and close again; after some tries, for growing slices, as an overrun. If
+        those threads need further devices, the client waits for these as for any others.
+
+        Ranks that wait for each other at every step would be caught in the midst of one again and again. So first only
+        the very calls that stand at the gate are let through, and if some processes have drained, mostly only theirs:
+        that is what the others wait for, and nothing new."""
+        settings = self.settings
+        grant.next_try = now + settings.drain_retry
+        if all(process.drained or process.evicting for process in grant.client.processes.values()):
+            return  # nothing on the device waits for anybody
+        late = 0.0 if grant.closing_since is None else now - grant.closing_since
+        if wanting := [p for p in grant.processes if p.wants and not p.evicting]:
+            grant.tries += 1
+            step = grant.tries <= settings.drain_steps
+            beyond = grant.tries - settings.drain_steps - settings.drain_tries
+            grant.reopen_until = now + (
+                settings.drain_slice
+                if beyond <= 0
+                else min(2.0 ** min(beyond - 1, 10), self.policy.quantum(grant.client))
+            )
+            behind = [process for process in wanting if process.drained]
+            self._reopen(grant, behind if step and behind and grant.tries % 4 else wanting, step)
+        if grant.uncovered:
+            self.enter_queue(grant.client, now, now)
+        too_late = grant.tries > settings.drain_steps + settings.drain_tries or late >= settings.overrun_after
+        if too_late and not grant.overrun and self.contended(grant):
+            grant.overrun = True
+            self._out.append(Overrun(grant.client.id, grant.epoch, late))
+
+    def slice_helped(self, grant: Grant, now: float) -> None:
+        """A process has drained. If that was in a slice of others, then it needed them. When they wait for it in turn,
+        there is no use in long patience; when all have drained, none in the rest of the slice."""
+        if grant.reopen_until is None:
+            return
+        grant.tries = 0
+        grant.alternating = True
+        if all(process.drained or grant.has_open(process) for process in grant.client.processes.values()):
+            self.close(grant, now)

@@ -1,0 +1,156 @@
+"""Who waits for one device, in the policy's order.
+
+Online clients come before offline ones. Within a class whoever has waited for longer than `max_wait` comes first, then
+the policy's order: by group (a tenant, if the policy is fair among them), and within a group by client. Keys of waiting
+clients do not change and keys of groups only grow, so that heaps whose outdated entries are dropped or moved when they
+come up suffice.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable
+
+from .model import Client
+from .policies import Policy
+
+_Entry = tuple[float, int, str]  # key, ticket, client
+
+
+class Line:
+    """`head` and changes cost O(log n), `ordered` O(n log n)."""
+
+    def __init__(self, policy: Policy, max_wait: float) -> None:
+        self._policy = policy
+        self._max_wait = max_wait
+        self._clients: dict[str, Client] = {}
+        self._parts = (_Part(self, 0), _Part(self, 1))
+        self._places: dict[str, tuple[int, _Entry]] = {}  # of those that are ready: part and valid entry
+        self._parked: list[tuple[float, int, str]] = []  # until when: they have used up what they may
+
+    def __len__(self) -> int:
+        """How many wait and may run."""
+        return len(self._places)
+
+    def __contains__(self, client: Client) -> bool:
+        return client.id in self._clients
+
+    @property
+    def clients(self) -> Iterable[Client]:
+        return self._clients.values()
+
+    def add(self, client: Client, now: float) -> None:
+        self.remove(client)
+        self._clients[client.id] = client
+        ready = client.ready_at
+        if ready > now:
+            heapq.heappush(self._parked, (ready, client.ticket, client.id))
+        else:
+            self._enter(client)
+
+    def remove(self, client: Client) -> None:
+        self._clients.pop(client.id, None)
+        if place := self._places.pop(client.id, None):
+            self._parts[place[0]].count -= 1
+
+    def settle(self, now: float) -> None:
+        """Let those in whose time has come."""
+        while self._parked and (self._parked[0][0] <= now or not self._is_parked(self._parked[0])):
+            entry = heapq.heappop(self._parked)
+            if self._is_parked(entry):
+                self._enter(self._clients[entry[2]])
+
+    def next_ready(self) -> float | None:
+        """When a client that is not ready now will be."""
+        while self._parked and not self._is_parked(self._parked[0]):
+            heapq.heappop(self._parked)
+        return self._parked[0][0] if self._parked else None
+
+    def head(self, now: float) -> Client | None:
+        for part in self._parts:
+            if part.count:
+                return part.head(now)
+        return None
+
+    def patience_ends(self, part: int) -> float:
+        """When somebody of that class will have waited for too long."""
+        return self._parts[part].oldest() + self._max_wait
+
+    def ordered(self, now: float) -> list[Client]:
+        """The next one first; those that may not run yet last, by when they may."""
+        ready = sorted((self._clients[i] for i in self._places), key=lambda client: self.order_key(client, now))
+        parked = sorted(
+            (c for c in self._clients.values() if c.id not in self._places), key=lambda c: (c.ready_at, c.ticket)
+        )
+        return ready + parked
+
+    def order_key(self, client: Client, now: float) -> tuple[float | str, ...]:
+        """Sorts as the heads come."""
+        place = self._places.get(client.id)
+        if place is None:
+            return (2, client.ready_at, "", 0.0, client.ticket)
+        part, (key, ticket, _) = place
+        if client.waiting_since is not None and now >= client.waiting_since + self._max_wait:
+            return (part, -1, "", 0.0, ticket)
+        group = self._policy.group(client)
+        rank = self._policy.group_key(group)
+        return (part, 0, "", rank, group, key, ticket) if group else (part, 0, "", 0.0, "", key, ticket)
+
+    def _enter(self, client: Client) -> None:
+        part = client.rank
+        entry = (self._policy.key(client), client.ticket, client.id)
+        self._places[client.id] = (part, entry)
+        self._parts[part].add(client, self._policy.group(client), entry)
+
+    def _is_parked(self, entry: tuple[float, int, str]) -> bool:
+        client = self._clients.get(entry[2])
+        return client is not None and entry[2] not in self._places and client.ticket == entry[1]
+
+    def _valid(self, part: int, entry: _Entry) -> bool:
+        return self._places.get(entry[2]) == (part, entry)
+
+
+class _Part:
+    """Those of one service class."""
+
+    def __init__(self, line: Line, number: int) -> None:
+        self._line = line
+        self._number = number
+        self.count = 0
+        self._groups: dict[str, list[_Entry]] = {}
+        self._order: list[tuple[float, str]] = []
+        self._oldest: list[tuple[float, int, _Entry]] = []
+
+    def add(self, client: Client, group: str, entry: _Entry) -> None:
+        self.count += 1
+        since = client.waiting_since if client.waiting_since is not None else math.inf
+        heapq.heappush(self._oldest, (since, client.ticket, entry))
+        if group not in self._groups:
+            self._groups[group] = []
+            heapq.heappush(self._order, (self._line._policy.group_key(group), group))
+        heapq.heappush(self._groups[group], entry)
+
+    def oldest(self) -> float:
+        """Since when somebody waits."""
+        while self._oldest and not self._line._valid(self._number, self._oldest[0][2]):
+            heapq.heappop(self._oldest)
+        return self._oldest[0][0] if self._oldest else math.inf
+
+    def head(self, now: float) -> Client | None:
+        line = self._line
+        if now >= self.oldest() + line._max_wait:
+            return line._clients[self._oldest[0][2][2]]
+        while self._order:
+            key, group = self._order[0]
+            entries = self._groups[group]
+            while entries and not line._valid(self._number, entries[0]):
+                heapq.heappop(entries)
+            if not entries:
+                heapq.heappop(self._order)
+                del self._groups[group]
+            elif (fresh := line._policy.group_key(group)) > key:
+                heapq.heapreplace(self._order, (fresh, group))
+            else:
+                return line._clients[entries[0][2]]
+        return None

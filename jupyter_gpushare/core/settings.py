@@ -1,0 +1,57 @@
+"""What admins set, as the scheduler takes it. Times in seconds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from .errors import Refused
+
+AUTO = "auto"
+LONGEST_QUANTUM = 30.0  # of those that follow from measurements
+
+EXCLUSIVE, PACKED = "exclusive", "packed"
+SHARING = (EXCLUSIVE, AUTO, PACKED)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`time_quantum` and `idle_release` may be "auto": from the measured cost of a switch."""
+
+    time_quantum: float | str = AUTO
+    policy: str = "interactive"
+    idle_release: float | str = AUTO
+    cell_linger: float = 0.05
+    sharing: str = AUTO  # clients whose memory fits together: one after the other, or at the same time
+    min_quantum: float = 0.1  # nobody is interrupted before, but by a better service class
+    max_wait: float = 300.0  # whoever has waited so long goes first, whatever it had before
+    memory_of_use: float = 600.0  # what was used so long ago counts 1/e
+    max_hold: float = 600.0  # the longest that a client may keep the devices without working
+    switch_overhead: float = 0.05  # what switching may cost of the time, where the quantum is "auto"
+    idle_factor: float = 1.0  # how long to wait for more work, in switch costs, where idle_release is "auto"
+    drain_retry: float = 0.1  # not drained by then while a thread waits at the gate: reopen for a slice
+    drain_slice: float = 0.02
+    drain_steps: int = 16  # so many slices let through one call of each thread; after them come whole ones
+    drain_tries: int = 5  # so many whole slices before it is an overrun
+    overrun_after: float = 10.0  # draining for longer is reported
+    lock_retry: float = 0.01  # how soon to try again a device whose lock somebody else holds, doubling up to 0.16
+
+    def __post_init__(self) -> None:
+        for name, lowest, highest in (
+            ("time_quantum", 0.001, 86400.0),
+            ("idle_release", 0.001, 86400.0),
+            ("cell_linger", 0.0, 60.0),
+            ("min_quantum", 0.001, LONGEST_QUANTUM),
+            ("max_wait", 1.0, 86400.0),
+            ("memory_of_use", 1.0, 604800.0),
+            ("max_hold", 0.0, 86400.0),
+        ):
+            value = getattr(self, name)
+            if value == AUTO and name in ("time_quantum", "idle_release"):
+                continue
+            if isinstance(value, str) or not math.isfinite(value) or not lowest <= value <= highest:
+                word = f', or "{AUTO}"' if name in ("time_quantum", "idle_release") else ""
+                shown = repr(value) if isinstance(value, str) else f"{value:g}"
+                raise Refused(f"{name}={shown} is out of range: allowed are {lowest:g} to {highest:g} seconds{word}")
+        if self.sharing not in SHARING:
+            raise Refused(f"sharing={self.sharing!r} is unknown: allowed are {', '.join(SHARING)}")
