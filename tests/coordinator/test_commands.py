@@ -149,9 +149,9 @@ def test_config_is_read_and_changed(coordinator: Coordinator, command: Run) -> N
 @pytest.mark.parametrize(
     ("words", "status", "error"),
     [
-        (("config", "time_quantum", "soon"), 2, "time_quantum: 'soon' is not a number of seconds (examples: 30, 0.5)"),
+        (("config", "time_quantum", "soon"), 2, "time_quantum: 'soon' is not a number of seconds (examples: 30, 0.5, "),
         (("config", "time_quantum", "-1"), 2, "must be from 0.001 to 86400 seconds"),
-        (("config", "policy", "lottery"), 2, "allowed are fcfs"),
+        (("config", "policy", "lottery"), 2, "allowed are interactive, fair"),
         (("config", "colour"), 2, "unknown setting 'colour'"),
         (("config", "colour", "red"), 2, "'colour' is unknown"),
     ],

@@ -112,7 +112,7 @@ def test_the_socket_is_for_this_user_alone(coordinator: Coordinator) -> None:
 
 NONSENSE = [
     ("--time-quantum=-1", "time_quantum must be from 0.001 to 86400 seconds"),
-    ("--policy=lottery", "policy='lottery' is unknown: allowed are fcfs"),
+    ("--policy=lottery", "policy='lottery' is unknown: allowed are interactive, fair"),
     ("--socket=relative/path", "is not an absolute path"),
     ("--quantom=1", "unknown options: --quantom"),
     ("--time-quantum=soon", "time_quantum"),

@@ -19,6 +19,11 @@ from .fake_process import CLOSING, OPEN
 
 KEYS = {
     "time_quantum",
+    "sharing",
+    "min_quantum",
+    "max_wait",
+    "memory_of_use",
+    "max_hold",
     "policy",
     "idle_release",
     "cell_linger",
@@ -86,7 +91,7 @@ def test_the_default_quota_is_for_those_who_come(coordinator: Coordinator, proce
         ({"time_quantum": {}}, "time_quantum"),
         ({"idle_release": 0}, "idle_release"),
         ({"cell_linger": 61}, "must be from 0 to 60"),
-        ({"policy": "lottery"}, "policy='lottery' is unknown: allowed are fcfs"),
+        ({"policy": "lottery"}, "policy='lottery' is unknown: allowed are interactive, fair"),
         ({"policy": 3}, "policy"),
         ({"default_quota": {"share": 2}}, "share=2 is out of range"),
         ({"default_quota": {"memory": {}}}, "is not a size"),

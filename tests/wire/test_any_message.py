@@ -73,5 +73,5 @@ words = values | st.text("{}[]():,'\"x10=. ", max_size=12)
 def test_any_setting_is_one_or_is_refused(changes: dict[str, object]) -> None:
     with contextlib.suppress(Refused):
         settings = LiveSettings(GpuShare()).changed(changes)
-        assert settings.core().time_quantum >= 0.001
+        assert settings.core().time_quantum == "auto" or settings.core().time_quantum >= 0.001
         json.dumps(settings.as_json())
