@@ -15,9 +15,7 @@ from .grants import GRANT, LINE, LOCK
 from .line import Line
 from .model import Before, Client, Device, DeviceInfo, Grant, Process
 from .policies import policy_of
-from .settings import AUTO, EXCLUSIVE, Settings
-
-_SHORTEST_IDLE, _LONGEST_IDLE = 0.02, 5.0  # seconds of an idle release that follows from measurements
+from .settings import EXCLUSIVE, Settings
 
 
 class Turns(Closing):
@@ -72,12 +70,7 @@ class Turns(Closing):
         return self.policy.quantum(client)
 
     def idle_release(self, client: Client) -> float:
-        """Seconds without GPU work after which the client loses its turn to those who wait: about as long as giving it
-        up and getting it back costs, which is never worse than twice the optimum (ski rental; Karlin et al., 1988).
-        """
-        if self.settings.idle_release != AUTO:
-            return float(self.settings.idle_release)
-        return min(max(client.switching.cost * self.settings.idle_factor, _SHORTEST_IDLE), _LONGEST_IDLE)
+        return self.policy.idle_release(client)
 
     def advance(self, now: float) -> Iterable[str]:
         """Do what is due at `now`, and what has become possible on devices that were touched; returns these."""

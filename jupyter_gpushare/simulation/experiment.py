@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ..core.errors import Refused
-from ..core.model import Settings
-from ..core.turns import policy_of
+from ..core.policies import policy_of
+from ..core.settings import AUTO, Settings
 from .results import Results
 from .simulation import Simulation
 from .workload import Workload
@@ -52,12 +52,12 @@ def _parsed(name: str, value: str, present: object) -> object:
         if value.lower() not in ("true", "false"):
             raise Refused(f"{name}={value!r} is neither true nor false")
         return value.lower() == "true"
-    if isinstance(present, str):
+    if name not in ("time_quantum", "idle_release") and isinstance(present, str):
         return value
     try:
         return int(value) if isinstance(present, int) else float(value)
     except ValueError:
-        if name == "time_quantum" and value == "auto":
+        if value == AUTO and isinstance(present, str):
             return value
         raise Refused(f"{name}={value!r} is not a number") from None
 

@@ -11,7 +11,7 @@ from typing import Any
 from ..core import Scheduler
 from ..core import commands as cmd
 from ..core import events as ev
-from ..core.model import Settings
+from ..core.settings import Settings
 from .agenda import (
     CLOSED,
     DRAINING,
@@ -229,7 +229,7 @@ class Gates(Movement):
             self.at(max(self.now, client.idle_since + self.idle_release(client)), IDLE, client)
 
     def idle_release(self, client: SimClient) -> float:
-        return self.scheduler.settings.idle_release
+        return self.scheduler.idle_release(self.scheduler.clients[client.id])
 
     def _idle(self, client: SimClient) -> None:
         if client.gate == OPEN and client.contended and client.doing != ON_GPU:

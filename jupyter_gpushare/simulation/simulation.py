@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..core import events as ev
-from ..core.model import DeviceInfo, Settings
+from ..core.model import DeviceInfo
+from ..core.settings import Settings
 from . import results
 from .agenda import (
     AWAY,

@@ -8,6 +8,8 @@ from ..model import Client, Grant
 from ..settings import AUTO, LONGEST_QUANTUM, Settings
 from ..usage import Usage
 
+_SHORTEST_IDLE, _LONGEST_IDLE = 0.02, 5.0  # seconds
+
 
 class Policy:
     """Who is next, and for how long. The scheduler does the rest: service classes, limits, locks, gangs, closing.
@@ -55,6 +57,17 @@ class Policy:
     def until(self, grant: Grant, head: Client, patience: float) -> float:
         """When `grant` ends because `head` waits; `patience`: when somebody will have waited for too long."""
         return grant.starts + self.quantum(grant.client)
+
+    def idle_release(self, client: Client) -> float:
+        """Seconds without GPU work after which the client loses its turn to those who wait.
+
+        With "auto" about as long as giving it up and getting it back costs, which is never worse than twice the optimum
+        (ski rental; Karlin et al., 1988).
+        """
+        if self.settings.idle_release == AUTO:
+            pays = client.switching.cost * self.settings.idle_factor
+            return min(max(pays, _SHORTEST_IDLE), _LONGEST_IDLE)
+        return float(self.settings.idle_release)
 
     # --- what was used
 

@@ -1,4 +1,5 @@
-"""First come, first served with a fixed quantum: NvShare's policy (Alexopoulos, "nvshare", 2022), the baseline.
+"""First come, first served with a fixed quantum and a fixed early release: NvShare's policy (Alexopoulos, "nvshare",
+2022), the baseline. Its figures are what "auto" stands for here.
 
 Unlike NvShare, nothing is taken away while nobody waits.
 """
@@ -7,8 +8,20 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from ..model import Client
+from ..settings import AUTO, LONGEST_QUANTUM
 from .base import Policy
+
+_EARLY_RELEASE = 5.0
 
 
 class FirstComeFirstServed(Policy):
     name: ClassVar[str] = "fcfs"
+
+    def quantum(self, client: Client) -> float:
+        quantum = self.settings.time_quantum
+        return LONGEST_QUANTUM if quantum == AUTO else float(quantum)
+
+    def idle_release(self, client: Client) -> float:
+        release = self.settings.idle_release
+        return _EARLY_RELEASE if release == AUTO else float(release)
