@@ -7,7 +7,7 @@ from typing import Any
 
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.invariants import check
-from jupyter_gpushare.core.model import Settings
+from jupyter_gpushare.core.settings import Settings
 from jupyter_gpushare.simulation import notebooks
 from jupyter_gpushare.simulation.agenda import OPEN
 from jupyter_gpushare.simulation.simulation import Simulation
@@ -33,6 +33,11 @@ class Watched(Simulation):
             assert len(device.working) <= 1
 
 
+def turns(**settings: Any) -> Settings:
+    """First come, first served, one client at a time."""
+    return Settings(**{"policy": "fcfs", "sharing": "exclusive", "idle_release": 0.25, **settings})
+
+
 def some_notebooks(count: int = 8, *, hours: float = 2.0, seed: int = 1, **how: Any) -> Workload:
     how = {"load": 0.8, "devices": (DEVICE,), **how}
     return notebooks.notebooks(count, seconds=hours * 3600, seed=seed, **how)
@@ -52,6 +57,6 @@ def world(*participants: Participant, device: DeviceModel = DEVICE, **costs: flo
 
 
 def simulate(workload: Workload, seconds: float, **settings: Any) -> Watched:
-    simulation = Watched(workload, Settings(**settings), log=True)
+    simulation = Watched(workload, turns(**settings), log=True)
     simulation.run(seconds)
     return simulation
