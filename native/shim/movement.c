@@ -98,7 +98,7 @@ bool memory_ready(uint32_t word) {
     struct gpushare_page *page = the_page();
     if (!shim.mode || !shim.mode->restore)
         return true;
-    uint64_t before = GET(page->report.restored_bytes);
+    uint64_t before = GET(page->report.restored_bytes), absent_before = GET(page->report.absent);
     bool all = shim.mode->restore(word);
     if (GET(page->report.restored_bytes) != before)
         atomic_store(&came, true);
@@ -110,9 +110,9 @@ bool memory_ready(uint32_t word) {
             socket_say_restored(epoch_of(word));
         return true;
     }
-    if (GET(page->report.restored_bytes) != before)
-        return false; /* others are leaving: there is room for more by now */
     uint64_t absent = GET(page->report.absent), now = now_ns();
+    if (absent < absent_before)
+        return false; /* others are leaving: there is room for more by now */
     if (!waits_since)
         waits_since = now;
     if (can_ask() && GET(page->report.short_bytes) != absent && now > waits_since + ROOM_PATIENCE_NS)

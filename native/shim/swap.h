@@ -17,13 +17,14 @@
 struct host {
     void *at;
     uint64_t bytes;
-    bool pinned;
+    CUcontext pinned; /* by this one; NULL: it is ordinary memory */
     struct host *next;
 };
 
 struct mapping {
     CUdeviceptr address;
     uint64_t bytes, offset;
+    bool mapped; /* at this moment */
     CUmemAccessDesc access[MOST_ACCESSES];
     int accesses;
     struct block *block;
@@ -35,8 +36,10 @@ struct block {
     uint64_t counted;  /* of them, in the client's account */
     CUcontext context; /* in which it is copied; NULL: it has ended */
     CUmemAllocationProp properties;
-    CUmemGenericAllocationHandle handle; /* 0: not on the device */
+    CUmemGenericAllocationHandle handle; /* 0: none on the device */
+    bool here;                           /* on the device, mapped, with its contents */
     struct host *copy;                   /* NULL: nothing to bring back */
+    bool broken;                         /* a copy of it that is under way has failed */
     struct mapping *mappings;
     uint64_t name; /* the program's handle, 0: none */
     uint32_t names;
@@ -67,7 +70,8 @@ CUresult block_map(struct block *block, CUdeviceptr address, uint64_t bytes, uin
 CUresult block_unmap(struct mapping *mapping);
 CUresult mapping_access(struct mapping *mapping, const CUmemAccessDesc *access, size_t count);
 bool block_come(struct block *block, CUresult *result); /* on to the device, mapped, without contents */
-void block_go(struct block *block);                     /* off the device */
+void block_came(struct block *block);                   /* and these have come too */
+void block_go(struct block *block); /* off the device; `here` afterwards: it cannot be unmapped, and is as it was */
 bool swap_is_movable(const struct block *block);
 uint64_t swap_absent(void);
 
@@ -86,13 +90,21 @@ void chunks_after_fork(void);
 bool swap_evict(uint64_t target, uint64_t now, uint64_t *next);
 bool swap_restore(uint32_t word);
 
+/* --- swap_copy.c: contents on their way --- */
+
+/* Begins with the contents of a block, to `copy` or from it; false: none of that is under way, nor will be. Once they have
+ * arrived the block goes off the device, or has come. */
+bool copy_begin(struct lane *lane, struct block *block, bool out);
+uint64_t copies_end(void); /* waits for all; bytes of blocks that have arrived since the last time */
+void copies_forget(CUcontext context);
+void copies_after_fork(void);
+
 /* --- swap_host.c --- */
 
-struct host *host_get(uint64_t bytes); /* NULL: there is no host memory */
+struct host *host_get(uint64_t bytes, CUcontext context); /* which is current; NULL: there is no host memory */
 void host_put(struct host *host);
-/* Copy between a block, mapped at `address`, and the host, in the lane. Pinned memory: it has arrived when the lane has. */
-bool host_fetch(struct lane *lane, struct host *host, CUdeviceptr address);
-bool host_bring(struct lane *lane, CUdeviceptr address, const struct host *host);
+struct host *host_stage(uint64_t bytes); /* beside the budget; ordinary memory if it cannot be pinned */
+void host_pin(struct host *stage, CUcontext context);
 void host_forget(CUcontext context);
 void host_after_fork(void);
 void swap_blocks_after_fork(void);

@@ -18,8 +18,16 @@ static void note_absent(int64_t bytes) {
 /* In the client's account a block counts what was asked for, away or not; what is away is not resident. */
 void block_count(struct block *block, int64_t bytes) {
     block->counted += (uint64_t)bytes;
-    if (!block->handle)
+    if (!block->here)
         account_moved(bytes);
+}
+
+static void note_here(struct block *block, bool here) {
+    int64_t change = here ? 1 : -1;
+    block->here = here;
+    present += (uint64_t)(change * (int64_t)block->bytes);
+    note_absent(-change * (int64_t)block->bytes);
+    account_moved(-change * (int64_t)block->counted);
 }
 
 static CUcontext current(void) {
@@ -73,7 +81,8 @@ CUresult block_new(uint64_t bytes, const CUmemAllocationProp *properties, uint64
     if (swap_first)
         swap_first->previous = block;
     swap_first = block;
-    if (block->handle)
+    block->here = block->handle != 0;
+    if (block->here)
         present += bytes;
     else
         note_absent((int64_t)bytes);
@@ -84,8 +93,9 @@ CUresult block_new(uint64_t bytes, const CUmemAllocationProp *properties, uint64
 void block_end(struct block *block) {
     if (block->names || block->mappings)
         return;
-    if (block->handle) {
+    if (block->handle)
         REAL(cuMemRelease)(block->handle);
+    if (block->here) {
         present -= block->bytes;
     } else {
         note_absent(-(int64_t)block->bytes);
@@ -102,10 +112,20 @@ void block_end(struct block *block) {
     free(block);
 }
 
+/* Goes on where it failed before. */
 static CUresult map_real(struct mapping *mapping) {
-    CUresult result = REAL(cuMemMap)(mapping->address, mapping->bytes, mapping->offset, mapping->block->handle, 0);
+    CUresult result = CUDA_SUCCESS;
+    if (!mapping->mapped)
+        result = REAL(cuMemMap)(mapping->address, mapping->bytes, mapping->offset, mapping->block->handle, 0);
+    mapping->mapped = result == CUDA_SUCCESS;
     if (result == CUDA_SUCCESS && mapping->accesses)
         result = REAL(cuMemSetAccess)(mapping->address, mapping->bytes, mapping->access, (size_t)mapping->accesses);
+    return result;
+}
+
+static CUresult unmap_real(struct mapping *mapping) {
+    CUresult result = mapping->mapped ? REAL(cuMemUnmap)(mapping->address, mapping->bytes) : CUDA_SUCCESS;
+    mapping->mapped = result != CUDA_SUCCESS;
     return result;
 }
 
@@ -127,7 +147,7 @@ CUresult block_map(struct block *block, CUdeviceptr address, uint64_t bytes, uin
 
 CUresult block_unmap(struct mapping *mapping) {
     struct block *block = mapping->block;
-    CUresult result = block->handle ? REAL(cuMemUnmap)(mapping->address, mapping->bytes) : CUDA_SUCCESS;
+    CUresult result = unmap_real(mapping);
     if (result != CUDA_SUCCESS)
         return result;
     for (struct mapping **link = &block->mappings; *link; link = &(*link)->next)
@@ -141,7 +161,7 @@ CUresult block_unmap(struct mapping *mapping) {
 
 CUresult mapping_access(struct mapping *mapping, const CUmemAccessDesc *access, size_t count) {
     CUresult result = CUDA_SUCCESS;
-    if (mapping->block->handle)
+    if (mapping->mapped)
         result = REAL(cuMemSetAccess)(mapping->address, mapping->bytes, access, count);
     for (size_t i = 0; result == CUDA_SUCCESS && i < count; i++) {
         int at = 0;
@@ -160,31 +180,42 @@ CUresult mapping_access(struct mapping *mapping, const CUmemAccessDesc *access, 
 }
 
 bool swap_is_movable(const struct block *block) {
-    return block->handle && !block->fixed && block->context;
+    return block->here && !block->fixed && block->context;
 }
 
-void block_go(struct block *block) {
-    for (struct mapping *mapping = block->mappings; mapping; mapping = mapping->next)
-        REAL(cuMemUnmap)(mapping->address, mapping->bytes);
-    REAL(cuMemRelease)(block->handle);
-    block->handle = 0;
-    present -= block->bytes;
-    note_absent((int64_t)block->bytes);
-    account_moved((int64_t)block->counted);
-}
-
-bool block_come(struct block *block, CUresult *result) {
-    *result = REAL(cuMemCreate)(&block->handle, block->bytes, &block->properties, 0);
-    if (*result != CUDA_SUCCESS) {
-        block->handle = 0;
-        return false;
-    }
-    present += block->bytes;
-    note_absent(-(int64_t)block->bytes);
-    account_moved(-(int64_t)block->counted);
+static bool map_all(struct block *block, CUresult *result) {
+    *result = CUDA_SUCCESS;
     for (struct mapping *mapping = block->mappings; mapping && *result == CUDA_SUCCESS; mapping = mapping->next)
         *result = map_real(mapping);
     return *result == CUDA_SUCCESS;
+}
+
+/* Should it be stuck halfway, its physical memory is kept, and it counts as away: it can come back or go from there. */
+void block_go(struct block *block) {
+    CUresult result = CUDA_SUCCESS;
+    for (struct mapping *mapping = block->mappings; mapping && result == CUDA_SUCCESS; mapping = mapping->next)
+        result = unmap_real(mapping);
+    if (result != CUDA_SUCCESS && block->here && map_all(block, &result))
+        return;
+    if (result == CUDA_SUCCESS) {
+        REAL(cuMemRelease)(block->handle);
+        block->handle = 0;
+    }
+    if (block->here)
+        note_here(block, false);
+}
+
+bool block_come(struct block *block, CUresult *result) {
+    if (!block->handle &&
+        (*result = REAL(cuMemCreate)(&block->handle, block->bytes, &block->properties, 0)) != CUDA_SUCCESS) {
+        block->handle = 0;
+        return false;
+    }
+    return map_all(block, result);
+}
+
+void block_came(struct block *block) {
+    note_here(block, true);
 }
 
 void swap_blocks_after_fork(void) {

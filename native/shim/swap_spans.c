@@ -137,7 +137,7 @@ bool swap_around(CUdeviceptr address, CUdeviceptr *base, size_t *bytes, bool *he
     if (span) {
         *base = span->base;
         *bytes = span->bytes;
-        *here = span->blocks[(address - span->base) / PIECE]->handle != 0;
+        *here = span->blocks[(address - span->base) / PIECE]->here;
         if (span->chunk)
             chunk_around(span, address, base, bytes);
         known = *bytes != 0;
@@ -160,6 +160,7 @@ void swap_forget_context(CUcontext context) {
     for (struct block *block = swap_first; block; block = block->next)
         if (block->context == context)
             block->context = NULL;
+    copies_forget(context);
     host_forget(context);
 }
 
@@ -168,6 +169,7 @@ void swap_after_fork(void) {
     table.count = table.room = 0;
     swap_first = NULL;
     chunks_after_fork();
+    copies_after_fork();
     host_after_fork();
     swap_blocks_after_fork();
     swap_vmm_after_fork();

@@ -65,7 +65,9 @@ def swapping(machine: Machine, coordinator: FakeCoordinator, **environment: str)
 
 @pytest.fixture(params=["pageable", "pinned"])
 def started(request: pytest.FixtureRequest, machine: Machine, coordinator: FakeCoordinator) -> Started:
-    return swapping(machine, coordinator, GPUSHARE_PINNED=str(512 * MIB if request.param == "pinned" else 0))
+    client, process = swapping(machine, coordinator, GPUSHARE_PINNED=str(512 * MIB if request.param == "pinned" else 0))
+    process.pinned = request.param == "pinned"
+    return client, process
 
 
 def device_used(machine: Machine) -> int:
@@ -93,14 +95,16 @@ def test_out_and_in(machine: Machine, started: Started) -> None:
     orders.resident_target = 0
     process.drain(1)
     until(lambda: (report.resident, report.absent) == (0, 170 * MIB))
-    assert report.host_pinned + report.host_pageable == 170 * MIB
+    held = (report.host_pinned, report.host_pageable)
+    assert held == ((170 * MIB, 0) if process.pinned else (0, 170 * MIB))
     assert device_used(machine) == empty
     orders.resident_target = EVERYTHING
     process.open(2)
     assert client.run("[read(a, 750000) for a in arrays]") == [[float(i)] * 3 for i in range(3)]
     assert client.run("[read(a, 250) for a in small]") == [[100.0 + i] * 3 for i in range(9)]
     assert (report.absent, report.resident) == (0, 167 * MIB + 9000)
-    assert report.evicted_bytes == 167 * MIB + 9000 and report.restored_bytes == 170 * MIB
+    assert (report.evicted_bytes, report.restored_bytes) == (170 * MIB, 170 * MIB)
+    assert report.host_pinned == (170 * MIB if process.pinned else 0)  # kept for the next time
     assert client.run("[cuda.free(a) for a in arrays + small]") == [0] * 12
     assert (report.allocated, report.resident) == (0, 0)
     assert device_used(machine) - empty <= 2 * MIB  # a chunk is kept
@@ -126,6 +130,7 @@ def test_what_is_allocated_out_of_turn_waits_for_it(machine: Machine, started: S
     process.open(1)
     assert client.run("cuda.launch('fill_f32', early, 4.0, 1000) or read(early, 1000)") == [4.0] * 3
     assert process.page.report.resident == 50 * MIB
+    assert process.page.report.restored_bytes == 0  # it was never away
 
 
 def test_freed_while_away(started: Started) -> None:
@@ -272,6 +277,23 @@ def test_a_context_takes_its_memory_with_it(machine: Machine, started: Started) 
     assert client.run("cuda.cuCtxDestroy_v2(other)") == 0
     assert (process.page.report.allocated, process.page.report.resident) == (0, 0)
     assert device_used(machine) == empty
+
+
+def test_pinned_memory_outlives_the_context_that_pinned_it(machine: Machine, coordinator: FakeCoordinator) -> None:
+    client, process = swapping(machine, coordinator, GPUSHARE_PINNED=str(512 * MIB))
+    process.open(1)
+    client.run("import os; data = os.urandom(4 << 20); other = c_void_p(); cuda.cuCtxCreate_v2(byref(other), 0, 0)")
+    client.run("place = reserve(4 << 20); _, handle = create(4 << 20); map_at(place, 4 << 20, handle)")
+    assert client.run("write(place, data)") == 0
+    client.run("cuda.here(); array = cuda.alloc(3 << 20)[1]; write(array, data[:3 << 20])")
+    process.page.orders.resident_target = 0
+    process.drain(1)
+    until(lambda: process.page.report.resident == 0)
+    assert process.page.report.host_pinned == 8 * MIB
+    assert client.run("cuda.cuCtxDestroy_v2(other)") == 0
+    assert (process.page.report.host_pinned, process.page.report.host_pageable) == (4 * MIB, 4 * MIB)
+    process.open(2)
+    assert client.run("holds(place, data) and holds(array, data[:3 << 20])")
 
 
 def test_an_idle_client_leaves_at_once(started: Started) -> None:

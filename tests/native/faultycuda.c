@@ -1,0 +1,62 @@
+/* The simulated driver with functions that fail when a test says so. Linked with its objects, in which these functions have
+ * been renamed to real_…; its own lookup (cuGetProcAddress) finds those. */
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+static struct {
+    char names[256];
+    int after, times, code;
+} fault;
+
+/* From now on: `after` calls of these functions go well, the next `times` fail with `code`. No others fail. */
+EXPORT void faulty_next(const char *names, int after, int times, int code) {
+    fault.after = fault.times = 0;
+    strncpy(fault.names, names, sizeof fault.names - 1);
+    fault.code = code;
+    fault.after = after;
+    fault.times = times;
+}
+
+static int fails(const char *name) {
+    if (fault.times == 0 || !strstr(fault.names, name))
+        return 0;
+    if (fault.after > 0) {
+        fault.after--;
+        return 0;
+    }
+    fault.times--;
+    return fault.code;
+}
+
+#define FAULTY(name, parameters, arguments)                                                                            \
+    int real_##name parameters;                                                                                        \
+    EXPORT int name parameters {                                                                                       \
+        int code = fails(#name);                                                                                       \
+        return code ? code : real_##name arguments;                                                                    \
+    }
+
+FAULTY(cuMemCreate, (uint64_t *handle, size_t bytes, const void *properties, unsigned long long flags),
+       (handle, bytes, properties, flags))
+FAULTY(cuMemMap, (uint64_t address, size_t bytes, size_t offset, uint64_t handle, unsigned long long flags),
+       (address, bytes, offset, handle, flags))
+FAULTY(cuMemSetAccess, (uint64_t address, size_t bytes, const void *access, size_t count),
+       (address, bytes, access, count))
+FAULTY(cuMemUnmap, (uint64_t address, size_t bytes), (address, bytes))
+FAULTY(cuMemRelease, (uint64_t handle), (handle))
+FAULTY(cuMemAddressReserve,
+       (uint64_t *address, size_t bytes, size_t alignment, uint64_t hint, unsigned long long flags),
+       (address, bytes, alignment, hint, flags))
+FAULTY(cuMemHostRegister_v2, (void *memory, size_t bytes, unsigned flags), (memory, bytes, flags))
+FAULTY(cuMemcpyDtoHAsync_v2, (void *to, uint64_t from, size_t bytes, void *stream), (to, from, bytes, stream))
+FAULTY(cuMemcpyHtoDAsync_v2, (uint64_t to, const void *from, size_t bytes, void *stream), (to, from, bytes, stream))
+FAULTY(cuMemPrefetchAsync, (uint64_t address, size_t bytes, int device, void *stream), (address, bytes, device, stream))
+FAULTY(cuEventCreate, (void **event, unsigned flags), (event, flags))
+FAULTY(cuEventRecord, (void *event, void *stream), (event, stream))
+FAULTY(cuEventQuery, (void *event), (event))
+FAULTY(cuEventSynchronize, (void *event), (event))
+FAULTY(cuStreamCreate, (void **stream, unsigned flags), (stream, flags))
+FAULTY(cuStreamQuery, (void *stream), (stream))
+FAULTY(cuCtxPushCurrent_v2, (void *context), (context))
