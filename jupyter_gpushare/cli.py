@@ -19,6 +19,7 @@ COMMANDS = {
     "doctor": ("doctor", "what is right and wrong on this machine"),
     "demo": ("demo", "three notebooks share one device, with a report"),
     "simulate": ("simulate", "compare policies in virtual time"),
+    "record": ("record", "write what a coordinator's clients do to a trace, for simulate"),
     "bench": ("bench", "measure gate, hand-over and start"),
 }
 

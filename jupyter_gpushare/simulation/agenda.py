@@ -23,6 +23,7 @@ class SimDevice:
     directions are busy until `in_free` and `out_free`."""
 
     uuid: str
+    index: int
     memory: int
     link: float
     used: int = 0
@@ -35,6 +36,7 @@ class SimDevice:
     last: int = -1  # who was granted it last
     busy: float = 0.0  # seconds in which somebody worked on it
     busy_since: float = 0.0
+    failed: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -57,6 +59,7 @@ class SimClient:
     remaining: float = 0.0  # GPU seconds of the present phase
     worked_at: float = -1.0  # up to when `remaining` is settled, while it works on the device
     rate: float = 1.0
+    most: float = 1.0  # of the device's time, as the scheduler allows
     wanting_since: float = -1.0
     cell_began: float = -1.0
     cell_wait: float = 0.0

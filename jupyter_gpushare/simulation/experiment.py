@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ..core.errors import Refused
 from ..core.policies import policy_of
 from ..core.settings import AUTO, Settings
+from .details import Details
 from .results import Results
 from .simulation import Simulation
 from .workload import Workload
+
+DEFAULT_POLICY = Settings().policy
 
 
 @dataclass(frozen=True)
@@ -23,16 +27,19 @@ class Variant:
 
 
 def variant(name: str, common: Mapping[str, str] | None = None) -> Variant:
-    """`POLICY[:SETTING=VALUE,…]`, over `common` settings. Raises Refused for a name or value that is not allowed."""
+    """`POLICY[:SETTING=VALUE,…]`, over `common` settings. Raises ValueError for a name or value that is not allowed."""
     policy, _, own = name.partition(":")
     values = dict(common or {})
     for pair in filter(None, own.split(",")):
         key, separator, value = pair.partition("=")
         if not separator:
-            raise Refused(f"policy {name!r}: {pair!r} is not of the form setting=value")
+            raise ValueError(f"policy {name!r}: {pair!r} is not of the form setting=value")
         values[key.strip()] = value.strip()
-    settings = changed(Settings(policy=policy), values)
-    policy_of(settings)
+    try:
+        settings = changed(Settings(policy=policy), values)
+        policy_of(settings)
+    except Refused as error:
+        raise ValueError(str(error)) from None
     return Variant(name, settings)
 
 
@@ -48,6 +55,7 @@ def changed(settings: Settings, values: Mapping[str, str]) -> Settings:
 
 
 def _parsed(name: str, value: str, present: object) -> object:
+    """As the default is; a word such as "auto" may stand for a number, and a number for such a word."""
     if isinstance(present, bool):
         if value.lower() not in ("true", "false"):
             raise Refused(f"{name}={value!r} is neither true nor false")
@@ -62,37 +70,60 @@ def _parsed(name: str, value: str, present: object) -> object:
         raise Refused(f"{name}={value!r} is not a number") from None
 
 
+@dataclass
+class Comparison:
+    """`figures` as docs/simulator.md has them; `pooled` results by policy, of all seeds; `details` of the first one."""
+
+    figures: dict[str, Any]
+    pooled: dict[str, Results]
+    details: dict[str, Details]
+
+
 def compare(
     make: Callable[[int], Workload],
-    seeds: Iterable[int],
-    variants: Iterable[Variant],
+    seeds: Sequence[int],
+    variants: Sequence[Variant],
     seconds: float,
     watch: Callable[[float], None] | None = None,
-) -> dict[str, Any]:
+    parameters: Mapping[str, object] | None = None,
+) -> Comparison:
     """Run every variant on the workload of every seed; the figures of the seeds are put together.
 
-    `watch` is told how much simulated time has passed since it was told last.
+    `watch` is told how much simulated time has passed since it was told last. `parameters` are told with the figures.
     """
-    seeds, variants = list(seeds), list(variants)
+    began = time.perf_counter()
     pooled = {one.name: Results() for one in variants}
+    details: dict[str, Details] = {}
     name = ""
     for seed in seeds:
         workload = make(seed)
         name = workload.name
         for one in variants:
-            pooled[one.name] += run(workload, one.settings, seconds, watch)
-    return {
-        "seed": seeds[0] if len(seeds) == 1 else seeds,
+            first = None if one.name in details else details.setdefault(one.name, Details(seconds))
+            pooled[one.name] += run(workload, one.settings, seconds, watch, first)
+    took = time.perf_counter() - began
+    events = sum(results.events for results in pooled.values())
+    figures = {
+        "seed": seeds[0] if len(seeds) == 1 else list(seeds),
         "trace": name,
-        "seconds": seconds,
         "simulated": True,
+        "seconds": seconds,
+        "parameters": dict(parameters or {}),
         "policies": {name: results.as_json() for name, results in pooled.items()},
+        "wall_seconds": round(took, 3),
+        "events_per_second": round(events / took) if took else None,
     }
+    return Comparison(figures, pooled, details)
 
 
 def run(
-    workload: Workload, settings: Settings, seconds: float, watch: Callable[[float], None] | None = None
+    workload: Workload,
+    settings: Settings,
+    seconds: float,
+    watch: Callable[[float], None] | None = None,
+    details: Details | None = None,
 ) -> Results:
+    """One simulation. `watch` as for `compare`."""
     told = 0.0
 
     def tell(now: float) -> None:
@@ -101,6 +132,6 @@ def run(
             watch(now - told)
             told = now
 
-    results = Simulation(workload, settings).run(seconds, tell if watch else None)
+    results = Simulation(workload, settings, details=details).run(seconds, tell if watch else None)
     tell(seconds)
     return results

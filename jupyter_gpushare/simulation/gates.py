@@ -21,6 +21,7 @@ from .agenda import (
     ON_GPU,
     OPEN,
     OPENING,
+    RESTORE,
     WORK,
     SimClient,
 )
@@ -44,6 +45,7 @@ class Gates(Movement):
         self.switches = 0
         self.unfinished = 0
         self._due = NEVER
+        self._numbers = 0
         self._events: deque[ev.Event] = deque()
         self._feeding = False
         self.overlap = overlap
@@ -54,30 +56,35 @@ class Gates(Movement):
             cmd.Close: self._close,
             cmd.Orders: self._orders,
             cmd.SetResident: self._set_resident,
+            cmd.RestoreAhead: self._restore_ahead,
         }
-        if restore_ahead := getattr(cmd, "RestoreAhead", None):
-            self._carry_out[restore_ahead] = self._restore_ahead
         if set_rate := getattr(cmd, "SetRate", None):
             self._carry_out[set_rate] = self._set_rate
 
     # --- the door
 
     def feed(self, event: ev.Event) -> None:
-        """Hand an event to the scheduler and carry out what it decides, including what follows from that."""
+        """Hand an event to the scheduler and carry out what it decides, including what follows from that.
+
+        Raises Refused for a client that cannot be had.
+        """
         self._events.append(event)
         if self._feeding:
             return
         self._feeding = True
         events, carry_out, log = self._events, self._carry_out, self.log
-        while events:
-            event = events.popleft()
-            if log is not None:
-                log.append((self.now, event))
-            self.decisions += 1
-            for command in self._handle(event, self.now):
-                if action := carry_out.get(type(command)):
-                    action(command)
-        self._feeding = False
+        try:
+            while events:
+                event = events.popleft()
+                commands = self._handle(event, self.now)
+                self.decisions += 1
+                if log is not None:
+                    log.append((self.now, event))
+                for command in commands:
+                    if action := carry_out.get(type(command)):
+                        action(command)
+        finally:
+            self._feeding = False
         due = self.scheduler.next_deadline()
         self._due = NEVER if due is None else due
 
@@ -87,6 +94,10 @@ class Gates(Movement):
 
     def end_work(self, client: SimClient) -> None:
         """It works no more, if it did."""
+        raise NotImplementedError
+
+    def end_turn(self, client: SimClient) -> None:
+        """Its work has drained, or it is gone."""
         raise NotImplementedError
 
     def left(self, client: SimClient) -> float:
@@ -205,12 +216,15 @@ class Gates(Movement):
         client = self.clients[command.client]
         client.target = command.bytes
         if client.gate == CLOSED and client.devices:
+            before = client.resident
             self.stop_eviction(client)
             if client.target is not None:
                 self.stop_restore(client)
             self.leaves_when_idle(client)
+            if client.resident != before:
+                self.say_held(client)
 
-    def _restore_ahead(self, command: Any) -> None:
+    def _restore_ahead(self, command: cmd.RestoreAhead) -> None:
         client = self.clients[command.client]
         if command.wanted and client.number:
             self.restore_ahead(client)
@@ -245,6 +259,9 @@ class Gates(Movement):
 
     def _opened(self, client: SimClient) -> None:
         came = client.moving_in > 0
+        if came and (later := self.room_from(client)) > self.now:
+            self.at(later, GATE, client)
+            return
         if came:
             self.restored(client)
         client.gate = OPEN
@@ -265,6 +282,7 @@ class Gates(Movement):
     def _drained(self, client: SimClient) -> None:
         client.drains_until = -1.0
         self.end_work(client)
+        self.end_turn(client)
         if client.doing == ON_GPU:
             client.appointments[WORK] = -1
             client.wanting_since = self.now
@@ -290,5 +308,8 @@ class Gates(Movement):
                 self.feed(ev.Drained(client.number, client.epoch))
 
     def _restored_ahead(self, client: SimClient) -> None:
+        if (later := self.room_from(client)) > self.now:
+            self.at(later, RESTORE, client)
+            return
         self.restored(client)
         self.say_held(client)

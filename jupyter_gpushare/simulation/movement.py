@@ -106,6 +106,12 @@ class Movement(Agenda):
             client.in_ends = max(client.in_ends, ends)
         return client.in_ends
 
+    def room_from(self, client: SimClient) -> float:
+        """When there is room for what moves in: later than now if it must wait for those who are leaving."""
+        part = client.moving_in // len(client.devices)
+        late = [d.out_free for d in client.devices if d.leaving and d.used + part > d.memory]
+        return max([self.now, *late]) if late else self.now
+
     def restored(self, client: SimClient) -> None:
         """All that was moving has come."""
         self._end_restore(client, client.moving_in)

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .agenda import SimClient
+from .agenda import DRAINING, OPEN, SimClient
 
 if TYPE_CHECKING:
     from .simulation import Simulation
@@ -27,6 +27,8 @@ class Results:
         self.work = 0.0  # GPU seconds done
         self.busy = 0.0  # device seconds in which somebody worked
         self.device_seconds = 0.0
+        self.free = self.lost = 0.0  # see freeroom.py
+        self.refused = 0  # clients that were not admitted
         self.switches = 0
         self.bytes_moved = 0
         self.bytes_faulted = 0
@@ -51,9 +53,9 @@ class Results:
         now = simulation.now
         for client in simulation.everybody:
             simulation.end_work(client)
-            if client.wanting_since >= 0:
-                self.wait(now - client.wanting_since)
-                client.waited += now - client.wanting_since
+            simulation.end_wait(client)
+            if client.gate in (OPEN, DRAINING):
+                simulation.end_turn(client)
             if client.cell_began >= 0:
                 self.unfinished[class_of(client.cell_gpu)] += 1
             self.work += client.done
@@ -62,6 +64,9 @@ class Results:
         self.seconds += seconds
         self.device_seconds += seconds * len(simulation.devices)
         self.busy += sum(device.busy for device in simulation.devices.values())
+        simulation.room.until(now)
+        self.free += simulation.room.free
+        self.lost += simulation.room.lost
         self.switches += simulation.switches
         self.bytes_moved += simulation.bytes_in + simulation.bytes_out
         self.bytes_faulted += simulation.faulted
@@ -76,8 +81,8 @@ class Results:
         self.longest_wait = max(self.longest_wait, other.longest_wait)
         self.satisfaction.extend(other.satisfaction)
         for field in (
-            *("seconds", "work", "busy", "device_seconds", "switches"),
-            *("bytes_moved", "bytes_faulted", "events", "decisions"),
+            *("seconds", "work", "busy", "device_seconds", "free", "lost", "switches"),
+            *("bytes_moved", "bytes_faulted", "refused", "events", "decisions"),
         ):
             setattr(self, field, getattr(self, field) + getattr(other, field))
         return self
@@ -105,6 +110,8 @@ class Results:
             "longest_wait": round(self.longest_wait, 6),
             "bytes_faulted": self.bytes_faulted,
             "utilisation": round(self.busy / self.device_seconds, 6) if self.device_seconds else None,
+            "fragmentation": round(self.lost / self.free, 6) if self.free else None,
+            "refused": self.refused,
             "events": self.events,
             "decisions": self.decisions,
         }

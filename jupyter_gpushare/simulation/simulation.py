@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..core import events as ev
+from ..core.errors import Refused
 from ..core.model import DeviceInfo
 from ..core.settings import Settings
-from . import results
 from .agenda import (
     AWAY,
     CLOSED,
+    DRAINING,
     EVICT,
     GATE,
     IDLE,
@@ -27,43 +28,47 @@ from .agenda import (
     SimClient,
     SimDevice,
 )
-from .gates import Gates
+from .details import Details
+from .freeroom import FreeRoom
+from .results import Results
+from .work import Work
 from .workload import Participant, Workload
 
-_PROGRESS: Any = getattr(ev, "Progress", None)
-_METER_EVERY = 1.0
 _RESTART = 5.0  # seconds from the end of a client's process to the start of its next one
+_DEVICE_FAILED: Any = getattr(ev, "DeviceFailed", None)
+_DEVICE_RECOVERED: Any = getattr(ev, "DeviceRecovered", None)
 
 
-class Simulation(Gates):
-    """`workload` under `settings`. Nothing in it is random: what is, was drawn when the workload was made."""
+class Simulation(Work):
+    """`workload` under `settings`. Nothing in it is random: what is, was drawn when the workload was made.
 
-    def __init__(self, workload: Workload, settings: Settings, *, log: bool = False) -> None:
-        super().__init__(settings, workload.costs, overlap=workload.overlap, log=log)
-        self._actions = [self._work] * 7
-        self._actions[WORK] = self._work
-        self._actions[GATE] = self._gate
-        self._actions[IDLE] = self._idle
-        self._actions[EVICT] = self._evicted
-        self._actions[RESTORE] = self._restored_ahead
-        self._actions[LIFE] = self._life
-        self._actions[METER] = self._meter
+    `log`: keep every event; `details`: where to put what is only of use to a picture.
+    """
+
+    def __init__(
+        self, workload: Workload, settings: Settings, *, log: bool = False, details: Details | None = None
+    ) -> None:
+        super().__init__(workload, settings, log=log, details=details)
+        self._actions = [self._work, self._gate, self._idle, self._evicted, self._restored_ahead, self._life]
+        assert list(range(len(self._actions) + 1)) == [WORK, GATE, IDLE, EVICT, RESTORE, LIFE, METER]
+        self._actions.append(self.meter)
         self.workload = workload
         self.devices: dict[str, SimDevice] = {}
         self.everybody: list[SimClient] = []
-        self.results = results.Results()
-        self._numbers = 0
+        self.room = FreeRoom((_need(p, workload) for p in workload.participants), len(workload.devices))
         for index, model in enumerate(workload.devices):
-            device = SimDevice(f"GPU-{index}", model.memory, model.link)
+            device = SimDevice(f"GPU-{index}", index, model.memory, model.link)
             self.devices[device.uuid] = device
             self.feed(ev.DeviceFound(DeviceInfo(device.uuid, f"simulated {index}", model.memory, simulated=True)))
+            if model.fails:
+                self._watch_failures(device, model.fails)
         for index, spec in enumerate(workload.participants):
             client = SimClient(spec, index)
             self.everybody.append(client)
-            client.lives = iter(_lives(spec))
+            client.lives = _lives(spec)
             self._next_of_life(client)
 
-    def run(self, seconds: float, watch: Callable[[float], None] | None = None) -> results.Results:
+    def run(self, seconds: float, watch: Callable[[float], None] | None = None) -> Results:
         """Simulate so many seconds. `watch` is told the time now and then."""
         self.run_to(seconds, watch)
         self.results.finish(self, seconds)
@@ -80,49 +85,67 @@ class Simulation(Gates):
         match client.life:
             case "comes":
                 self._come(client)
-            case "begins":
-                self._begin_process(client)
             case "dies":
-                self._end_process(client)
+                self._end_process(client, restart=True)
             case "leaves":
-                self._end_process(client)
-                self.clients.pop(client.id, None)
+                self._end_process(client, restart=False)
+                del self.clients[client.id]
                 self.feed(ev.ClientForgotten(client.id))
+            case "fails":
+                self._device_fails(client.devices[0])
+            case "recovers":
+                self._device_recovers(client.devices[0])
         self._next_of_life(client)
 
     def _come(self, client: SimClient) -> None:
         spec = client.spec
+        try:
+            self.feed(ev.ClientRegistered(client.id, spec.tenant, client.id, spec.quota, spec.gpus))
+        except Refused:
+            self.results.refused += 1
+            client.lives = iter(())
+            return
         self.clients[client.id] = client
-        self.feed(ev.ClientRegistered(client.id, spec.tenant, client.id, spec.quota, spec.gpus))
         client.cells = iter(spec.cells)
         self._begin_process(client)
 
     def _begin_process(self, client: SimClient) -> None:
+        uuids = self.scheduler.clients[client.id].devices
+        client.devices = tuple(self.devices[uuid] for uuid in uuids)
+        if not uuids or any(device.failed for device in client.devices):
+            self.at(self.now + _RESTART, WORK, client)
+            return
         self._numbers += 1
         client.number = self._numbers
         client.wanted = ev.Wanted(client.number)
         self.by_number[client.number] = client
-        uuids = self.scheduler.clients[client.id].devices
-        client.devices = tuple(self.devices[uuid] for uuid in uuids)
         for device in client.devices:
             device.present[client.index] = client
+            self.room.changed(device.index, _need(client.spec, self.workload), self.now)
         client.allocated = client.spec.memory // len(uuids) * len(uuids)
         self.feed(ev.ProcessJoined(client.id, client.number, uuids, relays=False))
-        self.say_held(client)
+        if client.allocated:
+            self.say_held(client)
         self._next_cell(client)
 
-    def _end_process(self, client: SimClient) -> None:
+    def _end_process(self, client: SimClient, restart: bool) -> None:
         """It is over at once, with what it did; what it had on the device is free."""
         number = client.number
+        for kind in (WORK, GATE, IDLE, METER):
+            if kind != WORK or number:
+                client.appointments[kind] = -1
+        if not restart:
+            client.appointments[WORK] = -1
         if not number:
             return
         self.end_work(client)
-        self._waited(client)
-        for kind in (WORK, GATE, IDLE, METER):
-            client.appointments[kind] = -1
+        if client.gate in (OPEN, DRAINING):
+            self.end_turn(client)
+        self.end_wait(client)
         self.forget_memory(client)
         for device in client.devices:
             del device.present[client.index]
+            self.room.changed(device.index, -_need(client.spec, self.workload), self.now)
         client.gate = CLOSED
         client.doing = AWAY
         client.number = 0
@@ -132,6 +155,28 @@ class Simulation(Gates):
         self.feed(ev.ProcessGone(number))
         if in_cell:
             self.feed(client.cell_ended)
+        if restart:
+            self.at(self.now + _RESTART, WORK, client)
+
+    def _watch_failures(self, device: SimDevice, times: tuple[tuple[float, float], ...]) -> None:
+        """The device's appointments are those of a client that is nobody's."""
+        stand_in = SimClient(Participant(device.uuid, ()), -1)
+        stand_in.devices = (device,)
+        stand_in.lives = iter([life for fails, until in times for life in ((fails, "fails"), (until, "recovers"))])
+        self._next_of_life(stand_in)
+
+    def _device_fails(self, device: SimDevice) -> None:
+        """Whoever has memory there loses it: their processes end, as CUDA's errors make them."""
+        device.failed = True
+        if _DEVICE_FAILED:
+            self.feed(_DEVICE_FAILED(device.uuid))
+        for client in list(device.present.values()):
+            self._end_process(client, restart=True)
+
+    def _device_recovers(self, device: SimDevice) -> None:
+        device.failed = False
+        if _DEVICE_RECOVERED:
+            self.feed(_DEVICE_RECOVERED(device.uuid))
 
     # --- cells
 
@@ -155,14 +200,17 @@ class Simulation(Gates):
             self.feed(client.cell_started)
         elif client.doing == ON_GPU:
             self.end_work(client)
+            client.done += client.remaining  # what rounding has left of it
             client.remaining = 0.0
             client.idle_since = self.now
+        elif client.doing == AWAY:
+            self._begin_process(client)
+            return
         self._next_phase(client)
 
     def _next_phase(self, client: SimClient) -> None:
-        phases = client.phases
         while True:
-            duration = next(phases, None)
+            duration = next(client.phases, None)
             if duration is None:
                 self._end_cell(client)
                 return
@@ -170,14 +218,17 @@ class Simulation(Gates):
             client.on_gpu_next = not on_gpu
             if duration > 0:
                 break
-        if not on_gpu:
-            was_on_gpu = client.doing == ON_GPU
-            client.doing = ON_CPU
-            client.cell_cpu += duration
-            self.at(self.now + duration, WORK, client)
-            if was_on_gpu:
-                self.watch_idleness(client)
+        if on_gpu:
+            self._want(client, duration)
             return
+        was_on_gpu = client.doing == ON_GPU
+        client.doing = ON_CPU
+        client.cell_cpu += duration
+        self.at(self.now + duration, WORK, client)
+        if was_on_gpu:
+            self.watch_idleness(client)
+
+    def _want(self, client: SimClient, duration: float) -> None:
         client.doing = ON_GPU
         client.cell_gpu += duration
         client.remaining = duration
@@ -195,93 +246,16 @@ class Simulation(Gates):
         self.feed(client.cell_ended)
         self.watch_idleness(client)
 
-    # --- work on devices
 
-    def begin_work(self, client: SimClient) -> None:
-        if client.worked_at >= 0:
-            return
-        self._waited(client)
-        client.worked_at = self.now
-        client.rate = 1.0
-        alone = True
-        for device in client.devices:
-            if not device.working:
-                device.busy_since = self.now
-            device.working[client.index] = client
-            alone = alone and len(device.working) == 1
-        if alone:
-            self.at(self.now + client.remaining, WORK, client)
-        else:
-            self._share(client)
-        if _PROGRESS and client.appointments[METER] < 0:
-            self.meter(client)
-
-    def end_work(self, client: SimClient) -> None:
-        if client.worked_at < 0:
-            return
-        self._settle(client)
-        client.worked_at = -1.0
-        client.appointments[WORK] = -1
-        for device in client.devices:
-            del device.working[client.index]
-            if not device.working:
-                device.busy += self.now - device.busy_since
-        if any(device.working for device in client.devices):
-            self._share(client)
-
-    def left(self, client: SimClient) -> float:
-        return client.remaining - (self.now - client.worked_at) * client.rate
-
-    def _settle(self, client: SimClient) -> None:
-        did = min((self.now - client.worked_at) * client.rate, client.remaining)
-        client.remaining -= did
-        client.done += did
-        client.worked_at = self.now
-
-    def _share(self, changed: SimClient) -> None:
-        """Somebody came to work on devices, or went: how fast everybody there is now."""
-        for client in {c.index: c for device in changed.devices for c in device.working.values()}.values():
-            self._settle(client)
-            client.rate = min(self._rate(device) for device in client.devices)
-            self.at(self.now + client.remaining / client.rate, WORK, client)
-
-    def _rate(self, device: SimDevice) -> float:
-        """Those who together could use more than the device has get the same part of what they could use."""
-        asked = sum(client.spec.intensity for client in device.working.values())
-        if asked <= 1.0 or len(device.working) == 1:
-            return 1.0
-        return (1.0 - self.costs.interference) / asked
-
-    def limit_rate(self, client: SimClient, launch_rate: int, spacing_ppm: int) -> None:
-        return  # TODO
-
-    def _waited(self, client: SimClient) -> None:
-        if client.wanting_since >= 0:
-            waited = self.now - client.wanting_since
-            client.wanting_since = -1.0
-            client.cell_wait += waited
-            client.waited += waited
-            self.results.wait(waited)
-
-    # --- the meter
-
-    def meter(self, client: SimClient) -> None:
-        if getattr(self.scheduler.settings, "sharing", "exclusive") != "exclusive":
-            self.at(self.now + _METER_EVERY, METER, client)
-
-    def _meter(self, client: SimClient) -> None:
-        if client.gate == OPEN:
-            done = client.done + (client.remaining - self.left(client) if client.worked_at >= 0 else 0.0)
-            launches = int(done / client.spec.launch)
-            self.meter(client)
-            self.feed(_PROGRESS(client.id, launches, launches * 1024, done))
+def _need(spec: Participant, workload: Workload) -> float:
+    """The part of a device that it needs on each of its devices."""
+    return spec.memory / spec.gpus / workload.devices[0].memory
 
 
-def _lives(spec: Participant) -> list[tuple[float, str]]:
-    lives = [(spec.comes, "comes")]
+def _lives(spec: Participant) -> Iterator[tuple[float, str]]:
+    yield spec.comes, "comes"
     for time in spec.dies:
-        if time > spec.comes and (spec.leaves is None or time + _RESTART < spec.leaves):
-            lives += [(time, "dies"), (time + _RESTART, "begins")]
+        if time > spec.comes and (spec.leaves is None or time < spec.leaves):
+            yield time, "dies"
     if spec.leaves is not None:
-        lives.append((max(spec.leaves, spec.comes), "leaves"))
-    return lives
+        yield spec.leaves, "leaves"

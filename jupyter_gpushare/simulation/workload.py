@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from random import Random
 from typing import NamedTuple
 
 from ..core.quota import Quota
+
+REPAIR = 600.0  # seconds for which a device that fails is out of order
 
 
 class Cell(NamedTuple):
@@ -78,3 +81,19 @@ class Workload:
     participants: tuple[Participant, ...]
     costs: Costs = field(default_factory=Costs)
     overlap: bool = False
+
+
+def failures(devices: tuple[DeviceModel, ...], a_day: float, seconds: float, seed: int) -> tuple[DeviceModel, ...]:
+    """The devices, each with times at which it is out of order: `a_day` times on average, for REPAIR seconds."""
+    if not a_day:
+        return devices
+    broken = []
+    for index, device in enumerate(devices):
+        draw = Random(f"failures {seed} {index}")
+        times: list[tuple[float, float]] = []
+        time = 0.0
+        while (time := time + draw.expovariate(a_day / 86400.0)) < seconds:
+            times.append((time, time + REPAIR))
+            time += REPAIR
+        broken.append(replace(device, fails=tuple(times)))
+    return tuple(broken)

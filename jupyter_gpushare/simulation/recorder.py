@@ -1,0 +1,140 @@
+"""A trace from what a coordinator tells: snapshots, at most ten a second, become clients and cells.
+
+Nothing that names a person or a file is kept. Within a cell only the sums are known, so its CPU time is put half before
+and half after its GPU time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from .traces import VERSION, CellLine, ClientLine, DeviceLine, Head, Line
+
+SETTLES = 2.0  # seconds after a cell's end in which its GPU time may still be reported
+
+
+@dataclass
+class _Cell:
+    think: float
+    began: float
+    busy: float  # the client's sums when it began
+    waited: float
+    ended: float | None = None
+    phases: list[float] = field(default_factory=list)
+
+
+@dataclass
+class _Client:
+    number: int
+    tenant: str
+    came: float
+    quota: dict[str, Any]
+    gpus: int = 1
+    left: float | None = None
+    memory: int = 0
+    free_since: float = 0.0
+    cell: _Cell | None = None
+    cells: list[_Cell] = field(default_factory=list)
+    busy: float = 0.0
+    waited: float = 0.0
+
+
+class Recorder:
+    """Told of snapshots by `see`; `lines` is the trace so far."""
+
+    def __init__(self) -> None:
+        self._began: float | None = None
+        self._now = 0.0
+        self._devices: dict[str, int] = {}
+        self._clients: dict[str, _Client] = {}
+        self._tenants: dict[str, str] = {}
+
+    def see(self, status: dict[str, Any], time: float) -> None:
+        """`status` as in docs/design.md, at `time` in seconds of any clock."""
+        if self._began is None:
+            self._began = time
+        self._now = now = time - self._began
+        for device in status["devices"]:
+            self._devices[device["uuid"]] = device["memory_total"]
+        present = set()
+        for told in status["clients"]:
+            present.add(told["id"])
+            self._see_client(told, now)
+        for identity, client in self._clients.items():
+            if identity not in present and client.left is None:
+                client.left = now
+                self._end_cell(client, now)
+                self._settle(client)
+
+    def until(self, time: float) -> None:
+        """Nothing else has happened up to `time`."""
+        if self._began is not None:
+            self._now = max(self._now, time - self._began)
+
+    def _see_client(self, told: dict[str, Any], now: float) -> None:
+        client = self._clients.get(told["id"])
+        if client is None:
+            tenant = self._tenants.setdefault(told["tenant"], f"user-{len(self._tenants) + 1}")
+            quota = {name: value for name, value in told["quota"].items() if value is not None}
+            client = self._clients[told["id"]] = _Client(len(self._clients) + 1, tenant, now, quota, free_since=now)
+            client.busy, client.waited = _busy(told), told["wait_seconds"]
+        client.left = None
+        client.gpus = max(client.gpus, len(told["devices"]))
+        client.memory = max(client.memory, told["allocated"])
+        if client.cell and client.cell.ended is not None and (told["cells"] or now > client.cell.ended + SETTLES):
+            client.busy, client.waited = max(client.busy, _busy(told)), told["wait_seconds"]
+            self._settle(client)
+        if told["cells"] and not client.cell:
+            client.cell = _Cell(now - client.free_since, now, client.busy, client.waited)
+        client.busy, client.waited = max(client.busy, _busy(told)), told["wait_seconds"]
+        if not told["cells"]:
+            self._end_cell(client, now)
+
+    def _end_cell(self, client: _Client, now: float) -> None:
+        if client.cell and client.cell.ended is None:
+            client.cell.ended = client.free_since = now
+
+    def _settle(self, client: _Client) -> None:
+        """Its last cell is over, and all is known of it."""
+        cell, client.cell = client.cell, None
+        if cell is None:
+            return
+        cell.phases = self._phases(cell, client, cell.ended if cell.ended is not None else self._now)
+        client.cells.append(cell)
+
+    def _phases(self, cell: _Cell, client: _Client, ended: float) -> list[float]:
+        free = max(0.0, ended - cell.began - max(0.0, client.waited - cell.waited))
+        gpu = min(max(0.0, client.busy - cell.busy), free)
+        cpu = (free - gpu) / 2
+        return [round(cpu, 6), round(gpu, 6), round(cpu, 6)]
+
+    def lines(self) -> Iterator[Line]:
+        yield Head(version=VERSION, name="recorded", seconds=round(self._now, 3))
+        for memory in self._devices.values():
+            if memory > 0:
+                yield DeviceLine(memory=memory)
+        for client in self._clients.values():
+            name = f"client-{client.number}"
+            yield ClientLine(
+                id=name,
+                at=round(client.came, 6),
+                until=None if client.left is None else round(client.left, 6),
+                tenant=client.tenant,
+                memory=client.memory,
+                gpus=client.gpus,
+                quota=client.quota,
+            )
+            cells = list(client.cells)
+            if client.cell:
+                client.cell.phases = self._phases(client.cell, client, client.cell.ended or self._now)
+                cells.append(client.cell)
+            for cell in cells:
+                if sum(cell.phases):
+                    yield CellLine(client=name, think=round(cell.think, 6), phases=cell.phases)
+
+
+def _busy(told: dict[str, Any]) -> float:
+    """GPU seconds: as estimated by its processes, or else as long as it held the device."""
+    return float(told.get("gpu_busy_seconds") or told["gpu_seconds"])

@@ -1,0 +1,72 @@
+"""The figures as tables for a terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+
+from .results import CLASSES
+
+_CELLS = (("wait_p50", "wait p50"), ("wait_p95", "p95"), ("wait_p99", "p99"))
+_SLOWDOWNS = (("slowdown_p50", "slow p50"), ("slowdown_p95", "p95"))
+_WIDEST = 14  # characters of a policy's name in a table; longer ones are numbered and explained below
+
+
+def render(figures: dict[str, Any]) -> Group:
+    """What `experiment.compare` returns."""
+    long = any(len(policy) > _WIDEST for policy in figures["policies"])
+    names = {policy: f"#{n}" if long else policy for n, policy in enumerate(figures["policies"], start=1)}
+    cells = Table(caption="short: under 10 s of GPU time, medium: under 60 s; waits in seconds", caption_justify="left")
+    cells.add_column("policy", overflow="fold")
+    cells.add_column("cells")
+    for name in ("count", *(title for _, title in (*_CELLS, *_SLOWDOWNS)), "running"):
+        cells.add_column(name, justify="right")
+    totals = Table(caption="slow: how much longer than alone; running: not finished at the end", caption_justify="left")
+    totals.add_column("policy", overflow="fold")
+    for name in ("GPU s per s", "utilisation", "switches", "moved", "Jain", "longest wait", "unusable"):
+        totals.add_column(name, justify="right")
+    for policy, of in figures["policies"].items():
+        for index, name in enumerate(CLASSES):
+            one = of["cells"][name]
+            row = [f"{one['count']:,}", *(number(one[key]) for key, _ in (*_CELLS, *_SLOWDOWNS))]
+            cells.add_row(
+                names[policy] if not index else "", name, *row, f"{one['unfinished']:,}", end_section=name == "long"
+            )
+        totals.add_row(
+            names[policy],
+            number(of["throughput"]),
+            percent(of["utilisation"]),
+            f"{of['switches']:,}",
+            f"{of['bytes_moved'] / 1e12:,.2f} TB",
+            number(of["jain"]),
+            f"{number(of['longest_wait'])} s",
+            percent(of["fragmentation"]),
+        )
+    legend = [f"{name}: {policy}" for policy, name in names.items() if name != policy]
+    return Group(heading(figures), cells, totals, *legend)
+
+
+def heading(figures: dict[str, Any]) -> str:
+    seeds = figures["seed"] if isinstance(figures["seed"], list) else [figures["seed"]]
+    how = dict(figures["parameters"])
+    words = [f"{figures['trace']}", f"{figures['seconds'] / 3600:g} simulated hours"]
+    if "devices" in how:
+        size, link = how.pop("device_memory") / 1e9, how.pop("link") / 1e9
+        words.append(f"{how.pop('devices')} x {size:g} GB at {link:g} GB/s")
+    words += [f"{name.replace('_', ' ')} {value}" for name, value in how.items()]
+    words.append(f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}")
+    return f"Simulated: {'; '.join(words)}"
+
+
+def number(value: float | None) -> str:
+    if value is None:
+        return "–"
+    if value == 0:
+        return "0"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1%}"

@@ -1,0 +1,203 @@
+"""Traces: who comes when, and what they run. The format, one JSON object a line, is described in docs/simulator.md."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from ..core.errors import Refused
+from ..core.quota import Quota
+from .workload import Cell, Participant
+
+VERSION = 1
+
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+Bytes = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+
+
+class BadTrace(ValueError):
+    """The trace cannot be used; the message names the file, the line, what is wrong and what is allowed."""
+
+
+class _Line(
+    msgspec.Struct, tag_field="type", frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    pass
+
+
+class Head(_Line, tag="trace", frozen=True, kw_only=True):
+    """The first line. `seconds`: how long what was recorded took."""
+
+    version: int
+    name: str = ""
+    seconds: Seconds | None = None
+
+
+class DeviceLine(_Line, tag="device", frozen=True, kw_only=True):
+    """One device; `link` in bytes a second, each way."""
+
+    memory: Annotated[int, msgspec.Meta(gt=0, lt=1 << 62)]
+    link: Annotated[float, msgspec.Meta(gt=0)] | None = None
+
+
+class ClientLine(_Line, tag="client", frozen=True, kw_only=True):
+    """A client that comes at `at` and leaves at `until` (null: never)."""
+
+    id: Name
+    at: Seconds = 0.0
+    until: Seconds | None = None
+    tenant: Name = "1000"
+    memory: Bytes = 0
+    gpus: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
+    kind: str = "notebook"
+    intensity: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
+    launch: Annotated[float, msgspec.Meta(gt=0, le=60)] = 0.0005
+    quota: dict[str, Any] = {}
+    dies: list[Seconds] = []
+
+
+class CellLine(_Line, tag="cell", frozen=True, kw_only=True):
+    """A client's next cell, `think` seconds after its last one has ended. `repeat`: its phases begin anew for ever."""
+
+    client: Name
+    phases: Annotated[list[Seconds], msgspec.Meta(min_length=1)]
+    think: Seconds = 0.0
+    repeat: bool = False
+
+
+Line = Head | DeviceLine | ClientLine | CellLine
+_decoder = msgspec.json.Decoder(Line)
+
+
+@dataclass(frozen=True)
+class Trace:
+    name: str
+    participants: tuple[Participant, ...]
+    devices: tuple[DeviceLine, ...] = ()
+    seconds: float | None = None
+
+
+@dataclass
+class _Reading:
+    """What was read so far."""
+
+    head: Head | None = None
+    devices: list[DeviceLine] = field(default_factory=list)
+    clients: dict[str, ClientLine] = field(default_factory=dict)
+    cells: dict[str, list[Cell]] = field(default_factory=dict)
+
+    def take(self, line: Line) -> None:
+        """Raises ValueError for what does not fit to the lines before."""
+        if self.head is None:
+            if not isinstance(line, Head):
+                raise ValueError('the first line must be {"type": "trace", "version": 1}')
+            if line.version != VERSION:
+                raise ValueError(f"version {line.version} is unknown: allowed is {VERSION}")
+            self.head = line
+        elif isinstance(line, Head):
+            raise ValueError("a second first line")
+        elif isinstance(line, DeviceLine):
+            self.devices.append(line)
+        elif isinstance(line, ClientLine):
+            self._client(line)
+        else:
+            self._cell(line)
+
+    def _client(self, line: ClientLine) -> None:
+        if line.id in self.clients:
+            raise ValueError(f"client {line.id!r} is there twice")
+        if line.kind not in ("notebook", "job"):
+            raise ValueError(f"kind {line.kind!r} is unknown: allowed are notebook, job")
+        if line.until is not None and line.until < line.at:
+            raise ValueError(f"client {line.id!r} leaves at {line.until:g}, before it comes at {line.at:g}")
+        try:
+            Quota().changed(line.quota)
+        except (Refused, TypeError) as error:
+            raise ValueError(f"quota of client {line.id!r}: {error}") from None
+        self.clients[line.id] = line
+        self.cells[line.id] = []
+
+    def _cell(self, line: CellLine) -> None:
+        if line.client not in self.clients:
+            raise ValueError(f"client {line.client!r} is unknown: its line must come before its cells")
+        if line.repeat and not sum(line.phases):
+            raise ValueError("phases that take no time cannot be repeated")
+        phases: Iterable[float] = line.phases
+        if line.repeat:
+            phases = _Repeated(tuple(line.phases))
+        self.cells[line.client].append(Cell(line.think, phases))
+
+    def trace(self, name: str) -> Trace:
+        assert self.head is not None
+        participants = tuple(
+            Participant(
+                line.id,
+                tuple(self.cells[line.id]),
+                line.memory,
+                line.tenant,
+                Quota().changed(line.quota),
+                line.gpus,
+                line.at,
+                line.until,
+                line.kind,
+                line.intensity,
+                line.launch,
+                tuple(sorted(line.dies)),
+            )
+            for line in self.clients.values()
+        )
+        return Trace(self.head.name or name, participants, tuple(self.devices), self.head.seconds)
+
+
+class _Repeated:
+    """Phases for ever: a pair of CPU and GPU must stay one, so an odd number gets a GPU phase of no length."""
+
+    def __init__(self, phases: tuple[float, ...]) -> None:
+        self._phases = phases if len(phases) % 2 == 0 else (*phases, 0.0)
+
+    def __iter__(self) -> Iterator[float]:
+        return itertools.cycle(self._phases)
+
+
+def read(path: str) -> Trace:
+    """A trace file. Raises BadTrace, or OSError when it cannot be read."""
+    reading = _Reading()
+    with Path(path).open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            try:
+                reading.take(_decoder.decode(line))
+            except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
+                allowed = "allowed types are trace, device, client, cell; see docs/simulator.md"
+                raise BadTrace(f"{path}, line {number}: {error} ({allowed})") from None
+    if not reading.clients:
+        raise BadTrace(f"{path}: there is no client in it")
+    return reading.trace(Path(path).name)
+
+
+def write(path: str, lines: Iterable[Line]) -> None:
+    """Raises OSError."""
+    encoder = msgspec.json.Encoder()
+    with Path(path).open("wb") as file:
+        for line in lines:
+            file.write(encoder.encode(line) + b"\n")
+
+
+def needed_devices(participants: Iterable[Participant], memory: int) -> int:
+    """So many devices hold all that is there at the same time, if it could be divided at will."""
+    changes = sorted(
+        change
+        for one in participants
+        for change in ((one.comes, one.memory), (math.inf if one.leaves is None else one.leaves, -one.memory))
+    )
+    most = max(itertools.accumulate(size for _, size in changes), default=0)
+    widest = max((one.gpus for one in participants), default=1)
+    return max(1, math.ceil(most / memory), widest)
