@@ -19,11 +19,31 @@ _RANGES = {
 }
 
 
+class Number(Float):  # type: ignore[type-arg]
+    """traitlets takes True for 1.0."""
+
+    def validate(self, obj: Any, value: Any) -> Any:
+        if isinstance(value, bool):
+            raise TraitError(f"GpuShare.{self.name} must be a number of seconds, not {value}")
+        return super().validate(obj, value)
+
+
+class Size(Unicode):  # type: ignore[type-arg]
+    """Text such as "16GiB"; a number of bytes too, as people write it in a configuration file."""
+
+    def validate(self, obj: Any, value: Any) -> Any:
+        if isinstance(value, int) and not isinstance(value, bool):
+            value = str(value)
+        elif not isinstance(value, str):
+            raise TraitError(f"GpuShare.{self.name}: {value!r} is not a size (examples: 8GiB, 512MiB, 8589934592)")
+        return super().validate(obj, value)
+
+
 class GpuShare(Configurable):
     """Sharing one host's GPUs among notebook kernels."""
 
     time_quantum = Union(
-        [Float(), Unicode()],
+        [Number(), Unicode()],
         default_value="auto",
         help="The longest time in seconds that one client may keep the GPU while others wait (0.001 to 86400), or "
         "'auto': from 0.1 (see min_quantum) to 30 seconds, so that switching costs 5 % of the time. Without waiters "
@@ -44,38 +64,38 @@ class GpuShare(Configurable):
         "long as that is faster than turns), 'packed' (whenever their memory fits together).",
     ).tag(config=True)
 
-    min_quantum = Float(
+    min_quantum = Number(
         0.1,
         help="Seconds that a turn lasts at least while it is used (0.001 to 30); online clients do not wait for it.",
     ).tag(config=True)
 
-    max_wait = Float(
+    max_wait = Number(
         300.0,
         help="Seconds after which a waiting client goes first, whatever it has used before (1 to 86400).",
     ).tag(config=True)
 
-    memory_of_use = Float(
+    memory_of_use = Number(
         600.0, help="Seconds after which use of the GPU counts 1/e in who is next (1 to 604800)."
     ).tag(config=True)
 
-    max_hold = Float(600.0, help="Seconds that a client may keep the GPU between cells with `hold` (0 to 86400).").tag(
+    max_hold = Number(600.0, help="Seconds that a client may keep the GPU between cells with `hold` (0 to 86400).").tag(
         config=True
     )
 
     idle_release = Union(
-        [Float(), Unicode()],
+        [Number(), Unicode()],
         default_value="auto",
         help="Seconds without GPU work, within a cell, after which the GPU passes to those who wait (0.001 to 86400), "
         "or 'auto': about as long as passing it on and getting it back takes.",
     ).tag(config=True)
 
-    cell_linger = Float(
+    cell_linger = Number(
         0.05,
         help="Seconds after the end of a cell before the GPU passes on, because 'Run All' sends the next one at once "
         "(0 to 60).",
     ).tag(config=True)
 
-    inflight_window = Float(
+    inflight_window = Number(
         0.02,
         help="Seconds of GPU work that a client may have outstanding while others wait, so that the end of its turn "
         "isn't held up by what it has queued (0.001 to 10; 0: no bound). A single launch may take longer.",
@@ -86,7 +106,7 @@ class GpuShare(Configurable):
         "Keys: share, limit, memory, resident, service.",
     ).tag(config=True)
 
-    device_memory = Unicode(
+    device_memory = Size(
         "",
         help="What each device is taken to hold at most, for example '16GiB'; empty: all of it. "
         "A part of a card can so be kept out of sharing.",
@@ -100,7 +120,7 @@ class GpuShare(Configurable):
         "device memory between processes). See docs/memory.md.",
     ).tag(config=True)
 
-    pinned_memory = Unicode(
+    pinned_memory = Size(
         "",
         help="Host memory that each process in memory mode 'swap' may pin for what it has moved off the device, for "
         "example '8GiB': copies to it are as fast as the link is. Empty: none, but for two small buffers.",

@@ -80,7 +80,10 @@ class LiveSettings:
     def __init__(self, traits: GpuShare) -> None:
         """Raises Refused when a value is out of range."""
         self.traits = traits
-        self.default_quota = Quota().changed(parse_quota(dict(traits.default_quota)))
+        try:
+            self.default_quota = Quota().changed(parse_quota(dict(traits.default_quota)))
+        except Refused as error:
+            raise Refused(f"default_quota: {error}") from None
         policy_of(self.core())
         self._memory_cap = text.parse_size(traits.device_memory) if traits.device_memory else 0
 
@@ -105,8 +108,6 @@ class LiveSettings:
                 raise Refused(f"setting {name!r} is unknown or fixed while running: allowed are {', '.join(LIVE)}")
             try:
                 setattr(traits, name, _from_text(traits, name, value) if isinstance(value, str) else value)
-                if isinstance(value, bool):  # a Float trait takes True for 1.0
-                    raise ValueError(f"{value} is not a value for it")
             except (
                 TraitError,
                 ValueError,
