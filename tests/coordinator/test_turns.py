@@ -48,7 +48,7 @@ def test_the_page_tells_everything(coordinator: Coordinator, processes: Processe
     a.run_turn()
     orders = a.orders
     assert (orders.contended, orders.queue_position) == (0, 0)
-    assert orders.deadline_ns > 0  # nobody waits, but its limit will be reached
+    wait_for(lambda: orders.deadline_ns > 0)  # nobody waits, but its limit will be reached
     assert (orders.memory_limit, orders.memory_total) == (2 << 30, 2 << 30)
     assert (orders.share_ppm, orders.limit_ppm, orders.quota_set) == (250_000, 500_000, 1 | 2 | 4)
     assert (orders.quantum_ns, orders.idle_release_ns) == (int(QUANTUM * 1e9), 250_000_000)
