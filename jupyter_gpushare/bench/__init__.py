@@ -19,6 +19,7 @@ BENCHES = {
     "swap": ("swap", "GB/s out of the device and back when turns change, against plain pinned copies"),
     "coexist": ("coexist", "two clients that together hold 1.8 times the device, against one after the other"),
     "fits": ("fits", "two bursty clients that fit together, against nobody scheduling them"),
+    "placement": ("placement", "what each placement strategy leaves unusable of a cluster, on the openb trace"),
     "start": ("start", "how much longer a shared kernel takes to start"),
 }
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from .request import Request
 
 WHOLE = 1000  # thousandths of a device: the grain in which sizes are compared
-_EPSILON = 1e-9
+EPSILON = 1e-9
 
 
 @dataclass(eq=False)
@@ -81,7 +81,7 @@ class Book:
 
     def lack_of_share(self, share: float, instead_of: float = 0.0) -> str:
         left = 1 - self.share + instead_of
-        return f"has {max(0.0, left):.3g} of its share left" if share and share > left + _EPSILON else ""
+        return f"has {max(0.0, left):.3g} of its share left" if share and share > left + EPSILON else ""
 
     def lack_of_memory(self, request: Request, oversubscription: float | None) -> str:
         """`oversubscription`: how often its memory may be promised; None: as often as anybody likes."""
@@ -97,5 +97,5 @@ class Book:
         """Whether nothing is oversubscribed with it there."""
         return (
             self.promised + request.bytes_on(self.memory) <= self.memory
-            and self.taken + request.size_on(self.memory) <= 1 + _EPSILON
+            and self.taken + request.size_on(self.memory) <= 1 + EPSILON
         ) or not request.size_on(self.memory)

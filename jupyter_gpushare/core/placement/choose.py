@@ -26,8 +26,10 @@ class Strategy(Protocol):
     def remove(self, book: Book) -> None:
         """The device is in the pool no more; no error if it was not."""
 
-    def choose(self, size: int, gpus: int, fits: Fits) -> tuple[Book, ...] | None:
-        """`gpus` devices for a client that takes `size` thousandths of each; None if there are none that fit."""
+    def choose(self, size: int, gpus: int, fits: Fits, room: bool) -> tuple[Book, ...] | None:
+        """`gpus` devices for a client that takes `size` thousandths of each; None if there are none that fit.
+
+        `room`: only those on which so much is free."""
 
     def among(self, books: Iterable[Book], size: int) -> list[Book]:
         """The order of these devices, whether in the pool or not."""
@@ -61,11 +63,11 @@ class _Sorted:
         if self._books.pop(book.uuid, None):
             self._sorted.remove((self._keys.pop(book.uuid), book.uuid))
 
-    def choose(self, size: int, gpus: int, fits: Fits) -> tuple[Book, ...] | None:
-        return pick(self.ordered(size), gpus, fits, self.tight)
+    def choose(self, size: int, gpus: int, fits: Fits, room: bool) -> tuple[Book, ...] | None:
+        return pick(self.ordered(size, room), gpus, fits, self.tight)
 
-    def ordered(self, size: int) -> Iterator[Book]:
-        return (self._books[uuid] for _, uuid in self._sorted)
+    def ordered(self, size: int, room: bool) -> Iterator[Book]:
+        raise NotImplementedError
 
     def among(self, books: Iterable[Book], size: int) -> list[Book]:
         return sorted(books, key=self.key)
@@ -77,6 +79,26 @@ class Spread(_Sorted):
     def key(self, book: Book) -> tuple[float, ...]:
         return (len(book.clients), round(book.taken * WHOLE), book.order)
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._room = Pack()
+
+    def update(self, book: Book) -> None:
+        super().update(book)
+        self._room.update(book)
+
+    def remove(self, book: Book) -> None:
+        super().remove(book)
+        self._room.remove(book)
+
+    def ordered(self, size: int, room: bool) -> Iterator[Book]:
+        """If few have room, these are found by their room; else one of them comes soon."""
+        if room and size:
+            count = self._room.roomy(size)
+            if count * count <= len(self._books) + 64:
+                return iter(self.among(self._room.ordered(size, True), size))
+        return (book for _, uuid in self._sorted if (book := self._books[uuid]).free >= size or not room)
+
 
 class Pack(_Sorted):
     """Best fit: the device with the least room that is enough. Leaves whole devices for who needs them."""
@@ -86,11 +108,15 @@ class Pack(_Sorted):
     def key(self, book: Book) -> tuple[float, ...]:
         return (book.free, -len(book.clients), book.order)
 
-    def ordered(self, size: int) -> Iterator[Book]:
+    def roomy(self, size: int) -> int:
+        """On how many of them so much is free."""
+        return len(self._sorted) - int(self._sorted.bisect_left(((size,), "")))
+
+    def ordered(self, size: int, room: bool) -> Iterator[Book]:
         """Those without room for it come last, the roomiest of them first."""
         enough = self._sorted.irange(minimum=((size,), ""))
         short = self._sorted.irange(maximum=((size,), ""), inclusive=(True, False), reverse=True)
-        return (self._books[uuid] for _, uuid in chain(enough, short))
+        return (self._books[uuid] for _, uuid in (enough if room else chain(enough, short)))
 
     def among(self, books: Iterable[Book], size: int) -> list[Book]:
         ordered = sorted(books, key=self.key)

@@ -21,7 +21,8 @@ Demand = tuple[int, int]  # thousandths of each device, devices
 
 _GRAIN = 10  # thousandths to which demands are rounded up
 _KINDS = 16  # of typical requests that are told apart
-_BEFORE_ANY = {(250, 1): 1, (500, 1): 1, (WHOLE, 1): 1}
+_AT_FIRST: Counter[Demand] = Counter({(250, 1): 8, (500, 1): 8, (WHOLE, 1): 16, (WHOLE, 4): 1, (WHOLE, 8): 1})
+_ENOUGH = 200  # requests, from which on what was taken to be typical at first counts no more
 _MOST_DEMANDS = 64  # for which orders are kept
 
 
@@ -32,7 +33,7 @@ class Typical:
         self._recent: deque[Demand] = deque(maxlen=window)
         self._counts: Counter[Demand] = Counter()
         self._news = 0
-        self.weights: dict[Demand, float] = _weights(Counter(_BEFORE_ANY))
+        self.weights: dict[Demand, float] = _weights(_AT_FIRST)
         self.version = 0
 
     def note(self, size: int, gpus: int) -> None:
@@ -47,7 +48,7 @@ class Typical:
         self._news += 1
         if self._news * 4 >= len(self._recent):
             self._news = 0
-            weights = _weights(self._counts)
+            weights = _weights(self._counts if len(self._recent) > _ENOUGH else self._counts + _AT_FIRST)
             keys = {*weights, *self.weights}
             if sum(abs(weights.get(key, 0.0) - self.weights.get(key, 0.0)) for key in keys) > 0.2:
                 self.weights = weights
@@ -119,17 +120,17 @@ class GradientDescent:
         if book.uuid in self._free:
             self._drop(book, self._free.pop(book.uuid))
 
-    def choose(self, size: int, gpus: int, fits: Fits) -> tuple[Book, ...] | None:
+    def choose(self, size: int, gpus: int, fits: Fits, room: bool) -> tuple[Book, ...] | None:
         """What takes nothing leaves nothing unusable: such clients are spread."""
         if not size:
-            return self._spread.choose(size, gpus, fits)
+            return self._spread.choose(size, gpus, fits, room)
         for *_, number, frees in self._order((min(WHOLE, size), gpus)):
             by_free = self._numbered[number].by_free
             books = [book for free in sorted(set(frees)) for book in sorted(by_free[free].values(), key=_place)]
             found = pick(books, gpus, fits, tight=True)
             if found:
                 return found
-        return self._pack.choose(size, gpus, fits)  # labels or memory stand against the best of every node
+        return self._pack.choose(size, gpus, fits, room)  # labels or memory stand against the best of every node
 
     def among(self, books: Iterable[Book], size: int) -> list[Book]:
         if not size:

@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from sortedcontainers import SortedList
+
 from ..errors import Refused, TooManyDevices
-from .books import WHOLE, Book
+from .books import EPSILON, WHOLE, Book
 from .choose import Strategy, pick
 from .guarantees import Guarantees
 from .request import Request
+
+_SHOWN = 8  # devices of a refusal
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,8 @@ class Finder:
         self._pool_of: dict[str, str] = {}
         self._affinities: dict[str, dict[str, int]] = {}  # by label: devices, with the number of clients
         self._smallest = 0  # bytes of the smallest device
+        self._shares: SortedList[tuple[float, str]] = SortedList()  # guaranteed of each device
+        self._share_of: dict[str, float] = {}
 
     def owner(self, uuid: str) -> str:
         """The tenant that is guaranteed the device at present; empty: nobody."""
@@ -91,6 +97,11 @@ class Finder:
                 self._pools[before].remove(book)
             self._pool_of[uuid] = owner
             self._pool(owner).update(book)
+            if self._share_of.get(uuid) != book.share:
+                if uuid in self._share_of:
+                    self._shares.remove((self._share_of[uuid], uuid))
+                self._share_of[uuid] = book.share
+                self._shares.add((book.share, uuid))
 
     def _pool(self, owner: str) -> Strategy:
         if owner not in self._pools:
@@ -119,13 +130,15 @@ class Finder:
         def within_bound(book: Book) -> bool:
             return not book.lack_of_memory(request, self.oversubscription) and not self._obstacle(book, wanted)
 
-        for fits in (with_room, within_bound):
-            found = self._search(wanted, fits)
-            if found:
-                return tuple(sorted(book.uuid for book in found))
+        # Most refusals are for want of share, and need no search.
+        if self._shares.bisect_right((1 - request.share + EPSILON, "~")) >= request.gpus:
+            for fits, room in ((with_room, True), (within_bound, False)):
+                found = self._search(wanted, fits, room)
+                if found:
+                    return tuple(sorted(book.uuid for book in found))
         raise self._refusal(wanted)
 
-    def _search(self, wanted: Wanted, fits: Callable[[Book], bool]) -> tuple[Book, ...] | None:
+    def _search(self, wanted: Wanted, fits: Callable[[Book], bool], room: bool) -> tuple[Book, ...] | None:
         request, size, gpus = wanted.request, wanted.size, wanted.request.gpus
         if request.affinity and (together := self._affinities.get(request.affinity)):
             return self._together([self.books[uuid] for uuid in together], size, gpus, fits)
@@ -134,7 +147,7 @@ class Finder:
             return pick(nobodys.among((self.books[uuid] for uuid in wanted.named), size), gpus, fits)
         if self.guarantees and request.service == "offline":
             return pick(nobodys.among(self.books.values(), size), gpus, fits)
-        found = self._pool(wanted.tenant if wanted.own else "").choose(size, gpus, fits)
+        found = self._pool(wanted.tenant if wanted.own else "").choose(size, gpus, fits, room)
         if found or wanted.own or not self.guarantees:
             return found
         return pick(nobodys.among(self.books.values(), size), gpus, fits)
@@ -187,9 +200,9 @@ class Finder:
 
     def _refusal(self, wanted: Wanted) -> Refused:
         request, reasons = wanted.request, []
-        for book in sorted(self.books.values(), key=lambda book: book.order):
-            if wanted.named is None or book.uuid in wanted.named:
-                reason = self._obstacle(book, wanted) or book.lack_of_memory(request, self.oversubscription)
-                reasons.append(f"{self.called(book.uuid)} {reason or 'is free, but not enough others beside it are'}")
-        shown = "; ".join(reasons[:8]) + (f"; and {len(reasons) - 8} more" if len(reasons) > 8 else "")
+        asked = [book for book in self.books.values() if wanted.named is None or book.uuid in wanted.named]
+        for book in asked[:_SHOWN]:
+            reason = self._obstacle(book, wanted) or book.lack_of_memory(request, self.oversubscription)
+            reasons.append(f"{self.called(book.uuid)} {reason or 'is free, but not enough others beside it are'}")
+        shown = "; ".join(reasons) + (f"; and {len(asked) - _SHOWN} more" if len(asked) > _SHOWN else "")
         return Refused(f"no {request.gpus} device{'s' if request.gpus > 1 else ''} for {request}: {shown}")

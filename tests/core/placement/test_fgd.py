@@ -33,7 +33,7 @@ def test_what_a_request_cannot_use_is_fragmented() -> None:
 
 def test_a_rest_that_nobody_could_use_is_not_left() -> None:
     placement = host(2, FGD)
-    for number in range(40):
+    for number in range(300):
         where(placement, f"t{number}", share=0.6 if number % 2 else 0.4)
         placement.remove(f"t{number}")
     where(placement, "a", share=0.4)
@@ -84,19 +84,19 @@ def test_each_client_goes_where_fragmentation_grows_least(
 
 
 def test_what_is_typical_follows_what_is_asked_for() -> None:
-    typical = Typical(window=100)
+    typical = Typical(window=300)
     before = typical.version
-    for _ in range(100):
+    for _ in range(300):
         typical.note(333, 1)
     assert typical.weights == {(340, 1): 1.0}
     assert typical.version > before
-    for _ in range(100):
+    for _ in range(300):
         typical.note(1000, 8)
     assert typical.weights[1000, 8] > 0.8
-    for _ in range(50):
+    for _ in range(150):
         typical.note(1000, 8)
     version = typical.version
-    for _ in range(100):
+    for _ in range(300):
         typical.note(1000, 8)
     typical.note(0, 1)
     assert typical.version == version, "nothing new, nothing to compute again"
