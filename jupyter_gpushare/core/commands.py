@@ -107,6 +107,17 @@ class RestoreAhead:
 
 
 @dataclass(frozen=True)
+class SetRate:
+    """How fast the client may launch while others run beside it: `launch_rate` in blocks per second, all its processes
+    together, and `spacing_ppm`, GPU time at most of all time, in millionths. 0: not limited.
+    """
+
+    client: str
+    launch_rate: int
+    spacing_ppm: int
+
+
+@dataclass(frozen=True)
 class Overrun:
     """The client did not drain in time; report it. It keeps the device until it does."""
 
@@ -115,4 +126,4 @@ class Overrun:
     seconds: float
 
 
-Command = Grant | Open | NameNext | Unname | Close | Free | Orders | Limits | SetResident | RestoreAhead | Overrun
+Command = Grant | Open | NameNext | Unname | Close | Free | Orders | Limits | SetResident | RestoreAhead | SetRate | Overrun

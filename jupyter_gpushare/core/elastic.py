@@ -33,7 +33,7 @@ class ElasticLimits:
 
     def __init__(self) -> None:
         self._entries: dict[str, _Entry] = {}
-        self._free = 0.0  # seconds, since the last change
+        self._unused = 0.0  # seconds, since the last change; below 0: several had work at a time
         self._since: float | None = None
         self._looked = 0.0
 
@@ -56,8 +56,9 @@ class ElasticLimits:
         return self._entries[client].limit
 
     def update(self, used: Mapping[str, float], now: float) -> bool:
-        """`used`: the fraction of the device that each client has used since the last call. Call it every TICK, or less
-        often: limits change after TICKS of them. True: some have.
+        """`used`: the fraction of the time since the last call in which each client had work on the device; work of
+        several at a time counts for each. Call it every TICK, or less often: limits change after TICKS of them. True:
+        some have.
         """
         if self._since is None:
             self._since = self._looked = now
@@ -65,13 +66,13 @@ class ElasticLimits:
         seconds, self._looked = now - self._looked, now
         for client, entry in self._entries.items():
             entry.used += max(0.0, used.get(client, 0.0)) * seconds
-        self._free += max(0.0, 1.0 - sum(max(0.0, part) for part in used.values())) * seconds
+        self._unused += (1.0 - sum(max(0.0, part) for part in used.values())) * seconds
         interval = now - self._since
         if interval < TICKS * TICK * 0.99:
             return False
         before = {client: entry.limit for client, entry in self._entries.items()}
-        self._change(self._free / interval, interval)
-        self._since, self._free = now, 0.0
+        self._change(self._unused / interval, interval)
+        self._since, self._unused = now, 0.0
         return before != {client: entry.limit for client, entry in self._entries.items()}
 
     def _change(self, unused: float, interval: float) -> None:
@@ -84,8 +85,8 @@ class ElasticLimits:
         if free > FREE:
             for entry in self._entries.values():
                 entry.limit = min(entry.most, entry.limit + entry.request / PARTS)
-        elif free <= _SLACK and woken:
-            self._reclaim_all()  # ours: who comes back gets its share at once, not in ten steps
+        elif free <= _SLACK and (woken or unused < 0):
+            self._reclaim_all()  # ours: who wants its share back gets it at once, not in ten steps
         elif free <= _SLACK:
             for entry in self._entries.values():
                 entry.limit = max(entry.request, entry.limit - entry.request / PARTS)

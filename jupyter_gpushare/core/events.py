@@ -159,12 +159,16 @@ class Resumed:
 
 @dataclass(frozen=True)
 class Progress:
-    """What the client's processes have done since they began: launches, blocks of launches, seconds of GPU work."""
+    """What the client's processes have done since they began: launches, blocks of launches, seconds of GPU work.
+
+    `at`: when they counted that; None: now.
+    """
 
     client: str
     launches: int
     blocks: int
     gpu_seconds: float
+    at: float | None = None
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,7 @@ class AdaptiveRate:
         opportunistic one all but stopped."""
         self.baseline = baseline
         self.limit = FIRST_LIMIT if baseline else LEAST_LIMIT
+        self.allowed: float | None = self.limit / WINDOW  # what `update` said last
         self._slow_start = True
         self._recent: deque[float] = deque(maxlen=SAMPLES)
         self._stepped: float | None = None
@@ -83,7 +84,8 @@ class AdaptiveRate:
             self._recent.clear()
             self._losses = 0
             self._stepped = now
-            return None  # and when it comes back, the limit is what it was: that was safe
+            self.allowed = None  # and when it comes back, the limit is what it was: that was safe
+            return None
         if self._stepped is None:
             self._stepped = now
         if guaranteed is not None and now - self._stepped >= WINDOW * 0.99:
@@ -93,7 +95,8 @@ class AdaptiveRate:
                 self._measure_alone()
             else:
                 self._step(guaranteed, opportunistic or 0.0)
-        return max(self.limit, LEAST_LIMIT) / WINDOW
+        self.allowed = max(self.limit, LEAST_LIMIT) / WINDOW
+        return self.allowed
 
     def loss(self, guaranteed: float) -> float:
         """The fraction of its rate that the guaranteed client lacks."""

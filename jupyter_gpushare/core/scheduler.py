@@ -133,6 +133,7 @@ class Scheduler:
         self.turns.leave_queue(client, now)
         self.turns.place(client, (), now)
         self.turns.policy.forget(client)
+        self.turns.sharing.forget(client)
         self.residence.forget(client)
         del self.clients[client.id]
 
@@ -313,7 +314,9 @@ class Scheduler:
         self.turns.touch(client)
 
     def _progress(self, event: ev.Progress, now: float) -> None:
-        self._client(event.client)
+        client = self._client(event.client)
+        self.turns.sharing.progress(client, event, now)
+        self.turns.touch(client)
 
     def _lock_refused(self, event: ev.LockRefused, now: float) -> None:
         client = self._client(event.client)

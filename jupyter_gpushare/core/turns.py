@@ -15,7 +15,8 @@ from .grants import GRANT, LINE, LOCK
 from .line import Line
 from .model import Before, Client, Device, DeviceInfo, Grant, Process
 from .policies import policy_of
-from .settings import EXCLUSIVE, Settings
+from .settings import AUTO, EXCLUSIVE, PACKED, Settings
+from .sharing import Sharing
 
 
 class Turns(Closing):
@@ -24,6 +25,7 @@ class Turns(Closing):
     def __init__(self, settings: Settings, devices: dict[str, Device], out: list[Command]) -> None:
         super().__init__(settings, devices, out)
         self.now = -math.inf
+        self.sharing = Sharing(lambda client: self.policy.share(client), self.quantum)
 
     def configure(self, settings: Settings, now: float) -> None:
         """Raises Refused, having changed nothing."""
@@ -90,6 +92,7 @@ class Turns(Closing):
             self.unname(self.promised.popitem()[1])
         for uuid in seen:
             device = self.devices[uuid]
+            self._out += self.sharing.settle(device, now)
             for grant in list(device.grants):
                 self._settle(grant, now)
             self.agenda.set((LOCK, uuid), device.refused_until if device.line else None)
@@ -158,7 +161,7 @@ class Turns(Closing):
     def _until(self, grant: Grant, device: Device) -> float:
         client = grant.client
         head = device.line.head(self.now)
-        if head is None:
+        if head is None or (grant.shared and self.can_start(head)):
             return math.inf
         if head.rank < client.rank:
             return grant.began
@@ -189,20 +192,26 @@ class Turns(Closing):
 
     def _packs(self, device: Device, client: Client) -> bool:
         """Whether the client may run beside those who have the device."""
-        if self.settings.sharing == EXCLUSIVE or client.grant:
+        return not client.grant and all(grant.shared for grant in device.grants) and self._suits(device, client)
+
+    def _suits(self, device: Device, client: Client) -> bool:
+        members = [grant.client for grant in device.grants]
+        if self.settings.sharing == EXCLUSIVE or not fits(device, [*members, client]):
             return False
-        if any(not grant.shared or grant.client.rank != client.rank for grant in device.grants):
-            return False
-        return fits(device, [*(grant.client for grant in device.grants), client])
+        return self.settings.sharing == PACKED or self.sharing.suit(device, client, members, self.now)
 
     def _part(self, device: Device, now: float) -> None:
-        """Clients that ran together fit no longer: who joined last goes."""
+        """Clients that ran together fit no longer, or are in each other's way: an offline one goes, or who joined last."""
         running = [grant for grant in device.grants if not grant.draining]
+        running.sort(key=lambda grant: grant.client.rank)
         while len(running) > 1:
             together = self.settings.sharing != EXCLUSIVE and fits(device, [grant.client for grant in running])
             if together:
-                return
+                break
             self.begin_closing(running.pop(), now)
+        loser = self.sharing.loser(device, now) if self.settings.sharing == AUTO and len(running) > 1 else None
+        if loser and loser.grant and loser.grant in running:
+            self.begin_closing(loser.grant, now)
 
     def _successor(self, grant: Grant, now: float) -> Process | None:
         """Who can take over by the lock itself: that takes one process with one device on either side."""
@@ -217,8 +226,8 @@ class Turns(Closing):
         if client is None or client is grant.client:
             return None
         processes = list(client.processes.values())
-        if client.devices != grant.devices or len(processes) != 1:
-            return None
+        if client.devices != grant.devices or len(processes) != 1 or self._suits(device, client):
+            return None  # who may run beside it needs the coordinator: a lock that is taken over is an exclusive one
         return processes[0] if processes[0].relays else None
 
     def _announce(self, grant: Grant) -> None:

@@ -30,7 +30,7 @@ class Crowd:
             asked = {client: min(want, self.limits.limit(client)) for client, want in self.wants.items()}
             crowd = max(1.0, sum(asked.values()))
             self.used = {client: part / crowd for client, part in asked.items()}
-            self.limits.update(self.used, self.now)
+            self.limits.update(asked, self.now)
 
 
 def test_nobody_gets_less_than_it_requests_and_all_of_it_is_used() -> None:
@@ -69,6 +69,16 @@ def test_lent_capacity_is_returned() -> None:
     crowd.run(2 * INTERVAL)
     assert crowd.used["b"] >= 0.7 - 1e-6
     assert crowd.used["a"] >= 0.2 - 1e-6
+
+
+def test_who_worked_a_little_all_the_time_gets_its_share_too() -> None:
+    crowd = Crowd(a=(0.2, 1.0), b=(0.7, 1.0))
+    crowd.wants = {"a": 1.0, "b": 0.1}
+    crowd.run(60 * INTERVAL)
+    assert crowd.used["a"] >= 0.7
+    crowd.wants["b"] = 1.0
+    crowd.run(2 * INTERVAL)
+    assert crowd.used["b"] >= 0.7 - 1e-6
 
 
 def test_a_newcomer_finds_what_it_requests() -> None:

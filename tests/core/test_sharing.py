@@ -1,0 +1,243 @@
+"""Clients that run together, under the scheduler: a device that they share in virtual time, a millisecond at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from jupyter_gpushare.core import Scheduler
+from jupyter_gpushare.core import commands as cmd
+from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.invariants import check
+from jupyter_gpushare.core.model import DeviceInfo
+from jupyter_gpushare.core.quota import Quota
+from jupyter_gpushare.core.settings import Settings
+
+MS = 0.001
+GIB = 1 << 30
+
+
+@dataclass
+class Program:
+    """Asks for the part `asks` of the device while it is in a cell; a block of it costs `cost` device seconds."""
+
+    name: str
+    number: int
+    asks: float = 1.0
+    cost: float = 1e-6
+    open: bool = False
+    said: bool = False
+    rate: int = 0
+    spacing: int = 0
+    blocks: float = 0.0
+    worked: float = 0.0
+    got: list[float] = field(default_factory=list)  # of the device, in each ms
+
+    @property
+    def wish(self) -> float:
+        wish = min(self.asks, self.rate * self.cost) if self.rate else self.asks
+        return min(wish, self.spacing / 1e6) if self.spacing else wish
+
+    def lately(self, seconds: float) -> float:
+        part = self.got[-round(seconds / MS) :]
+        return sum(part) / len(part)
+
+
+class Host:
+    """`efficiency`: of what the device does in all, when more is asked of it than it can do."""
+
+    def __init__(self, sharing: str, efficiency: float = 1.0, quantum: float = 1.0) -> None:
+        self.scheduler = Scheduler(Settings(sharing=sharing, policy="burst_share", time_quantum=quantum))
+        self.efficiency = efficiency
+        self.programs: dict[str, Program] = {}
+        self.now = 0.0
+        self.together: list[bool] = []
+        self.feed(ev.DeviceFound(DeviceInfo("d", "d", 16 * GIB)))
+
+    def start(self, name: str, asks: float = 1.0, cost: float = 1e-6, memory: int = GIB, **quota: object) -> Program:
+        program = self.programs[name] = Program(name, len(self.programs) + 1, asks, cost)
+        self.feed(ev.ClientRegistered(name, name, name, Quota().changed(quota)))
+        self.feed(ev.ProcessJoined(name, program.number, ("d",)))
+        self.feed(ev.MemoryHeld(name, memory, memory))
+        self.feed(ev.CellStarted(name, "cell"))
+        return program
+
+    def end_cell(self, name: str) -> None:
+        self.programs[name].asks = 0.0
+        self.feed(ev.CellEnded(name, "cell"))
+
+    def start_cell(self, name: str, asks: float) -> None:
+        self.programs[name].asks = asks
+        self.feed(ev.CellStarted(name, "cell"))
+
+    def feed(self, event: ev.Event) -> None:
+        for command in self.scheduler.handle(event, self.now):
+            match command:
+                case cmd.Grant() | cmd.Open():
+                    self.programs[command.client].open = True
+                    self.programs[command.client].said = False
+                case cmd.Close():
+                    program = self.programs[command.client]
+                    program.open = False
+                    self.feed(ev.Drained(program.number, command.epoch))
+                case cmd.SetRate():
+                    program = self.programs[command.client]
+                    program.rate, program.spacing = command.launch_rate, command.spacing_ppm
+        check(self.scheduler, self.now)
+
+    def run(self, seconds: float) -> None:
+        for _ in range(round(seconds / MS)):
+            self.now += MS
+            while (due := self.scheduler.next_deadline()) is not None and due <= self.now:
+                self.feed(ev.TimePassed())
+            self._work()
+            for program in self.programs.values():
+                if program.asks and not program.open and not program.said:
+                    program.said = True
+                    self.feed(ev.Wanted(program.number))
+            if len(self.together) % 1000 == 0:
+                for program in self.programs.values():
+                    blocks = int(program.blocks)
+                    self.feed(ev.Progress(program.name, blocks // 100, blocks, program.worked))
+
+    def _work(self) -> None:
+        wishes = {name: program.wish for name, program in self.programs.items() if program.open}
+        crowd = sum(wishes.values())
+        speed = 1.0 if crowd <= 1.0 else (self.efficiency if sum(map(bool, wishes.values())) > 1 else 1.0) / crowd
+        self.together.append(sum(map(bool, wishes.values())) > 1)
+        for name, program in self.programs.items():
+            part = wishes.get(name, 0.0) * speed
+            program.got.append(part)
+            program.blocks += part * MS / program.cost
+            program.worked += MS * (bool(part) if crowd > 1 else part)
+
+    def together_lately(self, seconds: float) -> float:
+        part = self.together[-round(seconds / MS) :]
+        return sum(part) / len(part)
+
+
+def test_clients_in_each_other_s_way_go_back_to_turns() -> None:
+    host = Host("auto", efficiency=0.6)
+    a, b = host.start("a"), host.start("b")
+    host.run(40)
+    assert 0 < sum(host.together) * MS <= 8, "a trial or two"
+    assert host.together_lately(20) == 0
+    assert a.lately(20) + b.lately(20) == pytest.approx(1.0, abs=0.03)
+
+
+def test_clients_that_leave_each_other_room_stay_together() -> None:
+    host = Host("auto")
+    a, b = host.start("a", asks=0.4), host.start("b", asks=0.5)
+    host.run(30)
+    assert host.together_lately(10) == 1
+    assert a.lately(10) == pytest.approx(0.4, rel=0.01)
+    assert b.lately(10) == pytest.approx(0.5, rel=0.01)
+
+
+def test_exclusive_means_never() -> None:
+    host = Host("exclusive")
+    host.start("a", asks=0.4)
+    host.start("b", asks=0.4)
+    host.run(20)
+    assert not any(host.together)
+
+
+def test_packed_means_whenever_they_fit() -> None:
+    host = Host("packed", efficiency=0.5)
+    host.start("a")
+    host.start("b")
+    host.run(20)
+    assert host.together_lately(18) == 1
+    host.start("c", memory=16 * GIB)
+    host.run(10)
+    assert 0 < host.together_lately(8) < 0.7, "c does not fit beside them"
+
+
+@pytest.mark.parametrize("load", [0.3, 0.6, 0.9])
+def test_an_offline_client_gets_what_an_online_one_does_not_miss(load: float) -> None:
+    host = Host("packed")
+    offline = host.start("offline", service="offline")
+    host.run(5)
+    online = host.start("online", asks=load, cost=2e-6)
+    host.run(1)
+    assert offline.lately(0.5) < 0.01, "nothing is known yet"
+    host.run(180)
+    assert host.together_lately(100) > 0.99
+    assert online.lately(150) >= 0.95 * load
+    assert offline.lately(50) >= 0.6 * (1 - load)
+
+
+def test_between_the_cells_of_an_online_client_an_offline_one_is_free() -> None:
+    host = Host("packed")
+    offline, online = host.start("offline", service="offline"), host.start("online", asks=0.6)
+    host.run(150)
+    limited = offline.rate
+    assert limited
+    host.end_cell("online")
+    host.run(0.1)
+    assert offline.rate == 0
+    host.run(5)
+    assert offline.lately(4) == pytest.approx(1.0)
+    host.start_cell("online", 0.6)
+    host.run(0.01)
+    assert offline.rate == pytest.approx(limited, rel=0.1), "it was safe"
+    host.run(30)
+    assert online.lately(30) >= 0.95 * 0.6
+
+
+def test_an_online_client_that_computes_on_the_cpu_misses_nothing() -> None:
+    host = Host("packed")
+    offline, online = host.start("offline", service="offline"), host.start("online", asks=0.6)
+    host.run(60)
+    online.asks = 0.0
+    host.run(8)
+    assert offline.rate == 0
+    online.asks = 0.6
+    host.run(2)
+    assert offline.rate > 0
+
+
+def test_in_auto_an_offline_client_joins_when_both_are_known() -> None:
+    host = Host("auto")
+    offline = host.start("offline", service="offline")
+    host.run(5)
+    online = host.start("online", asks=0.6)
+    host.run(1)
+    assert not any(host.together), "the online one comes first"
+    host.run(150)
+    assert host.together_lately(100) > 0.9
+    assert online.lately(100) >= 0.95 * 0.6
+    assert offline.lately(50) >= 0.2
+
+
+def test_together_each_has_its_share() -> None:
+    host = Host("packed")
+    a, b = host.start("a", share=0.7), host.start("b", share=0.2)
+    host.run(60)
+    assert a.lately(30) >= 0.7 - 0.01
+    assert b.lately(30) >= 0.2 - 0.01
+    a.asks = 0.1
+    host.run(150)
+    assert b.lately(5) >= 0.7, "what a leaves is lent"
+    a.asks = 1.0
+    host.run(40)
+    assert a.lately(5) >= 0.7 - 0.01
+
+
+def test_clients_without_shares_are_not_spaced() -> None:
+    host = Host("packed")
+    a, b = host.start("a"), host.start("b")
+    host.run(20)
+    assert (a.spacing, b.spacing, a.rate, b.rate) == (0, 0, 0, 0)
+
+
+def test_who_runs_alone_has_no_limits_left() -> None:
+    host = Host("packed")
+    host.start("a", share=0.5)
+    b = host.start("b", share=0.3)
+    host.run(20)
+    assert b.spacing
+    host.end_cell("a")
+    host.run(1)
+    assert (b.spacing, b.rate) == (0, 0)
