@@ -17,6 +17,7 @@ from ..core.errors import GpuShareError
 from ..core.model import DeviceInfo
 from ..core.outlook import expected_waits
 from ..core.quota import Quota
+from ..core.settings import EXCLUSIVE
 from ..wire import messages
 from ..wire.client import encode
 from . import devices, hostmemory, snapshot
@@ -25,6 +26,7 @@ from .locks import Mode
 from .measures import Measures
 from .members import Member, ProcessPort
 from .peer import Peer
+from .progress import ProgressReports
 from .settings import LiveSettings
 
 HEARTBEAT = 1.0
@@ -56,6 +58,7 @@ class Daemon:
         self._publishing: asyncio.TimerHandle | None = None
         self._published: dict[str, Any] = {}
         self._forgotten = Measures()
+        self.progress = ProgressReports()
         self._began = time.monotonic()
         self._deserted_since = self._began
         for info in devices.simulated() if settings.traits.simulate else self.nvml.devices():
@@ -153,6 +156,8 @@ class Daemon:
                 member.set_resident(command.bytes)
             case cmd.RestoreAhead():
                 member.restore_ahead(command.wanted)
+            case cmd.SetRate():
+                member.set_rate(command.launch_rate, command.spacing_ppm)
             case cmd.Overrun():
                 log.warning(
                     "client %s has not drained for %.1f s: its turn is not over and others wait",
@@ -293,6 +298,7 @@ class Daemon:
         if member.forgotten or time.monotonic() - member.alone_since > GRACE:
             self.feed(ev.ClientForgotten(member.client))
             self._forgotten += member.measures
+            self.progress.forget(member.client)
             del self.members[member.client]
             self._unwatch(member)
             self._deserted_since = time.monotonic()
@@ -345,6 +351,8 @@ class Daemon:
         self._free_late()
         for member in list(self.members.values()):
             self._feed_memory(member)
+            if self.scheduler.settings.sharing != EXCLUSIVE and (progress := self.progress.news(member)):
+                self.feed(progress)
         self._write_levels(self._loop.time())
         if self.subscribers and self.members:
             self.changed()

@@ -9,6 +9,7 @@ from ..wire import page as pages
 
 MOST_NS = 1 << 60  # 36 years; what a process reports beyond it is nonsense
 MOST_DRAINS = 1 << 32
+MOST_LAUNCHED = 1 << 60
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,9 @@ class Measures:
     drain_most_ns: int = 0
     drain_total_ns: int = 0
     drains: tuple[int, ...] = ()  # by time: bucket i below 2^i ms, the last whatever is longer
+    launches: int = 0
+    blocks: int = 0  # of launches
+    counted_ns: int = 0  # when these were counted last
 
     @classmethod
     def read(cls, page: pages.Page) -> Measures:
@@ -30,6 +34,9 @@ class Measures:
             min(report.drain_most_ns, MOST_NS),
             min(report.drain_total_ns, MOST_NS),
             tuple(min(count, MOST_DRAINS) for count in report.drains),
+            min(report.launches, MOST_LAUNCHED),
+            min(report.blocks, MOST_LAUNCHED),
+            min(report.sampled_ns, MOST_NS),
         )
 
     def __add__(self, later: Measures) -> Measures:
@@ -41,6 +48,9 @@ class Measures:
             max(self.drain_most_ns, later.drain_most_ns),
             self.drain_total_ns + later.drain_total_ns,
             tuple(a + b for a, b in pairs),
+            self.launches + later.launches,
+            self.blocks + later.blocks,
+            max(self.counted_ns, later.counted_ns),
         )
 
     def _padded(self, count: int) -> tuple[int, ...]:

@@ -158,6 +158,7 @@ class Member:
         self.simulated = False
         self.last_turn = 0.0
         self._resident: int | None = None
+        self._rate = (0, 0)  # blocks per second of all processes together, and spacing in millionths
 
     @property
     def allocated(self) -> int:
@@ -186,6 +187,16 @@ class Member:
         """Its memory may come back while it waits; where a process does not know how, it comes back with its turn."""
         for port in self.processes.values():
             port.restore_ahead(wanted)
+
+    def set_rate(self, launch_rate: int, spacing_ppm: int) -> None:
+        """How fast the client may launch, each process an equal part of it; 0: not limited."""
+        self._rate = (launch_rate, spacing_ppm)
+        part = max(1, launch_rate // max(1, len(self.processes))) if launch_rate else 0
+        for port in self.processes.values():
+            orders = port.page.orders
+            if (orders.launch_rate, orders.spacing_ppm) != (part, spacing_ppm):
+                orders.launch_rate, orders.spacing_ppm = part, spacing_ppm
+                port.peer.send(DOORBELL)
 
     @property
     def measures(self) -> Measures:
@@ -290,6 +301,7 @@ class Member:
         """Write the quota and the levels that do not change with turns to every page of the client."""
         memory = client.quota.memory or device_memory
         self.set_resident(self._resident)  # a process that has just joined, or was another coordinator's
+        self.set_rate(*self._rate)
         for port in self.processes.values():
             orders = port.page.orders
             orders.memory_limit = memory

@@ -94,7 +94,7 @@ class AdaptiveRate:
             if self.baseline is None:
                 self._measure_alone()
             else:
-                self._step(guaranteed, opportunistic or 0.0)
+                self._step(guaranteed, opportunistic)
         self.allowed = max(self.limit, LEAST_LIMIT) / WINDOW
         return self.allowed
 
@@ -113,14 +113,20 @@ class AdaptiveRate:
         means = [(one + other) / 2 for one, other in pairwise(self._recent)]
         return max(means, default=0.0)
 
-    def _step(self, guaranteed: float, opportunistic: float) -> None:
+    def _step(self, guaranteed: float, opportunistic: float | None) -> None:
         self.baseline = max(self.baseline or 0.0, self._recent_maximum())
         loss = self.loss(guaranteed)
         if loss <= TOLERATED:
             self._losses = 0
-            if 2 * opportunistic >= self.limit:  # else it does not use what it has: nothing would be learnt
+            # Else it does not use what it has, and nothing would be learnt. (Ours, as all that looks at its rate.)
+            if opportunistic is None or 2 * opportunistic >= self.limit:
                 self._raise()
             return
+        if opportunistic is not None:
+            if opportunistic <= LEAST_LIMIT:  # it does nothing: this is the rate alone
+                self.baseline = (guaranteed + self._recent[-min(2, len(self._recent))]) / 2
+                return
+            self.limit = min(self.limit, opportunistic)  # at this rate the loss came about
         if not self._losses:
             self._began = (self.limit, loss)
         self._losses += 1

@@ -132,10 +132,11 @@ class Sharing:
         place.packing.observe(place.reported.values(), now)
         place.reported.clear()
         place.elastic.update({client.id: min(1.0, self._runner(client).used) for client in place.members}, now)
-        launched = [self._runner(client).window.rate or 0.0 for client in place.members if client.rank]
+        launched = [self._runner(client).window.rate for client in place.members if client.rank]
+        opportunistic = None if None in launched else sum(rate for rate in launched if rate)
         for client in place.members:
             if client.id in place.rates and not client.rank:
-                place.rates[client.id].update(self._runner(client).window.rate, sum(launched), now)
+                place.rates[client.id].update(self._runner(client).window.rate, opportunistic, now)
         self._limit(place)
 
     def settle(self, device: Device, now: float) -> Iterator[SetRate]:
