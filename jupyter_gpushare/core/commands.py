@@ -126,4 +126,6 @@ class Overrun:
     seconds: float
 
 
-Command = Grant | Open | NameNext | Unname | Close | Free | Orders | Limits | SetResident | RestoreAhead | SetRate | Overrun
+Command = (
+    Grant | Open | NameNext | Unname | Close | Free | Orders | Limits | SetResident | RestoreAhead | SetRate | Overrun
+)

@@ -1,9 +1,9 @@
 """Clients that run together on a device: who may, who must part, and how fast each of them may launch.
 
 Fed with what clients have done (Progress, about once a second) and with who holds which device. Whether a packing pays
-is found out by trial (`packing`); an offline client beside online ones is held to what they do not miss (`rates`); where
-clients have shares, each has at least its own (`elastic`), unless its launches are too short to be in anybody's way
-(`spacing`).
+is found out by trial (`packing`); an offline client beside online ones is held to what they do not miss (`rates`);
+where clients have shares, each has at least its own (`elastic`), unless its launches are too short to be in anybody's
+way (`spacing`).
 """
 
 from __future__ import annotations

@@ -201,7 +201,7 @@ class Turns(Closing):
         return self.settings.sharing == PACKED or self.sharing.suit(device, client, members, self.now)
 
     def _part(self, device: Device, now: float) -> None:
-        """Clients that ran together fit no longer, or are in each other's way: an offline one goes, or who joined last."""
+        """Clients that ran together fit no longer, or are in each other's way: an offline one goes, or the last one."""
         running = [grant for grant in device.grants if not grant.draining]
         running.sort(key=lambda grant: grant.client.rank)
         while len(running) > 1:
