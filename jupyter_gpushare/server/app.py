@@ -17,6 +17,7 @@ from .cells import CellReports
 from .kernels import KERNEL_ACTIONS, KernelEvents, Kernels
 from .settings import Differences
 from .supervisor import Supervisor
+from .transitions import Transitions
 from .websocket import EventsHandler
 
 ROOT = "/gpushare/api"
@@ -39,11 +40,13 @@ class GpuShareApp(ExtensionApp):
         assert self.serverapp is not None
         self.gpushare = GpuShare(parent=self)
         self.kernels = Kernels(self.serverapp.kernel_manager)
+        events = self.serverapp.event_logger
         self.supervisor = Supervisor(
             self.gpushare.coordinator,
             argv=self._coordinator_argv,
             needed=self.kernels.any_shared,
             connected=Differences(self.gpushare, self.log).report,
+            changed=Transitions(events).follow if events else lambda before, after: None,
             log=self.log,
         )
         manager = self.serverapp.kernel_manager
@@ -55,7 +58,7 @@ class GpuShareApp(ExtensionApp):
             self.cells.forget,
             self.log,
         )
-        if events := self.serverapp.event_logger:
+        if events:
             events.add_listener(schema_id=KERNEL_ACTIONS, listener=self._kernel_events)
         self._unregister: Callable[[], None] | None = metrics.register(lambda: self.supervisor.status)
 

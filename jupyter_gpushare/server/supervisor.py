@@ -50,9 +50,11 @@ class Supervisor:
         needed: Callable[[], bool],
         log: logging.Logger,
         connected: Callable[[dict[str, Any]], None] = lambda status: None,
+        changed: Callable[[dict[str, Any] | None, dict[str, Any]], None] = lambda before, after: None,
     ) -> None:
         """`address` is "" for the usual places; `argv` the command that starts a coordinator; `needed` tells
-        whether this server has kernels that depend on one; `connected` hears each one's first snapshot.
+        whether this server has kernels that depend on one; `connected` hears each one's first snapshot, `changed` each
+        snapshot, with the one before.
         """
         self.status: dict[str, Any] | None = None
         self.frame = ""
@@ -61,6 +63,7 @@ class Supervisor:
         self._needed = needed
         self._log = log
         self._connected = connected
+        self._changed = changed
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._watchers: set[Watcher] = set()
@@ -250,7 +253,8 @@ class Supervisor:
     # --- telling others
 
     def _publish(self, status: dict[str, Any]) -> None:
-        self.status = status
+        before, self.status = self.status, status
+        self._changed(before, status)
         essence = _without_ticking(status)
         if essence != self._essence:
             self._essence = essence
