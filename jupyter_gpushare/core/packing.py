@@ -8,6 +8,9 @@ A client's packed rate over its rate alone is what the packing leaves it. If two
 each, nothing is lost; the sum over the members, 1, is what turns give as well, less what switching costs. A sum below
 that means that they are in each other's way. Both may also pause at once, which is nobody's fault: so a packing is
 undone only if the rates per second *of work* on the device, too, add up to less than turns would give.
+
+What a client does alone need not be known while a packing leaves the device room: nobody can be in anybody's way then.
+If the members keep it busy together, those of whom it is not known are parted to be seen alone first.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ TRIAL = 2.0  # seconds of running together after which a packing is judged
 ALONE = 2.0  # seconds that a client must have been seen alone
 MEMORY = 600.0  # seconds for which a bad packing is remembered
 MARGIN = 0.05  # of the total, that may be noise
+CROWDED = 1.25  # the sum of the members' times with work on the device, above which they may be in each other's way
 MUCH = 1.5  # a rate, or bytes, that changed by this factor make another program of it
 _HALF_LIFE = 30.0  # seconds alone, after which what was seen counts half
 _LAUNCHES = 20  # of each member in a trial, at least
@@ -90,6 +94,7 @@ class Packing:
         self._alone: dict[str, _Work] = {}
         self._trials: dict[frozenset[str], _Trial] = {}
         self._bad: dict[frozenset[str], _Bad] = {}
+        self._to_be_seen: set[str] = set()  # alone, before they are packed again
         self._members: tuple[str, ...] = ()
         self._since: float | None = None  # when the members became these
 
@@ -132,6 +137,7 @@ class Packing:
 
     def forget(self, client: str) -> None:
         """The client is over."""
+        self._to_be_seen.discard(client)
         self._last.pop(client, None)
         self._alone.pop(client, None)
         for packings in (self._trials, self._bad):
@@ -141,6 +147,8 @@ class Packing:
     def _saw_alone(self, client: str, done: _Work) -> None:
         if done.seconds > 0:
             self._alone.setdefault(client, _Work()).add(done, 0.5 ** (done.seconds / _HALF_LIFE))
+            if self.rate_alone(client) is not None:
+                self._to_be_seen.discard(client)
 
     # --- what follows
 
@@ -150,13 +158,13 @@ class Packing:
         return alone.rate if alone and alone.seconds >= self._enough_alone and alone.blocks else None
 
     def may_join(self, client: str, members: Collection[str], needs: Mapping[str, int], room: int, now: float) -> bool:
-        """Whether `client` may run beside `members`: what all of them need, in bytes, fits into `room`; each has been
-        seen alone, or nothing could be compared; and no part of the packing is known to be bad.
+        """Whether `client` may run beside `members`: what all of them need, in bytes, fits into `room`; none has to be
+        seen alone first; and no part of the packing is known to be bad.
         """
         packing = frozenset(members) | {client}
         if sum(needs.get(one, 0) for one in packing) > room:
             return False
-        return all(self.rate_alone(one) is not None for one in packing) and self._bad_part(packing, now) is None
+        return not packing & self._to_be_seen and self._bad_part(packing, now) is None
 
     def verdict(self, now: float, overhead: float = 0.0) -> str | None:
         """The client to part from the present packing, the last that joined; None: nobody.
@@ -165,7 +173,10 @@ class Packing:
         """
         for members in [members for members in self._trials if members <= set(self._members)]:
             self._judge(members, overhead, now)
-        bad = self._bad_part(frozenset(self._members), now)
+        members = frozenset(self._members)
+        bad = self._bad_part(members, now)
+        if bad is None and len(members) > 1 and members & self._to_be_seen:
+            bad = members
         return None if bad is None else next(client for client in reversed(self._members) if client in bad)
 
     def _bad_part(self, packing: frozenset[str], now: float) -> frozenset[str] | None:
@@ -189,8 +200,10 @@ class Packing:
         if not trial.work or any(w.seconds < enough or w.launches < _LAUNCHES for w in trial.work.values()):
             return
         alone = {client: self._alone[client] for client in members if self.rate_alone(client) is not None}
-        if len(alone) < len(members):
-            del self._trials[members]  # packed without being known, as an admin may want it: there is no telling
+        if unknown := members - set(alone):
+            if sum(done.worked / done.seconds for done in trial.work.values()) > CROWDED:
+                self._to_be_seen |= unknown
+            del self._trials[members]
             return
         total = sum(done.rate / alone[client].rate for client, done in trial.work.items())
         if all(done.pace and alone[client].pace for client, done in trial.work.items()):

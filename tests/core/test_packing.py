@@ -110,13 +110,27 @@ class Card:
         )
 
 
-def test_who_has_not_been_seen_alone_is_not_packed() -> None:
-    card = Card([Program("a"), Program("b")])
+def test_strangers_that_leave_each_other_room_stay_together_from_the_first_moment() -> None:
+    card = Card([Program("a", on=50, off=60), Program("b", on=50, off=50)])
     card.sample()
-    card.alone(card.programs[0], 4)
-    assert not card.packing.may_join("b", ["a"], {"a": 1, "b": 1}, 2, card.now)
-    card.alone(card.programs[1], 4)
-    assert card.packing.may_join("b", ["a"], {"a": 1, "b": 1}, 2, card.now)
+    card.together(20)
+    assert card.parted == []
+    assert card.packed == ["a", "b"]
+
+
+@pytest.mark.parametrize(("efficiency", "packs"), [(1.0, True), (0.7, False)])
+def test_strangers_that_keep_the_device_busy_are_seen_alone_first(efficiency: float, packs: bool) -> None:
+    card = Card([Program("a"), Program("b")], efficiency)
+    card.sample()
+    card.together(4)
+    assert [loser for _, loser in card.parted] == ["b"]
+    assert not card.packing.may_join("b", ["a"], {}, 0, card.now)
+    card.alone(card.programs[0], 3)
+    assert not card.packing.may_join("b", ["a"], {}, 0, card.now), "one of them is still unknown"
+    card.all_alone(3)
+    card.packing.together(card.packed, card.now)
+    card.together(20)
+    assert card.packed == (["a", "b"] if packs else ["a"])
 
 
 def test_what_does_not_fit_is_not_packed() -> None:

@@ -126,11 +126,19 @@ def test_clients_in_each_other_s_way_go_back_to_turns() -> None:
     assert a.lately(20) + b.lately(20) == pytest.approx(1.0, abs=0.03)
 
 
+def test_clients_that_are_not_in_each_other_s_way_stay_together_however_busy() -> None:
+    host = Host("auto")
+    host.start("a")
+    host.start("b")
+    host.run(60)
+    assert host.together_lately(40) == 1
+
+
 def test_clients_that_leave_each_other_room_stay_together() -> None:
     host = Host("auto")
     a, b = host.start("a", asks=0.4), host.start("b", asks=0.5)
     host.run(30)
-    assert host.together_lately(10) == 1
+    assert host.together_lately(29.9) == 1
     assert a.lately(10) == pytest.approx(0.4, rel=0.01)
     assert b.lately(10) == pytest.approx(0.5, rel=0.01)
 
@@ -198,16 +206,14 @@ def test_an_online_client_that_computes_on_the_cpu_misses_nothing() -> None:
     assert offline.rate > 0
 
 
-def test_in_auto_an_offline_client_joins_when_both_are_known() -> None:
+def test_an_online_client_does_not_wait_for_an_offline_one_either_way() -> None:
+    """In auto too they run together from the first moment, the offline one all but stopped until more is known."""
     host = Host("auto")
     offline = host.start("offline", service="offline")
     host.run(5)
     online = host.start("online", asks=0.6)
-    host.run(1)
-    assert not any(host.together), "the online one comes first"
     host.run(150)
-    assert host.together_lately(100) > 0.9
-    assert online.lately(100) >= 0.95 * 0.6
+    assert online.lately(150) >= 0.95 * 0.6
     assert offline.lately(50) >= 0.2
 
 
