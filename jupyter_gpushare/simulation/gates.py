@@ -47,6 +47,7 @@ class Gates(Movement):
         self._due = NEVER
         self._numbers = 0
         self._events: deque[ev.Event] = deque()
+        self._ahead: list[SimClient] = []
         self._feeding = False
         self.overlap = overlap
         self._handle = self.scheduler.handle
@@ -83,6 +84,8 @@ class Gates(Movement):
                 for command in commands:
                     if action := carry_out.get(type(command)):
                         action(command)
+                while self._ahead:
+                    self._begin_ahead(self._ahead.pop(0))
         finally:
             self._feeding = False
         due = self.scheduler.next_deadline()
@@ -189,8 +192,10 @@ class Gates(Movement):
         """`submitted` seconds of work are let finish."""
         client.gate = DRAINING
         client.appointments[IDLE] = -1
-        if client.worked_at < 0:
+        if client.worked_at < 0 or client.rate <= 0:
             self.at(self.now + self.costs.scan, GATE, client)
+            if client.worked_at >= 0:
+                self._say_wanted(client)
             return
         left = self.left(client) / client.rate
         takes = max(submitted, client.spec.launch)
@@ -226,11 +231,16 @@ class Gates(Movement):
 
     def _restore_ahead(self, command: cmd.RestoreAhead) -> None:
         client = self.clients[command.client]
-        if command.wanted and client.number:
-            self.restore_ahead(client)
+        if command.wanted:
+            self._ahead.append(client)
         elif client.gate == CLOSED and client.moving_in:
             self.stop_restore(client)
             self.say_held(client)
+
+    def _begin_ahead(self, client: SimClient) -> None:
+        """After all else that was decided: whoever is granted the device comes first."""
+        if client.number:
+            self.restore_ahead(client)
 
     def _set_rate(self, command: Any) -> None:
         self.limit_rate(self.clients[command.client], command.launch_rate, command.spacing_ppm)
@@ -280,6 +290,11 @@ class Gates(Movement):
             self.watch_idleness(client)
 
     def _drained(self, client: SimClient) -> None:
+        if client.doing == ON_GPU and not client.wanted_said:
+            # All of its phase had been submitted, and somebody beside it has slowed it down since.
+            client.drains_until = self.now + self.left(client) / client.rate
+            self.at(client.drains_until, GATE, client)
+            return
         client.drains_until = -1.0
         self.end_work(client)
         self.end_turn(client)

@@ -98,19 +98,28 @@ class Movement(Agenda):
         for device in client.devices:
             ends = max(begins, device.in_free) + part / device.link
             short = device.used + device.arriving + part - device.memory
+            if short > device.leaving:
+                self._stop_background(device, client)
+                short = device.used + device.arriving + part - device.memory
             if short > 0:  # the last byte cannot come before room for it has been made
                 ends = max(ends, device.out_free)
-                ends += self._take_by_faults(device, short - device.leaving, client) / self.costs.faults
             device.in_free = ends
             device.arriving += part
             client.in_ends = max(client.in_ends, ends)
         return client.in_ends
 
     def room_from(self, client: SimClient) -> float:
-        """When there is room for what moves in: later than now if it must wait for those who are leaving."""
+        """When there is room for what moves in: later than now if it must wait for those who are leaving, or if nobody
+        was told to."""
         part = client.moving_in // len(client.devices)
-        late = [d.out_free for d in client.devices if d.leaving and d.used + part > d.memory]
-        return max([self.now, *late]) if late else self.now
+        time = self.now
+        for device in client.devices:
+            short = device.used + part - device.memory
+            if short > 0 and device.leaving:
+                time = max(time, device.out_free)
+            elif short > 0:
+                time = max(time, self.now + self._take_by_faults(device, short, client) / self.costs.faults)
+        return time
 
     def restored(self, client: SimClient) -> None:
         """All that was moving has come."""
@@ -132,9 +141,9 @@ class Movement(Agenda):
         count = len(client.devices)
         for device in client.devices:
             device.arriving -= client.moving_in // count
-            room = device.memory - device.used
-            if come // count > room:  # who was to make it has got its turn, and keeps its memory
-                self._take_by_faults(device, come // count - room, client)
+            short = device.used + come // count - device.memory
+            if short > 0:
+                self._take_by_faults(device, short, client)
             device.used += come // count
         client.moving_in = 0
         client.resident += come
@@ -155,6 +164,13 @@ class Movement(Agenda):
             device.arriving += amount // count
             client.in_ends = max(client.in_ends, device.in_free)
         self.at(client.in_ends, RESTORE, client)
+
+    def _stop_background(self, device: SimDevice, user: SimClient) -> None:
+        """Who has a turn comes before those whose memory is brought back ahead of theirs."""
+        for other in list(device.present.values()):
+            if other.moving_in and other.gate == CLOSED and other is not user:
+                self.stop_restore(other)
+                self.say_held(other)
 
     def _take_by_faults(self, device: SimDevice, short: int, user: SimClient) -> int:
         """Nobody was told to leave, so the driver makes room, page by page: from those who have no turn first."""

@@ -118,6 +118,8 @@ class Simulation(Work):
         self._numbers += 1
         client.number = self._numbers
         client.wanted = ev.Wanted(client.number)
+        client.wanted_said = client.close_asked = client.contended = False
+        client.idle_said, client.drains_until, client.most = -1, -1.0, 1.0
         self.by_number[client.number] = client
         for device in client.devices:
             device.present[client.index] = client

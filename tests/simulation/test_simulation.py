@@ -24,10 +24,14 @@ def test_the_same_seed_gives_the_same_figures_and_another_one_others() -> None:
     assert figures(1) != figures(2)
 
 
-@pytest.mark.parametrize("how", [{}, {"jobs": 1}, {"deaths": 50.0}, {"overlap": True}], ids=str)
-def test_nothing_impossible_happens(how: dict[str, object]) -> None:
-    """One holder at a time, and never more memory on the device than it has: checked at every event."""
-    simulation = simulate(some_notebooks(**how), 7200)
+@pytest.mark.parametrize(
+    "how", [{}, {"jobs": 1}, {"deaths": 50.0}, {"overlap": True}, {"oversubscription": 0.8}], ids=str
+)
+@pytest.mark.parametrize("settings", [{}, {"policy": "interactive"}, {"policy": "fair", "sharing": "packed"}], ids=str)
+def test_nothing_impossible_happens(how: dict[str, object], settings: dict[str, str]) -> None:
+    """One holder at a time unless shared, nobody forgotten, and never more memory on the device than it has: checked at
+    every event."""
+    simulation = simulate(some_notebooks(hours=0.5, **how), 1800, **settings)
     assert simulation.results.as_json()["cells"]["short"]["count"] > 20
 
 
