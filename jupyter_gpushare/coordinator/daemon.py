@@ -14,6 +14,7 @@ from ..core import Scheduler
 from ..core import commands as cmd
 from ..core import events as ev
 from ..core.errors import GpuShareError
+from ..core.memory import room
 from ..core.model import DeviceInfo
 from ..core.outlook import expected_waits
 from ..core.quota import Quota
@@ -155,7 +156,8 @@ class Daemon:
             case cmd.SetResident():
                 member.set_resident(command.bytes)
             case cmd.RestoreAhead():
-                member.restore_ahead(command.wanted)
+                member.comes_ahead = command.wanted
+                self._restore_ahead(member)
             case cmd.SetRate():
                 member.set_rate(command.launch_rate, command.spacing_ppm)
             case cmd.Overrun():
@@ -353,9 +355,17 @@ class Daemon:
             self._feed_memory(member)
             if self.scheduler.settings.sharing != EXCLUSIVE and (progress := self.progress.news(member)):
                 self.feed(progress)
+            if member.comes_ahead:
+                self._restore_ahead(member)
         self._write_levels(self._loop.time())
         if self.subscribers and self.members:
             self.changed()
+
+    def _restore_ahead(self, member: Member) -> None:
+        """As much of it as its devices have room for, `device_memory` being all that they have."""
+        devices = [self.scheduler.devices[uuid] for uuid in self.scheduler.clients[member.client].devices]
+        rooms = [room(device) for device in devices] if member.comes_ahead else []
+        member.restore_ahead(min(rooms, default=0) * len(rooms))
 
     def look_at_memory(self, port: ProcessPort) -> None:
         """It said something: what it holds may be another by now."""

@@ -124,8 +124,14 @@ class ProcessPort:
         if epoch and self.page.gate_open and self.page.epoch == epoch:
             self.close(epoch)
 
-    def restore_ahead(self, wanted: bool) -> None:
-        """Placeholder until the page has the field."""
+    def restore_ahead(self, most: int) -> None:
+        """Up to `most` bytes of this process may be on the device while its gate is closed; 0: no more comes back.
+
+        A process of a page version before 7 doesn't look there.
+        """
+        if self.page.orders.restore_ahead != most:
+            self.page.orders.restore_ahead = most
+            self.peer.send(DOORBELL)
 
     def close(self, epoch: int) -> None:
         self.page.close_gate(epoch)
@@ -159,6 +165,7 @@ class Member:
         self.last_turn = 0.0
         self._resident: int | None = None
         self._rate = (0, 0)  # blocks per second of all processes together, and spacing in millionths
+        self.comes_ahead = False  # its memory may come back while it waits
 
     @property
     def allocated(self) -> int:
@@ -183,10 +190,15 @@ class Member:
                 if not port.page.gate_open:
                     port.peer.send(DOORBELL)  # an idle one makes room at once
 
-    def restore_ahead(self, wanted: bool) -> None:
-        """Its memory may come back while it waits; where a process does not know how, it comes back with its turn."""
-        for port in self.processes.values():
-            port.restore_ahead(wanted)
+    def restore_ahead(self, room: int) -> None:
+        """Up to `room` bytes of its memory may come back while it waits, shared by its processes in proportion to what
+        each has away; 0: no more does. Where a process doesn't know how, all comes back with its turn.
+        """
+        away = {port: port.held.allocated - port.held.resident for port in self.processes.values()}
+        missing = sum(away.values())
+        for port, part in away.items():
+            most = port.held.resident + room * part // missing if room and part else 0
+            port.restore_ahead(min(most, MAX_BYTES))
 
     def set_rate(self, launch_rate: int, spacing_ppm: int) -> None:
         """How fast the client may launch, each process an equal part of it; 0: not limited."""

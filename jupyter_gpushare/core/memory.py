@@ -53,6 +53,12 @@ def stays(
     return {client: left for client, left in after.items() if left < most[client]}
 
 
+def room(device: Device) -> int:
+    """Bytes of the device beside all that is there, or is coming back for those who run."""
+    away = sum(grant.client.part.allocated - grant.client.part.resident for grant in device.grants)
+    return max(0, device.info.memory - device.resident - away)
+
+
 class Residence:
     """Keeps what was last said to each client, and says what has changed."""
 
@@ -154,8 +160,4 @@ class Residence:
 
     def _fits_too(self, device: Device, head: Client) -> bool:
         """Whether there is room, beside all that is on the device or is coming back to it, for something of `head`."""
-        part = head.part
-        if part.allocated <= part.resident:
-            return False
-        away = sum(grant.client.part.allocated - grant.client.part.resident for grant in device.grants)
-        return device.resident + away < device.info.memory
+        return head.part.allocated > head.part.resident and room(device) > 0

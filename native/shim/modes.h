@@ -17,6 +17,9 @@ struct memory_mode {
     /* Move back what was evicted, and wait for it; `word`: the open gate for which that is done. False: it could not be
      * done (yet). */
     bool (*restore)(uint32_t word);
+    /* Agent, the gate is closed: move back what was evicted, as long as there is room for it on the device and no more
+     * than `most` bytes are there; 0: no more of that. Does not block for long; when to come again. NULL: nothing is ever away. */
+    uint64_t (*ahead)(uint64_t most, uint64_t now);
     uint64_t (*most)(void);                    /* bytes that a client can have at all; NULL: the limit alone says */
     void (*describe)(char *text, size_t room); /* for the log */
 };
@@ -40,6 +43,7 @@ extern pthread_mutex_t movement_lock;
 /* The device is full. Others may be asked to leave: true, try again (movement_lock is let go meanwhile). */
 bool room_wait(uint64_t bytes, uint64_t *end);
 void room_found(void);
+uint64_t room_to_spare(void); /* bytes of the current context's device that nobody has, but for a reserve */
 
 /* --- lanes.c: all under movement_lock --- */
 

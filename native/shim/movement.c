@@ -9,6 +9,7 @@
 #define ROOM_NS (15000 * MS)       /* so long an allocation waits for others to leave */
 #define ROOM_PATIENCE_NS (20 * MS) /* so long those may take to begin whose turn has just ended */
 #define ROOM_PAUSE_NS (1 * MS)
+#define SPARE 32 /* of a device, that part stays free for who has the turn when others' memory comes back */
 
 pthread_mutex_t movement_lock = PTHREAD_MUTEX_INITIALIZER; /* nested into no other of the shim's but start.lock */
 
@@ -16,6 +17,11 @@ static _Atomic bool came;            /* memory, since the last turn began */
 static _Atomic uint64_t waits_since; /* memory that has no room; 0: none */
 static bool moving;                  /* the agent's: an eviction is under way */
 static uint32_t leaving;             /* the agent's: the closing that waits for it; 0: none */
+
+static struct { /* the agent's */
+    bool asked;
+    uint32_t interrupts; /* since then */
+} ahead;
 
 const struct memory_mode *mode_named(const char *name) {
     static const struct memory_mode *const modes[] = {&mode_unified, &mode_swap, &mode_plain};
@@ -50,6 +56,21 @@ bool memory_evict(uint32_t word, uint64_t now, uint64_t *next) {
     return done;
 }
 
+/* So that the turn finds it there. Who was interrupted has ceased to wait, and the coordinator hears of it. */
+static uint64_t look_ahead(uint64_t now) {
+    struct gpushare_orders *orders = &the_page()->orders;
+    uint64_t most_bytes = atomic_load(&shim.contact) == THERE ? GET(orders->restore_ahead) : 0;
+    uint32_t interrupts = GET(orders->interrupt_seq);
+    if (!shim.mode->ahead)
+        return NEVER;
+    if (!ahead.asked)
+        ahead.interrupts = interrupts;
+    ahead.asked = most_bytes != 0;
+    if (interrupts != ahead.interrupts)
+        most_bytes = 0;
+    return shim.mode->ahead(least(most_bytes, GET(orders->resident_target)), now);
+}
+
 /* After a turn, and whenever the coordinator takes away what an idle process has left on the device. Unified memory that
  * has never been used is nowhere: moving it would only fill the host. */
 uint64_t memory_look(uint64_t now) {
@@ -57,7 +78,7 @@ uint64_t memory_look(uint64_t now) {
     uint64_t next = NEVER;
     if (shim.mode == &mode_unified && !GET(page->report.last_submission_ns))
         return NEVER;
-    return evict(gate_word(page), now, &next) ? NEVER : next;
+    return evict(gate_word(page), now, &next) ? look_ahead(now) : next;
 }
 
 static void say_short(uint64_t bytes) {
@@ -86,6 +107,13 @@ bool room_wait(uint64_t bytes, uint64_t *end) {
     futex_wait(&page->orders.gate, gate_word(page), ROOM_PAUSE_NS);
     pthread_mutex_lock(&movement_lock);
     return true;
+}
+
+uint64_t room_to_spare(void) {
+    size_t free_bytes = 0, total = 0;
+    if (REAL(cuMemGetInfo_v2)(&free_bytes, &total) != CUDA_SUCCESS)
+        return 0;
+    return free_bytes > total / SPARE ? free_bytes - total / SPARE : 0;
 }
 
 void room_found(void) {
@@ -138,6 +166,7 @@ void memory_after_fork(void) {
     pthread_mutex_init(&movement_lock, NULL);
     moving = false;
     leaving = 0;
+    ahead.asked = false;
     waits_since = 0;
     lanes_after_fork();
     unified_after_fork();

@@ -99,6 +99,9 @@ struct gpushare_orders {
     uint32_t
         spacing_ppm; /* since version 6: GPU time at most, of all time, in parts per million: pauses follow stretches
                              of work, in that proportion; 0 = not spaced */
+    /* since version 7 */
+    uint64_t restore_ahead; /* while the gate is closed: up to so many bytes may be on the device, where there is room;
+                               0 = what is away comes back with the turn */
 };
 
 /* Written by the process. The coordinator clamps whatever it reads here. */
@@ -147,7 +150,7 @@ struct gpushare_page {
     struct gpushare_page_header header;
     uint64_t reserved_header[6];
     struct gpushare_orders orders;
-    uint64_t reserved_orders[109];
+    uint64_t reserved_orders[108];
     struct gpushare_report report;
 };
 

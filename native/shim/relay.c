@@ -41,6 +41,7 @@ void relay_forget(void) {
     struct gpushare_orders *orders = &the_page()->orders;
     PUT(orders->carry, 0);
     PUT(orders->hand_on, 0);
+    PUT(orders->restore_ahead, 0);
 }
 
 /* The lock is this client's. False: nobody wants it here any more. */

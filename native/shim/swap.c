@@ -40,6 +40,7 @@ const struct memory_mode mode_swap = {
     .release = release,
     .evict = swap_evict,
     .restore = swap_restore,
+    .ahead = swap_ahead,
     .most = swap_most,
     .describe = describe,
 };

@@ -89,6 +89,7 @@ void chunks_after_fork(void);
 
 bool swap_evict(uint64_t target, uint64_t now, uint64_t *next);
 bool swap_restore(uint32_t word);
+uint64_t swap_ahead(uint64_t most, uint64_t now);
 
 /* --- swap_copy.c: contents on their way --- */
 

@@ -1,7 +1,10 @@
 /* Blocks on their way: off the device in the agent, a few at a time; back before the turn's first call. */
 #include "swap.h"
 
-#define BATCH (1ull << 30) /* bytes that leave while nobody else gets at any */
+#define BATCH (1ull << 30)   /* bytes that leave while nobody else gets at any */
+#define AHEAD (256ull << 20) /* and that come back so */
+#define AHEAD_NS (20 * MS)   /* or about so long, where the link is slow */
+#define PAUSE_NS (20 * MS)   /* between looks for room */
 
 static struct {
     uint64_t bytes, nanoseconds;
@@ -54,29 +57,30 @@ bool swap_evict(uint64_t target, uint64_t now, uint64_t *next) {
     return !bytes;
 }
 
+/* False, with an error in *result: it cannot come (yet). */
+static bool bring(struct block *block, CUcontext context, CUresult *result) {
+    if (!block_come(block, result))
+        return false;
+    if (!block->copy) {
+        block_came(block);
+        return true;
+    }
+    struct lane *lane = lane_enter(context);
+    bool well = lane && copy_begin(lane, block, false);
+    if (lane)
+        lane_leave();
+    *result = well ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+    return well;
+}
+
 static bool bring_all(CUresult *result) {
     CUcontext here = NULL;
+    bool well = true;
     REAL(cuCtxGetCurrent)(&here);
-    *result = CUDA_SUCCESS;
-    for (struct block *block = swap_first; block; block = block->next) {
-        if (block->here)
-            continue;
-        if (!block_come(block, result))
-            return false;
-        if (!block->copy) {
-            block_came(block);
-            continue;
-        }
-        struct lane *lane = lane_enter(block->context ? block->context : here);
-        bool well = lane && copy_begin(lane, block, false);
-        if (lane)
-            lane_leave();
-        if (!well) {
-            *result = CUDA_ERROR_NOT_FOUND;
-            return false;
-        }
-    }
-    return true;
+    for (struct block *block = swap_first; block && well; block = block->next)
+        if (!block->here)
+            well = bring(block, block->context ? block->context : here, result);
+    return well;
 }
 
 /* Nothing arrives in a context that has failed, and the program is to hear of that by its own call. */
@@ -99,6 +103,44 @@ static void report_restored(uint64_t bytes, uint64_t began) {
     ADD(report->restored_bytes, bytes);
     ADD(report->restored_ns, took);
     log_line(LOG_DEBUG, "restored %.1f MiB in %.1f ms", (double)bytes / (1 << 20), (double)took / MS);
+}
+
+static uint64_t room_for(const struct block *block) {
+    if (!lane_enter(block->context))
+        return 0;
+    uint64_t room = room_to_spare();
+    lane_leave();
+    return room;
+}
+
+/* A part of it at a time: whoever opens the gate meanwhile waits for that one, and brings the rest. */
+static uint64_t bring_part(uint64_t most_bytes, uint64_t end) {
+    uint64_t asked = 0, counted = account_resident(), room = 0;
+    CUresult result;
+    for (struct block *block = swap_first; block && asked < AHEAD; block = block->next) {
+        if (block->here || !block->context)
+            continue;
+        if (!asked)
+            room = room_for(block);
+        if (now_ns() > end || asked + block->bytes > room || counted + block->counted > most_bytes ||
+            !bring(block, block->context, &result))
+            break;
+        asked += block->bytes;
+        counted += block->counted;
+    }
+    return asked;
+}
+
+uint64_t swap_ahead(uint64_t most_bytes, uint64_t now) {
+    uint64_t next = NEVER;
+    pthread_mutex_lock(&movement_lock);
+    if (most_bytes && swap_absent() && !is_open(gate_word(the_page()))) {
+        uint64_t began = now_ns();
+        next = bring_part(most_bytes, began + AHEAD_NS) ? now : now + PAUSE_NS;
+        report_restored(copies_end(), began);
+    }
+    pthread_mutex_unlock(&movement_lock);
+    return next;
 }
 
 bool swap_restore(uint32_t word) {

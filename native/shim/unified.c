@@ -11,11 +11,14 @@
 #define PREALLOCATION (1ull << 30) /* bytes; and a quarter of the device */
 #define LEAST_ADVISED 65536
 #define PAUSE_NS 200000
+#define AHEAD (1ull << 30)      /* bytes that come back at a time before the turn */
+#define ROOM_PAUSE_NS (20 * MS) /* between looks for room */
 
 static struct {
     bool evicting; /* under movement_lock, like all here */
     uint64_t began, bytes;
-    _Atomic bool away; /* there may be entries that are EVICTED */
+    _Atomic bool away;               /* there may be entries that are EVICTED */
+    uint64_t back_began, back_bytes; /* what comes back ahead of the turn */
 } moves;
 
 /* --- allocating ------------------------------------------------------------------------------------------------------ */
@@ -124,39 +127,87 @@ static bool evict(uint64_t target, uint64_t now, uint64_t *next) {
     return done;
 }
 
-/* As much as fits; what is larger than the device comes as it is touched. */
-static uint64_t ask_back(void) {
+/* As much as there is room for, of `most_bytes`; *away: how many entries are. */
+static uint64_t ask_back(uint64_t room, uint64_t most_bytes, size_t *away) {
     struct entry *list;
-    uint64_t told = GET(the_page()->orders.memory_total), room = told ? told : shim.devices[0].memory, bytes = 0;
-    uint64_t resident = account_resident();
-    size_t count = ledger_list(ADDRESSES, is_away, &list);
-    for (size_t i = 0; i < count; i++) {
-        if (resident + bytes + list[i].bytes > room || !prefetch(&list[i], true))
+    uint64_t bytes = 0;
+    *away = ledger_list(ADDRESSES, is_away, &list);
+    for (size_t i = 0; i < *away && bytes < most_bytes; i++) {
+        if (bytes + list[i].bytes > room || !prefetch(&list[i], true))
             continue;
         bytes += list[i].bytes;
     }
-    if (!count)
-        atomic_store(&moves.away, false);
     free(list);
     lanes_record();
     return bytes;
 }
 
+static uint64_t less(uint64_t from, uint64_t bytes) {
+    return from > bytes ? from - bytes : 0;
+}
+
+static void report_restored(uint64_t bytes, uint64_t began) {
+    struct gpushare_report *report = &the_page()->report;
+    uint64_t took = now_ns() - began;
+    if (!bytes)
+        return;
+    ADD(report->restored_bytes, bytes);
+    ADD(report->restored_ns, took);
+    log_line(LOG_DEBUG, "restored %.1f MiB in %.1f ms", (double)bytes / (1 << 20), (double)took / MS);
+}
+
+static void ahead_arrived(void) {
+    report_restored(moves.back_bytes, moves.back_began);
+    moves.back_bytes = 0;
+}
+
+/* The device's room, as any context of ours sees it. */
+static uint64_t room_ahead(void) {
+    struct entry *list;
+    uint64_t room = 0;
+    size_t count = ledger_list(ADDRESSES, is_away, &list);
+    if (count && lane_enter(list[0].context)) {
+        room = room_to_spare();
+        lane_leave();
+    }
+    free(list);
+    return room;
+}
+
+static uint64_t ahead(uint64_t most_bytes, uint64_t now) {
+    uint64_t next = NEVER;
+    size_t away = 0;
+    pthread_mutex_lock(&movement_lock);
+    bool arrived = !moves.back_bytes || lanes_arrived();
+    if (arrived)
+        ahead_arrived();
+    if (!arrived) {
+        next = now + PAUSE_NS;
+    } else if (most_bytes && atomic_load(&moves.away) && !is_open(gate_word(the_page()))) {
+        moves.back_began = now_ns();
+        moves.back_bytes = ask_back(least(less(most_bytes, account_resident()), room_ahead()), AHEAD, &away);
+        next = moves.back_bytes ? now + PAUSE_NS : away ? now + ROOM_PAUSE_NS : NEVER;
+    }
+    pthread_mutex_unlock(&movement_lock);
+    return next;
+}
+
+/* What is larger than the device comes as it is touched. */
 static bool restore(uint32_t word) {
     if (!atomic_load_explicit(&moves.away, memory_order_acquire) || is_step(word)) /* a single call: page by page */
         return true;
     int mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* waiting for an event of ours is no harm to a capture elsewhere */
     bool exchanged = REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
+    uint64_t told = GET(the_page()->orders.memory_total), total = told ? told : shim.devices[0].memory;
+    size_t away;
     pthread_mutex_lock(&movement_lock);
-    uint64_t began = now_ns(), bytes = ask_back();
+    uint64_t began = moves.back_bytes ? moves.back_began : now_ns();
+    uint64_t bytes = moves.back_bytes + ask_back(less(total, account_resident()), UINT64_MAX, &away);
+    moves.back_bytes = 0;
+    if (!away)
+        atomic_store(&moves.away, false);
     lanes_wait();
-    if (bytes) {
-        struct gpushare_report *report = &the_page()->report;
-        uint64_t took = now_ns() - began;
-        ADD(report->restored_bytes, bytes);
-        ADD(report->restored_ns, took);
-        log_line(LOG_DEBUG, "restored %.1f MiB in %.1f ms", (double)bytes / (1 << 20), (double)took / MS);
-    }
+    report_restored(bytes, began);
     pthread_mutex_unlock(&movement_lock);
     if (exchanged)
         REAL(cuThreadExchangeStreamCaptureMode)(&mode);
@@ -169,6 +220,7 @@ static void describe(char *text, size_t room) {
 
 void unified_after_fork(void) {
     moves.evicting = false;
+    moves.back_bytes = 0;
     atomic_store(&moves.away, false);
 }
 
@@ -179,5 +231,6 @@ const struct memory_mode mode_unified = {
     .release = release,
     .evict = evict,
     .restore = restore,
+    .ahead = ahead,
     .describe = describe,
 };

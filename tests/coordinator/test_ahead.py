@@ -1,0 +1,63 @@
+"""The next client's memory may come back while it waits: as much as the device has room for."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import Coordinator, Processes
+from .fake_process import CLOSED, CLOSING, OPEN, FakeProcess, wait_for
+
+GIB = 1 << 30
+
+
+def beats(process: FakeProcess) -> None:
+    """The coordinator has looked at what processes hold."""
+    for _ in range(2):
+        before = process.orders.heartbeat_ns
+        wait_for(lambda: process.orders.heartbeat_ns != before)  # noqa: B023
+
+
+@pytest.mark.parametrize("version", [6, 7])
+def test_as_much_as_there_is_room_for(version: int, coordinator: Coordinator, processes: Processes) -> None:
+    runs, waits = processes("a"), processes("b")
+    waits.page.header.version = version  # an older one does not look there
+    runs.run_turn()
+    runs.allocate(3 * GIB)
+    waits.allocate(6 * GIB)
+    waits.report.resident = GIB
+    waits.wants()
+    wait_for(lambda: waits.orders.restore_ahead == 5 * GIB)
+    assert (waits.gate[0], runs.orders.restore_ahead) == (CLOSED, 0)
+    runs.allocate(GIB)
+    wait_for(lambda: waits.orders.restore_ahead == 7 * GIB)
+    runs.wait_gate(CLOSING)
+    runs.drain()
+    waits.wait_gate(OPEN)
+    wait_for(lambda: waits.orders.restore_ahead == 0)
+
+
+def test_nothing_where_there_is_none(coordinator: Coordinator, processes: Processes) -> None:
+    """What the running client has away comes first."""
+    runs, waits = processes("a"), processes("b")
+    runs.run_turn()
+    runs.allocate(6 * GIB)
+    runs.report.resident = 5 * GIB
+    waits.allocate(4 * GIB)
+    waits.report.resident = 2 * GIB
+    beats(waits)
+    waits.wants()
+    runs.wait_gate(CLOSING)
+    assert waits.orders.restore_ahead == 0
+
+
+def test_each_process_its_part(coordinator: Coordinator, processes: Processes) -> None:
+    runs, first, second = processes("a"), processes("b"), processes("b")
+    runs.run_turn()
+    runs.allocate(2 * GIB)
+    for process, there in ((first, 0), (second, 2 * GIB)):
+        process.allocate(4 * GIB)
+        process.report.resident = there
+    room = 4 * GIB  # 8, but for 2 and 2
+    first.wants()
+    wait_for(lambda: first.orders.restore_ahead == room * 2 // 3)
+    assert second.orders.restore_ahead == 2 * GIB + room // 3

@@ -1,0 +1,183 @@
+"""Memory that comes back before the turn, while another client runs: as far as there is room, and no further."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from .conftest import Client, Machine
+from .fake_coordinator import FakeCoordinator, fake_coordinator, until
+from .test_shim_swap import EVERYTHING, MIB, TOOLS, device_used
+
+Started = tuple[Client, Any]
+SIZES = [40 * MIB, 3 * MIB, 70 * MIB, 10 * MIB, 64 * MIB]
+WHOLE = sum(SIZES)
+MODES = {
+    "pageable": {"GPUSHARE_MEMORY_MODE": "swap"},
+    "pinned": {"GPUSHARE_MEMORY_MODE": "swap", "GPUSHARE_PINNED": str(1 << 30)},
+    "unified": {"GPUSHARE_MEMORY_MODE": "unified"},
+}
+SLOW = "[device]\nname = slow link\nmemory = 1GiB\nh2d_bandwidth = 400MiB/s\n"
+
+
+def start(machine: Machine, coordinator: FakeCoordinator, sizes: str = str(SIZES), **environment: str) -> Started:
+    """A client with arrays whose contents it knows; its turn is over and they are all off the device."""
+    client = machine.client(**environment)
+    client.start("cuda = Cuda()")
+    process = coordinator.accept().welcome()
+    client.result()
+    client.run(TOOLS)
+    process.open(1)
+    client.run(f"arrays = [(cuda.alloc(n)[1], bytes([i + 1, 3 * i + 3, 5]) * (n // 3)) for i, n in enumerate({sizes})]")
+    assert not any(client.run("[write(address, data) for address, data in arrays]"))
+    process.page.orders.resident_target = 0
+    process.drain(1)
+    until(lambda: process.page.report.resident == 0)
+    process.page.orders.resident_target = EVERYTHING
+    return client, process
+
+
+@pytest.fixture(params=list(MODES))
+def started(request: pytest.FixtureRequest, machine: Machine, coordinator: FakeCoordinator) -> Started:
+    return start(machine, coordinator, **MODES[request.param])
+
+
+@pytest.fixture(params=list(MODES))
+def slow(request: pytest.FixtureRequest, machine: Machine, coordinator: FakeCoordinator) -> Started:
+    (machine.root / "slow").write_text(SLOW)
+    return start(machine, coordinator, GPUSHARE_SIM_CONFIG=str(machine.root / "slow"), **MODES[request.param])
+
+
+def come(process: Any, most: int = EVERYTHING) -> None:
+    process.page.orders.restore_ahead = most
+    process.doorbell()
+
+
+def looked(process: Any) -> None:
+    """The agent has looked at everything, from the beginning to the end."""
+    for _ in range(2):
+        process.page.orders.inspect_seq += 1
+        process.doorbell()
+        process.expect("details", seq=process.page.orders.inspect_seq)
+
+
+def check(client: Client) -> None:
+    assert client.run("cuda.spin(0.01)") == 0
+    assert client.run("all(holds(address, data) for address, data in arrays)")
+
+
+def test_all_is_there_when_the_turn_begins(machine: Machine, started: Started) -> None:
+    client, process = started
+    report = process.page.report
+    come(process)
+    until(lambda: report.resident == WHOLE and report.restored_bytes >= WHOLE)
+    assert report.absent == 0 and report.restored_ns > 0
+    before, restored = device_used(machine), report.restored_bytes
+    process.open(2)
+    check(client)
+    assert (report.restored_bytes, report.short_seq) == (restored, 0)
+    assert device_used(machine) == before
+
+
+def test_no_more_than_is_allowed_and_the_rest_with_the_turn(started: Started) -> None:
+    client, process = started
+    report = process.page.report
+    come(process, 100 * MIB)
+    until(lambda: report.restored_bytes > 0)
+    looked(process)
+    assert 0 < report.resident <= 100 * MIB
+    process.page.orders.resident_target = 50 * MIB
+    process.doorbell()
+    until(lambda: report.resident <= 50 * MIB)
+    process.page.orders.resident_target = EVERYTHING
+    process.open(2)
+    check(client)
+    assert report.resident == WHOLE
+
+
+def test_a_turn_that_begins_meanwhile_goes_on_with_it(slow: Started) -> None:
+    client, process = slow
+    come(process)
+    until(lambda: process.page.report.resident > 0)
+    process.open(2)
+    check(client)
+    assert process.page.report.resident == WHOLE
+    assert process.page.report.restored_bytes == process.page.report.evicted_bytes
+
+
+def test_it_leaves_again_when_it_must(slow: Started) -> None:
+    client, process = slow
+    report = process.page.report
+    come(process)
+    until(lambda: report.resident > 0)
+    process.page.orders.resident_target = 0
+    process.doorbell()
+    until(lambda: report.resident == 0)
+    come(process, 0)
+    process.page.orders.resident_target = EVERYTHING
+    process.open(2)
+    check(client)
+
+
+def test_who_was_interrupted_does_not_go_on(machine: Machine, coordinator: FakeCoordinator) -> None:
+    (machine.root / "slow").write_text(SLOW.replace("400MiB", "100MiB"))
+    client, process = start(
+        machine, coordinator, GPUSHARE_SIM_CONFIG=str(machine.root / "slow"), **MODES["pinned"], sizes="[2 << 20] * 60"
+    )
+    come(process)
+    until(lambda: process.page.report.resident > 0)
+    process.page.interrupt()
+    looked(process)
+    stopped = process.page.report.resident
+    assert stopped < 120 * MIB
+    looked(process)
+    assert process.page.report.resident == stopped
+    process.open(2)
+    check(client)
+
+
+@pytest.mark.parametrize("kind", list(MODES))
+def test_only_into_room_that_nobody_has(kind: str, machine: Machine, coordinator: FakeCoordinator) -> None:
+    """Nobody leaves for it, nobody is asked to, and what becomes free later is used."""
+    size = {"GPUSHARE_SIM_MEMORY": "512MiB"}
+    client, process = start(machine, coordinator, **size, **MODES[kind])
+    report = process.page.report
+    other = machine.client(GPUSHARE_DISABLE="1", **size)
+    other.run("cuda = Cuda()")
+    code, taken = other.run(f"cuda.alloc({other.run('cuda.info()')[0] - 96 * MIB})")
+    assert code == 0
+    process.page.orders.hears = 2
+    come(process)
+    until(lambda: report.restored_bytes > 0)
+    until(lambda: report.restored_bytes >= report.resident)
+    assert 0 < report.resident <= 80 * MIB  # a 32nd is left free
+    assert other.run("cuda.alloc(8 << 20)[0]") == 0
+    assert (report.short_bytes, report.short_seq) == (0, 0)
+    assert other.run(f"cuda.free({taken})") == 0
+    until(lambda: report.resident == WHOLE)
+    process.open(2)
+    check(client)
+
+
+def test_memory_that_never_leaves_is_left_alone(machine: Machine, coordinator: FakeCoordinator) -> None:
+    client = machine.client(GPUSHARE_MEMORY_MODE="plain")
+    client.start("cuda = Cuda()")
+    process = coordinator.accept().welcome()
+    client.result()
+    come(process)
+    process.open(1)
+    assert client.run("cuda.alloc(1 << 20)[0], cuda.spin(0.01)") == [0, 0]
+    process.drain(1)
+    assert process.page.report.restored_bytes == 0
+
+
+def test_an_earlier_coordinators_word_is_forgotten(
+    machine: Machine, coordinator: FakeCoordinator, started: Started
+) -> None:
+    """The next one may be older, and not know that there is something to take back."""
+    _, process = started
+    come(process, MIB)
+    coordinator.die()
+    with fake_coordinator(machine.socket) as later:
+        assert later.accept().page.orders.restore_ahead == 0
