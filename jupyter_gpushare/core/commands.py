@@ -126,6 +126,26 @@ class Overrun:
     seconds: float
 
 
+@dataclass(frozen=True)
+class Notice:
+    """Tell the client's user something about its devices."""
+
+    client: str
+    message: str
+
+
 Command = (
-    Grant | Open | NameNext | Unname | Close | Free | Orders | Limits | SetResident | RestoreAhead | SetRate | Overrun
+    Grant
+    | Open
+    | NameNext
+    | Unname
+    | Close
+    | Free
+    | Orders
+    | Limits
+    | SetResident
+    | RestoreAhead
+    | SetRate
+    | Overrun
+    | Notice
 )

@@ -5,19 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .model import DeviceInfo
+from .placement import Request
 from .quota import Quota
 from .settings import Settings
 
 
 @dataclass(frozen=True)
 class ClientRegistered:
-    """A client is announced, or one of its members brings it back. Known clients keep their quota and devices."""
+    """A client is announced, or one of its members brings it back. Known clients keep their quota and devices.
+
+    `request` says more of the devices that it wants than `gpus` does; share, memory and class are the quota's. `group`
+    names the one of the tenants in the settings that its owner belongs to. `running`: its program is there already.
+    """
 
     client: str
     tenant: str = ""
     label: str = ""
     quota: Quota = field(default_factory=Quota)
     gpus: int = 1
+    request: Request | None = None
+    group: str = ""
+    running: bool = False
 
 
 @dataclass(frozen=True)
@@ -32,6 +40,21 @@ class DeviceFound:
     """A device is known from NVML, the simulated driver or a process's report."""
 
     device: DeviceInfo
+
+
+@dataclass(frozen=True)
+class DeviceFailed:
+    """The device misbehaves: new clients get others."""
+
+    device: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class DeviceRecovered:
+    """The device is to be used again."""
+
+    device: str
 
 
 @dataclass(frozen=True)
@@ -202,6 +225,8 @@ Event = (
     ClientRegistered
     | ClientForgotten
     | DeviceFound
+    | DeviceFailed
+    | DeviceRecovered
     | ProcessJoined
     | ProcessGone
     | Wanted

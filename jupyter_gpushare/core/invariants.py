@@ -67,6 +67,11 @@ def _client(scheduler: Scheduler, client: Client) -> Iterator[str]:
         yield f"client {client.id} is queued and there is nothing that it waits for"
     if client.suspended and (queued or (client.grant and not client.grant.draining)):
         yield f"client {client.id} is suspended, and {client.phase}"
+    placed = scheduler.placing.placement.placed[client.id].devices
+    if client.processes and set(placed) != set(client.devices):
+        yield f"client {client.id} uses {client.devices}, placement has it on {placed}"
+    if client.gives_way != (client.id in scheduler.placing.placement.guests_to_go):
+        yield f"client {client.id} gives way: {client.gives_way}, against what placement says"
     if client.grant:
         yield from _grant(scheduler, client.grant)
     elif undrained := [process.number for process in client.processes.values() if not process.drained]:

@@ -162,13 +162,14 @@ class Client:
     allowance: Allowance | None = None  # if it may not run all the time
     pace: tuple[float, float] = (1.0, 1.0)  # quantum and idle release that its processes know
     suspended: bool = False
+    gives_way: bool = False  # a guest on devices that their owner has claimed
     hold_until: float | None = None  # keeps the devices until then, working or not
     counted_share: float | None = None  # among the rivals of its devices; None: it is not one now
 
     @property
     def rank(self) -> int:
         """Of its service class: 0 before 1."""
-        return 0 if self.quota.service == "online" else 1
+        return 0 if self.quota.service == "online" and not self.gives_way else 1
 
     @property
     def ready_at(self) -> float:

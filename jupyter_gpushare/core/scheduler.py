@@ -18,6 +18,8 @@ from .errors import Conflict, GpuShareError, IllegalEvent, Refused, UnknownClien
 from .grants import EPOCHS
 from .memory import Residence
 from .model import Client, Device, Held, Process
+from .placing import Placing
+from .policies import policy_of
 from .settings import Settings
 from .turns import Turns
 
@@ -36,11 +38,14 @@ class Scheduler:
         self._out: list[Command] = []
         self.turns = Turns(settings or Settings(), self.devices, self._out)
         self.residence = Residence(self.clients, self.devices)
+        self.placing = Placing(self.settings.placement, self.clients, self.turns, self._out)
         self._story: deque[tuple[float, ev.Event, tuple[Command, ...]]] = deque(maxlen=_STORY)
         self._handlers: dict[type, Callable[[Any, float], None]] = {
             ev.ClientRegistered: self._client_registered,
             ev.ClientForgotten: self._client_forgotten,
             ev.DeviceFound: self._device_found,
+            ev.DeviceFailed: lambda event, now: self.placing.failed(event.device, event.reason, now),
+            ev.DeviceRecovered: lambda event, now: self.placing.recovered(event.device, now),
             ev.ProcessJoined: self._process_joined,
             ev.ProcessGone: self._process_gone,
             ev.Wanted: self._wanted,
@@ -116,11 +121,12 @@ class Scheduler:
     def _client_registered(self, event: ev.ClientRegistered, now: float) -> None:
         client = self.clients.get(event.client)
         if client is None:
+            client = self.placing.come(event, self._registered + 1)
             self._registered += 1
-            client = Client(event.client, event.tenant, event.label, event.quota, event.gpus, self._registered)
             self.clients[event.client] = client
-            self.turns.place(client, self._place(event.gpus), now)
+            self.turns.place(client, self.placing.devices_of(client), now)
             self.turns.read_quota(client, now)
+            self.placing.settle(now)
         elif client.tenant != event.tenant:
             raise IllegalEvent(f"client {event.client} belongs to tenant {client.tenant!r}, not {event.tenant!r}")
         client.label = event.label or client.label
@@ -132,6 +138,7 @@ class Scheduler:
             raise IllegalEvent(f"client {client.id} still has processes")
         self.turns.leave_queue(client, now)
         self.turns.place(client, (), now)
+        self.placing.leave(client, now)
         self.turns.policy.forget(client)
         self.turns.sharing.forget(client)
         self.residence.forget(client)
@@ -144,11 +151,8 @@ class Scheduler:
             known.changes += 1
         else:
             self.turns.add_device(event.device)
+        self.placing.found(event.device)
         self.turns.touched[event.device.uuid] = None
-
-    def _place(self, gpus: int) -> tuple[str, ...]:
-        """The devices with the fewest clients."""
-        return tuple(sorted(self.devices, key=lambda uuid: len(self.devices[uuid].clients))[:gpus])
 
     def _process_joined(self, event: ev.ProcessJoined, now: float) -> None:
         client = self._client(event.client)
@@ -178,6 +182,7 @@ class Scheduler:
         devices = tuple(sorted({uuid for process in client.processes.values() for uuid in process.devices}))
         if devices and devices != client.devices:
             self.turns.place(client, devices, now)
+            self.placing.moved(client, devices, now)
         self.turns.touch(client)
 
     def _process_gone(self, event: ev.ProcessGone, now: float) -> None:
@@ -334,13 +339,17 @@ class Scheduler:
                 f"memory={memory} is below what is allocated now, {event.allocated} bytes: "
                 "free some first, or ask for at least that much"
             )
+        self.placing.change(client, event.quota)
         client.quota = event.quota
         self.turns.read_quota(client, now)
         self.turns.bound(client)
         self._out.append(Limits(client.id))
 
     def _settings_changed(self, event: ev.SettingsChanged, now: float) -> None:
+        policy_of(event.settings)  # raises, before anything has changed
+        self.placing.placement.configure(event.settings.placement)
         self.turns.configure(event.settings, now)
+        self.placing.settle(now)
 
     # --- looking up
 

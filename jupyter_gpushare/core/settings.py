@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .errors import Refused
+from .placement import PlacementSettings
 
 AUTO = "auto"
 LONGEST_QUANTUM = 30.0  # of those that follow from measurements
@@ -29,6 +30,7 @@ class Settings:
     max_hold: float = 600.0  # the longest that a client may keep the devices without working
     switch_overhead: float = 0.05  # what switching may cost of the time, where the quantum is "auto"
     idle_factor: float = 1.0  # how long to wait for more work, in switch costs, where idle_release is "auto"
+    placement: PlacementSettings = field(default_factory=PlacementSettings)
     drain_retry: float = 0.1  # not drained by then while a thread waits at the gate: reopen for a slice
     drain_slice: float = 0.02
     drain_steps: int = 16  # so many slices let through one call of each thread; after them come whole ones

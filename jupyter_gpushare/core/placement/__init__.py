@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from .books import Book
 from .cells import LEVELS
 from .places import Placed, Placement
 from .request import LABELS, WORDS, Request
@@ -16,6 +17,7 @@ __all__ = [
     "LEVELS",
     "STRATEGIES",
     "WORDS",
+    "Book",
     "Placed",
     "Placement",
     "PlacementSettings",

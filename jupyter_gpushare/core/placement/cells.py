@@ -119,13 +119,14 @@ class Buddy:
     def is_free(self, cell: Cell) -> bool:
         return self._free_around(cell) is not None
 
-    def find(self, level: int, bad: Collection[str] = ()) -> Cell | None:
-        """The cell of `level` without a bad device that is got by the least splitting; None if there is none.
+    def find(self, level: int, bad: Collection[str] = (), least: int = 1) -> Cell | None:
+        """The cell of `level` without a bad device, and with `least` devices, that is got by the least splitting; None
+        if there is none.
 
         Among equals, one in a part that has bad devices already: whole cells stay whole."""
         for free in self._free[level:]:
             for around in sorted(free, key=lambda c: (-_count(c, bad), len(c.devices), c.order)):
-                cells = [cell for cell in around.at(level) if not _count(cell, bad)]
+                cells = [cell for cell in around.at(level) if not _count(cell, bad) and len(cell.devices) >= least]
                 if cells:
                     return min(cells, key=lambda c: (len(c.devices), c.order))
         return None

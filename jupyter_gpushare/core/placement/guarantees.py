@@ -114,7 +114,8 @@ class Guarantees:
             if not slot.bound and (here := self._disturbed(slot.cell)):
                 others = [s for s in self.slots if s.level == slot.level and not s.bound and s.tenant != tenant]
                 free = [cell for cell in self.tree.levels[slot.level] if self._free.is_free(cell)]
-                better = min([*free, *(s.cell for s in others)], key=self._cost, default=None)
+                alike = [c for c in (*free, *(s.cell for s in others)) if len(c.devices) == len(slot.cell.devices)]
+                better = min(alike, key=self._cost, default=None)
                 if better and self._cost(better) < (self._doomed(slot.cell), here):
                     changed.update(self._move(slot, better, next((s for s in others if s.cell is better), None)))
         return changed
@@ -144,7 +145,7 @@ class Guarantees:
         changed: set[str] = set()
         for slot in self.slots:
             if self._may_move(slot) and self._doomed(slot.cell):
-                better = self._free.find(slot.level, self.bad)
+                better = self._free.find(slot.level, self.bad, self._good(slot))
                 if better:
                     changed.update(self._move(slot, better, None))
         unbound = [slot for slot in self.slots if not slot.bound]
@@ -157,23 +158,29 @@ class Guarantees:
         return not slot.bound or (slot.level == 0 and slot.cell.name in self.bad)
 
     def _repack(self, unbound: list[Slot]) -> set[str]:
-        """Find all of them new places at once; if that cannot be done without bad devices, all stay."""
+        """Find all of them new places at once, without bad devices and none with fewer good ones; else all stay."""
         wanted = [sum(slot.level == level for slot in unbound) for level in range(len(LEVELS))]
         for slot in unbound:
             self._free.give(slot.cell)
         found = pack(self._free.free, wanted, self.bad)
-        if found is None:
+        # The smallest cells to those who have the fewest good devices now.
+        order = sorted(unbound, key=self._good)
+        cells = [found[slot.level].pop(0) for slot in order] if found else []
+        if not cells or any(len(cell.devices) < self._good(slot) for slot, cell in zip(order, cells, strict=True)):
             for slot in unbound:
                 self._free.take(slot.cell)
             return set()
         changed: set[str] = set()
         for slot in unbound:
             changed.update(self._disown(slot))
-        for slot in unbound:
-            slot.cell = found[slot.level].pop()
-            self._free.take(slot.cell)
+        for slot, cell in zip(order, cells, strict=True):
+            slot.cell = cell
+            self._free.take(cell)
             changed.update(self._own(slot))
         return changed
+
+    def _good(self, slot: Slot) -> int:
+        return len(slot.cell.devices) - self._doomed(slot.cell)
 
     # --- moving a plan
 

@@ -105,15 +105,22 @@ class Placement:
     def place(self, client: str, request: Request, tenant: str = "", quota: Quota | None = None) -> tuple[str, ...]:
         """Choose devices for a new client; none if no device is known yet. Raises Refused, saying what stands against
         each device, and TooManyDevices."""
-        if quota:
-            self.tenants.check(client, tenant, quota, request.gpus)
         known = self.tenants.get(tenant)
         devices: tuple[str, ...] = ()
         if self.books:
             devices = self._finder.find(request, tenant, known is not None and known.has_cells)
-        self._put(client, Placed(request, tenant, devices))
+        placed = Placed(request, tenant, devices)
+        if quota:
+            if devices and request.fraction is not None:
+                quota = replace(quota, memory=self.bytes_of(placed))
+            self.tenants.check(client, tenant, quota, request.gpus)
+        self._put(client, placed)
         self._typical.note(self._finder.size(request), request.gpus)
         return devices
+
+    def count(self, client: str, request: Request, tenant: str = "") -> None:
+        """The client is there already, whatever is left; where, its processes will tell (`move`)."""
+        self._put(client, Placed(request, tenant, ()))
 
     def move(self, client: str, devices: tuple[str, ...]) -> None:
         """The client uses these devices, whatever was chosen for it."""
@@ -156,6 +163,10 @@ class Placement:
     def guests_to_go(self) -> set[str]:
         """Clients on devices that a tenant has claimed by its guarantee: they must give way at once."""
         return self.guarantees.guests_to_go() if self.guarantees else set()
+
+    def bytes_of(self, placed: Placed) -> int | None:
+        """What it may allocate on its devices together; None: no bound of its own."""
+        return placed.request.bytes_in_all(tuple(self.books[uuid].memory for uuid in placed.devices))
 
     def on(self, uuid: str) -> tuple[str, ...]:
         return tuple(self.books[uuid].clients)

@@ -1,0 +1,206 @@
+"""Placement and the scheduler together: who is refused, who gives way, who is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jupyter_gpushare.core import commands as cmd
+from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.errors import IllegalEvent, Refused, TooManyDevices
+from jupyter_gpushare.core.placement import PlacementSettings, Request, Tenant
+from jupyter_gpushare.core.quota import Quota
+from jupyter_gpushare.core.settings import Settings
+
+from .conftest import QUANTUM
+from .world import World
+
+GIB = 1 << 30  # what a device of the world has
+
+
+def world_of(devices: int, *tenants: Tenant, sharing: str = "exclusive", **more: Any) -> World:
+    world = World(Settings(QUANTUM, "fcfs", sharing=sharing, placement=PlacementSettings(tenants=tenants, **more)))
+    for number in range(devices):
+        world.device(f"d{number}")
+    return world
+
+
+def come(world: World, client: str, group: str = "", quota: Quota | None = None, **request: Any) -> tuple[str, ...]:
+    wanted = Request(**request)
+    world.feed(ev.ClientRegistered(client, "1000", client, quota or Quota(), wanted.gpus, wanted, group))
+    return world.scheduler.clients[client].devices
+
+
+def notices(world: World) -> list[tuple[str, str]]:
+    return [(command.client, command.message) for command in world.commands if isinstance(command, cmd.Notice)]
+
+
+def test_a_part_of_a_device_is_a_number_of_bytes() -> None:
+    world = world_of(2)
+    come(world, "a", fraction=0.25)
+    assert world.scheduler.clients["a"].quota.memory == GIB // 4
+    come(world, "b", fraction=0.5, gpus=2)
+    assert world.scheduler.clients["b"].quota.memory == GIB
+
+
+def test_a_part_is_known_when_the_device_is() -> None:
+    world = world_of(0)
+    assert come(world, "a", fraction=0.25) == ()
+    world.device("d0")
+    world.process("a", "d0")
+    assert world.scheduler.clients["a"].quota.memory == GIB // 4
+
+
+def test_a_refused_client_leaves_nothing_behind() -> None:
+    world = world_of(1)
+    come(world, "a", quota=Quota(share=0.6))
+    for _ in range(2):
+        with pytest.raises(Refused, match=r"has 0.4 of its share left"):
+            come(world, "b", quota=Quota(share=0.5))
+        with pytest.raises(TooManyDevices):
+            come(world, "c", gpus=2)
+    assert set(world.scheduler.clients) == {"a"}
+    world.process("a", "d0")
+    assert come(world, "b", quota=Quota(share=0.4)) == ("d0",)
+
+
+def test_who_runs_already_is_counted_and_never_refused() -> None:
+    world = world_of(1)
+    come(world, "a", quota=Quota(share=0.6))
+    world.feed(ev.ClientRegistered("back", "1000", quota=Quota(share=0.5), running=True))
+    world.process("back", "d0")
+    with pytest.raises(Refused, match="has 0 of its share left"):
+        come(world, "b", quota=Quota(share=0.1))
+
+
+def test_a_share_is_raised_only_as_far_as_there_is_some() -> None:
+    world = world_of(1)
+    come(world, "a", quota=Quota(share=0.6))
+    come(world, "b", quota=Quota(share=0.2))
+    with pytest.raises(Refused, match=r"share=0.5 is not to be had: device 0 \(d0\) has 0.4 of its share left"):
+        world.feed(ev.QuotaChanged("b", Quota(share=0.5)))
+    assert world.scheduler.clients["b"].quota.share == 0.2
+    world.feed(ev.QuotaChanged("b", Quota(share=0.4)))
+    assert world.scheduler.clients["b"].quota.share == 0.4
+
+
+def test_quotas_stay_within_the_tenants_ceiling() -> None:
+    world = world_of(1, Tenant("students", limit=0.5, memory=GIB // 2))
+    come(world, "a", "students")
+    assert world.scheduler.clients["a"].quota == Quota(limit=0.5, memory=GIB // 2)
+    with pytest.raises(Refused, match=r"limit=0.9 is above that of tenant 'students': allowed is up to 0.5"):
+        world.feed(ev.QuotaChanged("a", Quota(limit=0.9, memory=1)))
+    with pytest.raises(Refused, match="memory=805306368 is above that of tenant 'students'"):
+        come(world, "b", "students", fraction=0.75)
+
+
+def test_a_guest_is_interrupted_at_once_when_the_owner_wants_its_device() -> None:
+    world = world_of(1, Tenant("lab", cells={"device": 1}))
+    come(world, "guest")
+    guest = world.process("guest", "d0", busy=True)
+    world.run(0.1 * QUANTUM)
+    assert guest.gate == "open"
+    come(world, "owner", "lab")
+    assert guest.gate == "open", "the owner does not use it yet"
+    world.process("owner", "d0", busy=True)
+    assert world.run_until(lambda: world.running("d0") == "owner") == 0
+    world.run(5 * QUANTUM)
+    assert world.scheduler.clients["guest"].gpu_seconds == pytest.approx(0.1 * QUANTUM), "the owner is never idle"
+
+
+def test_a_guest_runs_while_the_owner_is_idle_and_is_no_guest_when_it_has_gone() -> None:
+    world = world_of(1, Tenant("lab", cells={"device": 1}))
+    come(world, "guest")
+    come(world, "owner", "lab")
+    world.process("guest", "d0", busy=True)
+    assert world.running("d0") == "guest"
+    assert world.scheduler.clients["guest"].rank == 1
+    world.feed(ev.ClientForgotten("owner"))
+    assert world.scheduler.clients["guest"].rank == 0
+
+
+def test_a_waiting_guest_falls_behind_those_of_the_owner() -> None:
+    world = world_of(1, Tenant("lab", cells={"device": 1}))
+    come(world, "first")
+    come(world, "second")
+    world.process("first", "d0", busy=True)
+    world.process("second", "d0", busy=True)
+    come(world, "owner", "lab")
+    world.process("owner", "d0", busy=True)
+    assert world.run_until(lambda: world.running("d0") == "owner") == 0
+    assert set(world.queue("d0")) == {"first", "second"}
+
+
+def test_clients_on_a_failed_device_are_told_and_new_ones_go_elsewhere() -> None:
+    world = world_of(2)
+    come(world, "a")
+    come(world, "b")
+    world.feed(ev.DeviceFailed("d0", "Xid 79"))
+    world.feed(ev.DeviceFailed("d0", "Xid 79"))
+    assert notices(world) == [("a", "device d0 has failed: Xid 79; a restarted kernel gets another one")]
+    assert come(world, "c") == ("d1",)
+    world.feed(ev.DeviceRecovered("d0"))
+    world.feed(ev.DeviceRecovered("d0"))
+    assert notices(world)[1:] == [("a", "device d0 works again")]
+    assert come(world, "d") == ("d0",)
+
+
+def test_a_device_that_nobody_knows_cannot_fail() -> None:
+    world = world_of(1)
+    for event in (ev.DeviceFailed("d9", "x"), ev.DeviceRecovered("d9")):
+        with pytest.raises(IllegalEvent, match="no device d9"):
+            world.feed(event)
+
+
+def test_tenants_are_changed_live_or_refused_whole() -> None:
+    world = world_of(2)
+    come(world, "guest")
+    world.process("guest", "d0", busy=True)
+    before = world.scheduler.settings
+    too_many = PlacementSettings(tenants=(Tenant("lab", cells={"device": 3}),))
+    with pytest.raises(Refused, match="more cells than there are: 3 device"):
+        world.feed(ev.SettingsChanged(Settings(QUANTUM, "fair", placement=too_many)))
+    assert world.scheduler.settings is before
+    both = PlacementSettings(tenants=(Tenant("lab", cells={"device": 2}),))
+    world.feed(ev.SettingsChanged(Settings(QUANTUM, "fcfs", placement=both)))
+    assert come(world, "owner", "lab") == ("d1",)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    devices=st.integers(1, 4),
+    gangs=st.lists(st.tuples(st.integers(1, 4), st.sampled_from(["", "lab"])), min_size=1, max_size=6),
+    split=st.booleans(),
+    strategy=st.sampled_from(["spread", "pack", "fgd"]),
+    policy=st.sampled_from(["fcfs", "fair", "interactive"]),
+    failing=st.integers(0, 3),
+)
+def test_gangs_have_all_their_devices_or_none_and_nobody_starves(
+    devices: int, gangs: list[tuple[int, str]], split: bool, strategy: str, policy: str, failing: int
+) -> None:
+    """The world itself watches that nobody runs without the locks of all its devices."""
+    world = World(
+        Settings(QUANTUM, policy, sharing="exclusive", placement=PlacementSettings(strategy, tenants=(Tenant("lab"),)))
+    )
+    for number in range(devices):
+        world.device(f"d{number}")
+    there = []
+    for number, (gpus, group) in enumerate(gangs):
+        try:
+            mine = come(world, f"c{number}", group, gpus=gpus)
+        except Refused:
+            assert gpus > devices or number > 1
+            continue
+        there.append(f"c{number}")
+        assert len(set(mine)) == gpus
+        for part in [(uuid,) for uuid in mine] if split else [mine]:
+            world.process(f"c{number}", *part, busy=True)
+        if number == 1:
+            world.feed(ev.DeviceFailed(f"d{failing % devices}", "test"))
+    world.run(8 * len(gangs) * QUANTUM)
+    for client in there:
+        one = world.scheduler.clients[client]
+        assert one.quanta >= 2 or (one.grant and one.wait_seconds == 0), world.story()
