@@ -23,6 +23,7 @@ class Grants:
         self.grants: dict[str, Grant] = {}
         self.promised: dict[str, Named] = {}  # by client: named for a turn that is over, and not granted yet
         self.epoch = 0
+        self.waited = 0.0  # seconds, of all clients together
         self.agenda = Agenda()
         self.touched: dict[str, None] = {}  # devices on which something may have become possible
         self._out = out
@@ -54,6 +55,7 @@ class Grants:
         if client.waiting_since is None:
             return
         client.wait_seconds += now - client.waiting_since
+        self.waited += now - client.waiting_since
         client.waiting_since = None
         del self.waiting[client.id]
         for device in client.books:

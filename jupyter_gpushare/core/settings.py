@@ -30,6 +30,7 @@ class Settings:
     max_hold: float = 600.0  # the longest that a client may keep the devices without working
     switch_overhead: float = 0.05  # what switching may cost of the time, where the quantum is "auto"
     idle_factor: float = 1.0  # how long to wait for more work, in switch costs, where idle_release is "auto"
+    tuning: bool = False  # the last two are found out by trial
     placement: PlacementSettings = field(default_factory=PlacementSettings)
     drain_retry: float = 0.1  # not drained by then while a thread waits at the gate: reopen for a slice
     drain_slice: float = 0.02

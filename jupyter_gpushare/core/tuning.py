@@ -10,9 +10,11 @@ Bound Policies for Switching Bandit Problems", ALT 2011).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import sqrt
+
+from .settings import Settings
 
 EPOCH = 60.0  # seconds of one setting, at least
 TURNS = 20  # and turns
@@ -180,6 +182,31 @@ class Tuning:
         # Of those of which nothing is known yet, the one that was tried least.
         first = min(open_ones, key=lambda setting: (promise(setting), self._known[setting].tries))
         return first if promise(first) < 0 else self.trusted
+
+
+class Tuner:
+    """Tells a `Tuning` how turns went, and settings what it says."""
+
+    def __init__(self) -> None:
+        self._tuning = Tuning()
+        self._switching = self._worked = 0.0
+        self._turns = 0
+
+    def turn_ended(self, settings: Settings, waited: float, switching: float, worked: float, now: float) -> Settings:
+        """`waited`: seconds, of all clients from the beginning; `switching` and `worked`: of the turn. Returns the
+        settings to use from now on: the same object if nothing changes."""
+        self._turns += 1
+        self._switching += switching
+        self._worked += worked
+        if settings.tuning and self._tuning.observe(Totals(waited, self._switching, self._worked, self._turns), now):
+            return self.applied(settings)
+        return settings
+
+    def applied(self, settings: Settings) -> Settings:
+        if not settings.tuning:
+            return settings
+        chosen = self._tuning.setting
+        return replace(settings, switch_overhead=chosen.overhead, idle_factor=chosen.release)
 
 
 def _cost(first: Totals, last: Totals) -> float:

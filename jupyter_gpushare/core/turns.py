@@ -17,6 +17,7 @@ from .model import Before, Client, Device, DeviceInfo, Grant, Process
 from .policies import policy_of
 from .settings import AUTO, EXCLUSIVE, PACKED, Settings
 from .sharing import Sharing
+from .tuning import Tuner
 
 
 class Turns(Closing):
@@ -26,9 +27,11 @@ class Turns(Closing):
         super().__init__(settings, devices, out)
         self.now = -math.inf
         self.sharing = Sharing(lambda client: self.policy.share(client), self.quantum)
+        self._tuner = Tuner()
 
     def configure(self, settings: Settings, now: float) -> None:
         """Raises Refused, having changed nothing."""
+        settings = self._tuner.applied(settings)
         policy = policy_of(settings)
         policy.inherit(self.policy)
         self.policy, self.settings = policy, settings
@@ -293,8 +296,8 @@ class Turns(Closing):
     def finish(self, grant: Grant, now: float) -> None:
         """The turn is over: free the devices, and queue the client again if threads of it wait."""
         client = grant.client
-        held = now - grant.began
-        client.switching.restored(grant.lead)
+        held, lead = now - grant.began, grant.lead
+        client.switching.restored(lead)
         self.account(grant, now)
         if grant.closing_since is not None:
             drained = now if grant.evicting_since is None else grant.evicting_since
@@ -308,6 +311,9 @@ class Turns(Closing):
         self._out.append(Free(client.id, grant.devices))
         if client.wants:
             self.enter_queue(client, now, now)
+        switching = lead + (0.0 if grant.closing_since is None else now - grant.closing_since)
+        self.settings = self._tuner.turn_ended(self.settings, self.waited, switching, held - switching, now)
+        self.policy.settings = self.settings
         self._tell_pace(client)
 
     def take_back(self, grant: Grant, now: float) -> None:

@@ -1,0 +1,28 @@
+"""Self-tuning against every fixed setting, on generated notebooks beside a job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jupyter_gpushare.core.settings import Settings
+from jupyter_gpushare.core.tuning import SETTINGS
+from jupyter_gpushare.simulation.simulation import Simulation
+from jupyter_gpushare.simulation.workload import DeviceModel
+
+from .worlds import GB, some_notebooks
+
+SLOW = DeviceModel(80 * GB, 20e9)  # switching costs much, or settings would not matter
+HOURS = 2.0
+
+
+def waiting(**settings: Any) -> float:
+    """Seconds waited at the gate for each second of work."""
+    workload = some_notebooks(6, hours=HOURS, seed=2, load=0.5, jobs=1, devices=(SLOW,))
+    simulation = Simulation(workload, Settings(sharing="exclusive", **settings))
+    results = simulation.run(HOURS * 3600)
+    return simulation.scheduler.turns.waited / results.work
+
+
+def test_never_worse_than_the_best_fixed_setting_by_more_than_a_twentieth() -> None:
+    fixed = [waiting(switch_overhead=one.overhead, idle_factor=one.release) for one in SETTINGS]
+    assert waiting(tuning=True) <= 1.05 * min(fixed)
