@@ -64,6 +64,12 @@ class GpuShare(Configurable):
         "long as that is faster than turns), 'packed' (whenever their memory fits together).",
     ).tag(config=True)
 
+    tuning = Bool(
+        False,
+        help="Whether the scheduler tries how much time switching may take, where time_quantum is 'auto', and how long "
+        "it waits for more work, where idle_release is 'auto', and keeps what makes people wait least.",
+    ).tag(config=True)
+
     min_quantum = Number(
         0.1,
         help="Seconds that a turn lasts at least while it is used (0.001 to 30); online clients do not wait for it.",

@@ -21,6 +21,7 @@ LIVE = (
     "idle_release",
     "cell_linger",
     "sharing",
+    "tuning",
     "min_quantum",
     "max_wait",
     "memory_of_use",

@@ -135,6 +135,7 @@ BAD: dict[str, list[tuple[Any, str]]] = {
     "inflight_window": [(11, "0.001 to 10"), (math.nan, "nan"), (True, "True")],
     "policy": [("lottery", "allowed are"), (3, "3")],
     "sharing": [("never", "exclusive"), (None, "None")],
+    "tuning": [("perhaps", "perhaps"), (3, "3")],
     "default_quota": [({"share": 2}, "share=2 is out of range"), ({"colour": 1}, "allowed are"), (5, "5")],
     "device_memory": [("lots", "examples: 8GiB"), (0, "above 0"), (True, "examples"), (-1, "examples")],
     "pinned_memory": [("lots", "examples: 8GiB"), ("0", "above 0"), (1.5, "examples")],
