@@ -22,6 +22,7 @@ from .fake_process import CLOSING, OPEN
 KEYS = {
     "time_quantum",
     "sharing",
+    "tuning",
     "min_quantum",
     "max_wait",
     "memory_of_use",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from jupyter_gpushare.core.settings import Settings
 from jupyter_gpushare.core.tuning import SETTINGS
 from jupyter_gpushare.simulation.simulation import Simulation
@@ -23,6 +25,7 @@ def waiting(**settings: Any) -> float:
     return simulation.scheduler.turns.waited / results.work
 
 
+@pytest.mark.slow
 def test_never_worse_than_the_best_fixed_setting_by_more_than_a_twentieth() -> None:
     fixed = [waiting(switch_overhead=one.overhead, idle_factor=one.release) for one in SETTINGS]
     assert waiting(tuning=True) <= 1.05 * min(fixed)
