@@ -2,7 +2,7 @@
 #include "shim.h"
 
 /* What the rows' COUNT column means. */
-#define LAUNCH(n) (COUNTER_ADD(self.counters.launches, 1), COUNTER_ADD(self.counters.blocks, (n)))
+#define LAUNCH(function, n) (COUNTER_ADD(self.counters.launches, 1), COUNTER_ADD(self.counters.blocks, (n)))
 #define LAUNCH_GRAPH(graph) graphs_count((graph), &self.counters)
 #define COPY(n) (COUNTER_ADD(self.counters.copies, 1), COUNTER_ADD(self.counters.bytes_copied, (n)))
 #define COPY2D(copy) COPY((copy) ? (copy)->width * (copy)->height : 0)
@@ -28,17 +28,31 @@ static void count_copies3d(size_t copies, const CUDA_MEMCPY3D_BATCH_OP *operatio
     COUNTER_ADD(self.counters.bytes_copied, bytes);
 }
 
+/* What the meter is to know beforehand. */
+#define NOTE_LAUNCH(launched, ...) (thread->function = (launched))
+#define NOTE_LAUNCH_GRAPH(...)
+#define NOTE_COPY(...)
+#define NOTE_COPY2D(...)
+#define NOTE_COPY3D(...)
+#define NOTE_COPIES(...)
+#define NOTE_COPIES3D(...)
+#define NOTE_OTHER
+
 /* Two functions a hook. The exported one is the fast path; whenever that does not apply it leaves everything to the other,
  * so that it need not keep its arguments safe from any call but the driver's. */
-#define WRAP(symbol, parameters, arguments, stream, COUNT)                                                             \
+#define WRAP(symbol, parameters, arguments, stream, COUNT, NOTE)                                                       \
     static COLD CUresult symbol##_slow parameters {                                                                    \
         struct thread *thread = &self;                                                                                 \
         gate_leave(thread);                                                                                            \
+        NOTE;                                                                                                          \
         CUresult result = gate_enter(thread, stream);                                                                  \
+        uint32_t timed = durations_begun(thread);                                                                      \
         if (result != CUDA_SUCCESS)                                                                                    \
             return result;                                                                                             \
         COUNT;                                                                                                         \
         result = REAL(symbol) arguments;                                                                               \
+        if (unlikely(timed))                                                                                           \
+            durations_end(timed, stream, result);                                                                      \
         gate_leave(thread);                                                                                            \
         return result;                                                                                                 \
     }                                                                                                                  \
@@ -53,13 +67,13 @@ static void count_copies3d(size_t copies, const CUDA_MEMCPY3D_BATCH_OP *operatio
         gate_leave(thread);                                                                                            \
         return result;                                                                                                 \
     }
-#define WRAP_NONE(symbol, parameters, arguments, stream, COUNT) WRAP(symbol, parameters, arguments, stream, COUNT)
-#define WRAP_PTSZ(symbol, parameters, arguments, stream, COUNT)                                                        \
-    WRAP(symbol, parameters, arguments, stream, COUNT)                                                                 \
-    WRAP(symbol##_ptsz, parameters, arguments, per_thread(stream), COUNT)
-#define WRAP_PTDS(symbol, parameters, arguments, stream, COUNT)                                                        \
-    WRAP(symbol, parameters, arguments, stream, COUNT)                                                                 \
-    WRAP(symbol##_ptds, parameters, arguments, per_thread(stream), COUNT)
+#define WRAP_NONE(symbol, parameters, arguments, stream, ...) WRAP(symbol, parameters, arguments, stream, __VA_ARGS__)
+#define WRAP_PTSZ(symbol, parameters, arguments, stream, ...)                                                          \
+    WRAP(symbol, parameters, arguments, stream, __VA_ARGS__)                                                           \
+    WRAP(symbol##_ptsz, parameters, arguments, per_thread(stream), __VA_ARGS__)
+#define WRAP_PTDS(symbol, parameters, arguments, stream, ...)                                                          \
+    WRAP(symbol, parameters, arguments, stream, __VA_ARGS__)                                                           \
+    WRAP(symbol##_ptds, parameters, arguments, per_thread(stream), __VA_ARGS__)
 #define HAND_NONE(symbol, parameters, arguments)                                                                       \
     EXPORT CUresult symbol parameters {                                                                                \
         return hook_##symbol arguments;                                                                                \
@@ -73,7 +87,7 @@ static void count_copies3d(size_t copies, const CUDA_MEMCPY3D_BATCH_OP *operatio
     }
 
 #define GATED(twin, symbol, base, since, parameters, arguments, stream, COUNT)                                         \
-    WRAP_##twin(symbol, parameters, arguments, stream, COUNT)
+    WRAP_##twin(symbol, parameters, arguments, stream, COUNT, NOTE_##COUNT)
 #define CUSTOM(twin, symbol, base, since, parameters, arguments) HAND_##twin(symbol, parameters, arguments)
 #define USED(...)
 #define ALIAS(...)
@@ -123,7 +137,7 @@ CUresult hook_cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, uns
     for (unsigned i = 1; i < listed; i++)
         entered += gate_enter(thread, list[i].stream) == CUDA_SUCCESS;
     for (unsigned i = 0; i < listed; i++)
-        LAUNCH((uint64_t)list[i].grid_x * list[i].grid_y * list[i].grid_z);
+        LAUNCH(NULL, (uint64_t)list[i].grid_x * list[i].grid_y * list[i].grid_z);
     result = REAL(cuLaunchCooperativeKernelMultiDevice)(list, devices, flags);
     for (; entered; entered--)
         gate_leave(thread);

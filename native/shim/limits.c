@@ -1,7 +1,8 @@
 /* Limits of what an open gate lets in, off by default; the meter (meter.c) asks, under its lock.
  *
  * The rate is a bucket of blocks, charged with what the thread's last calls had: a launch larger than the bucket passes
- * whole, and those after it pay. Spacing leaves, after each stretch of work, the pause that its time on the device asks
+ * whole, and those after it pay; launches of functions that are known to be short pass freely (as GPUShare limits long
+ * ones only). Spacing leaves, after each stretch of work, the pause that its time on the device asks
  * for (as AntMan spaces launches). */
 #include "shim.h"
 
@@ -19,9 +20,10 @@ static struct {
 static uint64_t until_paid(struct thread *thread, uint32_t turn, uint64_t now) {
     double rate = (double)GET(the_page()->orders.launch_rate), burst = rate / BURST_PER_S;
     uint64_t blocks = GET(thread->counters.blocks);
-    if (rate <= 0 || thread->charged_for != turn || blocks < thread->charged)
+    if (rate <= 0 || thread->charged_for != turn || blocks < thread->charged || thread->freely)
         thread->charged = blocks; /* what was launched without a limit costs nothing */
     thread->charged_for = turn;
+    thread->freely = false;
     if (rate <= 0) {
         limits.filled_for = turn - 1;
         return 0;
@@ -35,7 +37,8 @@ static uint64_t until_paid(struct thread *thread, uint32_t turn, uint64_t now) {
     thread->charged = blocks;
     limits.filled_at = now;
     limits.filled_for = turn;
-    return limits.tokens > 0 ? 0 : (uint64_t)(-limits.tokens / rate * 1e9) + LEAST_WAIT_NS;
+    thread->freely = durations_short(thread->function);
+    return limits.tokens > 0 || thread->freely ? 0 : (uint64_t)(-limits.tokens / rate * 1e9) + LEAST_WAIT_NS;
 }
 
 static uint64_t until_spaced(uint64_t now) {

@@ -284,6 +284,8 @@ uint64_t meter_pass(struct thread *thread, CUstream stream) {
         row->last_call = now;
     }
     pthread_mutex_unlock(&meter.lock);
+    if (!pause && durations_wanted(thread))
+        durations_begin(thread, stream);
     return least(pause, LONGEST_PAUSE_NS);
 }
 
@@ -309,6 +311,7 @@ void meter_forget(CUstream stream) {
 /* Its events go with it. */
 void meter_forget_context(CUcontext context) {
     pthread_mutex_lock(&meter.lock);
+    durations_forget_context(context);
     for (struct row **link = &meter.rows; *link;)
         if ((*link)->context == context)
             drop(link, false);
@@ -320,4 +323,5 @@ void meter_forget_context(CUcontext context) {
 void meter_after_fork(void) {
     pthread_mutex_init(&meter.lock, NULL);
     meter.rows = NULL; /* left to the parent's heap image */
+    durations_after_fork();
 }

@@ -102,6 +102,7 @@ struct gpushare_orders {
     /* since version 7 */
     uint64_t restore_ahead; /* while the gate is closed: up to so many bytes may be on the device, where there is room;
                                0 = what is away comes back with the turn */
+    uint64_t exempt_ns;     /* launches of functions that take less than this pass by launch_rate; 0 = none do */
 };
 
 /* Written by the process. The coordinator clamps whatever it reads here. */
@@ -150,7 +151,7 @@ struct gpushare_page {
     struct gpushare_page_header header;
     uint64_t reserved_header[6];
     struct gpushare_orders orders;
-    uint64_t reserved_orders[108];
+    uint64_t reserved_orders[107];
     struct gpushare_report report;
 };
 

@@ -42,6 +42,7 @@ void relay_forget(void) {
     PUT(orders->carry, 0);
     PUT(orders->hand_on, 0);
     PUT(orders->restore_ahead, 0);
+    PUT(orders->exempt_ns, 0);
 }
 
 /* The lock is this client's. False: nobody wants it here any more. */

@@ -5,8 +5,9 @@
  * (interrupt.c) touches atomics and a futex only. A fork's child starts from nothing (start.c).
  *
  * Locks, in the order in which they may nest: start.lock, movement_lock (movement.c), streams (streams.c), meter (meter.c),
- * ledger shards (ledger.c), account.lock, threads.lock, socket.lock, files.lock. None is held while waiting at the gate or
- * in a driver call that may wait for the device, but for the recording of an event, and movement_lock while memory moves. */
+ * durations (durations.c), ledger shards (ledger.c), account.lock, threads.lock, socket.lock, files.lock. None is held while
+ * waiting at the gate or in a driver call that may wait for the device, but for the recording of an event, and
+ * movement_lock while memory moves. */
 #ifndef GPUSHARE_SHIM_H
 #define GPUSHARE_SHIM_H
 
@@ -217,6 +218,24 @@ void meter_after_fork(void);
 /* Under the meter's lock; `turn` counts stretches of metering. */
 uint64_t limits_pause(struct thread *thread, uint32_t turn, uint64_t now);
 void limits_worked(uint64_t worked, uint64_t now); /* the device has, for so long, until about now */
+
+/* --- durations.c: how long launches of a function take, while some are exempt from the launch rate ------------------- */
+
+bool durations_short(CUfunction function); /* is it known to take less than orders.exempt_ns? */
+bool durations_wanted(
+    struct thread *thread); /* is the launch that has been let in to be measured? Then these must follow: */
+void durations_begin(struct thread *thread, CUstream stream);
+void durations_end(uint32_t timed, CUstream stream, CUresult launched);
+void durations_forget_context(CUcontext context);
+void durations_after_fork(void);
+
+/* What is to be told to `durations_end`; and the launch is no longer about to pass the gate. */
+static inline uint32_t durations_begun(struct thread *thread) {
+    uint32_t timed = thread->timed;
+    thread->timed = 0;
+    thread->function = NULL;
+    return timed;
+}
 
 /* --- usage.c: how long the device works for us; all by the agent ----------------------------------------------------- */
 

@@ -26,6 +26,9 @@ struct thread {
     struct thread *next, *previous;
     uint64_t charged;     /* limits.c: of counters.blocks, what the launch rate has been charged with */
     uint32_t charged_for; /* limits.c: in which stretch of metering */
+    CUfunction function;  /* what the call that is about to pass the gate launches; NULL: not known, or nothing */
+    bool freely;          /* limits.c: the last call that was let in costs nothing */
+    uint32_t timed;       /* durations.c: how long it takes is to be measured; 0: it is not */
 };
 
 #endif
