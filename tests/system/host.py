@@ -19,6 +19,7 @@ from jupyter_gpushare import environment
 from jupyter_gpushare.wire import address, messages
 from jupyter_gpushare.wire.client import Client, Unreachable
 
+from ..conftest import BASELINE
 from ..driver_facts.harness import PTX
 from ..native import simlog
 
@@ -131,6 +132,8 @@ class Host:
         self._programs: list[Program] = []
         for name in ("run", "simlog", "share/kernels"):
             (folder / name).mkdir(mode=0o700, parents=True)
+        (folder / "config").mkdir()
+        (folder / "config" / "jupyter_gpushare_config.py").write_text(BASELINE)
         kernels = folder / "share" / "kernels"
         (kernels / "python3-gpushare").symlink_to(environment.PACKAGE / "kernelspec" / "python3-gpushare")
 
