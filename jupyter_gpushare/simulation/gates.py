@@ -301,6 +301,7 @@ class Gates(Movement):
         if client.doing == ON_GPU:
             client.appointments[WORK] = -1
             client.wanting_since = self.now
+            self._say_wanted(client)  # if it was thought that the phase would end in the drain
         leaves = client.target is not None and client.target < client.resident
         if leaves and not self.overlap:
             client.gate = LEAVING
