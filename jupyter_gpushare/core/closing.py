@@ -43,6 +43,7 @@ class Closing(Grants):
         allowance = grant.client.allowance
         return (
             grant.draining
+            and not grant.parting
             and not grant.gate_open
             and not self.contended(grant)
             and grant.client.wants

@@ -43,6 +43,8 @@ class Grants:
         if ticket is None:
             self._tickets += 1
             ticket = self._tickets
+            if client.grant is None:
+                client.demand.paused(now - max(client.last_ran, client.cells_since))
         client.ticket = ticket
         client.waiting_since = since
         self.waiting[client.id] = client

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from .demand import Demand
 from .quota import Quota
 from .switching import Switching
 
@@ -57,6 +58,7 @@ class Grant:
     devices: tuple[str, ...]
     began: float
     shared: bool = False  # others may hold the devices at the same time
+    parting: bool = False  # it ends because of those beside whom it runs
     lead: float = 0.0  # of that, spent on bringing memory back: the quantum counts from then on
     closing_since: float | None = None  # set while draining
     evicting_since: float | None = None  # its work has finished
@@ -146,6 +148,7 @@ class Client:
     books: tuple[Device, ...] = ()  # the same
     processes: dict[int, Process] = field(default_factory=dict)
     cells: set[str] = field(default_factory=set)
+    cells_since: float = float("-inf")  # since when there has been an open one
     grant: Grant | None = None
     waiting_since: float | None = None
     ticket: int = 0  # of its present place in the queue
@@ -159,6 +162,7 @@ class Client:
     mean_turn: float | None = None  # exponentially weighted, for expected waits
     peaks: tuple[int, int] = (0, 0)  # bytes that it had allocated at most in its last turn, and since
     switching: Switching = field(default_factory=Switching)
+    demand: Demand = field(default_factory=Demand)
     allowance: Allowance | None = None  # if it may not run all the time
     pace: tuple[float, float] = (1.0, 1.0)  # quantum and idle release that its processes know
     suspended: bool = False

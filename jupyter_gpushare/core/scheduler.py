@@ -272,6 +272,8 @@ class Scheduler:
 
     def _cell_started(self, event: ev.CellStarted, now: float) -> None:
         client = self._client(event.client)
+        if not client.cells:
+            client.cells_since = now
         client.cells.add(event.request)
         if client.grant:
             client.grant.cells_ended = None
@@ -320,6 +322,8 @@ class Scheduler:
 
     def _progress(self, event: ev.Progress, now: float) -> None:
         client = self._client(event.client)
+        alone = all(len(device.grants) < 2 for device in client.books)
+        client.demand.progress(event.gpu_seconds, client.gpu_seconds_at(now), alone)
         self.turns.sharing.progress(client, event, now)
         self.turns.touch(client)
 

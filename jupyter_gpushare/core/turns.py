@@ -19,6 +19,10 @@ from .settings import AUTO, EXCLUSIVE, PACKED, Settings
 from .sharing import Sharing
 from .tuning import Tuner
 
+_FULL = 1.1  # what clients who run together may ask for of a device: some of it is estimated
+_UNKNOWN = 0.5  # what a client asks for of which nothing is known yet
+_LONG = 30.0  # seconds of recent use
+
 
 class Turns(Closing):
     """Decides, over the books of grants. What an event may have changed is looked at device by device."""
@@ -201,7 +205,16 @@ class Turns(Closing):
         members = [grant.client for grant in device.grants]
         if self.settings.sharing == EXCLUSIVE or not fits(device, [*members, client]):
             return False
-        return self.settings.sharing == PACKED or self.sharing.suit(device, client, members, self.now)
+        if self.settings.sharing == PACKED:
+            return True
+        # Who must share a busy device is later done, and short work most of all: only what is long is tried out there.
+        together = [*members, client]
+        asked = sum(_UNKNOWN if one.demand.fraction is None else one.demand.fraction for one in together)
+        if asked > _FULL and len({one.rank for one in together}) == 1:
+            used = [self.policy.usage(one).at(self.now) for one in together]
+            if min(used) < max(_LONG, max(used) / 3):
+                return False
+        return self.sharing.suit(device, client, members, self.now)
 
     def _part(self, device: Device, now: float) -> None:
         """Clients that ran together fit no longer, or are in each other's way: an offline one goes, or the last one."""
@@ -211,10 +224,14 @@ class Turns(Closing):
             together = self.settings.sharing != EXCLUSIVE and fits(device, [grant.client for grant in running])
             if together:
                 break
-            self.begin_closing(running.pop(), now)
+            self._dismiss(running.pop(), now)
         loser = self.sharing.loser(device, now) if self.settings.sharing == AUTO and len(running) > 1 else None
         if loser and loser.grant and loser.grant in running:
-            self.begin_closing(loser.grant, now)
+            self._dismiss(loser.grant, now)
+
+    def _dismiss(self, grant: Grant, now: float) -> None:
+        grant.parting = True
+        self.begin_closing(grant, now)
 
     def _successor(self, grant: Grant, now: float) -> Process | None:
         """Who can take over by the lock itself: that takes one process with one device on either side."""

@@ -66,6 +66,7 @@ class SimClient:
     cell_gpu: float = 0.0
     cell_cpu: float = 0.0
     done: float = 0.0  # GPU seconds, of all cells
+    busy: float = 0.0  # seconds in which it worked, at whatever rate
     waited: float = 0.0
     # its gate
     gate: int = CLOSED

@@ -103,6 +103,10 @@ class Gates(Movement):
         """Its work has drained, or it is gone."""
         raise NotImplementedError
 
+    def say_progress(self, client: SimClient) -> None:
+        """What it has done so far, if anybody wants to know."""
+        raise NotImplementedError
+
     def left(self, client: SimClient) -> float:
         """GPU seconds of its present phase."""
         raise NotImplementedError

@@ -81,6 +81,7 @@ class Work(Gates):
 
     def _settle(self, client: SimClient) -> None:
         did = min((self.now - client.worked_at) * client.rate, client.remaining)
+        client.busy += self.now - client.worked_at
         client.remaining -= did
         client.done += did
         client.worked_at = self.now
@@ -115,9 +116,12 @@ class Work(Gates):
     def meter(self, client: SimClient) -> None:
         """Once a second the agent of a client that has its gate open says what it has done so far."""
         if client.gate == OPEN:
-            done = client.done
-            if client.worked_at >= 0:
-                done += client.remaining - self.left(client)
-            launches = int(done / client.spec.launch)
             self.at(self.now + _METER_EVERY, METER, client)
-            self.feed(ev.Progress(client.id, launches, launches * _BLOCKS, done))
+            self.say_progress(client)
+
+    def say_progress(self, client: SimClient) -> None:
+        if self._metered:
+            if client.worked_at >= 0:
+                self._settle(client)
+            launches = int(client.done / client.spec.launch)
+            self.feed(ev.Progress(client.id, launches, launches * _BLOCKS, client.busy))
