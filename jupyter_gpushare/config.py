@@ -24,7 +24,7 @@ class Number(Float):  # type: ignore[type-arg]
 
     def validate(self, obj: Any, value: Any) -> Any:
         if isinstance(value, bool):
-            raise TraitError(f"GpuShare.{self.name} must be a number of seconds, not {value}")
+            raise TraitError(f"GpuShare.{self.name} must be a number, not {value}")
         return super().validate(obj, value)
 
 
@@ -107,6 +107,31 @@ class GpuShare(Configurable):
         "isn't held up by what it has queued (0.001 to 10; 0: no bound). A single launch may take longer.",
     ).tag(config=True)
 
+    placement = Enum(
+        ("spread", "pack", "fgd"),
+        "spread",
+        help="Which device a new client gets, where there are several: 'spread' (with the fewest clients), 'pack' "
+        "(with the least room that is enough), 'fgd' (where the least becomes unusable for later ones).",
+    ).tag(config=True)
+
+    oversubscription = Number(
+        0.0,
+        help="How often a device's memory may be promised to clients that ask for a share of it with `memory` (1 or "
+        "more; 0: no bound). Devices on which it fits are preferred in any case.",
+    ).tag(config=True)
+
+    tenants = Dict(
+        help="Groups of users with ceilings and devices of their own, by name, for example {'students': {'groups': "
+        "['students'], 'share': 1.5, 'limit': 0.5, 'memory': '8GiB', 'max_clients': 20, 'cells': {'socket': 1}}}. "
+        "See docs/policies.md.",
+    ).tag(config=True)
+
+    topology = Unicode(
+        "",
+        help="A JSON file that says which devices are behind which PCIe switch on which socket; empty: as NVML says. "
+        "See docs/policies.md.",
+    ).tag(config=True)
+
     default_quota = Dict(
         help="Quota of a client that asks for nothing else, for example {'memory': '8GiB', 'limit': 0.9}. "
         "Keys: share, limit, memory, resident, service.",
@@ -159,6 +184,13 @@ class GpuShare(Configurable):
     @validate("cell_linger", "min_quantum", "max_wait", "memory_of_use", "max_hold")
     def _check_range(self, proposal: dict[str, Any]) -> float:
         return _in_range(proposal, *_RANGES[proposal["trait"].name])
+
+    @validate("oversubscription")
+    def _check_oversubscription(self, proposal: dict[str, Any]) -> float:
+        value = float(proposal["value"])
+        if value and not (math.isfinite(value) and 1 <= value <= 1000):
+            raise TraitError(f"GpuShare.oversubscription must be from 1 to 1000, or 0 for no bound, not {value:g}")
+        return value
 
     @validate("inflight_window")
     def _check_window(self, proposal: dict[str, Any]) -> float:

@@ -34,7 +34,7 @@ _FRAMEWORKS = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GRO
 
 
 class TooManyDevices(ValueError):
-    """More devices are asked for than there are; the message says how many there are."""
+    """More devices are asked for than there are, or others than can be had; the message says which there are."""
 
 
 class Identity(NamedTuple):
@@ -86,7 +86,7 @@ def announce(
     coordinator that this client or its kernel starts. `own_program`: the client ends with the calling process, which
     is about to become its program.
 
-    Raises TooManyDevices when such a program asks for more devices than there are; a kernel starts, with a note.
+    Raises TooManyDevices when such a program asks for devices that it cannot have; a kernel starts, with a note.
     """
     from .wire import client, messages
 
@@ -112,7 +112,7 @@ def announce(
     except client.Unreachable as error:
         return known._replace(note=f"unreachable: {_line(error)}")
     except (client.CoordinatorError, address.BadAddress) as error:
-        if own_program and getattr(error, "reason", "") == "too_many_devices":
+        if own_program and getattr(error, "reason", "") in ("too_many_devices", "no_place"):
             raise TooManyDevices(str(error)) from None
         return known._replace(note=f"refused: {_line(error)}")
     config = status.get("config", {})
@@ -191,6 +191,24 @@ def prepare(
     return made
 
 
+PLACEMENT_WORDS = ("device", "affinity", "anti_affinity", "exclusion")  # of a quota; the coordinator knows them
+
+_WORD = re.compile(r"[\w.:@+ -]{1,256}\Z")
+
+
+def label_words(labels: Sequence[str]) -> dict[str, str]:
+    """`["affinity=pair", "device=0"]` as words of a quota. Raises ValueError, naming the allowed ones."""
+    words: dict[str, str] = {}
+    for label in labels:
+        name, separator, value = label.partition("=")
+        if not separator or not value or name not in PLACEMENT_WORDS:
+            raise ValueError(f"label {label!r} is none: allowed are {', '.join(f'{w}=NAME' for w in PLACEMENT_WORDS)}")
+        if name in words:
+            raise ValueError(f"{name!r} is given twice")
+        words[name] = value
+    return words
+
+
 def quota_text(**wanted: Any) -> str:
     """`share=0.5, memory="8GiB"` as `GPUSHARE_QUOTA` has it; None and "" mean: not asked for.
 
@@ -205,8 +223,13 @@ def quota_text(**wanted: Any) -> str:
         try:
             if key in ("share", "limit"):
                 fractions[key] = text.parse_fraction(value)
+            elif key == "memory" and text.is_fraction(value):
+                if not 0 < text.parse_fraction(value) <= 1:
+                    raise ValueError("out of range: allowed is a fraction above 0 and up to 1, or a size")
             elif key in ("memory", "resident") and not 0 < text.parse_size(value) < 1 << 62:
                 raise ValueError("out of range: allowed is a size above 0, for example 8GiB")
+            elif key in PLACEMENT_WORDS and not _WORD.match(str(value)):
+                raise ValueError("allowed are letters, digits and any of _ . : @ - +")
         except ValueError as error:
             raise ValueError(f"{key}={value}: {error}") from None
     share, limit = fractions.get("share", 0.0), fractions.get("limit", 1.0)

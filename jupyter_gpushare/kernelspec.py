@@ -138,7 +138,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     maker.add_argument("--display-name", default="", metavar="TEXT", help='default: "X (shared GPU)"')
     maker.add_argument("--gpus", metavar="N", type=int, default=1, help="how many devices it sees (default 1)")
     maker.add_argument("--memory-mode", metavar="MODE", default="", help="how it holds device memory")
-    maker.add_argument("--memory", metavar="SIZE", help="device memory it may allocate, for example 8GiB")
+    maker.add_argument("--memory", metavar="SIZE", help="device memory it may allocate, 8GiB or a part of it, 0.5")
+    maker.add_argument(
+        "--place",
+        metavar="WORD=NAME",
+        action="append",
+        default=[],
+        help="where: device=, affinity=, anti_affinity= or exclusion=; repeatable, see docs/policies.md",
+    )
     maker.add_argument("--share", metavar="F", help="guaranteed fraction of the device's time, 0 to 1")
     maker.add_argument("--limit", metavar="F", help="largest fraction of it, above 0 and up to 1")
     place = maker.add_mutually_exclusive_group()
@@ -178,7 +185,7 @@ def _install(args: argparse.Namespace) -> int:
         chosen = [_named(known, args.kernel)]
         if chosen[0].shared:
             raise Problem(f"{args.kernel!r} is shared already")
-    quota = {"share": args.share, "limit": args.limit, "memory": args.memory}
+    quota = {"share": args.share, "limit": args.limit, "memory": args.memory, **environment.label_words(args.place)}
     if not args.all and _asks_for_nothing(args) and (there := known.get(args.kernel + SUFFIX)) and _is_packaged(there):
         print(f"{there.name}: {there.content.get('display_name')!r} is in {there.directory} already")
         return 0
@@ -208,7 +215,16 @@ def _install(args: argparse.Namespace) -> int:
 
 def _asks_for_nothing(args: argparse.Namespace) -> bool:
     """Would the variant be the plain one, wherever it is?"""
-    words = (args.name, args.display_name, args.memory_mode, args.memory, args.share, args.limit, args.prefix)
+    words = (
+        args.name,
+        args.display_name,
+        args.memory_mode,
+        args.memory,
+        args.share,
+        args.limit,
+        args.prefix,
+        args.place,
+    )
     return not any(words) and not args.user and not args.sys_prefix and args.gpus == 1
 
 

@@ -18,6 +18,8 @@ from traitlets import Bool, CaselessStrEnum, Float, Integer, TraitError, Unicode
 
 from . import config, environment, launcher
 
+_QUOTA = ("share", "limit", "memory", "resident", "service", *environment.PLACEMENT_WORDS)
+
 
 class GpuShareProvisioner(LocalProvisioner):
     """One kernel's process, as one client of the coordinator.
@@ -36,7 +38,7 @@ class GpuShareProvisioner(LocalProvisioner):
         [Unicode(), Integer()],
         default_value="",
         config=True,
-        help='Device memory that the kernel may allocate, in bytes or as text such as "8GiB".',
+        help='Device memory that the kernel may allocate, in bytes or as text such as "8GiB"; "0.5": half the device.',
     )
     resident = Union(
         [Unicode(), Integer()],
@@ -47,6 +49,10 @@ class GpuShareProvisioner(LocalProvisioner):
     service = CaselessStrEnum(
         ["online", "offline"], None, allow_none=True, config=True, help="Online goes before offline."
     )
+    device = Unicode(config=True, help="Which devices to choose from: UUID, index or name, several joined by +.")
+    affinity = Unicode(config=True, help="A label: on the same device as others with it.")
+    anti_affinity = Unicode(config=True, help="A label: on another device than others with it.")
+    exclusion = Unicode(config=True, help="A label: the device is shared only with others that have it.")
     gpus = Integer(1, min=1, max=64, config=True, help="How many devices the kernel sees.")
     memory_mode = Unicode(
         config=True,
@@ -73,14 +79,12 @@ class GpuShareProvisioner(LocalProvisioner):
         if unknown:
             allowed = ", ".join(sorted(type(self).class_own_traits(config=True)))
             self.log.warning("Ignored unknown provisioner settings %s; known are %s.", ", ".join(unknown), allowed)
-        self.quota = environment.quota_text(
-            **{name: getattr(self, name) for name in ("share", "limit", "memory", "resident", "service")}
-        )
+        self.quota = environment.quota_text(**{name: getattr(self, name) for name in _QUOTA})
         self.identity: environment.Identity | None = None
         self._announced: environment.Announced | None = None
         self._label = ""
 
-    @validate("share", "limit", "memory", "resident")
+    @validate("share", "limit", "memory", "resident", "device", "affinity", "anti_affinity", "exclusion")
     def _check_quota(self, proposal: Any) -> Any:
         try:
             environment.quota_text(**{proposal.trait.name: proposal.value})

@@ -20,12 +20,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Called by the command line on the parser of the `run` sub-command."""
     parser.add_argument("--share", metavar="F", help="guaranteed fraction of the device's time, 0 to 1")
     parser.add_argument("--limit", metavar="F", help="largest fraction of it, above 0 and up to 1")
-    parser.add_argument("--memory", metavar="SIZE", help="device memory it may allocate, for example 8GiB")
+    parser.add_argument("--memory", metavar="SIZE", help="device memory it may allocate, 8GiB or a part of it, 0.5")
     parser.add_argument(
         "--memory-mode", metavar="MODE", default="", help="how it holds device memory; default: as the coordinator says"
     )
     parser.add_argument("--label", metavar="TEXT", default="", help="its name in queues; default: the program's")
     parser.add_argument("--gpus", metavar="N", default="1", help="how many devices it sees (default 1)")
+    parser.add_argument(
+        "--place",
+        metavar="WORD=NAME",
+        action="append",
+        default=[],
+        help="where: device=, affinity=, anti_affinity= or exclusion=; repeatable, see docs/policies.md",
+    )
     parser.add_argument("--simulate", action="store_true", default=None, help="use the simulated driver")
     parser.add_argument(
         "--new", action="store_true", help="a client of its own, also inside a shared notebook or another 'run'"
@@ -36,7 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Returns only when there is nothing to run: 2 bad values, 126 not executable, 127 not found."""
     try:
-        quota = environment.quota_text(share=args.share, limit=args.limit, memory=args.memory)
+        place = environment.label_words(args.place)
+        quota = environment.quota_text(share=args.share, limit=args.limit, memory=args.memory, **place)
         quota = environment.merged_quota(quota)
         mode = environment.checked_memory_mode(args.memory_mode)
         words = ["--gpus", str(args.gpus), *(["--simulate"] if args.simulate else [])]

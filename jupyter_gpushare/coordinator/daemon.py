@@ -13,15 +13,16 @@ from .. import __version__
 from ..core import Scheduler
 from ..core import commands as cmd
 from ..core import events as ev
-from ..core.errors import GpuShareError
+from ..core.errors import GpuShareError, Refused
 from ..core.memory import room
 from ..core.model import DeviceInfo
 from ..core.outlook import expected_waits
+from ..core.placement import Request
 from ..core.quota import Quota
 from ..core.settings import EXCLUSIVE
 from ..wire import messages
 from ..wire.client import encode
-from . import devices, hostmemory, snapshot
+from . import devices, health, hostmemory, snapshot, topology
 from .kept import Kept
 from .locks import Mode
 from .measures import Measures
@@ -46,12 +47,14 @@ class Daemon:
         self.kept = Kept(socket_path)
         self.settings = self.kept.restore(settings)
         self.socket_path = socket_path
-        self.scheduler = Scheduler(self.settings.core())
+        self.nvml = devices.Nvml()
+        found = devices.simulated() if settings.traits.simulate else self.nvml.devices()
+        self.health = health.Health(*((None, {}) if settings.traits.simulate else self.nvml.handles))
+        self.scheduler = self._scheduler(found)
         self.members: dict[str, Member] = {}
         self.ports: dict[int, ProcessPort] = {}
         self.subscribers: set[Peer] = set()
         self._kept_locked: dict[str, tuple[str, ...]] = {}
-        self.nvml = devices.Nvml()
         self._loop = asyncio.get_running_loop()
         self._events: deque[ev.Event] = deque()
         self._numbers = 0
@@ -62,8 +65,10 @@ class Daemon:
         self.progress = ProgressReports()
         self._began = time.monotonic()
         self._deserted_since = self._began
-        for info in devices.simulated() if settings.traits.simulate else self.nvml.devices():
+        for info in found:
             self._found(info)
+        if self.scheduler.placing.placement.unmet:
+            log.error("%s: what they are guaranteed does not hold", self.scheduler.placing.placement.unmet)
         self._pulse = self._loop.call_later(0, self._beat)
 
     def close(self) -> None:
@@ -160,6 +165,8 @@ class Daemon:
                 self._restore_ahead(member)
             case cmd.SetRate():
                 member.set_rate(command.launch_rate, command.spacing_ppm)
+            case cmd.Notice():
+                log.warning("client %s: %s", member.client, command.message)
             case cmd.Overrun():
                 log.warning(
                     "client %s has not drained for %.1f s: its turn is not over and others wait",
@@ -242,14 +249,17 @@ class Daemon:
 
     # --- clients and processes
 
-    def member(self, client: str, token: str, tenant: str, label: str, quota: Quota, gpus: int = 1) -> Member:
-        """The client of that name, made if need be. Raises PermissionError when it is somebody else's."""
+    def member(
+        self, client: str, token: str, tenant: str, label: str, quota: Quota, request: Request, running: bool
+    ) -> Member:
+        """The client of that name, made if need be. Raises PermissionError when it is somebody else's, and Refused."""
         member = self.members.get(client)
         if member and (member.token != token or self.scheduler.clients[client].tenant != tenant):
             raise PermissionError(f"client {client!r} exists and the token does not match")
         # It goes to other people's terminals and pages.
         label = "".join(character if character.isprintable() else " " for character in label)
-        self.feed(ev.ClientRegistered(client, tenant, label, quota, gpus))
+        group = self.settings.tenancy.of(tenant)
+        self.feed(ev.ClientRegistered(client, tenant, label, quota, request.gpus, request, group, running))
         if not member:
             member = self.members[client] = Member(client, token)
         return member
@@ -333,6 +343,27 @@ class Daemon:
         known = self.settings.capped(info)
         self.feed(ev.DeviceFound(known))
 
+    def _scheduler(self, found: list[DeviceInfo]) -> Scheduler:
+        """With the topology of the devices; without it, if it and the tenants' cells cannot both be right."""
+        uuids = [info.uuid for info in found]
+        try:
+            if self.settings.topology_file is not None:
+                self.settings.topology = topology.resolved(self.settings.topology_file, uuids)
+            elif len(found) > 1 and not any(info.simulated for info in found):
+                self.settings.topology = topology.of_distances(uuids, self.nvml.distance)
+            return Scheduler(self.settings.core())
+        except Refused as error:
+            log.error("%s; all devices are taken to be alike", error)
+            self.settings.topology = None
+            return Scheduler(self.settings.core())
+
+    def set_health(self, uuid: str, failed: str) -> None:
+        """What is wrong with a device by now; empty: nothing. Raises Refused for one that is not here."""
+        if uuid not in self.scheduler.devices:
+            known = ", ".join(self.scheduler.devices) or "none"
+            raise Refused(f"device {uuid!r} is not here: allowed are {known}")
+        self.feed(ev.DeviceFailed(uuid, failed) if failed else ev.DeviceRecovered(uuid))
+
     def change_settings(self, settings: LiveSettings) -> None:
         """Raises Refused, having changed nothing."""
         self.feed(ev.SettingsChanged(settings.core()))
@@ -351,6 +382,9 @@ class Daemon:
         for port in [port for port in self.ports.values() if port.page.report.waiting]:
             self._overheard(port)
         self._free_late()
+        for uuid, reason in self.health.look():
+            log.warning("device %s: %s", uuid, reason or "works again")
+            self.set_health(uuid, reason)
         for member in list(self.members.values()):
             self._feed_memory(member)
             if self.scheduler.settings.sharing != EXCLUSIVE and (progress := self.progress.news(member)):

@@ -60,6 +60,20 @@ class Nvml:
                 log.warning("GPU %d cannot be read through NVML: %s", index, error)
         return found
 
+    @property
+    def handles(self) -> tuple[Any, dict[str, Any]]:
+        """The library, or None, and what it knows each device by."""
+        return self._nvml, self._handles
+
+    def distance(self, one: str, other: str) -> int | None:
+        """How far two devices are apart, as nvmlGpuTopologyLevel_t has it, or None if unknown."""
+        if one not in self._handles or other not in self._handles:
+            return None
+        try:
+            return int(self._nvml.nvmlDeviceGetTopologyCommonAncestor(self._handles[one], self._handles[other]))
+        except self._nvml.NVMLError:
+            return None
+
     def memory_used(self, uuid: str) -> int | None:
         """Bytes in use on the device by everybody, or None if unknown."""
         if uuid not in self._handles:

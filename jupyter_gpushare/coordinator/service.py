@@ -10,15 +10,15 @@ from typing import Any
 import msgspec
 
 from ..core import events as ev
-from ..core.errors import IllegalEvent, Refused, TooManyDevices, UnknownClient, UnknownProcess
-from ..core.quota import Quota
-from ..wire import messages, text
+from ..core.errors import IllegalEvent, Refused, UnknownClient, UnknownProcess
+from ..core.placement import Request
+from ..wire import messages
 from ..wire.client import encode
+from . import requests
 from .daemon import Daemon
 from .inspection import Inspections
 from .members import BadHello, Member, ProcessPort
 from .peer import Peer
-from .settings import parse_quota
 
 MAX_CELLS = 1024
 
@@ -61,6 +61,7 @@ class Service:
             messages.Release: self._release,
             messages.Interrupt: self._interrupt,
             messages.Inspect: self._inspect,
+            messages.Device: self._device,
             messages.Config: self._config,
             messages.Stop: self._end,
         }
@@ -191,24 +192,21 @@ class Service:
         peer.send(encode(messages.Welcome()))
 
     def _member(self, peer: Peer, message: messages.Hello | messages.Attach | messages.Register) -> Member:
+        gpus = message.gpus if isinstance(message, messages.Register) else None
+        default = self._daemon.settings.default_quota
         try:
-            quota = self._quota(message.quota)
+            quota, request = requests.read(message.quota, default, gpus or 1)
         except Refused as error:
-            if isinstance(message, messages.Register):
+            if gpus is not None:
                 raise
             log.warning("%s: quota %r not used: %s", peer, message.quota, error)
-            quota = self._daemon.settings.default_quota
-        gpus = message.gpus if isinstance(message, messages.Register) else 1
-        member = self._daemon.member(message.client, message.token, str(peer.uid), message.label, quota, gpus)
+            quota, request = default, Request()
+        # Whose program is not about to start has its devices already.
+        member = self._daemon.member(
+            message.client, message.token, str(peer.uid), message.label, quota, request, running=gpus is None
+        )
         member.forgotten = False
         return member
-
-    def _quota(self, words: str) -> Quota:
-        try:
-            pairs = text.parse_pairs(words)
-        except ValueError as error:
-            raise Refused(f"quota: {error}") from None
-        return self._daemon.settings.default_quota.changed(parse_quota(pairs))
 
     def _cell(self, peer: Peer, session: Session, cell: messages.Cell) -> None:
         if session.member is None or peer not in session.member.kernels:
@@ -237,10 +235,6 @@ class Service:
 
     def _register(self, peer: Peer, request: messages.Register) -> Any:
         known = request.client in self._daemon.members
-        devices = self._daemon.scheduler.devices.values()
-        if devices and request.gpus > len(devices):
-            names = ", ".join(sorted(device.info.name or device.info.uuid for device in devices))
-            raise TooManyDevices(f"gpus={request.gpus} is more than there are here: {len(devices)} ({names})")
         member = self._member(peer, request)
         if request.ends_with_sender:
             self._daemon.watch(member, peer.pid)
@@ -263,7 +257,8 @@ class Service:
         client = self._daemon.scheduler.clients[request.client]
         if request.changes:
             before = client.quota
-            quota = before.changed(parse_quota(request.changes))
+            capacity = sum(self._daemon.scheduler.devices[uuid].info.memory for uuid in client.devices)
+            quota = before.changed(requests.changes_of(request.changes, capacity))
             self._daemon.feed(ev.QuotaChanged(request.client, quota, member.allocated))
             log.info("%s changed the quota of %s from %s to %s", peer, request.client, before, quota)
         return msgspec.to_builtins(client.quota)
@@ -299,6 +294,13 @@ class Service:
 
         self._inspections.ask(port, answered)
         return LATER
+
+    def _device(self, peer: Peer, request: messages.Device) -> Any:
+        if not self._admin(peer):
+            raise PermissionError("only admins of this coordinator take devices out of use")
+        self._daemon.set_health(request.device, request.failed)
+        log.info("%s says of device %s: %s", peer, request.device, request.failed or "works again")
+        return {"clients": list(self._daemon.scheduler.placing.placement.on(request.device))}
 
     def _config(self, peer: Peer, request: messages.Config) -> Any:
         if request.changes:

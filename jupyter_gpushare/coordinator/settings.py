@@ -10,10 +10,13 @@ from traitlets import Float, TraitError
 from ..config import GpuShare
 from ..core.errors import Refused
 from ..core.model import DeviceInfo
+from ..core.placement import PlacementSettings
 from ..core.policies import policy_of
 from ..core.quota import Quota
 from ..core.settings import AUTO, Settings
 from ..wire import text
+from . import topology
+from .tenancy import Tenancy
 
 LIVE = (
     "time_quantum",
@@ -27,12 +30,15 @@ LIVE = (
     "memory_of_use",
     "max_hold",
     "inflight_window",
+    "placement",
+    "oversubscription",
+    "tenants",
     "default_quota",
     "memory_mode",
     "pinned_memory",
 )
-_OF_THE_CORE = [field.name for field in fields(Settings) if field.name in LIVE]
-_SHOWN = (*LIVE, "device_memory", "simulate")
+_OF_THE_CORE = [field.name for field in fields(Settings) if field.name in LIVE and field.name != "placement"]
+_SHOWN = (*LIVE, "topology", "device_memory", "simulate")
 _OR_AUTO = ("time_quantum", "idle_release")
 _PARSERS = {
     "share": text.parse_fraction,
@@ -85,12 +91,21 @@ class LiveSettings:
             self.default_quota = Quota().changed(parse_quota(dict(traits.default_quota)))
         except Refused as error:
             raise Refused(f"default_quota: {error}") from None
+        try:
+            self.tenancy = Tenancy(traits.tenants)
+        except Refused as error:
+            raise Refused(f"tenants: {error}") from None
+        self.topology: dict[str, Any] | None = None  # as soon as the devices are known
+        self.topology_file = topology.read(traits.topology) if traits.topology else None
         policy_of(self.core())
         self._memory_cap = text.parse_size(traits.device_memory) if traits.device_memory else 0
 
     def core(self) -> Settings:
         traits = self.traits
-        return Settings(**{name: getattr(traits, name) for name in _OF_THE_CORE})
+        placement = PlacementSettings(
+            traits.placement, traits.oversubscription or None, tuple(self.tenancy.tenants), self.topology
+        )
+        return Settings(placement=placement, **{name: getattr(traits, name) for name in _OF_THE_CORE})
 
     def as_json(self) -> dict[str, Any]:
         return {name: getattr(self.traits, name) for name in _SHOWN}
@@ -119,4 +134,6 @@ class LiveSettings:
                 IndexError,
             ) as error:  # IndexError: traitlets, of two quotes
                 raise Refused(f"{name}: {error}") from None
-        return LiveSettings(traits)
+        changed = LiveSettings(traits)
+        changed.topology = self.topology
+        return changed

@@ -9,6 +9,7 @@ from typing import Any
 from ..core import Scheduler
 from ..core.model import Client, Device
 from ..core.outlook import expected_waits
+from . import where
 from .devices import Nvml
 from .measures import Measures
 from .members import MAX_BYTES, Member
@@ -37,16 +38,20 @@ def take(
         for position, (client, wait) in enumerate(expected_waits(scheduler, device.info.uuid, now).items(), start=1):
             positions[client] = max(position, positions.get(client, 0))
             waits[client] = max(wait, waits.get(client) or 0.0)
-        devices.append(_device(device, queue, resident, nvml, now))
+        placed = where.of_device(scheduler, device.info.uuid)
+        devices.append({**_device(device, queue, resident, nvml, now), **placed})
     clients = [
-        _client(
-            client,
-            members[client.id],
-            resident[client.id],
-            positions.get(client.id),
-            waits.get(client.id),
-            now,
-        )
+        {
+            **_client(
+                client,
+                members[client.id],
+                resident[client.id],
+                positions.get(client.id),
+                waits.get(client.id),
+                now,
+            ),
+            **where.of_client(scheduler, client),
+        }
         for client in scheduler.clients.values()
         if client.id in members
     ]

@@ -27,6 +27,12 @@ class TooManyDevices(Refused):
     reason = "too_many_devices"
 
 
+class NoPlace(Refused):
+    """No device can take the client as it asks, or its tenant has no more to give: at this time, or ever."""
+
+    reason = "no_place"
+
+
 class UnknownClient(Refused):
     reason = "unknown_client"
 

@@ -208,6 +208,17 @@ class Inspect(_Request, tag="inspect", frozen=True, kw_only=True):
     pid: Annotated[int, msgspec.Meta(ge=1, lt=1 << 31)] = 1
 
 
+class Device(_Request, tag="device", frozen=True, kw_only=True):
+    """Take a device out of use because of `failed` (for people), or, if that is empty, into use again (admins).
+
+    New clients get other devices; those that are there are told, and run on. Result: `{"clients": [id]}`, who they are.
+    Since 0.1.
+    """
+
+    device: Identity
+    failed: Text = ""
+
+
 class Config(_Request, tag="config", frozen=True, kw_only=True):
     """Change settings of the coordinator (admins); an empty `changes` only reads them. Result: the settings."""
 
@@ -239,6 +250,7 @@ Incoming = (
     | Release
     | Interrupt
     | Inspect
+    | Device
     | Config
     | Stop
 )

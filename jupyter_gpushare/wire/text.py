@@ -12,6 +12,7 @@ _UNITS = {"": 1, "b": 1}
 for _power, _prefix in enumerate("kmgt", start=1):
     _UNITS |= {f"{_prefix}": 1024**_power, f"{_prefix}ib": 1024**_power, f"{_prefix}b": 1000**_power}
 
+_FRACTION = re.compile(r"^(?:[0-9]+(?:\.[0-9]*)?%|[01]?\.[0-9]+)$")
 _SIZE = re.compile(r"^([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-z]*)$")
 
 
@@ -38,6 +39,13 @@ def parse_fraction(value: object) -> float:
     if isinstance(value, bool) or not math.isfinite(number):
         raise ValueError(f"{value!r} is not a fraction (examples: 0.5, 50%)")
     return number
+
+
+def is_fraction(value: object) -> bool:
+    """Whether a `memory` is meant as a part of the device: 0.5, "0.5", "50%"; 1.0, but not 1, which is a size."""
+    if isinstance(value, float):
+        return 0 < value <= 1
+    return isinstance(value, str) and bool(_FRACTION.match(value.strip()))
 
 
 def parse_pairs(text: str) -> dict[str, str]:

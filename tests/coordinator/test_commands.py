@@ -20,13 +20,15 @@ from .fake_process import UUID, wait_for
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 DEVICE = {
-    "uuid", "name", "simulated", "memory_total", "memory_used", "memory_used_is_estimate", "grants", "queue"
+    "uuid", "name", "simulated", "memory_total", "memory_used", "memory_used_is_estimate", "grants", "queue",
+    "failed", "guaranteed_to",
 }  # fmt: skip
 GRANT = {"client", "epoch", "held_seconds", "seconds_left"}
 CLIENT = {
     "id", "label", "tenant", "phase", "devices", "quota", "allocated", "resident", "gpu_seconds", "wait_seconds",
     "quanta", "queue_position", "expected_wait", "gpu_busy_seconds", "drain", "resident_is_estimate",
     "resident_by_device", "resident_by_device_is_estimate", "host_pinned", "host_pageable",
+    "labels", "group", "gives_way", "notices",
 }  # fmt: skip
 QUOTA = {"share", "limit", "memory", "resident", "service"}
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sortedcontainers import SortedList
 
-from ..errors import Refused, TooManyDevices
+from ..errors import NoPlace, Refused, TooManyDevices
 from .books import EPSILON, WHOLE, Book
 from .choose import Strategy, pick
 from .guarantees import Guarantees
@@ -191,7 +191,7 @@ class Finder:
             match = match or [book.uuid for book in self.books.values() if wanted.lower() in book.name.lower()]
             if not match:
                 known = "; ".join(map(self.called, self.books))
-                raise Refused(f"device={wanted!r} is not here: allowed are UUIDs, indexes and names of {known}")
+                raise NoPlace(f"device={wanted!r} is not here: allowed are UUIDs, indexes and names of {known}")
             found.update(match)
         if len(found) < request.gpus:
             names = "+".join(request.devices)
@@ -205,4 +205,4 @@ class Finder:
             reason = self._obstacle(book, wanted) or book.lack_of_memory(request, self.oversubscription)
             reasons.append(f"{self.called(book.uuid)} {reason or 'is free, but not enough others beside it are'}")
         shown = "; ".join(reasons) + (f"; and {len(asked) - _SHOWN} more" if len(asked) > _SHOWN else "")
-        return Refused(f"no {request.gpus} device{'s' if request.gpus > 1 else ''} for {request}: {shown}")
+        return NoPlace(f"no {request.gpus} device{'s' if request.gpus > 1 else ''} for {request}: {shown}")

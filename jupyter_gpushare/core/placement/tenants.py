@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..errors import Refused
+from ..errors import NoPlace, Refused
 from ..quota import Quota
 from .cells import LEVELS
 
@@ -82,17 +82,17 @@ class Tenants:
         where = f"tenant {tenant!r}"
         others = [use for other, use in self._uses[tenant].items() if other != client]
         if known.max_clients is not None and client not in self._uses[tenant] and len(others) >= known.max_clients:
-            raise Refused(f"{where} has {len(others)} clients: allowed are {known.max_clients}; end one of them first")
+            raise NoPlace(f"{where} has {len(others)} clients: allowed are {known.max_clients}; end one of them first")
         if quota.limit > known.limit:
-            raise Refused(f"limit={quota.limit:g} is above that of {where}: allowed is up to {known.limit:g}")
+            raise NoPlace(f"limit={quota.limit:g} is above that of {where}: allowed is up to {known.limit:g}")
         if known.memory is not None and (quota.memory is None or quota.memory > known.memory):
             asked = "unlimited" if quota.memory is None else quota.memory
-            raise Refused(f"memory={asked} is above that of {where}: allowed is up to {known.memory} bytes")
+            raise NoPlace(f"memory={asked} is above that of {where}: allowed is up to {known.memory} bytes")
         if known.share is not None and quota.share:
             taken = sum(others)
             if taken + quota.share * gpus > known.share + 1e-9:
                 left = max(0.0, known.share - taken) / gpus
-                raise Refused(
+                raise NoPlace(
                     f"share={quota.share:g} of {gpus} device{'s' if gpus > 1 else ''} is above what {where} has left: "
                     f"{taken:g} of {known.share:g} are taken, allowed is up to {left:g}"
                 )

@@ -1,0 +1,50 @@
+"""What a client's quota words ask for: a quota, and devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..core.errors import Refused
+from ..core.placement import WORDS, Request
+from ..core.quota import Quota
+from ..wire import text
+from .settings import parse_quota
+
+
+def read(words: str, default: Quota, gpus: int = 1) -> tuple[Quota, Request]:
+    """`share=0.5 memory=0.25 affinity=pair` as a quota, with `default` for what is not said, and a request.
+
+    Raises Refused, naming what is wrong and what is allowed.
+    """
+    try:
+        pairs: dict[str, Any] = dict(text.parse_pairs(words))
+    except ValueError as error:
+        raise Refused(f"quota: {error}") from None
+    placement = {word: pairs.pop(word) for word in WORDS if word in pairs}
+    fraction = fraction_in(pairs)
+    known = {name: value for name, value in pairs.items() if fraction is None or name != "memory"}
+    quota = default.changed(parse_quota(known))
+    return quota, Request.of(placement, gpus=gpus, fraction=fraction)
+
+
+def fraction_in(words: Mapping[str, Any]) -> float | None:
+    """The part of its devices' memory that is asked for, if that is how it is said. Raises Refused."""
+    value = words.get("memory")
+    if value is None or not text.is_fraction(value):
+        return None
+    fraction = text.parse_fraction(value)
+    if not 0 < fraction <= 1:
+        raise Refused(f"memory={value} is out of range: allowed is a fraction above 0 and up to 1, or a size")
+    return fraction
+
+
+def changes_of(changes: Mapping[str, Any], capacity: int) -> dict[str, Any]:
+    """Changes of a client's quota while it runs, on devices of `capacity` bytes in all. Raises Refused."""
+    for word in changes:
+        if word in WORDS:
+            raise Refused(f"{word} is about where a client starts: allowed for a running one are quota keys")
+    fraction = fraction_in(changes)
+    if fraction is None:
+        return parse_quota(dict(changes))
+    return parse_quota({**changes, "memory": max(1, round(fraction * capacity))})

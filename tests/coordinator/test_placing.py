@@ -1,0 +1,177 @@
+"""Where clients go, as a coordinator decides it: by words, tenants and the health of devices."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.client import CoordinatorError
+
+from .conftest import Coordinator, Processes
+from .fake_process import CLOSING, OPEN, wait_for
+
+A, B = "GPU-a", "GPU-b"
+SIZE = 8 << 30  # of a device that a fake process reports
+
+
+@pytest.fixture
+def two(idle_coordinator: Coordinator, processes: Processes) -> Coordinator:
+    """A coordinator that knows two devices, from a process that has used both."""
+    idle_coordinator.start(quantum=60)
+    processes("first", A, B).disconnect()
+    idle_coordinator.request(messages.Forget(client="first"))
+    wait_for(lambda: not idle_coordinator.status()["clients"])
+    return idle_coordinator
+
+
+def register(coordinator: Coordinator, client: str, quota: str = "", gpus: int = 1) -> list[str]:
+    result = coordinator.request(messages.Register(client=client, token="secret", quota=quota, gpus=gpus))
+    return list(result["devices"])
+
+
+def refused(coordinator: Coordinator, client: str, quota: str = "", gpus: int = 1) -> tuple[str, str]:
+    with pytest.raises(CoordinatorError) as error:
+        register(coordinator, client, quota, gpus)
+    assert coordinator.client(client) is None
+    return error.value.reason, str(error.value)
+
+
+def device(coordinator: Coordinator, uuid: str) -> dict[str, Any]:
+    return next(one for one in coordinator.status()["devices"] if one["uuid"] == uuid)
+
+
+def test_words_say_where(two: Coordinator) -> None:
+    pair = register(two, "a", "affinity=pair share=0.5")
+    assert register(two, "b", "affinity=pair") == pair
+    assert register(two, "d", f"device={B}") == [B]
+    assert (two.client("a") or {})["labels"] == {"affinity": "pair"}
+    reason, said = refused(two, "e", "affinity=pair share=0.6")
+    assert reason == "no_place"
+    assert "has 0.5 of its share left" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("affinity=a!b", "affinity='a!b' is no label"),
+        ("afinity=a", "unknown quota key 'afinity'"),
+        ("memory=150%", "memory=150% is out of range: allowed is a fraction above 0 and up to 1, or a size"),
+        ("device=H100", "device='H100' is not here: allowed are UUIDs, indexes and names of device 0"),
+    ],
+)
+def test_words_that_make_no_sense_are_refused(two: Coordinator, words: str, said: str) -> None:
+    assert said in refused(two, "a", words)[1]
+
+
+@pytest.mark.parametrize("half", ["0.5", "50%"])
+def test_memory_can_be_a_part_of_the_device(two: Coordinator, processes: Processes, half: str) -> None:
+    (uuid,) = register(two, "a", f"memory={half}")
+    process = processes("a", uuid, quota=f"memory={half}")
+    assert process.orders.memory_limit == SIZE // 2
+    two.request(messages.SetQuota(client="a", changes={"memory": "0.25"}))
+    assert process.orders.memory_limit == SIZE // 4
+    with pytest.raises(CoordinatorError, match="affinity is about where a client starts"):
+        two.request(messages.SetQuota(client="a", changes={"affinity": "x"}))
+
+
+def test_shares_are_never_promised_twice(two: Coordinator) -> None:
+    for name in "abcd":
+        register(two, name, "share=0.5")
+    assert refused(two, "e", "share=0.1")[0] == "no_place"
+    with pytest.raises(CoordinatorError, match=r"share=0.6 is not to be had"):
+        two.request(messages.SetQuota(client="a", changes={"share": 0.6}))
+    two.request(messages.Forget(client="b"))
+    assert len(register(two, "e", "share=0.1")) == 1
+
+
+def test_more_devices_than_there_are(two: Coordinator) -> None:
+    assert refused(two, "a", gpus=3)[0] == "too_many_devices"
+
+
+def test_devices_out_of_use_are_avoided_and_their_clients_told(two: Coordinator) -> None:
+    (uuid,) = register(two, "a")
+    assert two.request(messages.Device(device=uuid, failed="maintenance")) == {"clients": ["a"]}
+    assert device(two, uuid)["failed"] == "maintenance"
+    (notice,) = (two.client("a") or {})["notices"]
+    assert "has failed: maintenance; a restarted kernel gets another one" in notice
+    other = B if uuid == A else A
+    assert [register(two, name) for name in "bcd"] == [[other]] * 3
+    two.request(messages.Device(device=uuid))
+    assert device(two, uuid)["failed"] is None
+    assert (two.client("a") or {})["notices"] == []
+    with pytest.raises(CoordinatorError, match=r"device 'GPU-z' is not here: allowed are GPU-"):
+        two.request(messages.Device(device="GPU-z", failed="x"))
+
+
+def test_a_process_that_runs_already_is_never_refused(two: Coordinator, processes: Processes) -> None:
+    for name in "abcd":
+        register(two, name, "share=0.5")
+    late = processes("late", A, quota="share=0.9")
+    late.run_turn()
+    assert late.gate[0] == OPEN
+
+
+def tenants(**cells: int) -> str:
+    return json.dumps({"mine": {"users": [os.getuid()], "limit": 0.5, "max_clients": 2, "cells": cells}})
+
+
+def test_clients_count_for_their_users_tenant(two: Coordinator) -> None:
+    two.request(messages.Config(changes={"tenants": json.loads(tenants(device=1))}))
+    owned = [one["uuid"] for one in two.status()["devices"] if one["guaranteed_to"] == "mine"]
+    assert register(two, "a") == register(two, "b") == owned
+    client = two.client("a") or {}
+    assert (client["group"], client["quota"]["limit"]) == ("mine", 0.5)
+    assert "tenant 'mine' has 2 clients: allowed are 2" in refused(two, "c")[1]
+    with pytest.raises(CoordinatorError, match=r"limit=0.9 is above that of tenant 'mine': allowed is up to 0.5"):
+        two.request(messages.SetQuota(client="a", changes={"limit": 0.9}))
+    with pytest.raises(CoordinatorError, match="guaranteed more cells than there are: 3 device"):
+        two.request(messages.Config(changes={"tenants": json.loads(tenants(device=3))}))
+    with pytest.raises(CoordinatorError, match="tenants: tenant 'x': unknown key 'user'"):
+        two.request(messages.Config(changes={"tenants": {"x": {"user": []}}}))
+
+
+def test_a_guest_gives_way_when_the_owner_comes(two: Coordinator, processes: Processes) -> None:
+    (uuid,) = register(two, "guest")
+    guest = processes("guest", uuid)
+    guest.run_turn()
+    both = {"mine": {"users": [os.getuid()], "cells": {"device": 2}}}
+    two.request(messages.Config(changes={"tenants": both}))
+    register(two, "one")
+    (again,) = register(two, "two", f"device={uuid}")
+    owner = processes("two", again)
+    owner.wants()
+    guest.wait_gate(CLOSING)
+    guest.drain()
+    owner.wait_gate(OPEN)
+    seen = two.client("guest") or {}
+    assert seen["gives_way"]
+    assert "runs only while tenant mine, whose devices these are, is idle" in seen["notices"][0]
+
+
+def test_a_topology_is_read_from_a_file(idle_coordinator: Coordinator, processes: Processes, tmp_path: Path) -> None:
+    file = tmp_path / "topology.json"
+    file.write_text(json.dumps({"n": {"s": {"w0": [A], "w1": [B, "GPU-c"]}}}))
+    idle_coordinator.start("--GpuShare.topology", str(file), quantum=60)
+    processes("x", A, B, "GPU-c").disconnect()
+    assert register(idle_coordinator, "pair", gpus=2) == [B, "GPU-c"]
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("--GpuShare.topology=/nowhere.json", "topology /nowhere.json: No such file"),
+        ("--GpuShare.tenants={'a': {'cells': {'rack': 1}}}", "unknown cell level 'rack': allowed are device, switch"),
+        ("--GpuShare.placement=best", "placement"),
+        ("--GpuShare.oversubscription=0.5", "oversubscription must be from 1 to 1000, or 0 for no bound, not 0.5"),
+    ],
+)
+def test_settings_that_make_no_sense_stop_the_start(command: Any, option: str, said: str, folder: Path) -> None:
+    ended = command("coordinator", "--socket", str(folder / "c.sock"), option)
+    assert ended.returncode != 0
+    assert said in ended.stderr + ended.stdout
+    assert "Traceback" not in ended.stderr

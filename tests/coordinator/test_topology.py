@@ -1,0 +1,81 @@
+"""Topologies from files and from NVML's distances."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.coordinator import topology
+from jupyter_gpushare.core.errors import Refused
+
+
+def write(folder: Path, content: Any) -> str:
+    file = folder / "topology.json"
+    file.write_text(content if isinstance(content, str) else json.dumps(content))
+    return str(file)
+
+
+def test_a_file_names_devices_by_uuid_or_index(tmp_path: Path) -> None:
+    nodes = topology.read(write(tmp_path, {"n": {"s": {"w": [1, "GPU-a"]}}}))
+    assert topology.resolved(nodes, ["GPU-x", "GPU-y"]) == {"n": {"s": {"w": ["GPU-y", "GPU-a"]}}}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "is no object: allowed is an object with a member for each node"),
+        ({"n": {"s": [0]}}, "socket n/s is no object"),
+        ({"n": {"s": {"w": [[0]]}}}, "switch n/s/w is no list: allowed is a list of device UUIDs"),
+        ({"n": {"s": {"w": [True]}}}, "switch n/s/w is no list"),
+        ({"n": {"s": {"w": [0, 0]}}}, "has device 0, which is at n/s/w/0 already"),
+    ],
+)
+def test_a_file_that_is_wrong_is_named_with_the_place(tmp_path: Path, content: Any, said: str) -> None:
+    path = write(tmp_path, content)
+    with pytest.raises(Refused) as refused:
+        topology.read(path)
+    assert said in str(refused.value)
+    assert path in str(refused.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=r"nothing\.json: No such file"):
+        topology.read(str(tmp_path / "nothing.json"))
+
+
+@pytest.mark.parametrize(
+    ("index", "devices", "said"), [(2, ["a", "b"], "allowed are 0 to 1"), (0, [], "no device is known at the start")]
+)
+def test_an_index_that_is_not_there_is_named(index: int, devices: list[str], said: str) -> None:
+    with pytest.raises(Refused, match=f"device {index} is not here: .*{said}"):
+        topology.resolved({"n": {"s": {"w": [index]}}}, devices)
+
+
+def test_the_same_device_by_index_and_uuid_is_refused() -> None:
+    with pytest.raises(Refused, match="already"):
+        topology.resolved({"n": {"s": {"w": [0, "GPU-a"]}}}, ["GPU-a"])
+
+
+def test_distances_become_switches_and_sockets() -> None:
+    """Two sockets; on the first two switches with two devices each, on the second one with one."""
+    near = {("a", "b"): 10, ("c", "d"): 20, ("a", "c"): 40, ("a", "d"): 40, ("b", "c"): 30, ("b", "d"): 40}
+
+    def distance(one: str, other: str) -> int | None:
+        return near.get((min(one, other), max(one, other)), 50)
+
+    assert topology.of_distances("abcde", distance) == {
+        "node0": {
+            "socket0": {"switch0": ["a", "b"], "switch1": ["c", "d"]},
+            "socket1": {"switch2": ["e"]},
+        }
+    }
+
+
+def test_unknown_distances_count_as_far() -> None:
+    made = topology.of_distances("ab", lambda one, other: None)
+    assert made == {"node0": {"socket0": {"switch0": ["a"]}, "socket1": {"switch1": ["b"]}}}
+    assert topology.of_distances("", lambda one, other: None) == {}
