@@ -64,13 +64,15 @@ struct gpushare_page_header {
     uint32_t pid;
 };
 
-/* Written by the coordinator; in lock-file mode the process's own agent writes gate and deadline. */
+/* Written by the coordinator. The process itself writes the gate where it ends a turn at its deadline, opens one that it
+ * is named for, or meters; in lock-file mode gate and deadline; and before a hello it clears what is an earlier
+ * coordinator's word, and the next one may be too old to know: carry, hand_on, restore_ahead, exempt_ns. */
 struct gpushare_orders {
     uint32_t gate;             /* futex; stored with release, loaded with acquire */
     uint32_t interrupt_seq;    /* futex-woken with the gate: waiting calls return an error when it changes */
     uint32_t contended;        /* another client waits for a device of this one: watch for idleness */
     uint32_t queue_position;   /* 1 = next; 0 = not queued */
-    uint64_t deadline_ns;      /* when the grant ends; 0 = nobody waits */
+    uint64_t deadline_ns;      /* when the turn ends; 0 = it goes on */
     uint64_t quantum_ns;       /* the quantum in force, also used in lock-file mode */
     uint64_t idle_release_ns;  /* without submissions or GPU work for this long, the agent reports idle */
     uint64_t heartbeat_ns;     /* the coordinator is alive; written every second */
@@ -96,9 +98,9 @@ struct gpushare_orders {
     uint32_t no_room;        /* since version 4: the short_seq to which the answer is that nobody can make room */
     /* since version 5 */
     uint32_t inspect_seq; /* when it changes, the agent answers with "details" */
-    uint32_t
-        spacing_ppm; /* since version 6: GPU time at most, of all time, in parts per million: pauses follow stretches
-                             of work, in that proportion; 0 = not spaced */
+    /* since version 6: GPU time at most, of all time, in parts per million: pauses follow stretches of work, in that
+     * proportion; 0 = not spaced */
+    uint32_t spacing_ppm;
     /* since version 7 */
     uint64_t restore_ahead; /* while the gate is closed: up to so many bytes may be on the device, where there is room;
                                0 = what is away comes back with the turn */
@@ -120,17 +122,17 @@ struct gpushare_report {
     uint64_t allocated;     /* device memory that this process has allocated */
     uint64_t resident;      /* of it, on the device; an estimate under unified memory, see asked_managed */
     uint64_t pinned;        /* of it, what cannot be moved */
-    uint64_t evicted_bytes; /* moved device to host so far, and the time that took */
+    uint64_t evicted_bytes; /* copied from device to host so far, and the time that took */
     uint64_t evicted_ns;
-    uint64_t restored_bytes;
+    uint64_t restored_bytes; /* and back: with a turn, or ahead of it */
     uint64_t restored_ns;
     uint64_t gate_waits; /* calls that had to wait, and for how long in all */
     uint64_t gate_wait_ns;
     uint64_t drain_ns; /* the last drain, from closing to drained */
     uint64_t refused;  /* allocations refused by a limit */
     /* since version 4 */
-    uint64_t absent;        /* bytes that must be brought back to the device before the gate lets anything through */
-    uint64_t host_pinned;   /* host memory for what was evicted: page-locked, kept for the next time too */
+    uint64_t absent;      /* bytes that must be on the device before the gate lets anything through, and are not yet */
+    uint64_t host_pinned; /* host memory for what was evicted: page-locked, kept for the next time too */
     uint64_t host_pageable; /* and ordinary */
     uint64_t short_bytes;   /* needed on the device, which is full; 0 = nothing */
     uint32_t short_seq;     /* counts changes of it */

@@ -101,6 +101,26 @@ def test_a_larger_page_of_a_newer_process_is_taken(make: Make) -> None:
     page.close()
 
 
+# Of each version, the last field of each block that it added to, and where it is: for ever.
+LAST = {
+    1: [("header", "pid", 12), ("orders", "quota_set", 180), ("report", "refused", 1088 + 144)],
+    2: [("orders", "hand_on", 188)],
+    3: [("orders", "hears", 200)],
+    4: [("orders", "no_room", 204), ("report", "unused_report", 1088 + 188)],
+    5: [("orders", "inspect_seq", 208)],
+    6: [("orders", "spacing_ppm", 212), ("report", "drains", 1088 + 232)],
+    7: [("orders", "exempt_ns", 224), ("report", "asked_managed", 1088 + 284)],
+}
+
+
+@pytest.mark.parametrize(("version", "fields"), LAST.items())
+def test_what_older_versions_know_stays_where_it_is(version: int, fields: list[tuple[str, str, int]]) -> None:
+    ffi, constants = pages.layout()
+    assert constants["GPUSHARE_PAGE_VERSION"] == max(LAST)
+    for block, field, offset in fields:
+        assert ffi.offsetof("struct gpushare_page", block, field) == offset, field
+
+
 def test_the_gate_word(make: Make) -> None:
     page = pages.Page(make())
     assert (page.orders.gate, page.gate_open) == (0, False)
