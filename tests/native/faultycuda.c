@@ -1,5 +1,6 @@
 /* The simulated driver with functions that fail when a test says so. Linked with its objects, in which these functions have
  * been renamed to real_…; its own lookup (cuGetProcAddress) finds those. */
+#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -10,25 +11,27 @@ static struct {
     char names[256];
     int after, times, code;
 } fault;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* From now on: `after` calls of these functions go well, the next `times` fail with `code`. No others fail. */
 EXPORT void faulty_next(const char *names, int after, int times, int code) {
-    fault.after = fault.times = 0;
+    pthread_mutex_lock(&lock);
     strncpy(fault.names, names, sizeof fault.names - 1);
     fault.code = code;
     fault.after = after;
     fault.times = times;
+    pthread_mutex_unlock(&lock);
 }
 
 static int fails(const char *name) {
-    if (fault.times == 0 || !strstr(fault.names, name))
-        return 0;
-    if (fault.after > 0) {
-        fault.after--;
-        return 0;
+    int code = 0;
+    pthread_mutex_lock(&lock);
+    if (fault.times && strstr(fault.names, name)) {
+        code = fault.after > 0 ? 0 : fault.code;
+        *(fault.after > 0 ? &fault.after : &fault.times) -= 1;
     }
-    fault.times--;
-    return fault.code;
+    pthread_mutex_unlock(&lock);
+    return code;
 }
 
 #define FAULTY(name, parameters, arguments)                                                                            \
