@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpushare import inspection
+
 from .host import HERE, Host, Program, eventually
 from .notebook import Notebook
 
@@ -29,8 +31,9 @@ def waits(host: Host, label: str) -> None:
 
 
 def stands_at_the_gate(pid: int) -> bool:
-    """By its main thread's system call: without a coordinator there is nobody to ask."""
-    return Path(f"/proc/{pid}/syscall").read_text().split()[0] in ("202", "98")  # futex, on x86-64 and aarch64
+    """By its own page: without a coordinator there is nobody to ask, and with one its word may be old."""
+    page = inspection.page_of(pid)
+    return page is not None and page["report"]["waiting"] > 0
 
 
 @pytest.mark.parametrize("launcher", [False, True], ids=["provisioner", "launcher only"])
@@ -43,6 +46,7 @@ def test_the_stop_button(patient: Host, start: Callable[..., Notebook], launcher
     for _ in range(3):
         request = notebook.start(WORK)
         waits(patient, label)
+        eventually(lambda: stands_at_the_gate(notebook.pid))
         _interrupted(notebook, request)
     patient.kill_coordinator()
     request = notebook.start(WORK)
