@@ -36,6 +36,10 @@ class SnapshotCollector(Collector):
             phases.add_metric([phase], count)
         yield phases
         yield from _devices(status["devices"])
+        host = GaugeMetricFamily("gpushare_host_memory_bytes", "Host memory for what left the devices", labels=["kind"])
+        for kind in ("pinned", "pageable"):
+            host.add_metric([kind], sum(client.get(f"host_{kind}", 0) for client in status["clients"]))
+        yield host
         yield from _drains(status["coordinator"].get("drains", {"buckets": [], "seconds": 0.0}))
 
 

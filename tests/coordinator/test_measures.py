@@ -65,6 +65,15 @@ def test_they_are_kept_when_processes_end_and_clients_are_forgotten(
     assert sum(coordinator.status()["coordinator"]["drains"]["buckets"]) == 1
 
 
+def test_host_memory_of_all_clients(coordinator: Coordinator, processes: Processes) -> None:
+    for name, pinned in (("a", 5), ("b", 7)):
+        report = processes(name).report
+        report.host_pinned, report.host_pageable = pinned, 100
+    families = {family.name: family for family in SnapshotCollector(coordinator.status).collect()}
+    samples = families["gpushare_host_memory_bytes"].samples
+    assert {sample.labels["kind"]: sample.value for sample in samples} == {"pinned": 12, "pageable": 200}
+
+
 def test_nonsense_is_clamped(coordinator: Coordinator, processes: Processes) -> None:
     process = processes("a")
     process.report.gpu_ns = process.report.drain_most_ns = process.report.drain_total_ns = (1 << 64) - 1

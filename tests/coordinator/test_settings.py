@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -161,6 +164,16 @@ def test_every_setting_says_what_is_wrong_with_a_value(name: str) -> None:
         with pytest.raises((TraitError, Refused)) as error:
             LiveSettings(GpuShare(config=Config({"GpuShare": {name: value}})))
         assert name in str(error.value) and words in str(error.value)
+
+
+def test_the_readme_names_every_setting() -> None:
+    """With values that can be."""
+    text = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+    named = {
+        name: ast.literal_eval(value) for name, value in re.findall(r"^c\.GpuShare\.(\w+) = (.+?)(?:  #|$)", text, re.M)
+    }
+    assert named.keys() == set(GpuShare.class_trait_names(config=True))
+    LiveSettings(GpuShare(**named))
 
 
 def test_sizes_may_be_numbers_of_bytes() -> None:
