@@ -20,6 +20,7 @@ BENCHES = {
     "coexist": ("coexist", "two clients that together hold 1.8 times the device, against one after the other"),
     "fits": ("fits", "two bursty clients that fit together, against nobody scheduling them"),
     "placement": ("placement", "what each placement strategy leaves unusable of a cluster, on the openb trace"),
+    "scale": ("scale", "microseconds per decision with 10 to 10,000 clients, and events a second of a simulation"),
     "start": ("start", "how much longer a shared kernel takes to start"),
 }
 
@@ -42,6 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", choices=["sim", "gpu"], default="sim", help="the simulated device, or the real one")
     parser.add_argument("--threads", type=_count(1, 64), default=4, help="gate: how many threads, beside one alone")
     parser.add_argument(
+        "--policy", action="append", default=[], help="scale: which, repeatable; with settings as for simulate"
+    )
+    parser.add_argument(
         "--rounds", type=_count(0, 100_000), default=0, help="how often to repeat; 0: as the bench needs"
     )
 
@@ -50,13 +54,16 @@ def main(args: argparse.Namespace) -> int:
     """0, or 1 when the measurement could not be made."""
     module = importlib.import_module(f".{BENCHES[args.name][0]}", __package__)
     try:
-        more = {"threads": args.threads} if args.name == "gate" else {}
+        more = {"gate": {"threads": args.threads}, "scale": {"policies": args.policy}}.get(args.name, {})
         figures = module.measure(args.device, args.rounds, **more)
     except (OSError, RuntimeError) as error:
         print(f"jupyter gpushare bench {args.name}: {error}", file=sys.stderr)
         return 1
     if args.json:
         print(json.dumps(figures))
+        return 0
+    if hasattr(module, "lines"):
+        print("\n".join(module.lines(figures)))
         return 0
     for name, value in figures.items():
         print(f"{name:>14}  {value:,.2f}" if isinstance(value, float) else f"{name:>14}  {value}")

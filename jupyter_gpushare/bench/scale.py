@@ -1,0 +1,39 @@
+"""What a decision costs with 10 to 10,000 clients, and how many events a second a simulation has. No device is used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..simulation import experiment, scale
+
+
+def measure(device: str, rounds: int, policies: Sequence[str] = ()) -> dict[str, Any]:
+    """`{POLICY: {"one_device": [{"clients", "devices", "p50", "p99", "mean"}], "many_devices": …, "simulation": …}}`
+
+    Microseconds per decision, in a crowd where nearly everybody always wants a device. `rounds`: decisions measured.
+    Raises RuntimeError for an unknown policy.
+    """
+    try:
+        variants = [experiment.variant(name) for name in policies or [experiment.DEFAULT_POLICY]]
+    except ValueError as error:
+        raise RuntimeError(str(error)) from None
+    return {one.name: scale.measure(one, measured=rounds or scale.MEASURED) for one in variants}
+
+
+def lines(figures: dict[str, Any]) -> list[str]:
+    """For people to read."""
+    text = []
+    for policy, of in figures.items():
+        text.append(f"{policy}: µs per decision, p50 / p99")
+        for one, many in zip(of["one_device"], of["many_devices"], strict=True):
+            devices = f"{many['devices']:,} device{'s' * (many['devices'] > 1)}"
+            text.append(
+                f"{one['clients']:>8,} clients   on one device {one['p50']:>7,.1f} / {one['p99']:<9,.1f}"
+                f"on {devices} {many['p50']:>7,.1f} / {many['p99']:,.1f}"
+            )
+        whole = of["simulation"]
+        text.append(
+            f"   a whole simulation: {whole['events_per_second']:,} events a second ({whole['events']:,} events)"
+        )
+    return text

@@ -1,0 +1,55 @@
+"""The simulated driver and the simulator agree: the same small scenario, live and in virtual time, takes as long."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_gpushare.bench import holders
+from jupyter_gpushare.core.settings import Settings
+from jupyter_gpushare.simulation.simulation import Simulation
+from jupyter_gpushare.simulation.workload import Cell, DeviceModel, Participant, Workload
+
+WORK, QUANTUM = 3.0, 0.5  # seconds of this machine's time: GPU work of each client, and turns
+PIECE = 1 << 21
+LINK = 25e9 / holders.SLOWED  # bytes per such second, of the simulated card
+
+
+def live(size: int) -> tuple[float, float]:
+    """Seconds in which a client that holds `size` bytes does its work alone, and two of them do theirs in turns."""
+    options = [f"--GpuShare.time_quantum={QUANTUM}", "--GpuShare.policy=fcfs", "--GpuShare.sharing=exclusive"]
+    options.append(f"--GpuShare.pinned_memory={size >> 20}MiB")
+    seconds = WORK / holders.SLOWED
+    with holders.host("sim", *options) as environment:
+        programs = [holders.Holder(environment, name, "--memory-mode", "swap") for name in ("one", "other")]
+        try:
+            for program in programs:
+                program.end()
+                program.do("hold", size, PIECE)
+            programs[0].do("job", seconds / 10, seconds / 30, 0)  # now its memory is there
+            alone = programs[0].do("job", seconds, seconds / 30, 0)
+            for program in programs:
+                program.begin("job", seconds, seconds / 30, 0)
+            ran = [program.end() for program in programs]
+        finally:
+            for program in programs:
+                program.close()
+    together = max(one["ended"] for one in ran) - min(one["began"] for one in ran)
+    return alone["ended"] - alone["began"], together
+
+
+def simulated(size: int, work: float) -> float:
+    people = tuple(Participant(name, (Cell(0.0, (0.0, work)),), size) for name in ("one", "other"))
+    workload = Workload("two", (DeviceModel(holders.CAP, LINK),), people, overlap=True)
+    simulation = Simulation(workload, Settings(policy="fcfs", sharing="exclusive", time_quantum=QUANTUM))
+    simulation.run(100.0)
+    assert simulation.results.work == pytest.approx(2 * work)
+    return max(client.idle_since for client in simulation.everybody)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", [0.4, 0.6], ids=["fits", "exceeds"])
+def test_live_and_simulated_times_agree(part: float) -> None:
+    """Together 0.8 or 1.2 times the device: with nothing to move, and with a fifth of it at each change of turns."""
+    size = int(holders.CAP * part) // PIECE * PIECE
+    alone, together = live(size)
+    assert together == pytest.approx(simulated(size, alone), rel=0.1)

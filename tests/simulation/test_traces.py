@@ -1,0 +1,152 @@
+"""Traces: what is written can be read and simulated; what is wrong is said with its line."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.simulation import openb, traces
+from jupyter_gpushare.simulation.recorder import Recorder
+from jupyter_gpushare.simulation.traces import BadTrace, CellLine, ClientLine
+from jupyter_gpushare.simulation.workload import Workload
+
+from .worlds import DEVICE, simulate
+
+HEAD = '{"type": "trace", "version": 1}'
+CLIENT = '{"type": "client", "id": "a", "memory": 1000}'
+CELL = '{"type": "cell", "client": "a", "think": 1, "phases": [0.5, 2]}'
+
+
+def written(folder: Path, *lines: str) -> str:
+    path = folder / "trace.jsonl"
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def test_a_trace_is_simulated_as_it_says(tmp_path: Path) -> None:
+    more = '{"type": "client", "id": "b", "at": 10, "until": 14, "quota": {"service": "offline"}}'
+    endless = '{"type": "cell", "client": "b", "phases": [0, 1], "repeat": true}'
+    trace = traces.read(
+        written(tmp_path, HEAD, '{"type": "device", "memory": 2000}', CLIENT, CELL, CELL, more, endless)
+    )
+    assert trace.devices[0].memory == 2000
+    assert trace.participants[1].quota.service == "offline"
+    simulation = simulate(Workload("t", (DEVICE,), trace.participants), 100.0)
+    assert [client.done for client in simulation.everybody] == [pytest.approx(4.0), pytest.approx(4.0, abs=0.1)]
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ([CLIENT], "line 1: the first line must be"),
+        (['{"type": "trace", "version": 9}'], "line 1: version 9 is unknown: allowed is 1"),
+        ([HEAD, CLIENT, "{"], "line 3: "),
+        ([HEAD, '{"type": "pod"}'], "allowed types are trace, device, client, cell"),
+        ([HEAD, CLIENT, CLIENT], "line 3: client 'a' is there twice"),
+        ([HEAD, CELL], "line 2: client 'a' is unknown"),
+        ([HEAD, CLIENT, CELL.replace("0.5", "-1")], "line 3: Expected `float` >= 0"),
+        ([HEAD, CLIENT, CELL.replace("0.5", '"x"')], "line 3: Expected `float`"),
+        ([HEAD, CLIENT.replace("}", ', "color": 1}')], "line 2: Object contains unknown field `color`"),
+        ([HEAD, CLIENT.replace("}", ', "quota": {"share": 2}}')], "share=2 is out of range"),
+        ([HEAD, CLIENT.replace("}", ', "until": 1, "at": 2}')], "leaves at 1, before it comes at 2"),
+        ([HEAD, CLIENT, '{"type": "cell", "client": "a", "phases": [0, 0], "repeat": true}'], "cannot be repeated"),
+        ([HEAD], "there is no client in it"),
+    ],
+)
+def test_a_bad_line_is_named_with_what_is_allowed(tmp_path: Path, lines: list[str], said: str) -> None:
+    with pytest.raises(BadTrace) as raised:
+        traces.read(written(tmp_path, *lines))
+    assert said in str(raised.value)
+    assert "trace.jsonl" in str(raised.value)
+
+
+def pods(folder: Path, *rows: str) -> str:
+    path = folder / "pods.csv"
+    columns = (
+        "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time"
+    )
+    path.write_text("\n".join([columns, *rows]) + "\n")
+    return str(path)
+
+
+def test_pods_of_openb_are_clients_with_a_part_of_the_device(tmp_path: Path) -> None:
+    path = pods(
+        tmp_path,
+        "p1,1,1,1,500,,LS,Running,0,1000,0",
+        "p2,1,1,0,0,,LS,Running,0,1000,0",
+        "p3,1,1,2,1000,,BE,Running,500,1000,500",
+    )
+    trace = openb.read(path, 3600.0, 80)
+    half, pair = trace.participants
+    assert (half.memory, half.comes, half.leaves, half.quota.service) == (40, 0.0, 3600.0, "online")
+    assert (pair.memory, pair.gpus, pair.comes, pair.quota.service) == (160, 2, 1800.0, "offline")
+    phases = list(itertools.islice(half.cells[0].phases, 1, 21))  # type: ignore[index]
+    assert sum(phases[::2]) == pytest.approx(sum(phases[1::2]))  # half of the time on the GPU
+    assert traces.needed_devices(trace.participants, 80) == 3
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("p1,1,1,1,5000,,LS,Running,0,1,0", "gpu_milli=5000"),
+        ("p1,1,1,x,500,,LS,Running,0,1,0", "line 2: "),
+        ("p1,1,1,1,500,,LS,Running,9,1,0", "from 9 to 1"),
+        ("p1,1,1,0,0,,LS,Running,0,1,0", "no pod in it has a GPU"),
+    ],
+)
+def test_a_bad_pod_is_named(tmp_path: Path, row: str, said: str) -> None:
+    with pytest.raises(BadTrace) as raised:
+        openb.read(pods(tmp_path, row), 3600.0, 80)
+    assert said in str(raised.value)
+
+
+def status(cells: int, busy: float, waited: float, allocated: int = 100) -> dict[str, Any]:
+    client = {
+        **{"id": "secret", "label": "/home/ann/secret.ipynb", "tenant": "ann", "devices": ["GPU-0"]},
+        **{"quota": {"share": 0.0, "limit": 1.0, "memory": None, "resident": None, "service": "online"}},
+        **{
+            "allocated": allocated,
+            "gpu_seconds": busy,
+            "gpu_busy_seconds": busy,
+            "wait_seconds": waited,
+            "cells": cells,
+        },
+    }
+    return {"devices": [{"uuid": "GPU-0", "memory_total": 1000}], "clients": [client]}
+
+
+def test_what_a_coordinator_tells_becomes_a_trace_without_names(tmp_path: Path) -> None:
+    recorder = Recorder()
+    seen = [
+        (0, 0, 0.0, 0.0),
+        (5, 1, 0.0, 0.0),
+        (9, 1, 1.0, 2.0),
+        (15, 0, 4.0, 2.0),
+        (16, 0, 4.5, 2.0),
+        (30, 1, 4.5, 2.0),
+    ]
+    for time, cells, busy, waited in seen:
+        recorder.see(status(cells, busy, waited, 100 + time), 1000.0 + time)
+    recorder.see({"devices": [], "clients": []}, 1040.0)
+    path = str(tmp_path / "trace")
+    traces.write(path, recorder.lines())
+    text = Path(path).read_text()
+    assert "secret" not in text and "ann" not in text
+    trace = traces.read(path)
+    (client,) = trace.participants
+    assert (trace.seconds, client.memory, client.leaves) == (40.0, 130, 40.0)
+    first, second = client.cells
+    assert first.think == pytest.approx(5.0)
+    # Ten seconds long, of which it waited two; half a second of GPU time was reported late.
+    assert list(first.phases) == pytest.approx([1.75, 4.5, 1.75])
+    assert (second.think, sum(second.phases)) == (pytest.approx(15.0), pytest.approx(10.0))
+
+
+def test_lines_are_one_json_object_each(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    traces.write(str(path), [ClientLine(id="a"), CellLine(client="a", phases=[1.0])])
+    assert [json.loads(line)["type"] for line in path.read_text().splitlines()] == ["client", "cell"]
