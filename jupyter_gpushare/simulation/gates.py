@@ -58,9 +58,8 @@ class Gates(Movement):
             cmd.Orders: self._orders,
             cmd.SetResident: self._set_resident,
             cmd.RestoreAhead: self._restore_ahead,
+            cmd.SetRate: self._set_rate,
         }
-        if set_rate := getattr(cmd, "SetRate", None):
-            self._carry_out[set_rate] = self._set_rate
 
     # --- the door
 
@@ -246,7 +245,7 @@ class Gates(Movement):
         if client.number:
             self.restore_ahead(client)
 
-    def _set_rate(self, command: Any) -> None:
+    def _set_rate(self, command: cmd.SetRate) -> None:
         self.limit_rate(self.clients[command.client], command.launch_rate, command.spacing_ppm)
 
     # --- what processes do by themselves

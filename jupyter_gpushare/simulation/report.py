@@ -11,7 +11,7 @@ from .results import CLASSES
 
 _CELLS = (("wait_p50", "wait p50"), ("wait_p95", "p95"), ("wait_p99", "p99"))
 _SLOWDOWNS = (("slowdown_p50", "slow p50"), ("slowdown_p95", "p95"))
-_WIDEST = 14  # characters of a policy's name in a table; longer ones are numbered and explained below
+_WIDEST = 11  # characters of a policy's name in a table; longer ones are numbered and explained below
 
 
 def render(figures: dict[str, Any]) -> Group:
@@ -19,12 +19,12 @@ def render(figures: dict[str, Any]) -> Group:
     long = any(len(policy) > _WIDEST for policy in figures["policies"])
     names = {policy: f"#{n}" if long else policy for n, policy in enumerate(figures["policies"], start=1)}
     cells = Table(caption="short: under 10 s of GPU time, medium: under 60 s; waits in seconds", caption_justify="left")
-    cells.add_column("policy", overflow="fold")
+    cells.add_column("policy", no_wrap=True)
     cells.add_column("cells")
     for name in ("count", *(title for _, title in (*_CELLS, *_SLOWDOWNS)), "running"):
         cells.add_column(name, justify="right")
     totals = Table(caption="slow: how much longer than alone; running: not finished at the end", caption_justify="left")
-    totals.add_column("policy", overflow="fold")
+    totals.add_column("policy", no_wrap=True)
     for name in ("GPU s per s", "utilisation", "switches", "moved", "Jain", "longest wait", "unusable"):
         totals.add_column(name, justify="right")
     for policy, of in figures["policies"].items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from ..core import events as ev
 from ..core.errors import Refused
@@ -35,8 +34,6 @@ from .work import Work
 from .workload import Participant, Workload
 
 _RESTART = 5.0  # seconds from the end of a client's process to the start of its next one
-_DEVICE_FAILED: Any = getattr(ev, "DeviceFailed", None)
-_DEVICE_RECOVERED: Any = getattr(ev, "DeviceRecovered", None)
 
 
 class Simulation(Work):
@@ -170,15 +167,13 @@ class Simulation(Work):
     def _device_fails(self, device: SimDevice) -> None:
         """Whoever has memory there loses it: their processes end, as CUDA's errors make them."""
         device.failed = True
-        if _DEVICE_FAILED:
-            self.feed(_DEVICE_FAILED(device.uuid))
+        self.feed(ev.DeviceFailed(device.uuid, "simulated failure"))
         for client in list(device.present.values()):
             self._end_process(client, restart=True)
 
     def _device_recovers(self, device: SimDevice) -> None:
         device.failed = False
-        if _DEVICE_RECOVERED:
-            self.feed(_DEVICE_RECOVERED(device.uuid))
+        self.feed(ev.DeviceRecovered(device.uuid))
 
     # --- cells
 
