@@ -51,6 +51,11 @@ export interface IClient {
   readonly quota: IQuota;
   readonly allocated: number;
   readonly resident: number;
+  /** Unified memory cannot be asked where it is; older coordinators don't say. */
+  readonly resident_is_estimate?: boolean;
+  /** Host memory that evicted memory takes. */
+  readonly host_pinned?: number;
+  readonly host_pageable?: number;
   readonly gpu_seconds: number;
   readonly wait_seconds: number;
   readonly quanta: number;

@@ -10,6 +10,7 @@ import {
   FakeApi,
   FakeCurrent,
   FakeVisibility,
+  GIB,
   runningStatus,
   settle,
   status
@@ -392,6 +393,18 @@ describe('StatusItemModel', () => {
       );
       expect(lines()).toContain(`Test GPU: ${text}`);
       expect(lines().join()).not.toContain('secret');
+    });
+
+    it.each([
+      [{ resident_is_estimate: false }, '1.5 GiB on the device'],
+      [{ resident_is_estimate: true }, 'about 1.5 GiB on the device'],
+      [
+        { host_pinned: GIB, host_pageable: GIB / 2 },
+        '1.5 GiB on the device, 1.5 GiB of the host'
+      ]
+    ])('tells what of the memory is where, %j', async (changes, text) => {
+      await given([client(changes)]);
+      expect(lines()).toContain(`Memory: 3 GiB allocated, ${text}`);
     });
 
     it('tells when nobody runs, and when nothing is bounded', async () => {

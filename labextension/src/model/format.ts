@@ -151,11 +151,7 @@ function clientDetails(
     { label: trans.__('Quota'), value: quotaText(client.quota, trans) },
     {
       label: trans.__('Memory'),
-      value: trans.__(
-        '%1 allocated, %2 on the device',
-        formatBytes(client.allocated),
-        formatBytes(client.resident)
-      )
+      value: memoryText(client, trans)
     },
     {
       label: trans.__('So far'),
@@ -175,6 +171,18 @@ function clientDetails(
     });
   }
   return details;
+}
+
+function memoryText(client: IClient, trans: TranslationBundle): string {
+  const allocated = formatBytes(client.allocated);
+  const resident = formatBytes(client.resident);
+  const device = client.resident_is_estimate
+    ? trans.__('%1 allocated, about %2 on the device', allocated, resident)
+    : trans.__('%1 allocated, %2 on the device', allocated, resident);
+  const host = (client.host_pinned ?? 0) + (client.host_pageable ?? 0);
+  return host > 0
+    ? trans.__('%1, %2 of the host', device, formatBytes(host))
+    : device;
 }
 
 function quotaText(quota: IQuota, trans: TranslationBundle): string {
