@@ -396,9 +396,15 @@ class Daemon:
             self.changed()
 
     def _restore_ahead(self, member: Member) -> None:
-        """As much of it as its devices have room for, `device_memory` being all that they have."""
+        """As much of it as its devices have room for, `device_memory` being all that they have. Nothing beside a client
+        of mode `plain`: it cannot ask anybody to leave again.
+        """
         devices = [self.scheduler.devices[uuid] for uuid in self.scheduler.clients[member.client].devices]
-        rooms = [room(device) for device in devices] if member.comes_ahead else []
+        running = {grant.client.id for device in devices for grant in device.grants}
+        wanted = member.comes_ahead and not any(
+            other.is_plain for other in self.members.values() if other.client in running
+        )
+        rooms = [room(device) for device in devices] if wanted else []
         member.restore_ahead(min(rooms, default=0) * len(rooms))
 
     def look_at_memory(self, port: ProcessPort) -> None:

@@ -215,6 +215,11 @@ class Member:
         return sum((Measures.read(port.page) for port in self.processes.values()), self._ended)
 
     @property
+    def is_plain(self) -> bool:
+        """Whether one of its processes holds device memory that nothing can move."""
+        return any(port.memory_mode == "plain" for port in self.processes.values())
+
+    @property
     def stopped(self) -> bool:
         """Whether one of its processes is: then all would run, and none could end the turn."""
         return any(port.stopped for port in self.processes.values())

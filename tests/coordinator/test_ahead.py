@@ -50,6 +50,20 @@ def test_nothing_where_there_is_none(coordinator: Coordinator, processes: Proces
     assert waits.orders.restore_ahead == 0
 
 
+def test_nothing_beside_memory_that_nobody_makes_room_for(coordinator: Coordinator, processes: Processes) -> None:
+    """A client of mode "plain" that wants more of the device is simply out of memory."""
+    runs, waits = processes("a"), processes("b")
+    runs.report.memory_mode = 3
+    runs.run_turn()
+    runs.allocate(2 * GIB)
+    waits.allocate(4 * GIB)
+    waits.report.resident = 0
+    beats(waits)
+    waits.wants()
+    runs.wait_gate(CLOSING)
+    assert waits.orders.restore_ahead == 0
+
+
 def test_each_process_its_part(coordinator: Coordinator, processes: Processes) -> None:
     runs, first, second = processes("a"), processes("b"), processes("b")
     runs.run_turn()
