@@ -14,6 +14,7 @@ from . import __version__
 COMMANDS = {
     "status": ("status", "who runs, who waits, what everybody has"),
     "config": ("settings_command", "read or change a running coordinator's settings"),
+    "device": ("device_command", "take a device out of use, or into use again"),
     "run": ("run", "put any program under sharing"),
     "kernelspec": ("kernelspec", "make shared variants of installed kernels"),
     "doctor": ("doctor", "what is right and wrong on this machine"),

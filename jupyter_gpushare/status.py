@@ -104,7 +104,11 @@ def render(status: dict[str, Any]) -> Any:
     for device in status["devices"]:
         running = [f"{labels.get(g['client'], '?')}{_left(g['seconds_left'])}" for g in device["grants"]]
         devices.add_row(
-            escape(f"{device['name']}{' (simulated)' if device['simulated'] else ''}\n{device['uuid']}"),
+            escape(
+                f"{device['name']}{' (simulated)' if device['simulated'] else ''}\n{device['uuid']}"
+                + (f"\nFAILED: {device['failed']}" if device.get("failed") else "")
+                + (f"\nof tenant {device['guaranteed_to']}" if device.get("guaranteed_to") else "")
+            ),
             f"{_about(device['memory_used'], device.get('memory_used_is_estimate', False))} of "
             f"{text.format_size(device['memory_total'])}",
             "\n".join(running) or "nobody",
@@ -127,7 +131,7 @@ def render(status: dict[str, Any]) -> Any:
         clients.add_row(
             labels[client["id"]],
             _state(client),
-            _quota(client["quota"]),
+            _quota(client["quota"], client.get("labels", {})),
             text.format_size(client["allocated"]),
             _resident(client),
             _host(client),
@@ -137,10 +141,14 @@ def render(status: dict[str, Any]) -> Any:
         )
     config = status["config"]
     legend = [_LEGEND] if any(_estimated(client) for client in status["clients"]) else []
-    footer = f"policy {config['policy']}, quantum {config['time_quantum']:g} s"
+    quantum = config["time_quantum"]
+    footer = f"policy {config['policy']}, quantum {quantum if isinstance(quantum, str) else f'{quantum:g} s'}"
     if config.get("simulate") or any(device["simulated"] for device in status["devices"]):
         footer += ", SIMULATED devices"
-    return Group(devices, clients, *legend, footer)
+    notes = [
+        f"{labels[client['id']]}: {escape(note)}" for client in status["clients"] for note in client.get("notes", ())
+    ]
+    return Group(devices, clients, *notes, *legend, footer)
 
 
 def _resident(client: dict[str, Any]) -> str:
@@ -179,8 +187,8 @@ def _state(client: dict[str, Any]) -> str:
     return f"#{client['queue_position']} in queue{about}"
 
 
-def _quota(quota: dict[str, Any]) -> str:
-    words = []
+def _quota(quota: dict[str, Any], labels: dict[str, str]) -> str:
+    words = [f"{word}={name}" for word, name in labels.items()]
     if quota["share"]:
         words.append(f"share={quota['share']:g}")
     if quota["limit"] != 1:

@@ -18,17 +18,17 @@ def of_client(scheduler: Scheduler, client: Client) -> dict[str, Any]:
     """Its labels, the tenant that it counts for, whether it gives way, and what its user should know."""
     placement = scheduler.placing.placement
     placed = placement.placed[client.id]
-    notices = [
+    notes = [
         f"device {book.name or book.uuid} has failed: {book.failed}; a restarted kernel gets another one"
         for book in (placement.books[uuid] for uuid in placed.devices)
         if book.failed
     ]
     if client.gives_way:
         owners = sorted({owner for uuid in placed.devices if (owner := placement.owner(uuid)) != placed.tenant})
-        notices.append(f"this client runs only while tenant {', '.join(owners)}, whose devices these are, is idle")
+        notes.append(f"this client runs only while tenant {', '.join(owners)}, whose devices these are, is idle")
     return {
         "labels": placed.request.words(),
         "group": placed.tenant or None,
         "gives_way": client.gives_way,
-        "notices": notices,
+        "notes": notes,
     }

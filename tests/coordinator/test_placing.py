@@ -97,13 +97,13 @@ def test_devices_out_of_use_are_avoided_and_their_clients_told(two: Coordinator)
     (uuid,) = register(two, "a")
     assert two.request(messages.Device(device=uuid, failed="maintenance")) == {"clients": ["a"]}
     assert device(two, uuid)["failed"] == "maintenance"
-    (notice,) = (two.client("a") or {})["notices"]
+    (notice,) = (two.client("a") or {})["notes"]
     assert "has failed: maintenance; a restarted kernel gets another one" in notice
     other = B if uuid == A else A
     assert [register(two, name) for name in "bcd"] == [[other]] * 3
     two.request(messages.Device(device=uuid))
     assert device(two, uuid)["failed"] is None
-    assert (two.client("a") or {})["notices"] == []
+    assert (two.client("a") or {})["notes"] == []
     with pytest.raises(CoordinatorError, match=r"device 'GPU-z' is not here: allowed are GPU-"):
         two.request(messages.Device(device="GPU-z", failed="x"))
 
@@ -150,7 +150,7 @@ def test_a_guest_gives_way_when_the_owner_comes(two: Coordinator, processes: Pro
     owner.wait_gate(OPEN)
     seen = two.client("guest") or {}
     assert seen["gives_way"]
-    assert "runs only while tenant mine, whose devices these are, is idle" in seen["notices"][0]
+    assert "runs only while tenant mine, whose devices these are, is idle" in seen["notes"][0]
 
 
 def test_a_topology_is_read_from_a_file(idle_coordinator: Coordinator, processes: Processes, tmp_path: Path) -> None:
@@ -175,3 +175,34 @@ def test_settings_that_make_no_sense_stop_the_start(command: Any, option: str, s
     assert ended.returncode != 0
     assert said in ended.stderr + ended.stdout
     assert "Traceback" not in ended.stderr
+
+
+def test_a_device_is_taken_out_of_use_by_command(two: Coordinator, command: Any) -> None:
+    (uuid,) = register(two, "a")
+    done = command("device", uuid, "--fail", "fan [broken]", "--socket", two.path)
+    assert (done.returncode, done.stdout) == (0, f"{uuid}: out of use; clients there: a\n")
+    shown = command("status", "--socket", two.path).stdout
+    assert "FAILED: fan [broken]" in shown
+    assert "a restarted kernel gets another one" in shown
+    assert command("device", uuid, "--recover", "--socket", two.path).returncode == 0
+    assert "FAILED" not in command("status", "--socket", two.path).stdout
+    unknown = command("device", "GPU-z", "--recover", "--socket", two.path)
+    assert (unknown.returncode, "GPU-z" in unknown.stderr) == (2, True)
+
+
+def test_status_works_with_an_automatic_quantum(two: Coordinator, command: Any) -> None:
+    two.request(messages.Config(changes={"time_quantum": "auto"}))
+    assert "quantum auto" in command("status", "--socket", two.path).stdout
+
+
+def test_a_program_that_cannot_be_placed_does_not_start(
+    two: Coordinator, command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUSHARE_SOCKET", two.path)
+    for name in "ab":
+        register(two, name, "anti_affinity=rank")
+    done = command("run", "--place", "anti_affinity=rank", "--", "echo", "started")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "has a client with anti_affinity=rank" in done.stderr
+    done = command("run", "--place", "rank=1", "--", "echo", "started")
+    assert (done.returncode, "label 'rank=1' is none: allowed are device=NAME" in done.stderr) == (2, True)

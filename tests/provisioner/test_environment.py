@@ -127,6 +127,7 @@ def test_a_missing_simulated_driver_is_said(native: Path) -> None:
     [
         ({}, ""),
         ({"share": 0.5, "memory": "8GiB", "limit": None, "service": ""}, "share=0.5 memory=8GiB"),
+        ({"memory": "0.5", "affinity": "pair", "device": "0+2"}, "memory=0.5 affinity=pair device=0+2"),
         ({"share": "50%", "limit": 1, "memory": "8 GiB"}, "share=50% limit=1 memory=8GiB"),
     ],
 )
@@ -140,6 +141,9 @@ def test_quota_as_text(wanted: dict[str, Any], text: str) -> None:
         ({"memory": "-1"}, "memory=-1"),
         ({"memory": "0"}, "a size above 0"),
         ({"memory": "lots"}, "not a size"),
+        ({"memory": "1.5"}, "memory=1.5: .*fraction above 0 and up to 1"),
+        ({"memory": "0%"}, "fraction above 0 and up to 1"),
+        ({"affinity": "a,b"}, "affinity=a,b: allowed are letters"),
         ({"share": 2}, "from 0 to 1"),
         ({"share": "nan"}, "not a fraction"),
         ({"limit": 0}, "above 0, up to 1"),
