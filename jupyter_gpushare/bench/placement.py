@@ -26,6 +26,7 @@ def measure(device: str, rounds: int) -> dict[str, Any]:
     figures: dict[str, Any] = {"devices": sum(trace.nodes), "device": "simulated"}
     for strategy in ("spread", "pack", "fgd"):
         runs = [fragmentation.measure(trace, strategy, seed) for seed in range(1, (rounds or 3) + 1)]
-        for name in ("allocated", "failed", "fragmented", "microseconds"):
-            figures[f"{strategy}_{name}"] = round(sum(run[name] for run in runs) / len(runs), 4)
+        for name in ("allocated", "failed", "fragmented"):
+            figures[f"{strategy}_{name}_percent"] = round(sum(run[name] for run in runs) / len(runs) * 100, 2)
+        figures[f"{strategy}_microseconds"] = round(sum(run["microseconds"] for run in runs) / len(runs), 1)
     return figures

@@ -272,14 +272,15 @@ class Daemon:
         for report in hello.devices:
             if report.uuid not in self.scheduler.devices:
                 self._found(DeviceInfo(report.uuid, report.name, report.memory, hello.simulated))
-        if port.quota and len(member.processes) == 1:
-            self._adopt_quota(member, port.quota)
+        earlier = port.quota if len(member.processes) == 1 else None
         self.ports[number] = port
         running = hello.running and not instead and member.locks.acquire(port.devices, Mode.KEEP)
         if not running and port.page.gate_open:
             port.close(hello.epoch)  # a turn of its own, or under locks that are no longer its client's
         shared = running and member.locks.shared(port.devices)
         self.feed(ev.ProcessJoined(member.client, number, port.devices, running, hello.epoch, port.relays, shared))
+        if earlier:  # now that it is known where the client is
+            self._adopt_quota(member, earlier)
         self._write_levels(self._loop.time())
         return instead
 

@@ -62,15 +62,19 @@ class Placing:
     def come(self, event: ev.ClientRegistered, order: int) -> Client:
         """A new client, with its devices and its quota. Raises Refused, having changed nothing.
 
-        One whose program runs already has its devices: it is counted, and never refused."""
+        One whose program runs already has its devices and is never refused: it is offline, without a guaranteed share.
+        """
         quota = self.placement.tenants.within(event.quota, event.group)
         request = request_of(event.request or Request(event.gpus), quota)
         try:
             self.placement.place(event.client, request, event.group, quota)
-        except Refused:
+        except Refused as error:
             if not event.running:
                 raise
+            quota = replace(quota, share=0.0, service="offline")
+            request = request_of(request, quota)
             self.placement.count(event.client, request, event.group)
+            self._out.append(Notice(event.client, f"it is offline and has no guaranteed share: {error}"))
         client = Client(event.client, event.tenant, event.label, quota, request.gpus, order)
         self._read_fraction(client)
         return client

@@ -114,6 +114,8 @@ def test_a_process_that_runs_already_is_never_refused(two: Coordinator, processe
     late = processes("late", A, quota="share=0.9")
     late.run_turn()
     assert late.gate[0] == OPEN
+    quota = (two.client("late") or {})["quota"]
+    assert (quota["share"], quota["service"]) == (0, "offline")
 
 
 def tenants(**cells: int) -> str:

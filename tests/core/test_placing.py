@@ -67,13 +67,18 @@ def test_a_refused_client_leaves_nothing_behind() -> None:
     assert come(world, "b", quota=Quota(share=0.4)) == ("d0",)
 
 
-def test_who_runs_already_is_counted_and_never_refused() -> None:
+def test_who_runs_already_is_never_refused_but_gets_no_share_that_is_not_there() -> None:
     world = world_of(1)
     come(world, "a", quota=Quota(share=0.6))
+    world.feed(ev.ClientRegistered("fits", "1000", quota=Quota(share=0.3), running=True))
     world.feed(ev.ClientRegistered("back", "1000", quota=Quota(share=0.5), running=True))
     world.process("back", "d0")
-    with pytest.raises(Refused, match="has 0 of its share left"):
-        come(world, "b", quota=Quota(share=0.1))
+    quotas = [world.scheduler.clients[name].quota for name in ("fits", "back")]
+    assert quotas == [Quota(share=0.3), Quota(service="offline")]
+    assert [client for client, said in notices(world) if "has 0.1 of its share left" in said] == ["back"]
+    world.feed(ev.ClientForgotten("a"))
+    world.feed(ev.QuotaChanged("back", Quota(share=0.5)))
+    assert world.scheduler.clients["back"].quota == Quota(share=0.5)
 
 
 def test_a_share_is_raised_only_as_far_as_there_is_some() -> None:
