@@ -79,6 +79,23 @@ class Placing:
         self._read_fraction(client)
         return client
 
+    def again(self, client: Client, now: float) -> None:
+        """Its program starts anew: elsewhere, if that can be, when its devices have failed or it must give way."""
+        placed = self.placement.placed[client.id]
+        failed = any(self.placement.books[uuid].failed for uuid in placed.devices)
+        if client.processes or not (failed or client.gives_way):
+            return
+        self.placement.remove(client.id)
+        try:
+            self.placement.place(client.id, placed.request, placed.tenant, client.quota)
+        except Refused:
+            self.placement.count(client.id, placed.request, placed.tenant)
+            self.placement.move(client.id, placed.devices)
+            return
+        self._turns.place(client, self.devices_of(client), now)
+        self._read_fraction(client)
+        self.settle(now)
+
     def devices_of(self, client: Client) -> tuple[str, ...]:
         return self.placement.placed[client.id].devices
 

@@ -129,6 +129,8 @@ class Scheduler:
             self.placing.settle(now)
         elif client.tenant != event.tenant:
             raise IllegalEvent(f"client {event.client} belongs to tenant {client.tenant!r}, not {event.tenant!r}")
+        elif not event.running:
+            self.placing.again(client, now)
         client.label = event.label or client.label
         self._out.append(Limits(client.id))
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ..core.errors import Refused
+from ..core.placement import PlacementSettings
 from ..core.policies import policy_of
 from ..core.settings import AUTO, Settings
 from .details import Details
@@ -56,6 +57,8 @@ def changed(settings: Settings, values: Mapping[str, str]) -> Settings:
 
 def _parsed(name: str, value: str, present: object) -> object:
     """As the default is; a word such as "auto" may stand for a number, and a number for such a word."""
+    if isinstance(present, PlacementSettings):
+        return replace(present, strategy=value)
     if isinstance(present, bool):
         if value.lower() not in ("true", "false"):
             raise Refused(f"{name}={value!r} is neither true nor false")

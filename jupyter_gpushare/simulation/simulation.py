@@ -107,6 +107,10 @@ class Simulation(Work):
         self._begin_process(client)
 
     def _begin_process(self, client: SimClient) -> None:
+        spec = client.spec
+        if any(self.devices[uuid].failed for uuid in self.scheduler.clients[client.id].devices):
+            # A kernel that is started again is announced again, and may get another device.
+            self.feed(ev.ClientRegistered(client.id, spec.tenant, client.id, spec.quota, spec.gpus))
         uuids = self.scheduler.clients[client.id].devices
         client.devices = tuple(self.devices[uuid] for uuid in uuids)
         if not uuids or any(device.failed for device in client.devices):

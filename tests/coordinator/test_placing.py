@@ -101,6 +101,7 @@ def test_devices_out_of_use_are_avoided_and_their_clients_told(two: Coordinator)
     assert "has failed: maintenance; a restarted kernel gets another one" in notice
     other = B if uuid == A else A
     assert [register(two, name) for name in "bcd"] == [[other]] * 3
+    assert register(two, "a") == [other], "its kernel is started again"
     two.request(messages.Device(device=uuid))
     assert device(two, uuid)["failed"] is None
     assert (two.client("a") or {})["notes"] == []

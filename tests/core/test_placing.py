@@ -153,6 +153,18 @@ def test_clients_on_a_failed_device_are_told_and_new_ones_go_elsewhere() -> None
     assert come(world, "d") == ("d0",)
 
 
+def test_a_program_that_starts_anew_leaves_a_failed_device() -> None:
+    world = world_of(2)
+    come(world, "a")
+    process = world.process("a", "d0")
+    world.feed(ev.DeviceFailed("d0", "Xid 79"))
+    assert come(world, "a") == ("d0",), "it runs there"
+    world.kill(process)
+    assert come(world, "a") == ("d1",)
+    world.feed(ev.DeviceFailed("d1", "Xid 79"))
+    assert come(world, "a") == ("d1",), "there is no better one"
+
+
 def test_a_device_that_nobody_knows_cannot_fail() -> None:
     world = world_of(1)
     for event in (ev.DeviceFailed("d9", "x"), ev.DeviceRecovered("d9")):
