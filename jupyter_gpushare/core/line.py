@@ -27,6 +27,8 @@ class Line:
         self._clients: dict[str, Client] = {}
         self._parts = (_Part(self, 0), _Part(self, 1))
         self._places: dict[str, tuple[int, _Entry]] = {}  # of those that are ready: part and valid entry
+        self._head: Client | None = None
+        self._head_holds = (-1, -math.inf)  # for which version of the policy, and until when
         self._parked: list[tuple[float, int, str]] = []  # until when: they have used up what they may
 
     def __len__(self) -> int:
@@ -53,6 +55,7 @@ class Line:
         self._clients.pop(client.id, None)
         if place := self._places.pop(client.id, None):
             self._parts[place[0]].count -= 1
+            self._head_holds = (-1, -math.inf)
 
     def settle(self, now: float) -> None:
         """Let those in whose time has come."""
@@ -68,10 +71,17 @@ class Line:
         return self._parked[0][0] if self._parked else None
 
     def head(self, now: float) -> Client | None:
-        for part in self._parts:
-            if part.count:
-                return part.head(now)
-        return None
+        if not self._places:
+            return None
+        version = self._policy.version
+        if self._head_holds[0] == version and now < self._head_holds[1]:
+            return self._head
+        part = self._parts[0] if self._parts[0].count else self._parts[1]
+        patience = part.oldest() + self._max_wait
+        self._head = part.head(now)
+        # Somebody whose patience has ended stays the head as long as nothing changes.
+        self._head_holds = (version, patience if now < patience else math.inf)
+        return self._head
 
     def patience_ends(self, part: int) -> float:
         """When somebody of that class will have waited for too long."""
@@ -101,6 +111,7 @@ class Line:
         part = client.rank
         entry = (self._policy.key(client), client.ticket, client.id)
         self._places[client.id] = (part, entry)
+        self._head_holds = (-1, -math.inf)
         self._parts[part].add(client, self._policy.group(client), entry)
 
     def _is_parked(self, entry: tuple[float, int, str]) -> bool:

@@ -327,7 +327,8 @@ class Scheduler:
         alone = all(len(device.grants) < 2 for device in client.books)
         client.demand.progress(event.gpu_seconds, client.gpu_seconds_at(now), alone)
         self.turns.sharing.progress(client, event, now)
-        self.turns.touch(client)
+        if any(len(device.grants) > 1 or device.line for device in client.books):
+            self.turns.touch(client)
 
     def _lock_refused(self, event: ev.LockRefused, now: float) -> None:
         client = self._client(event.client)

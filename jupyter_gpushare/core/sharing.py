@@ -143,7 +143,9 @@ class Sharing:
         """Who has the device may be others now; returns what changes in how fast clients may launch."""
         place = self._place(device)
         # Offline ones last, as if they had joined last: they are to go first.
-        members = tuple(sorted((grant.client for grant in device.grants), key=lambda client: client.rank))
+        members = tuple(grant.client for grant in device.grants)
+        if len(members) > 1:
+            members = tuple(sorted(members, key=lambda client: client.rank))
         if members != place.members:
             self._members_changed(place, members, now)
         changed, place.changed = place.changed, {}
@@ -240,10 +242,16 @@ class Sharing:
     # --- looking up
 
     def _place(self, device: Device) -> _Place:
-        return self._places.setdefault(device.info.uuid, _Place())
+        place = self._places.get(device.info.uuid)
+        if place is None:
+            place = self._places[device.info.uuid] = _Place()
+        return place
 
     def _runner(self, client: Client) -> _Runner:
-        return self._runners.setdefault(client.id, _Runner())
+        runner = self._runners.get(client.id)
+        if runner is None:
+            runner = self._runners[client.id] = _Runner()
+        return runner
 
 
 def _overhead(clients: Sequence[Client], quantum: Callable[[Client], float]) -> float:

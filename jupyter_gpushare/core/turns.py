@@ -104,10 +104,9 @@ class Turns(Closing):
                 self._settle(grant, now)
             self.agenda.set((LOCK, uuid), device.refused_until if device.line else None)
             self.agenda.set((LINE, uuid), device.line.next_ready())
-        for uuid in [uuid for uuid in self.touched if uuid not in seen]:
-            seen[uuid] = None
+        seen.update(self.touched)  # the settling of one may have begun the closing of another
         self.touched.clear()
-        for uuid in seen:  # the settling of one may have begun the closing of another
+        for uuid in seen:
             for grant in self.devices[uuid].grants:
                 self.agenda.set((GRANT, grant.client.id), self._due(grant))
         return seen
@@ -117,7 +116,6 @@ class Turns(Closing):
             device.refused_until = None
         device.line.settle(now)
         for grant in list(device.grants):
-            self._meet_deadlines(grant, now)
             if self.closed_for_nobody(grant, now):
                 self.withdraw_closing(grant)
         self._part(device, now)
@@ -139,28 +137,36 @@ class Turns(Closing):
     def _settle(self, grant: Grant, now: float) -> None:
         """Tell a grant's processes what has changed for them."""
         if not grant.draining:
-            self._announce(grant)
-            due = self._due(grant)
+            deadline = self._deadline(grant)
+            levels = (self.contended(grant), deadline)
+            if levels != grant.announced:
+                grant.announced = levels
+                self._out.append(Orders(grant.client.id, *levels))
+            due = self._ends(grant, deadline)
             if due is not None and due <= now:  # somebody came to wait after its quantum was over
                 self.begin_closing(grant, now)
         self.name_next(grant, self._successor(grant, now))
-        self.agenda.set((GRANT, grant.client.id), self._due(grant))
 
     def _due(self, grant: Grant) -> float | None:
         if grant.draining:
             return grant.next_try if grant.reopen_until is None else grant.reopen_until
-        client = grant.client
-        times = [self._deadline(grant)]
-        if grant.cells_ended is not None:
-            times.append(max(grant.cells_ended + self.settings.cell_linger, client.hold_until or 0.0))
-        return min((time for time in times if time is not None), default=None)
+        return self._ends(grant, self._deadline(grant))
+
+    def _ends(self, grant: Grant, deadline: float | None) -> float | None:
+        """When it is to be closed: at its deadline, or some time after the end of a cell."""
+        if grant.cells_ended is None:
+            return deadline
+        lingered = max(grant.cells_ended + self.settings.cell_linger, grant.client.hold_until or 0.0)
+        return lingered if deadline is None else min(deadline, lingered)
 
     def _deadline(self, grant: Grant) -> float | None:
         """When the turn ends, working or not: somebody waits for it, or the client has had what it may have."""
         client = grant.client
         if client.suspended:
             return grant.began
-        ends = min((self._until(grant, self.devices[uuid]) for uuid in grant.devices), default=math.inf)
+        ends = math.inf
+        for uuid in grant.devices:
+            ends = min(ends, self._until(grant, self.devices[uuid]))
         if client.allowance:
             ends = min(ends, client.allowance.ends_at(grant.began))
         return None if ends == math.inf else ends
@@ -168,7 +174,7 @@ class Turns(Closing):
     def _until(self, grant: Grant, device: Device) -> float:
         client = grant.client
         head = device.line.head(self.now)
-        if head is None or (grant.shared and self.can_start(head)):
+        if head is None:
             return math.inf
         if head.rank < client.rank:
             return grant.began
@@ -249,12 +255,6 @@ class Turns(Closing):
         if client.devices != grant.devices or len(processes) != 1 or self._suits(device, client):
             return None  # who may run beside it needs the coordinator: a lock that is taken over is an exclusive one
         return processes[0] if processes[0].relays else None
-
-    def _announce(self, grant: Grant) -> None:
-        levels = (self.contended(grant), self._deadline(grant))
-        if levels != grant.announced:
-            grant.announced = levels
-            self._out.append(Orders(grant.client.id, *levels))
 
     def _grant(self, client: Client, now: float) -> None:
         """Begin a turn; or extend one that cannot end, to the devices that its waiting threads need."""

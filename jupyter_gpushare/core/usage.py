@@ -12,22 +12,28 @@ class Usage:
     moment, until one of them is used again. It never shrinks.
     """
 
-    __slots__ = ("_at", "_value", "memory")
+    __slots__ = ("_at", "_memory", "_value", "key")
 
     def __init__(self, memory: float) -> None:
-        self.memory = memory
+        self._memory = memory
         self._value = 0.0
         self._at = 0.0
+        self.key = -math.inf
+
+    def remember(self, memory: float) -> None:
+        """From now on what was used `memory` seconds ago counts 1/e."""
+        self._memory = memory
+        self._set_key()
 
     def at(self, now: float) -> float:
         """Seconds."""
-        return self._value * math.exp((self._at - now) / self.memory)
+        return self._value * math.exp((self._at - now) / self._memory)
 
     def add(self, seconds: float, now: float) -> None:
         """`seconds` of use that end at `now`; they count in full."""
         self._value = self.at(now) + seconds
         self._at = now
+        self._set_key()
 
-    @property
-    def key(self) -> float:
-        return -math.inf if self._value <= 0 else math.log(self._value) + self._at / self.memory
+    def _set_key(self) -> None:
+        self.key = -math.inf if self._value <= 0 else math.log(self._value) + self._at / self._memory

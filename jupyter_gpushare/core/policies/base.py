@@ -21,6 +21,7 @@ class Policy:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.version = 0  # changes when keys of groups may have
         self._clients: dict[str, Usage] = {}
 
     # --- who is next
@@ -79,6 +80,7 @@ class Policy:
 
     def ran(self, client: Client, seconds: float, now: float) -> None:
         """The client held its devices for `seconds` until `now`."""
+        self.version += 1
         self.usage(client).add(seconds, now)
 
     def forget(self, client: Client) -> None:
@@ -88,4 +90,4 @@ class Policy:
         """Go on from what an earlier policy, or this one with other settings, knew."""
         self._clients = other._clients
         for usage in self._clients.values():
-            usage.memory = self.settings.memory_of_use
+            usage.remember(self.settings.memory_of_use)

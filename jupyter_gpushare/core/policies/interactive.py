@@ -58,7 +58,7 @@ class Interactive(Policy):
         if isinstance(other, Interactive):
             self._tenants = other._tenants
             for usage in self._tenants.values():
-                usage.memory = self.settings.memory_of_use
+                usage.remember(self.settings.memory_of_use)
 
     def _tenant(self, tenant: str) -> Usage:
         usage = self._tenants.get(tenant)
