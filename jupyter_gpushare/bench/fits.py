@@ -27,7 +27,7 @@ def measure(device: str, rounds: int) -> dict[str, Any]:
 
 def _run(device: str, seconds: float, *, shared: bool) -> tuple[float, int]:
     cap, slowed = holders.scale(device)
-    with holders.host(device) as environment:
+    with holders.host(device, how=()) as environment:
         programs = [holders.Holder(environment, name, shared=shared) for name in ("one", "two")]
         try:
             for program in programs:

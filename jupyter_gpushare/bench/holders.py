@@ -81,15 +81,15 @@ def scale(device: str) -> tuple[int, float]:
 
 
 @contextlib.contextmanager
-def host(device: str, *options: str) -> Iterator[dict[str, str]]:
-    """A coordinator with `options`, and the device."""
+def host(device: str, *options: str, how: tuple[str, ...] = setting.TURNS) -> Iterator[dict[str, str]]:
+    """A coordinator with `options`, and the device. `how`: see `setting.coordinator`."""
     with tempfile.TemporaryDirectory(prefix="gpushare-bench-") as name:
         file = Path(name) / "card"
         file.write_text(_PARAMETERS)
         given = {"GPUSHARE_SIM_CONFIG": str(file)} if device == "sim" else {}
         if device == "gpu":
             options = (*options, "--device-memory", f"{GPU_CAP >> 20}MiB")
-        with setting.environ(given), setting.coordinator(device, *options) as environment:
+        with setting.environ(given), setting.coordinator(device, *options, how=how) as environment:
             yield {**environment, **given}
 
 

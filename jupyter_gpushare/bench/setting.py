@@ -20,14 +20,21 @@ PROGRAM = _NATIVE / "gpushare-bench"
 SHIM = _NATIVE / "libgpushare.so"
 
 
+# One client after the other, whatever they do: what most benches measure.
+TURNS = ("--policy", "fcfs", "--sharing", "exclusive", "--idle-release", "0.25")
+
+
 @contextlib.contextmanager
-def coordinator(device: str, *options: str) -> Iterator[dict[str, str]]:
-    """Run a coordinator with `options`; yields the environment that leads to it. It is stopped at the end."""
+def coordinator(device: str, *options: str, how: tuple[str, ...] = TURNS) -> Iterator[dict[str, str]]:
+    """Run a coordinator with `options` that shares as `how` says (empty: as it does by default).
+
+    Yields the environment that leads to it. It is stopped at the end.
+    """
     with tempfile.TemporaryDirectory(prefix="gpushare-bench-") as name:
         directory = Path(name)
         environment = {**os.environ, "GPUSHARE_SOCKET": str(directory / "c.sock"), "XDG_STATE_HOME": name}
         environment.pop("GPUSHARE_PREPARED", None)
-        argv = [sys.executable, "-m", "jupyter_gpushare", "coordinator", "--detach", *options]
+        argv = [sys.executable, "-m", "jupyter_gpushare", "coordinator", "--detach", *how, *options]
         if device == "sim":
             environment |= {
                 "GPUSHARE_SIMULATE": "1",
