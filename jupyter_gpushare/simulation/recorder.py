@@ -12,6 +12,7 @@ from typing import Any
 
 from .traces import VERSION, CellLine, ClientLine, DeviceLine, Head, Line
 
+PERIOD = 10.0  # seconds, over which the GPU time of a program is spread
 SETTLES = 2.0  # seconds after a cell's end in which its GPU time may still be reported
 
 
@@ -39,6 +40,7 @@ class _Client:
     cells: list[_Cell] = field(default_factory=list)
     busy: float = 0.0
     waited: float = 0.0
+    first: tuple[float, float] = (0.0, 0.0)  # the same two when it was seen first
 
 
 class Recorder:
@@ -79,7 +81,7 @@ class Recorder:
             tenant = self._tenants.setdefault(told["tenant"], f"user-{len(self._tenants) + 1}")
             quota = {name: value for name, value in told["quota"].items() if value is not None}
             client = self._clients[told["id"]] = _Client(len(self._clients) + 1, tenant, now, quota, free_since=now)
-            client.busy, client.waited = _busy(told), told["wait_seconds"]
+            client.busy, client.waited = client.first = _busy(told), told["wait_seconds"]
         client.left = None
         client.gpus = max(client.gpus, len(told["devices"]))
         client.memory = max(client.memory, told["allocated"])
@@ -110,6 +112,12 @@ class Recorder:
         cpu = (free - gpu) / 2
         return [round(cpu, 6), round(gpu, 6), round(cpu, 6)]
 
+    def _spread(self, client: _Client) -> list[float]:
+        free = (self._now if client.left is None else client.left) - client.came - (client.waited - client.first[1])
+        gpu = client.busy - client.first[0]
+        count = max(1, round(free / PERIOD))
+        return [round(max(0.0, free - gpu) / count, 6), round(gpu / count, 6)] * count
+
     def lines(self) -> Iterator[Line]:
         yield Head(version=VERSION, name="recorded", seconds=round(self._now, 3))
         for memory in self._devices.values():
@@ -130,6 +138,8 @@ class Recorder:
             if client.cell:
                 client.cell.phases = self._phases(client.cell, client, client.cell.ended or self._now)
                 cells.append(client.cell)
+            if not cells and client.busy > client.first[0]:
+                yield CellLine(client=name, phases=self._spread(client))
             for cell in cells:
                 if sum(cell.phases):
                     yield CellLine(client=name, think=round(cell.think, 6), phases=cell.phases)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from jupyter_gpushare.bench import holders
 from jupyter_gpushare.core.settings import Settings
+from jupyter_gpushare.simulation import traces
 from jupyter_gpushare.simulation.simulation import Simulation
 from jupyter_gpushare.simulation.workload import Cell, DeviceModel, Participant, Workload
 
@@ -53,3 +58,28 @@ def test_live_and_simulated_times_agree(part: float) -> None:
     size = int(holders.CAP * part) // PIECE * PIECE
     alone, together = live(size)
     assert together == pytest.approx(simulated(size, alone), rel=0.1)
+
+
+def test_what_a_live_coordinator_does_is_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "trace"
+    size = holders.CAP // 4 // PIECE * PIECE
+    with holders.host("sim") as environment:
+        program = holders.Holder(environment, "somebody")
+        try:
+            program.end()
+            program.do("hold", size, PIECE)
+            command = [sys.executable, "-m", "jupyter_gpushare", "record", str(path), "--seconds", "4"]
+            recording = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+            assert recording.stderr and "recording" in recording.stderr.readline()
+            program.do("job", 1.0 / holders.SLOWED, 0.1 / holders.SLOWED, 0)
+            assert "of 1 clients" in recording.communicate(timeout=30)[1]
+        finally:
+            program.close()
+    trace = traces.read(str(path))
+    (client,) = trace.participants
+    assert size <= client.memory <= 2 * size
+    assert trace.devices[0].memory == holders.CAP
+    assert trace.seconds == pytest.approx(4.0, abs=1.0)
+    (cell,) = client.cells
+    work = list(cell.phases)[1::2]
+    assert sum(work) == pytest.approx(1.0, rel=0.5)

@@ -150,3 +150,11 @@ def test_lines_are_one_json_object_each(tmp_path: Path) -> None:
     path = tmp_path / "t"
     traces.write(str(path), [ClientLine(id="a"), CellLine(client="a", phases=[1.0])])
     assert [json.loads(line)["type"] for line in path.read_text().splitlines()] == ["client", "cell"]
+
+
+def test_a_program_without_cells_is_one_cell() -> None:
+    recorder = Recorder()
+    recorder.see(status(0, 0.0, 0.0), 0.0)
+    recorder.see(status(0, 12.0, 10.0), 50.0)
+    (cell,) = [line for line in recorder.lines() if isinstance(line, CellLine)]
+    assert (len(cell.phases), sum(cell.phases[1::2]), sum(cell.phases)) == (8, pytest.approx(12.0), pytest.approx(40.0))
