@@ -107,6 +107,12 @@ class GpuShare(Configurable):
         "isn't held up by what it has queued (0.001 to 10; 0: no bound). A single launch may take longer.",
     ).tag(config=True)
 
+    exempt_launches = Number(
+        0.0,
+        help="Seconds: launches of functions that take less pass by the rate that holds an offline client back beside "
+        "online ones (0 to 0.1; 0: none do). Endless short launches then pass too.",
+    ).tag(config=True)
+
     placement = Enum(
         ("spread", "pack", "fgd"),
         "spread",
@@ -191,6 +197,10 @@ class GpuShare(Configurable):
         if value and not (math.isfinite(value) and 1 <= value <= 1000):
             raise TraitError(f"GpuShare.oversubscription must be from 1 to 1000, or 0 for no bound, not {value:g}")
         return value
+
+    @validate("exempt_launches")
+    def _check_exempt(self, proposal: dict[str, Any]) -> float:
+        return _in_range(proposal, 0.0, 0.1)
 
     @validate("inflight_window")
     def _check_window(self, proposal: dict[str, Any]) -> float:

@@ -244,8 +244,7 @@ class Daemon:
         client = self.scheduler.clients[member.client]
         memory = sum(self.scheduler.devices[uuid].info.memory for uuid in client.devices)
         idle = self.scheduler.idle_release(client)
-        window = self.settings.traits.inflight_window
-        member.write_limits(client, memory, self.scheduler.quantum(client), idle, window)
+        member.write_limits(client, memory, self.scheduler.quantum(client), idle, self.settings.traits)
 
     # --- clients and processes
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 
+from ..config import GpuShare
 from ..core.errors import Refused
 from ..core.model import Client, Held
 from ..core.quota import Quota
@@ -313,7 +314,7 @@ class Member:
             self.page.close()
 
     def write_limits(
-        self, client: Client, device_memory: int, quantum: float, idle_release: float, window: float
+        self, client: Client, device_memory: int, quantum: float, idle_release: float, traits: GpuShare
     ) -> None:
         """Write the quota and the levels that do not change with turns to every page of the client."""
         memory = client.quota.memory or device_memory
@@ -325,7 +326,8 @@ class Member:
             orders.memory_total = min(memory, device_memory) if device_memory else memory
             orders.quantum_ns = int(quantum * 1e9)
             orders.idle_release_ns = int(idle_release * 1e9)
-            orders.window_ns = int(window * 1e9)
+            orders.window_ns = int(traits.inflight_window * 1e9)
+            orders.exempt_ns = int(traits.exempt_launches * 1e9)
             orders.share_ppm = round(client.quota.share * 1_000_000)
             orders.limit_ppm = round(client.quota.limit * 1_000_000)
             orders.resident_quota = client.quota.resident or 0

@@ -30,6 +30,7 @@ LIVE = (
     "memory_of_use",
     "max_hold",
     "inflight_window",
+    "exempt_launches",
     "placement",
     "oversubscription",
     "tenants",

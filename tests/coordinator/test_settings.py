@@ -34,6 +34,7 @@ KEYS = {
     "idle_release",
     "cell_linger",
     "inflight_window",
+    "exempt_launches",
     "placement",
     "oversubscription",
     "tenants",
@@ -73,9 +74,10 @@ def test_a_shorter_quantum_ends_the_turn_that_runs(idle_coordinator: Coordinator
 def test_levels_follow(coordinator: Coordinator, processes: Processes) -> None:
     a = processes("a")
     assert a.orders.window_ns == 20_000_000
-    change(coordinator, idle_release=2, time_quantum=7.5, inflight_window=0)
+    change(coordinator, idle_release=2, time_quantum=7.5, inflight_window=0, exempt_launches=0.0001)
     orders = a.orders
     assert (orders.idle_release_ns, orders.quantum_ns, orders.window_ns) == (2_000_000_000, 7_500_000_000, 0)
+    assert orders.exempt_ns == 100_000
 
 
 def test_the_default_quota_is_for_those_who_come(coordinator: Coordinator, processes: Processes) -> None:
@@ -141,6 +143,7 @@ BAD: dict[str, list[tuple[Any, str]]] = {
     "memory_of_use": [(0, "1 to 604800"), (True, "True")],
     "max_hold": [(-1, "0 to 86400"), (True, "True")],
     "inflight_window": [(11, "0.001 to 10"), (math.nan, "nan"), (True, "True")],
+    "exempt_launches": [(-1, "0 to 0.1"), (1, "0 to 0.1"), (True, "True")],
     "policy": [("lottery", "allowed are"), (3, "3")],
     "sharing": [("never", "exclusive"), (None, "None")],
     "tuning": [("perhaps", "perhaps"), (3, "3")],
