@@ -230,6 +230,8 @@ static void enter(uint64_t now) {
     relay_go_on();
     uint32_t word = gate_word(page);
     PUT(page->report.mode, GPUSHARE_MODE_LOCK_FILE);
+    PUT(page->orders.launch_rate, 0); /* for a neighbour that ran beside us; turns are exclusive now */
+    PUT(page->orders.spacing_ppm, 0);
     log_line(LOG_INFO, "no coordinator: turns by the lock files");
     if (is_open(word)) {
         own.turn = true;

@@ -65,7 +65,7 @@ struct gpushare_page_header {
 };
 
 /* Written by the coordinator. The process itself writes the gate where it ends a turn at its deadline, opens one that it
- * is named for, or meters; in lock-file mode gate and deadline; and before a hello it clears what is an earlier
+ * is named for, or meters; in lock-file mode gate, deadline and rates; and before a hello it clears what is an earlier
  * coordinator's word, and the next one may be too old to know: carry, hand_on, restore_ahead, exempt_ns. */
 struct gpushare_orders {
     uint32_t gate;             /* futex; stored with release, loaded with acquire */

@@ -232,6 +232,19 @@ def test_processes_of_a_client_have_their_turn_together(machine: Machine) -> Non
     until(lambda: lock_is_free(machine))
 
 
+def test_the_rate_of_a_coordinator_that_is_gone_holds_nobody_back(machine: Machine) -> None:
+    """It was for the sake of a neighbour that ran at the same time; there is none in turns."""
+    with fake_coordinator(machine.socket) as coordinator:
+        ((client, process),) = clients(machine, coordinator, "x")
+        process.page.orders.launch_rate = 1
+        process.page.orders.spacing_ppm = 1000
+        process.open(1)
+        client.run(LOOP)
+    advances(client, 50)
+    client.run("stop = True")
+    client.run("thread.join()")
+
+
 def test_who_leaves_first_does_not_give_the_device_away(machine: Machine) -> None:
     """One process of a client goes idle in the midst of the turn while another of the same client works on."""
     with fake_coordinator(machine.socket) as coordinator:
