@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.simulation import fragmentation
+from jupyter_gpushare.simulation.experiment import variant
 
 SIZES = [(1000, 1)] * 11 + [(810, 1)] * 3 + [(470, 1)] * 2 + [(650, 1), (320, 1), (230, 1), (1000, 8), (1000, 2)]
 
@@ -86,6 +87,12 @@ def test_nonsense_in_a_trace_is_named(tmp_path: Path, pods: list[tuple[int, int]
     write(tmp_path, pods, [1])
     with pytest.raises(ValueError, match=said):
         fragmentation.read(tmp_path)
+
+
+def test_the_simulator_compares_strategies_too() -> None:
+    assert variant("fcfs:placement=fgd").settings.placement.strategy == "fgd"
+    with pytest.raises(ValueError, match="strategy='best' is unknown: allowed are spread, pack, fgd"):
+        variant("fcfs", {"placement": "best"})
 
 
 def test_a_file_of_another_form_is_named(tmp_path: Path) -> None:

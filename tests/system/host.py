@@ -128,6 +128,7 @@ class Host:
         self.simlog = folder / "simlog"
         self.log = folder / "shim.log"
         self.coordinator: subprocess.Popen[bytes] | None = None
+        self.devices = 1
         self._memory = memory
         self._programs: list[Program] = []
         for name in ("run", "simlog", "share/kernels"):
@@ -149,6 +150,7 @@ class Host:
             "GPUSHARE_SIM_STATE": f"{folder}/devices",
             "GPUSHARE_SIM_LOG": str(self.simlog),
             "GPUSHARE_SIM_MEMORY": str(self._memory),
+            "GPUSHARE_SIM_DEVICES": str(self.devices),
             "GPUSHARE_LOCK_DIR": f"{folder}/locks",
             "GPUSHARE_LOG": "debug",
             "GPUSHARE_LOG_FILE": str(self.log),
