@@ -182,7 +182,8 @@ def _left(seconds: float | None) -> str:
 
 def _state(client: dict[str, Any]) -> str:
     if client["queue_position"] is None:
-        return str(client["phase"])
+        held = client.get("hold_seconds_left")
+        return f"{client['phase']}{'' if held is None else f', held for {text.format_seconds(held)}'}"
     about = "" if client["expected_wait"] is None else f", about {text.format_seconds(client['expected_wait'])}"
     return f"#{client['queue_position']} in queue{about}"
 

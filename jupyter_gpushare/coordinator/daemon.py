@@ -272,6 +272,8 @@ class Daemon:
             if report.uuid not in self.scheduler.devices:
                 self._found(DeviceInfo(report.uuid, report.name, report.memory, hello.simulated))
         earlier = port.quota if len(member.processes) == 1 else None
+        suspended = port.suspended and not member.met
+        member.met = True
         self.ports[number] = port
         running = hello.running and not instead and member.locks.acquire(port.devices, Mode.KEEP)
         if not running and port.page.gate_open:
@@ -280,6 +282,8 @@ class Daemon:
         self.feed(ev.ProcessJoined(member.client, number, port.devices, running, hello.epoch, port.relays, shared))
         if earlier:  # now that it is known where the client is
             self._adopt_quota(member, earlier)
+        if suspended:
+            self.set_suspended(member, True)
         self._write_levels(self._loop.time())
         return instead
 
@@ -289,6 +293,16 @@ class Daemon:
             self.feed(ev.QuotaChanged(member.client, quota, member.allocated))
         except GpuShareError as error:
             log.warning("client %s: quota of the page not adopted: %s", member.client, error)
+
+    def set_suspended(self, member: Member, suspended: bool) -> None:
+        """Until the opposite is said; its pages tell a later coordinator."""
+        self.feed(ev.Suspended(member.client) if suspended else ev.Resumed(member.client))
+        self.write_limits(member)
+
+    def hold(self, member: Member, seconds: float) -> float | None:
+        """Returns for how long the client keeps its devices now, in seconds; None: it does not. Raises Refused."""
+        self.feed(ev.TurnHeld(member.client, seconds))
+        return self.scheduler.clients[member.client].held_for(self._loop.time())
 
     def leave(self, port: ProcessPort) -> None:
         """A process's connection ended."""

@@ -16,7 +16,13 @@ from .measures import Measures
 from .peer import Peer
 
 MAX_BYTES = 1 << 50  # nobody has more; what a process reports beyond it is nonsense
-QUOTA_SET, QUOTA_MEMORY, QUOTA_OFFLINE, QUOTA_RESIDENT = 1, 2, 4, 8  # bits of orders.quota_set, see page.h
+QUOTA_SET, QUOTA_MEMORY, QUOTA_OFFLINE, QUOTA_RESIDENT, SUSPENDED = (
+    1,
+    2,
+    4,
+    8,
+    16,
+)  # bits of orders.quota_set, see page.h
 
 
 HEARS = 1 | 2 | 4  # evicting, short, restored: see orders.hears in page.h
@@ -87,6 +93,11 @@ class ProcessPort:
             )
         except Refused:
             return None
+
+    @property
+    def suspended(self) -> bool:
+        """Whether it was under an earlier coordinator, or is under this one."""
+        return bool(self.page.orders.quota_set & SUSPENDED)
 
     @property
     def stopped(self) -> bool:
@@ -161,6 +172,7 @@ class Member:
         self.kernels: dict[Peer, set[str]] = {}  # attached connections, with their open requests
         self.alone_since: float | None = time.monotonic()
         self.forgotten = False
+        self.met = False  # whether this coordinator has had a process of it: what its page says is from here then
         self.program: int | None = None  # a pidfd: the client ends with this process
         self.simulated = False
         self.last_turn = 0.0
@@ -337,6 +349,7 @@ class Member:
                 | (QUOTA_MEMORY if client.quota.memory is not None else 0)
                 | (QUOTA_OFFLINE if client.quota.service == "offline" else 0)
                 | (QUOTA_RESIDENT if client.quota.resident is not None else 0)
+                | (SUSPENDED if client.suspended else 0)
             )
 
     def write_levels(self, now_ns: int, backing: int | None, position: int, expected_wait: float | None) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from ..core import events as ev
 from ..core.errors import IllegalEvent, Refused, UnknownClient, UnknownProcess
 from ..core.placement import Request
-from ..wire import messages
+from ..wire import messages, text
 from ..wire.client import encode
 from . import requests
 from .daemon import Daemon
@@ -59,6 +59,9 @@ class Service:
             messages.Subscribe: self._subscribe,
             messages.SetQuota: self._set_quota,
             messages.Release: self._release,
+            messages.Hold: self._hold,
+            messages.Suspend: lambda peer, request: self._set_suspended(peer, request.client, True),
+            messages.Resume: lambda peer, request: self._set_suspended(peer, request.client, False),
             messages.Interrupt: self._interrupt,
             messages.Inspect: self._inspect,
             messages.Device: self._device,
@@ -268,6 +271,25 @@ class Service:
         grant = self._daemon.scheduler.clients[request.client].grant
         self._daemon.feed(ev.TurnReleased(request.client))
         return {"released": grant is not None}
+
+    def _hold(self, peer: Peer, request: messages.Hold) -> Any:
+        member = self._owned(peer, request.client)
+        try:
+            longest = self._daemon.scheduler.settings.max_hold
+            seconds = longest if request.seconds is None else text.parse_seconds(request.seconds)
+        except ValueError as error:
+            raise Refused(f"hold: {error}") from None
+        left = self._daemon.hold(member, seconds)
+        running = self._daemon.scheduler.clients[request.client].grant is not None
+        return {"hold_seconds_left": left, "running": running}
+
+    def _set_suspended(self, peer: Peer, identity: str, suspended: bool) -> Any:
+        member = self._owned(peer, identity)
+        before = self._daemon.scheduler.clients[identity].suspended
+        self._daemon.set_suspended(member, suspended)
+        if before != suspended:
+            log.info("%s %s client %s", peer, "suspended" if suspended else "resumed", identity)
+        return {"suspended": suspended, "changed": before != suspended}
 
     def _interrupt(self, peer: Peer, request: messages.Interrupt) -> Any:
         member = self._owned(peer, request.client)

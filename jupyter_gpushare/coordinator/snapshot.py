@@ -88,7 +88,7 @@ def _device(device: Device, queue: list[str], resident: dict[str, Residency], nv
 def _client(
     client: Client, member: Member, resident: Residency, position: int | None, wait: float | None, now: float
 ) -> dict[str, Any]:
-    quota = client.quota
+    quota, held = client.quota, client.held_for(now)
     processes = []
     for port in member.processes.values():
         report = port.page.report
@@ -113,6 +113,8 @@ def _client(
         "label": client.label,
         "tenant": tenant_name(client.tenant),
         "phase": client.phase,
+        "suspended": client.suspended,
+        "hold_seconds_left": None if held is None else round(held, 3),
         "devices": list(client.devices),
         "quota": {
             "share": quota.share,

@@ -168,6 +168,7 @@ class Client:
     suspended: bool = False
     gives_way: bool = False  # a guest on devices that their owner has claimed
     hold_until: float | None = None  # keeps the devices until then, working or not
+    holding_since: float = float("-inf")  # when it began to hold, however often it has said so again
     counted_share: float | None = None  # among the rivals of its devices; None: it is not one now
 
     @property
@@ -193,6 +194,10 @@ class Client:
     @property
     def wants(self) -> bool:
         return any(process.wants for process in self.processes.values())
+
+    def held_for(self, now: float) -> float | None:
+        """Seconds for which it still keeps the devices, or will once it has them; None: it does not hold."""
+        return None if self.hold_until is None or self.hold_until <= now else self.hold_until - now
 
     def gpu_seconds_at(self, now: float) -> float:
         return self.gpu_seconds + (now - self.grant.began if self.grant else 0.0)

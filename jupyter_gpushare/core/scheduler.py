@@ -298,10 +298,15 @@ class Scheduler:
 
     def _turn_held(self, event: ev.TurnHeld, now: float) -> None:
         client = self._client(event.client)
-        if not 0 <= event.seconds <= self.settings.max_hold:
-            most = self.settings.max_hold
+        most = self.settings.max_hold
+        if not 0 <= event.seconds <= most:
             raise Refused(f"hold={event.seconds:g} is out of range: allowed are 0 to {most:g} seconds (max_hold)")
-        client.hold_until = now + event.seconds if event.seconds else None
+        if client.suspended and event.seconds:
+            raise Conflict(f"client {client.id} is suspended and has nothing to hold: resume it first")
+        if client.held_for(now) is None:
+            client.holding_since = now
+        # One hold after the other is no way around the longest one.
+        client.hold_until = min(now + event.seconds, client.holding_since + most) if event.seconds else None
         self.turns.touch(client)
 
     def _suspended(self, event: ev.Suspended, now: float) -> None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .connection import Refused, Unreachable
-from .report import Report, quota_line
+from .report import Report, quota_line, seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .session import Session
 
 QUOTA_KEYS = {
@@ -24,7 +26,10 @@ _VALUES = {"service": ["online", "offline"]}
 SUBCOMMANDS = {
     "status": "how this kernel and its device are doing (also without a sub-command)",
     "quota": "show this kernel's quota, or change it: %gpushare quota memory=8GiB share=0.5 limit=0.9",
+    "hold": "keep the GPU between cells for a while, working or not: %gpushare hold 5min; 0: no longer",
     "release": "give up the rest of this kernel's turn",
+    "suspend": "have no more turns and move this kernel's memory off the GPU, until it is resumed",
+    "resume": "take part again after a suspend",
     "help": "this text",
 }
 
@@ -47,12 +52,21 @@ class Magic:
             hint = f" (to change the quota: %gpushare quota {line.strip()})" if "=" in name else ""
             allowed = ", ".join(SUBCOMMANDS)
             raise Mistake(f"unknown sub-command {name!r}: allowed are {allowed}{hint}")
-        if name != "quota" and len(words) > 1:
-            surplus = " ".join(words[1:])
-            raise Mistake(f"%gpushare {name} takes no arguments, but {surplus!r} was given")
         if name == "quota":
             return self._quota(words[1:])
-        return {"status": self._status, "release": self._release, "help": help_text}[name]()
+        if name == "hold":
+            return self._hold(" ".join(words[1:]))
+        if len(words) > 1:
+            surplus = " ".join(words[1:])
+            raise Mistake(f"%gpushare {name} takes no arguments, but {surplus!r} was given")
+        whats: dict[str, Callable[[], Any]] = {
+            "status": self._status,
+            "release": self._release,
+            "suspend": self._suspend,
+            "resume": self._resume,
+            "help": help_text,
+        }
+        return whats[name]()
 
     def complete(self, line: str) -> list[str]:
         """What the last word of `line` may become; `line` is `%gpushare` and words up to the cursor."""
@@ -91,6 +105,31 @@ class Magic:
         if result.get("released"):
             return "The rest of this kernel's turn is given up."
         return "This kernel has no turn now, so there is nothing to give up."
+
+    def _hold(self, time: str) -> str:
+        self._must_be_shared()
+        asked = {"seconds": time} if time else {}
+        result = self._session.ask({"type": "hold", "client": self._session.client, **asked})
+        if result["hold_seconds_left"] is None:
+            return "This kernel holds the GPU no longer."
+        left = seconds(result["hold_seconds_left"])
+        if result["running"]:
+            return f"This kernel keeps the GPU for {left}, working or not; %gpushare release ends that."
+        return f"Once this kernel has the GPU it keeps it, up to {left} from now; %gpushare release ends that."
+
+    def _suspend(self) -> str:
+        self._must_be_shared()
+        client = self._session.client
+        self._session.ask({"type": "suspend", "client": client})
+        return (
+            "This kernel is suspended: its next GPU call waits until %gpushare resume, "
+            f"or in a terminal: jupyter gpushare resume {client}"
+        )
+
+    def _resume(self) -> str:
+        self._must_be_shared()
+        changed = self._session.ask({"type": "resume", "client": self._session.client})["changed"]
+        return "This kernel takes part again." if changed else "This kernel was not suspended."
 
     def _must_be_shared(self) -> None:
         if not self._session.client:

@@ -57,6 +57,10 @@ class Report:
         phase = str(client.get("phase", "idle"))
         if phase == "waiting":
             return _waiting(client)
+        if phase == "suspended":
+            return "suspended · GPU calls wait until %gpushare resume"
+        if client.get("hold_seconds_left") is not None:
+            return f"{phase} · held for {seconds(client['hold_seconds_left'])}"
         for device in self._snapshot.get("devices", []):
             for grant in device.get("grants", []):
                 if grant["client"] == client["id"] and grant.get("seconds_left") is not None:

@@ -74,6 +74,9 @@ class GpuShareApp(ExtensionApp):
             ("/events", EventsHandler),
             ("/clients/([^/]+)/quota", handlers.QuotaHandler),
             ("/clients/([^/]+)/release", handlers.ReleaseHandler),
+            ("/clients/([^/]+)/hold", handlers.HoldHandler),
+            ("/clients/([^/]+)/suspend", handlers.SuspendHandler),
+            ("/clients/([^/]+)/resume", handlers.ResumeHandler),
             ("/kernels/([^/]+)", handlers.KernelHandler),
             ("/(.*)", handlers.NoSuchRoute),
         ]

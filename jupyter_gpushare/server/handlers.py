@@ -101,6 +101,36 @@ class ReleaseHandler(GpuShareHandler):
         await self.ask(messages.Release(client=self.known_form(client_id)))
 
 
+class HoldHandler(GpuShareHandler):
+    @web.authenticated
+    @authorized
+    async def post(self, client_id: str) -> None:
+        """Keep the devices between cells for the body's `seconds`; without a body for as long as is allowed."""
+        words = self.changes() if self.request.body else {}
+        if unknown := words.keys() - {"seconds"}:
+            raise errors.Refused(400, "invalid", f"{', '.join(sorted(unknown))}: the only key allowed is seconds.")
+        seconds = words.get("seconds")
+        if isinstance(seconds, bool) or not isinstance(seconds, (int, float, str, type(None))):
+            raise errors.Refused(400, "invalid", f"seconds={seconds!r} is not a duration, such as 300 or 5min.")
+        await self.ask(messages.Hold(client=self.known_form(client_id), seconds=seconds))
+
+
+class SuspendHandler(GpuShareHandler):
+    @web.authenticated
+    @authorized
+    async def post(self, client_id: str) -> None:
+        """End a client's turn, and give it none until it is resumed."""
+        await self.ask(messages.Suspend(client=self.known_form(client_id)))
+
+
+class ResumeHandler(GpuShareHandler):
+    @web.authenticated
+    @authorized
+    async def post(self, client_id: str) -> None:
+        """Let a suspended client take part again."""
+        await self.ask(messages.Resume(client=self.known_form(client_id)))
+
+
 class ConfigHandler(GpuShareHandler):
     """For admins: PATCH needs the action "write" on "gpushare", and the coordinator's consent."""
 

@@ -191,6 +191,31 @@ class Release(_Request, tag="release", frozen=True, kw_only=True):
     client: Identity
 
 
+class Hold(_Request, tag="hold", frozen=True, kw_only=True):
+    """Keep the devices between cells for so many seconds from now, working or not; 0: no longer; null: for as long as
+    the settings allow (`max_hold`). Text such as "5min" will do.
+
+    One that runs keeps what it has; one that doesn't keeps what it gets before the time is over. Result:
+    `{"hold_seconds_left": float | null, "running": bool}`. Since 0.1.
+    """
+
+    client: Identity
+    seconds: float | Text | None = None
+
+
+class Suspend(_Request, tag="suspend", frozen=True, kw_only=True):
+    """End the client's turn, give it none, and move its memory off the devices, until Resume. Its calls wait at the
+    gate, and can be interrupted there. Result: `{"suspended": true, "changed": bool}`. Since 0.1."""
+
+    client: Identity
+
+
+class Resume(_Request, tag="resume", frozen=True, kw_only=True):
+    """The client takes part again. Result: `{"suspended": false, "changed": bool}`. Since 0.1."""
+
+    client: Identity
+
+
 class Interrupt(_Request, tag="interrupt", frozen=True, kw_only=True):
     """Make the client's waiting calls return an error (for kernels that are interrupted by message, not by signal)."""
 
@@ -248,6 +273,9 @@ Incoming = (
     | Subscribe
     | SetQuota
     | Release
+    | Hold
+    | Suspend
+    | Resume
     | Interrupt
     | Inspect
     | Device

@@ -15,6 +15,9 @@ for _power, _prefix in enumerate("kmgt", start=1):
 _FRACTION = re.compile(r"^(?:[0-9]+(?:\.[0-9]*)?%|[01]?\.[0-9]+)$")
 _SIZE = re.compile(r"^([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-z]*)$")
 
+_DURATION = re.compile(r"^([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(|s|sec|seconds?|m|min|minutes?|h|hours?)$")
+_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+
 
 def parse_size(value: object) -> int:
     """Bytes from 8589934592, "8GiB", "8G" (both binary) or "8GB" (decimal). No parts of a byte. Raises ValueError."""
@@ -46,6 +49,14 @@ def is_fraction(value: object) -> bool:
     if isinstance(value, float):
         return 0 < value <= 1
     return isinstance(value, str) and bool(_FRACTION.match(value.strip()))
+
+
+def parse_seconds(value: object) -> float:
+    """Seconds from 90, "90", "90s", "1.5 min" or "1h". Raises ValueError."""
+    match = _DURATION.match(str(value).strip().lower())
+    if isinstance(value, bool) or not match:
+        raise ValueError(f"{value!r} is not a duration (examples: 90, 30s, 5min, 1h)")
+    return float(match[1]) * _SECONDS[match[2][:1]]
 
 
 def parse_pairs(text: str) -> dict[str, str]:

@@ -87,7 +87,8 @@ struct gpushare_orders {
     uint32_t limit_ppm;        /* quota: largest fraction of time, parts per million */
     uint32_t slot;             /* this process's index into gpushare_client.allocated */
     uint32_t quota_set;        /* bits: 1 the quota fields hold a quota, for a later coordinator; 2 memory_limit was
-                                   asked for; 4 service class offline; 8 resident_quota was asked for */
+                                   asked for; 4 service class offline; 8 resident_quota was asked for; 16 the client is
+                                   suspended */
     /* since version 2 */
     uint32_t carry;   /* not 0: the epoch by which this process may open its gate itself, with the device's lock */
     uint32_t hand_on; /* not 0: after draining, give the device's lock up before saying so: somebody waits for it */

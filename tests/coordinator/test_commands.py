@@ -28,7 +28,7 @@ CLIENT = {
     "id", "label", "tenant", "phase", "devices", "quota", "allocated", "resident", "gpu_seconds", "wait_seconds",
     "quanta", "queue_position", "expected_wait", "gpu_busy_seconds", "drain", "resident_is_estimate",
     "resident_by_device", "resident_by_device_is_estimate", "host_pinned", "host_pageable",
-    "labels", "group", "gives_way", "notes",
+    "labels", "group", "gives_way", "notes", "suspended", "hold_seconds_left",
 }  # fmt: skip
 QUOTA = {"share", "limit", "memory", "resident", "service"}
 

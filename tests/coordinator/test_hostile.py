@@ -131,6 +131,8 @@ def test_process_messages_before_hello(visitors: Processes, message: dict[str, A
     "message",
     [
         {"type": "release", "client": "nobody"},
+        {"type": "hold", "client": "nobody"},
+        {"type": "suspend", "client": "nobody"},
         {"type": "quota", "client": "nobody"},
         {"type": "forget", "client": "nobody"},
         {"type": "interrupt", "client": "nobody"},

@@ -68,16 +68,48 @@ def test_release_without_a_turn_says_so(notebook: Any) -> None:
     assert "no turn" in notebook.run("%gpushare release").stdout
 
 
+def test_hold_says_until_when(coordinator: Any, notebook: Any) -> None:
+    said = notebook.run("%gpushare hold 5min").stdout
+    assert "Once this kernel has the GPU it keeps it, up to 5 min 0 s from now" in said
+    (client,) = coordinator.clients().values()
+    assert 290 < client["hold_seconds_left"] <= 300
+    assert "held for" in shown(notebook)["text/plain"]
+    assert "no longer" in notebook.run("%gpushare hold 0").stdout
+
+
+def test_suspend_and_resume(coordinator: Any, notebook: Any) -> None:
+    said = notebook.run("%gpushare suspend").stdout
+    assert "%gpushare resume" in said and f"jupyter gpushare resume {notebook.manager.kernel_id}" in said
+    assert "suspended · GPU calls wait until %gpushare resume" in shown(notebook)["text/plain"]
+    assert "resume it first" in notebook.run("%gpushare hold").stderr
+    assert "takes part again" in notebook.run("%gpushare resume").stdout
+    assert "not suspended" in notebook.run("%gpushare resume").stdout
+    assert "idle" in shown(notebook)["text/plain"]
+
+
 def test_help_names_everything(notebook: Any) -> None:
     text = notebook.run("%gpushare help").stdout
-    for word in ("status", "quota", "release", "memory=8GiB", "share=0.5", "service=offline"):
+    for word in (
+        "status",
+        "quota",
+        "release",
+        "memory=8GiB",
+        "share=0.5",
+        "service=offline",
+        "hold 5min",
+        "suspend",
+        "resume",
+    ):
         assert word in text
 
 
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ("frobnicate", "unknown sub-command 'frobnicate': allowed are status, quota, release, help"),
+        (
+            "frobnicate",
+            "unknown sub-command 'frobnicate': allowed are status, quota, hold, release, suspend, resume, help",
+        ),
         ("share=0.5", "%gpushare quota share=0.5"),
         ("quota shares=0.5", "unknown quota key 'shares': allowed are share, limit, memory"),
         ("quota share 0.5", "'share' is not of the form key=value"),
@@ -88,6 +120,9 @@ def test_help_names_everything(notebook: Any) -> None:
         ("quota memory=-1", "memory"),
         ("quota service=vip", "online, offline"),
         ("release now", "takes no arguments"),
+        ("suspend now", "takes no arguments"),
+        ("hold for ever", "'for ever' is not a duration (examples: 90, 30s, 5min, 1h)"),
+        ("hold 5h", "allowed are 0 to 600 seconds (max_hold)"),
     ],
 )
 def test_mistakes_are_named_without_a_traceback(coordinator: Any, notebook: Any, line: str, complaint: str) -> None:
@@ -101,8 +136,8 @@ def test_mistakes_are_named_without_a_traceback(coordinator: Any, notebook: Any,
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("%gpushare ", {"status", "quota", "release", "help"}),
-        ("%gpushare re", {"release"}),
+        ("%gpushare ", {"status", "quota", "hold", "release", "suspend", "resume", "help"}),
+        ("%gpushare re", {"release", "resume"}),
         ("x = 1\n%gpushare quota sh", {"share="}),
         ("%gpushare quota share=0.5 ", {"limit=", "memory=", "resident=", "service="}),
         ("%gpushare quota service=of", {"service=offline"}),

@@ -14,6 +14,9 @@ WRITES = [
     ("PATCH", ("config",), {"time_quantum": 3}),
     ("PATCH", ("clients", CLIENT, "quota"), {"share": 0.5}),
     ("POST", ("clients", CLIENT, "release"), {}),
+    ("POST", ("clients", CLIENT, "hold"), {}),
+    ("POST", ("clients", CLIENT, "suspend"), {}),
+    ("POST", ("clients", CLIENT, "resume"), {}),
 ]
 
 

@@ -41,6 +41,33 @@ async def test_release_of_a_client_without_a_turn(api: Any, coordinator: Any) ->
     assert await api("POST", "clients", CLIENT, "release", body="") == {"released": False}
 
 
+async def test_a_client_is_held_suspended_and_resumed(api: Any, refused: Any, coordinator: Any) -> None:
+    await coordinator.start(CLIENT)
+    held = await api("POST", "clients", CLIENT, "hold", body={"seconds": "5min"})
+    assert held["running"] is False and 290 < held["hold_seconds_left"] <= 300
+    longest = await api("POST", "clients", CLIENT, "hold", body="")
+    assert 590 < longest["hold_seconds_left"] <= 600
+    assert (await api("POST", "clients", CLIENT, "hold", body={"seconds": 0}))["hold_seconds_left"] is None
+
+    assert await api("POST", "clients", CLIENT, "suspend", body="") == {"suspended": True, "changed": True}
+    (client,) = (await api("GET", "status"))["clients"]
+    assert (client["phase"], client["suspended"]) == ("suspended", True)
+    assert (await refused("POST", "clients", CLIENT, "hold", body="")).status == 409
+    assert await api("POST", "clients", CLIENT, "resume", body="") == {"suspended": False, "changed": True}
+    assert await api("POST", "clients", CLIENT, "resume", body="") == {"suspended": False, "changed": False}
+
+
+@pytest.mark.parametrize(
+    "body", [{"seconds": "soon"}, {"seconds": True}, {"seconds": [1]}, {"time": 5}, {"seconds": 601}]
+)
+async def test_bad_holds_change_nothing(api: Any, refused: Any, coordinator: Any, body: Any) -> None:
+    await coordinator.start(CLIENT)
+    refusal = await refused("POST", "clients", CLIENT, "hold", body=body)
+    assert (refusal.status, refusal.reason) == (400, "invalid")
+    (client,) = (await api("GET", "status"))["clients"]
+    assert client["hold_seconds_left"] is None
+
+
 async def test_settings_are_read_and_changed(api: Any) -> None:
     assert (await api("GET", "config"))["time_quantum"] == 30
     assert (await api("PATCH", "config", body={"time_quantum": 10}))["time_quantum"] == 10
@@ -92,7 +119,9 @@ async def test_too_long_a_body(refused: Any) -> None:
 
 
 @pytest.mark.parametrize("client", ["nobody", "two words", "x" * 129, "a/b", "100%", "Grüße!"])
-@pytest.mark.parametrize(("method", "what"), [("GET", "quota"), ("PATCH", "quota"), ("POST", "release")])
+@pytest.mark.parametrize(
+    ("method", "what"), [("GET", "quota"), ("PATCH", "quota"), ("POST", "release"), ("POST", "suspend")]
+)
 async def test_unknown_clients(refused: Any, client: str, method: str, what: str) -> None:
     client = client.replace("/", "%2F")
     refusal = await refused(method, "clients", client, what, body=None if method == "GET" else {"share": 0.5})

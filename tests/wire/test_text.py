@@ -131,3 +131,20 @@ def test_a_shown_size_is_the_size_but_for_rounding(size: int) -> None:
 )
 def test_durations_are_shown(seconds: float, shown: str) -> None:
     assert text.format_seconds(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [("90", 90), (90, 90), (0.5, 0.5), ("30s", 30), ("5min", 300), (" 1.5 Minutes ", 90), ("2h", 7200), ("0", 0)],
+    ids=str,
+)
+def test_durations_are_read(written: object, seconds: float) -> None:
+    assert text.parse_seconds(written) == seconds
+
+
+@pytest.mark.parametrize(
+    "written", ["", "min", "-5", -5, "5 days", "1e9", "nan", float("inf"), "5 min 3 s", None, True]
+)
+def test_what_is_no_duration_is_refused(written: object) -> None:
+    with pytest.raises(ValueError, match="is not a duration"):
+        text.parse_seconds(written)

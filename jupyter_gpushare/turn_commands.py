@@ -1,0 +1,83 @@
+"""`jupyter gpushare hold | release | suspend | resume CLIENT`: turns of one's own clients, or for admins of all."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from . import alone
+from .wire import messages, text
+from .wire.client import Client, CoordinatorError, Unreachable
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Called by the command line on the parser of each of these sub-commands."""
+    parser.add_argument("client", metavar="CLIENT", help="its label, or its id or the beginning of it")
+    if parser.prog.split()[-1] == "hold":
+        parser.add_argument(
+            "seconds",
+            nargs="?",
+            metavar="TIME",
+            help="from now on, such as 90 or 5min; 0: no longer; default: the most",
+        )
+    parser.add_argument("--socket", default="", help="the coordinator's socket")
+
+
+def main(args: argparse.Namespace) -> int:
+    """0, or 1 when no coordinator answers, 2 when it refuses."""
+    try:
+        with Client(args.socket) as connection:
+            client = chosen(args.client, connection.request(messages.Status())["clients"])
+            identity = client["id"]
+            name = client["label"] or identity
+            match args.command_name:
+                case "hold":
+                    said = _held(connection.request(messages.Hold(client=identity, seconds=args.seconds)))
+                case "release":
+                    released = connection.request(messages.Release(client=identity))["released"]
+                    said = "its turn ends" if released else "it has no turn now"
+                case "suspend":
+                    changed = connection.request(messages.Suspend(client=identity))["changed"]
+                    said = "it gets no turns until it is resumed" if changed else "it is suspended already"
+                case _:
+                    changed = connection.request(messages.Resume(client=identity))["changed"]
+                    said = "it takes part again" if changed else "it was not suspended"
+    except (CoordinatorError, ValueError) as error:
+        print(f"jupyter gpushare {args.command_name}: {error}", file=sys.stderr)
+        if not isinstance(error, Unreachable):
+            return 2
+        print(alone.outlook(args.socket), file=sys.stderr)
+        return 1
+    print(f"{name}: {said}")
+    return 0
+
+
+def chosen(name: str, clients: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The client that is meant: by its id, its label, or the beginning of its id. Raises ValueError."""
+    ways = (
+        [client for client in clients if client["id"] == name],
+        [client for client in clients if client["label"] == name],
+        [client for client in clients if name and client["id"].startswith(name)],
+    )
+    found = next((way for way in ways if way), [])
+    if len(found) == 1:
+        return found[0]
+    several = found or clients
+    there = ", ".join(f"{client['label'] or 'no label'} ({client['id']})" for client in several) or "none"
+    raise ValueError(
+        f"{name!r} is {'several clients' if found else 'no client'}; {'they are' if found else 'there are'}: {there}"
+    )
+
+
+def _held(result: dict[str, Any]) -> str:
+    left = result["hold_seconds_left"]
+    if left is None:
+        return "it holds the GPU no longer"
+    span = text.format_seconds(left)
+    return (
+        f"it keeps the GPU for {span}"
+        if result["running"]
+        else f"it keeps the GPU once it has it, up to {span} from now"
+    )

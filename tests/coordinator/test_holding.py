@@ -1,0 +1,148 @@
+"""Clients that hold, are suspended and resumed: by message, by command, and across coordinators."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.client import CoordinatorError
+
+from .conftest import Coordinator, Processes
+from .fake_process import CLOSING, OPEN, FakeProcess, wait_for
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def coordinator(idle_coordinator: Coordinator) -> Coordinator:
+    """Whose turns don't end by their quantum here."""
+    return idle_coordinator.start(quantum=60)
+
+
+@pytest.fixture
+def pair(coordinator: Coordinator, processes: Processes) -> tuple[FakeProcess, FakeProcess]:
+    """One runs, the other waits."""
+    for name in ("a", "b"):
+        coordinator.request(messages.Register(client=name, token="secret", label=f"{name}.ipynb"))
+    a, b = processes("a"), processes("b")
+    a.run_turn()
+    b.wants()
+    return a, b
+
+
+def phase(coordinator: Coordinator, name: str) -> str:
+    client = coordinator.client(name)
+    assert client
+    return str(client["phase"])
+
+
+def test_who_holds_keeps_its_gate_open_past_its_quantum(
+    coordinator: Coordinator, pair: tuple[FakeProcess, FakeProcess]
+) -> None:
+    a, b = pair
+    held = coordinator.request(messages.Hold(client="a", seconds="5min"))
+    assert held["running"] and 299 < held["hold_seconds_left"] <= 300
+    wait_for(lambda: a.orders.deadline_ns > 0)
+    deadline = a.orders.deadline_ns
+    client = coordinator.client("a")
+    assert client and 290 < client["hold_seconds_left"] <= 300
+    assert deadline / 1e9 - a.orders.heartbeat_ns / 1e9 > 290, "its agent, which closes by itself, knows"
+    coordinator.request(messages.Release(client="a"))
+    a.wait_gate(CLOSING)
+    a.drain()
+    b.wait_gate(OPEN)
+
+
+def test_a_suspended_client_ends_its_turn_and_gets_none(
+    coordinator: Coordinator, pair: tuple[FakeProcess, FakeProcess]
+) -> None:
+    a, b = pair
+    assert coordinator.request(messages.Suspend(client="a")) == {"suspended": True, "changed": True}
+    a.wait_gate(CLOSING)
+    a.drain()
+    b.wait_gate(OPEN)
+    a.wants()
+    coordinator.request(messages.Release(client="b"))
+    b.wait_gate(CLOSING)
+    b.drain()
+    wait_for(lambda: phase(coordinator, "b") == "idle")
+    assert phase(coordinator, "a") == "suspended"
+    assert a.gate[0] != OPEN, "the device is free, and a still waits"
+    assert coordinator.request(messages.Resume(client="a")) == {"suspended": False, "changed": True}
+    a.wait_gate(OPEN)
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_suspension_outlives_a_killed_coordinator(
+    coordinator: Coordinator, pair: tuple[FakeProcess, FakeProcess], resumed: bool
+) -> None:
+    _, b = pair
+    coordinator.request(messages.Suspend(client="b"))
+    if resumed:
+        coordinator.request(messages.Resume(client="b"))
+    coordinator.end(signal.SIGKILL)
+    coordinator.start()
+    b.disconnect()
+    b.connect()
+    b.wants()
+    wait_for(lambda: phase(coordinator, "b") == ("waiting" if resumed else "suspended"))
+
+
+def test_a_client_resumed_while_its_process_was_away_stays_so(
+    coordinator: Coordinator, pair: tuple[FakeProcess, FakeProcess]
+) -> None:
+    _, b = pair
+    coordinator.request(messages.Suspend(client="b"))
+    b.disconnect()
+    wait_for(lambda: not (coordinator.client("b") or {})["processes"])
+    coordinator.request(messages.Resume(client="b"))
+    b.connect()
+    assert phase(coordinator, "b") != "suspended"
+
+
+@pytest.mark.parametrize("seconds", [-1, 601, "soon", 1e300])
+def test_bad_holds_say_what_is_allowed(
+    coordinator: Coordinator, pair: tuple[FakeProcess, FakeProcess], seconds: object
+) -> None:
+    with pytest.raises(CoordinatorError, match=r"allowed are 0 to 600 seconds|examples: 90, 30s, 5min, 1h"):
+        coordinator.request(messages.Hold(client="a", seconds=seconds))  # type: ignore[arg-type]
+
+
+def test_the_commands(coordinator: Coordinator, pair: tuple[FakeProcess, FakeProcess], command: Run) -> None:
+    def say(*words: str) -> str:
+        done = command(*words, "--socket", coordinator.path)
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    a, _ = pair
+    assert say("hold", "a.ipynb", "5min") == "a.ipynb: it keeps the GPU for 5 min 0 s\n"
+    assert "held for" in say("status")
+    assert say("hold", "a", "0") == "a.ipynb: it holds the GPU no longer\n"
+    assert say("suspend", "b") == "b.ipynb: it gets no turns until it is resumed\n"
+    assert "already" in say("suspend", "b")
+    assert "suspended" in say("status")
+    assert say("resume", "b") == "b.ipynb: it takes part again\n"
+    assert "not suspended" in say("resume", "b")
+    assert a.gate[0] == OPEN, "nobody waits"
+    assert say("release", "a") == "a.ipynb: its turn ends\n"
+    a.wait_gate(CLOSING)
+
+
+def test_a_command_for_nobody_or_several_names_who_is_there(
+    coordinator: Coordinator, processes: Processes, command: Run
+) -> None:
+    for name in ("ka", "kb"):
+        coordinator.request(messages.Register(client=name, token="secret", label="same.ipynb"))
+    for words, said in (
+        (("release", "other"), "'other' is no client"),
+        (("release", "same.ipynb"), "'same.ipynb' is several clients"),
+        (("suspend", "k"), "'k' is several clients"),
+        (("resume", ""), "'' is no client"),
+    ):
+        done = command(*words, "--socket", coordinator.path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert said in done.stderr and "same.ipynb (ka), same.ipynb (kb)" in done.stderr

@@ -1,0 +1,116 @@
+"""What people say of their turns: hold, release, suspend, resume."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from jupyter_gpushare.core import commands as cmd
+from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.errors import Conflict, Refused
+from jupyter_gpushare.core.quota import Quota
+
+from .conftest import QUANTUM
+from .world import World
+
+GIB = 1 << 30
+
+
+@pytest.fixture
+def between_cells(world: World) -> World:
+    """a runs a cell, and b waits."""
+    world.start_cell(world.client("a"), "one")
+    world.process("a", busy=True)
+    world.process("b", busy=True)
+    world.run(0.1)
+    return world
+
+
+def test_who_holds_keeps_the_device_between_cells_for_that_long(between_cells: World) -> None:
+    world = between_cells
+    world.feed(ev.TurnHeld("a", 60.0))
+    world.end_cell("a", "one")
+    assert world.run_until(lambda: world.running() == "b") == pytest.approx(60.0)
+
+
+def test_a_hold_outlasts_the_quantum_and_idleness(world: World) -> None:
+    a = world.process("a")
+    world.want(a)
+    world.process("b", busy=True)
+    world.feed(ev.TurnHeld("a", 60.0))
+    world.run(10 * QUANTUM)
+    world.idle(a)
+    assert world.running() == "a"
+    assert world.run_until(lambda: world.running() == "b") == pytest.approx(60.0 - 10 * QUANTUM)
+
+
+@pytest.mark.parametrize("end", [ev.TurnHeld("a", 0.0), ev.TurnReleased("a")])
+def test_a_hold_is_taken_back(between_cells: World, end: ev.Event) -> None:
+    world = between_cells
+    world.feed(ev.TurnHeld("a", 60.0))
+    world.end_cell("a", "one")
+    world.run(10.0)
+    world.feed(end)
+    assert world.run_until(lambda: world.running() == "b") == 0
+
+
+def test_one_hold_after_the_other_does_not_last_longer_than_one_may(make_world: Callable[..., World]) -> None:
+    world = make_world(max_hold=30.0)
+    world.process("a", busy=True)
+    world.process("b", busy=True)
+    for _ in range(6):
+        world.feed(ev.TurnHeld("a", 30.0))
+        world.run(4.0)
+    assert world.run_until(lambda: world.running() == "b") == pytest.approx(30.0 - 24.0)
+
+
+@pytest.mark.parametrize("seconds", [-1.0, 600.1, float("nan"), float("inf")])
+def test_a_hold_out_of_range_changes_nothing(between_cells: World, seconds: float) -> None:
+    with pytest.raises(Refused, match=r"allowed are 0 to 600 seconds \(max_hold\)"):
+        between_cells.feed(ev.TurnHeld("a", seconds))
+    assert between_cells.scheduler.clients["a"].held_for(between_cells.now) is None
+
+
+def test_an_online_client_does_not_wait_for_the_hold_of_an_offline_one(world: World) -> None:
+    world.client("a", Quota(service="offline"))
+    world.process("a", busy=True)
+    world.feed(ev.TurnHeld("a", 60.0))
+    world.run(0.1)
+    world.process("b", busy=True)
+    assert world.run_until(lambda: world.running() == "b") == 0
+
+
+def test_a_suspended_client_has_no_turns_until_it_is_resumed(world: World) -> None:
+    world.process("a", busy=True)
+    world.process("b", busy=True)
+    world.run(0.1)
+    world.feed(ev.Suspended("a"))
+    assert world.run_until(lambda: world.running() == "b") == 0
+    world.run(20 * QUANTUM)
+    assert (world.phase("a"), world.running(), world.queue("gpu")) == ("suspended", "b", [])
+    world.feed(ev.Resumed("a"))
+    assert world.run_until(lambda: world.running() == "a") <= QUANTUM
+
+
+def test_the_memory_of_a_suspended_client_leaves_though_there_is_room(world: World) -> None:
+    world.process("a")
+    world.feed(ev.MemoryHeld("a", GIB // 4, GIB // 4))
+    assert cmd.SetResident("a", 0) in world.feed(ev.Suspended("a"))
+    assert cmd.SetResident("a", None) in world.feed(ev.Resumed("a"))
+
+
+def test_who_waits_and_is_suspended_leaves_the_queue(world: World) -> None:
+    world.process("a", busy=True)
+    world.process("b", busy=True)
+    world.feed(ev.Suspended("b"))
+    assert world.queue("gpu") == []
+    assert not world.scheduler.turns.contended(world.scheduler.clients["a"].grant)  # type: ignore[arg-type]
+
+
+def test_a_suspended_client_has_nothing_to_hold(world: World) -> None:
+    world.process("a", busy=True)
+    world.feed(ev.Suspended("a"))
+    with pytest.raises(Conflict, match="resume it first"):
+        world.feed(ev.TurnHeld("a", 60.0))
+    world.feed(ev.TurnHeld("a", 0.0))
