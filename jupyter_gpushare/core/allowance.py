@@ -22,7 +22,9 @@ class Allowance:
         self._at = now
 
     def ran(self, seconds: float, now: float) -> None:
-        """It ran for `seconds` until `now`. What it could have earned while it did not want to run is not kept."""
+        """It ran for `seconds` until `now`. What it could have earned while it did not want to run is not kept;
+        what it ran before it had this limit is not spent."""
+        seconds = min(seconds, now - self._at)
         self._earned = min(self._earned + (now - seconds - self._at) * self.limit, self._turn)
         self._earned -= seconds * (1.0 - self.limit)
         self._at = now
@@ -33,5 +35,6 @@ class Allowance:
 
     def ends_at(self, began: float) -> float:
         """When a turn that began at `began` has spent everything."""
+        began = max(began, self._at)
         earned = min(self._earned + (began - self._at) * self.limit, self._turn)
         return began + max(earned, 0.0) / (1.0 - self.limit)

@@ -51,8 +51,6 @@ class Turns(Closing):
     def read_quota(self, client: Client, now: float) -> None:
         """The client's quota, or the policy that reads it, is another."""
         limit = self.policy.limit(client)
-        if client.grant and client.allowance:
-            client.allowance.ran(0.0, client.grant.began)
         if limit >= 1.0:
             client.allowance = None
         elif client.allowance is None or client.allowance.limit != limit:

@@ -2,18 +2,21 @@
 
 Least recent use per weight comes first, over an exponentially weighted window: whoever has the largest part of its
 share missing, as in Gemini (Chen et al., HPDC'20, under KubeShare), where overuse is debited in the same way. A
-client's weight is its `share` plus an equal part of what nobody was promised. A turn is in proportion to the weight, so
-that the fractions hold over a few turns already. `limit` holds under every policy (see `allowance`).
+client's weight is its `share` plus an equal part of what nobody was promised. Use counts by the weight that it was made
+under, so that another share holds from then on, and what was used under the old one is no debt. A turn is in
+proportion to the weight, so that the fractions hold over a few turns already. `limit` holds under every policy (see
+`allowance`).
 
 The settings of qGPU and cGPU are presets, which read quotas differently.
 """
 
 from __future__ import annotations
 
-import math
 from typing import ClassVar
 
 from ..model import Client, Grant
+from ..settings import Settings
+from ..usage import Usage
 from .base import Policy
 
 _ROUND = 0.5  # all contenders' turns together, in quanta: after ten quanta each fraction is right to a few percent
@@ -22,6 +25,10 @@ _LEAST = 1e-3
 
 class Fair(Policy):
     name: ClassVar[str] = "fair"
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._served: dict[str, Usage] = {}  # seconds of use per weight
 
     def weight(self, client: Client) -> float:
         """The fraction of time that the client gets if everybody who wants the device now goes on to."""
@@ -33,11 +40,32 @@ class Fair(Policy):
         return max(share / max(1.0, rivals.shares) + left, _LEAST)
 
     def key(self, client: Client) -> float:
-        return self.usage(client).key - math.log(self.weight(client))
+        return self._of(client).key
 
     def until(self, grant: Grant, head: Client, patience: float) -> float:
         turn = self.quantum(grant.client) * _ROUND * self.weight(grant.client)
         return grant.starts + max(turn, self.settings.min_quantum)
+
+    def ran(self, client: Client, seconds: float, now: float) -> None:
+        super().ran(client, seconds, now)
+        self._of(client).add(seconds / self.weight(client), now)
+
+    def forget(self, client: Client) -> None:
+        super().forget(client)
+        self._served.pop(client.id, None)
+
+    def inherit(self, other: Policy) -> None:
+        super().inherit(other)
+        if isinstance(other, Fair):
+            self._served = other._served
+            for served in self._served.values():
+                served.memory = self.settings.memory_of_use
+
+    def _of(self, client: Client) -> Usage:
+        served = self._served.get(client.id)
+        if served is None:
+            served = self._served[client.id] = Usage(self.settings.memory_of_use)
+        return served
 
 
 class BestEffort(Fair):
