@@ -39,6 +39,20 @@ def test_a_share_holds_from_its_change_on_whatever_was_used_before(
     assert fractions(world, 10.0) == pytest.approx({"a": 0.7, "b": 0.3}, abs=0.05)
 
 
+@pytest.mark.parametrize("shares", [(0.7, 0.3), (0.9, 0.1), (0.6, 0.3, 0.1), (0.25, 0.25, 0.25, 0.25)])
+@pytest.mark.parametrize("quantum", ["auto", 0.2, 2.0])
+def test_shares_hold_whatever_the_quantum(
+    make_world: Callable[..., World], quantum: float | str, shares: tuple[float, ...]
+) -> None:
+    """Also where turns in proportion would be shorter than one lasts at least."""
+    world = make_world(policy="fair", time_quantum=quantum)
+    asked = {f"client {number}": share for number, share in enumerate(shares)}
+    for name, share in asked.items():
+        world.client(name, Quota(share=share))
+        world.process(name, busy=True, drains_in=0.001)
+    assert fractions(world, 30.0) == pytest.approx(asked, abs=0.05)
+
+
 def test_shares_hold_from_the_change_of_the_policy_on(make_world: Callable[..., World]) -> None:
     world = make_world()
     world.process("a", busy=True)

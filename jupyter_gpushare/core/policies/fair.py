@@ -4,7 +4,8 @@ Least recent use per weight comes first, over an exponentially weighted window: 
 share missing, as in Gemini (Chen et al., HPDC'20, under KubeShare), where overuse is debited in the same way. A
 client's weight is its `share` plus an equal part of what nobody was promised. Use counts by the weight that it was made
 under, so that another share holds from then on, and what was used under the old one is no debt. A turn is in
-proportion to the weight, so that the fractions hold over a few turns already. `limit` holds under every policy (see
+proportion to the weight, so that the fractions hold over a few turns already, and `min_quantum` as long at least if
+`time_quantum` has room for that. `limit` holds under every policy (see
 `allowance`).
 
 The settings of qGPU and cGPU are presets, which read quotas differently.
@@ -15,7 +16,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ..model import Client, Grant
-from ..settings import Settings
+from ..settings import AUTO, LONGEST_QUANTUM, Settings
 from ..usage import Usage
 from .base import Policy
 
@@ -43,8 +44,13 @@ class Fair(Policy):
         return self._of(client).key
 
     def until(self, grant: Grant, head: Client, patience: float) -> float:
-        turn = self.quantum(grant.client) * _ROUND * self.weight(grant.client)
-        return grant.starts + max(turn, self.settings.min_quantum)
+        """Both turns of a pair are so long that the shorter one pays: where two take turns, their lengths alone decide
+        who gets how much."""
+        mine, other = self.weight(grant.client), self.weight(head)
+        quantum = max(self.quantum(grant.client), self.quantum(head))
+        longest = LONGEST_QUANTUM if self.settings.time_quantum == AUTO else quantum
+        turns = max(quantum * _ROUND, self.settings.min_quantum / min(mine, other))
+        return grant.starts + min(turns, longest) * mine
 
     def ran(self, client: Client, seconds: float, now: float) -> None:
         super().ran(client, seconds, now)
@@ -59,7 +65,7 @@ class Fair(Policy):
         if isinstance(other, Fair):
             self._served = other._served
             for served in self._served.values():
-                served.memory = self.settings.memory_of_use
+                served.remember(self.settings.memory_of_use)
 
     def _of(self, client: Client) -> Usage:
         served = self._served.get(client.id)
