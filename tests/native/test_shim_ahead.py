@@ -11,7 +11,7 @@ from .fake_coordinator import FakeCoordinator, fake_coordinator, until
 from .test_shim_swap import EVERYTHING, MIB, TOOLS, device_used
 
 Started = tuple[Client, Any]
-SIZES = [40 * MIB, 3 * MIB, 70 * MIB, 10 * MIB, 64 * MIB]
+SIZES = [20 * MIB, 3 * MIB, 66 * MIB, 4 * MIB, 6 * MIB]
 WHOLE = sum(SIZES)
 MODES = {
     "pageable": {"GPUSHARE_MEMORY_MODE": "swap"},
@@ -64,7 +64,7 @@ def looked(process: Any) -> None:
 
 def check(client: Client) -> None:
     assert client.run("cuda.spin(0.01)") == 0
-    assert client.run("all(holds(address, data) for address, data in arrays)")
+    assert client.run("all(holds(address, data) for address, data in arrays)", 60)
 
 
 def test_all_is_there_when_the_turn_begins(machine: Machine, started: Started) -> None:
@@ -83,13 +83,13 @@ def test_all_is_there_when_the_turn_begins(machine: Machine, started: Started) -
 def test_no_more_than_is_allowed_and_the_rest_with_the_turn(started: Started) -> None:
     client, process = started
     report = process.page.report
-    come(process, 100 * MIB)
+    come(process, 60 * MIB)
     until(lambda: report.restored_bytes > 0)
     looked(process)
-    assert 0 < report.resident <= 100 * MIB
-    process.page.orders.resident_target = 50 * MIB
+    assert 0 < report.resident <= 60 * MIB
+    process.page.orders.resident_target = 30 * MIB
     process.doorbell()
-    until(lambda: report.resident <= 50 * MIB)
+    until(lambda: report.resident <= 30 * MIB)
     process.page.orders.resident_target = EVERYTHING
     process.open(2)
     check(client)
