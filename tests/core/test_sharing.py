@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import deque
 from dataclasses import dataclass, field
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from jupyter_gpushare.core import Scheduler
 from jupyter_gpushare.core import commands as cmd
@@ -51,15 +55,17 @@ class Host:
         self.scheduler = Scheduler(Settings(sharing=sharing, policy="burst_share", time_quantum=quantum))
         self.efficiency = efficiency
         self.programs: dict[str, Program] = {}
+        self.memory: dict[str, int] = {}
+        self._numbers = itertools.count(1)
         self.now = 0.0
         self.together: list[bool] = []
         self.feed(ev.DeviceFound(DeviceInfo("d", "d", 16 * GIB)))
 
     def start(self, name: str, asks: float = 1.0, cost: float = 1e-6, memory: int = GIB, **quota: object) -> Program:
-        program = self.programs[name] = Program(name, len(self.programs) + 1, asks, cost)
+        program = self.programs[name] = Program(name, next(self._numbers), asks, cost)
         self.feed(ev.ClientRegistered(name, name, name, Quota().changed(quota)))
         self.feed(ev.ProcessJoined(name, program.number, ("d",)))
-        self.feed(ev.MemoryHeld(name, memory, memory))
+        self.change_memory(name, memory)
         self.feed(ev.CellStarted(name, "cell"))
         return program
 
@@ -72,19 +78,28 @@ class Host:
         self.feed(ev.CellStarted(name, "cell"))
 
     def feed(self, event: ev.Event) -> None:
-        for command in self.scheduler.handle(event, self.now):
-            match command:
-                case cmd.Grant() | cmd.Open():
-                    self.programs[command.client].open = True
-                    self.programs[command.client].said = False
-                case cmd.Close():
-                    program = self.programs[command.client]
-                    program.open = False
-                    self.feed(ev.Drained(program.number, command.epoch))
-                case cmd.SetRate():
-                    program = self.programs[command.client]
-                    program.rate, program.spacing = command.launch_rate, command.spacing_ppm
+        events = deque([event])
+        while events:
+            for command in self.scheduler.handle(events.popleft(), self.now):
+                program = self.programs[command.client]
+                match command:
+                    case cmd.Grant() | cmd.Open():
+                        program.open, program.said = True, False
+                    case cmd.Close():
+                        program.open = False
+                        events.append(ev.Drained(program.number, command.epoch))
+                    case cmd.SetRate():
+                        program.rate, program.spacing = command.launch_rate, command.spacing_ppm
         check(self.scheduler, self.now)
+
+    def change_memory(self, name: str, memory: int) -> None:
+        self.memory[name] = memory
+        self.feed(ev.MemoryHeld(name, memory, memory))
+
+    def kill(self, name: str) -> None:
+        self.feed(ev.ProcessGone(self.programs[name].number))
+        self.feed(ev.ClientForgotten(name))
+        del self.programs[name]
 
     def run(self, seconds: float) -> None:
         for _ in range(round(seconds / MS)):
@@ -247,3 +262,46 @@ def test_who_runs_alone_has_no_limits_left() -> None:
     host.end_cell("a")
     host.run(1)
     assert (b.spacing, b.rate) == (0, 0)
+
+
+ACTIONS = st.tuples(
+    st.sampled_from("abcd"),
+    st.one_of(
+        st.tuples(st.just("cell"), st.sampled_from([0.0, 0.2, 0.6, 1.0])),
+        st.tuples(st.just("memory"), st.sampled_from([0, 1, 6, 10, 16])),
+        st.tuples(st.just("quota"), st.sampled_from([{"share": 0.2}, {"service": "offline"}, {"share": 0.1}, {}])),
+        st.tuples(st.just("sharing"), st.sampled_from(["auto", "packed", "exclusive"])),
+        st.tuples(st.just("end"), st.none()),
+    ),
+    st.sampled_from([0.003, 0.2, 1.1]),
+)
+
+
+@given(st.sampled_from(["auto", "packed"]), st.sampled_from([0.5, 1.0]), st.lists(ACTIONS, max_size=20))
+@settings(max_examples=30, deadline=None)
+def test_whatever_happens_who_runs_together_fits_and_who_runs_alone_is_not_limited(
+    sharing: str, efficiency: float, actions: list[tuple[str, tuple[str, object], float]]
+) -> None:
+    host = Host(sharing, efficiency)
+    for name, (what, how), seconds in actions:
+        if name not in host.programs:
+            host.start(name)
+        if what == "cell" and host.programs[name].asks:
+            host.end_cell(name)
+        elif what == "cell":
+            host.start_cell(name, how)
+        elif what == "memory":
+            host.change_memory(name, how * GIB)
+        elif what == "quota":
+            host.feed(ev.QuotaChanged(name, Quota().changed(how), host.memory[name]))
+        elif what == "sharing":
+            host.feed(ev.SettingsChanged(Settings(sharing=how, policy="burst_share", time_quantum=1.0)))
+        else:
+            host.kill(name)
+        host.run(seconds)
+        running = [program for program in host.programs.values() if program.open]
+        assert len(running) < 2 or sum(host.memory[program.name] for program in running) <= 16 * GIB
+        limited = [program.name for program in host.programs.values() if program.rate or program.spacing]
+        assert not limited or len(running) > 1, limited
+        waiting = [program.name for program in host.programs.values() if program.asks and not program.open]
+        assert running or not waiting
