@@ -62,3 +62,35 @@ def test_closing_unlocks_nothing_that_others_hold_open(make: Callable[[], locks.
     assert locked(DEVICES[0])
     os.close(descriptor)
     assert not locked(DEVICES[0])
+
+
+class TestTogether:
+    """Clients of one coordinator on one device, and another coordinator that looks on."""
+
+    def test_who_joins_needs_nobody_to_let_go(self, make: Callable[[], locks.Locks]) -> None:
+        first, second, elsewhere = make(), make(), make()
+        device = DEVICES[:1]
+        assert first.acquire(device, locks.Mode.SHARED)
+        assert first.shared(device)
+        assert second.acquire(device, locks.Mode.JOIN)
+        assert not elsewhere.acquire(device)
+        assert not elsewhere.acquire(device, locks.Mode.SHARED), "its first one needs the device for itself"
+        first.release(device)
+        assert not elsewhere.acquire(device)
+        second.release(device)
+        assert elsewhere.acquire(device)
+
+    def test_nobody_joins_who_has_the_device_for_itself(self, make: Callable[[], locks.Locks]) -> None:
+        alone, other = make(), make()
+        assert alone.acquire(DEVICES[:1])
+        assert not other.acquire(DEVICES[:1], locks.Mode.JOIN)
+        assert not alone.shared(DEVICES[:1])
+
+    def test_a_lock_that_is_held_is_kept_as_it_is(self, make: Callable[[], locks.Locks]) -> None:
+        """Another coordinator finds it so: changing it would let go of it for a moment, with the gate open."""
+        one, other = make(), make()
+        assert one.acquire(DEVICES[:1], locks.Mode.SHARED)
+        assert other.acquire(DEVICES[:1], locks.Mode.JOIN)
+        assert one.acquire(DEVICES[:1], locks.Mode.KEEP)
+        assert one.shared(DEVICES[:1])
+        assert locked(DEVICES[0])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from .host import Host, Program, eventually
+from ..native.simlog import Execution
+from .host import Host, Program, eventually, turns
 
 
 def launches_lately(host: Host, program: Program, seconds: float = 2.0) -> int:
@@ -14,7 +15,7 @@ def launches_lately(host: Host, program: Program, seconds: float = 2.0) -> int:
 
 
 def test_an_offline_client_is_limited_beside_an_online_one_and_freed_when_that_is_idle(host: Host) -> None:
-    host.start_coordinator("--sharing", "packed")
+    host.start_coordinator("--sharing", "packed", "--time-quantum", "0.2")
     offline, online = host.program("offline", "service=offline"), host.program("online")
     offline.busy(launch=0.002)
     eventually(lambda: launches_lately(host, offline) >= 200)
@@ -26,3 +27,48 @@ def test_an_offline_client_is_limited_beside_an_online_one_and_freed_when_that_i
     online.stop()
     eventually(lambda: launches_lately(host, offline) >= 200)
     offline.stop()
+
+
+def busy_since(host: Host, programs: list[Program], moment: int) -> bool:
+    return all(any(e.begin_ns > moment for e in host.executions(program)) for program in programs)
+
+
+def test_clients_that_run_together_go_on_without_a_coordinator_and_are_found_by_the_next(host: Host) -> None:
+    """First as they were, later in turns by lock files; a newcomer joins them there, and nobody is lost."""
+    host.start_coordinator("--sharing", "packed", "--time-quantum", "0.2")
+    together = [host.program("one"), host.program("other")]
+    for program in together:
+        program.busy()
+    eventually(lambda: {client["phase"] for client in host.clients().values()} == {"running"})
+    host.kill_coordinator()
+    killed = time.monotonic_ns()
+    third = host.program("third")
+    third.start_busy()
+    eventually(lambda: busy_since(host, [*together, third], killed + int(2e9)))
+    host.start_coordinator("--sharing", "packed", "--time-quantum", "0.2")
+    eventually(lambda: [client["phase"] for client in host.clients().values()] == ["running"] * 3)
+    adopted = time.monotonic_ns()
+    eventually(lambda: busy_since(host, [*together, third], adopted))
+    third.result()
+    for program in (*together, third):
+        program.stop()
+
+
+def test_a_coordinator_that_is_soon_back_finds_clients_running_together(host: Host) -> None:
+    """Before they have gone over to lock files: nobody's gate closes, and who must be alone waits for all of them."""
+    host.start_coordinator("--sharing", "packed", "--time-quantum", "0.2")
+    together = [host.program("one"), host.program("other")]
+    for program in together:
+        program.busy()
+    eventually(lambda: {client["phase"] for client in host.clients().values()} == {"running"})
+    host.kill_coordinator()
+    host.start_coordinator("--sharing", "exclusive", "--time-quantum", "0.2")
+    eventually(lambda: len(host.clients()) == 2)
+    moment = time.monotonic_ns()
+    eventually(lambda: len(turns(*since(host, together, moment))) >= 6)
+    for program in together:
+        program.stop()
+
+
+def since(host: Host, programs: list[Program], moment: int) -> list[list[Execution]]:
+    return [[e for e in host.executions(program) if e.begin_ns > moment] for program in programs]
