@@ -51,6 +51,7 @@ class Grants:
         self.count(client)
         for device in client.books:
             device.line.add(client, now)
+            self._may_leave(client, device)
         self.touch(client)
 
     def leave_queue(self, client: Client, now: float) -> None:
@@ -62,6 +63,7 @@ class Grants:
         del self.waiting[client.id]
         for device in client.books:
             device.line.remove(client)
+            self._may_leave(client, device)
         self.count(client)
         self.touch(client)
 
@@ -74,6 +76,7 @@ class Grants:
         """Its place in the queue may be another by now."""
         for device in client.books if client.waiting_since is not None else ():
             device.line.add(client, now)
+            self._may_leave(client, device)
 
     def place(self, client: Client, devices: tuple[str, ...], now: float) -> None:
         """From now on `devices` are the client's."""
@@ -83,6 +86,7 @@ class Grants:
         self._discount(client)
         for device in client.books:
             device.line.remove(client)
+            device.leavers.forget(client)
             del device.clients[client.id]
             device.bounded.pop(client.id, None)
         client.devices = devices
@@ -103,12 +107,18 @@ class Grants:
             device.allocated += part.allocated - client.part.allocated
             device.resident += part.resident - client.part.resident
             device.changes += 1
-            if part.resident:
-                device.present[client.id] = client
-            else:
-                device.present.pop(client.id, None)
+        came = part.resident and not client.part.resident
         client.held, client.part = held, part
+        for device in client.books if came else ():
+            self._may_leave(client, device)
         client.peaks = (client.peaks[0], max(client.peaks[1], held.allocated))
+
+    def _may_leave(self, client: Client, device: Device) -> None:
+        """Its memory there may be the next to leave, now that it waits, or does not any more."""
+        if client in device.line:
+            device.leavers.waits(client, self.policy.group_key(self.policy.group(client)), self.policy.key(client))
+        elif client.grant is None:
+            device.leavers.idle(client)
 
     def bound(self, client: Client) -> None:
         """Whether its memory leaves though there is room has changed, perhaps."""
@@ -200,6 +210,7 @@ class Grants:
         self.agenda.set((GRANT, grant.client.id), None)
         for uuid in grant.devices:
             self.devices[uuid].grants.remove(grant)
+            self._may_leave(grant.client, self.devices[uuid])
         self.count(grant.client)
 
     def next_epoch(self) -> int:

@@ -8,7 +8,7 @@ next client's memory comes back while it waits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
 from .commands import RestoreAhead, SetResident
 from .model import Client, Device, Held
@@ -121,16 +121,19 @@ class Residence:
         short = sum(client.short for client in running)
         plan: dict[str, int] = {}
         if device.allocated > device.info.memory or short:
-            concerned = {client.id: client for client in (*device.present.values(), *running)}
-            if head:
-                concerned[head.id] = head
-            waiting = [client for client in concerned.values() if client in device.line]
-            waiting.sort(key=lambda client: device.line.order_key(client, now))
-            idle = [client for client in concerned.values() if client not in device.line and not client.grant]
-            idle.sort(key=lambda client: client.last_ran)
+            # No more clients are looked at than are needed to make room, however many there are.
+            missing = sum(client.part.allocated - client.part.resident for client in running)
+            if head and not head.grant:
+                missing += head.part.allocated - head.part.resident
+            wanted = max(device.resident + missing - device.info.memory, 0) + short
+            idle = _enough(device.leavers.first_idle(), wanted)
+            left = wanted - sum(client.part.resident - client.part.pinned for client in idle)
+            last = [client for client in _enough(device.leavers.last_waiting(), left) if client not in (head, *running)]
+            waiting = [*((head,) if head and not head.grant else ()), *reversed(last)]
+            held = {client.id: client.part for client in (*running, *waiting, *idle)}
             plan = stays(
-                device.info.memory,
-                {client.id: client.part for client in concerned.values()},
+                device.info.memory - (device.resident - sum(part.resident for part in held.values())),
+                held,
                 [client.id for client in running],
                 [client.id for client in waiting],
                 [client.id for client in idle],
@@ -161,3 +164,13 @@ class Residence:
     def _fits_too(self, device: Device, head: Client) -> bool:
         """Whether there is room, beside all that is on the device or is coming back to it, for something of `head`."""
         return head.part.allocated > head.part.resident and room(device) > 0
+
+
+def _enough(clients: Generator[Client, None, None], wanted: int) -> list[Client]:
+    """As many of them as have so many bytes that can leave."""
+    found = []
+    while wanted > 0 and (client := next(clients, None)) is not None:
+        found.append(client)
+        wanted -= client.part.resident - client.part.pinned
+    clients.close()
+    return found

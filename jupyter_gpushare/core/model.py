@@ -11,6 +11,7 @@ from .switching import Switching
 
 if TYPE_CHECKING:
     from .allowance import Allowance
+    from .leavers import Leavers
     from .line import Line
 
 IDLE, WAITING, RUNNING, DRAINING, OVERRUN = "idle", "waiting", "running", "draining", "overrun"
@@ -223,7 +224,7 @@ class Device:
     rivals: Rivals = field(default_factory=Rivals)
     allocated: int = 0  # bytes of all clients
     resident: int = 0  # of these, on the device
-    present: dict[str, Client] = field(default_factory=dict)  # clients that have some there
+    leavers: Leavers = field(init=False)
     bounded: dict[str, Client] = field(default_factory=dict)  # whose memory leaves though there is room for it
     changes: int = 0  # of what clients have there, or may have
     refused_until: float | None = None  # somebody else holds its lock; not tried before

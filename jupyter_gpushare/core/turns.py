@@ -12,6 +12,7 @@ from .commands import Close, Command, Free, Limits, Orders
 from .commands import Grant as GrantCommand
 from .errors import IllegalEvent
 from .grants import GRANT, LINE, LOCK
+from .leavers import Leavers
 from .line import Line
 from .model import Before, Client, Device, DeviceInfo, Grant, Process
 from .policies import policy_of
@@ -46,7 +47,8 @@ class Turns(Closing):
             self.read_quota(client, now)
 
     def add_device(self, info: DeviceInfo) -> None:
-        self.devices[info.uuid] = Device(info, Line(self.policy, self.settings.max_wait))
+        device = self.devices[info.uuid] = Device(info, Line(self.policy, self.settings.max_wait))
+        device.leavers = Leavers(device)
 
     def read_quota(self, client: Client, now: float) -> None:
         """The client's quota, or the policy that reads it, is another."""
@@ -176,6 +178,8 @@ class Turns(Closing):
             return math.inf
         if head.rank < client.rank:
             return grant.began
+        if head.rank > client.rank:
+            return math.inf  # offline ones have what online ones leave
         ends = self.policy.until(grant, head, device.line.patience_ends(head.rank))
         if client.hold_until is None:
             return ends

@@ -1,0 +1,60 @@
+"""Whose memory leaves a device first: what is needed latest, as far as that is known."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Generator
+
+from .model import Client, Device
+
+
+class Leavers:
+    """Of one device. Idle clients, the longest idle first; then those that wait, the last of the queue first.
+
+    Entries may be out of date: they are looked at again when their turn comes, so that each event costs O(log n) and a
+    question as much as it has answers. Where a policy compares groups, a waiting client's place is that of when it came
+    to wait.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._idle: dict[str, Client] = {}
+        self._waiting: list[tuple[float, float, int, str]] = []
+
+    def idle(self, client: Client) -> None:
+        """From now on it neither has the device nor waits for it."""
+        self._idle.pop(client.id, None)
+        self._idle[client.id] = client
+
+    def waits(self, client: Client, group_key: float, key: float) -> None:
+        heapq.heappush(self._waiting, (-group_key, -key, -client.ticket, client.id))
+
+    def forget(self, client: Client) -> None:
+        self._idle.pop(client.id, None)
+
+    def first_idle(self) -> Generator[Client, None, None]:
+        """Those that have memory on the device."""
+        gone = []
+        for client in self._idle.values():
+            if client.grant or client in self._device.line or not client.part.resident:
+                gone.append(client.id)
+            else:
+                yield client
+        for identity in gone:
+            del self._idle[identity]
+
+    def last_waiting(self) -> Generator[Client, None, None]:
+        """Those that have memory on the device."""
+        kept: dict[str, tuple[float, float, int, str]] = {}
+        try:
+            while self._waiting:
+                entry = heapq.heappop(self._waiting)
+                client = self._device.clients.get(entry[3])
+                if client is None or client not in self._device.line or client.ticket != -entry[2]:
+                    continue
+                if client.part.resident and client.id not in kept:
+                    kept[client.id] = entry
+                    yield client
+        finally:
+            for entry in kept.values():
+                heapq.heappush(self._waiting, entry)
