@@ -32,6 +32,7 @@ async def run(device: str, output: str, quantum: float) -> int:
         environment = _environment(Path(directory), device, memory)
         os.environ.update(environment)
         argv = [sys.executable, "-m", "jupyter_gpushare", "coordinator", "--detach", "--time-quantum", str(quantum)]
+        argv += ["--policy", "fcfs", "--sharing", "exclusive"]  # it is about turns, so that one can follow them
         argv += ["--simulate"] if device == "sim" else ["--device-memory", str(memory)]
         socket = await ensure_coordinator_async(environment["GPUSHARE_SOCKET"], argv)
         coordinator = await AsyncClient.connect(socket)

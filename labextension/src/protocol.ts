@@ -49,6 +49,10 @@ export interface IClient {
   /** UUIDs; empty before the first CUDA call. */
   readonly devices: ReadonlyArray<string>;
   readonly quota: IQuota;
+  /** Whether it gets no turns until it is resumed; not told by older servers. */
+  readonly suspended?: boolean;
+  /** It keeps its devices between cells for so long; null: it does not. */
+  readonly hold_seconds_left?: number | null;
   readonly allocated: number;
   readonly resident: number;
   /** Unified memory cannot be asked where it is; older coordinators don't say. */
@@ -64,11 +68,23 @@ export interface IClient {
   readonly expected_wait: number | null;
 }
 
+/** Settings of the coordinator; it has more than these, and may lack some. */
+export interface IConfig {
+  readonly policy?: string;
+  /** Seconds, or chosen from what switching costs. */
+  readonly time_quantum?: number | 'auto';
+  readonly idle_release?: number | 'auto';
+  readonly sharing?: string;
+  readonly max_hold?: number;
+  readonly simulate?: boolean;
+  readonly [name: string]: unknown;
+}
+
 /** All that the coordinator tells, at one moment. */
 export interface IStatus {
   readonly devices: ReadonlyArray<IDevice>;
   readonly clients: ReadonlyArray<IClient>;
-  readonly config: Readonly<Record<string, unknown>>;
+  readonly config: IConfig;
 }
 
 /** What arrives on the event socket. */

@@ -120,6 +120,17 @@ describe('StatusItemModel', () => {
     expect(model.text).toBe('GPU: idle (simulated)');
   });
 
+  it('says for how long the GPU is held, and copes with settings that are chosen by measurement', async () => {
+    current.set('kernel');
+    api.socket.sendSnapshot({
+      ...status([client({ hold_seconds_left: 30 })]),
+      config: { time_quantum: 'auto', idle_release: 'auto', policy: 'fair' }
+    });
+    await settle();
+    expect(model.text).toBe('GPU: idle');
+    expect(model.details).toContainEqual({ label: 'Held', value: 'for 30 s' });
+  });
+
   it('says how long the turn lasts', async () => {
     current.set('kernel');
     api.socket.sendSnapshot(runningStatus(12));

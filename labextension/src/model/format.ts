@@ -162,6 +162,12 @@ function clientDetails(
       )
     }
   ];
+  if (view.holdLeft !== null) {
+    details.push({
+      label: trans.__('Held'),
+      value: trans.__('for %1', formatDuration(view.holdLeft, trans))
+    });
+  }
   for (const device of devices) {
     details.push({
       label: device.simulated

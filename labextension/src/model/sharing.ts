@@ -32,6 +32,8 @@ export interface IClientView {
   readonly secondsLeft: number | null;
   /** Seconds until its turn begins; null if that can't be told. */
   readonly expectedWait: number | null;
+  /** Seconds for which it keeps its devices between cells; null: it does not. */
+  readonly holdLeft: number | null;
 }
 
 /** The state of GPU sharing, for every view of it. */
@@ -103,7 +105,8 @@ export class SharingModel implements ISharingModel, IDisposable {
           ? bound.some(device => device.simulated)
           : canOnlySimulate(status),
       secondsLeft: countDown(secondsLeft(client, bound), age),
-      expectedWait: countDown(client.expected_wait, age)
+      expectedWait: countDown(client.expected_wait, age),
+      holdLeft: countDown(client.hold_seconds_left ?? null, age)
     };
   }
 

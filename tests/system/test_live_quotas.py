@@ -1,0 +1,135 @@
+"""Quotas, classes and suspensions that change while programs run: what the device then does, by its own time stamps."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from jupyter_gpushare.wire import messages
+
+from .host import Host, Program, eventually
+
+MIB = 1 << 20
+FIRST = """
+def first(array):
+    value = (c_char * 4).from_buffer(bytearray(4))
+    check(cuda.cuMemcpyDtoH_v2(value, c_uint64(array), 4))
+    return memoryview(value).cast("B").cast("f")[0]
+"""
+WORK = "cuda.spin(1) or cuda.cuCtxSynchronize()"
+
+
+def change(host: Host, client: str, **changes: object) -> None:
+    host.ask(messages.SetQuota(client=client, changes=changes))
+
+
+def parts(host: Host, *programs: Program, seconds: float) -> list[float]:
+    """Of the device's time from now on: how much of it each program's launches take."""
+    began = time.monotonic_ns()
+    ended = began + int(seconds * 1e9)
+    eventually(lambda: time.monotonic_ns() > ended, seconds + 5)
+    return [
+        sum(min(one.end_ns, ended) - max(one.begin_ns, began) for one in host.executions(program)
+            if one.end_ns > began and one.begin_ns < ended) / (ended - began)
+        for program in programs
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("sharing", ["exclusive", "auto"])
+def test_shares(host: Host, sharing: str) -> None:
+    """Under `fair`; said while both are busy with equal parts: in turns, and at the same time."""
+    host.start_coordinator("--policy", "fair", "--time-quantum", "0.5", "--sharing", sharing)
+    more, less = host.program("more"), host.program("less")
+    more.busy(look=100)  # with work queued ahead: what it may have is all that holds it up
+    less.start_busy(look=100)
+    less.result()
+    change(host, "more", share=0.7)
+    change(host, "less", share=0.3)
+    parts(host, seconds=1)  # those that run together count once a second what they have done
+    first, second = parts(host, more, less, seconds=6)
+    assert first / (first + second) == pytest.approx(0.7, abs=0.04)
+    more.stop()
+    less.stop()
+
+
+def test_a_limit_on_an_idle_device(host: Host) -> None:
+    host.start_coordinator("--policy", "fair", "--time-quantum", "0.5")
+    program = host.program("one")
+    program.busy()
+    eventually(lambda: len(host.executions(program)) > 100)
+    change(host, "one", limit=0.5)
+    (part,) = parts(host, program, seconds=6)
+    assert part == pytest.approx(0.5, abs=0.04)
+    change(host, "one", limit=1)
+    (part,) = parts(host, program, seconds=2)
+    assert part > 0.85
+    program.stop()
+
+
+def test_an_online_program_interrupts_an_offline_one_at_once(patient: Host) -> None:
+    """Turns are 20 seconds long here, and a hold is nothing to it either."""
+    offline, online = patient.program("offline", "service=offline"), patient.program("online")
+    offline.busy()
+    patient.ask(messages.Hold(client="offline", seconds=60))
+    began = time.monotonic()
+    online.busy()
+    assert time.monotonic() - began < 1
+    assert patient.phase("offline") == "waiting"
+    online.stop()
+    offline.stop()
+    assert patient.overlap([offline], [online]) == 0
+
+
+def test_what_may_stay_shrinks_and_grows_live(patient: Host) -> None:
+    """By eviction, of an idle client too; nothing of it is lost."""
+    program = patient.program("one", GPUSHARE_MEMORY_MODE="swap")
+    program.run("arrays = [cuda.alloc(16 << 20)[1] for _ in range(4)]")
+    program.run("[check(cuda.launch('fill_f32', array, 7.0, 4 << 20)) for array in arrays]")
+    program.run("check(cuda.cuCtxSynchronize())")
+    assert patient.clients()["one"]["resident"] == 64 * MIB
+    runs, waits = patient.program("runs"), patient.program("waits")
+    patient.ask(messages.Release(client="one"))
+    runs.busy()
+    waits.start_busy()
+    eventually(lambda: patient.phase("waits") == "waiting")
+    assert patient.clients()["one"]["resident"] == 64 * MIB, "there is room for it"
+    change(patient, "one", resident="24MiB")
+    eventually(lambda: patient.clients()["one"]["resident"] <= 24 * MIB)
+    change(patient, "one", resident=None)
+    patient.ask(messages.Release(client="runs"))
+    waits.result()
+    waits.stop()
+    runs.stop()
+    program.run(FIRST)
+    assert program.run("[first(array) for array in arrays]") == [7.0] * 4
+    assert patient.clients()["one"]["resident"] == 64 * MIB
+    assert patient.clients()["one"]["allocated"] == 64 * MIB
+
+
+def test_a_suspended_program_waits_and_can_be_interrupted(patient: Host) -> None:
+    program = patient.program("one")
+    program.run("array = cuda.alloc(8 << 20)[1]; cuda.cuCtxSynchronize()")
+    patient.ask(messages.Suspend(client="one"))
+    for _ in range(2):
+        program.start(WORK)
+        eventually(lambda: patient.clients()["one"]["processes"] and patient.phase("one") == "suspended")
+        program.send(signal.SIGINT)
+        assert program.raw()["error"] == "KeyboardInterrupt"
+    program.start(WORK)
+    patient.ask(messages.Resume(client="one"))
+    assert program.result() == 0
+
+
+def test_a_busy_program_is_suspended_and_resumed(patient: Host) -> None:
+    busy, other = patient.program("busy"), patient.program("other")
+    busy.busy()
+    patient.ask(messages.Suspend(client="busy"))
+    other.busy()
+    other.stop()
+    assert patient.phase("busy") == "suspended"
+    patient.ask(messages.Resume(client="busy"))
+    before = len(patient.executions(busy))
+    eventually(lambda: len(patient.executions(busy)) > before)
+    busy.stop()
