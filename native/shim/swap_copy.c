@@ -14,6 +14,7 @@
 static struct flight {
     struct block *block; /* NULL: none is under way here */
     CUevent passed;
+    CUstream stream;
     struct host *stage; /* made when first needed */
     char *to;           /* where the stage's contents belong; NULL: nowhere */
     uint64_t bytes;
@@ -62,10 +63,12 @@ static void land(struct flight *flight) {
     if (!block)
         return;
     flight->block = NULL;
-    if (REAL(cuEventSynchronize)(flight->passed) != CUDA_SUCCESS)
-        block->broken = true;
+    bool passed = REAL(cuEventSynchronize)(flight->passed) == CUDA_SUCCESS;
+    if (!passed)
+        REAL(cuStreamSynchronize)(flight->stream); /* what it copies to or from is used again */
     else if (flight->to)
         memcpy(flight->to, flight->stage->at, flight->bytes);
+    block->broken = block->broken || !passed;
     if (!flight->last)
         return;
     if (flight->borrowed)
@@ -161,6 +164,7 @@ bool copy_begin(struct lane *lane, struct block *block, bool out) {
             break;
         flight->to = out ? flight->to : NULL;
         flight->out = out;
+        flight->stream = lane->stream;
         flight->last = at + flight->bytes == block->bytes;
         flight->borrowed = borrowed;
         flight->block = block;
