@@ -40,15 +40,18 @@ class Grants:
     def enter_queue(self, client: Client, since: float, now: float, ticket: int | None = None) -> None:
         if client.waiting_since is not None or client.suspended:
             return
+        client.waiting_since = since
+        self.waiting[client.id] = client
+        self.count(client)
         if ticket is None:
             self._tickets += 1
             ticket = self._tickets
             if client.grant is None:
                 client.demand.paused(now - max(client.last_ran, client.cells_since))
+            self.policy.waits(client, now)
+            if client.allowance:
+                client.allowance.wanted(now)
         client.ticket = ticket
-        client.waiting_since = since
-        self.waiting[client.id] = client
-        self.count(client)
         for device in client.books:
             device.line.add(client, now)
             self._may_leave(client, device)

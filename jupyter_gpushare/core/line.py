@@ -29,7 +29,8 @@ class Line:
         self._places: dict[str, tuple[int, _Entry]] = {}  # of those that are ready: part and valid entry
         self._head: Client | None = None
         self._head_holds = (-1, -math.inf)  # for which version of the policy, and until when
-        self._parked: list[tuple[float, int, str]] = []  # until when: they have used up what they may
+        self._parked: list[_Entry] = []  # until when: they have used up what they may
+        self._until: dict[str, _Entry] = {}  # of those: the valid entry
 
     def __len__(self) -> int:
         """How many wait and may run."""
@@ -47,12 +48,14 @@ class Line:
         self._clients[client.id] = client
         ready = client.ready_at
         if ready > now:
-            heapq.heappush(self._parked, (ready, client.ticket, client.id))
+            entry = self._until[client.id] = (ready, client.ticket, client.id)
+            heapq.heappush(self._parked, entry)
         else:
             self._enter(client)
 
     def remove(self, client: Client) -> None:
         self._clients.pop(client.id, None)
+        self._until.pop(client.id, None)
         if place := self._places.pop(client.id, None):
             self._parts[place[0]].count -= 1
             self._head_holds = (-1, -math.inf)
@@ -62,6 +65,7 @@ class Line:
         while self._parked and (self._parked[0][0] <= now or not self._is_parked(self._parked[0])):
             entry = heapq.heappop(self._parked)
             if self._is_parked(entry):
+                del self._until[entry[2]]
                 self._enter(self._clients[entry[2]])
 
     def next_ready(self) -> float | None:
@@ -114,9 +118,8 @@ class Line:
         self._head_holds = (-1, -math.inf)
         self._parts[part].add(client, self._policy.group(client), entry)
 
-    def _is_parked(self, entry: tuple[float, int, str]) -> bool:
-        client = self._clients.get(entry[2])
-        return client is not None and entry[2] not in self._places and client.ticket == entry[1]
+    def _is_parked(self, entry: _Entry) -> bool:
+        return self._until.get(entry[2]) == entry
 
     def _valid(self, part: int, entry: _Entry) -> bool:
         return self._places.get(entry[2]) == (part, entry)

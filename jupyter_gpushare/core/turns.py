@@ -56,7 +56,10 @@ class Turns(Closing):
         if limit >= 1.0:
             client.allowance = None
         elif client.allowance is None or client.allowance.limit != limit:
-            client.allowance = Allowance(limit, self.policy.quantum(client), now)
+            pace = (self.policy.quantum(client), client.switching.cost)
+            if client.grant and client.allowance:
+                client.allowance.ran(now - client.grant.began, now)
+            client.allowance = Allowance(limit, *pace, now, client.allowance)
         self.count(client)
         self.line_up_again(client, now)
         self.touch(client)
@@ -321,6 +324,8 @@ class Turns(Closing):
         if grant.closing_since is not None:
             drained = now if grant.evicting_since is None else grant.evicting_since
             client.switching.drained(drained - grant.closing_since, now - drained)
+        if client.allowance:
+            client.allowance.fit(self.policy.quantum(client), client.switching.cost)
         client.last_ran = now
         client.peaks = (client.peaks[1], client.held.allocated)
         client.mean_turn = held if client.mean_turn is None else 0.7 * client.mean_turn + 0.3 * held

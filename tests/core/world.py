@@ -70,7 +70,8 @@ class World:
         self.commands: list[cmd.Command] = []
         self.timeline: list[tuple[float, cmd.Command]] = []
         self.processes: dict[int, FakeProcess] = {}
-        self.locks: dict[str, tuple[str, float]] = {}
+        self.locks: dict[str, tuple[str, float]] = {}  # by device: who holds it alone, and since when
+        self.shared: dict[str, dict[str, float]] = {}  # by device: who holds it beside others
         self.turns: dict[str, list[tuple[str, float, float]]] = {}
         self.devices: list[str] = []
         self.news_late = 0.0  # how long "drained" is on its way
@@ -84,11 +85,12 @@ class World:
     def device(self, uuid: str) -> str:
         self.devices.append(uuid)
         self.turns[uuid] = []
+        self.shared[uuid] = {}
         self.feed(ev.DeviceFound(DeviceInfo(uuid, uuid, 1 << 30)))
         return uuid
 
-    def client(self, name: str, quota: Quota | None = None, gpus: int = 1) -> str:
-        self.feed(ev.ClientRegistered(name, "1000", name, quota or Quota(), gpus))
+    def client(self, name: str, quota: Quota | None = None, gpus: int = 1, tenant: str = "1000") -> str:
+        self.feed(ev.ClientRegistered(name, tenant, name, quota or Quota(), gpus))
         return name
 
     def process(
@@ -112,10 +114,11 @@ class World:
         process = FakeProcess(next(self._numbers), client, tuple(sorted(devices)), epoch=epoch)
         process.gate = OPEN if running else CLOSED
         self.processes[process.number] = process
-        for uuid in process.devices if running else ():
-            if self.locks.setdefault(uuid, (client, self.now))[0] != client:
-                raise AssertionError(f"{uuid} is locked by {self.locks[uuid][0]}")
-        self.feed(ev.ProcessJoined(client, process.number, process.devices, running, epoch, relays=True))
+        shared = any(client in self.shared[uuid] for uuid in process.devices)
+        if running:
+            assert self.free_for(client, process.devices, shared), f"{process.devices} are locked"
+            self._lock(client, process.devices, shared)
+        self.feed(ev.ProcessJoined(client, process.number, process.devices, running, epoch, relays=True, shared=shared))
         return process
 
     def want(self, process: FakeProcess) -> None:
@@ -143,7 +146,7 @@ class World:
         process.alive = False
         del self.processes[process.number]
         if not any(other.client == process.client for other in self.processes.values()):
-            self._unlock(process.client, [u for u, (holder, _) in self.locks.items() if holder == process.client])
+            self._unlock(process.client, [uuid for uuid in self.devices if process.client in self.holders(uuid)])
             self._take_over()
         self.feed(ev.ProcessGone(process.number))
 
@@ -155,7 +158,7 @@ class World:
 
     def lock_elsewhere(self, uuid: str) -> None:
         """Another user's coordinator takes the device."""
-        assert uuid not in self.locks
+        assert not self.holders(uuid)
         self.locks[uuid] = (OUTSIDER, self.now)
 
     def unlock_elsewhere(self, uuid: str) -> None:
@@ -203,12 +206,24 @@ class World:
         return self.scheduler.clients[client].phase
 
     def running(self, uuid: str | None = None) -> str | None:
-        """Whose gates are open on the device."""
+        """Whose gates are open on the device; one of them, if they are several."""
         open_now = {p.client for p in self.processes.values() if p.gate == OPEN and (uuid or p.devices[0]) in p.devices}
         return open_now.pop() if open_now else None
 
     def queue(self, uuid: str) -> list[str]:
         return [client.id for client in self.scheduler.queue(uuid, self.now)]
+
+    def holders(self, uuid: str) -> dict[str, float]:
+        """Who holds the device's lock, and since when."""
+        return {**self.shared[uuid], **dict([self.locks[uuid]] if uuid in self.locks else [])}
+
+    def held(self, uuid: str, since: float = 0.0) -> dict[str, float]:
+        """Seconds for which each client has held the device after `since`."""
+        seconds = dict.fromkeys(self.scheduler.clients, 0.0)
+        now = [(client, began, self.now) for client, began in self.holders(uuid).items()]
+        for client, began, ended in [*self.turns[uuid], *now]:
+            seconds[client] = seconds.get(client, 0.0) + max(0.0, ended - max(began, since))
+        return seconds
 
     def order(self, uuid: str) -> list[str]:
         """Who held the device, in order; a client that holds it now comes last."""
@@ -241,19 +256,18 @@ class World:
     def _carry_out(self, command: cmd.Command) -> list[ev.Event]:
         match command:
             case cmd.Grant():
-                if any(self.locks.get(uuid, (command.client,))[0] != command.client for uuid in command.devices):
+                if not self.free_for(command.client, command.devices, command.shared):
                     self._close_strays(command)
                     return [ev.LockRefused(command.client, command.epoch)]
-                for uuid in command.devices:
-                    self.locks.setdefault(uuid, (command.client, self.now))
+                self._lock(command.client, command.devices, command.shared)
                 self._open(command.epoch, command.processes)
             case cmd.Open():
                 grant = self.scheduler.clients[command.client].grant
-                held = grant and all(self.locks.get(uuid, ("",))[0] in ("", command.client) for uuid in grant.devices)
-                if not grant or not held:  # handed on before it could be reopened
+                if not grant or not self.free_for(
+                    command.client, grant.devices, grant.shared
+                ):  # handed on before it could be reopened
                     return [ev.Drained(n, command.epoch) for n in command.processes if self.processes[n].gate == CLOSED]
-                for uuid in grant.devices:
-                    self.locks.setdefault(uuid, (command.client, self.now))
+                self._lock(command.client, grant.devices, grant.shared)
                 self._open(command.epoch, command.processes)
             case cmd.NameNext():
                 self.processes[command.process].carry = command.epoch
@@ -288,8 +302,8 @@ class World:
     def _take_over(self) -> None:
         """Whoever was named and waits gets the lock that is free."""
         for process in self.processes.values():
-            if process.carry and process.waits and process.gate == CLOSED and process.devices[0] not in self.locks:
-                self.locks[process.devices[0]] = (process.client, self.now)
+            if process.carry and process.waits and process.gate == CLOSED and not self.holders(process.devices[0]):
+                self._lock(process.client, process.devices, shared=False)
                 self._open(process.carry, (process.number,))
 
     def _open(self, epoch: int, numbers: tuple[int, ...]) -> None:
@@ -350,11 +364,28 @@ class World:
     def _of(self, client: str) -> list[FakeProcess]:
         return [process for process in self.processes.values() if process.client == client]
 
+    def free_for(self, client: str, uuids: tuple[str, ...], shared: bool) -> bool:
+        """Whether nobody else has a lock of these devices that keeps the client out."""
+        taken = {self.locks[uuid][0] for uuid in uuids if uuid in self.locks}
+        if not shared:
+            taken.update(*(self.shared[uuid] for uuid in uuids))
+        return taken <= {client}
+
+    def _lock(self, client: str, uuids: tuple[str, ...], shared: bool) -> None:
+        for uuid in uuids:
+            if client in self.holders(uuid):
+                continue
+            if shared:
+                self.shared[uuid][client] = self.now
+            else:
+                self.locks[uuid] = (client, self.now)
+
     def _unlock(self, client: str, uuids: tuple[str, ...] | list[str]) -> None:
         for uuid in uuids:
-            holder, since = self.locks.get(uuid, ("", 0.0))
-            if holder == client:
-                del self.locks[uuid]
+            since = self.holders(uuid).get(client)
+            if since is not None:
+                if self.shared[uuid].pop(client, None) is None:
+                    del self.locks[uuid]
                 self.turns[uuid].append((client, since, self.now))
                 if uuid in self.slip_in:
                     self.slip_in.remove(uuid)
@@ -364,7 +395,7 @@ class World:
         """Whatever the scheduler believes: nobody runs without the locks of all its devices."""
         for process in self.processes.values():
             for uuid in process.devices if process.gate != CLOSED else ():
-                holder = self.locks.get(uuid, ("nobody",))[0]
-                assert holder == process.client, (
-                    f"process {process.number} of {process.client} runs on {uuid}, which {holder} holds\n{self.story()}"
+                holders = self.holders(uuid)
+                assert process.client in holders, (
+                    f"process {process.number} of {process.client} runs on {uuid}, held by {holders}\n{self.story()}"
                 )

@@ -37,6 +37,9 @@ class Policy:
         """The smallest first; among equals whoever came first."""
         return 0.0
 
+    def waits(self, client: Client, now: float) -> None:
+        """The client begins to wait."""
+
     # --- how a quota is read
 
     def share(self, client: Client) -> float:

@@ -1,12 +1,11 @@
 """Shares: each client gets its guaranteed fraction of the time, and a part of what others leave.
 
-Least recent use per weight comes first, over an exponentially weighted window: whoever has the largest part of its
-share missing, as in Gemini (Chen et al., HPDC'20, under KubeShare), where overuse is debited in the same way. A
-client's weight is its `share` plus an equal part of what nobody was promised. Use counts by the weight that it was made
-under, so that another share holds from then on, and what was used under the old one is no debt. A turn is in
-proportion to the weight, so that the fractions hold over a few turns already, and `min_quantum` as long at least if
-`time_quantum` has room for that. `limit` holds under every policy (see
-`allowance`).
+Whoever has the largest part of its share missing comes first, as in Gemini (Chen et al., HPDC'20, under KubeShare),
+where overuse is debited in the same way. What is missing is counted as in start-time fair queueing (Goyal et al.,
+SIGCOMM'96): each client has a clock that advances by the seconds that it ran over its weight, and whoever begins to
+wait sets it to the device's, if it is behind. So idle time is lent and given back at once, and nobody is owed what it
+did not want. A client's weight is its `share` plus an equal part of what nobody was promised. A turn is in proportion
+to the weight, so that the fractions hold over a few turns already. `limit` holds under every policy (see `allowance`).
 
 The settings of qGPU and cGPU are presets, which read quotas differently.
 """
@@ -15,9 +14,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ..model import Client, Grant
+from ..model import Client, Device, Grant
 from ..settings import AUTO, LONGEST_QUANTUM, Settings
-from ..usage import Usage
 from .base import Policy
 
 _ROUND = 0.5  # all contenders' turns together, in quanta: after ten quanta each fraction is right to a few percent
@@ -29,7 +27,8 @@ class Fair(Policy):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self._served: dict[str, Usage] = {}  # seconds of use per weight
+        self._clocks: dict[str, float] = {}
+        self._devices: dict[str, float] = {}  # their clocks: that of whoever is to be served next
 
     def weight(self, client: Client) -> float:
         """The fraction of time that the client gets if everybody who wants the device now goes on to."""
@@ -40,38 +39,67 @@ class Fair(Policy):
         left = max(0.0, 1.0 - rivals.shares) / rivals.count
         return max(share / max(1.0, rivals.shares) + left, _LEAST)
 
-    def key(self, client: Client) -> float:
-        return self._of(client).key
+    def waits(self, client: Client, now: float) -> None:
+        clock = max((self._clock(device, client, now) for device in client.books), default=0.0)
+        self._clocks[client.id] = max(self._clocks.get(client.id, 0.0), clock)
+        # The devices of a gang have one clock from now on: whoever waits there already comes before it once at most.
+        for device in client.books if len(client.books) > 1 else ():
+            self._devices[device.info.uuid] = max(self._devices.get(device.info.uuid, 0.0), clock)
 
-    def until(self, grant: Grant, head: Client, patience: float) -> float:
-        """Both turns of a pair are so long that the shorter one pays: where two take turns, their lengths alone decide
-        who gets how much."""
-        mine, other = self.weight(grant.client), self.weight(head)
-        quantum = max(self.quantum(grant.client), self.quantum(head))
-        longest = LONGEST_QUANTUM if self.settings.time_quantum == AUTO else quantum
-        turns = max(quantum * _ROUND, self.settings.min_quantum / min(mine, other))
-        return grant.starts + min(turns, longest) * mine
+    def key(self, client: Client) -> float:
+        return self._clocks.get(client.id, 0.0)
+
+    def _clock(self, device: Device, newcomer: Client, now: float) -> float:
+        clock = self._devices.get(device.info.uuid, 0.0)
+        running = [grant for grant in device.grants if grant.client is not newcomer]
+        if running:
+            # Who runs counts from the beginning of its turn, if that is no longer than turns are while others wait.
+            clock = max(clock, min(self._of_turn(grant, now) for grant in running))
+        return clock
+
+    def _of_turn(self, grant: Grant, now: float) -> float:
+        client = grant.client
+        ran = max(0.0, now - grant.began - self._turn(client)) / self.weight(client)
+        return self._clocks.get(client.id, 0.0) + ran
 
     def ran(self, client: Client, seconds: float, now: float) -> None:
         super().ran(client, seconds, now)
-        self._of(client).add(seconds / self.weight(client), now)
+        began = self._clocks.get(client.id, 0.0)
+        ended = self._clocks[client.id] = began + seconds / self.weight(client)
+        for device in client.books:
+            head = device.line.head(now)
+            clock = max(began, ended - self._turn(client) / self.weight(client)) if head is None else self.key(head)
+            uuid = device.info.uuid
+            self._devices[uuid] = max(self._devices.get(uuid, 0.0), min(ended, clock))
 
     def forget(self, client: Client) -> None:
         super().forget(client)
-        self._served.pop(client.id, None)
+        self._clocks.pop(client.id, None)
 
     def inherit(self, other: Policy) -> None:
         super().inherit(other)
         if isinstance(other, Fair):
-            self._served = other._served
-            for served in self._served.values():
-                served.remember(self.settings.memory_of_use)
+            self._clocks, self._devices = other._clocks, other._devices
 
-    def _of(self, client: Client) -> Usage:
-        served = self._served.get(client.id)
-        if served is None:
-            served = self._served[client.id] = Usage(self.settings.memory_of_use)
-        return served
+    def until(self, grant: Grant, head: Client, patience: float) -> float:
+        client = grant.client
+        turn = self._turn(client, head)
+        # Whoever overused is waited for until the others have caught up, in one turn.
+        behind = (self.key(head) - self.key(client)) * self.weight(client)
+        return grant.starts + max(turn, min(behind, self.quantum(client)))
+
+    def _turn(self, client: Client, other: Client | None = None) -> float:
+        """Seconds, of a turn that others wait for: a part of a round, by its weight. Rounds are so long that the
+        shorter turn of a pair is one, and pays for its switch: where two alternate, their lengths alone decide."""
+        mine = self.weight(client)
+        theirs = self.weight(other) if other else mine
+        quantum = max(self.quantum(one) for one in (client, other) if one)
+        cost = max(one.switching.cost for one in (client, other) if one)
+        rivals = max((device.rivals.count for device in client.books), default=1)
+        pays = cost / self.settings.switch_overhead * rivals
+        least = max(self.settings.min_quantum, cost)
+        longest = LONGEST_QUANTUM if self.settings.time_quantum == AUTO else quantum
+        return min(max(quantum * _ROUND, pays, least / min(mine, theirs)), longest / max(mine, theirs)) * mine
 
 
 class BestEffort(Fair):
