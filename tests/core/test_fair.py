@@ -107,9 +107,9 @@ def test_idle_time_is_lent_and_given_back_at_once(policy: str, alone: float) -> 
 
 
 def test_overuse_is_debited() -> None:
-    """Each turn of one client drains for longer than the turn was to last: it gets fewer of them."""
+    """Each turn of one client drains for long after it was to end: the other has longer turns."""
     world = host("fair")
-    busy(world, "slow", share=0.5, drains_in=0.3)
+    busy(world, "slow", share=0.5, drains_in=0.09)
     busy(world, "quick", share=0.5)
     world.run(TEN_QUANTA)
     assert fractions(world, 2 * TEN_QUANTA) == pytest.approx({"slow": 0.5, "quick": 0.5}, abs=0.02)

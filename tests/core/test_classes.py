@@ -1,0 +1,95 @@
+"""Service classes: online clients before offline ones, at once; among those of a class the policy in force decides."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_gpushare.core import commands as cmd
+from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.policies import POLICIES
+from jupyter_gpushare.core.quota import Quota
+
+from .world import FakeProcess, World, baseline
+
+
+def host(policy: str, **settings: object) -> World:
+    world = World(baseline(**{"policy": policy, "time_quantum": 1.0, **settings}))
+    world.device("gpu")
+    return world
+
+
+def start(world: World, name: str, service: str = "online", busy: bool = True, share: float = 0.0) -> FakeProcess:
+    world.client(name, Quota(share=share, service=service), tenant=name)
+    return world.process(name, busy=busy)
+
+
+def fractions(world: World, seconds: float) -> dict[str, float]:
+    since = world.now
+    world.run(seconds)
+    return {name: held / seconds for name, held in world.held("gpu", since).items()}
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+@pytest.mark.parametrize("held", [False, True])
+def test_an_offline_turn_ends_with_the_event_that_an_online_client_wants(policy: str, held: bool) -> None:
+    world = host(policy, time_quantum=30.0)
+    offline, online = start(world, "offline", "offline"), start(world, "online", busy=False)
+    if held:
+        world.feed(ev.TurnHeld("offline", 100.0))
+    world.run(0.01)
+    online.waits = True
+    decided = world.feed(ev.Wanted(online.number))
+    assert any(isinstance(command, cmd.Close) and command.client == "offline" for command in decided)
+    assert world.run_until(lambda: world.running() == "online") == 0
+    assert offline.waits
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_offline_clients_run_only_while_no_online_one_wants(policy: str) -> None:
+    """They have no bound of their own: `max_wait` counts within a class."""
+    world = host(policy, max_wait=5.0)
+    start(world, "offline", "offline")
+    online = start(world, "online")
+    other = start(world, "other")
+    assert fractions(world, 200) == pytest.approx({"offline": 0.0, "online": 0.5, "other": 0.5}, abs=0.02)
+    for process in (online, other):
+        process.busy = False
+        world.feed(ev.TurnReleased(process.client))
+        world.unwant(process)
+    assert fractions(world, 10)["offline"] == pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("policy", "parts"),
+    [("fair", (0.7, 0.3)), ("weighted", (0.7, 0.3)), ("best_effort", (0.5, 0.5)), ("interactive", (0.5, 0.5))],
+)
+@pytest.mark.parametrize("service", ["online", "offline"])
+def test_within_a_class_the_policy_decides(policy: str, parts: tuple[float, float], service: str) -> None:
+    world = host(policy)
+    start(world, "a", service, share=0.7)
+    start(world, "b", service, share=0.3)
+    if service == "online":
+        start(world, "other", "offline")
+    world.run(1)
+    got = fractions(world, 20)
+    assert (got["a"], got["b"]) == pytest.approx(parts, abs=0.03)
+
+
+def test_a_client_that_becomes_offline_gives_way_at_once() -> None:
+    world = host("interactive", time_quantum=30.0)
+    start(world, "a")
+    start(world, "b")
+    world.run(1)
+    world.feed(ev.QuotaChanged("a", Quota(service="offline")))
+    assert world.run_until(lambda: world.running() == "b") == 0
+    world.run(100)
+    assert world.running() == "b"
+
+
+def test_a_client_that_becomes_online_takes_the_turn_at_once() -> None:
+    world = host("interactive", time_quantum=30.0)
+    start(world, "a", "offline")
+    start(world, "b", "offline")
+    world.run(1)
+    world.feed(ev.QuotaChanged("b", Quota()))
+    assert world.run_until(lambda: world.running() == "b") == 0

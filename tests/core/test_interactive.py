@@ -1,0 +1,166 @@
+"""`interactive`: short cells overtake long ones, tricks gain nothing, tenants are equal, and nobody waits for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from jupyter_gpushare.core import events as ev
+
+from .world import FakeProcess, World, baseline
+
+QUANTUM = 5.0
+LEAST = 0.1  # min_quantum
+
+
+@pytest.fixture
+def world() -> World:
+    world = World(baseline(policy="interactive", time_quantum=QUANTUM, min_quantum=LEAST, cell_linger=0.0))
+    world.device("gpu")
+    return world
+
+
+def start(world: World, name: str, tenant: str = "", busy: bool = True) -> FakeProcess:
+    world.client(name, tenant=tenant or name)
+    return world.process(name, busy=busy)
+
+
+def cell(world: World, process: FakeProcess, length: float, then: Callable[[], None] = lambda: None) -> None:
+    """`length` seconds of work on the device, then the cell ends."""
+    client = process.client
+    before = world.held("gpu")[client]
+    process.busy = True
+
+    def look() -> None:
+        left = length - (world.held("gpu")[client] - before)
+        if left > 1e-9:
+            world.at(max(left, 0.001), look)
+            return
+        process.busy = False
+        world.unwant(process)
+        world.end_cell(client, "cell")
+        then()
+
+    world.start_cell(client, "cell")
+    world.want(process)
+    look()
+
+
+def fractions(world: World, seconds: float) -> dict[str, float]:
+    since = world.now
+    world.run(seconds)
+    return {name: held / seconds for name, held in world.held("gpu", since).items()}
+
+
+def test_a_short_cell_overtakes_long_ones(world: World) -> None:
+    for name in "abc":
+        start(world, name)
+    short = start(world, "short", busy=False)
+    world.run(60)
+    for _ in range(10):
+        waited = world.scheduler.clients["short"].wait_seconds
+        done: list[float] = []
+        cell(world, short, 0.3, lambda done=done: done.append(world.now))  # type: ignore[misc]
+        world.run_until(lambda done=done: bool(done))  # type: ignore[misc]
+        assert world.scheduler.clients["short"].wait_seconds - waited <= LEAST + 1e-6
+        world.run(3.3)
+
+
+def test_a_cell_that_turns_out_long_gives_way_to_shorter_ones(world: World) -> None:
+    start(world, "long")
+    world.run(20)
+    start(world, "newcomer")
+    world.run(10)
+    third = start(world, "third", busy=False)
+    world.want(third)
+    assert world.run_until(lambda: world.running() == "third") <= LEAST
+
+
+def test_splitting_work_into_many_cells_gains_nothing(world: World) -> None:
+    start(world, "whole")
+    split = start(world, "split", busy=False)
+
+    def again() -> None:
+        world.at(0.0, lambda: cell(world, split, 0.25, again))
+
+    again()
+    world.run(30)
+    got = fractions(world, 100)
+    assert got["split"] <= 0.51
+    assert got["whole"] >= 0.49
+
+
+def test_pretending_to_begin_cells_gains_nothing(world: World) -> None:
+    start(world, "honest")
+    start(world, "pretender")
+
+    def pretend(number: int) -> None:
+        world.start_cell("pretender", str(number))
+        if number:
+            world.end_cell("pretender", str(number - 1))
+        world.at(0.3, lambda: pretend(number + 1))
+
+    pretend(0)
+    assert fractions(world, 300) == pytest.approx({"honest": 0.5, "pretender": 0.5}, abs=0.02)
+
+
+def test_giving_turns_up_early_gains_nothing(world: World) -> None:
+    start(world, "patient")
+    start(world, "nervous")
+
+    def release() -> None:
+        if world.running() == "nervous":
+            world.feed(ev.TurnReleased("nervous"))
+        world.at(0.2, release)
+
+    release()
+    got = fractions(world, 300)
+    assert got["nervous"] <= 0.51
+
+
+@pytest.mark.parametrize("many", [2, 5])
+def test_tenants_are_equal_however_many_clients_they_have(world: World, many: int) -> None:
+    start(world, "alone", tenant="one")
+    for number in range(many):
+        start(world, f"c{number}", tenant="other")
+    world.run(30)
+    got = fractions(world, 40 * QUANTUM)
+    assert got.pop("alone") == pytest.approx(0.5, abs=0.03)
+    assert list(got.values()) == pytest.approx([0.5 / many] * many, abs=0.03)
+
+
+def test_what_was_used_long_ago_is_forgotten(world: World) -> None:
+    """An hour of computing in the morning counts for nothing in the afternoon."""
+    morning = start(world, "morning")
+    world.run(3600)
+    morning.busy = False
+    world.feed(ev.TurnReleased("morning"))
+    world.unwant(morning)
+    world.run(3 * 3600)
+    start(world, "long")
+    world.run(60)
+    world.want(morning)
+    assert world.run_until(lambda: world.running() == "morning") <= LEAST
+
+
+def test_nobody_waits_longer_than_max_wait_and_a_turn_of_each_before() -> None:
+    """Newcomers without any use before come all the time: without the bound the long client would never run again."""
+    max_wait = 20.0
+    world = World(baseline(policy="interactive", time_quantum=1.0, max_wait=max_wait))
+    world.device("gpu")
+    start(world, "long")
+    world.run(60)
+    waits: list[float] = []
+    for number in range(120):
+        start(world, f"newcomer {number}")
+        world.run(1.0)
+        if number >= 4:
+            gone = [p for p in world.processes.values() if p.client == f"newcomer {number - 4}"]
+            world.kill(gone[0])
+        long = world.scheduler.clients["long"]
+        waits.append(long.wait_seconds_at(world.now) if long.waiting_since is None else world.now - long.waiting_since)
+        if long.waiting_since is not None:
+            assert world.now - long.waiting_since <= max_wait + 6 * 1.0
+    assert max(waits) > max_wait / 2, "it did have to wait"
+    assert world.scheduler.clients["long"].quanta > 3
