@@ -186,7 +186,10 @@ class Turns(Closing):
         ends = self.policy.until(grant, head, device.line.patience_ends(head.rank))
         if client.hold_until is None:
             return ends
-        return client.hold_until if grant.idle else max(ends, client.hold_until)
+        # However often it is asked for, nobody waits for longer because of it.
+        waiting_since = device.line.patience_ends(head.rank) - self.settings.max_wait
+        held = min(client.hold_until, waiting_since + self.settings.max_hold)
+        return held if grant.idle else max(ends, held)
 
     def _tell_pace(self, client: Client) -> None:
         """Its processes know how long a turn is and when they count as idle; these may follow from measurements."""

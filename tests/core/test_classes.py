@@ -1,4 +1,4 @@
-"""Service classes: online clients before offline ones, at once; among those of a class the policy in force decides."""
+"""Service classes: online clients before offline ones, at once; in a class the policy in force decides. And holds."""
 
 from __future__ import annotations
 
@@ -93,3 +93,18 @@ def test_a_client_that_becomes_online_takes_the_turn_at_once() -> None:
     world.run(1)
     world.feed(ev.QuotaChanged("b", Quota()))
     assert world.run_until(lambda: world.running() == "b") == 0
+
+
+def test_a_hold_that_is_asked_for_again_and_again_ends_all_the_same() -> None:
+    world = host("interactive", max_hold=5.0)
+    start(world, "holds")
+
+    def hold() -> None:
+        world.feed(ev.TurnHeld("holds", 5.0))
+        world.at(2.0, hold)
+
+    hold()
+    world.run(60)
+    assert world.running() == "holds"
+    start(world, "waits")
+    assert 4.0 <= world.run_until(lambda: world.running() == "waits") <= 5.0
