@@ -33,6 +33,7 @@ class Turns(Closing):
         self.now = -math.inf
         self.sharing = Sharing(lambda client: self.policy.share(client), self.quantum)
         self._tuner = Tuner()
+        self._claims: dict[str, Client] = {}  # by device: it is free, and kept for this client
 
     def configure(self, settings: Settings, now: float) -> None:
         """Raises Refused, having changed nothing."""
@@ -93,7 +94,7 @@ class Turns(Closing):
             else:
                 self.touched[name] = None
         seen: dict[str, None] = {}
-        while self.touched:
+        while self.touched or self._claims_passed_on(now):
             uuid = next(iter(self.touched))
             del self.touched[uuid]
             seen[uuid] = None
@@ -114,6 +115,14 @@ class Turns(Closing):
                 self.agenda.set((GRANT, grant.client.id), self._due(grant))
         return seen
 
+    def _claims_passed_on(self, now: float) -> bool:
+        """Touch devices that are kept free for a gang that is not the next one there any more: its tenant has used
+        others meanwhile, or somebody has waited for too long."""
+        for uuid, head in self._claims.items():
+            if self.devices[uuid].line.head(now) is not head:
+                self.touched[uuid] = None
+        return bool(self.touched)
+
     def _look_at(self, device: Device, now: float) -> None:
         if device.refused_until is not None and device.refused_until <= now:
             device.refused_until = None
@@ -125,6 +134,10 @@ class Turns(Closing):
         # A client that cannot start yet claims its devices, so that gangs never starve.
         while (head := device.line.head(now)) and self.can_start(head):
             self._grant(head, now)
+        if head and not device.grants:
+            self._claims[device.info.uuid] = head
+        else:
+            self._claims.pop(device.info.uuid, None)
 
     def _meet_deadlines(self, grant: Grant, now: float) -> None:
         due = self._due(grant)
@@ -358,10 +371,9 @@ class Turns(Closing):
         if before.waiting_since is not None:
             client.wait_seconds -= grant.began - before.waiting_since
         if before.grant:
-            client.gpu_seconds -= grant.began - before.grant.began
-            self.policy.ran(client, before.grant.began - grant.began, now)
             for field in fields(grant):
-                setattr(grant, field.name, getattr(before.grant, field.name))
+                if field.name not in ("began", "lead"):  # what was used until now is accounted for
+                    setattr(grant, field.name, getattr(before.grant, field.name))
         else:
             grant.devices = ()
             self.end_grant(grant)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -182,3 +184,65 @@ def test_no_slice_while_memory_leaves() -> None:
     openings = slow.openings
     world.run_until(lambda: world.running() == "b")
     assert slow.openings == openings
+
+
+@st.composite
+def together(draw: st.DrawFn) -> tuple[int, dict[str, Held], list[str], list[str], list[str]]:
+    memory, held, running, first, second = draw(situations())
+    runs = [running] if running is not None else []
+    room = memory - sum(held[name].allocated for name in runs)
+    for name in list(first):  # whose memory fits beside theirs
+        if runs and held[name].allocated <= room and draw(st.booleans()):
+            runs.append(name)
+            first.remove(name)
+            room -= held[name].allocated
+    return memory, held, runs, first, second
+
+
+@given(together())
+def test_with_several_running_clients_what_is_needed_latest_leaves_first(
+    situation: tuple[int, dict[str, Held], list[str], list[str], list[str]],
+) -> None:
+    memory, held, running, queue, idle = situation
+    kept = stays(memory, held, running, queue, idle)
+    left = {name: kept.get(name, one.resident) for name, one in held.items()}
+    others = [*idle, *reversed(queue)]
+    needed = sum(held[name].allocated for name in running)
+    if running:
+        stay = [name for name in others if name not in queue[:1]]
+        assert needed + sum(left[name] for name in others) <= memory or all(
+            left[name] == held[name].pinned for name in stay
+        )
+        # Nobody who runs gives anything up as long as idle clients have something that could leave.
+        for name in running:
+            if kept.get(name, held[name].allocated) < held[name].allocated:
+                assert all(left[other] == held[other].pinned for other in idle)
+    for earlier, later in itertools.pairwise(reversed(idle)):
+        if left[earlier] < held[earlier].resident:
+            assert left[later] == held[later].pinned, "the longest idle one leaves first"
+
+
+def test_the_memory_of_a_suspended_client_leaves_also_if_nobody_else_is_there(world: World) -> None:
+    world.process("a", busy=True)
+    holds(world, "a", GIB // 2)
+    world.feed(ev.Suspended("a"))
+    assert told(world) == {"a": 0}
+    world.run(1)
+    assert world.running() is None
+    world.feed(ev.Resumed("a"))
+    assert told(world) == {"a": None}
+    assert world.run_until(lambda: world.running() == "a") == 0
+
+
+def test_memory_comes_back_ahead_only_where_there_is_room(world: World) -> None:
+    world.device("d")
+    world.process("a", busy=True)
+    second = world.process("b")
+    holds(world, "a", GIB)
+    holds(world, "b", GIB // 4, 0)
+    world.want(second)
+    assert not [command for command in world.commands if isinstance(command, cmd.RestoreAhead)]
+    holds(world, "a", GIB // 2)
+    assert cmd.RestoreAhead("b", True) in world.commands
+    holds(world, "a", GIB, GIB // 2)  # the rest is on its way back to the one that runs
+    assert cmd.RestoreAhead("b", False) in world.commands
