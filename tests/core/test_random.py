@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from jupyter_gpushare.core import Scheduler
 from jupyter_gpushare.core import commands as cmd
 from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.errors import GpuShareError, Refused
+from jupyter_gpushare.core.errors import Conflict, GpuShareError, Refused
 from jupyter_gpushare.core.policies import POLICIES
 from jupyter_gpushare.core.quota import Quota
 from jupyter_gpushare.core.settings import SHARING, Settings
@@ -133,7 +133,12 @@ class AnyHost(RuleBasedStateMachine):
     @rule(data=st.data(), seconds=st.sampled_from([0.0, 0.5, 3.0]))
     @precondition(lambda self: self.world.scheduler.clients)
     def hold(self, data: st.DataObject, seconds: float) -> None:
-        self.world.feed(ev.TurnHeld(self.pick_client(data), seconds))
+        client = self.pick_client(data)
+        if self.world.scheduler.clients[client].suspended:
+            with pytest.raises(Conflict):
+                self.world.feed(ev.TurnHeld(client, max(seconds, 0.5)))
+        else:
+            self.world.feed(ev.TurnHeld(client, seconds))
 
     @rule(data=st.data(), eighths=st.integers(0, 10), there=st.sampled_from([0.0, 0.5, 1.0]), short=st.booleans())
     @precondition(lambda self: self.world.scheduler.clients)
@@ -305,8 +310,8 @@ class AnyHost(RuleBasedStateMachine):
             process.collectives = 0
         for client in list(world.scheduler.clients):
             world.feed(ev.QuotaChanged(client, Quota()))
-            world.feed(ev.TurnHeld(client, 0.0))
             world.feed(ev.Resumed(client))
+            world.feed(ev.TurnHeld(client, 0.0))
         for process in [p for p in world.processes.values() if p.waits]:
             openings = process.openings
             if process.number in world.processes and process.waits:
