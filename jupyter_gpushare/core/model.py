@@ -61,6 +61,8 @@ class Grant:
     shared: bool = False  # others may hold the devices at the same time
     parting: bool = False  # it ends because of those beside whom it runs
     lead: float = 0.0  # of that, spent on bringing memory back: the quantum counts from then on
+    expected_lead: float = 0.0
+    restored: bool = False  # so it said: before, `lead` is what is expected
     closing_since: float | None = None  # set while draining
     evicting_since: float | None = None  # its work has finished
     reopen_until: float | None = None  # set during the slice of a retried closing
@@ -161,6 +163,7 @@ class Client:
     short: int = 0  # bytes that it asked for and that its device has no room for
     last_ran: float = float("-inf")  # the end of its last turn
     mean_turn: float | None = None  # exponentially weighted, for expected waits
+    restores: bool = True  # what is not on the device comes back before its turn's work, as far as has been seen
     peaks: tuple[int, int] = (0, 0)  # bytes that it had allocated at most in its last turn, and since
     switching: Switching = field(default_factory=Switching)
     demand: Demand = field(default_factory=Demand)

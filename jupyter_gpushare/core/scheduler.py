@@ -248,11 +248,13 @@ class Scheduler:
     def _restored(self, event: ev.Restored, now: float) -> None:
         process = self._process(event.process)
         grant = process.client.grant
-        if not grant or grant.draining or event.epoch != process.epoch:
+        if not grant or event.epoch != process.epoch:
             return
-        # Whatever it says, its turn is not longer than two quanta.
-        longest = max(self.turns.quantum(process.client), process.client.switching.cost)
-        grant.lead = max(grant.lead, min(now - grant.began, longest))
+        # Whatever it says, its turn is not longer than two quanta, or than its memory was expected to take.
+        longest = max(self.turns.quantum(process.client), process.client.switching.cost, grant.expected_lead)
+        lead = min(now - grant.began, longest)
+        grant.lead = max(grant.lead, lead) if grant.restored else lead
+        grant.restored = True
         self.turns.touch(process.client)
 
     def _memory_held(self, event: ev.MemoryHeld, now: float) -> None:

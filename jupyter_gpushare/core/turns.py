@@ -16,13 +16,15 @@ from .leavers import Leavers
 from .line import Line
 from .model import Before, Client, Device, DeviceInfo, Grant, Process
 from .policies import policy_of
-from .settings import AUTO, EXCLUSIVE, PACKED, Settings
+from .settings import AUTO, EXCLUSIVE, LONGEST_QUANTUM, PACKED, Settings
 from .sharing import Sharing
 from .tuning import Tuner
 
 _FULL = 1.1  # what clients who run together may ask for of a device: some of it is estimated
 _UNKNOWN = 0.5  # what a client asks for of which nothing is known yet
 _LONG = 30.0  # seconds of recent use
+
+_SLOW_LINK = 10e9  # bytes a second at which memory comes back, until it has been measured
 
 
 class Turns(Closing):
@@ -292,6 +294,11 @@ class Turns(Closing):
             named = self.promised.pop(client.id, None)
             grant = self.new_grant(client, client.devices, now, named.epoch if named else None)
             grant.shared = named is None and self.settings.sharing != EXCLUSIVE  # a lock taken over is an exclusive one
+            # Or a short quantum would be over before the memory is back, turn after turn.
+            missing = client.part.allocated - client.part.resident if client.restores else 0
+            grant.lead = grant.expected_lead = min(
+                max(client.switching.restore, missing / _SLOW_LINK) if missing else 0.0, LONGEST_QUANTUM
+            )
             added = grant.devices
         else:
             added = tuple(uuid for uuid in client.devices if uuid not in grant.devices)
@@ -334,8 +341,10 @@ class Turns(Closing):
     def finish(self, grant: Grant, now: float) -> None:
         """The turn is over: free the devices, and queue the client again if threads of it wait."""
         client = grant.client
-        held, lead = now - grant.began, grant.lead
+        held, lead = now - grant.began, grant.lead if grant.restored else 0.0
         client.switching.restored(lead)
+        if grant.expected_lead or grant.restored:
+            client.restores = grant.restored
         self.account(grant, now)
         if grant.closing_since is not None:
             drained = now if grant.evicting_since is None else grant.evicting_since

@@ -161,6 +161,35 @@ def test_the_quantum_counts_from_when_memory_is_back() -> None:
     assert world.now == pytest.approx(1.4)
 
 
+def test_a_short_quantum_does_not_end_before_memory_is_back() -> None:
+    """Or a client of much memory would do nothing but move it. Nobody knows yet how long that takes."""
+    world = World(baseline(time_quantum=0.1))
+    world.device("d")
+    other = world.process("b", busy=True)
+    first = world.process("a", busy=True)
+    holds(world, "a", GIB, 0)
+    world.run_until(lambda: world.running() == "a")
+    world.run(0.105)
+    assert world.running() == "a"
+    world.feed(ev.Restored(first.number, first.epoch))
+    assert world.run_until(lambda: world.running() == "b") == pytest.approx(0.1)
+    world.run_until(lambda: world.running() == "a")
+    assert other.openings and world.scheduler.clients["a"].switching.restore > 0
+
+
+def test_who_brings_nothing_back_gets_no_time_for_it() -> None:
+    """Unified memory that was never touched is not on the device either."""
+    world = World(baseline(time_quantum=0.1))
+    world.device("d")
+    world.process("b", busy=True)
+    world.process("a", busy=True)
+    holds(world, "a", GIB, 0)
+    world.run(2.0)
+    turns = [until - since for client, since, until in world.turns["d"] if client == "a"]
+    assert turns[1:] == [pytest.approx(0.1)] * len(turns[1:])
+    assert len(turns) > 4
+
+
 def test_nobody_gets_more_than_two_quanta_by_saying_so() -> None:
     world = World(baseline(time_quantum=1.0))
     world.device("d")
