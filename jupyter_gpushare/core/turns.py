@@ -199,6 +199,7 @@ class Turns(Closing):
         if head.rank > client.rank:
             return math.inf  # offline ones have what online ones leave
         ends = self.policy.until(grant, head, device.line.patience_ends(head.rank))
+        ends = max(ends, self._memory_there(device, head))
         if client.hold_until is None:
             return ends
         # However often it is asked for, nobody waits for longer because of it.
@@ -212,6 +213,16 @@ class Turns(Closing):
         if any(not 0.8 <= new / old <= 1.25 for new, old in zip(pace, client.pace, strict=True)):
             self._out.append(Limits(client.id))
             client.pace = pace
+
+    def _memory_there(self, device: Device, head: Client) -> float:
+        """Until when the memory of the next client comes back while others work: no sooner does it need the device."""
+        missing = head.part.allocated - head.part.resident
+        if missing <= 0 or head.waiting_since is None or not head.restores:
+            return -math.inf
+        running = sum(grant.client.part.allocated for grant in device.grants)
+        if running + head.part.allocated > device.info.memory:
+            return -math.inf  # theirs has to leave before
+        return head.waiting_since + max(2 * head.switching.restore, missing / _SLOW_LINK)
 
     # --- who runs
 
