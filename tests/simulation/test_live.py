@@ -21,8 +21,7 @@ LINK = 25e9 / holders.SLOWED  # bytes per such second, of the simulated card
 
 def live(size: int) -> tuple[float, float]:
     """Seconds in which a client that holds `size` bytes does its work alone, and two of them do theirs in turns."""
-    options = [f"--GpuShare.time_quantum={QUANTUM}", "--GpuShare.policy=fcfs", "--GpuShare.sharing=exclusive"]
-    options.append(f"--GpuShare.pinned_memory={size >> 20}MiB")
+    options = [f"--GpuShare.time_quantum={QUANTUM}", f"--GpuShare.pinned_memory={size >> 20}MiB"]
     seconds = WORK / holders.SLOWED
     with holders.host("sim", *options) as environment:
         programs = [holders.Holder(environment, name, "--memory-mode", "swap") for name in ("one", "other")]
