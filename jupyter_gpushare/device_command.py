@@ -21,6 +21,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """0, or 1 when no coordinator answers, 2 when it refuses."""
+    if args.fail is not None and not args.fail.strip():
+        print(
+            "jupyter gpushare device: error: --fail needs a reason, which is what people there are told",
+            file=sys.stderr,
+        )
+        return 2
     try:
         with Client(args.socket) as client:
             result = client.request(messages.Device(device=args.device, failed=args.fail or ""))

@@ -21,6 +21,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--share", metavar="F", help="guaranteed fraction of the device's time, 0 to 1")
     parser.add_argument("--limit", metavar="F", help="largest fraction of it, above 0 and up to 1")
     parser.add_argument("--memory", metavar="SIZE", help="device memory it may allocate, 8GiB or a part of it, 0.5")
+    parser.add_argument("--resident", metavar="SIZE", help="device memory that it may keep while others wait")
+    parser.add_argument(
+        "--service", metavar="CLASS", choices=("online", "offline"), help="offline: has what online ones leave"
+    )
     parser.add_argument(
         "--memory-mode", metavar="MODE", default="", help="how it holds device memory; default: as the coordinator says"
     )
@@ -44,7 +48,8 @@ def main(args: argparse.Namespace) -> int:
     """Returns only when there is nothing to run: 2 bad values, 126 not executable, 127 not found."""
     try:
         place = environment.label_words(args.place)
-        quota = environment.quota_text(share=args.share, limit=args.limit, memory=args.memory, **place)
+        wanted = {name: getattr(args, name) for name in ("share", "limit", "memory", "resident", "service")}
+        quota = environment.quota_text(**wanted, **place)
         quota = environment.merged_quota(quota)
         mode = environment.checked_memory_mode(args.memory_mode)
         words = ["--gpus", str(args.gpus), *(["--simulate"] if args.simulate else [])]
@@ -74,6 +79,8 @@ def _join(args: argparse.Namespace, command: list[str]) -> int:
         "--share": args.share,
         "--limit": args.limit,
         "--memory": args.memory,
+        "--resident": args.resident,
+        "--service": args.service,
         "--memory-mode": args.memory_mode,
         "--label": args.label,
         "--gpus": args.gpus != "1",

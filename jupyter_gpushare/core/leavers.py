@@ -27,7 +27,14 @@ class Leavers:
         self._idle[client.id] = client
 
     def waits(self, client: Client, group_key: float, key: float) -> None:
+        if len(self._waiting) > 64 + 2 * len(self._device.clients):
+            self._waiting = list({entry[3]: entry for entry in self._waiting if self._waits_still(entry)}.values())
+            heapq.heapify(self._waiting)
         heapq.heappush(self._waiting, (-group_key, -key, -client.ticket, client.id))
+
+    def _waits_still(self, entry: tuple[float, float, int, str]) -> bool:
+        client = self._device.clients.get(entry[3])
+        return client is not None and client in self._device.line and client.ticket == -entry[2]
 
     def forget(self, client: Client) -> None:
         self._idle.pop(client.id, None)
@@ -35,13 +42,15 @@ class Leavers:
     def first_idle(self) -> Generator[Client, None, None]:
         """Those that have memory on the device."""
         gone = []
-        for client in self._idle.values():
-            if client.grant or client in self._device.line or not client.part.resident:
-                gone.append(client.id)
-            else:
-                yield client
-        for identity in gone:
-            del self._idle[identity]
+        try:
+            for client in self._idle.values():
+                if client.grant or client in self._device.line or not client.part.resident:
+                    gone.append(client.id)
+                else:
+                    yield client
+        finally:
+            for identity in gone:
+                self._idle.pop(identity, None)
 
     def last_waiting(self) -> Generator[Client, None, None]:
         """Those that have memory on the device."""

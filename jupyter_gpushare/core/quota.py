@@ -31,8 +31,8 @@ class Quota:
             value = getattr(self, name)
             if not math.isfinite(value) or not 0 <= value <= 1:
                 raise Refused(f"{name}={value:g} is out of range: allowed is a fraction from 0 to 1")
-        if self.limit == 0:
-            raise Refused("limit=0 would never let it run: allowed is a fraction above 0, up to 1")
+        if self.limit < 0.001:
+            raise Refused(f"limit={self.limit:g} would never let it run: allowed is a fraction from 0.001 to 1")
         if self.share > self.limit:
             raise Refused(f"share={self.share:g} is above limit={self.limit:g}: allowed is a share up to the limit")
         for name in ("memory", "resident"):

@@ -48,6 +48,10 @@ class Settings:
             ("max_wait", 1.0, 86400.0),
             ("memory_of_use", 1.0, 604800.0),
             ("max_hold", 0.0, 86400.0),
+            ("drain_retry", 0.001, 60.0),
+            ("drain_slice", 0.001, 60.0),
+            ("overrun_after", 0.001, 86400.0),
+            ("lock_retry", 0.001, 60.0),
         ):
             value = getattr(self, name)
             if value == AUTO and name in ("time_quantum", "idle_release"):
@@ -56,5 +60,9 @@ class Settings:
                 word = f', or "{AUTO}"' if name in ("time_quantum", "idle_release") else ""
                 shown = repr(value) if isinstance(value, str) else f"{value:g}"
                 raise Refused(f"{name}={shown} is out of range: allowed are {lowest:g} to {highest:g} seconds{word}")
+        for name, low, high in (("switch_overhead", 0.001, 1.0), ("idle_factor", 0.0, 100.0), ("drain_tries", 0, 1000)):
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise Refused(f"{name}={value:g} is out of range: allowed are {low:g} to {high:g}")
         if self.sharing not in SHARING:
             raise Refused(f"sharing={self.sharing!r} is unknown: allowed are {', '.join(SHARING)}")

@@ -136,10 +136,30 @@ class Turns(Closing):
         # A client that cannot start yet claims its devices, so that gangs never starve.
         while (head := device.line.head(now)) and self.can_start(head):
             self._grant(head, now)
+        if head and not device.grants and self._cannot_start_soon(head):
+            self._lend(device, head, now)
         if head and not device.grants:
             self._claims[device.info.uuid] = head
         else:
             self._claims.pop(device.info.uuid, None)
+
+    def _cannot_start_soon(self, head: Client) -> bool:
+        """Whether a device that it needs too is taken for a time without bound: by a better class, or a lock."""
+        return any(
+            device.refused_until is not None
+            or any(grant.client.rank < head.rank for grant in device.grants)
+            or ((first := device.line.head(self.now)) is not None and first.rank < head.rank)
+            for device in head.books
+        )
+
+    def _lend(self, device: Device, head: Client, now: float) -> None:
+        """Meanwhile the next one that needs only this device has a turn there, as long as any."""
+        if device.refused_until is not None:
+            return
+        for client in device.line.ordered(now):
+            if client is not head and client.books == (device,) and not client.grant and client.ready_at <= now:
+                self._grant(client, now)
+                return
 
     def _meet_deadlines(self, grant: Grant, now: float) -> None:
         due = self._due(grant)
@@ -197,7 +217,8 @@ class Turns(Closing):
         if head.rank < client.rank:
             return grant.began
         if head.rank > client.rank:
-            return math.inf  # offline ones have what online ones leave
+            # Offline ones have what online ones leave: also what they keep unused, when a hold is over.
+            return math.inf if client.hold_until is None or not grant.idle else client.hold_until
         ends = self.policy.until(grant, head, device.line.patience_ends(head.rank))
         ends = max(ends, self._memory_there(device, head))
         if client.hold_until is None:
@@ -249,8 +270,12 @@ class Turns(Closing):
             return True
         # Who must share a busy device is later done, and short work most of all: only what is long is tried out there.
         together = [*members, client]
-        asked = sum(_UNKNOWN if one.demand.fraction is None else one.demand.fraction for one in together)
+        shares = any(self.policy.share(one) for one in together)  # turns keep them better
+        unknown = 1.0 if shares else _UNKNOWN
+        asked = sum(unknown if one.demand.fraction is None else one.demand.fraction for one in together)
         if asked > _FULL and len({one.rank for one in together}) == 1:
+            if shares:
+                return False
             used = [self.policy.usage(one).at(self.now) for one in together]
             if min(used) < max(_LONG, max(used) / 3):
                 return False

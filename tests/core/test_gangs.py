@@ -9,6 +9,7 @@ import pytest
 from jupyter_gpushare.core import commands as cmd
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.errors import IllegalEvent
+from jupyter_gpushare.core.quota import Quota
 
 from .conftest import QUANTUM
 from .world import FakeProcess, World
@@ -192,3 +193,21 @@ def test_clients_are_placed_where_the_fewest_are(world: World) -> None:
     world.client("gang", gpus=2)
     placed = [world.scheduler.clients[name].devices for name in ("a", "b", "c", "d", "gang")]
     assert placed == [("d1",), ("d2",), ("d1",), ("d2",), ("d1", "d2")]
+
+
+@pytest.mark.parametrize("why", ["a better class runs there", "somebody else has its lock"])
+def test_a_free_device_is_lent_while_the_gang_that_is_next_cannot_have_the_other(world: World, why: str) -> None:
+    if why == "a better class runs there":
+        world.process("online", "d2", busy=True)
+    else:
+        world.lock_elsewhere("d2")
+    service = Quota(service="offline")
+    world.client("gang", service, gpus=2)
+    gang = world.process("gang", "d1", "d2", busy=True)
+    world.client("single", service)
+    single = world.process("single", "d1", busy=True)
+    world.run(5.0)
+    assert single.openings and not gang.openings
+    if why != "a better class runs there":
+        world.unlock_elsewhere("d2")
+        world.run_until(lambda: bool(gang.openings), within=2 * world.settings.time_quantum + 1)

@@ -114,3 +114,19 @@ def test_a_suspended_client_has_nothing_to_hold(world: World) -> None:
     with pytest.raises(Conflict, match="resume it first"):
         world.feed(ev.TurnHeld("a", 60.0))
     world.feed(ev.TurnHeld("a", 0.0))
+
+
+def test_an_offline_client_has_what_an_online_one_held_and_does_not_use(world: World) -> None:
+    """The holder said once that it is idle, while it held: nobody else will say so when the hold is over."""
+    world.device("d")
+    online = world.process("online")
+    world.client("offline", Quota(service="offline"))
+    offline = world.process("offline")
+    world.want(online)
+    world.feed(ev.TurnHeld("online", 5.0))
+    world.want(offline)
+    world.run(1.0)
+    world.idle(online)
+    world.run(1.0)
+    assert world.running() == "online"
+    assert world.run_until(lambda: world.running() == "offline") == pytest.approx(3.0)
