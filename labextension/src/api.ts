@@ -1,7 +1,15 @@
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 
-import { isStatus, type IStatus } from './protocol';
+import {
+  isHistory,
+  isStatus,
+  type IConfig,
+  type IHistory,
+  type IQuota,
+  type IStatus,
+  type QuotaChanges
+} from './protocol';
 
 const ROOT = 'gpushare/api';
 
@@ -22,6 +30,9 @@ export class ApiError extends Error {
   }
 }
 
+/** What can be done with a client, without further words. */
+export type Action = 'release' | 'suspend' | 'resume' | 'evict';
+
 /** The server extension's REST calls and event socket. */
 export interface IApi {
   /** The present state of sharing. Rejects with {@link ApiError}. */
@@ -33,6 +44,38 @@ export interface IApi {
    */
   clientOf(kernelId: string): Promise<string | null>;
 
+  /**
+   * What happened since `after`, a {@link IHistory.next}; 0: in the last
+   * minutes. Rejects with {@link ApiError}.
+   */
+  history(after: number): Promise<IHistory>;
+
+  /** Change a quota; resolves with all of it. Rejects with {@link ApiError}. */
+  setQuota(clientId: string, changes: QuotaChanges): Promise<IQuota>;
+
+  /** Do something with a client. Rejects with {@link ApiError}. */
+  act(clientId: string, action: Action): Promise<void>;
+
+  /**
+   * Keep the devices between cells for so many seconds; 0: no longer. Resolves
+   * with the seconds left, null if it holds nothing. Rejects with
+   * {@link ApiError}.
+   */
+  hold(clientId: string, seconds: number): Promise<number | null>;
+
+  /** The coordinator's settings. Rejects with {@link ApiError}. */
+  config(): Promise<IConfig>;
+
+  /** Change settings; resolves with all. Rejects with {@link ApiError}. */
+  setConfig(changes: Readonly<Record<string, unknown>>): Promise<IConfig>;
+
+  /**
+   * Say that this front end shows by itself when cells of `session`, a client
+   * of the kernel, wait: the kernel need not print it. Rejects with
+   * {@link ApiError}.
+   */
+  draws(kernelId: string, session: string): Promise<void>;
+
   /** Open a socket whose frames `parseMessage` reads. The caller closes it. */
   openEvents(): WebSocket;
 }
@@ -42,7 +85,7 @@ export class Api implements IApi {
   constructor(private readonly _settings: ServerConnection.ISettings) {}
 
   async status(): Promise<IStatus> {
-    const data = await this._get('status');
+    const data = await this._call('GET', ['status']);
     if (!isStatus(data)) {
       throw new ApiError('The server sent no GPU sharing status.', 200);
     }
@@ -51,7 +94,7 @@ export class Api implements IApi {
 
   async clientOf(kernelId: string): Promise<string | null> {
     try {
-      const data = await this._get('kernels', encodeURIComponent(kernelId));
+      const data = await this._call('GET', ['kernels', kernelId]);
       const { client } = data as { client?: unknown };
       return typeof client === 'string' ? client : null;
     } catch (error) {
@@ -60,6 +103,44 @@ export class Api implements IApi {
       }
       throw error;
     }
+  }
+
+  async history(after: number): Promise<IHistory> {
+    const data = await this._call('GET', ['history'], undefined, { after });
+    if (!isHistory(data)) {
+      throw new ApiError('The server sent no history of GPU sharing.', 200);
+    }
+    return data;
+  }
+
+  async setQuota(clientId: string, changes: QuotaChanges): Promise<IQuota> {
+    const path = ['clients', clientId, 'quota'];
+    return (await this._call('PATCH', path, changes)) as IQuota;
+  }
+
+  async act(clientId: string, action: Action): Promise<void> {
+    await this._call('POST', ['clients', clientId, action]);
+  }
+
+  async hold(clientId: string, seconds: number): Promise<number | null> {
+    const path = ['clients', clientId, 'hold'];
+    const data = await this._call('POST', path, { seconds });
+    const left = (data as { hold_seconds_left?: unknown }).hold_seconds_left;
+    return typeof left === 'number' ? left : null;
+  }
+
+  async config(): Promise<IConfig> {
+    return (await this._call('GET', ['config'])) as IConfig;
+  }
+
+  async setConfig(
+    changes: Readonly<Record<string, unknown>>
+  ): Promise<IConfig> {
+    return (await this._call('PATCH', ['config'], changes)) as IConfig;
+  }
+
+  async draws(kernelId: string, session: string): Promise<void> {
+    await this._call('POST', ['kernels', kernelId, 'draws'], { session });
   }
 
   openEvents(): WebSocket {
@@ -71,14 +152,27 @@ export class Api implements IApi {
     return new WebSocket(url);
   }
 
-  private async _get(...path: string[]): Promise<unknown> {
+  private async _call(
+    method: 'GET' | 'PATCH' | 'POST',
+    path: ReadonlyArray<string>,
+    body?: unknown,
+    query: Readonly<Record<string, string | number>> = {}
+  ): Promise<unknown> {
     // Watching is no activity: idle servers must still be culled.
+    const search = { ...query, no_track_activity: 1 };
     const url =
-      URLExt.join(this._settings.baseUrl, ROOT, ...path) +
-      '?no_track_activity=1';
+      URLExt.join(
+        this._settings.baseUrl,
+        ROOT,
+        ...path.map(encodeURIComponent)
+      ) + URLExt.objectToQueryString(search);
+    const init: RequestInit = { method };
+    if (body !== undefined) {
+      init.body = JSON.stringify(body);
+    }
     let response: Response;
     try {
-      response = await ServerConnection.makeRequest(url, {}, this._settings);
+      response = await ServerConnection.makeRequest(url, init, this._settings);
     } catch (error) {
       throw new ApiError((error as Error).message, 0);
     }

@@ -25,6 +25,12 @@ export interface IDevice {
   readonly simulated: boolean;
   readonly memory_total: number;
   readonly memory_used: number;
+  readonly memory_used_is_estimate?: boolean;
+  /** Fraction of the last seconds in which it worked; null if not known. */
+  readonly utilisation?: number | null;
+  readonly utilisation_is_estimate?: boolean;
+  /** Why it is out of use; null: it is not. */
+  readonly failed?: string | null;
   readonly grants: ReadonlyArray<IGrant>;
   /** Client ids, the next one first. */
   readonly queue: ReadonlyArray<string>;
@@ -42,8 +48,13 @@ export interface IQuota {
 /** One notebook kernel, or a program under `jupyter gpushare run`. */
 export interface IClient {
   readonly id: string;
+  /** Empty for a client of another user: only its tenant is shown. */
   readonly label: string;
   readonly tenant: string;
+  /** Whether it belongs to the user that asks; older servers don't say. */
+  readonly own?: boolean;
+  /** Whether the user that asks may change it. */
+  readonly may_change?: boolean;
   /** A {@link Phase}; a newer coordinator may know others. */
   readonly phase: Phase | (string & {});
   /** UUIDs; empty before the first CUDA call. */
@@ -57,6 +68,7 @@ export interface IClient {
   readonly resident: number;
   /** Unified memory cannot be asked where it is; older coordinators don't say. */
   readonly resident_is_estimate?: boolean;
+  readonly resident_by_device?: Readonly<Record<string, number>>;
   /** Host memory that evicted memory takes. */
   readonly host_pinned?: number;
   readonly host_pageable?: number;
@@ -66,6 +78,18 @@ export interface IClient {
   /** Counted from 1. */
   readonly queue_position: number | null;
   readonly expected_wait: number | null;
+  /** Requests that run now. */
+  readonly cells?: number;
+  /** What its user should know. */
+  readonly notes?: ReadonlyArray<string>;
+}
+
+/** The user that asks, as the coordinator knows it. */
+export interface IYou {
+  /** As in {@link IClient.tenant}. */
+  readonly tenant: string;
+  /** Whether settings and others' quotas may be changed. */
+  readonly admin: boolean;
 }
 
 /** Settings of the coordinator; it has more than these, and may lack some. */
@@ -85,6 +109,47 @@ export interface IStatus {
   readonly devices: ReadonlyArray<IDevice>;
   readonly clients: ReadonlyArray<IClient>;
   readonly config: IConfig;
+  /** Not told by older servers. */
+  readonly you?: IYou;
+}
+
+/** What a client may change of a quota; text such as "8GiB" or "50%" will do. */
+export type QuotaChanges = {
+  readonly [key in keyof IQuota]?: string | number | null;
+};
+
+/** What happened to a client. */
+export type Happening =
+  | 'waiting'
+  | 'running'
+  | 'draining'
+  | 'idle'
+  | 'suspended'
+  | 'gone'
+  | 'cell_started'
+  | 'cell_ended';
+
+/** One line of the coordinator's history. */
+export interface IHistoryEntry {
+  /** Seconds on the coordinator's clock, as {@link IHistory.now}. */
+  readonly at: number;
+  readonly client: string;
+  /** A {@link Happening}; a newer coordinator may know others. */
+  readonly what: Happening | (string & {});
+}
+
+/** What happened in the last minutes, the oldest first. */
+export interface IHistory {
+  /** Changes with every coordinator: forget what an earlier one told. */
+  readonly run: string;
+  readonly now: number;
+  /** Ask with this as `after` for what follows. */
+  readonly next: number;
+  /** Whether more has happened than one answer can hold: ask again at once. */
+  readonly more: boolean;
+  readonly entries: ReadonlyArray<IHistoryEntry>;
+  /** By UUID; null if not known. */
+  readonly utilisation: Readonly<Record<string, number | null>>;
 }
 
 /** What arrives on the event socket. */
@@ -137,4 +202,10 @@ export function parseMessage(text: unknown): EventMessage | null {
 export function isStatus(data: unknown): data is IStatus {
   const status = data as Partial<IStatus> | null | undefined;
   return Array.isArray(status?.devices) && Array.isArray(status?.clients);
+}
+
+/** Whether an answer is a history. */
+export function isHistory(data: unknown): data is IHistory {
+  const history = data as Partial<IHistory> | null | undefined;
+  return Array.isArray(history?.entries) && typeof history?.now === 'number';
 }

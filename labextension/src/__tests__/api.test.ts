@@ -5,22 +5,32 @@ import type { AddressInfo } from 'node:net';
 import { ServerConnection } from '@jupyterlab/services';
 
 import { Api } from '../api';
-import { client, status } from './fakes';
+import { client, history, status } from './fakes';
 
 describe('Api, against an HTTP server', () => {
   let server: Server;
   let api: Api;
   let settings: ServerConnection.ISettings;
-  let requests: { url: string; authorization?: string }[];
+  let requests: {
+    method: string;
+    url: string;
+    authorization?: string;
+    body: string;
+  }[];
   let answer: { code: number; body: string };
 
   beforeEach(async () => {
     requests = [];
     server = createServer((request, response) => {
-      const { url, headers } = request;
-      requests.push({ url: url!, authorization: headers.authorization });
-      response.writeHead(answer.code, { 'Content-Type': 'application/json' });
-      response.end(answer.body);
+      const { method, url, headers } = request;
+      let body = '';
+      request.on('data', data => (body += data));
+      request.on('end', () => {
+        const { authorization } = headers;
+        requests.push({ method: method!, url: url!, authorization, body });
+        response.writeHead(answer.code, { 'Content-Type': 'application/json' });
+        response.end(answer.body);
+      });
     });
     await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve));
     const { port } = server.address() as AddressInfo;
@@ -91,6 +101,41 @@ describe('Api, against an HTTP server', () => {
       name: 'ApiError',
       status: 0
     });
+  });
+
+  it('gets what happened since', async () => {
+    answers(200, history({ next: 7 }));
+    await expect(api.history(3)).resolves.toEqual(history({ next: 7 }));
+    expect(requests[0].url).toContain('/gpushare/api/history?after=3&');
+    answers(200, {});
+    await expect(api.history(3)).rejects.toMatchObject({ name: 'ApiError' });
+  });
+
+  it.each<[string, () => Promise<unknown>, string, unknown]>([
+    [
+      'PATCH',
+      () => api.setQuota('run:a@b', { share: 0.5 }),
+      'clients/run%3Aa%40b/quota',
+      { share: 0.5 }
+    ],
+    ['POST', () => api.act('c', 'evict'), 'clients/c/evict', null],
+    ['POST', () => api.hold('c', 300), 'clients/c/hold', { seconds: 300 }],
+    ['GET', () => api.config(), 'config', null],
+    [
+      'PATCH',
+      () => api.setConfig({ time_quantum: 5 }),
+      'config',
+      { time_quantum: 5 }
+    ],
+    ['POST', () => api.draws('k', 's'), 'kernels/k/draws', { session: 's' }]
+  ])('%s, whose refusal is told', async (method, call, path, body) => {
+    answers(200, {});
+    await call();
+    expect(requests[0].method).toBe(method);
+    expect(requests[0].url).toContain(`/gpushare/api/${path}?`);
+    expect(requests[0].body).toBe(body === null ? '' : JSON.stringify(body));
+    answers(409, { reason: 'conflict', message: 'It is not so.' });
+    await expect(call()).rejects.toMatchObject({ reason: 'conflict' });
   });
 
   it('opens the event socket, with the token if it must be in the URL', () => {

@@ -1,9 +1,17 @@
 /** What the tests stand in for: the server, the page, the shell. */
 import { Signal } from '@lumino/signaling';
 
-import { ApiError, type IApi } from '../api';
+import { ApiError, type Action, type IApi } from '../api';
 import type { ICurrentKernel } from '../model/current';
-import type { IClient, IDevice, IStatus } from '../protocol';
+import type {
+  IClient,
+  IConfig,
+  IDevice,
+  IHistory,
+  IQuota,
+  IStatus,
+  QuotaChanges
+} from '../protocol';
 import type { IVisibility } from '../visibility';
 
 export const GIB = 1024 ** 3;
@@ -48,6 +56,18 @@ export function client(changes: Partial<IClient> = {}): IClient {
 
 export function status(clients: IClient[], devices = [device()]): IStatus {
   return { devices, clients, config: {} };
+}
+
+export function history(changes: Partial<IHistory> = {}): IHistory {
+  return {
+    run: 'first',
+    now: 1000,
+    next: 0,
+    more: false,
+    entries: [],
+    utilisation: {},
+    ...changes
+  };
 }
 
 /** A client that runs, with a deadline if one is given. */
@@ -98,6 +118,13 @@ export class FakeApi implements IApi {
   /** What GET kernels answers; unknown kernels are not shared. */
   clients: Record<string, string | Error> = {};
   kernelCalls: string[] = [];
+  /** What GET history answers; an Error is thrown. */
+  past: IHistory | Error = history();
+  historyCalls: number[] = [];
+  /** What was asked to be changed, in order. */
+  changes: [what: string, about: string, value?: unknown][] = [];
+  /** What every change answers, if it is to fail. */
+  refusal: ApiError | null = null;
 
   get socket(): FakeSocket {
     return this.sockets[this.sockets.length - 1];
@@ -118,6 +145,52 @@ export class FakeApi implements IApi {
       throw answer;
     }
     return answer;
+  }
+
+  async history(after: number): Promise<IHistory> {
+    this.historyCalls.push(after);
+    if (this.past instanceof Error) {
+      throw this.past;
+    }
+    return this.past;
+  }
+
+  async setQuota(clientId: string, changes: QuotaChanges): Promise<IQuota> {
+    this._change('quota', clientId, changes);
+    return { ...client().quota, ...changes } as IQuota;
+  }
+
+  async act(clientId: string, action: Action): Promise<void> {
+    this._change(action, clientId);
+  }
+
+  async hold(clientId: string, seconds: number): Promise<number | null> {
+    this._change('hold', clientId, seconds);
+    return seconds || null;
+  }
+
+  async config(): Promise<IConfig> {
+    return this.answer instanceof Error ? {} : this.answer.config;
+  }
+
+  async setConfig(
+    changes: Readonly<Record<string, unknown>>
+  ): Promise<IConfig> {
+    this._change('config', '', changes);
+    return changes;
+  }
+
+  async draws(kernelId: string, session: string): Promise<void> {
+    this._change('draws', kernelId, session);
+  }
+
+  private _change(what: string, about: string, value?: unknown): void {
+    if (this.refusal) {
+      throw this.refusal;
+    }
+    this.changes.push(
+      value === undefined ? [what, about] : [what, about, value]
+    );
   }
 
   openEvents(): WebSocket {
