@@ -69,6 +69,7 @@ def main(args: argparse.Namespace) -> int:
         make, seconds, parameters = _workloads(args, own.get("inflight_window"))
         if args.html:
             html.require()
+            open(args.html, "ab").close()  # found out now, not after hours
         with _progress(len(seeds) * len(variants) * seconds) as watch:
             compared = experiment.compare(make, seeds, variants, seconds, watch, parameters)
     except (ValueError, argparse.ArgumentTypeError, html.Missing, OSError) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from traitlets import Float, TraitError
+from traitlets import Bool, Float, TraitError
 
 from ..config import GpuShare
 from ..core.errors import Refused
@@ -79,6 +79,8 @@ def _from_text(traits: GpuShare, name: str, value: str) -> Any:
         except ValueError:
             examples = '30, 0.5, "auto"' if name in _OR_AUTO else "30, 0.5"
             raise ValueError(f"{value!r} is not a number of seconds (examples: {examples})") from None
+    if isinstance(trait, Bool) and value.lower() not in ("0", "1", "false", "true"):
+        raise ValueError(f"{value!r} is neither true nor false")
     return trait.from_string(value)
 
 

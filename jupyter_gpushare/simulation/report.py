@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rich import box
 from rich.console import Group
 from rich.table import Table
 
@@ -18,14 +19,14 @@ def render(figures: dict[str, Any]) -> Group:
     """What `experiment.compare` returns."""
     long = any(len(policy) > _WIDEST for policy in figures["policies"])
     names = {policy: f"#{n}" if long else policy for n, policy in enumerate(figures["policies"], start=1)}
-    cells = Table(caption="short: under 10 s of GPU time, medium: under 60 s; waits in seconds", caption_justify="left")
+    cells = _table("short: under 10 s of GPU time, medium: under 60 s; waits in seconds")
     cells.add_column("policy", no_wrap=True)
     cells.add_column("cells")
     for name in ("count", *(title for _, title in (*_CELLS, *_SLOWDOWNS)), "running"):
         cells.add_column(name, justify="right")
-    totals = Table(caption="slow: how much longer than alone; running: not finished at the end", caption_justify="left")
+    totals = _table("slow: how much longer than alone; running: not finished at the end; used: of the devices' time")
     totals.add_column("policy", no_wrap=True)
-    for name in ("GPU s per s", "utilisation", "switches", "moved", "Jain", "longest wait", "unusable"):
+    for name in ("GPU s per s", "used", "switches", "moved", "Jain", "longest wait", "unusable"):
         totals.add_column(name, justify="right")
     for policy, of in figures["policies"].items():
         for index, name in enumerate(CLASSES):
@@ -48,6 +49,11 @@ def render(figures: dict[str, Any]) -> Group:
     return Group(heading(figures), cells, totals, *legend)
 
 
+def _table(caption: str) -> Table:
+    """Narrow enough for all its columns in 80 characters."""
+    return Table(caption=caption, caption_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+
+
 def heading(figures: dict[str, Any]) -> str:
     seeds = figures["seed"] if isinstance(figures["seed"], list) else [figures["seed"]]
     how = dict(figures["parameters"])
@@ -63,9 +69,9 @@ def heading(figures: dict[str, Any]) -> str:
 def number(value: float | None) -> str:
     if value is None:
         return "–"
-    if value == 0:
+    if round(value, 4) == 0:
         return "0"
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.4f}" if abs(value) < 0.001 else f"{value:.3g}"
 
 
 def percent(value: float | None) -> str:

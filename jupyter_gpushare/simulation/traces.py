@@ -16,6 +16,7 @@ from ..core.quota import Quota
 from .workload import Cell, Participant
 
 VERSION = 1
+SHORTEST_REPEATED = 0.001  # seconds: an endless cell of shorter ones would take for ever to simulate
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Bytes = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
@@ -127,8 +128,8 @@ class _Reading:
     def _cell(self, line: CellLine) -> None:
         if line.client not in self.clients:
             raise ValueError(f"client {line.client!r} is unknown: its line must come before its cells")
-        if line.repeat and not sum(line.phases):
-            raise ValueError("phases that take no time cannot be repeated")
+        if line.repeat and sum(line.phases) < SHORTEST_REPEATED:
+            raise ValueError(f"phases that are repeated must take {SHORTEST_REPEATED:g} s or more in all")
         phases: Iterable[float] = line.phases
         if line.repeat:
             phases = _Repeated(tuple(line.phases))

@@ -169,6 +169,11 @@ def test_every_setting_says_what_is_wrong_with_a_value(name: str) -> None:
         assert name in str(error.value) and words in str(error.value)
 
 
+def test_a_word_that_is_no_boolean_is_named() -> None:
+    with pytest.raises(Refused, match="tuning: 'perhaps' is neither true nor false"):
+        LiveSettings(GpuShare()).changed({"tuning": "perhaps"})
+
+
 def test_the_readme_names_every_setting() -> None:
     """With values that can be."""
     text = (Path(__file__).resolve().parents[2] / "README.md").read_text()

@@ -64,6 +64,20 @@ def test_a_report_is_one_file_that_names_everything(capsys: pytest.CaptureFixtur
         assert policy in page
 
 
+def test_a_report_that_cannot_be_written_is_told_before_the_simulation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*QUICK, "--hours", "100000", "--html", str(tmp_path / "missing" / "r.html")]) == 2
+    assert "missing/r.html: No such file" in capsys.readouterr().err
+
+
+def test_the_tables_fit_a_terminal_of_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*QUICK, "--policy", "fcfs"]) == 0
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    assert max(len(line.rstrip()) for line in shown.splitlines()) <= 80
+
+
 def test_without_plotly_it_says_how_to_get_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

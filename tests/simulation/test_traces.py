@@ -53,7 +53,7 @@ def test_a_trace_is_simulated_as_it_says(tmp_path: Path) -> None:
         ([HEAD, CLIENT.replace("}", ', "color": 1}')], "line 2: Object contains unknown field `color`"),
         ([HEAD, CLIENT.replace("}", ', "quota": {"share": 2}}')], "share=2 is out of range"),
         ([HEAD, CLIENT.replace("}", ', "until": 1, "at": 2}')], "leaves at 1, before it comes at 2"),
-        ([HEAD, CLIENT, '{"type": "cell", "client": "a", "phases": [0, 0], "repeat": true}'], "cannot be repeated"),
+        ([HEAD, CLIENT, '{"type": "cell", "client": "a", "phases": [0, 1e-12], "repeat": true}'], "0.001 s or more"),
         ([HEAD], "there is no client in it"),
     ],
 )
