@@ -25,7 +25,7 @@ QUOTA_SET, QUOTA_MEMORY, QUOTA_OFFLINE, QUOTA_RESIDENT, SUSPENDED = (
 )  # bits of orders.quota_set, see page.h
 
 
-HEARS = 1 | 2 | 4  # evicting, short, restored: see orders.hears in page.h
+HEARS = 1 | 2 | 4 | 8  # evicting, short, restored, busy: see orders.hears in page.h
 
 
 class BadHello(ValueError):

@@ -51,6 +51,7 @@ class Service:
             messages.Evicting: lambda port, message: ev.Evicting(port.number, message.epoch),
             messages.Restored: lambda port, message: ev.Restored(port.number, message.epoch),
             messages.Idle: lambda port, message: ev.WentIdle(port.number, message.epoch),
+            messages.Busy: lambda port, message: ev.WentBusy(port.number, message.epoch),
         }
         self._requests: dict[type, Callable[[Peer, Any], Any]] = {
             messages.Register: self._register,

@@ -142,6 +142,14 @@ class WentIdle:
 
 
 @dataclass(frozen=True)
+class WentBusy:
+    """The process works again under the grant `epoch`, after it went idle."""
+
+    process: int
+    epoch: int
+
+
+@dataclass(frozen=True)
 class CellStarted:
     client: str
     request: str
@@ -236,6 +244,7 @@ Event = (
     | Restored
     | MemoryHeld
     | WentIdle
+    | WentBusy
     | CellStarted
     | CellEnded
     | TurnReleased

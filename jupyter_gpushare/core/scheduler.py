@@ -55,6 +55,7 @@ class Scheduler:
             ev.Restored: self._restored,
             ev.MemoryHeld: self._memory_held,
             ev.WentIdle: self._went_idle,
+            ev.WentBusy: self._went_busy,
             ev.CellStarted: self._cell_started,
             ev.CellEnded: self._cell_ended,
             ev.TurnReleased: self._turn_released,
@@ -273,6 +274,12 @@ class Scheduler:
         if grant.idle and (held is None or held <= now):
             self.turns.begin_closing(grant, now)
         self.turns.touch(process.client)
+
+    def _went_busy(self, event: ev.WentBusy, now: float) -> None:
+        process = self._process(event.process)
+        if process.idle_epoch == event.epoch:
+            process.idle_epoch = -1
+            self.turns.touch(process.client)
 
     def _cell_started(self, event: ev.CellStarted, now: float) -> None:
         client = self._client(event.client)

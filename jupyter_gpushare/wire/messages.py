@@ -97,6 +97,13 @@ class Idle(_Message, tag="idle", frozen=True, kw_only=True):
     epoch: Epoch
 
 
+class Busy(_Message, tag="busy", frozen=True, kw_only=True):
+    """Under the grant `epoch`, this process works again after an Idle: the turn went on, for another process of the
+    client or because it is held. Sent when `orders.hears` says that it is known."""
+
+    epoch: Epoch
+
+
 class Declined(_Message, tag="declined", frozen=True, kw_only=True):
     """The device's lock has come to this process, by NameNext, when no thread of it waited any more."""
 
@@ -263,6 +270,7 @@ Incoming = (
     | Restored
     | Short
     | Idle
+    | Busy
     | Declined
     | Details
     | Attach

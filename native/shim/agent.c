@@ -133,6 +133,8 @@ static void opened(uint32_t word, uint64_t now) {
 /* Others wait: has this process neither submitted anything nor had work on the device for long enough? */
 static void look_for_idleness(uint64_t now, uint64_t release) {
     if (agent.submitted_at == now || threads_inside()) {
+        if (agent.said_idle && (GET(the_page()->orders.hears) & 8))
+            socket_say(SAY_BUSY); /* the turn goes on for another process of this client, or because it is held */
         agent.idle_since = 0;
         agent.probing = agent.said_idle = false;
         return;

@@ -360,7 +360,15 @@ void relay_after_fork(void);
 #define RETRY_NS (250 * MS)
 #define STALE_NS (5000 * MS)
 
-enum { SAY_WANTS = 1, SAY_EVICTING = 2, SAY_DRAINED = 4, SAY_IDLE = 8, SAY_DECLINED = 16, SAY_DETAILS = 32 };
+enum {
+    SAY_WANTS = 1,
+    SAY_EVICTING = 2,
+    SAY_DRAINED = 4,
+    SAY_IDLE = 8,
+    SAY_DECLINED = 16,
+    SAY_DETAILS = 32,
+    SAY_BUSY = 64
+};
 
 int connect_anywhere(void);            /* connect.c: a socket, or -1 */
 uint64_t socket_step(uint64_t now);    /* agent: keep in contact; returns when to be called again */

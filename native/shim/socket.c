@@ -131,7 +131,7 @@ static void flush(uint64_t now) {
     struct gpushare_page *page = the_page();
     if (atomic_exchange(&contact.wants_unsaid, false) && __atomic_load_n(&page->report.waiting, __ATOMIC_SEQ_CST))
         contact.unsaid |= SAY_WANTS; /* and not when the gate has opened since, in lock-file mode */
-    for (unsigned message = SAY_WANTS; message <= SAY_DETAILS; message *= 2) {
+    for (unsigned message = SAY_WANTS; message <= SAY_BUSY; message *= 2) {
         static char line[16384]; /* the agent's */
         size_t length = sizeof wants - 1;
         if (!(contact.unsaid & message))
@@ -143,6 +143,8 @@ static void flush(uint64_t now) {
             length = wire_epoch(line, sizeof line, "drained", GET(page->report.drained_epoch));
         if (message == SAY_IDLE)
             length = wire_epoch(line, sizeof line, "idle", epoch_of(gate_word(page)));
+        if (message == SAY_BUSY)
+            length = wire_epoch(line, sizeof line, "busy", epoch_of(gate_word(page)));
         if (message == SAY_DECLINED)
             length = wire_plain(line, sizeof line, "declined");
         if (message == SAY_DETAILS)
@@ -160,6 +162,8 @@ static void flush(uint64_t now) {
 }
 
 void socket_say(unsigned messages) {
+    if (messages & (SAY_IDLE | SAY_BUSY))
+        contact.unsaid &= ~(unsigned)(SAY_IDLE | SAY_BUSY); /* the last one counts */
     contact.unsaid |= messages;
     flush(now_ns());
 }

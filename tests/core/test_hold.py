@@ -45,6 +45,16 @@ def test_a_hold_outlasts_the_quantum_and_idleness(world: World) -> None:
     assert world.run_until(lambda: world.running() == "b") == pytest.approx(60.0 - 10 * QUANTUM)
 
 
+def test_who_works_again_keeps_its_turn_when_the_hold_ends(world: World) -> None:
+    a = world.process("a")
+    world.want(a)
+    world.process("b", busy=True)
+    world.feed(ev.TurnHeld("a", QUANTUM / 2))
+    world.idle(a)
+    world.works_again(a)
+    assert world.run_until(lambda: world.running() == "b") == pytest.approx(QUANTUM)
+
+
 @pytest.mark.parametrize("end", [ev.TurnHeld("a", 0.0), ev.TurnReleased("a")])
 def test_a_hold_is_taken_back(between_cells: World, end: ev.Event) -> None:
     world = between_cells

@@ -58,6 +58,7 @@ NEVER = [
     ev.Evicting(999, 1),
     ev.Restored(999, 1),
     ev.WentIdle(999, 1),
+    ev.WentBusy(999, 1),
     ev.MemoryHeld("nobody", 1, 1),
     ev.Progress("nobody", 1, 1, 1.0),
     ev.CellStarted("nobody", "1"),
@@ -212,10 +213,13 @@ class AnyHost(RuleBasedStateMachine):
     def interrupt(self, data: st.DataObject) -> None:
         self.world.unwant(self.pick(data))
 
-    @rule(data=st.data())
+    @rule(data=st.data(), again=st.booleans())
     @precondition(lambda self: self.world.processes)
-    def idle(self, data: st.DataObject) -> None:
-        self.world.idle(self.pick(data))
+    def idle(self, data: st.DataObject, again: bool) -> None:
+        process = self.pick(data)
+        self.world.idle(process)
+        if again:
+            self.world.works_again(process)
 
     @rule(data=st.data())
     @precondition(lambda self: self.world.processes)

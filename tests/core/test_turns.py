@@ -130,6 +130,18 @@ def test_one_idle_process_does_not_end_the_turn_of_another(world: World) -> None
     assert world.running() == "a"
 
 
+def test_a_process_that_works_again_is_not_idle_when_the_other_one_becomes_so(world: World) -> None:
+    first, second = world.process("a"), world.process("a")
+    world.want(first)
+    world.process("b", busy=True)
+    world.idle(first)
+    world.works_again(first)
+    world.idle(second)
+    assert world.running() == "a"
+    world.idle(first)
+    assert world.run_until(lambda: world.running() == "b") == 0
+
+
 def test_levels_tell_whether_somebody_waits_and_until_when(world: World) -> None:
     world.process("a", busy=True)
     b = world.process("b", busy=True)

@@ -135,6 +135,9 @@ class World:
     def idle(self, process: FakeProcess) -> None:
         self.feed(ev.WentIdle(process.number, process.epoch))
 
+    def works_again(self, process: FakeProcess) -> None:
+        self.feed(ev.WentBusy(process.number, process.epoch))
+
     def close_by_itself(self, process: FakeProcess) -> None:
         """Its agent closes at the deadline that it was told, without being asked; threads begin to wait after it."""
         process.gate = CLOSING

@@ -253,6 +253,19 @@ def test_idle_is_said_only_while_others_wait(started: Started) -> None:
     assert time.monotonic() - begin > 0.15
 
 
+def test_work_after_idleness_is_said_where_it_is_heard(started: Started) -> None:
+    """The turn of a client with several processes goes on while one is idle."""
+    client, process = started
+    process.page.orders.idle_release_ns = 40_000_000
+    process.page.orders.contended = 1
+    process.page.orders.hears = 8
+    process.open(1)
+    process.expect("idle", 2, epoch=1)
+    client.run("cuda.spin(0)")
+    process.expect("busy", 2, epoch=1)
+    process.expect("idle", 2, epoch=1)
+
+
 def test_waits_of_streams_for_a_word_pass_the_gate_and_are_drained(started: Started) -> None:
     """What a stream waits for on the device must stay there until it has come."""
     client, process = started
