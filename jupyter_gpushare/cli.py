@@ -14,8 +14,10 @@ from . import __version__
 COMMANDS = {
     "status": ("status", "who runs, who waits, what everybody has"),
     "config": ("settings_command", "read or change a running coordinator's settings"),
+    "quota": ("turn_commands", "read or change a client's quota"),
     "hold": ("turn_commands", "let a client keep the GPU between cells for a while"),
     "release": ("turn_commands", "end a client's turn, and its hold"),
+    "evict": ("turn_commands", "move a client's memory off the device, until its next turn"),
     "suspend": ("turn_commands", "give a client no turns, and move its memory off the device, until it is resumed"),
     "resume": ("turn_commands", "let a suspended client take part again"),
     "device": ("device_command", "take a device out of use, or into use again"),

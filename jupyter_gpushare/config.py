@@ -140,7 +140,7 @@ class GpuShare(Configurable):
 
     default_quota = Dict(
         help="Quota of a client that asks for nothing else, for example {'memory': '8GiB', 'limit': 0.9}. "
-        "Keys: share, limit, memory, resident, service.",
+        "Keys: share, limit, memory, resident, service (or class).",
     ).tag(config=True)
 
     device_memory = Size(

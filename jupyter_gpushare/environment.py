@@ -251,10 +251,10 @@ def merged_quota(own: str) -> str:
 
     inherited = "" if os.environ.get("GPUSHARE_PREPARED") else os.environ.get("GPUSHARE_QUOTA", "")
     try:
-        pairs = text.parse_pairs(inherited)
+        pairs = text.quota_words(text.parse_pairs(inherited))
     except ValueError as error:
         raise ValueError(f"GPUSHARE_QUOTA={inherited!r} in the environment: {error}") from None
-    return quota_text(**{**pairs, **text.parse_pairs(own)})
+    return quota_text(**{**pairs, **text.quota_words(text.parse_pairs(own))})
 
 
 def checked_memory_mode(mode: str) -> str:

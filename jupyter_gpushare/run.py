@@ -23,7 +23,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--memory", metavar="SIZE", help="device memory it may allocate, 8GiB or a part of it, 0.5")
     parser.add_argument("--resident", metavar="SIZE", help="device memory that it may keep while others wait")
     parser.add_argument(
-        "--service", metavar="CLASS", choices=("online", "offline"), help="offline: has what online ones leave"
+        "--service",
+        "--class",
+        metavar="CLASS",
+        choices=("online", "offline"),
+        help="offline: has what online ones leave",
     )
     parser.add_argument(
         "--memory-mode", metavar="MODE", default="", help="how it holds device memory; default: as the coordinator says"

@@ -1,4 +1,4 @@
-"""`jupyter gpushare hold | release | suspend | resume CLIENT`: turns of one's own clients, or for admins of all."""
+"""`jupyter gpushare quota | hold | release | evict | suspend | resume CLIENT`: one's own clients, or for admins all."""
 
 from __future__ import annotations
 
@@ -11,11 +11,21 @@ from . import alone
 from .wire import messages, text
 from .wire.client import Client, CoordinatorError, Unreachable
 
+_SIZES = ("memory", "resident")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Called by the command line on the parser of each of these sub-commands."""
     parser.add_argument("client", metavar="CLIENT", help="its label, or its id or the beginning of it")
-    if parser.prog.split()[-1] == "hold":
+    command = parser.prog.split()[-1]
+    if command == "quota":
+        parser.add_argument(
+            "changes",
+            nargs="*",
+            metavar="KEY=VALUE",
+            help="such as share=0.5 limit=0.9 memory=8GiB resident=2GiB class=offline; none: show it",
+        )
+    if command == "hold":
         parser.add_argument(
             "seconds",
             nargs="?",
@@ -33,11 +43,16 @@ def main(args: argparse.Namespace) -> int:
             identity = client["id"]
             name = client["label"] or identity
             match args.command_name:
+                case "quota":
+                    changes = text.parse_pairs(" ".join(args.changes))
+                    said = _words(connection.request(messages.SetQuota(client=identity, changes=changes)))
                 case "hold":
                     said = _held(connection.request(messages.Hold(client=identity, seconds=args.seconds)))
                 case "release":
                     released = connection.request(messages.Release(client=identity))["released"]
                     said = "its turn ends" if released else "it has no turn now"
+                case "evict":
+                    said = _evicted(connection.request(messages.Evict(client=identity)))
                 case "suspend":
                     changed = connection.request(messages.Suspend(client=identity))["changed"]
                     said = "it gets no turns until it is resumed" if changed else "it is suspended already"
@@ -69,6 +84,19 @@ def chosen(name: str, clients: Sequence[dict[str, Any]]) -> dict[str, Any]:
     raise ValueError(
         f"{name!r} is {'several clients' if found else 'no client'}; {'they are' if found else 'there are'}: {there}"
     )
+
+
+def _words(quota: dict[str, Any]) -> str:
+    """As it may be typed."""
+    values = {name: "unlimited" if quota[name] is None else text.format_size(quota[name]) for name in _SIZES}
+    words = {**quota, "share": f"{quota['share']:g}", "limit": f"{quota['limit']:g}", **values}
+    return " ".join(f"{name}={str(value).replace(' ', '')}" for name, value in words.items())
+
+
+def _evicted(result: dict[str, Any]) -> str:
+    if not result["evicting"]:
+        return "it has no memory on the device that could leave"
+    return f"{text.format_size(result['bytes'])} leave the device, and come back with its next turn"
 
 
 def _held(result: dict[str, Any]) -> str:

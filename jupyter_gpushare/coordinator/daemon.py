@@ -13,9 +13,9 @@ from .. import __version__
 from ..core import Scheduler
 from ..core import commands as cmd
 from ..core import events as ev
-from ..core.errors import GpuShareError, Refused
+from ..core.errors import Conflict, GpuShareError, Refused
 from ..core.memory import room
-from ..core.model import DeviceInfo
+from ..core.model import DeviceInfo, Held
 from ..core.outlook import expected_waits
 from ..core.placement import Request
 from ..core.quota import Quota
@@ -303,6 +303,18 @@ class Daemon:
         """Returns for how long the client keeps its devices now, in seconds; None: it does not. Raises Refused."""
         self.feed(ev.TurnHeld(member.client, seconds))
         return self.scheduler.clients[member.client].held_for(self._loop.time())
+
+    def evict(self, member: Member) -> Held:
+        """Its turn ends and its memory leaves, until its next turn. Returns what it had. Raises Conflict."""
+        if member.is_plain:
+            raise Conflict(
+                f"client {member.client} holds its memory in mode plain, which cannot leave the device: "
+                "free it in the program, or start it with GPUSHARE_MEMORY_MODE=swap or unified"
+            )
+        self._feed_memory(member)
+        held = member.held
+        self.feed(ev.Evicted(member.client))
+        return held
 
     def leave(self, port: ProcessPort) -> None:
         """A process's connection ended."""

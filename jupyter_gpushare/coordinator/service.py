@@ -61,6 +61,7 @@ class Service:
             messages.SetQuota: self._set_quota,
             messages.Release: self._release,
             messages.Hold: self._hold,
+            messages.Evict: self._evict,
             messages.Suspend: lambda peer, request: self._set_suspended(peer, request.client, True),
             messages.Resume: lambda peer, request: self._set_suspended(peer, request.client, False),
             messages.Interrupt: self._interrupt,
@@ -283,6 +284,10 @@ class Service:
         left = self._daemon.hold(member, seconds)
         running = self._daemon.scheduler.clients[request.client].grant is not None
         return {"hold_seconds_left": left, "running": running}
+
+    def _evict(self, peer: Peer, request: messages.Evict) -> Any:
+        held = self._daemon.evict(self._owned(peer, request.client))
+        return {"evicting": held.resident > held.pinned, "bytes": held.resident}
 
     def _set_suspended(self, peer: Peer, identity: str, suspended: bool) -> Any:
         member = self._owned(peer, identity)

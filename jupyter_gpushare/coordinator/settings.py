@@ -52,6 +52,10 @@ _PARSERS = {
 def parse_quota(changes: dict[str, Any]) -> dict[str, Any]:
     """Quota fields from what people or programs wrote ("8GiB", 0.5, "50%", None). Raises Refused."""
     parsed: dict[str, Any] = {}
+    try:
+        changes = text.quota_words(changes)
+    except ValueError as error:
+        raise Refused(f"quota: {error}") from None
     for key, value in changes.items():
         parser = _PARSERS.get(key)
         if value is None or (isinstance(value, str) and value.lower() in ("none", "unlimited")):

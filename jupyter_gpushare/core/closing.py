@@ -48,6 +48,7 @@ class Closing(Grants):
             and not self.contended(grant)
             and grant.client.wants
             and not grant.client.suspended
+            and not grant.client.evicted
             and (allowance is None or allowance.ends_at(grant.began) > now)
             and not grant.uncovered
         )

@@ -177,6 +177,13 @@ class TurnHeld:
 
 
 @dataclass(frozen=True)
+class Evicted:
+    """The client's user gives up the turn and moves its memory off the devices, until its next turn."""
+
+    client: str
+
+
+@dataclass(frozen=True)
 class Suspended:
     """The client gets no turns, and its memory leaves the devices, until Resumed."""
 
@@ -249,6 +256,7 @@ Event = (
     | CellEnded
     | TurnReleased
     | TurnHeld
+    | Evicted
     | Suspended
     | Resumed
     | Progress

@@ -127,10 +127,15 @@ class Grants:
         """Whether its memory leaves though there is room has changed, perhaps."""
         for device in client.books:
             device.changes += 1
-            if client.suspended or client.quota.resident is not None:
+            if client.suspended or client.evicted or client.quota.resident is not None:
                 device.bounded[client.id] = client
             else:
                 device.bounded.pop(client.id, None)
+
+    def set_evicted(self, client: Client, evicted: bool) -> None:
+        if client.evicted != evicted:
+            client.evicted = evicted
+            self.bound(client)
 
     def count(self, client: Client) -> None:
         """Among the rivals of its devices, if it waits or runs."""
@@ -176,6 +181,7 @@ class Grants:
         grant = client.grant = Grant(client, self.next_epoch() if epoch is None else epoch, (), now)
         self.grants[client.id] = grant
         client.quanta += 1
+        self.set_evicted(client, False)
         self.count(client)
         self.cover(grant, devices)
         return grant

@@ -140,9 +140,10 @@ class Residence:
                 short,
             )
         for client in device.bounded.values():
-            bound = 0 if client.suspended else client.quota.resident
+            leaves = client.suspended or client.evicted
+            bound = 0 if leaves else client.quota.resident
             others = len(device.line) - (client in device.line)
-            if bound is not None and (client.suspended or others):
+            if bound is not None and (leaves or others):
                 bound = max(bound // len(client.devices), client.part.pinned)
                 plan[client.id] = min(plan.get(client.id, bound), bound)
         return plan
@@ -163,7 +164,7 @@ class Residence:
 
     def _fits_too(self, device: Device, head: Client) -> bool:
         """Whether there is room, beside all that is on the device or is coming back to it, for something of `head`."""
-        return head.part.allocated > head.part.resident and room(device) > 0
+        return not head.evicted and head.part.allocated > head.part.resident and room(device) > 0
 
 
 def _enough(clients: Generator[Client, None, None], wanted: int) -> list[Client]:

@@ -137,6 +137,7 @@ class Before:
     wanting: frozenset[int]
     drained: frozenset[int]
     epochs: tuple[tuple[int, int], ...]  # by process
+    evicted: bool
 
 
 @dataclass(eq=False)
@@ -170,6 +171,7 @@ class Client:
     allowance: Allowance | None = None  # if it may not run all the time
     pace: tuple[float, float] = (1.0, 1.0)  # quantum and idle release that its processes know
     suspended: bool = False
+    evicted: bool = False  # its memory stays off its devices until its next turn
     gives_way: bool = False  # a guest on devices that their owner has claimed
     hold_until: float | None = None  # keeps the devices until then, working or not
     holding_since: float = float("-inf")  # when it began to hold, however often it has said so again

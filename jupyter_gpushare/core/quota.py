@@ -47,5 +47,5 @@ class Quota:
         known = [field.name for field in fields(self)]
         for key in changes:
             if key not in known:
-                raise Refused(f"unknown quota key {key!r}: allowed are {', '.join(known)}")
+                raise Refused(f"unknown quota key {key!r}: allowed are {', '.join(known)} (or class)")
         return replace(self, **changes)

@@ -60,6 +60,7 @@ class Scheduler:
             ev.CellEnded: self._cell_ended,
             ev.TurnReleased: self._turn_released,
             ev.TurnHeld: self._turn_held,
+            ev.Evicted: self._evicted,
             ev.Suspended: self._suspended,
             ev.Resumed: self._resumed,
             ev.Progress: self._progress,
@@ -316,6 +317,15 @@ class Scheduler:
             client.holding_since = now
         # One hold after the other is no way around the longest one.
         client.hold_until = min(now + event.seconds, client.holding_since + most) if event.seconds else None
+        self.turns.touch(client)
+
+    def _evicted(self, event: ev.Evicted, now: float) -> None:
+        client = self._client(event.client)
+        client.evicted = True
+        client.hold_until = None
+        if client.grant and not client.grant.draining:
+            self.turns.begin_closing(client.grant, now)
+        self.turns.bound(client)
         self.turns.touch(client)
 
     def _suspended(self, event: ev.Suspended, now: float) -> None:

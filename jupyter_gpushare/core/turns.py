@@ -238,7 +238,7 @@ class Turns(Closing):
     def _memory_there(self, device: Device, head: Client) -> float:
         """Until when the memory of the next client comes back while others work: no sooner does it need the device."""
         missing = head.part.allocated - head.part.resident
-        if missing <= 0 or head.waiting_since is None or not head.restores:
+        if missing <= 0 or head.waiting_since is None or not head.restores or head.evicted:
             return -math.inf
         running = sum(grant.client.part.allocated for grant in device.grants)
         if running + head.part.allocated > device.info.memory:
@@ -324,6 +324,7 @@ class Turns(Closing):
             wanting=frozenset(number for number, process in client.processes.items() if process.wants),
             drained=frozenset(number for number, process in client.processes.items() if process.drained),
             epochs=tuple((number, process.epoch) for number, process in client.processes.items()),
+            evicted=client.evicted,
         )
         self.leave_queue(client, now)
         if grant is None:
@@ -339,6 +340,7 @@ class Turns(Closing):
         else:
             added = tuple(uuid for uuid in client.devices if uuid not in grant.devices)
             self.account(grant, now)
+            self.set_evicted(client, False)
             self.cover(grant, added)
             grant.forget_closing()
             grant.epoch = self.next_epoch()
@@ -423,6 +425,7 @@ class Turns(Closing):
             grant.devices = ()
             self.end_grant(grant)
             client.quanta -= 1
+        self.set_evicted(client, before.evicted)
         epochs = dict(before.epochs)
         for number, process in client.processes.items():
             process.wants = number in before.wanting

@@ -75,6 +75,7 @@ class GpuShareApp(ExtensionApp):
             ("/clients/([^/]+)/quota", handlers.QuotaHandler),
             ("/clients/([^/]+)/release", handlers.ReleaseHandler),
             ("/clients/([^/]+)/hold", handlers.HoldHandler),
+            ("/clients/([^/]+)/evict", handlers.EvictHandler),
             ("/clients/([^/]+)/suspend", handlers.SuspendHandler),
             ("/clients/([^/]+)/resume", handlers.ResumeHandler),
             ("/kernels/([^/]+)", handlers.KernelHandler),

@@ -115,6 +115,14 @@ class HoldHandler(GpuShareHandler):
         await self.ask(messages.Hold(client=self.known_form(client_id), seconds=seconds))
 
 
+class EvictHandler(GpuShareHandler):
+    @web.authenticated
+    @authorized
+    async def post(self, client_id: str) -> None:
+        """End a client's turn and move its memory off the devices, until its next turn."""
+        await self.ask(messages.Evict(client=self.known_form(client_id)))
+
+
 class SuspendHandler(GpuShareHandler):
     @web.authenticated
     @authorized

@@ -210,6 +210,16 @@ class Hold(_Request, tag="hold", frozen=True, kw_only=True):
     seconds: float | Text | None = None
 
 
+class Evict(_Request, tag="evict", frozen=True, kw_only=True):
+    """Give up the client's turn, if it has one, and move its memory off the devices; it comes back with its next turn.
+
+    Refused ("conflict") for memory that cannot leave (memory mode plain). Result: `{"evicting": bool, "bytes": what was
+    on the devices}`; `evicting`: something was there that leaves now. Since 0.1.
+    """
+
+    client: Identity
+
+
 class Suspend(_Request, tag="suspend", frozen=True, kw_only=True):
     """End the client's turn, give it none, and move its memory off the devices, until Resume. Its calls wait at the
     gate, and can be interrupted there. Result: `{"suspended": true, "changed": bool}`. Since 0.1."""
@@ -282,6 +292,7 @@ Incoming = (
     | SetQuota
     | Release
     | Hold
+    | Evict
     | Suspend
     | Resume
     | Interrupt

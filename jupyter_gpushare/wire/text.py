@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 import shlex
+from collections.abc import Mapping
+from typing import Any
 
 MEMORY_MODES = ("unified", "swap", "plain")  # as the shim knows them
 
@@ -70,6 +72,15 @@ def parse_pairs(text: str) -> dict[str, str]:
             raise ValueError(f"{key!r} is given twice")
         pairs[key] = value
     return pairs
+
+
+def quota_words(words: Mapping[str, Any]) -> dict[str, Any]:
+    """The same, `class` being another name of `service`. Raises ValueError where both are given."""
+    if "class" not in words:
+        return dict(words)
+    if "service" in words:
+        raise ValueError("class and service are two names of the same thing: give one of them")
+    return {"service" if word == "class" else word: value for word, value in words.items()}
 
 
 def format_size(size: int) -> str:

@@ -10,6 +10,7 @@ import pytest
 
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import CoordinatorError
+from jupyter_gpushare.wire.page import UNKNOWN, layout
 
 from .conftest import Coordinator, Processes
 from .fake_process import CLOSING, OPEN, FakeProcess, wait_for
@@ -76,6 +77,38 @@ def test_a_suspended_client_ends_its_turn_and_gets_none(
     a.wait_gate(OPEN)
 
 
+def test_an_evicted_client_ends_its_turn_and_its_memory_leaves_until_the_next(
+    coordinator: Coordinator, pair: tuple[FakeProcess, FakeProcess]
+) -> None:
+    a, b = pair
+    a.allocate(64 << 20)
+    assert coordinator.request(messages.Evict(client="a")) == {"evicting": True, "bytes": 64 << 20}
+    assert a.orders.resident_target == 0, "it is told before it drains"
+    a.wait_gate(CLOSING)
+    a.report.resident = 0
+    a.drain()
+    b.wait_gate(OPEN)
+    assert coordinator.request(messages.Evict(client="a")) == {"evicting": False, "bytes": 0}
+    a.wants()
+    coordinator.request(messages.Release(client="b"))
+    b.wait_gate(CLOSING)
+    b.drain()
+    a.wait_gate(OPEN)
+    assert a.orders.resident_target == UNKNOWN, "all of it may be there again"
+
+
+def test_memory_that_cannot_leave_is_not_evicted(
+    coordinator: Coordinator, pair: tuple[FakeProcess, FakeProcess]
+) -> None:
+    a, _ = pair
+    a.allocate(64 << 20)
+    a.report.memory_mode = layout()[1]["GPUSHARE_MEMORY_PLAIN"]
+    with pytest.raises(CoordinatorError, match="mode plain, which cannot leave the device") as caught:
+        coordinator.request(messages.Evict(client="a"))
+    assert caught.value.reason == "conflict"
+    assert a.gate[0] == OPEN, "a refusal changes nothing"
+
+
 @pytest.mark.parametrize("resumed", [False, True])
 def test_a_suspension_outlives_a_killed_coordinator(
     coordinator: Coordinator, pair: tuple[FakeProcess, FakeProcess], resumed: bool
@@ -128,8 +161,32 @@ def test_the_commands(coordinator: Coordinator, pair: tuple[FakeProcess, FakePro
     assert say("resume", "b") == "b.ipynb: it takes part again\n"
     assert "not suspended" in say("resume", "b")
     assert a.gate[0] == OPEN, "nobody waits"
+    assert say("quota", "b") == "b.ipynb: share=0 limit=1 memory=unlimited resident=unlimited service=online\n"
+    changed = "b.ipynb: share=0.25 limit=1 memory=2GiB resident=unlimited service=offline\n"
+    assert say("quota", "b", "share=25%", "memory=2GiB", "class=offline") == changed
+    assert say("quota", "b") == changed
+    assert say("evict", "b") == "b.ipynb: it has no memory on the device that could leave\n"
+    a.allocate(512 << 20)
+    assert say("evict", "a") == "a.ipynb: 512 MiB leave the device, and come back with its next turn\n"
     assert say("release", "a") == "a.ipynb: its turn ends\n"
     a.wait_gate(CLOSING)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("share=2",), "allowed is a fraction from 0 to 1"),
+        (("share",), "key=value"),
+        (("colour=1",), "allowed are share"),
+        (("class=online", "service=online"), "two names of the same thing"),
+    ],
+)
+def test_a_bad_quota_says_what_is_allowed(
+    coordinator: Coordinator, pair: tuple[FakeProcess, FakeProcess], command: Run, words: tuple[str, ...], said: str
+) -> None:
+    done = command("quota", "a", *words, "--socket", coordinator.path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
 
 
 def test_a_command_for_nobody_or_several_names_who_is_there(

@@ -133,6 +133,7 @@ def test_process_messages_before_hello(visitors: Processes, message: dict[str, A
         {"type": "release", "client": "nobody"},
         {"type": "hold", "client": "nobody"},
         {"type": "suspend", "client": "nobody"},
+        {"type": "evict", "client": "nobody"},
         {"type": "quota", "client": "nobody"},
         {"type": "forget", "client": "nobody"},
         {"type": "interrupt", "client": "nobody"},

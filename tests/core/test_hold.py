@@ -140,3 +140,79 @@ def test_an_offline_client_has_what_an_online_one_held_and_does_not_use(world: W
     world.run(1.0)
     assert world.running() == "online"
     assert world.run_until(lambda: world.running() == "offline") == pytest.approx(3.0)
+
+
+def test_the_memory_of_an_evicted_client_leaves_once(world: World) -> None:
+    a = world.process("a")
+    world.feed(ev.MemoryHeld("a", GIB // 4, GIB // 4))
+    assert cmd.SetResident("a", 0) in world.feed(ev.Evicted("a"))
+    world.feed(ev.MemoryHeld("a", GIB // 4, 0))
+    assert world.phase("a") == "idle"
+    began = len(world.commands)
+    world.want(a)
+    assert world.running() == "a", "it comes back with its next turn"
+    told = world.commands[began:]
+    assert told.index(cmd.SetResident("a", None)) < [type(command) for command in told].index(cmd.Grant)
+    world.idle(a)
+    world.run(10 * QUANTUM)
+    assert cmd.SetResident("a", 0) not in world.commands[began:], "and stays"
+
+
+def test_evicting_ends_the_turn_before_memory_leaves(world: World) -> None:
+    world.process("a", busy=True, drains_in=0.05)
+    world.feed(ev.MemoryHeld("a", GIB // 4, GIB // 4))
+    said = world.feed(ev.Evicted("a"))
+    kinds = [type(command) for command in said]
+    assert cmd.SetResident("a", 0) in said
+    assert kinds.index(cmd.SetResident) < kinds.index(cmd.Close), "what closes looks there"
+    assert world.phase("a") == "draining"
+    assert cmd.Free("a", ("gpu",)) not in world.commands
+    # Although a thread of it stands at the gate and nobody else waits, the closing is not taken back.
+    assert world.run_until(lambda: cmd.Free("a", ("gpu",)) in world.commands) == pytest.approx(0.05)
+    assert world.run_until(lambda: world.running() == "a") == 0
+    assert world.scheduler.residence.said("a") is None
+
+
+def test_evicting_ends_a_hold(between_cells: World) -> None:
+    world = between_cells
+    world.feed(ev.TurnHeld("a", 60.0))
+    world.feed(ev.Evicted("a"))
+    assert world.run_until(lambda: world.running() == "b") == 0
+    assert world.scheduler.clients["a"].held_for(world.now) is None
+
+
+def test_who_waits_and_is_evicted_keeps_its_place_and_is_not_brought_back_ahead(world: World) -> None:
+    world.process("a", busy=True)
+    world.process("b", busy=True)
+    world.feed(ev.MemoryHeld("a", GIB // 4, GIB // 4))
+    world.feed(ev.MemoryHeld("b", GIB // 4, GIB // 4))
+    began = len(world.commands)
+    assert cmd.SetResident("b", 0) in world.feed(ev.Evicted("b"))
+    world.feed(ev.MemoryHeld("b", GIB // 4, 0))
+    assert world.queue("gpu") == ["b"]
+    world.run_until(lambda: world.running() == "b")
+    assert cmd.RestoreAhead("b", True) not in world.commands[began:]
+    assert world.scheduler.residence.said("b") is None
+
+
+def test_an_evicted_client_whose_lock_is_refused_stays_evicted(world: World) -> None:
+    a = world.process("a")
+    world.feed(ev.MemoryHeld("a", GIB // 4, GIB // 4))
+    world.feed(ev.Evicted("a"))
+    world.lock_elsewhere("gpu")
+    world.want(a)
+    assert world.running() is None
+    assert world.scheduler.residence.said("a") == 0
+    world.unlock_elsewhere("gpu")
+    world.run_until(lambda: world.running() == "a")
+    assert world.scheduler.residence.said("a") is None
+
+
+def test_an_eviction_of_a_suspended_client_is_over_with_the_suspension(world: World) -> None:
+    world.process("a", busy=True)
+    world.feed(ev.Suspended("a"))
+    world.feed(ev.Evicted("a"))
+    world.run(QUANTUM)
+    world.feed(ev.Resumed("a"))
+    assert world.run_until(lambda: world.running() == "a") == 0
+    assert world.scheduler.residence.said("a") is None

@@ -65,6 +65,7 @@ NEVER = [
     ev.CellEnded("nobody", "1"),
     ev.TurnReleased("nobody"),
     ev.TurnHeld("nobody", 1.0),
+    ev.Evicted("nobody"),
     ev.Suspended("nobody"),
     ev.Resumed("nobody"),
     ev.QuotaChanged("nobody", Quota()),
@@ -126,9 +127,11 @@ class AnyHost(RuleBasedStateMachine):
         except Refused:
             assert quota.share, "only shares run out"
 
-    @rule(data=st.data(), event=st.sampled_from([ev.Suspended, ev.Suspended, ev.Resumed]))
+    @rule(data=st.data(), event=st.sampled_from([ev.Suspended, ev.Suspended, ev.Resumed, ev.Evicted]))
     @precondition(lambda self: self.world.scheduler.clients)
-    def suspend_or_resume(self, data: st.DataObject, event: type[ev.Suspended] | type[ev.Resumed]) -> None:
+    def suspend_or_resume_or_evict(
+        self, data: st.DataObject, event: type[ev.Suspended] | type[ev.Resumed] | type[ev.Evicted]
+    ) -> None:
         self.world.feed(event(self.pick_client(data)))
 
     @rule(data=st.data(), seconds=st.sampled_from([0.0, 0.5, 3.0]))

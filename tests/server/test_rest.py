@@ -57,6 +57,11 @@ async def test_a_client_is_held_suspended_and_resumed(api: Any, refused: Any, co
     assert await api("POST", "clients", CLIENT, "resume", body="") == {"suspended": False, "changed": False}
 
 
+async def test_a_client_without_memory_is_evicted_in_vain(api: Any, coordinator: Any) -> None:
+    await coordinator.start(CLIENT)
+    assert await api("POST", "clients", CLIENT, "evict", body="") == {"evicting": False, "bytes": 0}
+
+
 @pytest.mark.parametrize(
     "body", [{"seconds": "soon"}, {"seconds": True}, {"seconds": [1]}, {"time": 5}, {"seconds": 601}]
 )
@@ -120,7 +125,8 @@ async def test_too_long_a_body(refused: Any) -> None:
 
 @pytest.mark.parametrize("client", ["nobody", "two words", "x" * 129, "a/b", "100%", "Grüße!"])
 @pytest.mark.parametrize(
-    ("method", "what"), [("GET", "quota"), ("PATCH", "quota"), ("POST", "release"), ("POST", "suspend")]
+    ("method", "what"),
+    [("GET", "quota"), ("PATCH", "quota"), ("POST", "release"), ("POST", "suspend"), ("POST", "evict")],
 )
 async def test_unknown_clients(refused: Any, client: str, method: str, what: str) -> None:
     client = client.replace("/", "%2F")

@@ -148,3 +148,9 @@ def test_durations_are_read(written: object, seconds: float) -> None:
 def test_what_is_no_duration_is_refused(written: object) -> None:
     with pytest.raises(ValueError, match="is not a duration"):
         text.parse_seconds(written)
+
+
+def test_class_is_another_word_for_service() -> None:
+    assert text.quota_words({"share": "0.5", "class": "offline"}) == {"share": "0.5", "service": "offline"}
+    with pytest.raises(ValueError, match="two names of the same thing"):
+        text.quota_words({"class": "offline", "service": "offline"})
