@@ -1,5 +1,7 @@
 import { Token } from '@lumino/coreutils';
 
+import type { IApi } from './api';
+import type { ISettingsModel } from './model/settings';
 import type { ISharingModel } from './model/sharing';
 import type { IVisibility } from './visibility';
 
@@ -7,6 +9,8 @@ import type { IVisibility } from './visibility';
 export interface IGpuSharing {
   readonly model: ISharingModel;
   readonly visibility: IVisibility;
+  readonly api: IApi;
+  readonly settings: ISettingsModel;
 }
 
 /** The token by which views ask for the shared state. */
@@ -14,6 +18,9 @@ export const IGpuSharing = new Token<IGpuSharing>(
   'jupyter-gpushare:IGpuSharing',
   'The state of GPU sharing between notebook kernels, kept up to date.'
 );
+
+/** The plugin whose schema has the settings of all. */
+export const SETTINGS_ID = 'jupyter-gpushare:plugin';
 
 /** The name under which the texts are translated. */
 export const TRANSLATION_DOMAIN = 'jupyter_gpushare';

@@ -9,7 +9,6 @@ import type { IVisibility } from '../visibility';
 const FIRST_DELAY = 1000;
 const LONGEST_DELAY = 30000;
 const FIRST_MESSAGE_TIMEOUT = 10000;
-const POLL_INTERVAL = 5000;
 
 /**
  * How long to wait before trying again, in milliseconds: doubling from 1 s to
@@ -38,6 +37,9 @@ export class EventStream implements IDisposable {
     this._random = options.random ?? Math.random;
     this._visibility.changed.connect(this._onVisibility, this);
   }
+
+  /** Seconds between two requests where no socket gives messages. */
+  pollInterval = 5;
 
   /** Emitted for every message of the server, and when it can't be reached. */
   get message(): ISignal<this, EventMessage> {
@@ -160,7 +162,10 @@ export class EventStream implements IDisposable {
       return; // Meanwhile paused, or a socket speaks.
     }
     if (message.type === 'snapshot') {
-      this._pollTimer = setTimeout(() => void this._poll(), POLL_INTERVAL);
+      this._pollTimer = setTimeout(
+        () => void this._poll(),
+        this.pollInterval * 1000
+      );
     } else {
       // Asked again with the next try of the socket, thus ever more rarely.
       this._isPolling = false;

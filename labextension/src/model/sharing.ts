@@ -74,6 +74,11 @@ export class SharingModel implements ISharingModel, IDisposable {
     return this._away;
   }
 
+  /** Seconds between two requests where no socket gives messages. */
+  set pollInterval(seconds: number) {
+    this._stream.pollInterval = seconds;
+  }
+
   get isDisposed(): boolean {
     return this._stream.isDisposed;
   }

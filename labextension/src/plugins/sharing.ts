@@ -2,10 +2,12 @@ import type {
   JupyterFrontEnd,
   JupyterFrontEndPlugin
 } from '@jupyterlab/application';
+import { ISettingRegistry } from '@jupyterlab/settingregistry';
 
 import { Api } from '../api';
+import { SettingsModel } from '../model/settings';
 import { SharingModel } from '../model/sharing';
-import { IGpuSharing } from '../tokens';
+import { IGpuSharing, SETTINGS_ID } from '../tokens';
 import { PageVisibility } from '../visibility';
 
 /** Provides the state of sharing; asks the server nothing until it is watched. */
@@ -14,9 +16,35 @@ export const sharingPlugin: JupyterFrontEndPlugin<IGpuSharing> = {
   description: 'Provides the state of GPU sharing between notebook kernels.',
   autoStart: true,
   provides: IGpuSharing,
-  activate: (app: JupyterFrontEnd): IGpuSharing => {
+  optional: [ISettingRegistry],
+  activate: (
+    app: JupyterFrontEnd,
+    registry: ISettingRegistry | null
+  ): IGpuSharing => {
     const visibility = new PageVisibility();
     const api = new Api(app.serviceManager.serverSettings);
-    return { visibility, model: new SharingModel({ api, visibility }) };
+    const settings = new SettingsModel();
+    const model = new SharingModel({ api, visibility });
+    settings.changed.connect(() => {
+      model.pollInterval = settings.values.pollInterval;
+    });
+    if (registry) {
+      void follow(registry, settings);
+    }
+    return { visibility, api, settings, model };
   }
 };
+
+async function follow(
+  registry: ISettingRegistry,
+  model: SettingsModel
+): Promise<void> {
+  try {
+    const settings = await registry.load(SETTINGS_ID);
+    const apply = () => model.update(settings.composite);
+    settings.changed.connect(apply);
+    apply();
+  } catch (error) {
+    console.error('The settings of GPU sharing could not be read.', error);
+  }
+}
