@@ -33,7 +33,7 @@ help:
 	@echo 'make sanitize | fuzz     the C parts under sanitizers | with any input (in `make test`: a short form of both)'
 	@echo 'make stress              the ledger under eight threads with a million operations each (2 minutes)'
 	@echo 'make lint | format       check | fix the style of Python, C and TypeScript'
-	@echo 'make jest | pytest | ui  one part of the tests (ARGS="-k name" is passed to pytest)'
+	@echo 'make jest | pytest | ui  one part of the tests (ARGS="-k name" is passed to pytest, files to ui)'
 	@echo 'make env | native        only the environment | only the C parts, in place'
 	@echo 'make wheel               an sdist and a wheel in dist/'
 	@echo 'make clean | distclean   remove what was built | the environment and node_modules as well'
@@ -133,7 +133,7 @@ ui: env labextension/node_modules/.yarn-state.yml
 ifeq ($(wildcard $(CHROMIUM)),)
 	@printf '\033[1;33mSKIPPED: no browser at $(CHROMIUM) (set CHROMIUM=… or apt install chromium)\033[0m\n'
 else
-	cd labextension && CHROMIUM='$(CHROMIUM)' jlpm test:ui:server
+	cd labextension && CHROMIUM='$(CHROMIUM)' jlpm test:ui:server $(ARGS)
 endif
 
 pytest: env

@@ -56,8 +56,11 @@ export default defineConfig(
         [
           'URL',
           'clearTimeout',
+          'console',
           'document',
           'fetch',
+          'globalThis',
+          'MutationObserver',
           'process',
           'setTimeout'
         ].map(name => [name, 'readonly'])

@@ -1,117 +1,72 @@
 /**
- * Run the browser tests against a JupyterLab of their own, on the simulated
- * device: `node ui-tests/with-server.mjs [JUPYTERLAB OPTION…]`. It needs `jupyter` on PATH and the
- * package installed; it leaves nothing running.
+ * Run browser programs against a Jupyter server of their own each front end:
+ *
+ *     node ui-tests/with-server.mjs [FILE.mjs…] [-- SERVER OPTION…]
+ *
+ * Without a file: all tests. A file `*.test.mjs` is run as tests, another one
+ * as a program; one whose name begins with `notebook` gets a `jupyter notebook`,
+ * others a `jupyter lab`. Nothing is left running.
  */
-import { spawn } from 'node:child_process';
-import { randomBytes } from 'node:crypto';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { createServer } from 'node:net';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { readdirSync } from 'node:fs';
+import { basename, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-const READY_WITHIN = 60_000;
-const STOPS_WITHIN = 10_000;
+import { run, serve } from './server.mjs';
 
-const folder = mkdtempSync(join(tmpdir(), 'gpushare-ui-'));
-const token = randomBytes(16).toString('hex');
-const port = await freePort();
-const url = `http://127.0.0.1:${port}/?token=${token}`;
-
-/** A port that was free a moment ago. */
-function freePort() {
-  return new Promise(resolve => {
-    const probe = createServer();
-    probe.listen(0, '127.0.0.1', () => {
-      const { port } = probe.address();
-      probe.close(() => resolve(port));
-    });
-  });
+const here = fileURLToPath(new URL('.', import.meta.url));
+const given = process.argv.slice(2);
+const end = given.includes('--') ? given.indexOf('--') : given.length;
+const options = given.slice(end + 1);
+const files = given.slice(0, end).map(name => resolve(name));
+if (files.length === 0) {
+  const all = readdirSync(here).filter(name => name.endsWith('.test.mjs'));
+  files.push(...all.sort().map(name => resolve(here, name)));
 }
 
-function run(command, args, env) {
-  const child = spawn(command, args, {
-    env: { ...process.env, ...env },
-    stdio: 'inherit'
-  });
-  child.ended = new Promise((resolve, reject) => {
-    child.on('error', reject);
-    child.on('exit', code => resolve(code ?? 1));
-  });
-  return child;
-}
-
-async function ready(server) {
-  const deadline = Date.now() + READY_WITHIN;
-  while (Date.now() < deadline && server.exitCode === null) {
-    try {
-      await fetch(`http://127.0.0.1:${port}/api?token=${token}`);
-      return;
-    } catch {
-      await new Promise(resolve => setTimeout(resolve, 100));
-    }
-  }
-  throw new Error('JupyterLab did not start; see its log above.');
-}
-
-/** The process id of the coordinator that the server has started, if any. */
-async function coordinator() {
-  try {
-    const path = `gpushare/api/status?token=${token}`;
-    const response = await fetch(`http://127.0.0.1:${port}/${path}`);
-    return (await response.json()).coordinator.pid;
-  } catch {
-    return null;
-  }
-}
-
-const server = run(
-  'jupyter',
-  [
-    'lab',
-    '--no-browser',
-    '--allow-root',
-    '--ip=127.0.0.1',
-    `--port=${port}`,
-    '--ServerApp.port_retries=0',
-    `--IdentityProvider.token=${token}`,
-    `--ServerApp.root_dir=${folder}`,
-    '--GpuShare.simulate=True',
-    ...process.argv.slice(2)
-  ],
-  // A coordinator, lab settings and workspaces of its own, whatever else runs.
-  {
-    GPUSHARE_SOCKET: join(folder, 'coordinator.sock'),
-    JUPYTERLAB_SETTINGS_DIR: join(folder, '.settings'),
-    JUPYTERLAB_WORKSPACES_DIR: join(folder, '.workspaces')
-  }
-);
-
-let status = 1;
-let tests = null;
+let running = null;
+let stopped = false;
 for (const signal of ['SIGINT', 'SIGTERM']) {
-  process.once(signal, () => (tests ?? server).kill('SIGTERM'));
+  process.once(signal, () => {
+    stopped = true;
+    running?.kill('SIGTERM');
+  });
 }
-try {
-  await ready(server);
-  const test = fileURLToPath(new URL('statusitem.test.mjs', import.meta.url));
-  tests = run('node', ['--test', test], { GPUSHARE_UI_URL: url });
-  status = await tests.ended;
-} finally {
-  // It outlives the server by design, but not this test.
-  const pid = await coordinator();
-  server.kill('SIGTERM');
-  const timer = setTimeout(() => server.kill('SIGKILL'), STOPS_WITHIN);
-  await server.ended;
-  clearTimeout(timer);
-  try {
-    if (pid) {
-      process.kill(pid, 'SIGTERM');
-    }
-  } catch {
-    // It has ended by itself.
+
+/** The worst exit status of the files, one after the other on one server. */
+async function runOn(frontEnd, files) {
+  if (files.length === 0 || stopped) {
+    return stopped ? 1 : 0;
   }
-  rmSync(folder, { recursive: true, force: true });
+  const server = await serve(frontEnd, options);
+  const env = { GPUSHARE_UI_URL: server.url };
+  const tests = files.filter(name => name.endsWith('.test.mjs'));
+  const programs = files.filter(name => !tests.includes(name));
+  const calls = programs.map(name => [name]);
+  if (tests.length > 0) {
+    calls.unshift(['--test', '--test-concurrency=1', ...tests]);
+  }
+  let worst = 0;
+  try {
+    for (const call of calls) {
+      running = run('node', call, env);
+      worst = Math.max(worst, await running.ended);
+    }
+  } finally {
+    running = null;
+    if (worst !== 0) {
+      console.error(`The server's log ends with:\n${server.log()}`);
+    }
+    await server.stop();
+  }
+  return worst;
 }
-process.exitCode = status;
+
+const isNotebook = name => basename(name).startsWith('notebook');
+const statuses = [
+  await runOn(
+    'lab',
+    files.filter(name => !isNotebook(name))
+  ),
+  await runOn('notebook', files.filter(isNotebook))
+];
+process.exitCode = Math.max(...statuses);

@@ -1,0 +1,182 @@
+/**
+ * A front end in a real browser, as the tests use it.
+ *
+ * GPUSHARE_UI_ARTIFACTS  where screenshots go; default ui-tests/artifacts
+ * CHROMIUM               the browser; default /usr/bin/chromium
+ */
+import { mkdirSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+
+import { chromium } from 'playwright-core';
+
+import { FOLLOWS_WITHIN, server, token } from './jupyter.mjs';
+
+const { env } = process;
+const ARTIFACTS =
+  env.GPUSHARE_UI_ARTIFACTS ??
+  fileURLToPath(new URL('artifacts', import.meta.url));
+
+/** How long a front end and a kernel may take to start, in milliseconds. */
+export const STARTS_WITHIN = 60_000;
+
+export const THEMES = {
+  light: 'JupyterLab Light',
+  dark: 'JupyterLab Dark'
+};
+
+/** JupyterLab, or a page of Notebook 7, in a browser of its own. */
+export class Lab {
+  constructor(browser, page) {
+    this.browser = browser;
+    this.page = page;
+    /** What went wrong in the page; tests look at the end. */
+    this.faults = [];
+    page.on('pageerror', error => this.faults.push(String(error)));
+    page.setDefaultTimeout(FOLLOWS_WITHIN);
+  }
+
+  /**
+   * Open a page, for example `lab?reset` or `notebooks/a.ipynb`.
+   *
+   * @param options - of the browser's page, such as the viewport
+   */
+  static async open(path, options = {}) {
+    mkdirSync(ARTIFACTS, { recursive: true });
+    const browser = await chromium.launch({
+      executablePath: env.CHROMIUM ?? '/usr/bin/chromium'
+    });
+    const page = await browser.newPage({
+      viewport: { width: 1280, height: 800 },
+      reducedMotion: 'reduce',
+      ...options
+    });
+    const lab = new Lab(browser, page);
+    const url = new URL(path, server);
+    url.searchParams.set('token', token);
+    await page.goto(url.href, { timeout: STARTS_WITHIN });
+    await page.waitForFunction(
+      () => globalThis.jupyterapp?.restored.then(() => true),
+      null,
+      { timeout: STARTS_WITHIN }
+    );
+    return lab;
+  }
+
+  async close() {
+    await this.browser.close();
+  }
+
+  /** Keep a picture of the page, or of a part of it, as a test artefact. */
+  async screenshot(name, part = this.page) {
+    await part.screenshot({ path: `${ARTIFACTS}/${name}.png` });
+  }
+
+  /** The same in light and dark; JupyterLab is light afterwards. */
+  async screenshots(name, part = this.page) {
+    for (const theme of ['dark', 'light']) {
+      await this.theme(theme);
+      await this.screenshot(`${name}-${theme}`, part);
+    }
+  }
+
+  /** Change the theme, `light` or `dark`, as the settings menu does. */
+  async theme(theme) {
+    const name = THEMES[theme];
+    await this.command('apputils:change-theme', { theme: name });
+    await this.page.waitForFunction(
+      name =>
+        document.body.dataset.jpThemeName === name &&
+        document.getElementById('jupyterlab-splash') === null,
+      name
+    );
+  }
+
+  /** Run a command of the front end. */
+  async command(id, args = {}) {
+    await this.page.evaluate(
+      async ([id, args]) => {
+        await globalThis.jupyterapp.commands.execute(id, args);
+      },
+      [id, args]
+    );
+  }
+
+  /** Open a notebook, or bring it to the front, with its kernel started. */
+  async notebook(path) {
+    await this.command('docmanager:open', { path });
+    await this.page
+      .locator('.jp-NotebookPanel:not(.lm-mod-hidden)')
+      .filter({ has: this.page.locator('.jp-CodeCell') })
+      .waitFor();
+    await this.page.waitForFunction(
+      path =>
+        globalThis.jupyterapp.shell.currentWidget?.context?.path === path &&
+        globalThis.jupyterapp.shell.currentWidget.sessionContext.session?.kernel
+          ?.status === 'idle',
+      path,
+      { timeout: STARTS_WITHIN }
+    );
+  }
+
+  /** The cells of the notebook in front. */
+  get cells() {
+    return this.page.locator(
+      '.jp-NotebookPanel:not(.lm-mod-hidden) .jp-CodeCell'
+    );
+  }
+
+  /** Run a cell of the notebook in front by the keyboard. */
+  async run(index) {
+    await this.cells.nth(index).locator('.cm-content').click();
+    await this.page.keyboard.press('Control+Enter');
+  }
+
+  /** Run a cell, and wait for its output to match. */
+  async runsTo(index, pattern) {
+    await this.run(index);
+    await this.output(index)
+      .filter({ hasText: pattern })
+      .waitFor({ timeout: STARTS_WITHIN });
+  }
+
+  output(index) {
+    return this.cells.nth(index).locator('.jp-OutputArea');
+  }
+
+  /** The status bar's item. */
+  get statusItem() {
+    return this.page.getByRole('button', { name: /^GPU: / }).first();
+  }
+
+  /** Wait until the status item's text matches. */
+  async reads(pattern, timeout = FOLLOWS_WITHIN) {
+    await this.page
+      .locator('.gpushare-StatusItem-button')
+      .filter({ hasText: pattern })
+      .waitFor({ timeout });
+  }
+
+  /**
+   * Note every text that an element shows from now on, also those that are
+   * there for a moment only. Resolves with a function that tells them.
+   */
+  async watchTexts(locator) {
+    const key = `texts${Math.random()}`;
+    await locator.evaluate((node, key) => {
+      const texts = (globalThis[key] = []);
+      const note = () => {
+        const text = node.textContent.trim();
+        if (text !== texts.at(-1)) {
+          texts.push(text);
+        }
+      };
+      note();
+      new MutationObserver(note).observe(node, {
+        characterData: true,
+        childList: true,
+        subtree: true
+      });
+    }, key);
+    return () => this.page.evaluate(key => globalThis[key], key);
+  }
+}

@@ -1,0 +1,164 @@
+/**
+ * A Jupyter server of one's own, on the simulated device: its folder, its
+ * settings and its coordinator are nobody else's, and go with it. It needs
+ * `jupyter` on PATH and the package installed.
+ */
+import { spawn } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import {
+  closeSync,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  readFileSync,
+  rmSync,
+  writeFileSync
+} from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+
+const READY_WITHIN = 60_000;
+const STOPS_WITHIN = 10_000;
+/** How much of the log is told when something went wrong. */
+const LINES = 60;
+/** What the front end's user has set already. */
+const SETTINGS = {
+  '@jupyterlab/apputils-extension/notification': {
+    fetchNews: 'false',
+    checkForUpdates: false
+  }
+};
+
+/**
+ * Start a server.
+ *
+ * @param frontEnd - `lab` or `notebook`
+ * @param options - more of the server's command line
+ * @returns `url` (with its token), `log()` (the end of what it has written), and
+ * `stop()`, which resolves when nothing of it runs any more
+ */
+export async function serve(frontEnd, options = []) {
+  const folder = mkdtempSync(join(tmpdir(), 'gpushare-ui-'));
+  const token = randomBytes(16).toString('hex');
+  const port = await freePort();
+  const root = `http://127.0.0.1:${port}/`;
+  const logFile = join(folder, '.run', 'server.log');
+  mkdirSync(join(folder, '.run'), { mode: 0o700 });
+  const settings = join(folder, '.run', 'settings');
+  for (const [plugin, values] of Object.entries(SETTINGS)) {
+    const file = join(settings, `${plugin}.jupyterlab-settings`);
+    mkdirSync(dirname(file), { recursive: true });
+    writeFileSync(file, JSON.stringify(values));
+  }
+  const app = frontEnd === 'lab' ? 'LabApp' : 'JupyterNotebookApp';
+  const server = run(
+    'jupyter',
+    [
+      frontEnd,
+      '--no-browser',
+      '--allow-root',
+      '--log-level=WARN',
+      '--ip=127.0.0.1',
+      `--port=${port}`,
+      '--ServerApp.port_retries=0',
+      `--IdentityProvider.token=${token}`,
+      `--ServerApp.root_dir=${folder}`,
+      // The tests arrange documents and themes by commands; what they test they do by hand.
+      `--${app}.expose_app_in_browser=True`,
+      '--GpuShare.simulate=True',
+      ...options
+    ],
+    {
+      GPUSHARE_SOCKET: join(folder, '.run', 'coordinator.sock'),
+      GPUSHARE_LOCK_DIR: join(folder, '.run', 'locks'),
+      GPUSHARE_SIM_STATE: join(folder, '.run', 'devices'),
+      XDG_STATE_HOME: join(folder, '.run', 'state'),
+      JUPYTERLAB_SETTINGS_DIR: settings,
+      JUPYTERLAB_WORKSPACES_DIR: join(folder, '.run', 'workspaces')
+    },
+    logFile
+  );
+  const log = () =>
+    readFileSync(logFile, 'utf8').split('\n').slice(-LINES).join('\n');
+
+  /** End it, and the coordinator, which outlives servers by design. */
+  async function stop() {
+    const pid = await coordinatorOf(root, token);
+    server.kill('SIGTERM');
+    const timer = setTimeout(() => server.kill('SIGKILL'), STOPS_WITHIN);
+    await server.ended;
+    clearTimeout(timer);
+    try {
+      if (pid) {
+        process.kill(pid, 'SIGTERM');
+      }
+    } catch {
+      // It has ended by itself.
+    }
+    rmSync(folder, { recursive: true, force: true });
+  }
+
+  try {
+    await answers(root, token, server);
+  } catch (error) {
+    console.error(log());
+    await stop();
+    throw error;
+  }
+  return { url: `${root}?token=${token}`, log, stop };
+}
+
+/**
+ * Start a program; `ended` resolves with its exit status. What it writes goes
+ * to `logFile`, if given.
+ */
+export function run(command, args, env = {}, logFile = null) {
+  const output = logFile ? openSync(logFile, 'a') : 'inherit';
+  const child = spawn(command, args, {
+    env: { ...process.env, ...env },
+    stdio: ['ignore', output, output]
+  });
+  if (logFile) {
+    closeSync(output);
+  }
+  child.ended = new Promise((resolve, reject) => {
+    child.on('error', reject);
+    child.on('exit', code => resolve(code ?? 1));
+  });
+  return child;
+}
+
+/** A port that was free a moment ago. */
+function freePort() {
+  return new Promise(resolve => {
+    const probe = createServer();
+    probe.listen(0, '127.0.0.1', () => {
+      const { port } = probe.address();
+      probe.close(() => resolve(port));
+    });
+  });
+}
+
+async function answers(root, token, server) {
+  const deadline = Date.now() + READY_WITHIN;
+  while (Date.now() < deadline && server.exitCode === null) {
+    try {
+      await fetch(`${root}api?token=${token}`);
+      return;
+    } catch {
+      await new Promise(resolve => setTimeout(resolve, 100));
+    }
+  }
+  throw new Error('The Jupyter server did not start.');
+}
+
+async function coordinatorOf(root, token) {
+  try {
+    const path = `gpushare/api/status?token=${token}`;
+    const response = await fetch(new URL(path, root));
+    return (await response.json()).coordinator.pid;
+  } catch {
+    return null;
+  }
+}
