@@ -30,13 +30,17 @@ def clients(status: dict[str, Any]) -> Iterator[Finding]:
 def _overrun(client: dict[str, Any], devices: list[dict[str, Any]]) -> Finding:
     waiting = {other for device in devices if device["uuid"] in client["devices"] for other in device["queue"]}
     pids = [process["pid"] for process in client["processes"]]
+    advice = "interrupt it, or wait for a launch that takes long"
+    if pids:
+        advice += "; " + " and ".join(f"'jupyter gpushare doctor --pid {pid}'" for pid in pids)
+        advice += " shows what it is at"
+    elif not client.get("own", True):
+        advice = f"{client['tenant']}, whose client it is, can interrupt it; or wait for a launch that takes long"
     return Finding(
         "warning",
         "overrun",
         f"{_label(client)} does not end its turn: its work has not finished, and {len(waiting)} client(s) wait",
-        "interrupt it, or wait for a launch that takes long; "
-        + " and ".join(f"'jupyter gpushare doctor --pid {pid}'" for pid in pids)
-        + " shows what it is at",
+        advice,
     )
 
 
@@ -45,7 +49,10 @@ def others(status: dict[str, Any] | None, simulated: bool) -> Iterator[Finding]:
     listed = (status or {"clients": []})["clients"]
     ours = {os.getpid(), *(process["pid"] for client in listed for process in client["processes"])}
     found = None if simulated else by_nvml()
-    how = "" if found is not None else " (looked for among your processes)"
+    if found is not None and any(not client.get("may_change", True) for client in listed):
+        found = {pid for pid in found if _is_mine(pid)}  # which processes others' clients have we are not told
+    everybodys = found is not None and all(client.get("may_change", True) for client in listed)
+    how = "" if everybodys else " (looked for among your processes)"
     strangers = (by_files(simulated) if found is None else found) - ours
     if strangers:
         names = ", ".join(f"{pid} ({name_of(pid)})" for pid in sorted(strangers))
@@ -98,5 +105,14 @@ def _maps_simulated(folder: Path) -> bool:
         return False
 
 
+def _is_mine(pid: int) -> bool:
+    try:
+        return os.stat(f"/proc/{pid}").st_uid == os.getuid()
+    except OSError:  # it has ended
+        return False
+
+
 def _label(client: dict[str, Any]) -> str:
-    return str(client["label"] or client["id"])
+    if client["label"] or client.get("own", True):
+        return str(client["label"] or client["id"])
+    return f"a client of {client['tenant']}"

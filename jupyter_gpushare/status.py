@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from . import alone
@@ -97,7 +97,7 @@ def render(status: dict[str, Any]) -> Any:
     from rich.table import Table
 
     # People name their notebooks as they like: "[/b].ipynb" is no markup.
-    labels = {client["id"]: escape(client["label"] or client["id"][:8]) for client in status["clients"]}
+    labels = {client["id"]: escape(name_of(client)) for client in status["clients"]}
     devices = Table(title="Devices", title_justify="left")
     for column in ("device", "memory", "running", "queue"):
         devices.add_column(column, overflow="fold")
@@ -149,6 +149,14 @@ def render(status: dict[str, Any]) -> Any:
         f"{labels[client['id']]}: {escape(note)}" for client in status["clients"] for note in client.get("notes", ())
     ]
     return Group(devices, clients, *notes, *legend, footer)
+
+
+def name_of(client: Mapping[str, Any]) -> str:
+    """A client of a snapshot, for people: another user's has no label there."""
+    if client["label"]:
+        return str(client["label"])
+    identity = str(client["id"])[:8]
+    return identity if client.get("own", True) else f"{client['tenant']} ({identity})"
 
 
 def _resident(client: dict[str, Any]) -> str:

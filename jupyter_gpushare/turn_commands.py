@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import alone
+from .status import name_of
 from .wire import messages, text
 from .wire.client import Client, CoordinatorError, Unreachable
 
@@ -41,7 +42,7 @@ def main(args: argparse.Namespace) -> int:
         with Client(args.socket) as connection:
             client = chosen(args.client, connection.request(messages.Status())["clients"])
             identity = client["id"]
-            name = client["label"] or identity
+            name = name_of(client)
             match args.command_name:
                 case "quota":
                     changes = text.parse_pairs(" ".join(args.changes))
@@ -80,10 +81,14 @@ def chosen(name: str, clients: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if len(found) == 1:
         return found[0]
     several = found or clients
-    there = ", ".join(f"{client['label'] or 'no label'} ({client['id']})" for client in several) or "none"
+    there = ", ".join(f"{_title(client)} ({client['id']})" for client in several) or "none"
     raise ValueError(
         f"{name!r} is {'several clients' if found else 'no client'}; {'they are' if found else 'there are'}: {there}"
     )
+
+
+def _title(client: dict[str, Any]) -> str:
+    return client["label"] or ("no label" if client.get("own", True) else f"of {client['tenant']}")
 
 
 def _words(quota: dict[str, Any]) -> str:

@@ -22,7 +22,7 @@ from ..core.quota import Quota
 from ..core.settings import EXCLUSIVE
 from ..wire import messages
 from ..wire.client import encode
-from . import devices, health, hostmemory, snapshot, topology
+from . import devices, health, hostmemory, snapshot, topology, viewers
 from .kept import Kept
 from .locks import Mode
 from .measures import Measures
@@ -486,9 +486,15 @@ class Daemon:
         return {**self.settings.as_json(), "devices_are_simulated": simulated or self.settings.traits.simulate}
 
     def status(self) -> dict[str, Any]:
+        """The whole snapshot, which nobody is shown as it is: see `seen_by`."""
         measures = sum((member.measures for member in self.members.values()), self._forgotten)
         about = snapshot.about(self.socket_path, __version__, time.monotonic() - self._began, measures)
         return snapshot.take(self.scheduler, self.members, self.nvml, self.config(), about, self._loop.time())
+
+    def seen_by(self, uid: int, status: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The snapshot, or `status`, as that user may see it."""
+        owners = {client.id: client.tenant for client in self.scheduler.clients.values()}
+        return viewers.seen_by(self.status() if status is None else status, owners, uid)
 
     def subscribe(self, peer: Peer) -> dict[str, Any]:
         """From now on `peer` is told changes of what this returns."""
@@ -496,7 +502,7 @@ class Daemon:
         if not self.subscribers:
             self._published = _news(status)
         self.subscribers.add(peer)
-        return status
+        return self.seen_by(peer.uid, status)
 
     def changed(self) -> None:
         """Tell subscribers, at most ten times a second."""
@@ -509,10 +515,12 @@ class Daemon:
         news = _news(status)
         if news == self._published:
             return
-        line = encode(messages.Snapshot(status=status))
+        lines: dict[int, bytes] = {}  # by user: a hub's servers are many, their users may be one
         for peer in self.subscribers:
             if not peer.congested:
-                peer.send(line)
+                if peer.uid not in lines:
+                    lines[peer.uid] = encode(messages.Snapshot(status=self.seen_by(peer.uid, status)))
+                peer.send(lines[peer.uid])
         if any(peer.congested for peer in self.subscribers):
             self.changed()  # they are told when they have caught up
         else:

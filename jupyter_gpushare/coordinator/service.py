@@ -19,6 +19,7 @@ from .daemon import Daemon
 from .inspection import Inspections
 from .members import BadHello, Member, ProcessPort
 from .peer import Peer
+from .viewers import is_admin
 
 MAX_CELLS = 1024
 
@@ -56,7 +57,7 @@ class Service:
         self._requests: dict[type, Callable[[Peer, Any], Any]] = {
             messages.Register: self._register,
             messages.Forget: self._forget,
-            messages.Status: lambda peer, _: self._daemon.status(),
+            messages.Status: lambda peer, _: self._daemon.seen_by(peer.uid),
             messages.Subscribe: self._subscribe,
             messages.SetQuota: self._set_quota,
             messages.Release: self._release,
@@ -236,7 +237,7 @@ class Service:
         return self._daemon.members[client]
 
     def _admin(self, peer: Peer) -> bool:
-        return peer.uid in (0, os.getuid())
+        return is_admin(peer.uid)
 
     def _register(self, peer: Peer, request: messages.Register) -> Any:
         known = request.client in self._daemon.members
@@ -309,10 +310,11 @@ class Service:
         if port is None or member is None:
             raise UnknownProcess(f"process {request.pid} is no client's process here")
         self._owned(peer, member.client)
+        client = self._daemon.scheduler.clients[member.client]
         result = {
             "pid": request.pid,
             "client": member.client,
-            "label": self._daemon.scheduler.clients[member.client].label,
+            "label": client.label if client.tenant == str(peer.uid) else "",
             "coordinator": {"pid": os.getpid(), "socket": self._daemon.socket_path},
             "page": port.page.values(),
         }

@@ -1,0 +1,30 @@
+"""Who may see what of a snapshot: one's own clients as they are, of others' what sharing with them needs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from . import snapshot
+
+# A label is a notebook's path, and notes speak to the client's user: theirs alone. Admins are told which processes a
+# client has: they are who is asked when a turn doesn't end.
+_OWNERS: dict[str, Any] = {"label": "", "notes": []}
+_ADMINS: dict[str, Any] = {"processes": [], "kernel_pids": []}
+
+
+def is_admin(uid: int) -> bool:
+    """Whether this user may change everybody's quotas, and the settings."""
+    return uid in (0, os.getuid())
+
+
+def seen_by(status: Mapping[str, Any], owners: Mapping[str, str], uid: int) -> dict[str, Any]:
+    """The snapshot `status` for a user. `owners`: of each client, the uid as text."""
+    me, admin = str(uid), is_admin(uid)
+    clients = []
+    for client in status["clients"]:
+        own = owners[client["id"]] == me
+        hidden = {} if own else _OWNERS if admin else {**_OWNERS, **_ADMINS}
+        clients.append({**client, **hidden, "own": own, "may_change": own or admin})
+    return {**status, "clients": clients, "you": {"tenant": snapshot.tenant_name(me), "admin": admin}}

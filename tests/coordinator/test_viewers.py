@@ -1,0 +1,150 @@
+"""What each user is told of a snapshot: everything of one's own clients, of others' no label and no process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.coordinator import viewers
+from jupyter_gpushare.coordinator.snapshot import tenant_name
+from jupyter_gpushare.doctor_clients import clients as findings
+from jupyter_gpushare.status import name_of
+from jupyter_gpushare.turn_commands import chosen
+from jupyter_gpushare.wire import messages
+
+from .conftest import Coordinator, Processes
+from .fake_process import Connection, wait_for
+
+ME = os.getuid()
+OTHER = 65534
+
+Connect = Callable[[], Connection]
+
+
+@pytest.fixture
+def as_other(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connect]:
+    """Connections of another user; only root can be one."""
+    if ME != 0:
+        pytest.skip("needs root, to be two users")
+    path = Path(coordinator.path)
+    path.parent.chmod(0o711)
+    path.chmod(0o666)
+    monkeypatch.chdir(path.parent)  # folders above it are nobody's business
+    made = []
+
+    def connect() -> Connection:
+        os.seteuid(OTHER)
+        try:
+            made.append(Connection(path.name))
+        finally:
+            os.seteuid(0)
+        return made[-1]
+
+    yield connect
+    for connection in made:
+        connection.close()
+
+
+def ask(connection: Connection, kind: str, **fields: Any) -> Any:
+    connection.send({"type": kind, "id": 7, **fields})
+    answer = connection.receive()
+    assert answer
+    return answer.get("result", answer.get("reason"))
+
+
+def client_of(status: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(client for client in status["clients"] if client["id"] == name)
+
+
+def test_of_others_neither_labels_nor_processes_are_told(
+    coordinator: Coordinator, processes: Processes, as_other: Connect
+) -> None:
+    other = as_other()
+    ask(other, "register", client="theirs", token="t", label="their/secret.ipynb")
+    coordinator.request(messages.Register(client="mine", token="secret", label="my/secret.ipynb"))
+    processes("mine")
+
+    seen = ask(other, "status")
+    assert seen["you"] == {"tenant": tenant_name(str(OTHER)), "admin": False}
+    theirs, mine = client_of(seen, "theirs"), client_of(seen, "mine")
+    assert (theirs["own"], theirs["may_change"], theirs["label"]) == (True, True, "their/secret.ipynb")
+    assert (mine["own"], mine["may_change"], mine["label"]) == (False, False, "")
+    assert (mine["processes"], mine["kernel_pids"], mine["notes"]) == ([], [], [])
+    assert mine["tenant"] == tenant_name(str(ME)), "whose it is, is told"
+    assert "my/secret" not in json.dumps(seen)
+    assert ask(other, "release", client="mine") == "forbidden", "as it says"
+
+    seen = coordinator.status()
+    assert seen["you"] == {"tenant": tenant_name(str(ME)), "admin": True}
+    theirs, mine = client_of(seen, "theirs"), client_of(seen, "mine")
+    assert (theirs["own"], theirs["may_change"], theirs["label"]) == (False, True, "")
+    assert (mine["own"], mine["label"]) == (True, "my/secret.ipynb")
+    assert [process["pid"] for process in mine["processes"]] == [os.getpid()]
+
+
+def test_everybody_who_follows_is_told_a_view_of_their_own(coordinator: Coordinator, as_other: Connect) -> None:
+    other = as_other()
+    mine = Connection(coordinator.path)
+    with contextlib.closing(mine):
+        for connection in (other, mine):
+            assert ask(connection, "subscribe")["clients"] == []
+        coordinator.request(messages.Register(client="mine", token="secret", label="my/secret.ipynb"))
+        labels = []
+        for connection in (other, mine):
+            while not (status := (connection.receive() or {})["status"])["clients"]:
+                pass
+            labels.append((status["clients"][0]["label"], status["you"]["admin"]))
+        assert labels == [("", False), ("my/secret.ipynb", True)]
+
+
+def test_one_view_serves_all_of_a_user(coordinator: Coordinator) -> None:
+    """Sixteen followers of one user get the same bytes."""
+    followers = [Connection(coordinator.path) for _ in range(16)]
+    try:
+        for connection in followers:
+            ask(connection, "subscribe")
+        coordinator.request(messages.Register(client="a", token="secret", label="a.ipynb"))
+        said = []
+        for connection in followers:
+            wait_for(lambda c=connection: b"\n" in c.received or c.received.extend(c.socket.recv(1 << 16)))  # type: ignore[misc]
+            said.append(bytes(connection.received).partition(b"\n")[0])
+        assert len(set(said)) == 1 and b"a.ipynb" in said[0]
+    finally:
+        for connection in followers:
+            connection.close()
+
+
+def test_admins_see_processes_and_no_labels() -> None:
+    process = {"pid": 17, "mode": "coordinated"}
+    client = {"id": "a", "label": "a.ipynb", "notes": ["it gives way"], "processes": [process], "kernel_pids": [16]}
+    status = {"devices": [], "clients": [client]}
+    (seen,) = viewers.seen_by(status, {"a": "4242"}, ME)["clients"]
+    assert (seen["label"], seen["notes"], seen["processes"], seen["kernel_pids"]) == ("", [], [process], [16])
+    assert (seen["own"], seen["may_change"]) == (False, True)
+    (seen,) = viewers.seen_by(status, {"a": "4242"}, 4242)["clients"]
+    assert seen == {**client, "own": True, "may_change": True}
+    assert client["label"] == "a.ipynb", "what others are told is not changed"
+
+
+FOREIGN: dict[str, Any] = {
+    "id": "6b9ad1b2-0a4c", "label": "", "tenant": "ada", "own": False, "may_change": True, "phase": "overrun",
+    "devices": ["GPU-0"], "processes": [],
+}  # fmt: skip
+
+
+def test_who_has_no_label_is_named_by_its_user() -> None:
+    assert name_of(FOREIGN) == "ada (6b9ad1b2)"
+    assert name_of({**FOREIGN, "own": True}) == "6b9ad1b2"
+    assert name_of({**FOREIGN, "label": "a.ipynb"}) == "a.ipynb"
+    assert name_of({"id": "abc", "label": ""}) == "abc", "an older coordinator does not say whose it is"
+    with pytest.raises(ValueError, match=r"of ada \(6b9ad1b2-0a4c\)"):
+        chosen("other", [FOREIGN])
+    (finding,) = findings({"clients": [FOREIGN], "devices": []})
+    assert "a client of ada does not end its turn" in finding.what
+    assert "ada, whose client it is, can interrupt it" in finding.advice
