@@ -21,3 +21,12 @@ def _jupyter_server_extension_points() -> list[dict[str, Any]]:
 def _jupyter_labextension_paths() -> list[dict[str, str]]:
     """Called by `jupyter labextension develop`, to link the built extension into the environment."""
     return [{"src": "labextension", "dest": "jupyter-gpushare"}]
+
+
+def __getattr__(name: str) -> Any:
+    """`GpuShareView`, when it is asked for: it needs ipywidgets."""
+    if name == "GpuShareView":
+        from .widgets import GpuShareView
+
+        return GpuShareView
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

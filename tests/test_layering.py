@@ -25,6 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "config": {"wire"},
     "coordinator": {"", "core", "wire", "config"},
     "simulation": {"core"},
+    "widgets": {"wire"},
 }
 OFF_LIMITS = {"core", "coordinator", "cli"}
 
@@ -130,6 +131,8 @@ def test_kernel_side_is_python_3_8(path: Path) -> None:
         ("provisioner", "from .wire.client import connect", []),
         ("cli", "def run():\n    from .coordinator.app import main", []),
         ("cli", "from .core import scheduler", ["jupyter_gpushare.core.scheduler"]),
+        ("widgets.view", "from ..wire import client", []),
+        ("widgets.view", "from ..kernel import session", ["jupyter_gpushare.kernel.session"]),
         ("server.app", "from ..cli import main", ["jupyter_gpushare.cli.main"]),
     ],
 )

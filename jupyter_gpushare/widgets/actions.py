@@ -1,0 +1,137 @@
+"""What can be pressed in a view. One press is one request to the coordinator, on a connection of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import ipywidgets as widgets
+import msgspec
+
+from ..wire import messages, text
+from ..wire.client import Client, CoordinatorError
+from . import markup, picture
+from .identity import Identity
+from .quota_form import QuotaForm
+
+_TIMEOUT = 3.0  # seconds
+_HOLDS = (("1 minute", "1min"), ("5 minutes", "5min"), ("10 minutes", "10min"), ("as long as allowed", ""))
+_BUTTONS = {
+    "release": ("Release", "Give up the rest of this turn"),
+    "evict": ("Move memory out", "Move this kernel's memory off the GPU; it comes back with the next turn"),
+    "suspend": ("Suspend", "No more turns, and memory off the GPU, until it is resumed"),
+    "resume": ("Resume", "Take part again"),
+    "hold": ("Hold", "Keep the GPU between cells for this long, working or not"),
+    "end": ("End hold", "Keep the GPU between cells no longer"),
+}
+_BESIDE = {"flex_flow": "row wrap"}
+
+
+class Actions(widgets.VBox):  # type: ignore[misc]
+    """The buttons, what they brought, and the form for the quota.
+
+    Pressed while a cell runs, they act at once where the front end and the kernel have subshells; elsewhere when the
+    cell has ended, which a line says.
+    """
+
+    def __init__(self, who: Identity) -> None:
+        self._who = who
+        self.buttons = {
+            name: widgets.Button(description=word, tooltip=tip, disabled=True, layout={"width": "auto"})
+            for name, (word, tip) in _BUTTONS.items()
+        }
+        self.hold_for = widgets.Dropdown(
+            description="Hold for", options=_HOLDS, value="5min", layout={"width": "260px"}
+        )
+        self.form = QuotaForm()
+        self.said = widgets.HTML()
+        self.hint = widgets.HTML()
+        turns = widgets.HBox([self.buttons[name] for name in ("release", "evict", "suspend", "resume")], layout=_BESIDE)
+        hold = widgets.HBox([self.hold_for, self.buttons["hold"], self.buttons["end"]], layout=_BESIDE)
+        quota = widgets.Accordion([self.form], titles=("Quota",), selected_index=None)
+        super().__init__([turns, hold, self.said, quota, self.hint])
+        does: dict[str, Callable[[], str]] = {
+            "release": self._release,
+            "evict": self._evict,
+            "suspend": self._suspend,
+            "resume": self._resume,
+            "hold": lambda: self._hold(self.hold_for.value),
+            "end": lambda: self._hold("0"),
+        }
+        for name, action in does.items():
+            self.buttons[name].on_click(self._saying(action))
+        self.form.apply.on_click(self._saying(self._change_quota))
+
+    def suit(self, client: Mapping[str, Any] | None) -> None:
+        """Offer what can be done with the client of a snapshot; nothing while there is none."""
+        offered = {"release", "evict", "suspend", "resume", "hold", "end"} if client else set()
+        if client:
+            offered -= {"suspend", "hold", "release"} if client["phase"] == "suspended" else {"resume"}
+            if client["phase"] in ("idle", "waiting"):
+                offered -= {"release"}
+            if client.get("hold_seconds_left") is None:
+                offered -= {"end"}
+            if not client["resident"]:
+                offered -= {"evict"}
+            self.form.fill(client["quota"])
+        for name, button in self.buttons.items():
+            button.disabled = name not in offered
+        self.form.enable(client is not None)
+        busy = client is not None and client.get("cells", 0) > 0
+        self.hint.value = markup.faint(_BUSY.format(client=self._who.client)) if busy else ""
+
+    def _saying(self, action: Callable[[], str]) -> Callable[[Any], None]:
+        def pressed(_: Any) -> None:
+            try:
+                self.said.value = markup.message(action())
+            except (CoordinatorError, OSError) as error:
+                self.said.value = markup.message(str(error), wrong=True)
+
+        return pressed
+
+    def _ask(self, request: msgspec.Struct) -> Any:
+        with Client(self._who.path, _TIMEOUT) as coordinator:
+            return coordinator.request(request)
+
+    def _release(self) -> str:
+        released = self._ask(messages.Release(client=self._who.client))["released"]
+        return "The rest of the turn is given up." if released else "There was no turn to give up."
+
+    def _evict(self) -> str:
+        moved = self._ask(messages.Evict(client=self._who.client))
+        if not moved["evicting"]:
+            return "There was no memory of this kernel on the GPU."
+        return f"{text.format_size(moved['bytes'])} leave the GPU; they come back with the next turn."
+
+    def _suspend(self) -> str:
+        self._ask(messages.Suspend(client=self._who.client))
+        return "Suspended: the next GPU call waits until this kernel is resumed."
+
+    def _resume(self) -> str:
+        changed = self._ask(messages.Resume(client=self._who.client))["changed"]
+        return "This kernel takes part again." if changed else "This kernel was not suspended."
+
+    def _hold(self, time: str) -> str:
+        result = self._ask(messages.Hold(client=self._who.client, seconds=time or None))
+        left = result["hold_seconds_left"]
+        if left is None:
+            return "This kernel holds the GPU no longer."
+        if result["running"]:
+            return f"This kernel keeps the GPU for {picture.duration(left)}, working or not."
+        return f"Once this kernel has the GPU it keeps it, up to {picture.duration(left)} from now."
+
+    def _change_quota(self) -> str:
+        changes = self.form.wanted()
+        if changes is None:
+            return ""  # the form says what is wrong
+        if not changes:
+            return "Nothing in the form differs from the quota."
+        quota = self._ask(messages.SetQuota(client=self._who.client, changes=changes))
+        self.form.fill(quota, keep_edited=False)
+        return f"The quota is now: {picture.quota_words(quota)}."
+
+
+_BUSY = (
+    "A cell is running. In front ends without subshells what is pressed counts when it has ended; sooner in a "
+    "terminal: jupyter gpushare release, evict, suspend, resume or hold {client}"
+)

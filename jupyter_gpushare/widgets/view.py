@@ -1,0 +1,115 @@
+"""The view itself: what is shown, what can be pressed, and when it follows the coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from time import monotonic
+from typing import Any
+
+import ipywidgets as widgets
+
+from ..wire import address
+from . import identity, markup, picture
+from .actions import Actions
+from .follower import Follower, Seen
+
+_UNSHARED = "Choose the kernel “Python 3 (shared GPU)”, or another shared one, to take turns on the GPU with others."
+_AWAY = "It is away; kernels take turns by themselves meanwhile, and this view goes on when it is back."
+
+
+class GpuShareView(widgets.VBox):  # type: ignore[misc]
+    """How this kernel shares its GPU, live, with controls for its quota and its turns.
+
+    Show it as the last line of a cell, or put it into a layout of widgets. A thread follows the coordinator while the
+    view is on a page, also while a cell runs. `close` ends that; so do closing it from the front end and
+    `Widget.close_all`. While no page shows it any more nothing is followed; shown again it goes on.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self._follower: Follower | None = None
+        self._closed = False
+        self._words = ""
+        try:
+            self._who = identity.find()
+        except address.BadAddress as error:
+            self._who = identity.Identity("", "", str(error))
+        self.state = widgets.HTML()
+        self.actions = Actions(self._who) if self._who.client else None
+        # With a number, and not None, front ends count on how many places a view is shown.
+        super().__init__([self.state, *filter(None, [self.actions])], _view_count=0, **options)
+        self.comm.on_close(lambda _: self.close())
+        self.observe(self._counted, "_view_count")
+        self._show(Seen())
+        self._follow()
+
+    @property
+    def following(self) -> bool:
+        """Whether a thread follows the coordinator now."""
+        return self._follower is not None and self._follower.running
+
+    def close(self) -> None:
+        """End the thread and its connection, and take the view off all pages. It cannot be shown again."""
+        if getattr(self, "_closed", True):  # also before `__init__` came here
+            return
+        self._closed = True
+        self._stop()
+        for part in _parts(self):
+            part.close()
+        super().close()
+
+    def __repr__(self) -> str:
+        """What is shown where widgets are not."""
+        return f"GpuShareView: {self._words}"
+
+    def _follow(self) -> None:
+        if self._follower is None and self._who.client and not self._closed:
+            self._follower = Follower(self._who.path, self._show)
+            self._follower.start()
+
+    def _stop(self) -> None:
+        follower, self._follower = self._follower, None
+        if follower is not None:
+            follower.stop()
+
+    def _counted(self, change: Any) -> None:
+        """A page began to show it, or ceased to."""
+        if change["new"]:
+            self._follow()
+        elif change["old"]:
+            self._stop()
+
+    def _show(self, seen: Seen) -> None:
+        """Called by the follower's thread; front ends are told of what has changed only."""
+        client = self._who.client
+        shown = seen.status and picture.of(seen.status, client, monotonic() - seen.at)
+        if shown:
+            self._words, html = shown.headline, markup.page(shown)
+        elif not client:
+            self._words = "this kernel isn't shared"
+            html = markup.sentence("This kernel does not share the GPU.", self._who.problem or _UNSHARED)
+        elif seen.problem:
+            self._words = "sharing service away"
+            html = markup.sentence("GPU: sharing service away", f"{seen.problem}. {_AWAY}")
+        elif seen.status:
+            self._words = "not yet known to the coordinator"
+            html = markup.sentence("GPU: this kernel is not yet known to the coordinator")
+        else:
+            self._words = "asking the coordinator"
+            html = markup.sentence("GPU: asking the coordinator …")
+        if self.state.value != html:
+            self.state.value = html
+        if self.actions is not None:
+            self.actions.suit(_client(seen.status, client))
+
+
+def _client(status: dict[str, Any] | None, identity: str) -> Any:
+    return next((one for one in (status or {}).get("clients", ()) if one["id"] == identity), None)
+
+
+def _parts(widget: Any) -> Iterator[Any]:
+    """All widgets below `widget`, their layouts and styles too: each has a model of its own in the front end."""
+    below = (*getattr(widget, "children", ()), getattr(widget, "layout", None), getattr(widget, "style", None))
+    for part in below:
+        if part is not None:
+            yield from _parts(part)
+            yield part

@@ -1,0 +1,128 @@
+"""The fixtures of tests/provisioner, and a page with widgets in a front end's place."""
+
+from __future__ import annotations
+
+import importlib.util
+import queue
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_place = Path(__file__).parent.parent / "provisioner" / "conftest.py"
+_spec = importlib.util.spec_from_file_location("gpushare_widget_fixtures", _place)
+assert _spec is not None and _spec.loader is not None
+fixtures = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(fixtures)
+
+coordinator = fixtures.coordinator
+no_coordinator = fixtures.no_coordinator
+eventually_fixture = fixtures.eventually_fixture
+jupyter = fixtures.jupyter
+start = fixtures.start
+
+
+class Page:
+    """What a front end knows of a kernel's widgets, and what its user does with them."""
+
+    def __init__(self, notebook: Any) -> None:
+        self.models: dict[str, dict[str, Any]] = {}  # open ones, by id
+        self.updates = 0
+        self._kernel = notebook.manager.blocking_client()
+        self._kernel.start_channels()
+        self._kernel.wait_for_ready(timeout=30)
+
+    def close(self) -> None:
+        self._kernel.stop_channels()
+
+    def until(self, condition: Callable[[], Any], seconds: float = 15.0) -> Any:
+        """Hear the kernel until `condition` is true; fails after `seconds`."""
+        deadline = time.monotonic() + seconds
+        while not (value := condition()):
+            assert time.monotonic() < deadline, f"not within {seconds:g} s: {self.text}"
+            self._hear()
+        return value
+
+    @property
+    def text(self) -> str:
+        """All the HTML there is."""
+        return "\n".join(m["value"] for m in self.models.values() if m["_model_name"] == "HTMLModel")
+
+    def says(self, *words: str) -> None:
+        self.until(lambda: all(word in self.text for word in words))
+
+    def model(self, name: str, description: str = "") -> str:
+        """The id of the last model of that name and description."""
+        found = [
+            identity
+            for identity, state in self.models.items()
+            if state["_model_name"] == name and state.get("description", "") == description
+        ]
+        return found[-1] if found else ""
+
+    def offered(self) -> set[str]:
+        """The buttons that can be pressed."""
+        return {
+            state["description"]
+            for state in self.models.values()
+            if state["_model_name"] == "ButtonModel" and not state["disabled"]
+        }
+
+    def press(self, button: str) -> None:
+        """Press a button as soon as it can be."""
+        self.until(lambda: button in self.offered())
+        self._send(self.model("ButtonModel", button), {"method": "custom", "content": {"event": "click"}})
+
+    def fill(self, field: str, text: str) -> None:
+        self.set(self.until(lambda: self.model("TextModel", field)), value=text)
+
+    def set(self, identity: str, **state: Any) -> None:
+        self._send(identity, {"method": "update", "state": state, "buffer_paths": []})
+
+    def shut(self, identity: str) -> None:
+        """Close a model from this side."""
+        del self.models[identity]
+        self._post("comm_close", {"comm_id": identity, "data": {}})
+
+    def _send(self, identity: str, data: dict[str, Any]) -> None:
+        assert identity in self.models
+        self._post("comm_msg", {"comm_id": identity, "data": data})
+
+    def _post(self, kind: str, content: dict[str, Any]) -> None:
+        self._kernel.shell_channel.send(self._kernel.session.msg(kind, content))
+
+    def _hear(self) -> None:
+        try:
+            message = self._kernel.get_iopub_msg(timeout=0.1)
+        except queue.Empty:
+            return
+        content = message["content"]
+        if message["msg_type"] == "comm_open":
+            self.models[content["comm_id"]] = dict(content["data"]["state"])
+        elif message["msg_type"] == "comm_close":
+            self.models.pop(content["comm_id"], None)
+        elif message["msg_type"] == "comm_msg" and content["data"].get("method") == "update":
+            self.models[content["comm_id"]].update(content["data"]["state"])
+            self.updates += 1
+
+
+@pytest.fixture
+def page() -> Iterator[Callable[[Any], Page]]:
+    """Open a page on a notebook."""
+    pages: list[Page] = []
+
+    def open_one(notebook: Any) -> Page:
+        pages.append(Page(notebook))
+        return pages[-1]
+
+    yield open_one
+    for one in pages:
+        one.close()
+
+
+@pytest.fixture(autouse=True)
+def own_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUSHARE_SIM_STATE", str(tmp_path / "devices"))
+    monkeypatch.setenv("GPUSHARE_SIM_MEMORY", str(256 << 20))

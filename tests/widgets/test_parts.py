@@ -1,0 +1,237 @@
+"""The parts of a view without a kernel: what it says, what it checks, when it updates, and when its thread ends."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.widgets import GpuShareView, follower, markup, picture, quota_form
+from jupyter_gpushare.wire import messages
+
+QUOTA = {"share": 0.25, "limit": 1.0, "memory": 8 << 30, "resident": None, "service": "online"}
+
+
+def client(identity: str, **changes: Any) -> dict[str, Any]:
+    about = {
+        "id": identity,
+        "label": f"{identity}.ipynb",
+        "tenant": "ann",
+        "phase": "idle",
+        "hold_seconds_left": None,
+        "devices": ["GPU-1"],
+        "quota": QUOTA,
+        "allocated": 6 << 30,
+        "resident": 2 << 30,
+        "resident_is_estimate": False,
+        "resident_by_device": {"GPU-1": 2 << 30},
+        "resident_by_device_is_estimate": False,
+        "gpu_seconds": 61.0,
+        "wait_seconds": 5.0,
+        "quanta": 3,
+        "queue_position": None,
+        "expected_wait": None,
+        "cells": 0,
+        "notes": [],
+    }
+    return about | changes
+
+
+def status(*clients: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    device = {
+        "uuid": "GPU-1",
+        "name": "H1",
+        "simulated": False,
+        "memory_total": 8 << 30,
+        "memory_used": 5 << 30,
+        "memory_used_is_estimate": True,
+        "grants": [],
+        "queue": [],
+    }
+    return {"devices": [device | changes], "clients": list(clients), "config": {}}
+
+
+def grant(identity: str, left: float | None = None) -> dict[str, Any]:
+    return {"client": identity, "epoch": 1, "held_seconds": 4.0, "seconds_left": left}
+
+
+@pytest.mark.parametrize(
+    ("own", "device", "elapsed", "headline"),
+    [
+        ({}, {}, 0.0, "idle"),
+        ({"phase": "running"}, {"grants": [grant("a")]}, 0.0, "running"),
+        ({"phase": "running"}, {"grants": [grant("a", 12.0)]}, 0.5, "running · 12 s left"),
+        ({"phase": "running"}, {"grants": [grant("a", 12.0)]}, 20.0, "running · 0 s left"),
+        ({"phase": "running", "hold_seconds_left": 90.0}, {}, 1.0, "running · held for 1 min 29 s"),
+        ({"phase": "idle", "hold_seconds_left": 90.0}, {}, 91.0, "idle"),
+        (
+            {"phase": "waiting", "queue_position": 2, "expected_wait": 40.0},
+            {},
+            3.0,
+            "waiting · #2 in queue · about 37 s",
+        ),
+        ({"phase": "waiting", "queue_position": 2, "expected_wait": 2.0}, {}, 3.0, "waiting · #2 in queue"),
+        ({"phase": "waiting", "queue_position": None}, {}, 0.0, "waiting"),
+        ({"phase": "draining"}, {}, 0.0, "turn ending"),
+        ({"phase": "overrun"}, {}, 0.0, "turn overrun: its work has not ended, others wait"),
+        ({"phase": "suspended"}, {}, 0.0, "suspended: GPU calls wait until it is resumed"),
+        ({"phase": "of the future"}, {}, 0.0, "of the future"),
+    ],
+)
+def test_every_state_has_its_words(own: Any, device: Any, elapsed: float, headline: str) -> None:
+    shown = picture.of(status(client("a", **own), **device), "a", elapsed)
+    assert shown is not None and shown.headline == headline
+
+
+def test_who_runs_and_waits_is_told_and_of_others_the_tenant_only() -> None:
+    clients = [
+        client("a", own=True, phase="waiting", queue_position=1, expected_wait=9.0),
+        client("b", own=True, phase="waiting", queue_position=2, expected_wait=30.0),
+        client("c", own=False, tenant="bob", label="", phase="running"),
+    ]
+    shown = picture.of(status(*clients, grants=[grant("c", 9.0)], queue=["a", "b", "d"]), "a", 2.0)
+    assert shown is not None
+    assert shown.devices[0].turns == (
+        ("running", "a client of bob", "for 6 s, 7 s left", False),
+        ("#1", "this kernel", "in about 7 s", True),
+        ("#2", "b.ipynb", "in about 28 s", False),
+        ("#3", "another client", "", False),
+    )
+
+
+def test_memory_adds_up_and_is_told_in_words() -> None:
+    shown = picture.of(status(client("a", host_pinned=4 << 30)), "a", 0.0)
+    assert shown is not None
+    assert shown.devices[0].memory == (2 << 30, 3 << 30, 3 << 30, 8 << 30, True)
+    html = markup.page(shown)
+    assert 'role="img" aria-label="Memory: about 2 GiB this kernel, 3 GiB others, 3 GiB free of 8 GiB"' in html
+    assert "6 GiB allocated, 2 GiB on the GPU, 4 GiB of the host for the rest" in html
+    assert "simulated" not in html
+    assert "(simulated device)" in markup.page(shown._replace(simulated=True))
+
+
+def test_labels_are_no_markup() -> None:
+    clients = [client("a"), client("b", label="<img src=x>.ipynb", own=True)]
+    shown = picture.of(status(*clients, grants=[grant("b")], failed="<b>"), "a", 0.0)
+    assert shown is not None
+    html = markup.page(shown._replace(notes=("<i>",)))
+    assert "&lt;img src=x&gt;" in html and "&lt;b&gt;" in html and "&lt;i&gt;" in html
+    assert "<img" not in html and "<b>" not in html and "<i>" not in html
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "complaint"),
+    [
+        ("share", "1.5", "from 0 to 1"),
+        ("share", "half", "not a fraction"),
+        ("limit", "0", "from 0.001 to 1"),
+        ("limit", "0.1", "above the limit"),
+        ("memory", "-1GiB", "not a size"),
+        ("memory", "0", "above 0"),
+        ("resident", "8 apples", "not a size"),
+    ],
+)
+def test_a_form_says_what_cannot_be(field: str, value: str, complaint: str) -> None:
+    texts = quota_form.filled(QUOTA)
+    assert texts == {"share": "0.25", "limit": "1", "memory": "8GiB", "resident": "", "service": "online"}
+    assert quota_form.problems(texts) == []
+    (problem,) = quota_form.problems(texts | {field: value})
+    assert complaint in problem and (field in problem or value in problem)
+
+
+def test_a_form_changes_only_what_was_edited() -> None:
+    form = quota_form.QuotaForm()
+    form.fill(QUOTA)
+    assert form.wanted() == {}
+    form.fields["share"].value = "50%"
+    form.fields["memory"].value = " "
+    form.fill(QUOTA | {"limit": 0.75, "memory": 1000})  # somebody else's change
+    assert form.wanted() == {"share": "50%", "memory": None}
+    assert form.texts["limit"] == "0.75"
+    form.fill(QUOTA | {"share": 0.5, "memory": None}, keep_edited=False)
+    assert form.wanted() == {} and form.texts["memory"] == ""
+
+
+@pytest.fixture
+def view(coordinator: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Of a client without a program, so that nothing happens unless a test does it."""
+    monkeypatch.setenv("GPUSHARE_CLIENT", "a")
+    with_quota = messages.Register(client="a", token="t", label="a.ipynb", quota="share=0.5")
+    coordinator.request(with_quota)
+    made = GpuShareView()
+    yield made
+    made.close()
+
+
+def test_front_ends_are_told_changes_only(
+    view: Any, coordinator: Any, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., Any]
+) -> None:
+    """However often the thread looks."""
+    monkeypatch.setattr(follower, "TICK", 0.01)
+    eventually(lambda: "share 0.5" in view.state.value)
+    told: list[str] = []
+    looks: list[int] = []
+    view.state.observe(lambda change: told.append(change["new"]), "value")
+    monkeypatch.setattr(picture, "of", lambda *given, _of=picture.of: (looks.append(1), _of(*given))[1])
+    eventually(lambda: len(looks) > 50)
+    assert told == []
+    coordinator.request(messages.SetQuota(client="a", changes={"share": 0.125}))
+    eventually(lambda: told)
+    eventually(lambda: len(looks) > 100)
+    assert len(told) == 1 and "share 0.125" in told[0]
+
+
+def test_many_changes_are_shown_twice_a_second_at_most(
+    view: Any, coordinator: Any, eventually: Callable[..., Any]
+) -> None:
+    eventually(lambda: "share 0.5" in view.state.value)
+    told: list[str] = []
+    view.state.observe(lambda change: told.append(change["new"]), "value")
+    began = time.monotonic()
+    for thousandth in range(1, 400):
+        coordinator.request(messages.SetQuota(client="a", changes={"share": thousandth / 1000}))
+    eventually(lambda: "share 0.399" in view.state.value)
+    assert len(told) <= 3 + 2 * (time.monotonic() - began)
+
+
+class Wall:
+    """Somebody who is shown things."""
+
+    last = follower.Seen()
+
+    def show(self, seen: follower.Seen) -> None:
+        self.last = seen
+
+
+def test_the_thread_ends_when_nobody_is_left_to_look(
+    no_coordinator: str, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., Any]
+) -> None:
+    monkeypatch.setattr(follower, "TICK", 0.05)
+    walls = [Wall()]
+    following = follower.Follower(no_coordinator, walls[0].show)
+    following.start()
+    assert "no coordinator answers" in eventually(lambda: walls[0].last.problem)
+    assert following.running
+    walls.clear()
+    gc.collect()
+    eventually(lambda: not following.running)
+
+
+def test_a_follower_that_is_stopped_at_once_ends(no_coordinator: str) -> None:
+    wall = Wall()
+    for _ in range(50):
+        following = follower.Follower(no_coordinator, wall.show)
+        following.start()
+        following.stop()
+        assert not following.running
+
+
+def test_an_address_that_cannot_be_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUSHARE_CLIENT", "a")
+    monkeypatch.setenv("GPUSHARE_SOCKET", "here")
+    view = GpuShareView()
+    assert "not an absolute path" in view.state.value and not view.following
+    view.close()

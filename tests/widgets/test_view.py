@@ -1,0 +1,165 @@
+"""`GpuShareView()` in real kernels, seen and used by a page with widgets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+VIEW = "import jupyter_gpushare as gs\nview = gs.GpuShareView()\nview"
+
+WORK = """
+from jupyter_gpushare.demo.gpu import Gpu
+import os, time
+gpu = Gpu()
+array = gpu.full(4 << 20, 0.0)
+def work_until(name):
+    while not os.path.exists(name):
+        gpu.work(array, 0.02)
+"""
+
+
+def threads(notebook: Any) -> list[str]:
+    names = notebook.value("[t.name for t in __import__('threading').enumerate()]")
+    return [name for name in names if name == "gpushare-view"]
+
+
+def sockets(notebook: Any) -> int:
+    links = [os.readlink(f"/proc/{notebook.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{notebook.pid}/fd")]
+    return sum(link.startswith("socket:") for link in links)
+
+
+@pytest.fixture
+def notebook(coordinator: Any, start: Callable[..., Any]) -> Any:
+    started = start(env={"JPY_SESSION_NAME": "one.ipynb"})
+    assert started.run("import ipywidgets, jupyter_gpushare.widgets").status == "ok"
+    return started
+
+
+def test_it_shows_what_goes_on_while_cells_run(
+    coordinator: Any, notebook: Any, start: Callable[..., Any], page: Callable[[Any], Any], tmp_path: Any
+) -> None:
+    other = start(env={"JPY_SESSION_NAME": "two <b>.ipynb"})
+    for one in (notebook, other):
+        assert one.run(WORK).status == "ok"
+    seen = page(notebook)
+    assert "GpuShareView: " in notebook.run(VIEW).displays[0]["text/plain"]
+    seen.says("GPU: idle", "(simulated device)", "class online", "nobody runs or waits")
+    notebook.kernel.execute("work_until('one-done')")
+    seen.says("GPU: running", "this kernel</strong>", "A cell is running")
+    other.kernel.execute("work_until('two-done')")
+    seen.says("#1", "two &lt;b&gt;.ipynb", "s left")
+    (tmp_path / "one-done").touch()
+    seen.says("GPU: idle", "two &lt;b&gt;.ipynb")
+    notebook.kernel.execute("work_until('one-done'); gpu.work(array, 0.02)")
+    seen.says("GPU: waiting · #1 in queue")
+    (tmp_path / "two-done").touch()
+    seen.says("GPU: idle", "nobody runs or waits")
+
+
+def test_what_is_pressed_is_done(coordinator: Any, notebook: Any, page: Callable[[Any], Any]) -> None:
+    def client() -> Any:
+        return coordinator.clients()[notebook.manager.kernel_id]
+
+    seen = page(notebook)
+    assert notebook.run(WORK).status == "ok"
+    notebook.run(VIEW)
+    seen.press("Hold")
+    seen.says(" · held for ", "keeps")
+    seen.press("End hold")
+    seen.says("This kernel holds the GPU no longer")
+    seen.press("Move memory out")
+    seen.says("leave the GPU; they come back with the next turn")
+    seen.press("Suspend")
+    seen.says("GPU: suspended", "the next GPU call waits")
+    assert client()["suspended"]
+    seen.until(lambda: seen.offered() == {"Resume", "Change quota"})
+    seen.press("Resume")
+    seen.says("This kernel takes part again", "GPU: idle")
+    notebook.run("gpu.work(array, 0.02)\nview.actions.buttons['release'].click()")
+    seen.says("The rest of the turn is given up")
+
+
+def test_a_quota_is_checked_and_changed(coordinator: Any, notebook: Any, page: Callable[[Any], Any]) -> None:
+    def client() -> Any:
+        return coordinator.clients()[notebook.manager.kernel_id]
+
+    seen = page(notebook)
+    assert notebook.run(WORK).status == "ok"
+    notebook.run(VIEW)
+    seen.says("GPU: ")
+    seen.fill("share", "2")
+    seen.fill("memory", "lots")
+    seen.says("share: 2 is out of range: allowed is a fraction from 0 to 1", "memory: &#x27;lots&#x27; is not a size")
+    seen.press("Change quota")
+    seen.fill("memory", "128MiB")
+    seen.says("share: 2 is out of range")
+    assert client()["quota"]["share"] == 0 and client()["quota"]["memory"] is None
+    seen.fill("share", "30%")
+    seen.press("Change quota")
+    seen.says("The quota is now: share 0.3, limit 1, memory 128 MiB")
+    assert (client()["quota"]["share"], client()["quota"]["memory"]) == (0.3, 128 << 20)
+    seen.fill("memory", "1MiB")
+    seen.press("Change quota")
+    seen.says('role="alert"', "allocated")  # the coordinator's own complaint
+    assert client()["quota"]["memory"] == 128 << 20
+
+
+def test_it_says_when_the_coordinator_is_away_and_comes_back(
+    coordinator: Any, notebook: Any, page: Callable[[Any], Any]
+) -> None:
+    seen = page(notebook)
+    notebook.run(VIEW)
+    seen.says("GPU: idle")
+    coordinator.end()
+    seen.says("GPU: sharing service away", "take turns by themselves")
+    seen.until(lambda: seen.offered() == set())
+    coordinator.start()
+    seen.says("GPU: idle")
+    seen.until(lambda: "Suspend" in seen.offered())
+
+
+def test_nothing_is_left_when_it_is_closed(notebook: Any, page: Callable[[Any], Any]) -> None:
+    seen = page(notebook)
+    before = sockets(notebook)
+    for how in ("view.close()\nview.close()", "import ipywidgets; ipywidgets.Widget.close_all()", "from the front end"):
+        notebook.run(VIEW)
+        seen.says("GPU: idle")
+        assert threads(notebook) and sockets(notebook) > before
+        if how == "from the front end":
+            seen.shut(notebook.value("view.model_id"))
+        else:
+            assert notebook.run(how).status == "ok"
+        seen.until(lambda: not seen.models)
+        assert threads(notebook) == [] and sockets(notebook) == before, how
+
+
+def test_it_follows_only_while_a_page_shows_it(notebook: Any, page: Callable[[Any], Any]) -> None:
+    seen = page(notebook)
+    notebook.run(VIEW)
+    seen.says("GPU: idle")
+    view = notebook.value("view.model_id")
+    for shown, following in ((1, 1), (2, 1), (1, 1), (0, 0), (1, 1)):
+        seen.set(view, _view_count=shown)
+        assert len(threads(notebook)) == following
+    notebook.run("%gpushare quota share=0.25")
+    seen.says("share 0.25")
+
+
+def test_a_kernel_that_is_not_shared_says_so(start: Callable[..., Any], page: Callable[[Any], Any]) -> None:
+    notebook = start("python3")
+    seen = page(notebook)
+    notebook.run(VIEW)
+    seen.says("This kernel does not share the GPU", "Python 3 (shared GPU)")
+    assert threads(notebook) == [] and seen.offered() == set()
+    assert notebook.run("view").displays[0]["text/plain"] == "GpuShareView: this kernel isn't shared"
+
+
+def test_without_ipywidgets_the_extra_is_named(start: Callable[..., Any]) -> None:
+    notebook = start("python3")
+    ran = notebook.run(
+        "import sys; sys.modules['ipywidgets'] = None\nfrom jupyter_gpushare.widgets import GpuShareView"
+    )
+    assert ran.reply["ename"] == "ImportError" and "jupyter-gpushare[widgets]" in ran.reply["evalue"]
