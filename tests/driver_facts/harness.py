@@ -7,13 +7,11 @@ functions loaded. A process can't be initialised twice or survive a fatal device
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import importlib
 import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -21,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import sanitizers
+from ..builds import cached
 
 ROOT = Path(__file__).resolve().parents[2]
 PTX = ROOT / "native" / "ptx" / "builtins.ptx"
@@ -31,19 +30,11 @@ MIB = 1 << 20
 
 @cache
 def simulated_driver() -> Path:
-    """The library, built from the present sources; a build is kept for the next run."""
-    sources = sorted((ROOT / "native" / "simcuda").iterdir())
-    digest = hashlib.sha256(b"".join(path.name.encode() + path.read_bytes() for path in sources if path.is_file()))
-    digest.update(repr(sanitizers.FLAGS).encode())
-    folder = Path(tempfile.gettempdir()) / f"gpushare-simcuda-{os.getuid()}-{digest.hexdigest()[:16]}"
-    library = folder / "libcuda.so.1"
-    if not library.exists():
-        folder.mkdir(mode=0o700, exist_ok=True)
-        building = folder / f"building.{os.getpid()}"
-        for command in sanitizers.compile_commands(building, sources, FLAGS, "-ldl -lm -lrt"):
-            subprocess.run(command, check=True)
-        building.rename(library)
-    return library
+    """The library, built from the present sources."""
+    sources = sorted(path for path in (ROOT / "native" / "simcuda").iterdir() if path.is_file())
+    return cached(
+        "libcuda.so.1", sources, lambda out: sanitizers.compile_commands(out, sources, FLAGS, "-ldl -lm -lrt")
+    )
 
 
 def environment(state: Path, **more: str) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import queue
@@ -10,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 import pytest
 
 from .. import sanitizers
+from ..builds import cached
 from ..driver_facts.harness import PTX, ROOT, simulated_driver
 from .fake_coordinator import WAIT, FakeCoordinator, Process, fake_coordinator
 
@@ -28,26 +28,10 @@ FLAGS = (
 )
 
 
-def _cached(name: str, sources: list[Path], commands: Callable[[Path], list[list[str]]]) -> Path:
-    """What `commands(output)` make of `sources`, kept for the next run."""
-    digest = hashlib.sha256(repr(commands(Path("out"))).encode())
-    for path in sources:
-        digest.update(path.name.encode() + path.read_bytes())
-    folder = Path(tempfile.gettempdir()) / f"gpushare-tests-{os.getuid()}-{digest.hexdigest()[:16]}"
-    made = folder / name
-    if not made.exists():
-        folder.mkdir(mode=0o700, exist_ok=True)
-        building = folder / f"building.{os.getpid()}"
-        for command in commands(building):
-            subprocess.run(command, check=True)
-        building.rename(made)
-    return made
-
-
 @cache
 def built_shim() -> Path:
     sources = sorted((ROOT / "native" / "shim").iterdir())
-    return _cached("libgpushare.so", sources, lambda out: sanitizers.compile_commands(out, sources, FLAGS, "-ldl"))
+    return cached("libgpushare.so", sources, lambda out: sanitizers.compile_commands(out, sources, FLAGS, "-ldl"))
 
 
 @cache
@@ -55,7 +39,7 @@ def built_program(source: str, *flags: str) -> Path:
     """A C program of this folder."""
     path = HERE / source
     command = ["cc", "-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-pthread", *sanitizers.FLAGS, str(path)]
-    return _cached(path.stem, [path], lambda out: [[*command, "-o", str(out), "-ldl", *flags]])
+    return cached(path.stem, [path], lambda out: [[*command, "-o", str(out), "-ldl", *flags]])
 
 
 class Client:

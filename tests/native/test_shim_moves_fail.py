@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from .. import sanitizers
+from ..builds import cached
 from ..driver_facts.harness import FLAGS, ROOT
-from .conftest import HERE, Client, Machine, _cached
+from .conftest import HERE, Client, Machine
 from .fake_coordinator import FakeCoordinator, Process, until
 from .test_shim_swap import EVERYTHING, MIB, TOOLS
 
@@ -61,7 +62,7 @@ def faulty_driver() -> Path:
             ["cc", *FLAGS.split(), *sanitizers.FLAGS, "-o", str(out), str(source), whole, "-ldl", "-lm", "-lrt"],
         ]
 
-    return _cached("libcuda.so.1", [source, *(path for path in simulated if path.is_file())], commands)
+    return cached("libcuda.so.1", [source, *(path for path in simulated if path.is_file())], commands)
 
 
 def start(machine: Machine, coordinator: FakeCoordinator, **environment: str) -> Started:
