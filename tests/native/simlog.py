@@ -1,17 +1,19 @@
 """Reader of the simulated driver's execution log (`GPUSHARE_SIM_LOG=DIR`, one `DIR/PID.simlog` per process).
 
 A record has 48 bytes, little endian: begin_ns, end_ns (u64, CLOCK_MONOTONIC), pid, kind, device, stream (u32),
-bytes, sequence (u64). The file grows by many empty records at a time; an empty one has begin_ns 0.
+bytes, sequence (u64). The file grows by many empty records at a time; an empty one has begin_ns 0, and none
+comes before one that is written.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 RECORD = struct.Struct("<QQIIIIQQ")
+BLOCK = 256 * RECORD.size
 KINDS = {
     1: "launch",
     2: "host to device",
@@ -23,8 +25,7 @@ KINDS = {
 }
 
 
-@dataclass(frozen=True, order=True)
-class Execution:
+class Execution(NamedTuple):
     """One execution on a device. Times are CLOCK_MONOTONIC nanoseconds."""
 
     begin_ns: int
@@ -37,20 +38,36 @@ class Execution:
     sequence: int
 
 
-def read(path: Path) -> list[Execution]:
-    """The executions in one log file, in the order they were written; also while it is being written."""
-    data = path.read_bytes()
-    found = []
-    for offset in range(0, len(data) - RECORD.size + 1, RECORD.size):
-        begin, end, pid, kind, *rest = RECORD.unpack_from(data, offset)
-        if begin:
-            found.append(Execution(begin, end, pid, KINDS.get(kind, str(kind)), *rest))
-    return found
+class Log:
+    """One log file, for those who look at it again and again: what was read before is not read again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._found: list[Execution] = []
+
+    def read(self) -> list[Execution]:
+        """All executions in the order they were written; also while it is being written."""
+        if self.path.exists():
+            del self._found[-1:]  # it may have been read while it was being written
+            with self.path.open("rb") as file:
+                file.seek(len(self._found) * RECORD.size)
+                while self._add(file.read(BLOCK)):
+                    pass
+        return list(self._found)
+
+    def _add(self, data: bytes) -> bool:
+        """Whether there may be more."""
+        for offset in range(0, len(data) - RECORD.size + 1, RECORD.size):
+            begin, end, pid, kind, *rest = RECORD.unpack_from(data, offset)
+            if not begin:
+                return False
+            self._found.append(Execution(begin, end, pid, KINDS.get(kind, str(kind)), *rest))
+        return len(data) == BLOCK
 
 
 def read_all(directory: Path) -> dict[int, list[Execution]]:
     """Per process id, the executions logged in a directory."""
-    return {int(path.stem): read(path) for path in sorted(directory.glob("*.simlog"))}
+    return {int(path.stem): Log(path).read() for path in sorted(directory.glob("*.simlog"))}
 
 
 def overlap_seconds(groups: Iterable[Iterable[Execution]]) -> float:

@@ -131,6 +131,7 @@ class Host:
         self.devices = 1
         self._memory = memory
         self._programs: list[Program] = []
+        self._logs: dict[int, simlog.Log] = {}
         for name in ("run", "simlog", "share/kernels"):
             (folder / name).mkdir(mode=0o700, parents=True)
         (folder / "config").mkdir()
@@ -251,8 +252,8 @@ class Host:
     def executions(self, *programs: Program | int) -> list[simlog.Execution]:
         """Of these programs or process ids, in the order of their beginnings."""
         pids = [program if isinstance(program, int) else program.pid for program in programs]
-        found = (simlog.read(path) for pid in pids if (path := self.simlog / f"{pid}.simlog").exists())
-        return sorted(execution for log in found for execution in log)
+        logs = (self._logs.setdefault(pid, simlog.Log(self.simlog / f"{pid}.simlog")) for pid in pids)
+        return sorted(execution for log in logs for execution in log.read())
 
     def overlap(self, *clients: Sequence[Program | int]) -> float:
         """Seconds during which the device worked for several clients at once."""
