@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 DEVICE ?= sim
+JOBS ?= $(shell nproc)
 CHROMIUM ?= /usr/bin/chromium
 
 VENV := .venv
@@ -34,6 +35,7 @@ help:
 	@echo 'make stress              the ledger under eight threads with a million operations each (2 minutes)'
 	@echo 'make lint | format       check | fix the style of Python, C and TypeScript'
 	@echo 'make jest | pytest | ui  one part of the tests (ARGS="-k name" is passed to pytest, files to ui)'
+	@echo '                         JOBS=n: so many tests of pytest at a time; JOBS=0: one after the other'
 	@echo 'make env | native        only the environment | only the C parts, in place'
 	@echo 'make wheel               an sdist and a wheel in dist/'
 	@echo 'make clean | distclean   remove what was built | the environment and node_modules as well'
@@ -136,9 +138,12 @@ else
 	cd labextension && CHROMIUM='$(CHROMIUM)' jlpm test:ui:server $(ARGS)
 endif
 
+# Several tests at a time, each worker with a host of its own; those marked `alone` still run alone (tests/alone.py).
+PARALLEL := --numprocesses $(JOBS) --dist worksteal
+
 pytest: env
 	$(call say,'Tests: Python and C')
-	$(BIN)/python -m pytest -m 'not gpu' $(ARGS)
+	$(BIN)/python -m pytest -m 'not gpu' $(PARALLEL) $(ARGS)
 
 # The shim and the simulated driver built with AddressSanitizer and UBSan, then with ThreadSanitizer.
 SANITIZED := tests/native tests/driver_facts
@@ -147,7 +152,7 @@ SANITIZED_SHORT := tests/native/test_sanitizers.py $(addprefix tests/native/test
 sanitize sanitize-short: env
 	$(call say,'Tests: C under sanitizers')
 	@for kind in address thread; do \
-	    GPUSHARE_TEST_SANITIZE=$$kind $(BIN)/python -m pytest -q $(if $(filter sanitize,$@),$(SANITIZED),$(SANITIZED_SHORT)) $(ARGS); \
+	    GPUSHARE_TEST_SANITIZE=$$kind $(BIN)/python -m pytest -q $(PARALLEL) $(if $(filter sanitize,$@),$(SANITIZED),$(SANITIZED_SHORT)) $(ARGS); \
 	done
 
 FUZZ_SECONDS ?= 60

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from . import sanitizers
+from . import alone, sanitizers
 
 pytest_plugins = ["pytest_jupyter.jupyter_server"]
 
@@ -43,6 +43,7 @@ def own_host() -> Iterator[Path]:
         patch.setenv("XDG_RUNTIME_DIR", str(root / "run"))
         patch.setenv("XDG_STATE_HOME", str(root / "state"))
         patch.setenv("GPUSHARE_LOCK_DIR", str(root / "locks"))
+        patch.setenv("GPUSHARE_SIM_STATE", str(root / "devices"))
         patch.setenv("JUPYTER_CONFIG_PATH", str(root / "config"))
         (root / "run").mkdir(mode=0o700)
         (root / "config").mkdir()
@@ -81,6 +82,10 @@ def _gpu_problem() -> str | None:
     count = ctypes.c_int()
     status = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
     return None if status == 0 and count.value else f"no CUDA device (cuInit: {status})"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(alone)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

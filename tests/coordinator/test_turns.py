@@ -29,6 +29,7 @@ def locked(uuid: str = UUID) -> bool:
     return False
 
 
+@pytest.mark.alone
 def test_two_busy_processes_take_turns_of_a_quantum(coordinator: Coordinator, processes: Processes) -> None:
     first, second = processes.busy("a"), processes.busy("b")
     first.next("end", after=second.next("end"))

@@ -166,6 +166,7 @@ def test_a_hanging_coordinator_does_not_hold_up_cells(
     eventually(lambda: coordinator.clients()[client]["cells"] == 1, 15)
 
 
+@pytest.mark.alone
 def test_reports_are_cheap(notebook: Any) -> None:
     notebook.run("import sys, timeit; a = sys.modules['_gpushare_kernel.session'].active.attachment")
     microseconds = notebook.value(

@@ -130,6 +130,7 @@ def machine(tmp_path: Path) -> dict[str, str]:
     return environment(tmp_path / "state", GPUSHARE_SIM_CONFIG=str(tmp_path / "machine.conf"))
 
 
+@pytest.mark.alone
 def test_busy_processes_get_equal_time_slices(machine: dict[str, str]) -> None:
     with program(spin, machine, "400", "40") as first, program(spin, machine, "400", "1") as second:
         assert read_line(first) == read_line(second) == "ready"

@@ -30,8 +30,9 @@ PREFER_DEVICE, ACCESSED_BY = 3, 5
 SLACK = 0.0005  # the model runs up to 50 us ahead of the clock, at every synchronisation
 
 
-# What a sanitizer adds to a copy is not the model's.
-timed = pytest.mark.skipif(bool(sanitizers.KIND), reason="compares times with the model's")
+def timed(test: Callable[..., None]) -> Callable[..., None]:
+    """What a sanitizer, or another test, adds to a copy is not the model's."""
+    return pytest.mark.alone(pytest.mark.skipif(bool(sanitizers.KIND), reason="compares times with the model's")(test))
 
 
 def takes(function: Callable[[], object], expected: float, times: int = 8) -> bool:

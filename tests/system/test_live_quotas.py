@@ -37,6 +37,7 @@ def parts(host: Host, *programs: Program, seconds: float) -> list[float]:
     ]  # fmt: skip
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("sharing", ["exclusive", "auto"])
 def test_shares(host: Host, sharing: str) -> None:
     """Under `fair`; said while both are busy with equal parts: in turns, and at the same time."""
@@ -54,6 +55,7 @@ def test_shares(host: Host, sharing: str) -> None:
     less.stop()
 
 
+@pytest.mark.alone
 def test_a_limit_on_an_idle_device(host: Host) -> None:
     host.start_coordinator("--policy", "fair", "--time-quantum", "0.5")
     program = host.program("one")
