@@ -23,6 +23,7 @@ from ..core.settings import EXCLUSIVE
 from ..wire import messages
 from ..wire.client import encode
 from . import devices, health, hostmemory, snapshot, topology, viewers
+from .history import History
 from .kept import Kept
 from .locks import Mode
 from .measures import Measures
@@ -30,6 +31,7 @@ from .members import Member, ProcessPort
 from .peer import Peer
 from .progress import ProgressReports
 from .settings import LiveSettings
+from .utilisation import Utilisation
 
 HEARTBEAT = 1.0
 SNAPSHOT_INTERVAL = 0.1
@@ -63,6 +65,8 @@ class Daemon:
         self._published: dict[str, Any] = {}
         self._forgotten = Measures()
         self.progress = ProgressReports()
+        self.utilisation = Utilisation(self.nvml)
+        self.history = History(self._loop.time())
         self._began = time.monotonic()
         self._deserted_since = self._began
         for info in found:
@@ -93,16 +97,29 @@ class Daemon:
 
         Raises GpuShareError for a refused request, having changed nothing.
         """
-        now = self._loop.time()
-        decided = self.scheduler.handle(event, now)
+        concerned = self._whose(event)
+        decided = self.scheduler.handle(event, self._loop.time())
         while True:
             for command in decided:
+                concerned.add(command.client)
                 self._carry_out(command)
             if not self._events:
                 break
-            decided = self.scheduler.handle(self._events.popleft(), self._loop.time())
+            event = self._events.popleft()
+            concerned |= self._whose(event)
+            decided = self.scheduler.handle(event, self._loop.time())
+        now = self._loop.time()
+        for client in concerned:  # of what a refused lock has undone at once, nobody hears
+            self.history.look(client, self.scheduler.clients.get(client), now)
         self._arm()
         self.changed()
+
+    def _whose(self, event: ev.Event) -> set[str]:
+        """The client that an event is about, if it is about one."""
+        if process := self.scheduler.processes.get(getattr(event, "process", 0)):
+            return {process.client.id}
+        client = getattr(event, "client", "")
+        return {client} if client else set()
 
     def _arm(self) -> None:
         due = self.scheduler.next_deadline()
@@ -417,6 +434,7 @@ class Daemon:
                 self.feed(progress)
             if member.comes_ahead:
                 self._restore_ahead(member)
+        self.utilisation.look(self.scheduler, self.members.values(), self._loop.time())
         self._write_levels(self._loop.time())
         if self.subscribers and self.members:
             self.changed()
@@ -489,12 +507,18 @@ class Daemon:
         """The whole snapshot, which nobody is shown as it is: see `seen_by`."""
         measures = sum((member.measures for member in self.members.values()), self._forgotten)
         about = snapshot.about(self.socket_path, __version__, time.monotonic() - self._began, measures)
-        return snapshot.take(self.scheduler, self.members, self.nvml, self.config(), about, self._loop.time())
+        now = self._loop.time()
+        return snapshot.take(self.scheduler, self.members, self.nvml, self.utilisation, self.config(), about, now)
 
     def seen_by(self, uid: int, status: dict[str, Any] | None = None) -> dict[str, Any]:
         """The snapshot, or `status`, as that user may see it."""
         owners = {client.id: client.tenant for client in self.scheduler.clients.values()}
         return viewers.seen_by(self.status() if status is None else status, owners, uid)
+
+    def tell_history(self, after: int, client: str) -> dict[str, Any]:
+        """What has happened since entry `after`; see `wire.messages.History`."""
+        utilisation = {uuid: self.utilisation.of(uuid).fraction for uuid in self.scheduler.devices}
+        return {**self.history.tell(after, client, self._loop.time()), "utilisation": utilisation}
 
     def subscribe(self, peer: Peer) -> dict[str, Any]:
         """From now on `peer` is told changes of what this returns."""
@@ -528,5 +552,6 @@ class Daemon:
 
 
 def _news(status: dict[str, Any]) -> dict[str, Any]:
-    """What is worth telling of a snapshot: all but the uptime."""
-    return {part: value for part, value in status.items() if part != "coordinator"}
+    """What is worth telling of a snapshot: all but the uptime, and how busy devices are."""
+    devices = [{**device, "utilisation": None} for device in status["devices"]]
+    return {**{part: value for part, value in status.items() if part != "coordinator"}, "devices": devices}

@@ -83,6 +83,15 @@ class Nvml:
         except self._nvml.NVMLError:
             return None
 
+    def utilisation(self, uuid: str) -> float | None:
+        """The fraction of its last sample period (up to a second) in which the device worked; None if unknown."""
+        if uuid not in self._handles:
+            return None
+        try:
+            return min(1.0, float(self._nvml.nvmlDeviceGetUtilizationRates(self._handles[uuid]).gpu) / 100)
+        except self._nvml.NVMLError:  # MIG slices have none
+            return None
+
     def processes(self, uuid: str) -> list[int] | None:
         """The pids that compute on the device, or None if unknown."""
         if uuid not in self._handles:

@@ -59,6 +59,7 @@ class Service:
             messages.Forget: self._forget,
             messages.Status: lambda peer, _: self._daemon.seen_by(peer.uid),
             messages.Subscribe: self._subscribe,
+            messages.History: lambda _, request: self._daemon.tell_history(request.after, request.client),
             messages.SetQuota: self._set_quota,
             messages.Release: self._release,
             messages.Hold: self._hold,

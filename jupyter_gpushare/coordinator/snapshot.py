@@ -14,6 +14,7 @@ from .devices import Nvml
 from .measures import Measures
 from .members import MAX_BYTES, Member
 from .residency import Residency, residencies
+from .utilisation import Utilisation
 
 _MODES = ("coordinated", "lock_file")
 
@@ -22,6 +23,7 @@ def take(
     scheduler: Scheduler,
     members: dict[str, Member],
     nvml: Nvml,
+    utilisation: Utilisation,
     config: dict[str, Any],
     about: dict[str, Any],
     now: float,
@@ -39,7 +41,8 @@ def take(
             positions[client] = max(position, positions.get(client, 0))
             waits[client] = max(wait, waits.get(client) or 0.0)
         placed = where.of_device(scheduler, device.info.uuid)
-        devices.append({**_device(device, queue, resident, nvml, now), **placed})
+        utilised = utilisation.of(device.info.uuid).as_json()
+        devices.append({**_device(device, queue, resident, nvml, now), **utilised, **placed})
     clients = [
         {
             **_client(

@@ -70,6 +70,7 @@ class GpuShareApp(ExtensionApp):
         parts = {"supervisor": self.supervisor, "kernels": self.kernels}
         routes: list[tuple[str, type[handlers.GpuShareHandler]]] = [
             ("/status", handlers.StatusHandler),
+            ("/history", handlers.HistoryHandler),
             ("/config", handlers.ConfigHandler),
             ("/events", EventsHandler),
             ("/clients/([^/]+)/quota", handlers.QuotaHandler),

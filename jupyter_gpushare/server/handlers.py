@@ -79,6 +79,19 @@ class StatusHandler(GpuShareHandler):
         await self.ask(messages.Status())
 
 
+class HistoryHandler(GpuShareHandler):
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """What clients did in the last minutes, after the entry number `after`."""
+        after, client = self.get_query_argument("after", "0"), self.get_query_argument("client", "")
+        if not (after.isascii() and after.isdigit() and len(after) <= 15):
+            raise errors.Refused(400, "invalid", f"after={after!r} is no number of an entry: allowed is `next`, or 0.")
+        if client:
+            self.known_form(client)
+        await self.ask(messages.History(after=int(after), client=client))
+
+
 class QuotaHandler(GpuShareHandler):
     @web.authenticated
     @authorized

@@ -182,6 +182,18 @@ class Subscribe(_Request, tag="subscribe", frozen=True, kw_only=True):
     """Result: a first snapshot; then a Snapshot message after each change, at most ten a second."""
 
 
+class History(_Request, tag="history", frozen=True, kw_only=True):
+    """What clients did in the last ten minutes, after the entry of that number; 0: all that is kept, which begins with
+    how things stood then. `client`: of that one only.
+
+    Result: `{"run", "now", "next", "more": bool, "entries": [{"at", "client", "what"}], "utilisation": {uuid: fraction
+    or null}}`, see `docs/rest.md`. An answer is no longer than a line, hence `more`: ask again with `next`. Since 0.1.
+    """
+
+    after: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0
+    client: Annotated[str, msgspec.Meta(max_length=128)] = ""
+
+
 class SetQuota(_Request, tag="quota", frozen=True, kw_only=True):
     """Change a client's quota; an empty `changes` only reads it. Result: the quota.
 
@@ -289,6 +301,7 @@ Incoming = (
     | Forget
     | Status
     | Subscribe
+    | History
     | SetQuota
     | Release
     | Hold

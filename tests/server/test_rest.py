@@ -166,3 +166,18 @@ async def test_metrics(api: Any, jp_fetch: Any, coordinator: Any, extension: Any
     assert found["gpushare_device_memory_total_bytes", device["uuid"]] == device["memory_total"]
     assert found["gpushare_device_queue_length", device["uuid"]] == 0
     assert found["gpushare_drain_seconds_count", ""] == found["gpushare_drain_seconds_sum", ""] == 0
+
+
+async def test_history(api: Any, refused: Any, coordinator: Any) -> None:
+    await coordinator.start(CLIENT, "other")
+    whole = await api("GET", "history")
+    assert [entry["what"] for entry in whole["entries"]] == ["idle", "idle"]
+    await api("POST", "clients", CLIENT, "suspend", body="")
+    news = await api("GET", "history", params={"after": whole["next"], "client": CLIENT})
+    assert [(entry["client"], entry["what"]) for entry in news["entries"]] == [(CLIENT, "suspended")]
+    assert news["run"] == whole["run"] and news["now"] >= whole["now"] and not news["more"]
+    (device,) = (await api("GET", "status"))["devices"]
+    assert news["utilisation"].keys() == {device["uuid"]}
+    for params in ({"after": "-1"}, {"after": "x"}, {"after": "1" * 30}):
+        refusal = await refused("GET", "history", params=params)
+        assert (refusal.status, refusal.reason) == (400, "invalid")

@@ -1,0 +1,168 @@
+"""What a coordinator tells of the last minutes: exact, bounded, and whole however it is asked for."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.coordinator import history
+from jupyter_gpushare.coordinator.history import History
+from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.client import encode
+
+from .conftest import Coordinator, Processes
+from .fake_process import CLOSING, OPEN, Connection, FakeProcess, outsider, wait_for
+
+
+def told(coordinator: Coordinator, after: int = 0, client: str = "") -> Any:
+    return coordinator.request(messages.History(after=after, client=client))
+
+
+def lane(result: Any, client: str) -> list[str]:
+    return [entry["what"] for entry in result["entries"] if entry["client"] == client]
+
+
+def end_turn(coordinator: Coordinator, process: FakeProcess) -> None:
+    coordinator.request(messages.Release(client=process.client))
+    process.wait_gate(CLOSING)
+    process.drain()
+
+
+def test_every_turn_is_in_it_however_short(coordinator: Coordinator, processes: Processes) -> None:
+    a, b = processes("a"), processes("b")
+    a.run_turn()
+    b.wants()
+    wait_for(lambda: "waiting" in lane(told(coordinator), "b"))
+    end_turn(coordinator, a)
+    b.wait_gate(OPEN)
+    end_turn(coordinator, b)
+    wait_for(lambda: lane(told(coordinator), "b")[-1] == "idle")
+    result = told(coordinator)
+    assert lane(result, "a") == ["idle", "running", "draining", "idle"]
+    assert lane(result, "b") == ["idle", "waiting", "running", "draining", "idle"]
+    times = [entry["at"] for entry in result["entries"]]
+    assert times == sorted(times) and times[-1] <= result["now"]
+
+
+def test_cells_suspension_and_the_end_of_a_client(coordinator: Coordinator) -> None:
+    coordinator.request(messages.Register(client="a", token="secret"))
+    kernel = Connection(coordinator.path)
+    kernel.send({"type": "attach", "client": "a", "token": "secret"})
+    for state, request in (("start", "1"), ("start", "2"), ("end", "1"), ("end", "2"), ("start", "3")):
+        kernel.send({"type": "cell", "state": state, "request": request})
+    wait_for(lambda: lane(told(coordinator), "a").count("cell_started") == 2)
+    coordinator.request(messages.Suspend(client="a"))
+    coordinator.request(messages.Resume(client="a"))
+    kernel.close()
+    coordinator.request(messages.Forget(client="a"))
+    wait_for(lambda: lane(told(coordinator), "a")[-1] == "gone")
+    lane_of_a = lane(told(coordinator), "a")
+    assert lane_of_a == [
+        "idle", "cell_started", "cell_ended", "cell_started", "suspended", "idle", "cell_ended", "gone",
+    ]  # fmt: skip
+
+
+def test_it_is_asked_for_bit_by_bit(coordinator: Coordinator) -> None:
+    coordinator.request(messages.Register(client="a", token="secret"))
+    first = told(coordinator)
+    assert (lane(first, "a"), first["more"]) == (["idle"], False)
+    assert told(coordinator, first["next"])["entries"] == []
+    coordinator.request(messages.Suspend(client="a"))
+    coordinator.request(messages.Register(client="b", token="secret"))
+    then = told(coordinator, first["next"])
+    assert [(entry["client"], entry["what"]) for entry in then["entries"]] == [("a", "suspended"), ("b", "idle")]
+    only = told(coordinator, first["next"], "b")
+    assert (lane(only, "b"), lane(only, "a"), only["next"]) == (["idle"], [], then["next"])
+    assert told(coordinator, then["next"] + 1000)["entries"], "a number of another coordinator: all that is kept"
+    assert len({first["run"], then["run"], only["run"]}) == 1
+
+
+def test_another_coordinator_has_another_history(coordinator: Coordinator) -> None:
+    before = told(coordinator)["run"]
+    coordinator.end()
+    coordinator.start()
+    assert told(coordinator)["run"] != before
+
+
+def test_turns_that_did_not_begin_are_not_in_it(coordinator: Coordinator, processes: Processes) -> None:
+    """Another user's coordinator has the device: each grant is taken back at once."""
+    with outsider():
+        a = processes("a")
+        a.wants()
+        wait_for(lambda: "waiting" in lane(told(coordinator), "a"))
+        coordinator.request(messages.Release(client="a"))
+        assert "running" not in lane(told(coordinator), "a")
+    a.wait_gate(OPEN)
+    assert lane(told(coordinator), "a") == ["idle", "waiting", "running"]
+
+
+@dataclass
+class FakeClient:
+    """As much of a client as is looked at."""
+
+    suspended: bool = False
+    waiting_since: float | None = None
+    cells: set[str] = field(default_factory=set)
+    grant: None = None
+
+
+def pages(kept: History, now: float, client: str = "") -> list[dict[str, Any]]:
+    """All that is kept, answer by answer, each checked to be a line."""
+    found: list[dict[str, Any]] = []
+    after = 0
+    while True:
+        result = kept.tell(after, client, now)
+        assert len(encode(messages.Reply(id=1, result=result))) <= messages.MAX_LINE
+        found += result["entries"]
+        after = result["next"]
+        if not result["more"]:
+            return found
+
+
+def states(entries: list[dict[str, Any]]) -> dict[str, str]:
+    """What a front end makes of it."""
+    found: dict[str, str] = {}
+    for entry in entries:
+        if entry["what"] == "gone":
+            found.pop(entry["client"], None)
+        elif not entry["what"].startswith("cell"):
+            found[entry["client"]] = entry["what"]
+    return found
+
+
+def test_what_is_not_kept_is_told_as_how_things_stood(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = History(0.0)
+    quiet, busy, gone = FakeClient(suspended=True, cells={"1"}), FakeClient(), FakeClient()
+    for name, client in (("quiet", quiet), ("busy", busy), ("gone", gone)):
+        kept.look(name, client, 1.0)  # type: ignore[arg-type]
+    kept.look("gone", None, 2.0)
+    for second in range(3, 2000):
+        busy.waiting_since = second if second % 2 else None
+        kept.look("busy", busy, float(second))  # type: ignore[arg-type]
+    result = kept.tell(0, "", 2000.0)
+    began = [entry for entry in result["entries"] if entry["at"] == result["entries"][0]["at"]]
+    assert {(entry["client"], entry["what"]) for entry in began} >= {("quiet", "suspended"), ("quiet", "cell_started")}
+    assert began[0]["at"] == pytest.approx(2000 - history.KEPT_SECONDS, abs=1.1)
+    assert all(entry["client"] != "gone" for entry in result["entries"])
+    entries = pages(kept, 2000.0)
+    assert states(entries) == {"quiet": "suspended", "busy": "waiting"}
+    assert len(entries) <= history.KEPT_SECONDS + 4
+    assert states(pages(kept, 5000.0)) == states(entries), "also when nothing happens any more"
+
+
+def test_much_happens_and_it_is_bounded_and_told_in_lines() -> None:
+    kept = History(0.0)
+    name = "x" * 128
+    client = FakeClient()
+    for number in range(3 * history.KEPT_ENTRIES):
+        client.waiting_since = 0.0 if number % 2 else None
+        kept.look(name, client, number / 1000)  # type: ignore[arg-type]
+    entries = pages(kept, 60.0)
+    assert len(entries) == history.KEPT_ENTRIES + 1
+    assert [entry["what"] for entry in entries[-2:]] == ["idle", "waiting"]
+    whats = [entry["what"] for entry in entries]
+    assert all(one != other for one, other in itertools.pairwise(whats)), "none is missing or told twice"
+    assert pages(kept, 60.0, "somebody else") == []
