@@ -1,0 +1,243 @@
+import { Dialog, Notification } from '@jupyterlab/apputils';
+import { nullTranslator } from '@jupyterlab/translation';
+import { CommandRegistry } from '@lumino/commands';
+
+import { addCommands } from '../actioncommands';
+import { ApiError } from '../api';
+import { CommandIDs } from '../commands';
+import { SharingModel } from '../model/sharing';
+import type { IClient, IStatus } from '../protocol';
+import {
+  client,
+  FakeApi,
+  FakeCurrent,
+  FakeVisibility,
+  settle,
+  status
+} from './fakes';
+
+const trans = nullTranslator.load('');
+
+describe('the commands', () => {
+  let api: FakeApi;
+  let current: FakeCurrent;
+  let commands: CommandRegistry;
+  let sharing: SharingModel;
+
+  beforeEach(() => {
+    api = new FakeApi();
+    api.clients = { kernel: 'mine' };
+    current = new FakeCurrent();
+    current.kernelId = 'kernel';
+    sharing = new SharingModel({ api, visibility: new FakeVisibility() });
+    sharing.watch();
+    commands = new CommandRegistry();
+    addCommands(commands, { api, model: sharing }, current, trans);
+  });
+
+  afterEach(() => {
+    sharing.dispose();
+    Dialog.flush();
+    Notification.manager.dismiss();
+    document.body.replaceChildren();
+  });
+
+  const show = async (mine: Partial<IClient>, more: Partial<IStatus> = {}) => {
+    const others = [client({ id: 'other', own: false, tenant: 'bob' })];
+    const all = status([client(mine), ...others]);
+    api.socket.sendSnapshot({ ...all, ...more });
+    sharing.view('kernel');
+    await settle();
+  };
+  const messages = () =>
+    Notification.manager.notifications.map(({ type, message }) => [
+      type,
+      message
+    ]);
+  const dialog = () => document.querySelector<HTMLElement>('.jp-Dialog');
+  const until = async (what: () => unknown) => {
+    const deadline = Date.now() + 3000;
+    while (!what()) {
+      if (Date.now() > deadline) {
+        throw new Error(`Not within 3 s: ${what}`);
+      }
+      await new Promise(resolve => setTimeout(resolve, 10));
+    }
+  };
+  const field = (name: string) =>
+    dialog()?.querySelector<HTMLInputElement>(
+      `[name="${name}"]`
+    ) as HTMLInputElement;
+  const type = (name: string, text: string) => {
+    const input = field(name);
+    // React looks at the prototype's setter.
+    Object.getOwnPropertyDescriptor(
+      Object.getPrototypeOf(input),
+      'value'
+    )!.set!.call(input, text);
+    const isText = input.tagName === 'INPUT';
+    const event = isText ? 'input' : 'change';
+    input.dispatchEvent(new Event(event, { bubbles: true }));
+  };
+  const accept = () =>
+    dialog()!.querySelector<HTMLElement>('.jp-mod-accept')!.click();
+
+  it('suspends the current kernel, and offers to resume only then', async () => {
+    await show({});
+    expect(commands.isVisible(CommandIDs.suspend)).toBe(true);
+    expect(commands.isVisible(CommandIDs.resume)).toBe(false);
+    expect(await commands.execute(CommandIDs.suspend)).toBe(true);
+    expect(api.changes).toEqual([['suspend', 'mine']]);
+    expect(messages()[0][1]).toMatch(/^train\.ipynb is suspended: .*resume/);
+
+    await show({ phase: 'suspended', suspended: true });
+    expect(commands.isVisible(CommandIDs.suspend)).toBe(false);
+    expect(commands.isVisible(CommandIDs.resume)).toBe(true);
+    expect(commands.isEnabled(CommandIDs.hold)).toBe(false);
+    expect(commands.caption(CommandIDs.hold)).toMatch(/suspended/);
+  });
+
+  it('follows the state, and tells whoever shows the commands', async () => {
+    await show({});
+    const told: (string | undefined)[] = [];
+    commands.commandChanged.connect((_, { id }) => told.push(id));
+    expect(commands.isEnabled(CommandIDs.release)).toBe(false);
+    expect(commands.caption(CommandIDs.release)).toMatch(/no turn/);
+    await show({ phase: 'running' });
+    expect(commands.isEnabled(CommandIDs.release)).toBe(true);
+    expect(told).toContain(CommandIDs.release);
+    told.length = 0;
+    await show({ phase: 'running', gpu_seconds: 99 });
+    expect(told).toEqual([]);
+  });
+
+  it('says why nothing can be done', async () => {
+    await show({ may_change: false });
+    expect(commands.isEnabled(CommandIDs.changeQuota)).toBe(false);
+    expect(commands.caption(CommandIDs.changeQuota)).toMatch(/belongs to ada/);
+    api.socket.send({ type: 'away', reason: 'unreachable', message: 'died' });
+    expect(commands.isEnabled(CommandIDs.changeQuota)).toBe(false);
+    expect(commands.caption(CommandIDs.changeQuota)).toMatch(/away: died/);
+    expect(commands.isEnabled(CommandIDs.changeSettings)).toBe(false);
+    expect(await commands.execute(CommandIDs.changeQuota)).toBe(false);
+    current.set(null);
+    expect(commands.caption(CommandIDs.hold)).toMatch(/No notebook/);
+  });
+
+  it("shows the server's own words when it refuses", async () => {
+    await show({ phase: 'running' });
+    api.refusal = new ApiError('hold: allowed are 0 to 600 s', 400, 'invalid');
+    expect(await commands.execute(CommandIDs.hold, { seconds: 9999 })).toBe(
+      false
+    );
+    expect(messages()).toEqual([['error', 'hold: allowed are 0 to 600 s']]);
+  });
+
+  it('holds for as long as the arguments say, and no longer', async () => {
+    await show({});
+    await commands.execute(CommandIDs.hold, { client: 'mine', seconds: 300 });
+    await commands.execute(CommandIDs.hold, { client: 'mine', seconds: 0 });
+    expect(api.changes).toEqual([
+      ['hold', 'mine', 300],
+      ['hold', 'mine', 0]
+    ]);
+    expect(messages().map(([, text]) => text)).toEqual([
+      'train.ipynb holds the GPU no longer.',
+      'train.ipynb keeps the GPU for 5 min, also between cells.'
+    ]);
+  });
+
+  it('asks for how long to hold', async () => {
+    await show({}, { config: { max_hold: 200 } });
+    const done = commands.execute(CommandIDs.hold);
+    await until(() => field('seconds'));
+    expect(field('seconds').value).toBe('200');
+    type('seconds', '60');
+    accept();
+    expect(await done).toBe(true);
+    expect(api.changes).toEqual([['hold', 'mine', 60]]);
+  });
+
+  it('changes a quota in a dialog that survives a refusal', async () => {
+    await show({});
+    const done = commands.execute(CommandIDs.changeQuota, { client: 'mine' });
+    await until(() => field('share'));
+    await until(() => /GPU quota of train.ipynb/.test(dialog()!.textContent!));
+    expect(field('share').getAttribute('aria-describedby')).toContain('-hint');
+
+    type('share', '95%');
+    await until(() => /0% to 90%, the limit/.test(dialog()!.textContent!));
+    expect(field('share').getAttribute('aria-invalid')).toBe('true');
+    accept();
+    expect(document.activeElement).toBe(field('share'));
+    expect(api.changes).toEqual([]);
+
+    api.refusal = new ApiError('share: 0.3 is left', 409, 'conflict');
+    type('share', '40%');
+    accept();
+    const alert = dialog()!.querySelector('[role=alert]')!;
+    await until(() => alert.textContent === 'share: 0.3 is left');
+    expect(field('share').value).toBe('40%');
+
+    api.refusal = null;
+    type('share', '30%');
+    accept();
+    expect(await done).toBe(true);
+    expect(dialog()).toBeNull();
+    expect(api.changes).toEqual([['quota', 'mine', { share: 0.3 }]]);
+  });
+
+  it('changes nothing when the dialog is given up', async () => {
+    await show({});
+    const done = commands.execute(CommandIDs.changeQuota);
+    await until(() => field('share'));
+    type('share', '10%');
+    dialog()!.querySelector<HTMLElement>('.jp-mod-reject')!.click();
+    expect(await done).toBe(false);
+    expect(api.changes).toEqual([]);
+  });
+
+  it("asks before it suspends another user's client", async () => {
+    const you = { tenant: 'ada', admin: true };
+    await show({}, { you });
+    const about = { client: 'other' };
+    const refused = commands.execute(CommandIDs.suspend, about);
+    await until(dialog);
+    await until(() =>
+      /Suspend a notebook of bob\?/.test(dialog()!.textContent!)
+    );
+    dialog()!.querySelector<HTMLElement>('.jp-mod-reject')!.click();
+    expect(await refused).toBe(false);
+    expect(api.changes).toEqual([]);
+
+    const confirmed = commands.execute(CommandIDs.suspend, about);
+    await until(dialog);
+    accept();
+    expect(await confirmed).toBe(true);
+    expect(api.changes).toEqual([['suspend', 'other']]);
+  });
+
+  it('offers the settings to admins only, and says what was set', async () => {
+    await show({}, { you: { tenant: 'ada', admin: false } });
+    expect(commands.isVisible(CommandIDs.changeSettings)).toBe(false);
+    await show({}, { you: { tenant: 'ada', admin: true } });
+    expect(commands.isEnabled(CommandIDs.changeSettings)).toBe(true);
+
+    api.answer = { ...status([]), config: { time_quantum: 'auto' } };
+    const done = commands.execute(CommandIDs.changeSettings);
+    await until(() => field('time_quantum'));
+    await until(() =>
+      /until the coordinator stops/.test(dialog()!.textContent!)
+    );
+    type('time_quantum', '10');
+    type('policy', 'fcfs');
+    accept();
+    expect(await done).toBe(true);
+    expect(api.changes).toEqual([
+      ['config', '', { time_quantum: 10, policy: 'fcfs' }]
+    ]);
+    expect(messages()[0][1]).toBe(
+      'time_quantum = 10, policy = fcfs, until the coordinator stops.'
+    );
+  });
+});

@@ -1,0 +1,170 @@
+import type { TranslationBundle } from '@jupyterlab/translation';
+import {
+  editIcon,
+  fastForwardIcon,
+  lockIcon,
+  moveDownIcon,
+  pauseIcon,
+  runIcon,
+  settingsIcon,
+  type LabIcon
+} from '@jupyterlab/ui-components';
+import type { CommandRegistry } from '@lumino/commands';
+
+import { Actions } from './actions';
+import { CommandIDs, type IClientArgs } from './commands';
+import { findTarget, isSuspended, whyNot, type Target } from './model/actions';
+import type { ICurrentKernel } from './model/current';
+import type { IClient } from './protocol';
+import type { IGpuSharing } from './tokens';
+
+/** The arguments, as a JSON schema, for tools that offer commands. */
+const ARGUMENTS = {
+  type: 'object',
+  properties: {
+    client: {
+      type: 'string',
+      description: 'A client id; without it, the current kernel is meant.'
+    }
+  }
+} as const;
+const HOLD_ARGUMENTS = {
+  type: 'object',
+  properties: {
+    ...ARGUMENTS.properties,
+    seconds: {
+      type: 'number',
+      description: 'How long to hold; 0: no longer. Without it a dialog asks.'
+    }
+  }
+} as const;
+
+/** All that are added here, in the order of menus. */
+export const ACTIONS = [
+  CommandIDs.changeQuota,
+  CommandIDs.hold,
+  CommandIDs.release,
+  CommandIDs.suspend,
+  CommandIDs.resume,
+  CommandIDs.evict,
+  CommandIDs.changeSettings
+];
+
+/** Add the commands, and keep whoever shows them up to date. */
+export function addCommands(
+  commands: CommandRegistry,
+  { api, model }: Pick<IGpuSharing, 'api' | 'model'>,
+  current: ICurrentKernel,
+  trans: TranslationBundle
+): void {
+  const actions = new Actions(api, trans);
+  const target = (args: IClientArgs): Target =>
+    findTarget(model, args.client, current.kernelId, trans);
+  const suspended = (args: IClientArgs) => {
+    const found = target(args);
+    return 'client' in found && isSuspended(found.client);
+  };
+
+  const add = (id: string, options: ICommand) => {
+    const reason = (args: object) => whyNot(id, target(args), trans);
+    commands.addCommand(id, {
+      label: options.label,
+      caption: args => reason(args) || options.caption,
+      icon: options.icon,
+      isEnabled: args => reason(args) === '',
+      isVisible: options.isVisible,
+      describedBy: { args: options.args ?? ARGUMENTS },
+      execute: async args => {
+        const found = target(args);
+        return 'client' in found && options.execute(found.client, args);
+      }
+    });
+  };
+
+  add(CommandIDs.changeQuota, {
+    label: trans.__('Change GPU Quota…'),
+    caption: trans.__('Share, limit, memory and class of the kernel.'),
+    icon: editIcon,
+    execute: client => actions.changeQuota(client)
+  });
+  add(CommandIDs.hold, {
+    label: trans.__('Hold the GPU…'),
+    caption: trans.__('Keep the GPU between cells, for some minutes.'),
+    icon: lockIcon,
+    args: HOLD_ARGUMENTS,
+    execute: (client, { seconds }) =>
+      actions.hold(client, seconds, model.status?.config)
+  });
+  add(CommandIDs.release, {
+    label: trans.__('Give Up the GPU Turn'),
+    caption: trans.__('The rest of the turn, or the hold, goes to others.'),
+    icon: fastForwardIcon,
+    execute: client => actions.release(client)
+  });
+  add(CommandIDs.suspend, {
+    label: trans.__('Suspend GPU Use'),
+    caption: trans.__(
+      'Cells wait and the memory leaves the GPU, until you resume.'
+    ),
+    icon: pauseIcon,
+    isVisible: args => !suspended(args),
+    execute: client => actions.suspend(client)
+  });
+  add(CommandIDs.resume, {
+    label: trans.__('Resume GPU Use'),
+    caption: trans.__('Take turns again.'),
+    icon: runIcon,
+    isVisible: suspended,
+    execute: client => actions.resume(client)
+  });
+  add(CommandIDs.evict, {
+    label: trans.__('Move Memory off the GPU'),
+    caption: trans.__(
+      'It comes back with the next turn; a turn now is given up first.'
+    ),
+    icon: moveDownIcon,
+    execute: client => actions.evict(client)
+  });
+
+  const mayChangeSettings = () => model.status?.you?.admin !== false;
+  const isAway = () => model.away !== null || model.status === null;
+  commands.addCommand(CommandIDs.changeSettings, {
+    label: trans.__('GPU Sharing Settings…'),
+    caption: () =>
+      isAway()
+        ? trans.__('The GPU sharing service is away.')
+        : trans.__('Quantum, policy and others, for all who share the GPUs.'),
+    icon: settingsIcon,
+    isEnabled: () => mayChangeSettings() && !isAway(),
+    isVisible: mayChangeSettings,
+    describedBy: { args: { type: 'object', properties: {} } },
+    execute: () => actions.changeSettings()
+  });
+
+  const state = () =>
+    ACTIONS.map(
+      id => `${commands.isEnabled(id)} ${commands.isVisible(id)}`
+    ).join();
+  let last = state();
+  const refresh = () => {
+    const now = state();
+    if (now !== last) {
+      last = now;
+      ACTIONS.forEach(id => commands.notifyCommandChanged(id));
+    }
+  };
+  model.changed.connect(refresh);
+  current.changed.connect(refresh);
+}
+
+interface ICommand {
+  label: string;
+  caption: string;
+  icon: LabIcon;
+  args?: typeof ARGUMENTS;
+  isVisible?: (args: IClientArgs) => boolean;
+  execute: (
+    client: IClient,
+    args: { readonly seconds?: number }
+  ) => Promise<boolean>;
+}

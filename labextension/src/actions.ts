@@ -1,0 +1,219 @@
+import { Dialog, Notification, showDialog } from '@jupyterlab/apputils';
+import type { TranslationBundle } from '@jupyterlab/translation';
+
+import type { Action, IApi } from './api';
+import { FormDialog } from './components/formdialog';
+import { holds } from './model/actions';
+import { FormModel } from './model/form';
+import { formatDuration } from './model/format';
+import { nameOf } from './model/names';
+import { quotaFields } from './model/quotaform';
+import { holdField, settingsFields } from './model/settingsform';
+import type { IClient, IConfig, QuotaChanges } from './protocol';
+
+/** Milliseconds that a success, or a failure, is shown. */
+const SUCCESS_SHOWN = 4000;
+const FAILURE_SHOWN = 15000;
+
+/** Seconds that the dialog proposes. */
+const USUAL_HOLD = 300;
+
+/**
+ * What can be done with a client, or the coordinator, with all that is said
+ * about it. Each resolves with whether it was done; none rejects.
+ */
+export class Actions {
+  constructor(
+    private readonly _api: IApi,
+    private readonly _trans: TranslationBundle
+  ) {}
+
+  async changeQuota(client: IClient): Promise<boolean> {
+    const trans = this._trans;
+    const form = new FormModel(quotaFields(client, trans), async changes => {
+      await this._api.setQuota(client.id, changes as QuotaChanges);
+      this._tell(trans.__('%1 has a new quota.', this._name(client)));
+    });
+    return this._ask(trans.__('GPU quota of %1', this._name(client)), form);
+  }
+
+  async changeSettings(): Promise<boolean> {
+    const trans = this._trans;
+    let config: IConfig;
+    try {
+      config = await this._api.config();
+    } catch (error) {
+      return this._fail(error);
+    }
+    const form = new FormModel(
+      settingsFields(config, trans),
+      async changes => {
+        const now = await this._api.setConfig(changes);
+        const said = Object.keys(changes).map(name => `${name} = ${now[name]}`);
+        this._tell(
+          trans.__('%1, until the coordinator stops.', said.join(', '))
+        );
+      },
+      trans.__(
+        'For all who share the GPUs of this host, from now on until the coordinator stops.'
+      )
+    );
+    return this._ask(trans.__('GPU sharing settings'), form);
+  }
+
+  /**
+   * @param seconds - 0: no longer; undefined: as the user chooses in a dialog
+   * @param config - what bounds the choice
+   */
+  async hold(
+    client: IClient,
+    seconds: number | undefined,
+    config: IConfig | undefined
+  ): Promise<boolean> {
+    if (seconds !== undefined) {
+      return this._do(() => this._hold(client, seconds));
+    }
+    const longest = config?.max_hold ?? 2 * USUAL_HOLD;
+    const field = holdField(longest, holds(client), this._trans);
+    const form = new FormModel([field], async changes =>
+      this._tell(await this._hold(client, changes.seconds as number))
+    );
+    form.set(field.name, String(Math.min(USUAL_HOLD, longest)));
+    const title = this._trans.__('Hold the GPU for %1', this._name(client));
+    return this._ask(title, form);
+  }
+
+  async release(client: IClient): Promise<boolean> {
+    const trans = this._trans;
+    const name = this._name(client);
+    return this._act(
+      client,
+      'release',
+      trans.__('%1 gives up its turn.', name),
+      trans.__('The rest of its turn goes to whoever is next.')
+    );
+  }
+
+  async evict(client: IClient): Promise<boolean> {
+    const trans = this._trans;
+    const name = this._name(client);
+    return this._act(
+      client,
+      'evict',
+      trans.__(
+        'The memory of %1 moves off the GPU; it comes back with the next turn.',
+        name
+      ),
+      trans.__(
+        'It comes back with its next turn. If it has one now, that is given up first.'
+      )
+    );
+  }
+
+  async suspend(client: IClient): Promise<boolean> {
+    const trans = this._trans;
+    const name = this._name(client);
+    return this._act(
+      client,
+      'suspend',
+      trans.__(
+        '%1 is suspended: its cells wait and its memory leaves the GPU, until you resume it.',
+        name
+      ),
+      trans.__('Its cells wait, and its memory leaves the GPU, until a resume.')
+    );
+  }
+
+  async resume(client: IClient): Promise<boolean> {
+    const said = this._trans.__('%1 takes turns again.', this._name(client));
+    return this._act(client, 'resume', said, '');
+  }
+
+  private async _hold(client: IClient, seconds: number): Promise<string> {
+    const trans = this._trans;
+    const name = this._name(client);
+    const left = await this._api.hold(client.id, seconds);
+    return left === null
+      ? trans.__('%1 holds the GPU no longer.', name)
+      : trans.__(
+          '%1 keeps the GPU for %2, also between cells.',
+          name,
+          formatDuration(left, trans)
+        );
+  }
+
+  /**
+   * @param said - what is told when it is done
+   * @param meaning - what an admin should know before doing it to others; empty:
+   * nothing
+   */
+  private async _act(
+    client: IClient,
+    action: Action,
+    said: string,
+    meaning: string
+  ): Promise<boolean> {
+    const isOthers = client.own === false && meaning !== '';
+    if (isOthers && !(await this._confirm(client, action, meaning))) {
+      return false;
+    }
+    return this._do(async () => {
+      await this._api.act(client.id, action);
+      return said;
+    });
+  }
+
+  private async _confirm(
+    client: IClient,
+    action: Action,
+    meaning: string
+  ): Promise<boolean> {
+    const trans = this._trans;
+    const name = this._name(client);
+    const [title, label] = {
+      release: [trans.__('Give up the turn of %1?', name), trans.__('Give up')],
+      suspend: [trans.__('Suspend %1?', name), trans.__('Suspend')],
+      resume: [trans.__('Resume %1?', name), trans.__('Resume')],
+      evict: [trans.__('Move memory of %1?', name), trans.__('Move out')]
+    }[action];
+    const { button } = await showDialog({
+      title,
+      body: meaning,
+      buttons: [Dialog.cancelButton(), Dialog.warnButton({ label })]
+    });
+    return button.accept;
+  }
+
+  private async _ask(title: string, form: FormModel): Promise<boolean> {
+    // eslint-disable-next-line jupyter/require-disposable-ownership -- it disposes of itself when it is closed
+    const dialog = new FormDialog({
+      title,
+      form,
+      acceptLabel: this._trans.__('Apply'),
+      cancelLabel: this._trans.__('Cancel')
+    });
+    return dialog.ask();
+  }
+
+  private async _do(work: () => Promise<string>): Promise<boolean> {
+    try {
+      this._tell(await work());
+      return true;
+    } catch (error) {
+      return this._fail(error);
+    }
+  }
+
+  private _tell(text: string): void {
+    Notification.success(text, { autoClose: SUCCESS_SHOWN });
+  }
+
+  private _fail(error: unknown): false {
+    Notification.error((error as Error).message, { autoClose: FAILURE_SHOWN });
+    return false;
+  }
+
+  private _name(client: IClient): string {
+    return nameOf(client, this._trans);
+  }
+}

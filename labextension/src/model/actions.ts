@@ -1,0 +1,113 @@
+import type { TranslationBundle } from '@jupyterlab/translation';
+
+import { CommandIDs } from '../commands';
+import type { IClient } from '../protocol';
+import type { ISharingModel } from './sharing';
+
+/** The client that a command is about, or why there is none. */
+export type Target = { readonly client: IClient } | { readonly reason: string };
+
+/**
+ * Find the client of a command.
+ *
+ * @param clientId - as in the command's arguments
+ * @param kernelId - the current notebook's or console's
+ */
+export function findTarget(
+  sharing: ISharingModel,
+  clientId: string | undefined,
+  kernelId: string | null,
+  trans: TranslationBundle
+): Target {
+  const { away, status } = sharing;
+  if (clientId === undefined) {
+    return ofKernel(sharing, kernelId, trans);
+  }
+  if (away) {
+    return { reason: awayText(away.message, trans) };
+  }
+  const client = status?.clients.find(({ id }) => id === clientId);
+  return client
+    ? { client }
+    : { reason: trans.__('It does not share the GPU any more.') };
+}
+
+/** Why a command cannot be carried out now; empty if it can. */
+export function whyNot(
+  command: string,
+  target: Target,
+  trans: TranslationBundle
+): string {
+  if ('reason' in target) {
+    return target.reason;
+  }
+  const { client } = target;
+  if (client.may_change === false) {
+    return trans.__(
+      'It belongs to %1; only they and admins may change it.',
+      client.tenant
+    );
+  }
+  switch (command) {
+    case CommandIDs.release:
+      return hasTurn(client) || holds(client)
+        ? ''
+        : trans.__('It has no turn to give up.');
+    case CommandIDs.hold:
+      return isSuspended(client)
+        ? trans.__('It is suspended and gets no turns.')
+        : '';
+    case CommandIDs.evict:
+      return client.resident > 0
+        ? ''
+        : trans.__('It has no memory on the GPU.');
+    case CommandIDs.suspend:
+      return isSuspended(client) ? trans.__('It is suspended already.') : '';
+    case CommandIDs.resume:
+      return isSuspended(client) ? '' : trans.__('It is not suspended.');
+    default:
+      return '';
+  }
+}
+
+export function isSuspended(client: IClient): boolean {
+  return client.suspended ?? client.phase === 'suspended';
+}
+
+export function holds(client: IClient): boolean {
+  return (client.hold_seconds_left ?? null) !== null;
+}
+
+function hasTurn({ phase }: IClient): boolean {
+  return phase === 'running' || phase === 'overrun';
+}
+
+function ofKernel(
+  sharing: ISharingModel,
+  kernelId: string | null,
+  trans: TranslationBundle
+): Target {
+  const none = trans.__('No notebook or console that shares the GPU is open.');
+  if (kernelId === null) {
+    return { reason: none };
+  }
+  const view = sharing.view(kernelId);
+  switch (view.kind) {
+    case 'client':
+      return { client: view.client };
+    case 'away':
+      return { reason: awayText(view.message, trans) };
+    case 'unshared':
+      return {
+        reason: trans.__('This kernel was started without GPU sharing.')
+      };
+    case 'unknown':
+      return { reason: none };
+  }
+}
+
+function awayText(message: string, trans: TranslationBundle): string {
+  return message
+    ? trans.__('The GPU sharing service is away: %1', message)
+    : trans.__('The GPU sharing service is away.');
+}

@@ -1,0 +1,26 @@
+import type { TranslationBundle } from '@jupyterlab/translation';
+
+import type { IClient } from '../protocol';
+
+/**
+ * What to call a client in a sentence: the notebook's file name, of another
+ * user's client only the tenant.
+ *
+ * @param tenant - the user's own, for servers that don't say who owns what
+ */
+export function nameOf(
+  client: IClient,
+  trans: TranslationBundle,
+  tenant?: string
+): string {
+  const own = client.own ?? (tenant ?? client.tenant) === client.tenant;
+  return own
+    ? shortLabel(client.label || client.id)
+    : trans.__('a notebook of %1', client.tenant);
+}
+
+/** A path's last part; commands, which have words, stay as they are. */
+export function shortLabel(label: string): string {
+  const isPath = !/\s/.test(label.slice(0, label.lastIndexOf('/') + 1));
+  return (isPath && label.slice(label.lastIndexOf('/') + 1)) || label;
+}
