@@ -86,6 +86,11 @@ class Daemon:
             member.abandon()
 
     @property
+    def now(self) -> float:
+        """Seconds, on the clock of events."""
+        return self._loop.time()
+
+    @property
     def deserted_for(self) -> float:
         """Seconds since the last client left; 0 while there is one."""
         return time.monotonic() - self._deserted_since if not self.members else 0.0

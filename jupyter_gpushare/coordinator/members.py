@@ -24,6 +24,7 @@ QUOTA_SET, QUOTA_MEMORY, QUOTA_OFFLINE, QUOTA_RESIDENT, SUSPENDED = (
     16,
 )  # bits of orders.quota_set, see page.h
 
+MAX_DRAWS = 16
 
 HEARS = 1 | 2 | 4 | 8  # evicting, short, restored, busy: see orders.hears in page.h
 
@@ -178,6 +179,7 @@ class Member:
         self.last_turn = 0.0
         self._resident: int | None = None
         self._rate = (0, 0)  # blocks per second of all processes together, and spacing in millionths
+        self.draws: dict[str, None] = {}  # sessions of front ends that show waits by themselves, the latest last
         self.comes_ahead = False  # its memory may come back while it waits
 
     @property
@@ -240,6 +242,13 @@ class Member:
     @property
     def deserted(self) -> bool:
         return not self.processes and not self.kernels
+
+    def add_draws(self, session: str) -> None:
+        """Remembers the last few: who looks at a notebook again has another session."""
+        self.draws.pop(session, None)
+        self.draws[session] = None
+        while len(self.draws) > MAX_DRAWS:
+            del self.draws[next(iter(self.draws))]
 
     def admit(self, number: int, peer: Peer, hello: Hello, descriptors: list[int]) -> tuple[ProcessPort, list[int]]:
         """Take a process in. Returns its port and the descriptors it is to use instead of its own (empty: its own).

@@ -14,7 +14,7 @@ from ..core.errors import IllegalEvent, Refused, UnknownClient, UnknownProcess
 from ..core.placement import Request
 from ..wire import messages, text
 from ..wire.client import encode
-from . import requests
+from . import requests, waiting
 from .daemon import Daemon
 from .inspection import Inspections
 from .members import BadHello, Member, ProcessPort
@@ -60,6 +60,8 @@ class Service:
             messages.Status: lambda peer, _: self._daemon.seen_by(peer.uid),
             messages.Subscribe: self._subscribe,
             messages.History: lambda _, request: self._daemon.tell_history(request.after, request.client),
+            messages.Outlook: self._outlook,
+            messages.Draws: self._draws,
             messages.SetQuota: self._set_quota,
             messages.Release: self._release,
             messages.Hold: self._hold,
@@ -258,6 +260,15 @@ class Service:
 
     def _subscribe(self, peer: Peer, request: messages.Subscribe) -> Any:
         return self._daemon.subscribe(peer)
+
+    def _outlook(self, peer: Peer, request: messages.Outlook) -> Any:
+        member = self._owned(peer, request.client)
+        return waiting.told(self._daemon.scheduler, member, peer.uid, self._daemon.now)
+
+    def _draws(self, peer: Peer, request: messages.Draws) -> Any:
+        member = self._owned(peer, request.client)
+        member.add_draws(request.session)
+        return {"draws": list(member.draws)}
 
     def _set_quota(self, peer: Peer, request: messages.SetQuota) -> Any:
         member = self._owned(peer, request.client)

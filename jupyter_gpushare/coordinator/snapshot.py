@@ -8,7 +8,7 @@ from typing import Any
 
 from ..core import Scheduler
 from ..core.model import Client, Device
-from ..core.outlook import expected_waits
+from ..core.outlook import expected_waits, seconds_left
 from . import where
 from .devices import Nvml
 from .measures import Measures
@@ -67,13 +67,13 @@ def _device(device: Device, queue: list[str], resident: dict[str, Residency], nv
     here = [one for one in resident.values() if info.uuid in one.by_device]
     grants = []
     for grant in device.grants:
-        deadline = grant.announced[1] if grant.announced and not grant.draining else None
+        left = seconds_left(grant, now)
         grants.append(
             {
                 "client": grant.client.id,
                 "epoch": grant.epoch,
                 "held_seconds": round(now - grant.began, 3),
-                "seconds_left": None if deadline is None else round(max(0.0, deadline - now), 3),
+                "seconds_left": None if left is None else round(left, 3),
             }
         )
     return {

@@ -99,6 +99,11 @@ class Line:
         )
         return ready + parked
 
+    def ahead_of(self, client: Client, now: float) -> list[Client]:
+        """Those who come before one that waits, in no order."""
+        own = self.order_key(client, now)
+        return [other for other in self._clients.values() if self.order_key(other, now) < own]
+
     def order_key(self, client: Client, now: float) -> tuple[float | str, ...]:
         """Sorts as the heads come."""
         place = self._places.get(client.id)

@@ -43,6 +43,7 @@ class Process:
     client: Client
     devices: tuple[str, ...]
     wants: bool = False  # a thread of it waits at the gate
+    wants_since: float = float("-inf")
     evicting: bool = False  # its work has finished, its memory leaves; it is not drained yet
     drained: bool = True  # its gate is closed and nothing of it is left on the device
     epoch: int = -1  # by which its gate was opened or closed last
@@ -200,6 +201,13 @@ class Client:
     @property
     def wants(self) -> bool:
         return any(process.wants for process in self.processes.values())
+
+    @property
+    def stands_since(self) -> float | None:
+        """Since when a thread stands at a gate that is closed because the client is suspended; None: none does."""
+        if not self.suspended or self.grant is not None:
+            return None
+        return min((process.wants_since for process in self.processes.values() if process.wants), default=None)
 
     def held_for(self, now: float) -> float | None:
         """Seconds for which it still keeps the devices, or will once it has them; None: it does not hold."""

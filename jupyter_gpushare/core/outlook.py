@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from .model import Client
+from typing import NamedTuple
+
+from .model import Client, Grant
 from .scheduler import Scheduler
+
+
+class Outlook(NamedTuple):
+    """Of a client that waits: its place in the queue, 1 for the next one, and the seconds until it is likely to run."""
+
+    position: int
+    wait: float
 
 
 def expected_waits(scheduler: Scheduler, device: str, now: float) -> dict[str, float]:
@@ -12,14 +21,39 @@ def expected_waits(scheduler: Scheduler, device: str, now: float) -> dict[str, f
     The present turn lasts to its deadline and each turn before it as long as that client's turns usually do, at most a
     quantum.
     """
-    ahead = 0.0
-    for grant in scheduler.devices[device].grants:
-        ahead = max(ahead, grant.began + _turn(scheduler, grant.client) - now, 0.0)
+    ahead = _present(scheduler, device, now)
     waits = {}
     for client in scheduler.queue(device, now):
         waits[client.id] = ahead
         ahead += _turn(scheduler, client)
     return waits
+
+
+def outlook(scheduler: Scheduler, client: Client, now: float) -> Outlook | None:
+    """What `expected_waits` says of one client, on the device that it waits for longest; None: it does not wait.
+
+    In time that grows with the queue, without sorting it.
+    """
+    if client.waiting_since is None:
+        return None
+    found = Outlook(1, 0.0)
+    for device in client.books:
+        ahead = device.line.ahead_of(client, now)
+        wait = _present(scheduler, device.info.uuid, now) + sum(_turn(scheduler, other) for other in ahead)
+        found = Outlook(max(found.position, len(ahead) + 1), max(found.wait, wait))
+    return found
+
+
+def seconds_left(grant: Grant, now: float) -> float | None:
+    """Until the turn ends, as its client was told; None: nobody waits, or it has ended and drains."""
+    deadline = grant.announced[1] if grant.announced and not grant.draining else None
+    return None if deadline is None else max(0.0, deadline - now)
+
+
+def _present(scheduler: Scheduler, device: str, now: float) -> float:
+    """Seconds until those who run there have probably had their turns."""
+    ends = (grant.began + _turn(scheduler, grant.client) for grant in scheduler.devices[device].grants)
+    return max((end - now for end in ends if end > now), default=0.0)
 
 
 def _turn(scheduler: Scheduler, client: Client) -> float:

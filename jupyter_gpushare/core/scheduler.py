@@ -208,9 +208,11 @@ class Scheduler:
             if grant.has_open(process):
                 return  # sent before its gate opened
             # It uses a device that this grant does not cover, so that a new grant must; or it is not of this slice.
-            process.wants = True
+            process.wants, process.wants_since = True, now
             self.turns.begin_closing(grant, now)
             return
+        if not process.wants:
+            process.wants_since = now
         process.wants = True
         self.turns.touch(client)
         if grant is None:

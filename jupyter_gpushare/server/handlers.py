@@ -34,10 +34,10 @@ class GpuShareHandler(APIHandler):
         self.supervisor = supervisor
         self.kernels = kernels
 
-    async def ask(self, message: msgspec.Struct) -> None:
-        """Answer with the result of a request to the coordinator."""
+    async def ask(self, message: msgspec.Struct, start: bool = True) -> None:
+        """Answer with the result of a request to the coordinator; `start` one if none answers."""
         try:
-            self.answer(await self.supervisor.request(message))
+            self.answer(await self.supervisor.request(message, start))
         except CoordinatorError as error:
             raise errors.refusal(error) from None
 
@@ -63,6 +63,16 @@ class GpuShareHandler(APIHandler):
             return msgspec.convert(client_id, messages.Identity)
         except msgspec.ValidationError:
             raise errors.Refused(404, "unknown_client", f"There is no client {client_id!r}.") from None
+
+    def client_of(self, kernel_id: str) -> str:
+        """The client that a kernel of this server is. Raises Refused."""
+        try:
+            client = self.kernels.client_of(kernel_id, self.supervisor.status)
+        except UnknownKernel:
+            raise errors.Refused(404, "unknown_kernel", f"There is no kernel {kernel_id!r} here.") from None
+        if not client:
+            raise errors.Refused(404, "not_shared", f"The kernel {kernel_id!r} does not share the GPU.")
+        return client
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         exc_info = kwargs.get("exc_info")
@@ -176,13 +186,23 @@ class KernelHandler(GpuShareHandler):
 
         Starts no coordinator: front ends ask this about every notebook.
         """
-        try:
-            client = self.kernels.client_of(kernel_id, self.supervisor.status)
-        except UnknownKernel:
-            raise errors.Refused(404, "unknown_kernel", f"There is no kernel {kernel_id!r} here.") from None
-        if not client:
-            raise errors.Refused(404, "not_shared", f"The kernel {kernel_id!r} does not share the GPU.")
-        self.answer({"kernel": kernel_id, "client": client})
+        self.answer({"kernel": kernel_id, "client": self.client_of(kernel_id)})
+
+
+class DrawsHandler(GpuShareHandler):
+    @web.authenticated
+    @authorized
+    async def post(self, kernel_id: str) -> None:
+        """A front end shows by itself when cells of the body's `session` wait.
+
+        Starts no coordinator: front ends say this of every notebook.
+        """
+        words = self.changes()
+        session = words.get("session")
+        if words.keys() != {"session"} or not isinstance(session, str) or not 0 < len(session) <= 128:
+            raise errors.Refused(400, "invalid", 'The body must be the session of a front end: {"session": "…"}.')
+        message = messages.Draws(client=self.client_of(kernel_id), session=session)
+        await self.ask(message, start=False)
 
 
 class NoSuchRoute(GpuShareHandler):

@@ -194,6 +194,27 @@ class History(_Request, tag="history", frozen=True, kw_only=True):
     client: Annotated[str, msgspec.Meta(max_length=128)] = ""
 
 
+class Outlook(_Request, tag="outlook", frozen=True, kw_only=True):
+    """What the client waits for (its owner or an admin); cheap enough to be asked every second.
+
+    Result: `{"waiting": bool, "waited_seconds": of this wait, "wait_seconds": of all, "queue_position",
+    "expected_wait", "suspended": bool, "draws": [session],
+    "running": [{"client", "label", "tenant", "seconds_left"}]}`: who has its devices (`label` is "" for other users'
+    clients), and what Draws said. One that is suspended waits for its resumption and has no place in a queue (null).
+    Since 0.1.
+    """
+
+    client: Identity
+
+
+class Draws(_Request, tag="draws", frozen=True, kw_only=True):
+    """A front end shows waits of the client by itself: requests whose `header.session` is `session` need no printed
+    wait. The last 16 are remembered, for the client's life. Result: `{"draws": [session]}`. Since 0.1."""
+
+    client: Identity
+    session: Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+
+
 class SetQuota(_Request, tag="quota", frozen=True, kw_only=True):
     """Change a client's quota; an empty `changes` only reads it. Result: the quota.
 
@@ -302,6 +323,8 @@ Incoming = (
     | Status
     | Subscribe
     | History
+    | Outlook
+    | Draws
     | SetQuota
     | Release
     | Hold

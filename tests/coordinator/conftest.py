@@ -23,6 +23,9 @@ from jupyter_gpushare.wire.client import Client
 from .fake_process import CLOSED, DEADLINE, OPEN, UUID, Connection, FakeProcess, wait_for
 
 QUANTUM = 0.2
+OTHER = 65534  # a user
+
+Connect = Callable[[], Connection]
 
 
 class Coordinator:
@@ -82,6 +85,13 @@ class Coordinator:
             self.end(signal.SIGKILL)
         said = self.log.read_text() if self.log.exists() else ""
         assert "Traceback" not in said and "bug:" not in said, said
+
+
+def ask(connection: Connection, kind: str, **fields: Any) -> Any:
+    connection.send({"type": kind, "id": 7, **fields})
+    answer = connection.receive()
+    assert answer
+    return answer.get("result", answer.get("reason"))
 
 
 class Processes:
@@ -221,6 +231,30 @@ def others_do_not_notice(shared_coordinator: Coordinator, visitors: Processes) -
     wait_for(lambda: runs.gate[0] != OPEN)
     runs.drain()
     waits.wait_gate(OPEN)
+
+
+@pytest.fixture
+def as_other(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connect]:
+    """Connections of another user; only root can be one."""
+    if os.getuid() != 0:
+        pytest.skip("needs root, to be two users")
+    path = Path(coordinator.path)
+    path.parent.chmod(0o711)
+    path.chmod(0o666)
+    monkeypatch.chdir(path.parent)  # folders above it are nobody's business
+    made = []
+
+    def connect() -> Connection:
+        os.seteuid(OTHER)
+        try:
+            made.append(Connection(path.name))
+        finally:
+            os.seteuid(0)
+        return made[-1]
+
+    yield connect
+    for connection in made:
+        connection.close()
 
 
 @pytest.fixture

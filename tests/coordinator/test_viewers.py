@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,44 +16,10 @@ from jupyter_gpushare.status import name_of
 from jupyter_gpushare.turn_commands import chosen
 from jupyter_gpushare.wire import messages
 
-from .conftest import Coordinator, Processes
+from .conftest import OTHER, Connect, Coordinator, Processes, ask
 from .fake_process import Connection, wait_for
 
 ME = os.getuid()
-OTHER = 65534
-
-Connect = Callable[[], Connection]
-
-
-@pytest.fixture
-def as_other(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connect]:
-    """Connections of another user; only root can be one."""
-    if ME != 0:
-        pytest.skip("needs root, to be two users")
-    path = Path(coordinator.path)
-    path.parent.chmod(0o711)
-    path.chmod(0o666)
-    monkeypatch.chdir(path.parent)  # folders above it are nobody's business
-    made = []
-
-    def connect() -> Connection:
-        os.seteuid(OTHER)
-        try:
-            made.append(Connection(path.name))
-        finally:
-            os.seteuid(0)
-        return made[-1]
-
-    yield connect
-    for connection in made:
-        connection.close()
-
-
-def ask(connection: Connection, kind: str, **fields: Any) -> Any:
-    connection.send({"type": kind, "id": 7, **fields})
-    answer = connection.receive()
-    assert answer
-    return answer.get("result", answer.get("reason"))
 
 
 def client_of(status: dict[str, Any], name: str) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.outlook import expected_waits
+from jupyter_gpushare.core.outlook import expected_waits, outlook, seconds_left
+from jupyter_gpushare.core.quota import Quota
 
 from .conftest import QUANTUM
 from .world import World, baseline
@@ -61,6 +62,60 @@ def test_an_overdue_turn_is_expected_to_end_now(world: World) -> None:
     world.process("b", busy=True)
     world.run(3 * QUANTUM)
     assert waits(world) == {"b": 0.0}
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "interactive", "fair"])
+def test_one_client_is_told_what_the_queue_is(policy: str) -> None:
+    world = World(baseline(time_quantum=QUANTUM, policy=policy))
+    world.device("gpu")
+    for number in range(12):
+        name, tenant = f"c{number}", str(1000 + number % 3)
+        quota = Quota(limit=0.2 if number == 5 else 1.0, service="offline" if number % 4 == 3 else "online")
+        world.client(name, quota, tenant=tenant)
+        world.process(name, busy=True)
+    for _ in range(40):
+        world.run(0.3)
+        queue, expected = world.queue("gpu"), waits(world)
+        told = {name: outlook(world.scheduler, client, world.now) for name, client in world.scheduler.clients.items()}
+        assert {name: (one.position, one.wait) for name, one in told.items() if one} == {
+            name: (place, pytest.approx(expected[name])) for place, name in enumerate(queue, 1)
+        }
+
+
+def test_a_client_of_several_devices_waits_for_the_last_of_them(world: World) -> None:
+    world.device("second")
+    world.process("a", "gpu", busy=True)
+    world.process("b", "second", busy=True)
+    world.run(0.25)
+    world.process("c", "second", busy=True)
+    world.process("gang", "gpu", "second", busy=True)
+    told = outlook(world.scheduler, world.scheduler.clients["gang"], world.now)
+    assert told and (told.position, told.wait) == (2, pytest.approx(1.75))
+
+
+def test_who_stands_at_the_gate_of_a_suspended_client_waits_since_then(world: World) -> None:
+    a = world.process("a")
+    client = world.scheduler.clients["a"]
+    world.feed(ev.Suspended("a"))
+    world.run(1.0)
+    assert client.stands_since is None
+    world.want(a)
+    world.run(1.0)
+    assert client.stands_since == 1.0
+    assert outlook(world.scheduler, client, world.now) is None
+    world.feed(ev.Resumed("a"))
+    assert client.stands_since is None
+
+
+def test_what_is_left_of_a_turn_is_known_once_somebody_waits(world: World) -> None:
+    world.process("a", busy=True, drains_in=0.05)
+    world.run(0.25)
+    grant = world.scheduler.clients["a"].grant
+    assert grant and seconds_left(grant, world.now) is None
+    world.process("b", busy=True)
+    assert seconds_left(grant, world.now) == pytest.approx(0.75)
+    world.run_until(lambda: world.phase("a") == "draining")
+    assert seconds_left(grant, world.now) is None
 
 
 def test_the_story_tells_events_and_decisions(world: World) -> None:

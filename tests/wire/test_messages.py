@@ -31,7 +31,7 @@ def test_every_message_has_a_type_of_its_own() -> None:
 def test_a_message_survives_the_wire(kind: type[msgspec.Struct]) -> None:
     values: dict[str, object] = {
         "client": "c-1.2:3@host", "token": "t", "epoch": 5, "request": "m_1", "state": "end", "label": "β\n\x00☃",
-        "device": "GPU-0",
+        "device": "GPU-0", "session": "3f6e", "after": 7,
     }  # fmt: skip
     fields = {field.name: values[field.name] for field in msgspec.structs.fields(kind) if field.name in values}
     message = kind(**fields)

@@ -1,0 +1,45 @@
+"""What a client that waits waits for: asked once a second by kernels while a cell runs, so it must cost little."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..core import Scheduler
+from ..core.model import Client, Grant
+from ..core.outlook import outlook, seconds_left
+from .members import Member
+from .snapshot import tenant_name
+
+
+def told(scheduler: Scheduler, member: Member, uid: int, now: float) -> dict[str, Any]:
+    """The result of an Outlook of user `uid`: see `wire.messages`. Labels of other users' clients are not told."""
+    client = scheduler.clients[member.client]
+    expected = outlook(scheduler, client, now)
+    waits_since = client.waiting_since if client.waiting_since is not None else client.stands_since
+    running = {
+        grant.client.id: _running(grant, uid, now)
+        for device in client.books
+        for grant in device.grants
+        if grant.client is not client
+    }
+    return {
+        "waiting": waits_since is not None,
+        "waited_seconds": 0.0 if waits_since is None else round(now - waits_since, 3),
+        "wait_seconds": round(client.wait_seconds_at(now), 3),
+        "queue_position": expected.position if expected else None,
+        "expected_wait": round(expected.wait, 3) if expected else None,
+        "suspended": client.suspended,
+        "running": list(running.values()),
+        "draws": list(member.draws),
+    }
+
+
+def _running(grant: Grant, uid: int, now: float) -> dict[str, Any]:
+    client: Client = grant.client
+    left = seconds_left(grant, now)
+    return {
+        "client": client.id,
+        "label": client.label if client.tenant == str(uid) else "",
+        "tenant": tenant_name(client.tenant),
+        "seconds_left": None if left is None else round(left, 3),
+    }

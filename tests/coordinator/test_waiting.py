@@ -1,0 +1,117 @@
+"""What a client that waits is told, also over its kernel's own connection, and who shows it."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.coordinator.snapshot import tenant_name
+from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.client import CoordinatorError
+
+from .conftest import OTHER, Connect, Coordinator, Processes, ask
+from .fake_process import CLOSING, Connection, FakeProcess, wait_for
+
+
+@pytest.fixture
+def pair(idle_coordinator: Coordinator, processes: Processes) -> tuple[FakeProcess, FakeProcess]:
+    """One runs, the other waits."""
+    idle_coordinator.start(quantum=60)
+    for name in ("a", "b"):
+        idle_coordinator.request(messages.Register(client=name, token="secret", label=f"{name}.ipynb"))
+    a, b = processes("a"), processes("b")
+    a.run_turn()
+    b.wants()
+    wait_for(lambda: a.orders.deadline_ns > 0)
+    return a, b
+
+
+def outlook(coordinator: Coordinator, client: str) -> Any:
+    return coordinator.request(messages.Outlook(client=client))
+
+
+def test_who_waits_is_told_for_whom_and_how_long(
+    pair: tuple[FakeProcess, FakeProcess], idle_coordinator: Coordinator
+) -> None:
+    told = outlook(idle_coordinator, "b")
+    assert (told["waiting"], told["suspended"], told["queue_position"]) == (True, False, 1)
+    assert 0 < told["waited_seconds"] <= told["wait_seconds"] < 30
+    (running,) = told["running"]
+    assert (running["client"], running["label"]) == ("a", "a.ipynb")
+    assert 0 < running["seconds_left"] <= 60
+    # One second has the same moment in both, since the turn ends then.
+    assert told["expected_wait"] == pytest.approx(running["seconds_left"], abs=0.1)
+    told = outlook(idle_coordinator, "a")
+    assert (told["waiting"], told["waited_seconds"], told["queue_position"], told["running"]) == (False, 0.0, None, [])
+
+
+def test_who_is_suspended_waits_for_that(pair: tuple[FakeProcess, FakeProcess], idle_coordinator: Coordinator) -> None:
+    _, b = pair
+    idle_coordinator.request(messages.Suspend(client="b"))
+    told = outlook(idle_coordinator, "b")
+    assert (told["waiting"], told["suspended"], told["queue_position"], told["expected_wait"]) == (
+        True,
+        True,
+        None,
+        None,
+    )
+    assert told["waited_seconds"] > 0
+    b.say("unwants")  # it was interrupted
+    wait_for(lambda: outlook(idle_coordinator, "b")["waiting"] is False)
+
+
+def test_a_kernel_asks_over_its_own_connection_between_its_cells(
+    pair: tuple[FakeProcess, FakeProcess], idle_coordinator: Coordinator
+) -> None:
+    kernel = Connection(idle_coordinator.path)
+    with contextlib.closing(kernel):
+        kernel.send({"type": "attach", "client": "b", "token": "secret"})
+        assert kernel.receive() == {"type": "welcome"}
+        kernel.send({"type": "cell", "state": "start", "request": "1"})
+        assert ask(kernel, "outlook", client="b")["waiting"] is True
+        assert ask(kernel, "draws", client="nobody", session="s") == "unknown_client"
+        kernel.send({"type": "cell", "state": "start", "request": "2"})
+        assert ask(kernel, "draws", client="b", session="s") == {"draws": ["s"]}
+        assert ask(kernel, "outlook", client="b")["draws"] == ["s"]
+        client = idle_coordinator.client("b")
+        assert client and client["cells"] == 2
+
+
+def test_of_other_users_the_name_only(coordinator: Coordinator, processes: Processes, as_other: Connect) -> None:
+    other = as_other()
+    ask(other, "register", client="theirs", token="t", label="their/secret.ipynb")
+    coordinator.request(messages.Register(client="mine", token="secret", label="my/secret.ipynb"))
+    mine = processes("mine")
+    mine.run_turn()
+    assert ask(other, "outlook", client="mine") == "forbidden"
+    assert ask(other, "draws", client="mine", session="s") == "forbidden"
+    theirs = FakeProcess(coordinator.path, "theirs", token="t")
+    try:
+        theirs.connection = as_other()
+        theirs.connection.send(theirs.hello(), [theirs.page_fd, theirs.client_fd, *theirs.locks])
+        assert (theirs.connection.receive() or {})["type"] == "welcome"
+        theirs.wants()
+        wait_for(lambda: ask(other, "outlook", client="theirs")["waiting"])
+        told = ask(other, "outlook", client="theirs")
+        (running,) = told["running"]
+        assert (running["client"], running["label"], running["tenant"]) == ("mine", "", tenant_name("0"))
+        coordinator.request(messages.Release(client="mine"))
+        mine.wait_gate(CLOSING)
+        mine.drain()
+        mine.wants()
+        wait_for(lambda: outlook(coordinator, "mine")["running"])
+        (running,) = outlook(coordinator, "mine")["running"]
+        assert (running["label"], running["tenant"]) == ("", tenant_name(str(OTHER)))
+    finally:
+        theirs.close()
+
+
+def test_the_last_front_ends_are_remembered(coordinator: Coordinator) -> None:
+    with pytest.raises(CoordinatorError, match="no client 'a'"):
+        coordinator.request(messages.Draws(client="a", session="s"))
+    coordinator.request(messages.Register(client="a", token="secret"))
+    for number in (*range(20), 10, 10):
+        coordinator.request(messages.Draws(client="a", session=f"s{number}"))
+    assert outlook(coordinator, "a")["draws"] == [f"s{number}" for number in (*range(4, 10), *range(11, 20), 10)]
