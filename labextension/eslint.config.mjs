@@ -61,6 +61,7 @@ export default defineConfig(
           'fetch',
           'globalThis',
           'MutationObserver',
+          'performance',
           'process',
           'setTimeout'
         ].map(name => [name, 'readonly'])

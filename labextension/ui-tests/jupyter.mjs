@@ -68,7 +68,7 @@ gpu = Gpu()
 x = gpu.full(MILLIONS * 10**6, 1.0)
 print("ready")`;
 
-/** Code that keeps the GPU busy until \`finish(path)\` is called. */
+/** Code that keeps the GPU busy until `finish(path)` is called. */
 const WORK = `\
 while not Path("END").exists():
     gpu.work(x, 0.05, launch=0.005)
@@ -81,8 +81,8 @@ export class Notebook {
   }
 
   /**
-   * Make one whose first cell takes \`millions\` of numbers of device memory, and
-   * whose second one works until \`finish\` is called. \`sources\`: other cells.
+   * Make one whose first cell takes `millions` of numbers of device memory, and
+   * whose second one works until `finish` is called. `sources`: other cells.
    */
   static async create(path, { millions = 10, sources } = {}) {
     const notebook = new Notebook(path);

@@ -29,9 +29,13 @@ export class Lab {
   constructor(browser, page) {
     this.browser = browser;
     this.page = page;
-    /** What went wrong in the page; tests look at the end. */
+    /** What went wrong in our own scripts; tests look at the end. */
     this.faults = [];
-    page.on('pageerror', error => this.faults.push(String(error)));
+    page.on('pageerror', ({ stack }) => {
+      if (/jupyter-gpushare/.test(stack)) {
+        this.faults.push(stack);
+      }
+    });
     page.setDefaultTimeout(FOLLOWS_WITHIN);
   }
 
@@ -104,18 +108,24 @@ export class Lab {
   /** Open a notebook, or bring it to the front, with its kernel started. */
   async notebook(path) {
     await this.command('docmanager:open', { path });
-    await this.page
-      .locator('.jp-NotebookPanel:not(.lm-mod-hidden)')
-      .filter({ has: this.page.locator('.jp-CodeCell') })
-      .waitFor();
+    await this.ready(path);
+  }
+
+  /** Wait until a notebook is in front, with its kernel started. */
+  async ready(path) {
     await this.page.waitForFunction(
-      path =>
-        globalThis.jupyterapp.shell.currentWidget?.context?.path === path &&
-        globalThis.jupyterapp.shell.currentWidget.sessionContext.session?.kernel
-          ?.status === 'idle',
+      path => {
+        const { context, sessionContext } =
+          globalThis.jupyterapp.shell.currentWidget ?? {};
+        return (
+          context?.path === path &&
+          sessionContext.session?.kernel?.status === 'idle'
+        );
+      },
       path,
       { timeout: STARTS_WITHIN }
     );
+    await this.cells.first().waitFor();
   }
 
   /** The cells of the notebook in front. */

@@ -35,10 +35,12 @@ const SETTINGS = {
  *
  * @param frontEnd - `lab` or `notebook`
  * @param options - more of the server's command line
+ * @param socket - that of a coordinator which the caller runs; otherwise it has
+ * one of its own
  * @returns `url` (with its token), `log()` (the end of what it has written), and
  * `stop()`, which resolves when nothing of it runs any more
  */
-export async function serve(frontEnd, options = []) {
+export async function serve(frontEnd, options = [], socket = '') {
   const folder = mkdtempSync(join(tmpdir(), 'gpushare-ui-'));
   const token = randomBytes(16).toString('hex');
   const port = await freePort();
@@ -70,7 +72,7 @@ export async function serve(frontEnd, options = []) {
       ...options
     ],
     {
-      GPUSHARE_SOCKET: join(folder, '.run', 'coordinator.sock'),
+      GPUSHARE_SOCKET: socket || join(folder, '.run', 'coordinator.sock'),
       GPUSHARE_LOCK_DIR: join(folder, '.run', 'locks'),
       GPUSHARE_SIM_STATE: join(folder, '.run', 'devices'),
       XDG_STATE_HOME: join(folder, '.run', 'state'),
@@ -82,9 +84,9 @@ export async function serve(frontEnd, options = []) {
   const log = () =>
     readFileSync(logFile, 'utf8').split('\n').slice(-LINES).join('\n');
 
-  /** End it, and the coordinator, which outlives servers by design. */
+  /** End it, and its coordinator, which outlives servers by design. */
   async function stop() {
-    const pid = await coordinatorOf(root, token);
+    const pid = socket ? null : await coordinatorOf(root, token);
     server.kill('SIGTERM');
     const timer = setTimeout(() => server.kill('SIGKILL'), STOPS_WITHIN);
     await server.ended;
@@ -122,8 +124,11 @@ export function run(command, args, env = {}, logFile = null) {
   if (logFile) {
     closeSync(output);
   }
-  child.ended = new Promise((resolve, reject) => {
-    child.on('error', reject);
+  child.ended = new Promise(resolve => {
+    child.on('error', error => {
+      console.error(error.message);
+      resolve(127);
+    });
     child.on('exit', code => resolve(code ?? 1));
   });
   return child;

@@ -29,6 +29,7 @@ test(
   'a shared notebook: idle, running while its cell uses the GPU, idle again',
   { skip },
   async () => {
+    await lab.ready(PATH);
     await lab.reads(/^GPU: idle( \(simulated\))?$/);
     await lab.runsTo(0, /ready/);
     await lab.run(1);

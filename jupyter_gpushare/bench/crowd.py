@@ -1,0 +1,223 @@
+"""A busy host that exists only on the wire: what a front end is shown when many notebooks share some devices."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from ..wire import messages
+from ..wire.client import encode
+
+RATE = 10.0  # snapshots a second, the most that the wire promises
+_GIB = 1 << 30
+_QUOTA = {"share": 0.1, "limit": 1.0, "memory": 8 * _GIB, "resident": None, "service": "online"}
+_OWN = 10  # so many of the clients are the asking user's
+_PAST = 600.0  # seconds of history, all that a coordinator keeps
+_TURN = 5.0  # seconds of each turn of it
+_CHUNK = 500  # entries of an answer
+
+_decoder = msgspec.json.Decoder(messages.Incoming)
+
+
+class Crowd:
+    """`clients` notebooks on `devices` devices, all of which want more than there is. No randomness, no clock.
+
+    `advance` makes something happen, `snapshot` and `history` tell of it as `docs/design.md` says.
+    """
+
+    def __init__(self, clients: int, devices: int) -> None:
+        self._uuids = [f"GPU-53494d00-0000-0000-0000-{number:012d}" for number in range(devices)]
+        self._names = [f"c{number:04d}" for number in range(clients)]
+        self._queues = [deque(self._names[number::devices]) for number in range(devices)]
+        self._seconds = dict.fromkeys(self._names, 0.0)
+        self._entries: list[dict[str, Any]] = []
+        self._steps = 0
+        for number in range(int(_PAST / _TURN)):
+            for place in range(devices):
+                self._turn(place, number * _TURN)
+
+    def advance(self) -> None:
+        """A turn of one device passes on."""
+        self._turn(self._steps % len(self._queues), _PAST + self._steps / RATE)
+        self._steps += 1
+
+    def _turn(self, place: int, now: float) -> None:
+        queue = self._queues[place]
+        ended = queue[0]
+        queue.rotate(-1)
+        self._seconds[ended] += _TURN
+        happened = [(ended, "cell_ended"), (ended, "idle"), (queue[0], "running")]
+        happened += [(queue[-1], "cell_started"), (queue[-1], "waiting")]
+        self._entries += [{"at": now, "client": client, "what": what} for client, what in happened]
+
+    def history(self, after: int) -> dict[str, Any]:
+        """What follows the entry number `after`, at most 500 of it."""
+        upto = min(len(self._entries), after + _CHUNK)
+        return {
+            "run": "crowd",
+            "now": _PAST + self._steps / RATE,
+            "next": upto,
+            "more": upto < len(self._entries),
+            "entries": self._entries[after:upto],
+            "utilisation": {uuid: 0.9 for uuid in self._uuids},
+        }
+
+    def snapshot(self) -> dict[str, Any]:
+        return {
+            "devices": [self._device(place) for place in range(len(self._uuids))],
+            "clients": [self._client(number) for number in range(len(self._names))],
+            "you": {"tenant": "ada", "admin": True},
+            "config": {"policy": "interactive", "time_quantum": _TURN, "sharing": "exclusive", "simulate": True},
+            "coordinator": {"pid": 1, "socket": "", "version": "0", "uptime_seconds": _PAST},
+        }
+
+    def _device(self, place: int) -> dict[str, Any]:
+        running, *waiting = self._queues[place]
+        return {
+            "uuid": self._uuids[place],
+            "name": "Simulated GPU",
+            "simulated": True,
+            "memory_total": 80 * _GIB,
+            "memory_used": 60 * _GIB,
+            "memory_used_is_estimate": False,
+            "utilisation": 0.9,
+            "utilisation_is_estimate": True,
+            "failed": None,
+            "guaranteed_to": None,
+            "grants": [{"client": running, "epoch": self._steps, "held_seconds": 1.0, "seconds_left": _TURN - 1.0}],
+            "queue": waiting,
+        }
+
+    def _client(self, number: int) -> dict[str, Any]:
+        name, place = self._names[number], number % len(self._uuids)
+        position = self._queues[place].index(name)
+        own = number < _OWN
+        allocated = (4 + (number + self._steps) % 8) * _GIB
+        resident = allocated if position < 5 else allocated // 2
+        return {
+            "id": name,
+            "label": f"experiments/notebook-{number}.ipynb" if own else "",
+            "tenant": "ada" if own else f"colleague{number % 12}",
+            "own": own,
+            "may_change": True,
+            "phase": "waiting" if position else "running",
+            "suspended": False,
+            "hold_seconds_left": None,
+            "devices": [self._uuids[place]],
+            "quota": _QUOTA,
+            "labels": {},
+            "group": None,
+            "gives_way": False,
+            "notes": [],
+            "allocated": allocated,
+            "resident": resident,
+            "resident_is_estimate": False,
+            "resident_by_device": {self._uuids[place]: resident},
+            "resident_by_device_is_estimate": False,
+            "host_pinned": 0,
+            "host_pageable": allocated - resident,
+            "gpu_seconds": self._seconds[name],
+            "gpu_busy_seconds": self._seconds[name] * 0.9,
+            "drain": {"last_ms": 3.0, "max_ms": 20.0},
+            "wait_seconds": 12.5 * self._seconds[name],
+            "quanta": int(self._seconds[name] / _TURN),
+            "queue_position": position or None,
+            "expected_wait": position * _TURN or None,
+            "cells": 1,
+            "processes": [],
+            "kernel_pids": [],
+        }
+
+
+class FakeCoordinator:
+    """Answers what a Jupyter server asks a coordinator, out of a Crowd.
+
+    The setting `updates` (a change of it, by REST for example) is how many changing snapshots to send from then on.
+    """
+
+    def __init__(self, crowd: Crowd) -> None:
+        self._crowd = crowd
+        self._subscribers: set[asyncio.StreamWriter] = set()
+        self._updates: asyncio.Task[None] | None = None
+
+    async def serve(self, path: str, ready: threading.Event, stopping: asyncio.Event) -> None:
+        server = await asyncio.start_unix_server(self._peer, path)
+        ready.set()
+        async with server:
+            await stopping.wait()
+        for writer in self._subscribers:
+            writer.close()
+        if self._updates:
+            self._updates.cancel()
+
+    async def _peer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while line := await reader.readline():
+                request = _decoder.decode(line)
+                writer.write(self._answer(request, writer))
+        except (OSError, msgspec.DecodeError):
+            pass
+        finally:
+            self._subscribers.discard(writer)
+            writer.close()
+
+    def _answer(self, request: Any, writer: asyncio.StreamWriter) -> bytes:
+        result: Any
+        if isinstance(request, messages.Subscribe | messages.Status):
+            if isinstance(request, messages.Subscribe):
+                self._subscribers.add(writer)
+            result = self._crowd.snapshot()
+        elif isinstance(request, messages.History):
+            result = self._crowd.history(request.after)
+        elif isinstance(request, messages.Config):
+            if count := int(request.changes.get("updates", 0)):
+                self._updates = asyncio.get_running_loop().create_task(self._update(count))
+            result = self._crowd.snapshot()["config"]
+        else:
+            refusal = messages.Error(id=getattr(request, "id", 0), reason="invalid", message="the crowd is only shown")
+            return encode(refusal)
+        return encode(messages.Reply(id=request.id, result=result))
+
+    async def _update(self, count: int) -> None:
+        began = time.monotonic()
+        for number in range(count):
+            await asyncio.sleep(max(0.0, began + number / RATE - time.monotonic()))
+            self._crowd.advance()
+            line = encode(messages.Snapshot(status=self._crowd.snapshot()))
+            for writer in self._subscribers:
+                writer.write(line)
+
+
+@contextlib.contextmanager
+def shown(path: str, crowd: Crowd) -> Iterator[None]:
+    """Serve a crowd at the socket `path`, in a thread of this process. Raises OSError if that is not possible."""
+    ready, loop = threading.Event(), asyncio.new_event_loop()
+    stopping = asyncio.Event()
+    failed: list[OSError] = []
+
+    def run() -> None:
+        try:
+            loop.run_until_complete(FakeCoordinator(crowd).serve(path, ready, stopping))
+        except OSError as error:
+            failed.append(error)
+        finally:
+            loop.close()
+            ready.set()
+
+    thread = threading.Thread(target=run, name="crowd", daemon=True)
+    thread.start()
+    ready.wait()
+    if failed:
+        raise failed[0]
+    try:
+        yield
+    finally:
+        loop.call_soon_threadsafe(stopping.set)
+        thread.join()

@@ -1,0 +1,109 @@
+"""What an update of JupyterLab's panel costs the browser with 50 clients on 4 devices, and how large the extension is.
+
+The built extension in a real JupyterLab and a real Chromium; the coordinator behind the server is a fake one that sends
+changing snapshots, ten a second.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from .crowd import Crowd, shown
+
+CLIENTS, DEVICES, UPDATES = 50, 4, 200
+_ROOT = Path(__file__).resolve().parent.parent.parent
+_BUILT = _ROOT / "jupyter_gpushare" / "labextension" / "static"
+_NEEDED = {
+    "labextension/ui-tests/panel-bench.mjs": "a clone of the repository",
+    "labextension/node_modules/playwright-core": "the packages of labextension/ ('make jest' installs them)",
+    "jupyter_gpushare/labextension/static": "the built extension ('make labextension')",
+}
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+_LIMIT = 300.0  # seconds for all of it
+
+
+def measure(device: str, rounds: int) -> dict[str, Any]:
+    """`{"clients", "devices", "updates", "script_ms", "main_ms", "idle_ms", "bundle_bytes"}`
+
+    Milliseconds per update as `{"p50", "p95"}`: `script_ms` from a message's arrival until the page's tree has changed,
+    `main_ms` all work of the page's main thread from one message to the next, drawing included; `idle_ms` the same
+    where nothing arrives (per 100 ms). `bundle_bytes`: all scripts of the extension, gzipped. `rounds`: updates.
+    Raises RuntimeError where there is no clone, Node.js, Chromium or built extension, or the browser fails.
+    """
+    node, chromium = _tools()
+    updates = rounds or UPDATES
+    with tempfile.TemporaryDirectory(prefix="gpushare-bench-") as name:
+        socket = str(Path(name) / "c.sock")
+        environment = {
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+            "CHROMIUM": chromium,
+            "GPUSHARE_BENCH_SOCKET": socket,
+            "GPUSHARE_BENCH_UPDATES": str(updates),
+        }
+        with shown(socket, Crowd(CLIENTS, DEVICES)):
+            figures = _browse([node, str(_ROOT / "labextension" / "ui-tests" / "panel-bench.mjs")], environment)
+    return {
+        "clients": CLIENTS,
+        "devices": DEVICES,
+        "updates": updates,
+        **figures,
+        "bundle_bytes": bundle_bytes(),
+    }
+
+
+def bundle_bytes(folder: Path = _BUILT) -> int:
+    """All scripts that the extension can load, each gzipped as servers do."""
+    return sum(len(gzip.compress(path.read_bytes(), 6)) for path in folder.glob("*.js"))
+
+
+def lines(figures: dict[str, Any]) -> list[str]:
+    """For people to read."""
+    text = [f"{figures['updates']} updates of {figures['clients']} clients on {figures['devices']} devices"]
+    for name, what in (
+        ("script_ms", "scripts of an update"),
+        ("main_ms", "all of the main thread, drawing included"),
+        ("idle_ms", "the same when nothing arrives"),
+    ):
+        text.append(f"{what:>42}  p50 {figures[name]['p50']:6.2f} ms   p95 {figures[name]['p95']:6.2f} ms")
+    return [*text, f"{'the extension, gzipped':>42}  {figures['bundle_bytes'] / 1000:.1f} kB"]
+
+
+def _tools() -> tuple[str, str]:
+    """Where Node.js and Chromium are. Raises RuntimeError."""
+    for path, what in _NEEDED.items():
+        if not (_ROOT / path).exists():
+            raise RuntimeError(f"{_ROOT / path} is missing: this bench needs {what}")
+    node = shutil.which("node")
+    if node is None:
+        raise RuntimeError("Node.js was not found: this bench needs it (>= 20)")
+    wanted = os.environ.get("CHROMIUM")
+    found = [path for name in ([wanted] if wanted else _BROWSERS) if (path := shutil.which(name))]
+    if not found:
+        raise RuntimeError(f"no browser: {wanted or ', '.join(_BROWSERS)} was not found (set CHROMIUM=/path/of/one)")
+    return node, found[0]
+
+
+def _browse(command: list[str], environment: dict[str, str]) -> dict[str, Any]:
+    """What the browser's side has measured. Raises RuntimeError."""
+    program = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    try:
+        output, _ = program.communicate(timeout=_LIMIT)
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"the browser did not come to an end within {_LIMIT:g} s") from None
+    finally:
+        if program.poll() is None:
+            program.terminate()  # it ends its server and its browser
+            program.wait()
+    if program.returncode:
+        raise RuntimeError(f"the browser's side ended with status {program.returncode}")
+    figures: dict[str, Any] = json.loads(output.splitlines()[-1])
+    return figures

@@ -1,0 +1,130 @@
+/**
+ * The browser's side of `jupyter gpushare bench panel`, which starts it: what
+ * an update of the panel costs the page's main thread, in a real JupyterLab
+ * before the coordinator at GPUSHARE_BENCH_SOCKET. Prints one line of JSON.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+
+import { serve } from './server.mjs';
+
+const { env } = process;
+const UPDATES = Number(env.GPUSHARE_BENCH_UPDATES);
+/** Milliseconds between two updates; windows without any are as long. */
+const INTERVAL = 100;
+const IDLE_WINDOWS = 50;
+const CATEGORIES = [
+  'toplevel',
+  'devtools.timeline',
+  'disabled-by-default-devtools.timeline'
+];
+
+const server = await serve('lab', [], env.GPUSHARE_BENCH_SOCKET);
+let lab = null;
+try {
+  // They read where the server is when they are loaded.
+  env.GPUSHARE_UI_URL = server.url;
+  const { Lab } = await import('./lab.mjs');
+  const { rest } = await import('./jupyter.mjs');
+  lab = await Lab.open('lab?reset');
+  const { browser, page } = lab;
+  await lab.command('gpushare:open-panel');
+  await page
+    .getByText(/notebook-0\.ipynb/)
+    .first()
+    .waitFor();
+  await page.evaluate(() => {
+    globalThis.gpushareMeasure = true;
+  });
+  const scripts = () =>
+    page.evaluate(() =>
+      performance
+        .getEntriesByName('gpushare:update')
+        .map(({ startTime, duration }) => ({ startTime, duration }))
+    );
+
+  const idle = await traced(browser, page, () =>
+    sleep(IDLE_WINDOWS * INTERVAL)
+  );
+  await page.evaluate(() => performance.clearMeasures());
+  const busy = await traced(browser, page, async () => {
+    await rest('PATCH', 'gpushare/api/config', { updates: UPDATES });
+    await sleep((UPDATES + 2) * INTERVAL);
+  });
+  const arrivals = busy.arrivals.slice(0, UPDATES);
+  if (arrivals.length < 0.9 * UPDATES) {
+    throw new Error(`${arrivals.length} of ${UPDATES} updates have arrived.`);
+  }
+  const pauses = Array.from(
+    { length: IDLE_WINDOWS },
+    (_, number) => idle.began + number * INTERVAL
+  );
+  console.log(
+    JSON.stringify({
+      arrived: arrivals.length,
+      script_ms: quantiles((await scripts()).map(one => one.duration)),
+      main_ms: quantiles(windows(busy.tasks, arrivals)),
+      idle_ms: quantiles(windows(idle.tasks, pauses))
+    })
+  );
+} catch (error) {
+  console.error(error);
+  console.error(`The server's log ends with:\n${server.log()}`);
+  process.exitCode = 1;
+} finally {
+  await lab?.close();
+  await server.stop();
+}
+
+/**
+ * What the page's main thread did during `action`, in milliseconds: its
+ * outermost tasks, and when frames arrived on sockets.
+ */
+async function traced(browser, page, action) {
+  await browser.startTracing(page, { categories: CATEGORIES });
+  await action();
+  const trace = JSON.parse(String(await browser.stopTracing()));
+  const events = trace.traceEvents;
+  if (env.GPUSHARE_BENCH_TRACE) {
+    const { writeFileSync } = await import('node:fs');
+    writeFileSync(env.GPUSHARE_BENCH_TRACE, JSON.stringify(trace));
+  }
+  const mains = events.filter(
+    one => one.name === 'thread_name' && one.args.name === 'CrRendererMain'
+  );
+  const count = ({ pid, tid }) =>
+    events.filter(one => one.pid === pid && one.tid === tid).length;
+  // Pages that were prerendered have one too, where next to nothing happens.
+  const main = mains.reduce((a, b) => (count(b) > count(a) ? b : a));
+  const here = events.filter(
+    one => one.pid === main.pid && one.tid === main.tid
+  );
+  const tasks = here
+    .filter(one => one.name === 'RunTask' && one.ph === 'X')
+    .map(one => ({ at: one.ts / 1000, took: one.dur / 1000 }));
+  return {
+    tasks,
+    began: Math.min(...tasks.map(one => one.at)),
+    arrivals: here
+      .filter(one => one.name === 'WebSocketReceive')
+      .map(one => one.ts / 1000)
+      .sort((a, b) => a - b)
+  };
+}
+
+/** How long the tasks took in the windows that begin at `starts`, together. */
+function windows(tasks, starts) {
+  const sums = starts.map(() => 0);
+  for (const { at, took } of tasks) {
+    const window = starts.findLastIndex(start => start <= at + took);
+    if (window >= 0 && at < starts[window] + INTERVAL) {
+      sums[window] += took;
+    }
+  }
+  return sums;
+}
+
+function quantiles(values) {
+  const sorted = [...values].sort((a, b) => a - b);
+  const at = part => sorted[Math.floor(part * (sorted.length - 1))] ?? null;
+  return { p50: at(0.5), p95: at(0.95) };
+}
