@@ -21,6 +21,7 @@ BENCHES = {
     "fits": ("fits", "two bursty clients that fit together, against nobody scheduling them"),
     "placement": ("placement", "what each placement strategy leaves unusable of a cluster, on the openb trace"),
     "scale": ("scale", "microseconds per decision with 10 to 10,000 clients, and events a second of a simulation"),
+    "panel": ("panel", "what an update of JupyterLab's panel costs a browser, and the extension's size"),
     "start": ("start", "how much longer a shared kernel takes to start"),
 }
 

@@ -75,7 +75,7 @@ class Crowd:
             "clients": [self._client(number) for number in range(len(self._names))],
             "you": {"tenant": "ada", "admin": True},
             "config": {"policy": "interactive", "time_quantum": _TURN, "sharing": "exclusive", "simulate": True},
-            "coordinator": {"pid": 1, "socket": "", "version": "0", "uptime_seconds": _PAST},
+            "coordinator": {"pid": 0, "socket": "", "version": "0", "uptime_seconds": _PAST},
         }
 
     def _device(self, place: int) -> dict[str, Any]:

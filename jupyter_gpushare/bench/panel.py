@@ -79,17 +79,17 @@ def lines(figures: dict[str, Any]) -> list[str]:
 
 def _tools() -> tuple[str, str]:
     """Where Node.js and Chromium are. Raises RuntimeError."""
-    for path, what in _NEEDED.items():
-        if not (_ROOT / path).exists():
-            raise RuntimeError(f"{_ROOT / path} is missing: this bench needs {what}")
+    wanted = os.environ.get("CHROMIUM")
+    chromium = next(filter(None, map(shutil.which, [wanted] if wanted else _BROWSERS)), None)
+    if chromium is None:
+        raise RuntimeError(f"no browser: {wanted or ', '.join(_BROWSERS)} was not found (set CHROMIUM=/path/of/one)")
     node = shutil.which("node")
     if node is None:
         raise RuntimeError("Node.js was not found: this bench needs it (>= 20)")
-    wanted = os.environ.get("CHROMIUM")
-    found = [path for name in ([wanted] if wanted else _BROWSERS) if (path := shutil.which(name))]
-    if not found:
-        raise RuntimeError(f"no browser: {wanted or ', '.join(_BROWSERS)} was not found (set CHROMIUM=/path/of/one)")
-    return node, found[0]
+    for path, needed in _NEEDED.items():
+        if not (_ROOT / path).exists():
+            raise RuntimeError(f"{_ROOT / path} is missing: this bench needs {needed}")
+    return node, chromium
 
 
 def _browse(command: list[str], environment: dict[str, str]) -> dict[str, Any]:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from jupyter_gpushare.bench.crowd import Crowd, shown
+from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.client import Client
 
 
 @pytest.mark.parametrize(
@@ -23,3 +30,34 @@ def test_nonsense_is_refused_with_what_is_allowed(words: list[str], allowed: str
     assert ran.returncode == 2
     assert words[-1] in ran.stderr and allowed in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+def test_a_missing_browser_is_named() -> None:
+    argv = [sys.executable, "-m", "jupyter_gpushare", "bench", "panel"]
+    env = {**os.environ, "CHROMIUM": "/nowhere/chromium"}
+    ran = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False, env=env)
+    assert ran.returncode == 1
+    assert "/nowhere/chromium was not found" in ran.stderr and "CHROMIUM=" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_the_crowd_is_told_as_by_a_coordinator(tmp_path: Path) -> None:
+    """Every snapshot differs from the one before, and nothing of the history is left out or told twice."""
+    socket = str(tmp_path / "c.sock")
+    with shown(socket, Crowd(clients=50, devices=4)), Client(socket) as asking, Client(socket) as watching:
+        snapshots = watching.subscribe()
+        told = [next(snapshots)]
+        asking.request(messages.Config(changes={"updates": 3}))
+        told += [next(snapshots) for _ in range(3)]
+        history = {"next": 0, "more": True}
+        entries = []
+        while history["more"]:
+            history = asking.request(messages.History(after=history["next"]))
+            entries += history["entries"]
+    assert all(len(one["clients"]) == 50 and len(one["devices"]) == 4 for one in told)
+    assert all(a["devices"] != b["devices"] for a, b in itertools.pairwise(told))
+    assert len(entries) == history["next"] > 1000
+    assert [entry["at"] for entry in entries] == sorted(entry["at"] for entry in entries)
+    for device in told[-1]["devices"]:
+        running = device["grants"][0]["client"]
+        assert [entry["what"] for entry in entries if entry["client"] == running][-1] == "running"
