@@ -30,8 +30,8 @@ _BESIDE = {"flex_flow": "row wrap"}
 class Actions(widgets.VBox):  # type: ignore[misc]
     """The buttons, what they brought, and the form for the quota.
 
-    Pressed while a cell runs, they act at once where the front end and the kernel have subshells; elsewhere when the
-    cell has ended, which a line says.
+    Kernels hear of a press when the running cell has ended, if not in a subshell (which ipykernel 7.4 doesn't use for
+    widgets that the main shell made). So a line tells of ways that don't wait.
     """
 
     def __init__(self, who: Identity) -> None:
@@ -132,6 +132,6 @@ class Actions(widgets.VBox):  # type: ignore[misc]
 
 
 _BUSY = (
-    "A cell is running. In front ends without subshells what is pressed counts when it has ended; sooner in a "
-    "terminal: jupyter gpushare release, evict, suspend, resume or hold {client}"
+    "A cell is running: what is pressed here may not count before it has ended. At once: in JupyterLab's panel, or in "
+    "a terminal by jupyter gpushare release | evict | suspend | resume | hold {client}"
 )

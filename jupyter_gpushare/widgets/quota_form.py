@@ -67,6 +67,8 @@ class QuotaForm(widgets.VBox):  # type: ignore[misc]
         self.fields: dict[str, Any] = {
             key: widgets.Text(description=key, continuous_update=False, layout=_LAYOUT) for key in FIELDS
         }
+        for key in ("memory", "resident"):
+            self.fields[key].placeholder = "no bound"
         self.fields["service"] = widgets.Dropdown(description="class", options=["online", "offline"], layout=_LAYOUT)
         self.apply = widgets.Button(description="Change quota", tooltip="Use the quota of this form from now on")
         self._complaint = widgets.HTML()
