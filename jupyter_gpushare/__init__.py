@@ -1,14 +1,73 @@
 """Many notebook kernels share one GPU.
 
-This module stays small on purpose: every `jupyter gpushare …` command and every start of a shared kernel
-imports it.
+`status`, `quota`, `hold`, `release`, `evict`, `suspend`, `resume` and `history` are about the program that calls them
+(`jupyter_gpushare.api`); `GpuShareView` is a widget. They are imported when they are used: every `jupyter gpushare …`
+command and every start of a shared kernel imports this module, which stays small on purpose.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .api import (
+        GpuShareError,
+        Mistake,
+        NotShared,
+        Refused,
+        Unreachable,
+        evict,
+        history,
+        hold,
+        quota,
+        release,
+        resume,
+        status,
+        suspend,
+    )
+    from .widgets import GpuShareView
+
+__all__ = [
+    "GpuShareError",
+    "GpuShareView",
+    "Mistake",
+    "NotShared",
+    "Refused",
+    "Unreachable",
+    "evict",
+    "history",
+    "hold",
+    "quota",
+    "release",
+    "resume",
+    "status",
+    "suspend",
+]
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name in __all__:
+        home = ".widgets" if name == "GpuShareView" else ".api"  # the former needs ipywidgets
+        return getattr(import_module(home, __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext jupyter_gpushare`: `%gpushare` where nothing has started it, as in `ipython script.ipy`."""
+    import sys
+
+    if getattr(sys.modules.get("_gpushare_kernel.session"), "active", None) is None:
+        from .kernel.session import activate
+
+        activate(shell, asked_for=True)
 
 
 def _jupyter_server_extension_points() -> list[dict[str, Any]]:
@@ -21,12 +80,3 @@ def _jupyter_server_extension_points() -> list[dict[str, Any]]:
 def _jupyter_labextension_paths() -> list[dict[str, str]]:
     """Called by `jupyter labextension develop`, to link the built extension into the environment."""
     return [{"src": "labextension", "dest": "jupyter-gpushare"}]
-
-
-def __getattr__(name: str) -> Any:
-    """`GpuShareView`, when it is asked for: it needs ipywidgets."""
-    if name == "GpuShareView":
-        from .widgets import GpuShareView
-
-        return GpuShareView
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,7 +12,7 @@ from . import __version__
 
 # name: (module with add_arguments(parser) and main(args) -> int, what it does)
 COMMANDS = {
-    "status": ("status", "who runs, who waits, what everybody has"),
+    "status": ("status_command", "who runs, who waits, what everybody has"),
     "config": ("settings_command", "read or change a running coordinator's settings"),
     "quota": ("turn_commands", "read or change a client's quota"),
     "hold": ("turn_commands", "let a client keep the GPU between cells for a while"),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import alone
-from .status import name_of
+from .status_command import name_of
 from .wire import messages, text
 from .wire.client import Client, CoordinatorError, Unreachable
 

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .connection import Attachment
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .connection import Attachment
+    from .waiting import Waiting
 
 _NOT_ALLOWED = re.compile(r"[^\w.:@-]", re.ASCII)
 
@@ -26,27 +29,33 @@ def identity(parent: Any) -> str:
         return "unnamed"
 
 
-def install(shell: Any, attachment: Attachment) -> None:
-    """Report the requests that `shell` runs from now on."""
+def install(shell: Any, attachment: Attachment, waiting: Waiting | None = None) -> None:
+    """Report the requests that `shell` runs from now on; `waiting` says under them that they wait."""
     kernel = getattr(shell, "kernel", None)
     tables = [getattr(kernel, name, None) for name in ("shell_handlers", "control_handlers")]
     found = [table for table in tables if isinstance(table, dict) and callable(table.get("execute_request"))]
     for table in found:
-        table["execute_request"] = _reporting(table["execute_request"], attachment)
+        table["execute_request"] = _reporting(table["execute_request"], attachment, waiting)
     if not found:
         _install_events(shell, attachment)
 
 
-def _reporting(handler: Callable[..., Any], attachment: Attachment) -> Callable[..., Any]:
+def _reporting(
+    handler: Callable[..., Any], attachment: Attachment, waiting: Waiting | None = None
+) -> Callable[..., Any]:
     async def execute_request(stream: Any, ident: Any, parent: Any) -> None:
         request = identity(parent)
         attachment.begin(request)
+        if waiting is not None:
+            waiting.begin(request, parent)
         try:
             result = handler(stream, ident, parent)
             if inspect.isawaitable(result):
                 await result
         finally:
             attachment.end(request)
+            if waiting is not None:
+                waiting.end(request)
 
     return execute_request
 

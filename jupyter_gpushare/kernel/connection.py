@@ -16,6 +16,8 @@ import threading
 from time import monotonic, sleep
 from typing import Any
 
+from .errors import Refused, Unreachable
+
 RETRY = 0.25  # seconds between attempts to reach a coordinator
 REFUSED_RETRY = 5.0
 GRACE = 1.0  # seconds for which somebody else may bring one back, before we start one
@@ -25,14 +27,6 @@ ANSWER_WITHIN = 2.0  # seconds
 # What a coordinator that we start must not inherit: the client's identity, and what makes us a shared kernel.
 _IDENTITY = {f"GPUSHARE_{name}" for name in ("CLIENT", "TOKEN", "LABEL", "QUOTA", "NOTE", "PREPARED")}
 _OF_THE_KERNEL = {"LD_PRELOAD", "PYTHONSTARTUP", "GPUSHARE_STARTUP_CHAIN", "JPY_PARENT_PID"}
-
-
-class Unreachable(Exception):
-    """No coordinator answers; the message says where and why."""
-
-
-class Refused(Exception):
-    """The coordinator answered that it will not; the message says what is allowed."""
 
 
 def request(path: str, message: dict[str, Any], timeout: float = ANSWER_WITHIN) -> Any:
@@ -46,7 +40,7 @@ def request(path: str, message: dict[str, Any], timeout: float = ANSWER_WITHIN) 
                 for line in lines:
                     answer = json.loads(line) if line.strip() else {}
                     if answer.get("type") == "error":
-                        raise Refused(answer.get("message", "refused"))
+                        raise Refused(answer.get("message", "refused"), answer.get("reason", "refused"))
                     if answer.get("type") == "reply":
                         return answer.get("result")
     except (OSError, ValueError) as error:

@@ -5,53 +5,46 @@ One syntax everywhere: `%gpushare SUBCOMMAND key=value …`.
 
 from __future__ import annotations
 
+import contextlib
+import difflib
 from typing import TYPE_CHECKING, Any
 
-from .connection import Refused, Unreachable
-from .report import Report, quota_line, seconds
+from .calls import QUOTA_KEYS, pairs
+from .errors import GpuShareError, Mistake, Unreachable
+from .texts import quota_line, seconds, size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from .session import Session
+    from .calls import Calls
 
-QUOTA_KEYS = {
-    "share": "guaranteed fraction of the device's time, for example share=0.5",
-    "limit": "largest fraction of the device's time, for example limit=0.9",
-    "memory": "device memory that this kernel may allocate, for example memory=8GiB",
-    "resident": "device memory that it may keep on the device while others wait, for example resident=2GiB",
-    "service": "service=online, or service=offline to let others go first",
-}
-_VALUES = {"service": ["online", "offline"]}
 SUBCOMMANDS = {
     "status": "how this kernel and its device are doing (also without a sub-command)",
-    "quota": "show this kernel's quota, or change it: %gpushare quota memory=8GiB share=0.5 limit=0.9",
+    "quota": "show this kernel's quota, or change it: %gpushare quota memory=8GiB share=0.5",
     "hold": "keep the GPU between cells for a while, working or not: %gpushare hold 5min; 0: no longer",
     "release": "give up the rest of this kernel's turn",
+    "evict": "move this kernel's memory off the GPU; it comes back with the next turn",
     "suspend": "have no more turns and move this kernel's memory off the GPU, until it is resumed",
     "resume": "take part again after a suspend",
+    "history": "a plot of this kernel's turns and waits of the last minutes",
     "help": "this text",
 }
-
-
-class Mistake(Exception):
-    """What the user typed can't be done; the message names what is allowed."""
 
 
 class Magic:
     """The `%gpushare` line magic of one kernel."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
 
     def run(self, line: str) -> Any:
-        """Return what to display, a `Report` or text. Raises Mistake, Refused, Unreachable."""
+        """Return what to display: text, or an object with `_repr_html_`. Raises GpuShareError."""
         words = line.split()
         name = words[0] if words else "status"
+        if "=" in name:
+            return self._quota(words)
         if name not in SUBCOMMANDS:
-            hint = f" (to change the quota: %gpushare quota {line.strip()})" if "=" in name else ""
-            allowed = ", ".join(SUBCOMMANDS)
-            raise Mistake(f"unknown sub-command {name!r}: allowed are {allowed}{hint}")
+            raise Mistake(_unknown(name))
         if name == "quota":
             return self._quota(words[1:])
         if name == "hold":
@@ -60,56 +53,33 @@ class Magic:
             surplus = " ".join(words[1:])
             raise Mistake(f"%gpushare {name} takes no arguments, but {surplus!r} was given")
         whats: dict[str, Callable[[], Any]] = {
-            "status": self._status,
+            "status": self._calls.status,
             "release": self._release,
+            "evict": self._evict,
             "suspend": self._suspend,
             "resume": self._resume,
+            "history": self._calls.history,
             "help": help_text,
         }
         return whats[name]()
 
-    def complete(self, line: str) -> list[str]:
-        """What the last word of `line` may become; `line` is `%gpushare` and words up to the cursor."""
-        words = line.split()[1:]
-        if line[-1:].isspace():
-            words.append("")
-        key, equals, _ = words[-1].partition("=")
-        used = {word.partition("=")[0] for word in words[1:-1]}
-        if len(words) == 1:
-            possible = list(SUBCOMMANDS)
-        elif words[0] != "quota":
-            possible = []
-        elif equals:
-            possible = [key + "=" + value for value in _VALUES.get(key, [])]
-        else:
-            possible = [known + "=" for known in QUOTA_KEYS if known not in used]
-        return [word for word in possible if word.startswith(words[-1])]
-
-    def _status(self) -> Any:
-        problem = self._session.problem()
-        try:
-            snapshot = self._session.ask({"type": "status"})
-        except Unreachable as error:
-            return Report(None, self._session.client, problem or str(error))
-        return Report(snapshot, self._session.client, problem)
-
     def _quota(self, words: list[str]) -> str:
-        changes = _changes(words)
-        self._must_be_shared()
-        quota = self._session.ask({"type": "quota", "client": self._session.client, "changes": changes})
-        return ("Quota is now: " if changes else "Quota: ") + quota_line(quota)
+        changes = pairs(words)
+        return ("Quota is now: " if changes else "Quota: ") + quota_line(self._calls.quota(changes))
 
     def _release(self) -> str:
-        self._must_be_shared()
-        result = self._session.ask({"type": "release", "client": self._session.client})
-        if result.get("released"):
+        if self._calls.release():
             return "The rest of this kernel's turn is given up."
         return "This kernel has no turn now, so there is nothing to give up."
 
+    def _evict(self) -> str:
+        moved = self._calls.evict()
+        if moved:
+            return f"This kernel's memory leaves the GPU ({size(moved)}); it comes back with the next turn."
+        return "This kernel has no memory on the GPU."
+
     def _hold(self, time: str) -> str:
-        self._must_be_shared()
-        asked = {"seconds": time} if time else {}
-        result = self._session.ask({"type": "hold", "client": self._session.client, **asked})
+        result = self._calls.hold(time or None)
         if result["hold_seconds_left"] is None:
             return "This kernel holds the GPU no longer."
         left = seconds(result["hold_seconds_left"])
@@ -118,90 +88,59 @@ class Magic:
         return f"Once this kernel has the GPU it keeps it, up to {left} from now; %gpushare release ends that."
 
     def _suspend(self) -> str:
-        self._must_be_shared()
-        client = self._session.client
-        self._session.ask({"type": "suspend", "client": client})
+        self._calls.suspend()
         return (
             "This kernel is suspended: its next GPU call waits until %gpushare resume, "
-            f"or in a terminal: jupyter gpushare resume {client}"
+            f"or in a terminal: jupyter gpushare resume {self._calls.client}"
         )
 
     def _resume(self) -> str:
-        self._must_be_shared()
-        changed = self._session.ask({"type": "resume", "client": self._session.client})["changed"]
-        return "This kernel takes part again." if changed else "This kernel was not suspended."
-
-    def _must_be_shared(self) -> None:
-        if not self._session.client:
-            reason = self._session.problem() or "it was not started by the provisioner, the launcher or 'run'"
-            raise Mistake(f"this kernel isn't shared: {reason}")
+        return "This kernel takes part again." if self._calls.resume() else "This kernel was not suspended."
 
 
 def help_text() -> str:
     """What `%gpushare help` says."""
     lines = ["%gpushare shows and changes how this kernel shares its GPU with others.", ""]
     lines += [f"  %gpushare {name:<8} {text}" for name, text in SUBCOMMANDS.items()]
-    lines += ["", "Keys of %gpushare quota:", ""]
+    lines += ["", "%gpushare key=value … changes the quota. As the first line of a cell, %%gpushare key=value …"]
+    lines += ["changes it for that cell only. Keys:", ""]
     lines += [f"  {key:<9} {text}" for key, text in QUOTA_KEYS.items()]
     return "\n".join(lines)
 
 
-def register(shell: Any, session: Session) -> None:
-    """Make `%gpushare` known to IPython, with its completion."""
-    from IPython.core.error import UsageError
+def register(shell: Any, calls: Calls) -> None:
+    """Make `%gpushare` known to IPython."""
     from IPython.display import display
 
-    magic = Magic(session)
+    magic = Magic(calls)
 
     def gpushare(line: str) -> None:
-        try:
+        with usage_errors():
             shown = magic.run(line)
-        except Mistake as error:
-            problem = str(error)
-        except Unreachable as error:
-            problem = f"{error}; nothing was changed"
-        except Refused as error:
-            problem = str(error)
-        else:
             if isinstance(shown, str):
                 print(shown)
             else:
                 display(shown)  # type: ignore[no-untyped-call]
-            return
-        raise UsageError(problem)  # which IPython shows without a traceback
 
     gpushare.__doc__ = help_text()
     shell.register_magic_function(gpushare, "line", "gpushare")
-    _register_completion(shell, magic)
 
 
-def _register_completion(shell: Any, magic: Magic) -> None:
+@contextlib.contextmanager
+def usage_errors() -> Iterator[None]:
+    """Turns our errors into IPython's UsageError, which is shown without a traceback."""
+    from IPython.core.error import UsageError
+
     try:
-        from IPython.core.completer import SimpleCompletion, context_matcher
-    except ImportError:  # IPython < 8.6: mixed with other completions, and only of what follows the last "="
-        shell.set_hook("complete_command", lambda _, event: magic.complete(event.line), str_key="%gpushare")
-        return
-
-    @context_matcher()  # type: ignore[untyped-decorator]
-    def gpushare_matcher(context: Any) -> dict[str, Any]:
-        line = context.line_with_cursor[: context.cursor_position].lstrip()
-        ours = line.startswith("%gpushare ")
-        words = [SimpleCompletion(text=word) for word in magic.complete(line)] if ours else []
-        fragment = line.rsplit(None, 1)[-1] if ours and not line[-1].isspace() else ""
-        return {"completions": words, "matched_fragment": fragment, "suppress": True}
-
-    shell.Completer.custom_matchers.append(gpushare_matcher)
+        yield
+    except Unreachable as error:
+        raise UsageError(f"{error}; nothing was changed") from None
+    except GpuShareError as error:
+        raise UsageError(str(error)) from None
 
 
-def _changes(words: list[str]) -> dict[str, str]:
-    changes: dict[str, str] = {}
-    for word in words:
-        key, _, value = word.partition("=")
-        if not key or not value:
-            raise Mistake(f"{word!r} is not of the form key=value; keys are {', '.join(QUOTA_KEYS)}")
-        if key not in QUOTA_KEYS:
-            raise Mistake(f"unknown quota key {key!r}: allowed are {', '.join(QUOTA_KEYS)}")
-        if key in changes:
-            raise Mistake(f"{key!r} is given twice")
-        changes[key] = value
-    return changes
+def _unknown(name: str) -> str:
+    close = difflib.get_close_matches(name, SUBCOMMANDS, 1)
+    meant = f" (did you mean {close[0]!r}?)" if close else ""
+    keys = ", ".join(f"{key}=" for key in QUOTA_KEYS)
+    return f"unknown sub-command {name!r}{meant}: allowed are {', '.join(SUBCOMMANDS)}, or a quota: {keys}"

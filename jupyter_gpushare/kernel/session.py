@@ -5,10 +5,16 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from . import cells, magics
-from .connection import Attachment, Unreachable, request
+from . import cell_quota, cells, completion, magics
+from .calls import Calls
+from .connection import Attachment
+from .layers import Layers
+from .waiting import Waiting, publisher
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class Session:
@@ -33,12 +39,7 @@ class Session:
                 "quota": env.get("GPUSHARE_QUOTA", ""),
             }
             self.attachment = Attachment(self.path, attach, _argv(env))
-
-    def ask(self, message: dict[str, Any]) -> Any:
-        """One request to the coordinator. Raises Unreachable, Refused."""
-        if not self.path:
-            raise Unreachable("no coordinator is known here (GPUSHARE_SOCKET is not set)")
-        return request(self.path, message)
+        self.calls = Calls(self.client, self.path, self.problem)
 
     def problem(self) -> str:
         """A sentence on what isn't working, "" if all is well or it is not yet known."""
@@ -52,20 +53,24 @@ class Session:
         return sentence
 
 
-active: Session | None = None
+active: Session | None = None  # of this kernel
 
 
-def activate(shell: Any) -> None:
-    """Called once by `startup.py` in a kernel that our provisioner, launcher or `run` has prepared."""
-    if not os.environ.get("GPUSHARE_PREPARED"):
-        return
+def activate(shell: Any, asked_for: bool = False) -> None:
+    """Called by `startup.py` in a kernel that our provisioner, launcher or `run` has prepared, or by `%load_ext`."""
     global active
+    if active is not None or not (asked_for or os.environ.get("GPUSHARE_PREPARED")):
+        return
     active = session = Session(dict(os.environ))
-    magics.register(shell, session)
+    magics.register(shell, session.calls)
+    layers = Layers(session.calls, _place(os.environ, session.client))
+    cell_quota.install(shell, layers)
+    completion.register(shell)
     _warn_once(shell, session)
     if session.attachment is not None:
         session.attachment.start()
-        cells.install(shell, session.attachment)
+        layers.recover()
+        cells.install(shell, session.attachment, _waiting(shell, session.calls))
 
 
 def _warn_once(shell: Any, session: Session) -> None:
@@ -84,6 +89,23 @@ def _warn_once(shell: Any, session: Session) -> None:
     events = ("pre_run_cell", "post_run_cell")
     for event in events:
         shell.events.register(event, look)
+
+
+def _waiting(shell: Any, calls: Calls) -> Waiting | None:
+    kernel = getattr(shell, "kernel", None)
+    if getattr(kernel, "iopub_socket", None) is None:
+        return None  # IPython in a terminal
+    waiting = Waiting(calls.client, calls.outlook, publisher(kernel))
+    os.register_at_fork(after_in_child=waiting.forget_in_child)
+    return waiting
+
+
+def _place(env: Mapping[str, str], client: str) -> str:
+    """The file that remembers what one cell has changed; a client's id has characters that a file's name may have."""
+    if not client:
+        return ""
+    state = env.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return os.path.join(state, "gpushare", os.uname().nodename, f"cell-quota-{client}.json")
 
 
 def _argv(env: dict[str, str]) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 from jupyter_gpushare.coordinator import viewers
 from jupyter_gpushare.coordinator.snapshot import tenant_name
 from jupyter_gpushare.doctor_clients import clients as findings
-from jupyter_gpushare.status import name_of
+from jupyter_gpushare.status_command import name_of
 from jupyter_gpushare.turn_commands import chosen
 from jupyter_gpushare.wire import messages
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpushare.kernel.magics import SUBCOMMANDS
+
 # A kernel whose environment lacks our package: importing it fails, as it would there.
 FOREIGN = "import sys; sys.modules['jupyter_gpushare'] = None; from ipykernel import kernelapp; kernelapp.main()"
 
@@ -64,6 +66,13 @@ def test_quota_is_changed_and_shown(coordinator: Any, notebook: Any) -> None:
     assert notebook.run("%gpushare quota").stdout == ran.stdout.replace("Quota is now", "Quota")
 
 
+def test_a_bare_pair_is_a_quota(coordinator: Any, notebook: Any) -> None:
+    ran = notebook.run("%gpushare class=offline share=0.3")
+    assert ran.stdout.startswith("Quota is now: share 0.3") and ran.stdout.endswith("class offline\n")
+    (client,) = coordinator.clients().values()
+    assert (client["quota"]["share"], client["quota"]["service"]) == (0.3, "offline")
+
+
 def test_release_without_a_turn_says_so(notebook: Any) -> None:
     assert "no turn" in notebook.run("%gpushare release").stdout
 
@@ -95,7 +104,10 @@ def test_help_names_everything(notebook: Any) -> None:
         "release",
         "memory=8GiB",
         "share=0.5",
-        "service=offline",
+        "class=offline",
+        "evict",
+        "history",
+        "%%gpushare key=value",
         "hold 5min",
         "suspend",
         "resume",
@@ -103,51 +115,58 @@ def test_help_names_everything(notebook: Any) -> None:
         assert word in text
 
 
-@pytest.mark.parametrize(
-    ("line", "complaint"),
-    [
-        (
-            "frobnicate",
-            "unknown sub-command 'frobnicate': allowed are status, quota, hold, release, suspend, resume, help",
-        ),
-        ("share=0.5", "%gpushare quota share=0.5"),
-        ("quota shares=0.5", "unknown quota key 'shares': allowed are share, limit, memory"),
-        ("quota share 0.5", "'share' is not of the form key=value"),
-        ("quota share=", "'share=' is not of the form key=value"),
-        ("quota share=0.1 share=0.2", "given twice"),
-        ("quota share=2", "from 0 to 1"),
-        ("quota share=0.9 limit=0.5", "above limit"),
-        ("quota memory=-1", "memory"),
-        ("quota service=vip", "online, offline"),
-        ("release now", "takes no arguments"),
-        ("suspend now", "takes no arguments"),
-        ("hold for ever", "'for ever' is not a duration (examples: 90, 30s, 5min, 1h)"),
-        ("hold 5h", "allowed are 0 to 600 seconds (max_hold)"),
-    ],
-)
-def test_mistakes_are_named_without_a_traceback(coordinator: Any, notebook: Any, line: str, complaint: str) -> None:
+MISTAKES = [
+    (
+        "frobnicate",
+        "unknown sub-command 'frobnicate': allowed are status, quota, hold, release, evict, suspend, resume, "
+        "history, help, or a quota: share=, limit=, memory=, resident=, class=",
+    ),
+    ("statsu", "did you mean 'status'?"),
+    ("shares=0.5", "unknown quota key 'shares': allowed are share, limit, memory"),
+    ("class=online service=offline", "'service' is given twice"),
+    ("quota shares=0.5", "unknown quota key 'shares': allowed are share, limit, memory"),
+    ("quota share 0.5", "'share' is not of the form key=value"),
+    ("quota share=", "'share=' is not of the form key=value"),
+    ("quota share=0.1 share=0.2", "given twice"),
+    ("quota share=2", "from 0 to 1"),
+    ("quota share=0.9 limit=0.5", "above limit"),
+    ("quota memory=-1", "memory"),
+    ("quota service=vip", "online, offline"),
+    ("release now", "takes no arguments"),
+    ("suspend now", "takes no arguments"),
+    ("hold for ever", "'for ever' is not a duration (examples: 90, 30s, 5min, 1h)"),
+    ("hold 5h", "allowed are 0 to 600 seconds (max_hold)"),
+]
+
+
+def test_mistakes_are_named_without_a_traceback(coordinator: Any, notebook: Any) -> None:
     before = coordinator.clients()[notebook.manager.kernel_id]["quota"]
-    ran = notebook.run(f"%gpushare {line}")
-    assert ran.status == "error" and ran.reply["ename"] == "UsageError"
-    assert complaint in ran.stderr and "Traceback" not in ran.stderr + ran.stdout
-    assert coordinator.clients()[notebook.manager.kernel_id]["quota"] == before
+    for line, complaint in MISTAKES:
+        ran = notebook.run(f"%gpushare {line}")
+        assert ran.status == "error" and ran.reply["ename"] == "UsageError"
+        assert complaint in ran.stderr and "Traceback" not in ran.stderr + ran.stdout
+        assert coordinator.clients()[notebook.manager.kernel_id]["quota"] == before
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("%gpushare ", {"status", "quota", "hold", "release", "suspend", "resume", "help"}),
-        ("%gpushare re", {"release", "resume"}),
-        ("x = 1\n%gpushare quota sh", {"share="}),
-        ("%gpushare quota share=0.5 ", {"limit=", "memory=", "resident=", "service="}),
-        ("%gpushare quota service=of", {"service=offline"}),
-    ],
-)
-def test_tab_completes(notebook: Any, line: str, expected: set[str]) -> None:
-    reply = notebook.kernel.complete(line, reply=True, timeout=10)["content"]
-    word = "" if line.endswith(" ") else line.split()[-1]
-    assert {match.strip() for match in reply["matches"]} == expected
-    assert line[reply["cursor_start"] : reply["cursor_end"]] == word
+COMPLETIONS: list[tuple[str, set[str]]] = [
+    ("%gpushare ", {*SUBCOMMANDS, "share=", "limit=", "memory=", "resident=", "class="}),
+    ("%gpushare re", {"release", "resume", "resident="}),
+    ("%gpushare share=0.5 cl", {"class="}),
+    ("%gpushare hold 5", {"5min"}),
+    ("%%gpushare ", {"share=", "limit=", "memory=", "resident=", "class="}),
+    ("%%gpushare share=0.3 class=of", {"class=offline"}),
+    ("x = 1\n%gpushare quota sh", {"share="}),
+    ("%gpushare quota share=0.5 ", {"limit=", "memory=", "resident=", "class="}),
+    ("%gpushare quota service=of", {"service=offline"}),
+]
+
+
+def test_tab_completes(notebook: Any) -> None:
+    for line, expected in COMPLETIONS:
+        reply = notebook.kernel.complete(line, reply=True, timeout=10)["content"]
+        word = "" if line.endswith(" ") else line.split()[-1]
+        assert {match.strip() for match in reply["matches"]} == expected, line
+        assert line[reply["cursor_start"] : reply["cursor_end"]] == word
 
 
 def test_it_works_with_the_coordinator_away(coordinator: Any, notebook: Any, eventually: Callable[..., Any]) -> None:

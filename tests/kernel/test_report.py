@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.kernel.report import Report, quota_line, seconds, size
+from jupyter_gpushare.kernel.report import Report
+from jupyter_gpushare.kernel.texts import quota_line, seconds, size
 
 QUOTA = {"share": 0.5, "limit": 0.9, "memory": 8 << 30, "resident": None, "service": "online"}
 
@@ -38,7 +39,7 @@ def snapshot(*clients: dict[str, Any], running: str = "", queue: tuple[str, ...]
 def test_running() -> None:
     text = repr(Report(snapshot(client("a", phase="running"), client("b"), running="a", queue=("b",)), "a"))
     assert "running · 12 s left" in text
-    assert "share 0.5, limit 0.9, memory 8 GiB, resident unlimited, online" in text
+    assert "share 0.5, limit 0.9, memory 8 GiB, resident unlimited, class online" in text
     assert "1.5 GiB allocated, 1 GiB on the device" in text
     assert "12 s in 4 turns, waited 1 min 15 s" in text
     assert "Sim <A> (simulated) · 1 GiB of 4 GiB in use" in text

@@ -1,0 +1,99 @@
+"""`import jupyter_gpushare as gs`: what `%gpushare` does, as calls.
+
+They concern the program that makes them: a shared notebook kernel, or a script that `jupyter gpushare run` started.
+Each asks the coordinator and waits for its answer for two seconds at most.
+
+Errors are `GpuShareError` and its subclasses: `Mistake` (what was asked for makes no sense), `NotShared` (this program
+does not share its GPU), `Unreachable` (no coordinator answers), `Refused` (the coordinator will not; its `reason` is a
+stable word for programs). All messages are sentences that name what is allowed; a call that fails has changed nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from .kernel import session as kernel_session
+from .kernel.calls import Calls
+from .kernel.errors import GpuShareError, Mistake, NotShared, Refused, Unreachable
+from .kernel.history import History
+from .kernel.report import Report
+
+__all__ = [
+    "GpuShareError",
+    "History",
+    "Mistake",
+    "NotShared",
+    "Refused",
+    "Report",
+    "Unreachable",
+    "evict",
+    "history",
+    "hold",
+    "quota",
+    "release",
+    "resume",
+    "status",
+    "suspend",
+]
+
+
+def status() -> Report:
+    """How this program and its devices are doing, to be displayed or looked into.
+
+    `.own` is this program's part of the coordinator's snapshot and `.devices` its devices (docs/design.md);
+    `.problem` a sentence on what isn't working. Raises Refused; where no coordinator answers, `.problem` says so.
+    """
+    return _calls().status()
+
+
+def quota(**changes: Any) -> dict[str, Any]:
+    """Change this program's quota, or only read it; returns all of it.
+
+    `share`, `limit`: fractions of the device's time, 0 to 1. `memory`, `resident`: bytes or text such as "8GiB"; None
+    lifts the bound. `service`: "online" or "offline". Raises GpuShareError.
+    """
+    return _calls().quota(changes)
+
+
+def hold(seconds: float | str | None = None) -> float | None:
+    """Keep the GPU between cells for so many seconds or "5min", working or not.
+
+    0: no longer; None: as long as is allowed. Returns the seconds for which it is held, None if it is not. Raises
+    GpuShareError.
+    """
+    left = _calls().hold(seconds)["hold_seconds_left"]
+    return None if left is None else float(left)
+
+
+def release() -> bool:
+    """Give up the rest of the turn; False if there was none. Raises GpuShareError."""
+    return _calls().release()
+
+
+def evict() -> int:
+    """Move this program's memory off the GPU until its next turn; returns how many bytes. Raises GpuShareError."""
+    return _calls().evict()
+
+
+def suspend() -> bool:
+    """Have no turns, and no memory on the GPU, until `resume`; False if that was so already. Raises GpuShareError."""
+    return _calls().suspend()
+
+
+def resume() -> bool:
+    """Take part again after a `suspend`; False if there was none. Raises GpuShareError."""
+    return _calls().resume()
+
+
+def history() -> History:
+    """This program's turns and waits of the last minutes, to be displayed or looked into. Raises GpuShareError."""
+    return _calls().history()
+
+
+def _calls() -> Calls:
+    """Of this kernel, if it has been prepared as one; else of what the environment says."""
+    kernel = getattr(sys.modules.get("_gpushare_kernel.session"), "active", None) or kernel_session.active
+    session = kernel or kernel_session.Session(dict(os.environ))
+    return Calls(session.client, session.path, session.problem, "kernel" if kernel else "program")

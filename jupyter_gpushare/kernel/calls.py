@@ -1,0 +1,132 @@
+"""What one client may ask of its coordinator: the calls behind `%gpushare` and `import jupyter_gpushare`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .connection import request
+from .errors import Mistake, NotShared, Refused, Unreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from .history import History
+    from .report import Report
+
+QUOTA_KEYS = {
+    "share": "guaranteed fraction of the device's time: share=0.5",
+    "limit": "largest fraction of the device's time: limit=0.9",
+    "memory": "device memory that may be allocated: memory=8GiB, or a part of the device: memory=0.5",
+    "resident": "device memory that may stay on the device while others wait: resident=2GiB",
+    "class": "class=online, or class=offline to let others go first (service= is the same)",
+}
+SERVICE = {"class": "service"}  # the word for people, and the wire's
+_PAGES = 1000  # of a history, at most
+
+
+class Calls:
+    """The calls of one client; `client` is "" in a program that does not share.
+
+    `problem` returns a sentence on what isn't working, "" if all is well. Every call raises `NotShared`,
+    `Unreachable` or `Refused`; each waits for an answer for 2 s at most.
+    """
+
+    def __init__(self, client: str, path: str, problem: Callable[[], str], program: str = "kernel") -> None:
+        self.client = client
+        self._program = program  # what it is called
+        self.path = path
+        self.problem = problem
+
+    def ask(self, message: dict[str, Any]) -> Any:
+        """One request to the coordinator. Raises Unreachable, Refused."""
+        if not self.path:
+            raise Unreachable("no coordinator is known here (GPUSHARE_SOCKET is not set)")
+        try:
+            return request(self.path, message)
+        except Refused as refused:
+            if refused.reason != "malformed":
+                raise
+            raise Refused(
+                f"the coordinator that runs is an older version, which does not know {message['type']!r}", "malformed"
+            ) from None
+
+    def status(self) -> Report:
+        """This client and the devices, also when no coordinator answers or this is no client."""
+        from .report import Report
+
+        problem = self.problem()
+        try:
+            return Report(self.ask({"type": "status"}), self.client, problem)
+        except Unreachable as error:
+            return Report(None, self.client, problem or str(error))
+
+    def quota(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Change the quota, or only read it if there are no changes; returns the whole."""
+        return dict(self._own("quota", changes=checked(changes)))
+
+    def hold(self, seconds: float | str | None = None) -> dict[str, Any]:
+        """`{"hold_seconds_left": float or None, "running": bool}`; None: as long as is allowed, 0: no longer."""
+        return dict(self._own("hold", **({} if seconds is None else {"seconds": seconds})))
+
+    def release(self) -> bool:
+        return bool(self._own("release")["released"])
+
+    def evict(self) -> int:
+        """Bytes that were on the devices and leave now."""
+        result = self._own("evict")
+        return int(result["bytes"]) if result["evicting"] else 0
+
+    def suspend(self) -> bool:
+        return bool(self._own("suspend")["changed"])
+
+    def resume(self) -> bool:
+        return bool(self._own("resume")["changed"])
+
+    def outlook(self) -> dict[str, Any]:
+        return dict(self._own("outlook"))
+
+    def history(self) -> History:
+        """The turns and waits of the last minutes, as far as the coordinator keeps them."""
+        from .history import History
+
+        entries: list[dict[str, Any]] = []
+        after = 0
+        for _ in range(_PAGES):
+            page = self._own("history", after=after)
+            entries += [one for one in page["entries"] if one["client"] == self.client]
+            after = page["next"]
+            if not page.get("more"):
+                break
+        return History(entries, page["now"])
+
+    def _own(self, kind: str, **fields: Any) -> Any:
+        if not self.client:
+            reason = self.problem() or "it was not started by the provisioner, the launcher or 'run'"
+            raise NotShared(f"this {self._program} isn't shared: {reason}")
+        return self.ask({"type": kind, "client": self.client, **fields})
+
+
+def checked(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Changes of a quota in the wire's words. Raises Mistake."""
+    known: dict[str, Any] = {}
+    for key, value in changes.items():
+        if key not in QUOTA_KEYS and key not in SERVICE.values():
+            raise Mistake(f"unknown quota key {key!r}: allowed are {', '.join(QUOTA_KEYS)}")
+        wire = SERVICE.get(key, key)
+        if wire in known:
+            raise Mistake(f"{key!r} is given twice")
+        known[wire] = value
+    return known
+
+
+def pairs(words: list[str]) -> dict[str, str]:
+    """`["share=0.5", "class=offline"]` as changes of a quota. Raises Mistake."""
+    changes: dict[str, str] = {}
+    for word in words:
+        key, _, value = word.partition("=")
+        if not key or not value:
+            raise Mistake(f"{word!r} is not of the form key=value; keys are {', '.join(QUOTA_KEYS)}")
+        if key in changes:
+            raise Mistake(f"{key!r} is given twice")
+        changes[key] = value
+    return checked(changes)

@@ -1,0 +1,52 @@
+"""Completion of `%gpushare` and `%%gpushare` lines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .calls import QUOTA_KEYS, SERVICE
+from .magics import SUBCOMMANDS
+
+_VALUES = {"class": ["online", "offline"], "service": ["online", "offline"], "hold": ["1min", "5min", "0"]}
+
+
+def complete(line: str) -> list[str]:
+    """What the last word of `line` may become; it begins with `%gpushare` or `%%gpushare` and ends at the cursor."""
+    magic, *words = line.split()
+    if line[-1:].isspace():
+        words.append("")
+    if not words:
+        return []
+    first, word = words[0], words[-1]
+    key, equals, _ = word.partition("=")
+    if len(words) == 2 and first == "hold" and magic == "%gpushare":
+        possible = list(_VALUES["hold"])
+    elif equals:
+        possible = [f"{key}={value}" for value in _VALUES.get(key, [])]
+    else:
+        possible = []
+        if magic == "%%gpushare" or len(words) == 1 or first == "quota" or "=" in first:
+            used = {SERVICE.get(one.partition("=")[0], one.partition("=")[0]) for one in words[:-1]}
+            possible = [f"{known}=" for known in QUOTA_KEYS if SERVICE.get(known, known) not in used]
+        if magic == "%gpushare" and len(words) == 1:
+            possible = [*SUBCOMMANDS, *possible]
+    return [one for one in possible if one.startswith(word)]
+
+
+def register(shell: Any) -> None:
+    try:
+        from IPython.core.completer import SimpleCompletion, context_matcher
+    except ImportError:  # IPython < 8.6: mixed with other completions, and only of what follows the last "="
+        for magic in ("%gpushare", "%%gpushare"):
+            shell.set_hook("complete_command", lambda _, event: complete(event.line), str_key=magic)
+        return
+
+    @context_matcher()  # type: ignore[untyped-decorator]
+    def gpushare_matcher(context: Any) -> dict[str, Any]:
+        line = context.line_with_cursor[: context.cursor_position].lstrip()
+        ours = line.startswith(("%gpushare ", "%%gpushare "))
+        words = [SimpleCompletion(text=word) for word in complete(line)] if ours else []
+        fragment = line.rsplit(None, 1)[-1] if ours and not line[-1].isspace() else ""
+        return {"completions": words, "matched_fragment": fragment, "suppress": True}
+
+    shell.Completer.custom_matchers.append(gpushare_matcher)

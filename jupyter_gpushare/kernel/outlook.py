@@ -1,0 +1,66 @@
+"""What is said under a cell that waits for the GPU, from the coordinator's outlook."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any, NamedTuple
+
+from .markup import COLOURS, Part, bar, element
+from .texts import seconds
+
+
+class Notice(NamedTuple):
+    """One line, as text and as HTML."""
+
+    text: str
+    html: str
+
+
+def waiting(outlook: dict[str, Any], waited_seconds: float) -> Notice:
+    """ "Waiting for the GPU: #2, about 40 s (train.ipynb is running, 12 s left)"."""
+    words = [f"#{outlook['queue_position']}"] if outlook.get("queue_position") else []
+    expected = outlook.get("expected_wait")
+    if expected is not None:
+        words.append(f"about {_time(expected)}")
+    text = "Waiting for the GPU" + (": " + ", ".join(words) if words else "")
+    running = outlook.get("running", [])
+    if running:
+        text += f" ({_running(running)})"
+    line = element("div", "", escape(text))
+    if expected is not None:
+        fraction = waited_seconds / max(waited_seconds + expected, 1e-9)
+        line += bar([Part(fraction, COLOURS["waiting"], "")], f"waited {_time(waited_seconds)}", height=4)
+    return Notice(text, _small(line))
+
+
+def suspended(client: str) -> Notice:
+    """It can't be resumed from within the notebook while a cell of it waits."""
+    text = (
+        "This kernel is suspended: its GPU calls wait until it is resumed. Interrupt the cell and run "
+        f"%gpushare resume, or in a terminal: jupyter gpushare resume {client}"
+    )
+    return Notice(text, _small(escape(text)))
+
+
+def waited(amount: float) -> Notice:
+    """The line that stays."""
+    text = f"waited {_time(amount)} for the GPU"
+    return Notice(text, _small(escape(text)))
+
+
+def _running(running: list[dict[str, Any]]) -> str:
+    names = [str(one.get("label") or one.get("tenant") or "another kernel") for one in running]
+    lefts = [one["seconds_left"] for one in running if one.get("seconds_left") is not None]
+    text = f"{' and '.join(names[:2])} {'is' if len(names) == 1 else 'are'} running"
+    if len(names) > 2:
+        text = f"{names[0]} and {len(names) - 1} others are running"
+    return text + (f", {_time(min(lefts))} left" if lefts else "")
+
+
+def _time(amount: float) -> str:
+    """Whole seconds: a figure that changes all the time says no more."""
+    return f"{max(1, round(amount))} s" if amount < 59.5 else seconds(amount)
+
+
+def _small(content: str) -> str:
+    return element("div", "max-width:480px;font-size:12px;opacity:.85", content)

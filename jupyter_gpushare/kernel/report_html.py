@@ -1,0 +1,88 @@
+"""`%gpushare status` as HTML: this client's card, then one for each device."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from .markup import COLOURS, Part, bar, card, dot, element, grid, muted
+from .report import device_line, memory_line
+from .texts import size
+
+if TYPE_CHECKING:
+    from .report import Report
+
+_STRONG = "font-weight:600"
+
+
+def page(report: Report) -> str:
+    parts = []
+    if report.problem:
+        said = element("strong", "", "Sharing isn't working: ") + escape(report.problem)
+        parts.append(card(element("div", "", said, role="alert")))
+    if report.facts():
+        parts.append(card(_client(report)))
+    parts += [card(_device(report, device)) for device in report.devices]
+    return element("div", "display:flow-root", "".join(parts))
+
+
+def _client(report: Report) -> str:
+    client = report.own
+    facts = dict(report.facts())
+    if client is None:
+        return grid([(name, escape(value)) for name, value in facts.items()])
+    phase = str(client.get("phase", "idle"))
+    head = element("span", _STRONG + ";overflow-wrap:anywhere", escape(facts.pop("kernel")))
+    head += element("span", "white-space:nowrap", dot(COLOURS.get(phase, COLOURS["idle"])) + escape(facts.pop("state")))
+    notes = [("note", escape(str(note))) for note in client.get("notes", [])]
+    facts.pop("note", None)
+    rows = [(name, escape(value)) for name, value in facts.items() if name != "memory"]
+    rows.insert(0, ("memory", _memory(report, client)))
+    flex = "display:flex;flex-wrap:wrap;justify-content:space-between;gap:2px 16px;margin-bottom:6px"
+    return element("div", flex, head) + grid(rows + notes)
+
+
+def _memory(report: Report, client: dict[str, Any]) -> str:
+    """What is allocated against what may be: the quota's memory, or else what the client's devices have."""
+    line = memory_line(client)
+    devices = [one for one in report.devices if not client.get("devices") or one["uuid"] in client["devices"]]
+    limit = client.get("quota", {}).get("memory") or sum(one.get("memory_total") or 0 for one in devices)
+    if not limit:
+        return escape(line)
+    resident, allocated = client["resident"], client["allocated"]
+    parts = [
+        Part(resident / limit, COLOURS["own"], f"on the device: {size(resident)}"),
+        Part((allocated - resident) / limit, "rgba(47,127,209,.5)", f"moved out: {size(max(0, allocated - resident))}"),
+    ]
+    text = f"{line}; may allocate {size(limit)}"
+    return bar(parts, text) + element("div", "margin-top:2px", escape(text))
+
+
+def _device(report: Report, device: dict[str, Any]) -> str:
+    head = element("div", _STRONG, escape(device_line(device)))
+    total = device.get("memory_total") or 0
+    body = _stacked(report, device, total) if total else ""
+    for place, state, name in report.turns(device):
+        where = element("span", "display:inline-block;width:2.2em", escape(place))
+        words = f"{dot(COLOURS[state])}{where}{escape(name)} {muted(state)}"
+        body += element("div", "overflow-wrap:anywhere", words)
+    return head + body
+
+
+def _stacked(report: Report, device: dict[str, Any], total: int) -> str:
+    """What each client has on the device; what no client has (other programs, contexts) comes last."""
+    shares = []
+    for client in report.snapshot.get("clients", []):
+        resident = client.get("resident_by_device", {}).get(device["uuid"], 0)
+        if resident:
+            shares.append((client["id"] != report.client, -resident, client["id"]))
+    parts, known = [], 0
+    for other, negative, identity in sorted(shares):
+        known -= negative
+        title = f"{report.name(identity)}: {size(-negative)}"
+        parts.append(Part(-negative / total, COLOURS["others" if other else "own"], title))
+    rest = (device.get("memory_used") or 0) - known
+    if rest > 0:
+        parts.append(Part(rest / total, COLOURS["idle"], f"not of any client: {size(rest)}"))
+    label = ", ".join(part.title for part in parts) or "nothing is on the device"
+    return element("div", "margin:4px 0 6px", bar(parts, label))

@@ -1,0 +1,169 @@
+"""Under a cell that waits for the GPU: that it does, for how long, and for whom.
+
+Front ends that draw this themselves (JupyterLab with our extension) tell the coordinator so; for all others a
+thread asks the coordinator once a second while a request runs for longer than a second, and says it as an output
+that is updated in place. The output goes straight to the front end, with the request as its parent: what the
+cell does with `sys.stdout` or `%%capture` is not disturbed. Requests without `allow_stdin` come from programs
+(nbclient, nbconvert, papermill), whose results are to be the same with and without a wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import uuid
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any
+
+from .errors import GpuShareError
+from .outlook import Notice, suspended, waited, waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LOOK = 1.0  # seconds between two questions
+LEAST = 1.0  # seconds of waiting that nobody is told of
+REST = 10.0  # seconds after a question that was not answered
+
+
+class Request:
+    """One request that runs, and what is shown under it."""
+
+    def __init__(self, parent: dict[str, Any]) -> None:
+        self.parent = parent
+        self.session = str(parent["header"].get("session", ""))
+        self.began = monotonic()
+        self.display = ""  # its id, "" as long as nothing is shown
+        self.shown: Notice | None = None
+        self.over = False
+        self.first_wait: float | None = None  # seconds that the client had waited before this request
+        self.waited = 0.0  # seconds, as of `looked`
+        self.looked = 0.0
+        self.waits = False
+        self.stood = self.stands = 0.0  # seconds for which calls stood there, before and now
+
+
+class Waiting:
+    """Watches the requests of one kernel. `begin` and `end` may be called from any thread and never wait."""
+
+    def __init__(self, client: str, outlook: Callable[[], dict[str, Any]], publish: Callable[..., None]) -> None:
+        self._client = client
+        self._outlook = outlook
+        self._publish = publish
+        self._open: dict[str, Request] = {}
+        self._draws: set[str] = set()  # front-end sessions that show waits by themselves
+        self._lock = threading.Lock()  # of what is shown
+        self._wake = threading.Event()
+        self._asleep = True
+        self._thread: threading.Thread | None = None
+        self._rest_until = 0.0
+
+    def begin(self, request: str, parent: dict[str, Any]) -> None:
+        """A request begins to run; `parent` is its message."""
+        content = parent.get("content", {})
+        if not content.get("allow_stdin") or content.get("silent"):
+            return
+        one = Request(parent)
+        if one.session in self._draws:
+            return
+        self._open[request] = one
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._watch, name="gpushare-waiting", daemon=True)
+            self._thread.pydev_do_not_trace = True  # type: ignore[attr-defined]
+            self._thread.is_pydev_daemon_thread = True  # type: ignore[attr-defined]
+            self._thread.start()
+        elif self._asleep:
+            self._wake.set()
+
+    def end(self, request: str) -> None:
+        """It has ended; what is shown of a wait becomes one line that stays."""
+        one = self._open.pop(request, None)
+        if one is None:
+            return
+        with self._lock:
+            one.over = True
+            self._finish(one, monotonic())
+
+    def forget_in_child(self) -> None:
+        """A fork's child is no kernel."""
+        self._open = {}
+        self._lock = threading.Lock()
+
+    def _watch(self) -> None:
+        while True:
+            self._asleep = True
+            if not self._open:
+                self._wake.wait()
+            self._asleep = False
+            self._wake.clear()
+            sleep(LOOK)
+            with contextlib.suppress(GpuShareError):
+                self._look()
+
+    def _look(self) -> None:
+        now = monotonic()
+        due = [one for one in list(self._open.values()) if now - one.began >= 0.9 * LOOK]
+        due = [one for one in due if one.session not in self._draws]
+        if not due or now < self._rest_until:
+            return
+        self._rest_until = now + REST  # unless an answer comes
+        outlook = self._outlook()
+        self._rest_until = 0.0
+        self._draws.update(str(session) for session in outlook.get("draws", []))
+        for one in due:
+            if one.session not in self._draws:
+                with self._lock:
+                    self._see(one, outlook, now)
+
+    def _see(self, one: Request, outlook: dict[str, Any], now: float) -> None:
+        if one.over:
+            return
+        self._count(one, outlook, now)
+        if not one.waits:
+            self._finish(one, now)
+        elif one.waited > LEAST or one.shown:
+            self._show(one, suspended(self._client) if outlook["suspended"] else waiting(outlook, one.waited))
+
+    def _count(self, one: Request, outlook: dict[str, Any], now: float) -> None:
+        """How long this request has waited. What the client waited before it is not counted; the coordinator's sum is
+        exact, but without the time for which a call stood there because the client is suspended."""
+        in_all, this_wait = float(outlook["wait_seconds"]), min(float(outlook["waited_seconds"]), now - one.began)
+        one.waits = bool(outlook["waiting"])
+        stands = one.waits and bool(outlook["suspended"])
+        if one.first_wait is None:
+            one.first_wait = in_all - (this_wait if one.waits and not stands else 0.0)
+        if stands:
+            one.stands = this_wait
+        else:
+            one.stood, one.stands = one.stood + one.stands, 0.0
+        one.waited, one.looked = max(0.0, in_all - one.first_wait) + one.stood + one.stands, now
+
+    def _finish(self, one: Request, now: float) -> None:
+        if one.shown is None:
+            return
+        seconds = one.waited + (min(now - one.looked, LOOK) if one.waits else 0.0)
+        self._show(one, waited(seconds))
+
+    def _show(self, one: Request, notice: Notice) -> None:
+        if notice == one.shown:
+            return
+        update, one.shown = bool(one.display), notice
+        one.display = one.display or f"gpushare-{uuid.uuid4().hex}"
+        self._publish(one.parent, one.display, notice, update)
+
+
+def publisher(kernel: Any) -> Callable[..., None]:
+    """How a notice gets under its cell, in ipykernel; its output socket may be used from any thread."""
+
+    def publish(parent: dict[str, Any], display: str, notice: Notice, update: bool) -> None:
+        content = {
+            "data": {"text/plain": notice.text, "text/html": notice.html},
+            "metadata": {},
+            "transient": {"display_id": display},
+        }
+        kind = "update_display_data" if update else "display_data"
+        # A kernel that shuts down may have no socket any more; a cell is never disturbed by this.
+        with contextlib.suppress(Exception):
+            kernel.session.send(kernel.iopub_socket, kind, content, parent=parent, ident=kind.encode())
+
+    return publish

@@ -1,0 +1,253 @@
+"""`%%gpushare`: a quota for one cell, which otherwise runs as it would without that line."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MINE = "import subprocess, sys, json, os\ndef quota():\n    import jupyter_gpushare as gs\n    return gs.quota()\n"
+FIRST = "%%gpushare class=offline share=0.3\n"
+
+
+@pytest.fixture
+def notebook(coordinator: Any, start: Callable[..., Any]) -> Any:
+    notebook = start()
+    assert notebook.run(MINE).status == "ok"
+    return notebook
+
+
+def quota(coordinator: Any, notebook: Any) -> dict[str, Any]:
+    return dict(coordinator.clients()[notebook.manager.kernel_id]["quota"])
+
+
+def plain(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+def send(notebook: Any, code: str, **options: Any) -> str:
+    return str(notebook.kernel.execute(code, **options))
+
+
+def reply_to(notebook: Any, request: str) -> dict[str, Any]:
+    while True:
+        reply = notebook.kernel.get_shell_msg(timeout=30)
+        if reply["parent_header"].get("msg_id") == request:
+            return dict(reply["content"])
+
+
+def test_it_holds_for_the_cell(coordinator: Any, notebook: Any) -> None:
+    before = quota(coordinator, notebook)
+    ran = notebook.run(FIRST + "q = quota()\nq['share'], q['service']")
+    assert ran.displays == [{"text/plain": "(0.3, 'offline')"}] and not ran.stderr
+    assert quota(coordinator, notebook) == before
+
+
+BODIES = {
+    "import asyncio\nawait asyncio.sleep(0.01)\nq = quota()": "ok",
+    "q = quota()\n1/0": "error",
+    "q = quota()\nawait asyncio.sleep(0)\n1/0": "error",
+    "%time q = quota()": "ok",
+    "%%time\nq = quota()": "ok",
+    "\n\n%%capture\nq = quota()": "ok",
+    "from __future__ import annotations\nq = quota()": "ok",
+    "get_ipython().run_cell('1/0')\nq = quota()": "ok",
+    "q = quota()\nget_ipython().run_cell('')\nraise SystemExit": "error",
+}
+
+
+def test_whatever_the_cell_does(coordinator: Any, notebook: Any) -> None:
+    before = quota(coordinator, notebook)
+    for body, status in BODIES.items():
+        notebook.run("q = {}")
+        assert notebook.run(FIRST + body).status == status, body
+        assert notebook.value("[q.get('share'), q.get('service')]") == [0.3, "offline"], body
+        assert quota(coordinator, notebook) == before, body
+
+
+def test_under_another_cell_magic_it_holds_until_the_end(coordinator: Any, notebook: Any) -> None:
+    before = quota(coordinator, notebook)
+    assert notebook.run("%%time\n" + FIRST + "q = quota()").status == "ok"
+    assert notebook.value("q['share']") == 0.3
+    assert quota(coordinator, notebook) == before
+
+
+def test_tracebacks_name_the_lines_that_the_user_sees(notebook: Any) -> None:
+    reply = notebook.run(FIRST + "a = 1\nb = 0\na / b  # here").reply
+    text = plain("\n".join(reply["traceback"]))
+    assert reply["ename"] == "ZeroDivisionError" and "line 4" in text
+    assert "----> 4 a / b  # here" in text and "      2 a = 1" in text
+    reply = notebook.run(FIRST + "a = 1\na = = 2").reply
+    assert reply["ename"] == "SyntaxError" and "line 3" in plain("\n".join(reply["traceback"]))
+
+
+def test_a_magic_inside_may_change_the_quota_for_good(coordinator: Any, notebook: Any) -> None:
+    assert notebook.run(FIRST + "%gpushare share=0.5").status == "ok"
+    after = quota(coordinator, notebook)
+    assert (after["share"], after["service"]) == (0.5, "online")
+
+
+def test_nested_cells_take_back_their_own(coordinator: Any, notebook: Any) -> None:
+    before = quota(coordinator, notebook)
+    inner = "%%gpushare share=0.1\ninner = quota()['share']"
+    body = f"first = quota()['share']\nget_ipython().run_cell({inner!r})\nlast = quota()['share']"
+    assert notebook.run(FIRST + body).status == "ok"
+    assert notebook.value("[first, inner, last]") == [0.3, 0.1, 0.3]
+    assert quota(coordinator, notebook) == before
+
+
+def test_silent_requests_and_scripts(coordinator: Any, notebook: Any, tmp_path: Path) -> None:
+    before = quota(coordinator, notebook)
+    assert notebook.run(FIRST + "q = quota()", silent=True).status == "ok"
+    assert notebook.value("q['share']") == 0.3 and quota(coordinator, notebook) == before
+    (tmp_path / "job.ipy").write_text(FIRST.replace("0.3", "0.2") + "q = quota()\n%gpushare quota\n")
+    ran = notebook.run("%run -i job.ipy")
+    assert ran.status == "ok" and ran.stdout.startswith("Quota: share 0.2")
+    assert notebook.value("q['share']") == 0.2 and quota(coordinator, notebook) == before
+    # As nbconvert writes such a cell into a script.
+    script = "get_ipython().run_cell_magic('gpushare', 'share=0.4', 'q = quota()\\n{}')"
+    assert notebook.run(script.format("")).status == "ok"
+    assert notebook.run(script.format("1/0")).reply["ename"] == "ZeroDivisionError"
+    assert notebook.value("q['share']") == 0.4 and quota(coordinator, notebook) == before
+
+
+@pytest.mark.parametrize("body", ["while True: pass", "import asyncio; await asyncio.sleep(600)"])
+def test_an_interrupt_takes_it_back(
+    coordinator: Any, notebook: Any, eventually: Callable[..., Any], tmp_path: Path, body: str
+) -> None:
+    before = quota(coordinator, notebook)
+    send(notebook, FIRST + "open('inside', 'w').close()\n" + body)
+    eventually((tmp_path / "inside").exists)
+    assert quota(coordinator, notebook)["share"] == 0.3
+    notebook.manager.interrupt_kernel()
+    notebook.kernel.kernel_info()  # ipykernel notices the interrupt of an await with the next message
+    eventually(lambda: quota(coordinator, notebook) == before)
+
+
+MISTAKES = {
+    "share": "'share' is not of the form key=value",
+    "shares=1": "unknown quota key 'shares': allowed are share, limit, memory, resident, class",
+    "share=2": "from 0 to 1",
+    "hold 5min": "'hold' is not of the form key=value",
+    "": "%%gpushare needs key=value, for example class=offline",
+}
+
+
+def test_mistakes_keep_the_cell_from_running(coordinator: Any, notebook: Any) -> None:
+    before = quota(coordinator, notebook)
+    for line, complaint in MISTAKES.items():
+        ran = notebook.run(f"%%gpushare {line}\nran = True")
+        assert ran.status == "error" and ran.reply["ename"] == "UsageError"
+        assert complaint in ran.stderr and "Traceback" not in ran.stderr + ran.stdout
+    for body in ("", "\n\n"):
+        ran = notebook.run("%%gpushare share=0.3\n" + body)
+        assert ran.reply["ename"] == "UsageError" and "empty" in ran.stderr and "%gpushare" in ran.stderr
+    assert notebook.value("'ran' in globals()") is False
+    assert quota(coordinator, notebook) == before
+
+
+def test_reading_a_cell_changes_nothing(coordinator: Any, notebook: Any) -> None:
+    before = coordinator.clients()[notebook.manager.kernel_id]
+    code = FIRST + "import sys\nsys.vers"
+    reply = notebook.kernel.complete(code, reply=True, timeout=10)["content"]
+    assert {"version", "version_info"} <= {one.rpartition(".")[2] for one in reply["matches"]}
+    complete = [reply_to(notebook, notebook.kernel.is_complete(one))["status"] for one in (code, code + "\n\n")]
+    assert complete == ["incomplete", "complete"]  # as for every %% line
+    assert notebook.run("%%gpushare?").status == "ok"
+    assert coordinator.clients()[notebook.manager.kernel_id]["quota"] == before["quota"]
+
+
+def test_without_a_coordinator_the_cell_does_not_run(coordinator: Any, notebook: Any) -> None:
+    coordinator.send(signal.SIGSTOP)
+    ran = notebook.run("import sys; sys.modules['_gpushare_kernel.layers'].PATIENCE = 0\n%gpushare help")
+    ran = notebook.run(FIRST + "ran = True")
+    assert ran.reply["ename"] == "UsageError" and "nothing was changed" in ran.stderr
+    coordinator.send(signal.SIGCONT)
+    assert notebook.value("'ran' in globals()") is False
+
+
+def test_it_is_taken_back_when_the_coordinator_is_there_again(
+    coordinator: Any, notebook: Any, eventually: Callable[..., Any]
+) -> None:
+    before = quota(coordinator, notebook)
+    away = f"import os, signal\nos.kill({coordinator.pid}, signal.SIGSTOP)"
+    assert notebook.run(FIRST + away).status == "ok"
+    coordinator.send(signal.SIGCONT)
+    eventually(lambda: quota(coordinator, notebook) == before)
+
+
+def test_a_kernel_that_is_restarted_in_the_cell_takes_it_back(
+    coordinator: Any, notebook: Any, eventually: Callable[..., Any], tmp_path: Path
+) -> None:
+    notebook.run("%gpushare limit=0.9")
+    before = quota(coordinator, notebook)
+    send(notebook, FIRST + "open('inside', 'w').close()\nwhile True: pass")
+    eventually((tmp_path / "inside").exists)
+    assert quota(coordinator, notebook)["share"] == 0.3
+    notebook.manager.restart_kernel(now=True)
+    notebook.kernel.wait_for_ready(timeout=30)
+    eventually(lambda: quota(coordinator, notebook) == before)
+
+
+def test_what_cannot_be_taken_back_is_told(coordinator: Any, notebook: Any) -> None:
+    notebook.run("from jupyter_gpushare.demo.gpu import Gpu\ngpu = Gpu()")
+    notebook.run("%gpushare memory=1MiB")
+    ran = notebook.run("%%gpushare memory=64MiB share=0.3\narray = gpu.full(1 << 20, 0.0)")
+    assert ran.status == "ok", ran
+    assert "memory 64 MiB stays after %%gpushare, instead of memory 1 MiB" in ran.stderr
+    after = quota(coordinator, notebook)
+    assert (after["share"], after["memory"]) == (0, 64 << 20)
+
+
+def test_subshells_do_not_mix_up_their_quotas(
+    coordinator: Any, notebook: Any, eventually: Callable[..., Any], tmp_path: Path
+) -> None:
+    about = notebook.kernel.kernel_info(reply=True, timeout=10)["content"]
+    if "kernel subshells" not in about.get("supported_features", []):
+        pytest.skip("this ipykernel has no subshells")
+    before = quota(coordinator, notebook)
+    notebook.kernel.control_channel.send(notebook.kernel.session.msg("create_subshell_request"))
+    subshell = notebook.kernel.get_control_msg(timeout=10)["content"]["subshell_id"]
+    wait = "\nimport os, time\nwhile not os.path.exists('{}'): time.sleep(0.01)"
+    main = send(notebook, "%%gpushare share=0.3" + wait.format("main"))
+    eventually(lambda: quota(coordinator, notebook)["share"] == 0.3)
+    session = notebook.kernel.session
+    content = {"code": "%%gpushare share=0.2" + wait.format("sub"), "silent": False, "store_history": True}
+    message = session.msg("execute_request", {**content, "user_expressions": {}, "allow_stdin": False})
+    message["header"]["subshell_id"] = subshell
+    notebook.kernel.shell_channel.send(message)
+    eventually(lambda: quota(coordinator, notebook)["share"] == 0.2)
+    (tmp_path / "main").touch()
+    reply_to(notebook, main)
+    assert quota(coordinator, notebook)["share"] == 0.2
+    (tmp_path / "sub").touch()
+    eventually(lambda: quota(coordinator, notebook) == before)
+
+
+def test_in_a_script_of_ipython(coordinator: Any, tmp_path: Path) -> None:
+    (tmp_path / "job.ipy").write_text(FIRST + "%gpushare quota\n")
+    (tmp_path / "then.ipy").write_text("%load_ext jupyter_gpushare\n%run job.ipy\n%gpushare quota\n")
+    run = [sys.executable, "-m", "jupyter_gpushare", "run", "--", sys.executable, "-m", "IPython", "then.ipy"]
+    env = {**os.environ, "IPYTHONDIR": str(tmp_path / "ipython")}
+    done = subprocess.run(run, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
+    quotas = [line for line in done.stdout.splitlines() if line.startswith("Quota")]
+    assert len(quotas) == 2, done
+    assert "share 0.3" in quotas[0] and "class offline" in quotas[0]
+    assert "share 0," in quotas[1] and "class online" in quotas[1]
+
+
+def test_the_line_is_rewritten_and_nothing_else() -> None:
+    from jupyter_gpushare.kernel.cell_quota import transform
+
+    for lines in ([], ["%%gpushares a\n", "1\n"], ["x = 1\n", "%%gpushare a=1\n", "2\n"], ["%%time\n", "1\n"]):
+        assert transform(list(lines)) == lines
+    first, *rest = transform(["%%gpushare share='0.3'\n", "1\n", "\n", "2\n"])
+    assert json.dumps("share='0.3'") in first and rest == ["1\n", "\n", "2\n"]

@@ -1,0 +1,281 @@
+"""What is said under a cell that waits for the GPU, in front ends that don't draw it themselves."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from jupyter_gpushare.kernel.outlook import waited, waiting
+from jupyter_gpushare.kernel.waiting import Waiting
+from jupyter_gpushare.wire import messages
+
+SETUP = """
+from jupyter_gpushare.demo.gpu import Gpu
+gpu = Gpu()
+array = gpu.full(1000, 0.0)
+def work(seconds):
+    gpu.work(array, seconds)
+    gpu.synchronize()
+work(0.01)
+"""
+BUSY = "while True: work(0.02)"
+BY_NBCLIENT = """
+import sys, nbformat, nbclient
+notebook = nbformat.read("work.ipynb", 4)
+nbclient.NotebookClient(notebook).execute()
+nbformat.write(notebook, sys.argv[1])
+"""
+BY_NBCONVERT = """
+import sys, nbformat
+from nbconvert.preprocessors import ExecutePreprocessor
+notebook = nbformat.read("work.ipynb", 4)
+ExecutePreprocessor().preprocess(notebook)
+nbformat.write(notebook, sys.argv[1])
+"""
+WAITS = re.compile(r"Waiting for the GPU: #1, about \d+ s \(one\.ipynb is running, \d+ s left\)")
+
+
+@pytest.fixture(autouse=True)
+def own_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUSHARE_SIM_STATE", str(tmp_path / "devices"))
+
+
+@pytest.fixture
+def one(coordinator: Any, start: Callable[..., Any]) -> Any:
+    """A notebook that has used the device."""
+    notebook = start(env={"JPY_SESSION_NAME": "one.ipynb"})
+    assert notebook.run(SETUP).status == "ok"
+    return notebook
+
+
+@pytest.fixture
+def two(one: Any, coordinator: Any, start: Callable[..., Any], eventually: Callable[..., Any]) -> Any:
+    """Another one, while the first keeps the device busy until it is interrupted."""
+    notebook = start(env={"JPY_SESSION_NAME": "two.ipynb"})
+    assert notebook.run(SETUP).status == "ok"
+    keep_busy(coordinator, one, eventually)
+    return notebook
+
+
+def keep_busy(coordinator: Any, notebook: Any, eventually: Callable[..., Any]) -> None:
+    notebook.kernel.execute(BUSY)
+    eventually(lambda: phase(coordinator, notebook) == "running")
+
+
+def phase(coordinator: Any, notebook: Any) -> str:
+    return str(coordinator.clients()[notebook.manager.kernel_id]["phase"])
+
+
+def outputs(notebook: Any, request: str, until: Callable[[list[dict[str, Any]]], Any] = lambda _: False) -> Any:
+    """The output messages of a request, until it is over or `until(messages)` holds."""
+    heard: list[dict[str, Any]] = []
+    while not until(heard):
+        message = notebook.kernel.get_iopub_msg(timeout=20)
+        if message["parent_header"].get("msg_id") != request:
+            continue
+        if message["msg_type"] == "status" and message["content"]["execution_state"] == "idle":
+            break
+        if message["msg_type"] not in ("status", "execute_input"):
+            heard.append(message)
+    return heard
+
+
+def text(message: dict[str, Any]) -> str:
+    return str(message["content"].get("data", {}).get("text/plain", ""))
+
+
+def ask(notebook: Any, code: str, **options: Any) -> str:
+    return str(notebook.kernel.execute(code, **{"allow_stdin": True, **options}))
+
+
+def test_a_cell_that_waits_says_so_and_for_whom(coordinator: Any, one: Any, two: Any) -> None:
+    request = ask(two, "print('begins'); work(0.01); print('ends')")
+    heard = outputs(two, request, lambda heard: len(heard) >= 3)
+    first, *updates = heard[1:]
+    assert first["msg_type"] == "display_data" and WAITS.fullmatch(text(first)), text(first)
+    assert (
+        "<script" not in first["content"]["data"]["text/html"] and 'role="img"' in first["content"]["data"]["text/html"]
+    )
+    assert {one["msg_type"] for one in updates} == {"update_display_data"}
+    one.manager.interrupt_kernel()
+    heard += outputs(two, request)
+    displays = [message for message in heard if message["msg_type"].endswith("display_data")]
+    assert len({message["content"]["transient"]["display_id"] for message in displays}) == 1
+    assert re.fullmatch(r"waited \d s for the GPU", text(displays[-1]))
+    assert [message["msg_type"] for message in displays].count("display_data") == 1
+    streams = "".join(one["content"]["text"] for one in heard if one["msg_type"] == "stream")
+    assert streams == "begins\nends\n"
+
+
+def test_captured_output_is_not_disturbed(coordinator: Any, one: Any, two: Any) -> None:
+    code = "%%capture captured\nimport contextlib, io\nprint('a')\nto = io.StringIO()\n"
+    code += "with contextlib.redirect_stdout(to):\n    print('b')\n    work(0.01)\nprint('c')"
+    request = ask(two, code)
+    outputs(two, request, lambda heard: any(WAITS.fullmatch(text(one)) for one in heard))
+    one.manager.interrupt_kernel()
+    assert text(outputs(two, request)[-1]).startswith("waited")
+    assert two.value("[captured.stdout, captured.stderr, len(captured.outputs), to.getvalue()]") == [
+        "a\nc\n",
+        "",
+        0,
+        "b\n",
+    ]
+
+
+def test_an_interrupted_wait_leaves_one_line(coordinator: Any, one: Any, two: Any) -> None:
+    request = ask(two, "work(0.01)")
+    outputs(two, request, lambda heard: heard)
+    two.manager.interrupt_kernel()
+    last = outputs(two, request)
+    assert text([message for message in last if message["msg_type"] == "update_display_data"][-1]).startswith("waited")
+    assert two.value("1 + 1") == 2
+
+
+def test_a_suspended_kernel_says_how_it_goes_on(coordinator: Any, two: Any) -> None:
+    client = two.manager.kernel_id
+    assert two.run("%gpushare suspend").status == "ok"
+    request = ask(two, "work(0.01)")
+    (shown,) = outputs(two, request, lambda heard: heard)
+    assert "suspended" in text(shown) and "%gpushare resume" in text(shown)
+    assert f"jupyter gpushare resume {client}" in text(shown)
+    coordinator.request(messages.Resume(client=client))
+    outputs(two, request, lambda heard: any(WAITS.fullmatch(text(one)) for one in heard))
+
+
+def test_front_ends_that_draw_and_programs_see_nothing(
+    coordinator: Any, one: Any, two: Any, eventually: Callable[..., Any]
+) -> None:
+    coordinator.request(messages.Draws(client=two.manager.kernel_id, session=two.kernel.session.session))
+    for options in ({}, {"allow_stdin": False}, {"silent": True}):
+        request = ask(two, "work(0.01)", **options)
+        eventually(lambda: phase(coordinator, two) == "waiting")
+        eventually(lambda: coordinator.request(messages.Outlook(client=two.manager.kernel_id))["waited_seconds"] > 2.5)
+        two.manager.interrupt_kernel()
+        heard = [message["msg_type"] for message in outputs(two, request)]
+        assert "display_data" not in heard and "update_display_data" not in heard
+
+
+def test_what_a_program_runs_has_the_same_outputs_with_and_without_a_wait(
+    coordinator: Any, one: Any, tmp_path: Path, eventually: Callable[..., Any]
+) -> None:
+    cells = [SETUP, "print('a')\nwork(0.01)\n'b'", "%%gpushare class=offline\nwork(0.01)\n1"]
+    notebook = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell(cell, id=f"c{number}") for number, cell in enumerate(cells)],
+        metadata={"kernelspec": {"name": "python3-gpushare", "display_name": "", "language": "python"}},
+    )
+    nbformat.write(notebook, tmp_path / "work.ipynb")
+    keep_busy(coordinator, one, eventually)
+    with subprocess.Popen([sys.executable, "-c", BY_NBCONVERT, "busy.ipynb"], cwd=tmp_path) as process:
+        eventually(lambda: [known for known in coordinator.clients().values() if known["wait_seconds"] > 2.5], 30)
+        one.manager.interrupt_kernel()
+        assert process.wait(40) == 0
+    subprocess.run([sys.executable, "-c", BY_NBCLIENT, "free.ipynb"], cwd=tmp_path, check=True, timeout=40)
+    busy, free = (nbformat.read(tmp_path / f"{name}.ipynb", 4) for name in ("busy", "free"))
+    done = [[cell.outputs for cell in ran.cells] for ran in (busy, free)]
+    assert done[0] == done[1]
+    assert [len(outputs) for outputs in done[1]] == [0, 2, 1]
+
+
+def test_jupyter_console_says_it_once(
+    coordinator: Any, one: Any, tmp_path: Path, eventually: Callable[..., Any]
+) -> None:
+    keep_busy(coordinator, one, eventually)
+    command = [sys.executable, "-m", "jupyter_console", "--simple-prompt", "--kernel=python3-gpushare"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        assert process.stdin and process.stdout
+        process.stdin.write(f"exec({SETUP!r})\nprint('goes', 'on')\nexit\n")
+        process.stdin.close()
+        eventually(lambda: [one for one in coordinator.clients().values() if one["wait_seconds"] > 3.5], 30)
+        one.manager.interrupt_kernel()
+        said = process.stdout.read()
+        assert process.wait(20) == 0
+    assert len(WAITS.findall(said)) == 1 and "goes on" in said and "Traceback" not in said, said
+
+
+class Front:
+    """A front end and a coordinator in one, for a `Waiting` on its own."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.shown: list[str] = []
+        self.draws: list[str] = []
+        self.waiting = Waiting(
+            "k", self._outlook, lambda parent, display, notice, update: self.shown.append(notice.text)
+        )
+
+    def _outlook(self) -> dict[str, Any]:
+        self.asked += 1
+        facts: dict[str, Any] = {"waiting": False, "waited_seconds": 0.0, "wait_seconds": 0.0, "suspended": False}
+        return {**facts, "draws": self.draws}
+
+    def begin(self, request: str, session: str = "s", **content: Any) -> None:
+        self.waiting.begin(request, {"header": {"session": session}, "content": {"allow_stdin": True, **content}})
+
+
+def test_nothing_is_asked_for_short_cells_and_front_ends_that_draw(eventually: Callable[..., Any]) -> None:
+    front = Front()
+    front.draws = ["lab"]
+    deadline = time.monotonic() + 1.5
+    while time.monotonic() < deadline:
+        front.begin("short")
+        front.waiting.end("short")
+    front.begin("program", allow_stdin=False)
+    front.begin("silent", silent=True)
+    assert front.asked == 0
+    front.begin("a", "lab")
+    eventually(lambda: front.asked == 1)
+    front.begin("b", "lab")
+    front.begin("c", "other")
+    eventually(lambda: front.asked == 3)
+    for request in ("a", "b", "c"):
+        front.waiting.end(request)
+    assert front.shown == []
+
+
+def test_it_costs_a_cell_next_to_nothing() -> None:
+    front = Front()
+    front.begin("x")
+    began = time.perf_counter()
+    for _ in range(2000):
+        front.begin("y")
+        front.waiting.end("y")
+    assert (time.perf_counter() - began) / 2000 < 50e-6
+    assert sum(thread.name == "gpushare-waiting" for thread in threading.enumerate()) >= 1
+
+
+def running(**facts: Any) -> dict[str, Any]:
+    return {"client": "c", "label": "", "tenant": "alice", "seconds_left": None, **facts}
+
+
+@pytest.mark.parametrize(
+    ("outlook", "said"),
+    [
+        ({"queue_position": 2, "expected_wait": 40.2}, "Waiting for the GPU: #2, about 40 s"),
+        ({"running": [running()]}, "Waiting for the GPU (alice is running)"),
+        (
+            {"queue_position": 1, "running": [running(label="a.ipynb", seconds_left=12.3), running(seconds_left=3)]},
+            "Waiting for the GPU: #1 (a.ipynb and alice are running, 3 s left)",
+        ),
+        ({"running": [running()] * 3}, "Waiting for the GPU (alice and 2 others are running)"),
+        ({"expected_wait": 0.2}, "Waiting for the GPU: about 1 s"),
+        ({"expected_wait": 75}, "Waiting for the GPU: about 1 min 15 s"),
+    ],
+)
+def test_words(outlook: dict[str, Any], said: str) -> None:
+    assert waiting(outlook, 5.0).text == said
+
+
+def test_a_name_is_no_markup() -> None:
+    assert "<b>" not in waiting({"running": [running(label="<b>x</b>")]}, 1.0).html
+    assert waited(0.3).text == "waited 1 s for the GPU"
