@@ -3,12 +3,14 @@ import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { actionsPlugin } from './plugins/actions';
 import { sharingPlugin } from './plugins/sharing';
 import { statusItemPlugin } from './plugins/statusitem';
+import { waitingPlugin } from './plugins/waiting';
 
 // eslint-disable-next-line @typescript-eslint/no-explicit-any
 const plugins: JupyterFrontEndPlugin<any>[] = [
   sharingPlugin,
   statusItemPlugin,
-  actionsPlugin
+  actionsPlugin,
+  waitingPlugin
 ];
 
 export default plugins;

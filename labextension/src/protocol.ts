@@ -111,6 +111,7 @@ export interface IStatus {
   readonly config: IConfig;
   /** Not told by older servers. */
   readonly you?: IYou;
+  readonly coordinator?: { readonly pid?: number };
 }
 
 /** What a client may change of a quota; text such as "8GiB" or "50%" will do. */

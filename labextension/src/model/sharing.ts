@@ -32,8 +32,18 @@ export interface IClientView {
   readonly secondsLeft: number | null;
   /** Seconds until its turn begins; null if that can't be told. */
   readonly expectedWait: number | null;
+  /** The other clients that have turns on its devices. */
+  readonly others: ReadonlyArray<IRunner>;
   /** Seconds for which it keeps its devices between cells; null: it does not. */
   readonly holdLeft: number | null;
+}
+
+/** Who has a turn. */
+export interface IRunner {
+  /** Undefined if the snapshot does not tell. */
+  readonly client: IClient | undefined;
+  /** Seconds until the turn ends; null without a deadline. */
+  readonly secondsLeft: number | null;
 }
 
 /** The state of GPU sharing, for every view of it. */
@@ -110,6 +120,7 @@ export class SharingModel implements ISharingModel, IDisposable {
           ? bound.some(device => device.simulated)
           : canOnlySimulate(status),
       secondsLeft: countDown(secondsLeft(client, bound), age),
+      others: others(client, devices, status.clients, age),
       expectedWait: countDown(client.expected_wait, age),
       holdLeft: countDown(client.hold_seconds_left ?? null, age)
     };
@@ -205,6 +216,23 @@ function secondsLeft(
     .map(grant => grant.seconds_left)
     .filter((seconds): seconds is number => seconds !== null);
   return deadlines.length > 0 ? Math.min(...deadlines) : null;
+}
+
+/** Each of the others once, though it may have several of the devices. */
+function others(
+  { id }: IClient,
+  devices: ReadonlyArray<IDevice>,
+  clients: ReadonlyArray<IClient>,
+  age: number
+): IRunner[] {
+  const grants = devices
+    .flatMap(device => device.grants)
+    .filter(grant => grant.client !== id);
+  const latest = new Map(grants.map(grant => [grant.client, grant]));
+  return [...latest.values()].map(({ client, seconds_left }) => ({
+    client: clients.find(({ id }) => id === client),
+    secondsLeft: countDown(seconds_left, age)
+  }));
 }
 
 /** Whether a client that is bound to no device yet can get no real one. */

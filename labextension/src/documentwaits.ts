@@ -1,0 +1,108 @@
+import type { ISessionContext } from '@jupyterlab/apputils';
+import type { Cell } from '@jupyterlab/cells';
+import type { TranslationBundle } from '@jupyterlab/translation';
+import type { IDisposable } from '@lumino/disposable';
+import type { ISignal } from '@lumino/signaling';
+import type { Widget } from '@lumino/widgets';
+
+import { WaitingView } from './components/waiting';
+import { CurrentKernel, type ICurrentKernel } from './model/current';
+import { DrawsTeller } from './model/draws';
+import { LongWaits } from './model/longwaits';
+import { WaitModel, type IRuns } from './model/waiting';
+import type { IGpuSharing } from './tokens';
+
+/** The waits of one notebook or console, and where they are drawn. */
+export class DocumentWaits implements IDisposable {
+  constructor(private readonly _options: DocumentWaits.IOptions) {
+    const { document, runs, trans } = _options;
+    const { api, model: sharing, settings, visibility } = _options.sharing;
+    const { sessionContext } = document;
+    this._kernel = new CurrentKernel([], () => sessionContext);
+    const common = { sharing, kernel: this._kernel, runs, visibility };
+    this._wait = new WaitModel({ ...common, trans });
+    this._draws = new DrawsTeller({
+      api,
+      sharing,
+      kernel: this._kernel,
+      session: () => sessionContext.session?.kernel?.clientId
+    });
+    this._longWaits = new LongWaits({
+      ...common,
+      shortest: () => settings.values.notifyAfterWait
+    });
+    this._view = new WaitingView(trans, _options.resume);
+    this._wait.changed.connect(this._show, this);
+    this._kernel.restarting.connect(this._onRestarting, this);
+    settings.changed.connect(this._onSettings, this);
+    document.disposed.connect(this.dispose, this);
+    this._onSettings();
+  }
+
+  get kernel(): ICurrentKernel {
+    return this._kernel;
+  }
+
+  /** Emitted when a wait has ended that counts as long by the settings. */
+  get longWaitEnded(): ISignal<unknown, LongWaits.IEnd> {
+    return this._longWaits.ended;
+  }
+
+  get isDisposed(): boolean {
+    return this._view.isDisposed;
+  }
+
+  dispose(): void {
+    if (this.isDisposed) {
+      return;
+    }
+    this._options.sharing.settings.changed.disconnect(this._onSettings, this);
+    this._wait.dispose();
+    this._draws.dispose();
+    this._longWaits.dispose();
+    this._view.dispose();
+    this._options.runs.dispose();
+    this._kernel.dispose();
+  }
+
+  private _show(): void {
+    const { state } = this._wait;
+    if (state) {
+      this._view.show(state.cell.node, state);
+    } else {
+      this._view.hide();
+    }
+    if (this._options.document.isVisible) {
+      this._options.say(state?.plain ?? '');
+    }
+  }
+
+  private _onSettings(): void {
+    const { showWaiting } = this._options.sharing.settings.values;
+    this._wait.isEnabled = this._draws.isEnabled = showWaiting;
+  }
+
+  private _onRestarting(_: ICurrentKernel, kernelId: string): void {
+    this._options.sharing.model.recheck(kernelId);
+  }
+
+  private readonly _kernel: CurrentKernel;
+  private readonly _wait: WaitModel<Cell>;
+  private readonly _draws: DrawsTeller;
+  private readonly _longWaits: LongWaits<Cell>;
+  private readonly _view: WaitingView;
+}
+
+export namespace DocumentWaits {
+  export interface IOptions {
+    document: Widget & { readonly sessionContext: ISessionContext };
+    /** Disposed along with this. */
+    runs: IRuns<Cell> & IDisposable;
+    sharing: IGpuSharing;
+    trans: TranslationBundle;
+    /** Resume a client. */
+    resume: (clientId: string) => void;
+    /** Say politely what waits; empty: nothing does. */
+    say: (text: string) => void;
+  }
+}

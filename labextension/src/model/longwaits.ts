@@ -1,0 +1,122 @@
+import type { IDisposable } from '@lumino/disposable';
+import { Signal, type ISignal } from '@lumino/signaling';
+
+import type { IClient } from '../protocol';
+import type { IVisibility } from '../visibility';
+import type { ICurrentKernel } from './current';
+import type { ISharingModel } from './sharing';
+import type { IRuns } from './waiting';
+
+/** Tells when the cells of one document have waited for long, and no more. */
+export class LongWaits<T> implements IDisposable {
+  constructor(private readonly _options: LongWaits.IOptions<T>) {
+    this._clock = _options.clock ?? (() => performance.now() / 1000);
+    _options.sharing.changed.connect(this._check, this);
+    _options.runs.changed.connect(this._onRuns, this);
+    _options.visibility.changed.connect(this._onVisibility, this);
+  }
+
+  /** Emitted when a long wait has ended; once for each run of a cell. */
+  get ended(): ISignal<this, LongWaits.IEnd> {
+    return this._ended;
+  }
+
+  get isDisposed(): boolean {
+    return this._isDisposed;
+  }
+
+  dispose(): void {
+    if (this._isDisposed) {
+      return;
+    }
+    this._isDisposed = true;
+    const { sharing, runs, visibility } = this._options;
+    sharing.changed.disconnect(this._check, this);
+    runs.changed.disconnect(this._onRuns, this);
+    visibility.changed.disconnect(this._onVisibility, this);
+    Signal.clearData(this);
+  }
+
+  private _check(): void {
+    const { kernel, runs, sharing } = this._options;
+    const view = kernel.kernelId ? sharing.view(kernel.kernelId) : null;
+    if (view?.kind !== 'client') {
+      return; // It may go on waiting while nothing is known.
+    }
+    const { client } = view;
+    if (client.phase === 'waiting') {
+      const cell = this._wait === null ? runs.first() : null;
+      if (cell !== null) {
+        this._wait = { at: this._clock(), client, cell, wasHidden: false };
+      }
+    } else if (this._wait !== null) {
+      const wait = this._wait;
+      this._wait = null;
+      this._onEnd(wait, client);
+    }
+  }
+
+  private _onEnd(wait: IWait<T>, client: IClient): void {
+    const shortest = this._options.shortest();
+    // While the page was hidden only the coordinator has counted.
+    const counted = client.wait_seconds - wait.client.wait_seconds;
+    const seconds = counted > 0 ? counted : this._clock() - wait.at;
+    const isSuspended = client.phase === 'suspended';
+    if (
+      shortest > 0 &&
+      seconds >= shortest &&
+      !isSuspended &&
+      wait.cell !== this._told
+    ) {
+      this._told = wait.cell;
+      this._ended.emit({ client, seconds, wasHidden: wait.wasHidden });
+    }
+  }
+
+  /** The same cell may run again, and wait for long again. */
+  private _onRuns(): void {
+    if (this._told !== null && this._options.runs.first() !== this._told) {
+      this._told = null;
+    }
+  }
+
+  private _onVisibility(): void {
+    if (this._wait && this._options.visibility.hidden) {
+      this._wait.wasHidden = true;
+    }
+  }
+
+  private readonly _clock: () => number;
+  private _wait: IWait<T> | null = null;
+  private _told: T | null = null;
+  private _isDisposed = false;
+  private _ended = new Signal<this, LongWaits.IEnd>(this);
+}
+
+export namespace LongWaits {
+  export interface IOptions<T> {
+    sharing: ISharingModel;
+    kernel: ICurrentKernel;
+    runs: IRuns<T>;
+    visibility: IVisibility;
+    /** Seconds of the shortest wait that counts as long; 0: none does. */
+    shortest: () => number;
+    /** Seconds that only go forward; for tests. */
+    clock?: () => number;
+  }
+
+  export interface IEnd {
+    /** As it is now. */
+    readonly client: IClient;
+    readonly seconds: number;
+    /** Whether nobody could see the page at some time of the wait. */
+    readonly wasHidden: boolean;
+  }
+}
+
+interface IWait<T> {
+  readonly at: number;
+  readonly client: IClient;
+  readonly cell: T;
+  wasHidden: boolean;
+}

@@ -1,0 +1,113 @@
+import type { Cell, ICodeCellModel } from '@jupyterlab/cells';
+import type { ConsolePanel } from '@jupyterlab/console';
+import { NotebookActions, type NotebookPanel } from '@jupyterlab/notebook';
+import type { IDisposable } from '@lumino/disposable';
+import { Signal, type ISignal } from '@lumino/signaling';
+
+import type { IRuns } from '../model/waiting';
+
+/** The cells of a notebook that have been sent to its kernel. */
+export class NotebookRuns implements IRuns<Cell>, IDisposable {
+  constructor(private readonly _panel: NotebookPanel) {
+    NotebookActions.executionScheduled.connect(this._onScheduled, this);
+    NotebookActions.executed.connect(this._onExecuted, this);
+  }
+
+  get changed(): ISignal<this, void> {
+    return this._changed;
+  }
+
+  get isDisposed(): boolean {
+    return this._isDisposed;
+  }
+
+  dispose(): void {
+    this._isDisposed = true;
+    NotebookActions.executionScheduled.disconnect(this._onScheduled, this);
+    NotebookActions.executed.disconnect(this._onExecuted, this);
+    Signal.clearData(this);
+  }
+
+  /**
+   * Cells that were sent by others (who edit the same notebook, or a page
+   * before this one) are known by their state alone: the topmost one is taken.
+   */
+  first(): Cell | null {
+    const cells = this._panel.content.widgets;
+    this._scheduled = this._scheduled.filter(isRunning);
+    const [next] = this._scheduled;
+    return next && cells.includes(next)
+      ? next
+      : (cells.find(isRunning) ?? null);
+  }
+
+  private _onScheduled(_: unknown, { notebook, cell }: IScheduled): void {
+    if (notebook === this._panel.content) {
+      this._scheduled.push(cell);
+      // The state of the cell is set right after this.
+      void Promise.resolve().then(() => this._changed.emit());
+    }
+  }
+
+  private _onExecuted(_: unknown, { notebook }: IScheduled): void {
+    if (notebook === this._panel.content) {
+      this._changed.emit();
+    }
+  }
+
+  private _scheduled: Cell[] = [];
+  private _isDisposed = false;
+  private _changed = new Signal<this, void>(this);
+}
+
+/** The inputs of a console that have been sent to its kernel. */
+export class ConsoleRuns implements IRuns<Cell>, IDisposable {
+  constructor(private readonly _panel: ConsolePanel) {
+    _panel.console.cells.changed.connect(this._onChanged, this);
+    _panel.console.executed.connect(this._onChanged, this);
+  }
+
+  get changed(): ISignal<this, void> {
+    return this._changed;
+  }
+
+  get isDisposed(): boolean {
+    return this._isDisposed;
+  }
+
+  dispose(): void {
+    this._isDisposed = true;
+    Signal.disconnectReceiver(this);
+    Signal.clearData(this);
+  }
+
+  first(): Cell | null {
+    const { cells } = this._panel.console;
+    for (let i = 0; i < cells.length; i++) {
+      if (isRunning(cells.get(i))) {
+        return cells.get(i);
+      }
+    }
+    return null;
+  }
+
+  private _onChanged(): void {
+    this._changed.emit();
+  }
+
+  private _isDisposed = false;
+  private _changed = new Signal<this, void>(this);
+}
+
+interface IScheduled {
+  readonly notebook: unknown;
+  readonly cell: Cell;
+}
+
+function isRunning(cell: Cell): boolean {
+  return (
+    !cell.isDisposed &&
+    cell.model.type === 'code' &&
+    (cell.model as ICodeCellModel).executionState === 'running'
+  );
+}

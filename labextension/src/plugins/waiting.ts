@@ -1,0 +1,105 @@
+import type {
+  JupyterFrontEnd,
+  JupyterFrontEndPlugin
+} from '@jupyterlab/application';
+import { Notification } from '@jupyterlab/apputils';
+import { IConsoleTracker, type ConsolePanel } from '@jupyterlab/console';
+import { INotebookTracker, type NotebookPanel } from '@jupyterlab/notebook';
+import { IStatusBar } from '@jupyterlab/statusbar';
+import {
+  ITranslator,
+  nullTranslator,
+  type TranslationBundle
+} from '@jupyterlab/translation';
+import type { IDisposable } from '@lumino/disposable';
+
+import { CommandIDs } from '../commands';
+import { LiveRegion } from '../components/liveregion';
+import { DocumentWaits } from '../documentwaits';
+import { formatDuration } from '../model/format';
+import type { LongWaits } from '../model/longwaits';
+import { nameOf } from '../model/names';
+import { IGpuSharing, TRANSLATION_DOMAIN } from '../tokens';
+import { ConsoleRuns, NotebookRuns } from './runs';
+
+/** Milliseconds that the end of a long wait is shown. */
+const END_SHOWN = 10000;
+
+/** Shows under a running cell that it waits for the GPU, and tells the end. */
+export const waitingPlugin: JupyterFrontEndPlugin<void> = {
+  id: 'jupyter-gpushare:waiting',
+  description: 'Shows under a running cell that it waits for the GPU.',
+  autoStart: true,
+  requires: [IGpuSharing, INotebookTracker],
+  optional: [IConsoleTracker, IStatusBar, ITranslator],
+  activate: (
+    app: JupyterFrontEnd,
+    sharing: IGpuSharing,
+    notebooks: INotebookTracker,
+    consoles: IConsoleTracker | null,
+    statusBar: IStatusBar | null,
+    translator: ITranslator | null
+  ): void => {
+    const trans = (translator ?? nullTranslator).load(TRANSLATION_DOMAIN);
+    const live = new LiveRegion();
+    let watch: IDisposable | null = null;
+
+    const follow = (
+      document: DocumentWaits.IOptions['document'],
+      runs: DocumentWaits.IOptions['runs']
+    ) => {
+      const waits = new DocumentWaits({
+        document,
+        runs,
+        sharing,
+        trans,
+        resume: client => {
+          void app.commands.execute(CommandIDs.resume, { client });
+        },
+        say: text => {
+          // Where there is a status item, it is the one that speaks.
+          const { showStatusItem } = sharing.settings.values;
+          live.say(statusBar !== null && showStatusItem ? '' : text);
+        }
+      });
+      waits.longWaitEnded.connect((_, end) => {
+        if (end.wasHidden || app.shell.currentWidget !== document) {
+          tellEnd(end, trans, () => app.shell.activateById(document.id));
+        }
+      });
+      const watchOnce = () => {
+        if (waits.kernel.kernelId !== null) {
+          watch ??= sharing.model.watch();
+        }
+      };
+      waits.kernel.changed.connect(watchOnce);
+      watchOnce();
+      return waits; // It goes with its document.
+    };
+
+    const onNotebook = (_: unknown, panel: NotebookPanel) =>
+      follow(panel, new NotebookRuns(panel));
+    notebooks.forEach(panel => onNotebook(null, panel));
+    notebooks.widgetAdded.connect(onNotebook);
+    const onConsole = (_: unknown, panel: ConsolePanel) =>
+      follow(panel, new ConsoleRuns(panel));
+    consoles?.forEach(panel => onConsole(null, panel));
+    consoles?.widgetAdded.connect(onConsole);
+  }
+};
+
+function tellEnd(
+  { client, seconds }: LongWaits.IEnd,
+  trans: TranslationBundle,
+  go: () => void
+): void {
+  const parts = [nameOf(client, trans), formatDuration(seconds, trans)];
+  const text =
+    client.phase === 'running'
+      ? trans.__('%1 has the GPU now, after a wait of %2.', ...parts)
+      : trans.__('%1 has had the GPU, after a wait of %2.', ...parts);
+  Notification.info(text, {
+    autoClose: END_SHOWN,
+    actions: [{ label: trans.__('Go to Notebook'), callback: go }]
+  });
+}
