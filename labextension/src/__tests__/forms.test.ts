@@ -120,6 +120,14 @@ describe('the form of a quota', () => {
     expect(share.hint(form.texts)).toMatch(/0% to 60%/);
   });
 
+  it('allows the bound that it shows, though that is rounded', () => {
+    const odd = client({ allocated: 3.27 * GIB });
+    const [, , memory] = quotaFields(odd, trans);
+    expect(memory.hint({})).toMatch(/at least 3\.3 GiB/);
+    expect(memory.read('3.3 GiB', {})).toHaveProperty('value');
+    expect(memory.read('3.2 GiB', {})).toHaveProperty('error');
+  });
+
   it('keeps what was typed and shows what the server says', async () => {
     form.set('share', '40%');
     answer = () => Promise.reject(new Error('share: 0.3 is left'));

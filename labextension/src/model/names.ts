@@ -21,6 +21,6 @@ export function nameOf(
 
 /** A path's last part; commands, which have words, stay as they are. */
 export function shortLabel(label: string): string {
-  const isPath = !/\s/.test(label.slice(0, label.lastIndexOf('/') + 1));
+  const isPath = label.endsWith('.ipynb') || !/\s/.test(label);
   return (isPath && label.slice(label.lastIndexOf('/') + 1)) || label;
 }

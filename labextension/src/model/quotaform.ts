@@ -81,7 +81,7 @@ function memoryField(client: IClient, trans: TranslationBundle): IField {
   const { allocated, quota } = client;
   const range =
     allocated > 0
-      ? trans.__('at least %1, which it has allocated', formatBytes(allocated))
+      ? trans.__('at least %1, which it has allocated', roundedUp(allocated))
       : trans.__('any size, such as 8GiB');
   return {
     name: 'memory',
@@ -165,4 +165,13 @@ function lowest(texts: Texts): number {
 
 function bothWays(fraction: number): [string, string] {
   return [formatFraction(fraction), String(Number(fraction.toFixed(4)))];
+}
+
+/** As short as {@link formatBytes}, but never less: what is shown is allowed. */
+function roundedUp(bytes: number): string {
+  const text = formatBytes(bytes);
+  const [amount, unit] = text.split(' ');
+  return (parseSize(text) ?? bytes) < bytes
+    ? `${(Number(amount) + 0.1).toFixed(1)} ${unit}`
+    : text;
 }

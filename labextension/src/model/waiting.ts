@@ -113,7 +113,8 @@ export class WaitModel<T> implements IDisposable {
     waited: number
   ): WaitModel.IState<T> {
     const { trans } = this._options;
-    const { client, expectedWait } = view;
+    const { client } = view;
+    const remaining = remainingWait(view);
     if (isSuspended(client)) {
       const text = trans.__(
         'Suspended: calls to the GPU wait until you resume it.'
@@ -127,7 +128,7 @@ export class WaitModel<T> implements IDisposable {
       text: waitText(view, trans),
       plain: plainText(client.queue_position, trans),
       // An expectation that has passed promises nothing any more.
-      fraction: expectedWait ? waited / (waited + expectedWait) : undefined
+      fraction: remaining ? waited / (waited + remaining) : undefined
     };
   }
 
@@ -183,6 +184,14 @@ function waitText(view: IClientView, trans: TranslationBundle): string {
     : head;
   const who = runnersText(view, trans);
   return who ? trans.__('%1 (%2)', text, who) : text;
+}
+
+/** Seconds; for who is next it is no longer than the turns that run. */
+function remainingWait(view: IClientView): number | null {
+  const { client, expectedWait, others } = view;
+  return expectedWait || client.queue_position !== 1
+    ? expectedWait
+    : Math.max(0, ...others.map(({ secondsLeft }) => secondsLeft ?? 0));
 }
 
 function plainText(position: number | null, trans: TranslationBundle): string {
