@@ -97,13 +97,14 @@ class Process:
     def doorbell(self) -> None:
         self.connection.sendall(messages.DOORBELL)
 
-    def drain(self, epoch: int, seconds: float = WAIT) -> None:
-        """Close and wait for the answer; a thread that finds the gate closed may say "wants" before it."""
+    def drain(self, epoch: int, seconds: float = WAIT) -> bool:
+        """Close and wait for the answer. True if a thread that found the gate closed has said "wants" before it."""
         self.close_gate(epoch)
         message = self.next(seconds)
-        if message["type"] == "wants":
+        if wants := message["type"] == "wants":
             message = self.next(seconds)
         assert message == {"type": "drained", "epoch": epoch}, f"{message}, epoch {epoch}"
+        return wants
 
     def lock(self) -> None:
         for descriptor in self.locks:

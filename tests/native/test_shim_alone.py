@@ -138,10 +138,11 @@ def test_another_coordinator_adopts_a_running_turn(machine: Machine) -> None:
         process.welcome()
         until(lambda: process.page.report.mode == 0)
         advances(client)
-        process.drain(process.hello["epoch"])
+        wants = process.drain(process.hello["epoch"])
         assert not lock_is_free(machine), "the lock is the coordinator's to give back"
         process.unlock()
-        process.expect("wants")
+        if not wants:
+            process.expect("wants")
         process.open(100)
         advances(client)
 

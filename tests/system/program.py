@@ -52,7 +52,7 @@ class Busy:
     def _work(self) -> None:
         try:
             self.cuda.here()
-            while not self._over.is_set():
+            while not (self.launches and self._over.is_set()):  # once at least, however soon it is stopped
                 check(self.cuda.launch("work_f32", self._array, LENGTH, self._launch, 0, stream=self._stream))
                 self.launches += 1
                 if self.launches % self._look == 0:
