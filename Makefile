@@ -102,11 +102,17 @@ lab: env
 # All parts run even if one fails; the exit status is that of the worst.
 PARTS_OF_LINT := lint-python lint-types lint-c lint-typescript
 
+# What only computes runs side by side, each part's output in one piece; what waits and looks at the clock does not.
+SIDE_BY_SIDE := --jobs=$(or $(filter-out 0,$(JOBS)),1) --output-sync=target
+
 test: env
-	@$(MAKE) --no-print-directory --keep-going $(PARTS_OF_LINT) jest ui sanitize-short pytest
+	@status=0; \
+	$(MAKE) --no-print-directory --keep-going $(SIDE_BY_SIDE) $(PARTS_OF_LINT) jest || status=$$?; \
+	$(MAKE) --no-print-directory --keep-going --jobs=1 ui sanitize-short pytest || status=$$?; \
+	exit $$status
 
 lint: env
-	@$(MAKE) --no-print-directory --keep-going $(PARTS_OF_LINT)
+	@$(MAKE) --no-print-directory --keep-going $(SIDE_BY_SIDE) $(PARTS_OF_LINT)
 
 lint-python: env
 	$(call say,'Lint: Python')
