@@ -12,8 +12,9 @@ struct release {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t giving = PTHREAD_MUTEX_INITIALIZER; /* held while what has passed is taken and given back */
 static struct release *waiting;
-static _Atomic uint32_t count_waiting;
+static _Atomic uint32_t count_waiting; /* and not given back yet */
 
 /* The memory itself is given back outside of the lock: the driver may wait for the device in it. */
 static void give_back(struct release *release) {
@@ -26,6 +27,7 @@ static void give_back(struct release *release) {
     if (result != CUDA_SUCCESS)
         log_once(LOG_INFO, "memory could not be given back after its stream's work (CUDA error %d)", result);
     memory_forget(&release->entry);
+    atomic_fetch_sub(&count_waiting, 1);
     free(release);
 }
 
@@ -72,7 +74,6 @@ static struct release *take(bool (*chosen)(struct release *release, void *data),
         *link = release->next;
         release->next = taken;
         taken = release;
-        atomic_fetch_sub(&count_waiting, 1);
     }
     pthread_mutex_unlock(&lock);
     return taken;
@@ -101,14 +102,25 @@ bool deferred_any(void) {
 }
 
 /* Asking an event counts as unsafe while the thread captures, unless it says that it knows what it does. */
-void deferred_free(void) {
-    if (!deferred_any())
-        return;
+static void free_passed(void) {
     int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     bool exchanged = REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
     give_all_back(take(passed, NULL));
     if (exchanged)
         REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+    pthread_mutex_unlock(&giving);
+}
+
+void deferred_free(void) {
+    if (deferred_any() && pthread_mutex_trylock(&giving) == 0)
+        free_passed();
+}
+
+void deferred_settle(void) {
+    if (!deferred_any())
+        return;
+    pthread_mutex_lock(&giving);
+    free_passed();
 }
 
 bool deferred_wait(void) {
@@ -132,6 +144,7 @@ uint64_t deferred_drop_context(CUcontext context, uint64_t *pinned, uint64_t *aw
         bytes += release->entry.bytes;
         *pinned += is_pinned(release->entry.kind) ? release->entry.bytes : 0;
         *away += !is_pinned(release->entry.kind) && release->entry.references == EVICTED ? release->entry.bytes : 0;
+        atomic_fetch_sub(&count_waiting, 1);
         free(release);
         release = next;
     }
@@ -140,6 +153,7 @@ uint64_t deferred_drop_context(CUcontext context, uint64_t *pinned, uint64_t *aw
 
 void deferred_after_fork(void) {
     pthread_mutex_init(&lock, NULL);
+    pthread_mutex_init(&giving, NULL);
     waiting = NULL;
     atomic_store(&count_waiting, 0);
 }

@@ -14,8 +14,7 @@ static CUcontext current(void) {
 bool reserve(uint64_t bytes, bool pinned) {
     if (bytes >> 62) /* no sum of such numbers means anything */
         return false;
-    if (deferred_any())
-        deferred_free();
+    deferred_settle();
     if (deferred_any() && !account_would_fit(bytes))
         deferred_wait();
     return account_reserve(bytes, pinned);

@@ -310,8 +310,9 @@ void memory_forget(const struct entry *entry); /* it is no longer allocated */
 
 CUresult deferred_add(const struct entry *entry, CUstream stream);
 uint64_t deferred_drop_context(CUcontext context, uint64_t *pinned, uint64_t *away);
-void deferred_free(void); /* give back memory whose stream has finished with it */
-bool deferred_wait(void); /* wait for all of it; false: there was none */
+void deferred_free(void);   /* give back memory whose stream has finished with it, unless another thread is at it */
+void deferred_settle(void); /* the same, and wait for that thread: what has been finished with is free afterwards */
+bool deferred_wait(void);   /* wait for all of it; false: there was none */
 bool deferred_any(void);
 void deferred_after_fork(void);
 

@@ -88,8 +88,7 @@ CUresult hook_cuMemGetInfo_v2(size_t *free, size_t *total) {
     CUresult result = REAL(cuMemGetInfo_v2)(&real_free, &real_total);
     if (result != CUDA_SUCCESS)
         return result;
-    if (deferred_any())
-        deferred_free(); /* what a stream has finished with is free, though nobody has given it back yet */
+    deferred_settle(); /* what a stream has finished with is free, though nobody has given it back yet */
     uint64_t told_total, told_free;
     account_figures(real_total, real_free, &told_total, &told_free);
     *free = told_free;

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from .conftest import Client, Machine
 from .fake_coordinator import FakeCoordinator, until
+from .stepping import held, thread_named
 
 Started = tuple[Client, Any]
 MIB = 1 << 20
@@ -131,6 +133,23 @@ def test_what_a_stream_has_finished_with_is_told_as_free(started: Started) -> No
         client.run("code, memory = cuda.alloc(80 << 20, 'cuMemAllocAsync', c_void_p(one))")
         client.run("cuda.spin(1, one), cuda.cuMemFreeAsync(c_uint64(memory), c_void_p(one))")
         assert client.run("cuda.cuStreamSynchronize(c_void_p(one)), cuda.info()") == [0, [100 * MIB, 100 * MIB]]
+
+
+def test_what_another_thread_is_giving_back_is_waited_for(started: Started) -> None:
+    """The agent is stopped right after the driver has taken the memory back, before anybody has been told."""
+    client, process = started
+    process.page.orders.memory_limit = process.page.orders.memory_total = 100 * MIB
+    process.open(1)
+    client.run("one = cuda.stream(1)")
+    client.run("code, memory = cuda.alloc(80 << 20, 'cuMemAllocAsync', c_void_p(one))")
+    begin = f"\n{client.run('memory'):x}-"
+    maps = Path(f"/proc/{client.pid}/maps")
+    assert begin in maps.read_text()
+    client.run("cuda.spin(100, one), cuda.cuMemFreeAsync(c_uint64(memory), c_void_p(one))")
+    with held(thread_named(client.pid, "gpushare"), lambda: begin not in maps.read_text()):
+        client.start("cuda.info()")
+        client.waits()
+    assert client.result() == [100 * MIB, 100 * MIB]
 
 
 def test_pitch(started: Started) -> None:
