@@ -7,6 +7,8 @@ from typing import NamedTuple
 from .model import Client, Grant
 from .scheduler import Scheduler
 
+_TAIL = 0.5  # of what a turn has lasted; by simulation of notebooks (tests/simulation/test_outlook.py)
+
 
 class Outlook(NamedTuple):
     """Of a client that waits: its place in the queue, 1 for the next one, and the seconds until it is likely to run."""
@@ -18,8 +20,8 @@ class Outlook(NamedTuple):
 def expected_waits(scheduler: Scheduler, device: str, now: float) -> dict[str, float]:
     """Seconds until each client that waits for `device` is likely to run, in the order of its queue.
 
-    The present turn lasts to its deadline and each turn before it as long as that client's turns usually do, at most a
-    quantum.
+    The present turn ends as `_left` says, and each turn before its own lasts as long as that client's turns usually do,
+    at most a quantum. Who will come and overtake is not known.
     """
     ahead = _present(scheduler, device, now)
     waits = {}
@@ -52,8 +54,24 @@ def seconds_left(grant: Grant, now: float) -> float | None:
 
 def _present(scheduler: Scheduler, device: str, now: float) -> float:
     """Seconds until those who run there have probably had their turns."""
-    ends = (grant.began + _turn(scheduler, grant.client) for grant in scheduler.devices[device].grants)
-    return max((end - now for end in ends if end > now), default=0.0)
+    return max((_left(scheduler, grant, now) for grant in scheduler.devices[device].grants), default=0.0)
+
+
+def _left(scheduler: Scheduler, grant: Grant, now: float) -> float:
+    """Seconds until the turn has probably ended.
+
+    It lasts as long as its client's turns usually do. One that has lasted longer goes on for half as long again, as
+    lengths with a long tail do: without that, whoever waits for a training cell is told "now" all the time. It ends at
+    its deadline, and not before if the client holds its devices.
+    """
+    if grant.draining:
+        return 0.0
+    deadline = seconds_left(grant, now)
+    if deadline is not None and grant.client.held_for(now) is not None:
+        return deadline
+    lasted = now - grant.began
+    left = max(_turn(scheduler, grant.client) - lasted, lasted * _TAIL)
+    return left if deadline is None else min(left, deadline)
 
 
 def _turn(scheduler: Scheduler, client: Client) -> float:

@@ -46,6 +46,35 @@ def test_short_turns_shorten_the_wait(world: World) -> None:
     assert expected["c"] == pytest.approx(0.5 + 0.1)
 
 
+def test_a_turn_that_lasts_longer_than_usual_goes_on_for_half_as_long_again() -> None:
+    world = World(baseline(time_quantum=QUANTUM, policy="interactive"))
+    world.device("gpu")
+    a = world.process("a")
+    for _ in range(20):
+        world.start_cell("a", "1")
+        world.want(a)
+        world.run(0.05)
+        world.end_cell("a", "1")
+        world.run(1)
+    world.client("b")
+    world.scheduler.turns.policy.ran(world.scheduler.clients["b"], 300.0, world.now)
+    world.start_cell("a", "long")
+    world.want(a)
+    world.process("b", busy=True)
+    world.run(0.02)
+    assert waits(world)["b"] == pytest.approx(0.1 - 0.02, abs=0.01), "as its turns usually are"
+    world.run(19.98)
+    assert waits(world)["b"] == pytest.approx(10.0)
+
+
+def test_who_holds_is_expected_to_do_so_to_the_end(world: World) -> None:
+    world.process("a", busy=True)
+    world.feed(ev.TurnHeld("a", 60.0))
+    world.process("b", busy=True)
+    world.run(10.0)
+    assert waits(world) == {"b": pytest.approx(50.0)}
+
+
 def test_no_turn_is_expected_to_be_longer_than_the_quantum_of_now(world: World) -> None:
     for name in "abc":
         world.process(name, busy=True)
