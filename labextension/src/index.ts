@@ -1,6 +1,7 @@
 import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
 
 import { actionsPlugin } from './plugins/actions';
+import { panelPlugin } from './plugins/panel';
 import { sharingPlugin } from './plugins/sharing';
 import { statusItemPlugin } from './plugins/statusitem';
 import { waitingPlugin } from './plugins/waiting';
@@ -9,6 +10,7 @@ import { waitingPlugin } from './plugins/waiting';
 const plugins: JupyterFrontEndPlugin<any>[] = [
   sharingPlugin,
   statusItemPlugin,
+  panelPlugin,
   actionsPlugin,
   waitingPlugin
 ];

@@ -169,6 +169,9 @@ export interface IAway {
 /** No coordinator runs, and nothing on this server needs one. */
 export const NOT_RUNNING = 'not_running';
 
+/** The Jupyter server knows nothing of GPU sharing. */
+export const NO_EXTENSION = 'no_extension';
+
 /**
  * Read a frame of the event socket.
  *

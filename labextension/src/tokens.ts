@@ -1,6 +1,7 @@
 import { Token } from '@lumino/coreutils';
 
 import type { IApi } from './api';
+import type { IHistoryModel } from './model/history';
 import type { ISettingsModel } from './model/settings';
 import type { ISharingModel } from './model/sharing';
 import type { IVisibility } from './visibility';
@@ -8,6 +9,7 @@ import type { IVisibility } from './visibility';
 /** What every view of GPU sharing stands on. */
 export interface IGpuSharing {
   readonly model: ISharingModel;
+  readonly history: IHistoryModel;
   readonly visibility: IVisibility;
   readonly api: IApi;
   readonly settings: ISettingsModel;

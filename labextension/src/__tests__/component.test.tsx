@@ -36,6 +36,7 @@ describe('the status item in a status bar', () => {
     item = new StatusItem({
       model,
       trans,
+      hasPopup: () => true,
       onActivate: detailsToggle(model, trans)
     });
     statusBar = new StatusBar();

@@ -29,7 +29,7 @@ export class StatusItem extends VDomRenderer<StatusItemModel> {
           data-phase={model.phase}
           title={[model.text, ...lines].join('\n')}
           aria-label={[model.text, ...lines].join('. ')}
-          aria-haspopup="dialog"
+          aria-haspopup={this._options.hasPopup() ? 'dialog' : undefined}
           onClick={() => this._options.onActivate(this)}
         >
           <gpuIcon.react tag="span" className="gpushare-StatusItem-icon" />
@@ -53,6 +53,8 @@ export namespace StatusItem {
   export interface IOptions {
     model: StatusItemModel;
     trans: TranslationBundle;
+    /** Whether it opens a popup, instead of going to the panel. */
+    hasPopup: () => boolean;
     /** Called when the item is clicked, or activated by the keyboard. */
     onActivate: (item: StatusItem) => void;
   }

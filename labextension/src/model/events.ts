@@ -2,7 +2,8 @@ import type { IDisposable } from '@lumino/disposable';
 import { Signal, type ISignal } from '@lumino/signaling';
 
 import type { ApiError, IApi } from '../api';
-import { parseMessage, type EventMessage } from '../protocol';
+import { beginUpdate } from '../measure';
+import { NO_EXTENSION, parseMessage, type EventMessage } from '../protocol';
 import type { IVisibility } from '../visibility';
 
 /** Milliseconds. */
@@ -114,6 +115,7 @@ export class EventStream implements IDisposable {
     this._silenceTimer = setTimeout(lost, FIRST_MESSAGE_TIMEOUT);
     socket.onclose = lost;
     socket.onmessage = event => {
+      beginUpdate();
       const message = parseMessage(event.data);
       if (message) {
         heard = true;
@@ -155,8 +157,12 @@ export class EventStream implements IDisposable {
     try {
       message = { type: 'snapshot', status: await this._api.status() };
     } catch (error) {
-      const { reason = '', message: text } = error as Partial<ApiError>;
-      message = { type: 'away', reason, message: text ?? '' };
+      const { reason, status, message: text } = error as Partial<ApiError>;
+      message = {
+        type: 'away',
+        reason: reason || (status === 404 ? NO_EXTENSION : ''),
+        message: text ?? ''
+      };
     }
     if (round !== this._round) {
       return; // Meanwhile paused, or a socket speaks.

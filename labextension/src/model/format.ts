@@ -148,7 +148,7 @@ function clientDetails(
   const { client, devices } = view;
   const details: IDetail[] = [
     { label: trans.__('Label'), value: client.label || client.id },
-    { label: trans.__('Quota'), value: quotaText(client.quota, trans) },
+    { label: trans.__('Quota'), value: formatQuota(client.quota, trans) },
     {
       label: trans.__('Memory'),
       value: memoryText(client, trans)
@@ -191,7 +191,8 @@ function memoryText(client: IClient, trans: TranslationBundle): string {
     : device;
 }
 
-function quotaText(quota: IQuota, trans: TranslationBundle): string {
+/** What a quota bounds, in one line. */
+export function formatQuota(quota: IQuota, trans: TranslationBundle): string {
   const percent = (part: number) => Math.round(part * 100);
   const parts: string[] = [];
   if (quota.share !== null) {

@@ -52,6 +52,8 @@ export interface ISharingModel {
   readonly changed: ISignal<ISharingModel, void>;
   /** The last snapshot; null before the first. */
   readonly status: IStatus | null;
+  /** Seconds since {@link status} arrived: count its times on by them. */
+  readonly age: number;
   /** Why there is no coordinator; null while there is one. */
   readonly away: IAway | null;
   /** What can be said about a Jupyter kernel, at this moment. */
@@ -78,6 +80,10 @@ export class SharingModel implements ISharingModel, IDisposable {
 
   get status(): IStatus | null {
     return this._status;
+  }
+
+  get age(): number {
+    return this._clock() - this._received;
   }
 
   get away(): IAway | null {
@@ -110,7 +116,7 @@ export class SharingModel implements ISharingModel, IDisposable {
       client.devices.includes(device.uuid)
     );
     const devices = bound.length > 0 ? bound : status.devices;
-    const age = this._clock() - this._received;
+    const age = this.age;
     return {
       kind: 'client',
       client,
@@ -243,7 +249,8 @@ function canOnlySimulate({ config, devices }: IStatus): boolean {
   );
 }
 
-function countDown(seconds: number | null, age: number): number | null {
+/** Seconds that are left `age` seconds later; null stays null. */
+export function countDown(seconds: number | null, age: number): number | null {
   return seconds === null ? null : Math.max(0, seconds - age);
 }
 

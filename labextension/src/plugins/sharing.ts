@@ -5,6 +5,7 @@ import type {
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
 
 import { Api } from '../api';
+import { HistoryModel } from '../model/history';
 import { SettingsModel } from '../model/settings';
 import { SharingModel } from '../model/sharing';
 import { IGpuSharing, SETTINGS_ID } from '../tokens';
@@ -31,7 +32,8 @@ export const sharingPlugin: JupyterFrontEndPlugin<IGpuSharing> = {
     if (registry) {
       void follow(registry, settings);
     }
-    return { visibility, api, settings, model };
+    const history = new HistoryModel({ api, visibility, sharing: model });
+    return { visibility, api, settings, model, history };
   }
 };
 

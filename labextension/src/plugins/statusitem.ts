@@ -7,6 +7,7 @@ import { INotebookTracker } from '@jupyterlab/notebook';
 import { IStatusBar } from '@jupyterlab/statusbar';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 
+import { CommandIDs } from '../commands';
 import { detailsToggle } from '../components/details';
 import { StatusItem } from '../components/statusitem';
 import { StatusItemModel } from '../model/statusitem';
@@ -39,10 +40,18 @@ export const statusItemPlugin: JupyterFrontEndPlugin<void> = {
       current,
       trans
     });
+    const showDetails = detailsToggle(model, trans);
     const item = new StatusItem({
       model,
       trans,
-      onActivate: detailsToggle(model, trans)
+      hasPopup: () => !app.commands.hasCommand(CommandIDs.openPanel),
+      onActivate: anchor => {
+        if (app.commands.hasCommand(CommandIDs.openPanel)) {
+          void app.commands.execute(CommandIDs.openPanel);
+        } else {
+          showDetails(anchor);
+        }
+      }
     });
     statusBar.registerStatusItem(SETTINGS_ID, {
       item,

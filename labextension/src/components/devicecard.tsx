@@ -1,0 +1,86 @@
+import type { TranslationBundle } from '@jupyterlab/translation';
+import * as React from 'react';
+
+import type { IDeviceView, IUse } from '../model/devices';
+import { Name } from './chip';
+import { MemoryBar } from './memorybar';
+
+/** One device: what it is, who has it, who waits, and where its memory is. */
+export const DeviceCard = React.memo(function DeviceCard(props: {
+  device: IDeviceView;
+  trans: TranslationBundle;
+}): React.ReactElement {
+  const { device, trans } = props;
+  return (
+    <li className="gpushare-Device" data-failed={device.failed !== ''}>
+      <div className="gpushare-Device-head">
+        <h4 className="gpushare-Device-name" title={device.uuid}>
+          {device.name}
+        </h4>
+        {device.isSimulated && (
+          <span className="gpushare-Tag">{trans.__('simulated')}</span>
+        )}
+      </div>
+      {device.failed !== '' && (
+        <p className="gpushare-Device-failed">
+          {trans.__('Out of use: %1', device.failed)}
+        </p>
+      )}
+      {device.utilisation !== null && (
+        <div className="gpushare-Device-busy">
+          <div className="gpushare-Device-meter" aria-hidden="true">
+            <div
+              style={{
+                transform: `scaleX(${Math.min(1, device.utilisation)})`
+              }}
+            />
+          </div>
+          {device.utilisationText}
+        </div>
+      )}
+      <MemoryBar memory={device.memory} trans={trans} />
+      <dl className="gpushare-Device-uses">
+        <dt>{trans.__('Running')}</dt>
+        <dd>
+          {device.running.length > 0 ? (
+            <Uses uses={device.running} isQueue={false} />
+          ) : (
+            trans.__('nobody')
+          )}
+        </dd>
+        <dt>{trans.__('Queue')}</dt>
+        <dd>
+          {device.queue.length > 0 ? (
+            <Uses uses={device.queue} isQueue={true} />
+          ) : (
+            trans.__('empty')
+          )}
+        </dd>
+      </dl>
+    </li>
+  );
+});
+
+function Uses(props: {
+  uses: ReadonlyArray<IUse>;
+  isQueue: boolean;
+}): React.ReactElement {
+  const items = props.uses.map(use => <Use key={use.named.id} use={use} />);
+  return props.isQueue ? (
+    <ol className="gpushare-Uses">{items}</ol>
+  ) : (
+    <ul className="gpushare-Uses">{items}</ul>
+  );
+}
+
+const Use = React.memo(function Use(props: { use: IUse }): React.ReactElement {
+  const { named, time } = props.use;
+  return (
+    <li>
+      <span className="gpushare-Use">
+        <Name named={named} />
+        <span className="gpushare-Use-time">{time}</span>
+      </span>
+    </li>
+  );
+});

@@ -1,0 +1,58 @@
+import type { TranslationBundle } from '@jupyterlab/translation';
+import * as React from 'react';
+
+import { drawLane, LANE_HEIGHT } from '../model/drawing';
+import { LANE_STATES, type LaneState } from '../model/lanes';
+import { stateText } from '../model/timeline';
+
+/** Each state as the lanes show it, and its name. */
+export const Legend = React.memo(function Legend(props: {
+  trans: TranslationBundle;
+}): React.ReactElement {
+  const { trans } = props;
+  return (
+    <ul
+      className="gpushare-Legend"
+      aria-label={trans.__('What the shapes mean')}
+    >
+      {LANE_STATES.map(state => (
+        <li key={state}>
+          <Sample className={`gpushare-Lane-${state}`} path={sample(state)} />
+          {stateText(state, trans)}
+        </li>
+      ))}
+      <li>
+        <Sample className="gpushare-Lane-starts" path="M4 16v-8M12 16v-4" />
+        {trans.__('cell begins, ends')}
+      </li>
+    </ul>
+  );
+});
+
+function Sample(props: {
+  className: string;
+  path: string;
+}): React.ReactElement {
+  return (
+    <svg
+      aria-hidden="true"
+      width="16"
+      height={LANE_HEIGHT}
+      viewBox={`0 0 16 ${LANE_HEIGHT}`}
+    >
+      <path className={props.className} d={props.path} />
+    </svg>
+  );
+}
+
+function sample(state: LaneState): string {
+  const lane = {
+    id: '',
+    periods: [{ state, from: 0, to: 16 }],
+    starts: [],
+    ends: [],
+    isGone: false,
+    version: 0
+  };
+  return drawLane(lane, { from: 0, length: 16, resolution: 1 }).paths[0][1];
+}

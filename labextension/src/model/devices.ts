@@ -1,0 +1,111 @@
+import type { TranslationBundle } from '@jupyterlab/translation';
+
+import type { IClient, IDevice, IGrant } from '../protocol';
+import { formatDuration } from './format';
+import { memoryOf, type IMemoryView } from './memory';
+import type { INamed } from './named';
+import { countDown } from './sharing';
+
+/** Somebody who has a device, or waits for it. */
+export interface IUse {
+  readonly named: INamed;
+  /** How long. */
+  readonly time: string;
+}
+
+/** What the card of a device shows. */
+export interface IDeviceView {
+  readonly uuid: string;
+  readonly name: string;
+  readonly isSimulated: boolean;
+  /** Why it is out of use; empty: it is not. */
+  readonly failed: string;
+  /** From 0 to 1; null if not known. */
+  readonly utilisation: number | null;
+  readonly utilisationText: string;
+  readonly memory: IMemoryView;
+  readonly running: ReadonlyArray<IUse>;
+  /** The next one first. */
+  readonly queue: ReadonlyArray<IUse>;
+}
+
+/**
+ * @param utilisation - newer than the snapshot's; undefined: there is none
+ * @param age - seconds since the snapshot
+ */
+export function deviceView(
+  device: IDevice,
+  clients: ReadonlyMap<string, IClient>,
+  nameOf: (id: string) => INamed | undefined,
+  utilisation: number | null | undefined,
+  age: number,
+  trans: TranslationBundle
+): IDeviceView {
+  const part = utilisation ?? device.utilisation ?? null;
+  const named = (id: string): INamed =>
+    nameOf(id) ?? {
+      id,
+      number: 0,
+      name: trans.__('another client'),
+      isOwn: false
+    };
+  return {
+    uuid: device.uuid,
+    name: device.name || device.uuid,
+    isSimulated: device.simulated,
+    failed: device.failed ?? '',
+    utilisation: part,
+    utilisationText: utilisationText(
+      part,
+      device.utilisation_is_estimate === true,
+      trans
+    ),
+    memory: memoryOf(device, [...clients.values()], nameOf, trans),
+    running: device.grants.map(grant => ({
+      named: named(grant.client),
+      time: turnTime(grant, age, trans)
+    })),
+    queue: device.queue.map(id => ({
+      named: named(id),
+      time: waitTime(clients.get(id), age, trans)
+    }))
+  };
+}
+
+/** What is left of a turn; without an end, for how long it has lasted. */
+function turnTime(
+  grant: IGrant,
+  age: number,
+  trans: TranslationBundle
+): string {
+  const left = countDown(grant.seconds_left, age);
+  return left === null
+    ? trans.__(
+        'for %1',
+        formatDuration(Math.floor(grant.held_seconds + age), trans)
+      )
+    : trans.__('%1 left', formatDuration(left, trans));
+}
+
+function waitTime(
+  client: IClient | undefined,
+  age: number,
+  trans: TranslationBundle
+): string {
+  const wait = countDown(client?.expected_wait ?? null, age);
+  return wait ? trans.__('about %1', formatDuration(wait, trans)) : '';
+}
+
+function utilisationText(
+  part: number | null,
+  isEstimate: boolean,
+  trans: TranslationBundle
+): string {
+  if (part === null) {
+    return '';
+  }
+  const percent = Math.round(part * 100);
+  return isEstimate
+    ? trans.__('about %1 % busy', percent)
+    : trans.__('%1 % busy', percent);
+}

@@ -1,0 +1,226 @@
+import { DisposableDelegate, type IDisposable } from '@lumino/disposable';
+import { Signal, type ISignal } from '@lumino/signaling';
+
+import type { ApiError, IApi } from '../api';
+import type { IHistory, IStatus } from '../protocol';
+import type { IVisibility } from '../visibility';
+import { Lanes, type ILane } from './lanes';
+import type { ISharingModel } from './sharing';
+
+/** Milliseconds from the beginning of one question to that of the next. */
+const AFTER_CHANGE = 1000;
+/** Utilisation changes without anything else that would be told. */
+const WHILE_BUSY = 2000;
+const AFTER_FAILURE = 10000;
+
+/** Answers in a row; the coordinator keeps less than these can hold. */
+const MOST_ANSWERS = 50;
+
+/** Seconds; more than the coordinator keeps, for whoever pauses to look. */
+const KEPT = 1200;
+
+/** What happened in the last minutes. */
+export interface IHistoryModel {
+  /** Emitted when anything below is different. */
+  readonly changed: ISignal<IHistoryModel, void>;
+  /** By client id. */
+  readonly lanes: ReadonlyMap<string, ILane>;
+  /** Seconds on the coordinator's clock, at this moment; null: not known. */
+  readonly now: number | null;
+  /** By UUID, as told last; null where it is not known. */
+  readonly utilisation: Readonly<Record<string, number | null>>;
+  /** Keep it up to date until the result is disposed. */
+  watch(): IDisposable;
+}
+
+/**
+ * {@link IHistoryModel} by the server's GET: asked when the state of sharing
+ * has changed, at most once a second, and only while somebody watches.
+ */
+export class HistoryModel implements IHistoryModel, IDisposable {
+  constructor(options: HistoryModel.IOptions) {
+    this._api = options.api;
+    this._sharing = options.sharing;
+    this._visibility = options.visibility;
+    this._clock = options.clock ?? (() => performance.now() / 1000);
+    this._sharing.changed.connect(this._onSharing, this);
+    this._visibility.changed.connect(this._onVisibility, this);
+  }
+
+  get changed(): ISignal<this, void> {
+    return this._changed;
+  }
+
+  get lanes(): ReadonlyMap<string, ILane> {
+    return this._lanes.all;
+  }
+
+  get now(): number | null {
+    return this._offset === null ? null : this._clock() + this._offset;
+  }
+
+  get utilisation(): Readonly<Record<string, number | null>> {
+    return this._utilisation;
+  }
+
+  get isDisposed(): boolean {
+    return this._isDisposed;
+  }
+
+  watch(): IDisposable {
+    this._watchers++;
+    this._onVisibility();
+    return new DisposableDelegate(() => {
+      this._watchers--;
+      this._onVisibility();
+    });
+  }
+
+  dispose(): void {
+    if (this._isDisposed) {
+      return;
+    }
+    this._isDisposed = true;
+    clearTimeout(this._timer);
+    Signal.clearData(this);
+  }
+
+  private get _isActive(): boolean {
+    return !this._isDisposed && this._watchers > 0 && !this._visibility.hidden;
+  }
+
+  private _onVisibility(): void {
+    if (this._isActive) {
+      this._ask(AFTER_CHANGE);
+    } else {
+      clearTimeout(this._timer);
+      this._due = Infinity;
+    }
+  }
+
+  private _onSharing(): void {
+    const { status, away } = this._sharing;
+    if (away) {
+      this._notBefore = -Infinity;
+    } else if (status !== this._seen) {
+      // Not for other changes of the model, such as a kernel that is known.
+      this._seen = status;
+      this._ask(AFTER_CHANGE);
+    }
+  }
+
+  /** Ask when so many milliseconds have passed since the last question. */
+  private _ask(delay: number): void {
+    if (!this._isActive || this._sharing.away || !this._sharing.status) {
+      return;
+    }
+    const earliest = Math.max(this._asked + delay, this._notBefore);
+    if (earliest >= this._due) {
+      return;
+    }
+    this._due = earliest;
+    clearTimeout(this._timer);
+    this._timer = setTimeout(
+      () => {
+        this._due = Infinity;
+        void this._update();
+      },
+      Math.max(0, earliest - this._clock() * 1000)
+    );
+  }
+
+  private async _update(): Promise<void> {
+    if (this._isAsking) {
+      this._ask(AFTER_CHANGE);
+      return;
+    }
+    this._isAsking = true;
+    this._asked = this._clock() * 1000;
+    try {
+      for (let i = 0; i < MOST_ANSWERS; i++) {
+        const answer = await this._api.history(this._next);
+        if (this._isDisposed || !this._take(answer)) {
+          break;
+        }
+      }
+    } catch (error) {
+      // A picture of the past is worth no error message; the state goes on.
+      const isUnknown = (error as Partial<ApiError>).status === 404;
+      this._notBefore = isUnknown
+        ? Infinity // An older server, as long as it lasts.
+        : this._clock() * 1000 + AFTER_FAILURE;
+    } finally {
+      this._isAsking = false;
+    }
+    if (this._isBusy()) {
+      this._ask(WHILE_BUSY);
+    }
+  }
+
+  /** Returns whether there is more to ask for at once. */
+  private _take(answer: IHistory): boolean {
+    if (answer.run !== this._run) {
+      this._lanes.clear();
+      this._offset = null;
+      this._run = answer.run;
+      if (this._next !== 0) {
+        this._next = 0;
+        return true; // It was about what another coordinator had counted.
+      }
+    }
+    this._lanes.apply(answer.entries);
+    this._lanes.forget(answer.now - KEPT);
+    this._next = answer.next;
+    this._utilisation = answer.utilisation ?? {};
+    this._setClock(answer.now);
+    this._changed.emit();
+    return answer.more;
+  }
+
+  /** The answer that was fastest tells the coordinator's clock best. */
+  private _setClock(now: number): void {
+    const offset = now - this._clock();
+    const drift = this._offset === null ? Infinity : this._offset - offset;
+    if (drift < 0 || drift > 1) {
+      this._offset = offset;
+    }
+  }
+
+  private _isBusy(): boolean {
+    const runs = (status: IStatus | null) =>
+      status?.devices.some(device => device.grants.length > 0);
+    return (
+      runs(this._sharing.status) ||
+      Object.values(this._utilisation).some(part => (part ?? 0) > 0)
+    );
+  }
+
+  private readonly _api: IApi;
+  private readonly _sharing: ISharingModel;
+  private readonly _visibility: IVisibility;
+  private readonly _clock: () => number;
+  private readonly _lanes = new Lanes();
+  private _utilisation: Readonly<Record<string, number | null>> = {};
+  private _run = '';
+  private _next = 0;
+  private _offset: number | null = null;
+  private _seen: IStatus | null = null;
+  private _watchers = 0;
+  private _asked = -Infinity;
+  private _notBefore = -Infinity;
+  private _due = Infinity;
+  private _isAsking = false;
+  private _isDisposed = false;
+  private _timer?: ReturnType<typeof setTimeout>;
+  private _changed = new Signal<this, void>(this);
+}
+
+export namespace HistoryModel {
+  export interface IOptions {
+    api: IApi;
+    sharing: ISharingModel;
+    visibility: IVisibility;
+    /** Seconds that only go forward; for tests. */
+    clock?: () => number;
+  }
+}

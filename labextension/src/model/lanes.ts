@@ -1,0 +1,156 @@
+import type { IHistoryEntry } from '../protocol';
+
+/** What a client does, as far as a timeline tells it apart. */
+export type LaneState =
+  'running' | 'waiting' | 'draining' | 'suspended' | 'idle';
+
+export const LANE_STATES: ReadonlyArray<LaneState> = [
+  'running',
+  'waiting',
+  'draining',
+  'suspended',
+  'idle'
+];
+
+/** For so long a client did the same. Seconds on the coordinator's clock. */
+export interface IPeriod {
+  readonly state: LaneState;
+  readonly from: number;
+  /** Null while it lasts. */
+  readonly to: number | null;
+}
+
+/** What one client did, the oldest first. */
+export interface ILane {
+  readonly id: string;
+  readonly periods: ReadonlyArray<IPeriod>;
+  /** When cells began. */
+  readonly starts: ReadonlyArray<number>;
+  /** When cells ended. */
+  readonly ends: ReadonlyArray<number>;
+  /** Whether the client has left. */
+  readonly isGone: boolean;
+  /** Another number whenever anything above is different. */
+  readonly version: number;
+}
+
+/** Of one lane; a client may change turns a hundred times a second. */
+const MOST_PERIODS = 2000;
+const MOST_MARKS = 2000;
+const MOST_LANES = 200;
+
+/** The coordinator's history, sorted by client, in bounded memory. */
+export class Lanes {
+  /** By client id, in order of appearance. */
+  get all(): ReadonlyMap<string, ILane> {
+    return this._lanes;
+  }
+
+  /** Add entries, which follow those added before. */
+  apply(entries: ReadonlyArray<IHistoryEntry>): void {
+    for (const entry of entries) {
+      const lane = this._lane(entry.client);
+      if (entry.what === 'cell_started') {
+        lane.starts.push(entry.at);
+      } else if (entry.what === 'cell_ended') {
+        lane.ends.push(entry.at);
+      } else if (entry.what === 'gone') {
+        close(lane, entry.at);
+        lane.isGone = true;
+      } else if (isLaneState(entry.what)) {
+        lane.isGone = false;
+        const last = lane.periods[lane.periods.length - 1];
+        if (last && last.to === null && last.state === entry.what) {
+          continue;
+        }
+        close(lane, entry.at);
+        lane.periods.push({ state: entry.what, from: entry.at, to: null });
+      } else {
+        continue;
+      }
+      lane.version = ++this._version;
+      keepLast(lane.periods, MOST_PERIODS);
+      keepLast(lane.starts, MOST_MARKS);
+      keepLast(lane.ends, MOST_MARKS);
+    }
+  }
+
+  /** Forget what ended before a time, and the lanes of who left before it. */
+  forget(before: number): void {
+    for (const lane of this._lanes.values()) {
+      const isOld = ({ to }: IPeriod) => to !== null && to < before;
+      const dropped =
+        dropWhile(lane.periods, isOld) +
+        dropWhile(lane.starts, at => at < before) +
+        dropWhile(lane.ends, at => at < before);
+      if (dropped > 0) {
+        lane.version = ++this._version;
+      }
+      if (lane.isGone && lane.periods.length === 0) {
+        this._lanes.delete(lane.id);
+      }
+    }
+  }
+
+  clear(): void {
+    this._lanes.clear();
+  }
+
+  private _lane(id: string): IGrowingLane {
+    const known = this._lanes.get(id);
+    if (known) {
+      return known;
+    }
+    if (this._lanes.size >= MOST_LANES) {
+      const lanes = [...this._lanes.values()];
+      const victim = lanes.find(lane => lane.isGone) ?? lanes[0];
+      this._lanes.delete(victim.id);
+    }
+    const lane: IGrowingLane = {
+      id,
+      periods: [],
+      starts: [],
+      ends: [],
+      isGone: false,
+      version: ++this._version
+    };
+    this._lanes.set(id, lane);
+    return lane;
+  }
+
+  private readonly _lanes = new Map<string, IGrowingLane>();
+  private _version = 0;
+}
+
+interface IGrowingLane extends ILane {
+  readonly periods: IPeriod[];
+  readonly starts: number[];
+  readonly ends: number[];
+  isGone: boolean;
+  version: number;
+}
+
+export function isLaneState(what: string): what is LaneState {
+  return (LANE_STATES as ReadonlyArray<string>).includes(what);
+}
+
+function close({ periods }: IGrowingLane, at: number): void {
+  const last = periods[periods.length - 1];
+  if (last && last.to === null) {
+    periods[periods.length - 1] = { ...last, to: at };
+  }
+}
+
+function keepLast(list: unknown[], most: number): void {
+  // Now and then many at once: taking off the first costs the whole length.
+  if (list.length > most * 1.25) {
+    list.splice(0, list.length - most);
+  }
+}
+
+function dropWhile<T>(list: T[], isOld: (item: T) => boolean): number {
+  const kept = list.findIndex(item => !isOld(item));
+  const count = kept === -1 ? list.length : kept;
+  list.splice(0, count);
+  return count;
+}

@@ -1,0 +1,107 @@
+import type { TranslationBundle } from '@jupyterlab/translation';
+
+import type { IClient, IDevice } from '../protocol';
+import { formatBytes } from './format';
+import type { INamed } from './named';
+
+/** A piece of the memory bar. */
+export interface ISegment {
+  readonly key: string;
+  /** Its part of the bar's length, against those of the others. */
+  readonly bytes: number;
+  /** Null for what belongs to no client. */
+  readonly named: INamed | null;
+  readonly text: string;
+}
+
+/** What a device's memory holds, and what had to leave it. */
+export interface IMemoryView {
+  /** On the card, without what is free. */
+  readonly resident: ReadonlyArray<ISegment>;
+  readonly free: number;
+  /** Beyond the end of the card. */
+  readonly evicted: ReadonlyArray<ISegment>;
+  /** All of it in words. */
+  readonly text: string;
+}
+
+/** Of the card, below which memory of nobody is not worth a segment. */
+const SMALLEST_OTHER = 0.01;
+
+/**
+ * Sum up the memory of one device.
+ *
+ * @param clients - all of them; those with memory on the device are taken
+ */
+export function memoryOf(
+  device: IDevice,
+  clients: ReadonlyArray<IClient>,
+  nameOf: (id: string) => INamed | undefined,
+  trans: TranslationBundle
+): IMemoryView {
+  const resident: ISegment[] = [];
+  const evicted: ISegment[] = [];
+  let residentSum = 0;
+  let evictedSum = 0;
+  for (const client of clients) {
+    if (!client.devices.includes(device.uuid)) {
+      continue;
+    }
+    const named = nameOf(client.id) ?? null;
+    const name = named?.name ?? client.id;
+    const here = residentOn(client, device.uuid);
+    const away = evictedFrom(client);
+    residentSum += here;
+    evictedSum += away;
+    if (here > 0) {
+      const text = trans.__('%1: %2', name, formatBytes(here));
+      resident.push({ key: client.id, bytes: here, named, text });
+    }
+    if (away > 0) {
+      const text = trans.__('%1: %2 moved out', name, formatBytes(away));
+      evicted.push({ key: client.id, bytes: away, named, text });
+    }
+  }
+  const other = device.memory_used - residentSum;
+  if (other > SMALLEST_OTHER * device.memory_total) {
+    const text = trans.__('Other use: %1', formatBytes(other));
+    resident.push({ key: '', bytes: other, named: null, text });
+  }
+  const used = Math.max(device.memory_used, residentSum);
+  return {
+    resident,
+    evicted,
+    free: Math.max(0, device.memory_total - used),
+    text: summary(device, used, evictedSum, trans)
+  };
+}
+
+function summary(
+  device: IDevice,
+  used: number,
+  evicted: number,
+  trans: TranslationBundle
+): string {
+  const total = formatBytes(device.memory_total);
+  const amount = formatBytes(used);
+  const text = device.memory_used_is_estimate
+    ? trans.__('about %1 of %2 used', amount, total)
+    : trans.__('%1 of %2 used', amount, total);
+  return evicted > 0
+    ? trans.__('%1, %2 moved out', text, formatBytes(evicted))
+    : text;
+}
+
+/** Bytes of a client on one device. */
+function residentOn(client: IClient, uuid: string): number {
+  return (
+    client.resident_by_device?.[uuid] ??
+    client.resident / Math.max(1, client.devices.length)
+  );
+}
+
+/** Bytes that left; of which of its devices is not told, so each gets a part. */
+function evictedFrom(client: IClient): number {
+  const away = client.allocated - client.resident;
+  return Math.max(0, away) / Math.max(1, client.devices.length);
+}

@@ -1,0 +1,173 @@
+import type { TranslationBundle } from '@jupyterlab/translation';
+
+import { CommandIDs } from '../commands';
+import type { IClient, IDevice, IGrant, IQuota } from '../protocol';
+import { holds, isSuspended } from './actions';
+import { formatBytes, formatDuration, formatQuota } from './format';
+import type { INamed } from './named';
+import { countDown } from './sharing';
+
+/** A command that makes sense for a client now. */
+export interface IAction {
+  readonly command: string;
+  readonly args: { readonly client: string };
+}
+
+/** What the list of clients says about one of them. */
+export interface IRow {
+  readonly named: INamed;
+  readonly phase: string;
+  /** The state in words, with its times. */
+  readonly state: string;
+  readonly memory: string;
+  /** Empty: no more and no less than others. */
+  readonly quota: string;
+  readonly notes: ReadonlyArray<string>;
+  /** Whether there may be a document to go to. */
+  readonly canOpen: boolean;
+  readonly actions: ReadonlyArray<IAction>;
+}
+
+/** Programs under `jupyter gpushare run` have no document. */
+const PROGRAM = 'run:';
+
+/**
+ * @param age - seconds since the snapshot
+ */
+export function rowOf(
+  client: IClient,
+  named: INamed,
+  devices: ReadonlyArray<IDevice>,
+  age: number,
+  trans: TranslationBundle
+): IRow {
+  const canOpen = named.isOwn && !client.id.startsWith(PROGRAM);
+  return {
+    named,
+    phase: client.phase,
+    state: stateOf(client, devices, age, trans),
+    memory: memoryText(client, trans),
+    quota: quotaText(client.quota, trans),
+    notes: client.notes ?? [],
+    canOpen,
+    actions: actionsFor(client)
+  };
+}
+
+/** What can be done with a client in its present state, if the user may. */
+export function actionsFor(client: IClient): ReadonlyArray<IAction> {
+  if (!client.may_change) {
+    return [];
+  }
+  const hasTurn = client.phase === 'running' || client.phase === 'overrun';
+  const commands = isSuspended(client)
+    ? [CommandIDs.changeQuota, CommandIDs.resume]
+    : [
+        CommandIDs.changeQuota,
+        CommandIDs.hold,
+        ...(hasTurn || holds(client) ? [CommandIDs.release] : []),
+        CommandIDs.suspend,
+        ...(client.resident > 0 ? [CommandIDs.evict] : [])
+      ];
+  return commands.map(command => ({ command, args: { client: client.id } }));
+}
+
+/** What differs from what everybody has; empty: nothing. */
+function quotaText(quota: IQuota, trans: TranslationBundle): string {
+  const bounds: IQuota = {
+    ...quota,
+    share: quota.share || null,
+    limit: quota.limit === 1 ? null : quota.limit,
+    service: quota.service === 'online' ? null : quota.service
+  };
+  return Object.values(bounds).some(bound => bound !== null)
+    ? formatQuota(bounds, trans)
+    : '';
+}
+
+function stateOf(
+  client: IClient,
+  devices: ReadonlyArray<IDevice>,
+  age: number,
+  trans: TranslationBundle
+): string {
+  const text = phaseText(client, devices, age, trans);
+  const held = countDown(client.hold_seconds_left ?? null, age);
+  return held
+    ? trans.__('%1 · held for %2', text, formatDuration(held, trans))
+    : text;
+}
+
+function phaseText(
+  client: IClient,
+  devices: ReadonlyArray<IDevice>,
+  age: number,
+  trans: TranslationBundle
+): string {
+  switch (client.phase) {
+    case 'running': {
+      const grants = devices
+        .flatMap(device => device.grants)
+        .filter(grant => grant.client === client.id);
+      return grants.length > 0
+        ? turnTime(grants[0], age, trans)
+        : trans.__('Running');
+    }
+    case 'waiting':
+      return client.queue_position === null
+        ? trans.__('Waiting')
+        : waitText(client.queue_position, client.expected_wait, age, trans);
+    case 'draining':
+      return trans.__('Turn ending');
+    case 'overrun':
+      return trans.__('Turn overrun');
+    case 'suspended':
+      return trans.__('Suspended');
+    case 'idle':
+      return client.devices.length === 0
+        ? trans.__('Has not used the GPU yet')
+        : trans.__('Idle');
+    default:
+      return client.phase;
+  }
+}
+
+/** For how long a turn has lasted and, if it has an end, will last. */
+function turnTime(
+  grant: IGrant,
+  age: number,
+  trans: TranslationBundle
+): string {
+  const held = formatDuration(Math.floor(grant.held_seconds + age), trans);
+  const left = countDown(grant.seconds_left, age);
+  return left === null
+    ? trans.__('Running for %1', held)
+    : trans.__('Running for %1 · %2 left', held, formatDuration(left, trans));
+}
+
+/** A place in the queue; a wait longer than expected promises nothing. */
+function waitText(
+  position: number,
+  expected: number | null,
+  age: number,
+  trans: TranslationBundle
+): string {
+  const wait = countDown(expected, age);
+  return wait
+    ? trans.__('#%1 in queue · about %2', position, formatDuration(wait, trans))
+    : trans.__('#%1 in queue', position);
+}
+
+function memoryText(client: IClient, trans: TranslationBundle): string {
+  if (client.allocated === 0 && client.resident === 0) {
+    return trans.__('no GPU memory');
+  }
+  const allocated = formatBytes(client.allocated);
+  const away = client.allocated - client.resident;
+  if (away <= 0) {
+    return allocated;
+  }
+  return client.resident_is_estimate
+    ? trans.__('%1, about %2 moved out', allocated, formatBytes(away))
+    : trans.__('%1, %2 moved out', allocated, formatBytes(away));
+}
