@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import threading
-from time import sleep
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 from .errors import GpuShareError, Refused, Unreachable
@@ -62,16 +62,14 @@ class Layers:
 
     def begin(self, changes: Mapping[str, Any]) -> Layer:
         """Change the quota until `end`. Raises GpuShareError, and has changed nothing then."""
-        pause = FIRST_PAUSE
-        left = PATIENCE
+        deadline = monotonic() + PATIENCE
         while True:
             try:
                 return self._begin(changes)
             except Unreachable:
-                if left <= 0:
+                if monotonic() > deadline:
                     raise
-            sleep(pause)
-            left -= pause
+            sleep(FIRST_PAUSE)
 
     def end(self, layer: Layer) -> None:
         """Take a change back, now or as soon as the coordinator answers."""

@@ -6,7 +6,6 @@ One syntax everywhere: `%gpushare SUBCOMMAND key=value …`.
 from __future__ import annotations
 
 import contextlib
-import difflib
 from typing import TYPE_CHECKING, Any
 
 from .calls import QUOTA_KEYS, pairs
@@ -140,6 +139,8 @@ def usage_errors() -> Iterator[None]:
 
 
 def _unknown(name: str) -> str:
+    import difflib  # only now: it would slow down every start of a kernel
+
     close = difflib.get_close_matches(name, SUBCOMMANDS, 1)
     meant = f" (did you mean {close[0]!r}?)" if close else ""
     keys = ", ".join(f"{key}=" for key in QUOTA_KEYS)

@@ -17,7 +17,8 @@ COLOURS = {
     "idle": "#808080",
     "free": "#808080",
     "own": "#2f7fd1",
-    "others": "#8a7a6a",
+    "others1": "#9a7b5c",
+    "others0": "#7d6a8f",
 }
 _TRACK = "rgba(128,128,128,.22)"
 

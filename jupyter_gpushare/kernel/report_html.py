@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .markup import COLOURS, Part, bar, card, dot, element, grid, muted
 from .report import device_line, memory_line
-from .texts import size
+from .texts import seconds, size
 
 if TYPE_CHECKING:
     from .report import Report
@@ -62,10 +62,17 @@ def _device(report: Report, device: dict[str, Any]) -> str:
     head = element("div", _STRONG, escape(device_line(device)))
     total = device.get("memory_total") or 0
     body = _stacked(report, device, total) if total else ""
-    for place, state, name in report.turns(device):
-        where = element("span", "display:inline-block;width:2.2em", escape(place))
-        words = f"{dot(COLOURS[state])}{where}{escape(name)} {muted(state)}"
-        body += element("div", "overflow-wrap:anywhere", words)
+    lefts = {grant["client"]: grant.get("seconds_left") for grant in device.get("grants", [])}
+    names = [grant["client"] for grant in device.get("grants", [])] + device.get("queue", [])
+    for (place, state, name), identity in zip(report.turns(device), names or [""]):
+        where = element(
+            "span",
+            "display:inline-block;width:8em;white-space:nowrap",
+            dot(COLOURS[state]) + escape(f"{state} {place}"),
+        )
+        left = lefts.get(identity)
+        more = "" if left is None else muted(f" · {seconds(left)} left")
+        body += element("div", "overflow-wrap:anywhere", where + escape(name) + more)
     return head + body
 
 
@@ -76,13 +83,19 @@ def _stacked(report: Report, device: dict[str, Any], total: int) -> str:
         resident = client.get("resident_by_device", {}).get(device["uuid"], 0)
         if resident:
             shares.append((client["id"] != report.client, -resident, client["id"]))
-    parts, known = [], 0
+    parts: list[Part] = []
+    own = known = 0
     for other, negative, identity in sorted(shares):
         known -= negative
-        title = f"{report.name(identity)}: {size(-negative)}"
-        parts.append(Part(-negative / total, COLOURS["others" if other else "own"], title))
-    rest = (device.get("memory_used") or 0) - known
-    if rest > 0:
-        parts.append(Part(rest / total, COLOURS["idle"], f"not of any client: {size(rest)}"))
+        own += 0 if other else -negative
+        colour = COLOURS[f"others{len(parts) % 2}" if other else "own"]
+        parts.append(Part(-negative / total, colour, f"{report.name(identity)}: {size(-negative)}"))
+    used = device.get("memory_used") or 0
+    if used > known:
+        parts.append(Part((used - known) / total, COLOURS["idle"], f"not of any client: {size(used - known)}"))
     label = ", ".join(part.title for part in parts) or "nothing is on the device"
-    return element("div", "margin:4px 0 6px", bar(parts, label))
+    sums = [("own", "this kernel", own), ("others1", "others", known - own), ("idle", "other programs", used - known)]
+    legend = [dot(COLOURS[key]) + escape(f"{what} {size(amount)}") for key, what, amount in sums if amount > 0]
+    legend.append(escape(f"free {size(max(0, total - max(used, known)))}"))
+    spans = "".join(element("span", "margin-right:14px;white-space:nowrap", one) for one in legend)
+    return element("div", "margin:4px 0 8px", bar(parts, label) + element("div", "margin-top:2px", spans))

@@ -16,10 +16,11 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 from .errors import GpuShareError
-from .outlook import Notice, suspended, waited, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from .outlook import Notice
 
 LOOK = 1.0  # seconds between two questions
 LEAST = 1.0  # seconds of waiting that nobody is told of
@@ -122,6 +123,8 @@ class Waiting:
         if not one.waits:
             self._finish(one, now)
         elif one.waited > LEAST or one.shown:
+            from .outlook import suspended, waiting  # only now: most kernels never wait
+
             self._show(one, suspended(self._client) if outlook["suspended"] else waiting(outlook, one.waited))
 
     def _count(self, one: Request, outlook: dict[str, Any], now: float) -> None:
@@ -141,6 +144,8 @@ class Waiting:
     def _finish(self, one: Request, now: float) -> None:
         if one.shown is None:
             return
+        from .outlook import waited
+
         seconds = one.waited + (min(now - one.looked, LOOK) if one.waits else 0.0)
         self._show(one, waited(seconds))
 

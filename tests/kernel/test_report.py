@@ -58,6 +58,26 @@ def test_html_says_the_same_and_escapes() -> None:
     assert "Sim &lt;A&gt;" in page and "no &amp; no" in page
 
 
+def test_html_has_a_bar_of_the_memory_and_needs_neither_script_nor_style_sheet() -> None:
+    own = client("a", phase="running", resident_by_device={"GPU-0": 1 << 30}, devices=["GPU-0"])
+    other = client("b", label="", own=False, tenant="alice", resident_by_device={"GPU-0": 1 << 29})
+    report = Report(snapshot(own, other, running="a", queue=("b",)), "a")
+    report.devices[0].update(memory_used=7 << 28, utilisation=0.834, utilisation_is_estimate=True)
+    page = report._repr_html_()
+    assert 'aria-label="1.5 GiB allocated, 1 GiB on the device; may allocate 8 GiB"' in page
+    on_device = "a.ipynb (this kernel): 1 GiB, alice: 512 MiB, not of any client: 256 MiB"
+    assert f'aria-label="{on_device}"' in page and "free 2.25 GiB" in page
+    assert "about 83 % busy" in page and "12 s left" in page
+    assert "<script" not in page and "<style" not in page and "http" not in page
+
+
+def test_of_other_users_only_the_user_is_shown() -> None:
+    other = client("secret-id", label="", own=False, tenant="alice", phase="running")
+    for text in (lambda report: repr(report), lambda report: report._repr_html_()):
+        shown = text(Report(snapshot(client("a"), other, running="secret-id"), "a"))
+        assert "alice" in shown and "secret" not in shown
+
+
 def test_what_is_not_known_is_said() -> None:
     assert "not yet known" in repr(Report(snapshot(), "a"))
     assert "isn't shared" in repr(Report(snapshot(), ""))

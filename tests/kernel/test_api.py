@@ -1,0 +1,102 @@
+"""`import jupyter_gpushare as gs`: in a kernel, in a script, and where nothing is shared."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jupyter_gpushare as gs
+
+
+@pytest.fixture
+def notebook(coordinator: Any, start: Callable[..., Any]) -> Any:
+    notebook = start(env={"JPY_SESSION_NAME": "train.ipynb"})
+    assert notebook.run("import jupyter_gpushare as gs").status == "ok"
+    return notebook
+
+
+def test_in_a_kernel(coordinator: Any, notebook: Any) -> None:
+    assert notebook.value("gs.quota(memory='8GiB', share=0.5, service='offline')") == {
+        "share": 0.5,
+        "limit": 1.0,
+        "memory": 8 << 30,
+        "resident": None,
+        "service": "offline",
+    }
+    assert coordinator.clients()[notebook.manager.kernel_id]["quota"]["memory"] == 8 << 30
+    assert notebook.value("gs.quota(memory=None)['memory']") is None
+    assert 290 < notebook.value("gs.hold('5min')") <= 300
+    assert notebook.value("gs.hold(0)") is None
+    assert notebook.value("[gs.release(), gs.evict(), gs.suspend(), gs.suspend(), gs.resume()]") == [
+        False,
+        0,
+        True,
+        False,
+        True,
+    ]
+    assert notebook.value("[gs.status().own['label'], gs.status().problem]") == ["train.ipynb", ""]
+    (data,) = notebook.run("gs.status()").displays
+    assert "train.ipynb" in data["text/plain"] and "train.ipynb" in data["text/html"]
+    assert notebook.value("[one['what'] for one in gs.history().entries]")[-1:] == ["cell_started"]
+
+
+def test_evict_moves_memory_out(coordinator: Any, notebook: Any, eventually: Callable[..., Any]) -> None:
+    notebook.run(
+        "from jupyter_gpushare.demo.gpu import Gpu\ngpu = Gpu()\na = gpu.full(1 << 20, 1.0)\ngpu.synchronize()"
+    )
+    resident = lambda: coordinator.clients()[notebook.manager.kernel_id]["resident"]  # noqa: E731
+    assert resident() >= 4 << 20
+    assert notebook.value("gs.evict()") >= 4 << 20
+    eventually(lambda: resident() == 0)
+    assert "no memory on the GPU" in notebook.run("%gpushare evict").stdout
+
+
+def test_errors_have_one_hierarchy_and_say_what_is_allowed(coordinator: Any, notebook: Any) -> None:
+    code = """
+    def error(call):
+        try:
+            call()
+        except gs.GpuShareError as error:
+            return [type(error).__name__, str(error), getattr(error, "reason", "")]
+    """
+    notebook.run(__import__("textwrap").dedent(code))
+    kind, text, _ = notebook.value("error(lambda: gs.quota(shares=1))")
+    assert kind == "Mistake" and "allowed are share, limit, memory, resident, class" in text
+    kind, text, reason = notebook.value("error(lambda: gs.quota(share=2))")
+    assert (kind, reason) == ("Refused", "invalid") and "from 0 to 1" in text
+    kind, text, reason = notebook.value("error(lambda: gs.hold('5h'))")
+    assert kind == "Refused" and "0 to 600 seconds" in text
+    coordinator.end()
+    notebook.run("import sys; sys.modules['_gpushare_kernel.session'].active.attachment._argv = []")
+    kind, text, _ = notebook.value("error(gs.release)")
+    assert kind == "Unreachable" and coordinator.socket in text
+
+
+def test_in_a_script(coordinator: Any, tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(
+        "import jupyter_gpushare as gs\nprint(gs.quota(share=0.25)['share'], gs.status().own['label'])"
+    )
+    run = [sys.executable, "-m", "jupyter_gpushare", "run", "--", sys.executable, "job.py"]
+    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("0.25 job.py\n", "")
+
+
+def test_where_nothing_is_shared(no_coordinator: str) -> None:
+    with pytest.raises(gs.NotShared, match="this program isn't shared: it was not started by"):
+        gs.quota()
+    assert "no coordinator answers" in gs.status().problem
+
+
+def test_the_package_stays_small() -> None:
+    code = (
+        "import sys, jupyter_gpushare; print(*[name for name in sys.modules if name.startswith('jupyter_gpushare.')])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "\n"
+    assert set(gs.__all__) <= set(dir(gs))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        gs.nothing  # noqa: B018

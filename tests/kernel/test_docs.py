@@ -1,0 +1,38 @@
+"""docs/notebook.md: what it shows runs as written, and it names everything there is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jupyter_gpushare as gs
+from jupyter_gpushare.kernel.calls import QUOTA_KEYS
+from jupyter_gpushare.kernel.magics import SUBCOMMANDS
+
+TEXT = (Path(__file__).parents[2] / "docs" / "notebook.md").read_text()
+
+
+def test_examples_run_as_written(coordinator: Any, start: Callable[..., Any]) -> None:
+    notebook = start()
+    said = ""
+    for example in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL):
+        ran = notebook.run(example)
+        assert ran.status == "ok" and not ran.stderr, (example, ran)
+        said += ran.stdout
+    (printed,) = re.findall(r"# (invalid .*)", TEXT)
+    assert said.endswith(printed + "\n")
+    (returned,) = re.findall(r"gs.quota\(\)  # (.*)", TEXT)
+    notebook.run("%gpushare memory=8GiB limit=0.9 class=online")
+    assert notebook.value(f"gs.quota() == {returned}")
+    assert notebook.value("[gs.suspend(), gs.resume()]") == [True, True]
+
+
+def test_everything_is_named() -> None:
+    for name in SUBCOMMANDS:
+        assert f"`%gpushare {name}" in TEXT
+    for key in QUOTA_KEYS:
+        assert f"| `{key}` |" in TEXT
+    for name in gs.__all__:
+        assert f"gs.{name}" in TEXT
