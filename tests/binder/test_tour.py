@@ -1,0 +1,159 @@
+"""The Binder demo: what builds it, what starts it, and each step of its guided notebook."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from jupyter_gpushare import environment
+from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.client import Client
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+BINDER = ROOT / "binder"
+NOTEBOOKS = ("gpushare-tour.ipynb", "gpushare-neighbour.ipynb")
+
+
+@pytest.fixture(scope="module")
+def home(own_host: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a fresh user on a fresh host."""
+    home = tmp_path_factory.mktemp("home")
+    kernels = home / "share" / "kernels"
+    kernels.mkdir(parents=True)
+    (kernels / "python3-gpushare").symlink_to(environment.PACKAGE / "kernelspec" / "python3-gpushare")
+    left_out = ("JUPYTER_", "GPUSHARE_", "IPYTHON", "XDG_RUNTIME_DIR")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
+    return kept | {
+        "HOME": str(home),
+        "JUPYTER_PATH": os.pathsep.join(filter(None, [str(home / "share"), os.environ.get("JUPYTER_PATH")])),
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "GPUSHARE_SOCKET": str(own_host / "run" / "tour.sock"),
+        "GPUSHARE_LOCK_DIR": str(own_host / "locks"),
+        "GPUSHARE_SIM_STATE": str(home / "devices"),
+    }
+
+
+def started(home: dict[str, str], *command: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command as Binder runs the server."""
+    ran = subprocess.run(["bash", BINDER / "start", *command], env=home, text=True, capture_output=True, **options)
+    assert ran.returncode == 0, ran.stderr
+    return ran
+
+
+@pytest.fixture(scope="module")
+def tour(home: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The outputs of the guided notebook's cells, by id."""
+    folder = tmp_path_factory.mktemp("tour")
+    for name in NOTEBOOKS:
+        shutil.copy(BINDER / name, folder)
+    started(home, "python", str(Path(__file__).parent / "run_tour.py"), str(folder), str(folder / "out.ipynb"))
+    cells = nbformat.read(folder / "out.ipynb", as_version=4).cells
+    return {cell.id: cell.outputs for cell in cells if cell.cell_type == "code"}
+
+
+def text(outputs: Any) -> str:
+    """All that a cell shows, as text."""
+    shown = [one.get("text") or one.get("data", {}).get("text/plain") or one.get("evalue", "") for one in outputs]
+    return "\n".join(shown)
+
+
+def test_no_step_fails(tour: dict[str, Any]) -> None:
+    failed = {name: outputs for name, outputs in tour.items() for one in outputs if one["output_type"] == "error"}
+    assert failed.keys() <= {"wrong"}
+    assert all(outputs for outputs in tour.values())
+
+
+def test_it_says_what_is_simulated(tour: dict[str, Any]) -> None:
+    assert "imulated" in text(tour["status"]) and "256 MiB" in text(tour["status"])
+
+
+@pytest.mark.parametrize("step", ["alone", "together", "class", "still-right"])
+def test_results_are_right(tour: dict[str, Any], step: str) -> None:
+    assert re.search(r"\b0 wrong elements", text(tour[step]))
+
+
+def test_two_notebooks_take_turns(tour: dict[str, Any]) -> None:
+    waited = re.search(r"waited ([\d.]+) s", text(tour["together-status"]))
+    assert waited and 0.5 < float(waited[1]) < 15
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        ("quota", ["memory 200 MiB", "share 0.4"]),
+        ("beyond", ["refused: CUDA_ERROR_OUT_OF_MEMORY"]),
+        ("wrong", ["from 0 to 1"]),
+        ("hold", ["30 s", "keep"]),
+        ("evict", ["MiB", "comes back with the next turn"]),
+        ("suspend", ["suspended", "resume"]),
+        ("resume", ["takes part again"]),
+        ("history", ["waited"]),
+        ("python", ["'share': 0"]),
+    ],
+)
+def test_each_step_shows_what_it_is_about(tour: dict[str, Any], step: str, words: list[str]) -> None:
+    for word in words:
+        assert word in text(tour[step])
+
+
+def test_the_widget_is_shown(tour: dict[str, Any]) -> None:
+    assert "application/vnd.jupyter.widget-view+json" in tour["widget"][0]["data"]
+
+
+def test_the_server_is_set_up_for_visitors(home: dict[str, str], tour: dict[str, Any]) -> None:
+    """By the coordinator that served the tour."""
+    with Client(home["GPUSHARE_SOCKET"]) as coordinator:
+        status = coordinator.request(messages.Status())
+    assert (status["config"]["time_quantum"], status["config"]["sharing"]) == (5.0, "exclusive")
+    assert [(one["simulated"], one["memory_total"]) for one in status["devices"]] == [(True, 256 << 20)]
+
+
+def test_notebooks_are_stored_without_outputs() -> None:
+    for name in NOTEBOOKS:
+        notebook = nbformat.read(BINDER / name, as_version=4)
+        assert notebook.metadata.kernelspec.name == "python3-gpushare"
+        assert not any(cell.get("outputs") or cell.get("execution_count") for cell in notebook.cells)
+
+
+def test_links_lead_somewhere() -> None:
+    for name in NOTEBOOKS:
+        for cell in nbformat.read(BINDER / name, as_version=4).cells:
+            for link in re.findall(r"\]\(([^)]+)\)", cell.source if cell.cell_type == "markdown" else ""):
+                assert (BINDER / link).exists(), f"{name}: {link}"
+
+
+def test_the_image_is_built(home: dict[str, str], tmp_path: Path) -> None:
+    """All of `postBuild` but the installation itself, which is `pip install .[demo,widgets]`."""
+    if not (ROOT / "jupyter_gpushare/labextension/package.json").exists():
+        pytest.skip("needs the labextension, which takes Node.js to build")
+    for part in ("binder", "labextension/node_modules", "bin"):
+        (tmp_path / part).mkdir(parents=True)
+    shutil.copy(BINDER / "tour.jupyterlab-workspace", tmp_path / "binder")
+    stand_in = tmp_path / "bin" / "python"
+    stand_in.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/installed\n')
+    stand_in.chmod(0o755)
+    path = f"{tmp_path / 'bin'}{os.pathsep}{home['PATH']}"
+    ran = subprocess.run(
+        ["bash", BINDER / "postBuild"], cwd=tmp_path, env=home | {"PATH": path}, text=True, capture_output=True
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert (tmp_path / "installed").read_text() == "-m pip install --no-cache-dir .[demo,widgets]\n"
+    assert not (tmp_path / "labextension" / "node_modules").exists()
+    (stored,) = (Path(home["HOME"]) / ".jupyter" / "lab" / "workspaces").glob("default*")
+    layout = json.loads(stored.read_text())["data"]["layout-restorer:data"]
+    assert layout["right"] == {
+        "collapsed": False,
+        "visible": True,
+        "current": "gpushare-panel",
+        "widgets": ["gpushare-panel"],
+    }
