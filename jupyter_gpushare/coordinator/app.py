@@ -247,7 +247,7 @@ async def serve(settings: LiveSettings, path: str, exit_after: float) -> None:
             loop.add_reader(listener, accept)
 
     def check() -> None:
-        if exit_after and daemon.deserted_for > exit_after and not daemon.subscribers:
+        if exit_after and daemon.deserted_for > exit_after and not daemon.followers:
             stopped.set()
         else:
             loop.call_later(min(1.0, exit_after or 1.0), check)

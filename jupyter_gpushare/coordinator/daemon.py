@@ -21,8 +21,8 @@ from ..core.placement import Request
 from ..core.quota import Quota
 from ..core.settings import EXCLUSIVE
 from ..wire import messages
-from ..wire.client import encode
-from . import devices, health, hostmemory, snapshot, topology, viewers
+from . import devices, health, hostmemory, snapshot, topology
+from .followers import Followers
 from .history import History
 from .kept import Kept
 from .locks import Mode
@@ -34,7 +34,6 @@ from .settings import LiveSettings
 from .utilisation import Utilisation
 
 HEARTBEAT = 1.0
-SNAPSHOT_INTERVAL = 0.1
 AGENTS_FIRST = 0.003  # processes close their gates at the deadline by themselves; this late we see that they do
 FREE_RETRY = 0.02  # how soon to look again at a process out of reach that has its device; then with every heartbeat
 GRACE = 60.0  # how long a client without any connection is remembered
@@ -55,14 +54,12 @@ class Daemon:
         self.scheduler = self._scheduler(found)
         self.members: dict[str, Member] = {}
         self.ports: dict[int, ProcessPort] = {}
-        self.subscribers: set[Peer] = set()
+        self.followers = Followers(self.status, self._owners)
         self._kept_locked: dict[str, tuple[str, ...]] = {}
         self._loop = asyncio.get_running_loop()
         self._events: deque[ev.Event] = deque()
         self._numbers = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._publishing: asyncio.TimerHandle | None = None
-        self._published: dict[str, Any] = {}
         self._forgotten = Measures()
         self.progress = ProgressReports()
         self.utilisation = Utilisation(self.nvml)
@@ -77,9 +74,10 @@ class Daemon:
 
     def close(self) -> None:
         """Stop the timers and let go of every page and lock; clients run on and look for another coordinator."""
-        for handle in (self._timer, self._publishing, self._pulse):
+        for handle in (self._timer, self._pulse):
             if handle:
                 handle.cancel()
+        self.followers.close()
         self._kept_locked.clear()
         for member in self.members.values():
             self._unwatch(member)
@@ -117,7 +115,7 @@ class Daemon:
         for client in concerned:  # of what a refused lock has undone at once, nobody hears
             self.history.look(client, self.scheduler.clients.get(client), now)
         self._arm()
-        self.changed()
+        self.followers.changed()
 
     def _whose(self, event: ev.Event) -> set[str]:
         """The client that an event is about, if it is about one."""
@@ -362,7 +360,7 @@ class Daemon:
             del self.members[member.client]
             self._unwatch(member)
             self._deserted_since = time.monotonic()
-            self.changed()
+            self.followers.changed()
 
     def watch(self, member: Member, pid: int) -> None:
         """When the process has ended, the client is over as soon as its other processes are gone too."""
@@ -441,8 +439,8 @@ class Daemon:
                 self._restore_ahead(member)
         self.utilisation.look(self.scheduler, self.members.values(), self._loop.time())
         self._write_levels(self._loop.time())
-        if self.subscribers and self.members:
-            self.changed()
+        if self.members:
+            self.followers.changed()
 
     def _restore_ahead(self, member: Member) -> None:
         """As much of it as its devices have room for, `device_memory` being all that they have. Nothing beside a client
@@ -509,54 +507,16 @@ class Daemon:
         return {**self.settings.as_json(), "devices_are_simulated": simulated or self.settings.traits.simulate}
 
     def status(self) -> dict[str, Any]:
-        """The whole snapshot, which nobody is shown as it is: see `seen_by`."""
+        """The whole snapshot, which nobody is shown as it is: see `Followers.view`."""
         measures = sum((member.measures for member in self.members.values()), self._forgotten)
         about = snapshot.about(self.socket_path, __version__, time.monotonic() - self._began, measures)
         now = self._loop.time()
         return snapshot.take(self.scheduler, self.members, self.nvml, self.utilisation, self.config(), about, now)
 
-    def seen_by(self, uid: int, status: dict[str, Any] | None = None) -> dict[str, Any]:
-        """The snapshot, or `status`, as that user may see it."""
-        owners = {client.id: client.tenant for client in self.scheduler.clients.values()}
-        return viewers.seen_by(self.status() if status is None else status, owners, uid)
+    def _owners(self) -> dict[str, str]:
+        return {client.id: client.tenant for client in self.scheduler.clients.values()}
 
     def tell_history(self, after: int, client: str) -> dict[str, Any]:
         """What has happened since entry `after`; see `wire.messages.History`."""
         utilisation = {uuid: self.utilisation.of(uuid).fraction for uuid in self.scheduler.devices}
         return {**self.history.tell(after, client, self._loop.time()), "utilisation": utilisation}
-
-    def subscribe(self, peer: Peer) -> dict[str, Any]:
-        """From now on `peer` is told changes of what this returns."""
-        status = self.status()
-        if not self.subscribers:
-            self._published = _news(status)
-        self.subscribers.add(peer)
-        return self.seen_by(peer.uid, status)
-
-    def changed(self) -> None:
-        """Tell subscribers, at most ten times a second."""
-        if self.subscribers and self._publishing is None:
-            self._publishing = self._loop.call_later(SNAPSHOT_INTERVAL, self._publish)
-
-    def _publish(self) -> None:
-        self._publishing = None
-        status = self.status()
-        news = _news(status)
-        if news == self._published:
-            return
-        lines: dict[int, bytes] = {}  # by user: a hub's servers are many, their users may be one
-        for peer in self.subscribers:
-            if not peer.congested:
-                if peer.uid not in lines:
-                    lines[peer.uid] = encode(messages.Snapshot(status=self.seen_by(peer.uid, status)))
-                peer.send(lines[peer.uid])
-        if any(peer.congested for peer in self.subscribers):
-            self.changed()  # they are told when they have caught up
-        else:
-            self._published = news
-
-
-def _news(status: dict[str, Any]) -> dict[str, Any]:
-    """What is worth telling of a snapshot: all but the uptime, and how busy devices are."""
-    devices = [{**device, "utilisation": None} for device in status["devices"]]
-    return {**{part: value for part, value in status.items() if part != "coordinator"}, "devices": devices}

@@ -57,7 +57,7 @@ class Service:
         self._requests: dict[type, Callable[[Peer, Any], Any]] = {
             messages.Register: self._register,
             messages.Forget: self._forget,
-            messages.Status: lambda peer, _: self._daemon.seen_by(peer.uid),
+            messages.Status: lambda peer, _: self._daemon.followers.view(peer.uid),
             messages.Subscribe: self._subscribe,
             messages.History: lambda _, request: self._daemon.tell_history(request.after, request.client),
             messages.Outlook: self._outlook,
@@ -82,7 +82,7 @@ class Service:
 
     def ended(self, peer: Peer) -> None:
         session = self._sessions.pop(peer, Session())
-        self._daemon.subscribers.discard(peer)
+        self._daemon.followers.discard(peer)
         if session.port:
             self._daemon.leave(session.port)
         elif session.member:
@@ -259,7 +259,7 @@ class Service:
         return {}
 
     def _subscribe(self, peer: Peer, request: messages.Subscribe) -> Any:
-        return self._daemon.subscribe(peer)
+        return self._daemon.followers.add(peer)
 
     def _outlook(self, peer: Peer, request: messages.Outlook) -> Any:
         member = self._owned(peer, request.client)

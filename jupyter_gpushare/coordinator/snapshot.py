@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pwd
 from typing import Any
@@ -147,9 +148,15 @@ def _moved(size: int, nanoseconds: int) -> dict[str, Any]:
 def tenant_name(tenant: str) -> str:
     """The user name of a uid, or the uid where it has none here."""
     try:
-        return pwd.getpwuid(int(tenant)).pw_name
+        return _user_name(int(tenant))
     except (KeyError, ValueError):
         return tenant
+
+
+@functools.lru_cache(maxsize=4096)
+def _user_name(uid: int) -> str:
+    """Asked for with every snapshot, of a database that may be elsewhere. Raises KeyError, which is not remembered."""
+    return pwd.getpwuid(uid).pw_name
 
 
 def about(socket: str, version: str, uptime: float, measures: Measures) -> dict[str, Any]:

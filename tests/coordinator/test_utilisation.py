@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.coordinator import daemon
+from jupyter_gpushare.coordinator import followers
 from jupyter_gpushare.coordinator.utilisation import Utilisation
 from jupyter_gpushare.server import supervisor
 from jupyter_gpushare.wire import messages
@@ -42,7 +42,7 @@ def test_it_alone_is_no_news(coordinator: Coordinator) -> None:
     busy = {**status, "devices": [{"uuid": "gpu", "grants": [], "utilisation": 0.9}]}
     idle = {**status, "devices": [{"uuid": "gpu", "grants": [], "utilisation": 0.1}]}
     other = {**status, "devices": [{"uuid": "gpu", "grants": [1], "utilisation": 0.1}]}
-    for essence in (daemon._news, supervisor._without_ticking):
+    for essence in (followers.news, supervisor._without_ticking):
         assert essence(busy) == essence(idle) != essence(other)
 
 

@@ -1,0 +1,80 @@
+"""Who follows the snapshot, and what each is told when it changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from ..wire import messages
+from ..wire.client import encode
+from . import viewers
+from .peer import Peer
+
+INTERVAL = 0.1  # seconds between two publications
+
+
+class Followers:
+    """`take` makes the whole snapshot, which nobody is shown as it is; `owners` tells the uid of each client."""
+
+    def __init__(self, take: Callable[[], dict[str, Any]], owners: Callable[[], Mapping[str, str]]) -> None:
+        self._take = take
+        self._owners = owners
+        self._peers: set[Peer] = set()
+        self._next: asyncio.TimerHandle | None = None
+        self._published: dict[str, Any] = {}
+
+    def __iter__(self) -> Iterator[Peer]:
+        return iter(self._peers)
+
+    def __len__(self) -> int:
+        return len(self._peers)
+
+    def view(self, uid: int) -> dict[str, Any]:
+        """The snapshot as that user may see it."""
+        return viewers.seen_by(self._take(), self._owners(), uid)
+
+    def add(self, peer: Peer) -> dict[str, Any]:
+        """From now on `peer` is told changes of what this returns."""
+        status = self._take()
+        if not self._peers:
+            self._published = news(status)
+        self._peers.add(peer)
+        return viewers.seen_by(status, self._owners(), peer.uid)
+
+    def discard(self, peer: Peer) -> None:
+        self._peers.discard(peer)
+
+    def changed(self) -> None:
+        """Tell them soon, at most ten times a second."""
+        if self._peers and self._next is None:
+            self._next = asyncio.get_running_loop().call_later(INTERVAL, self._publish)
+
+    def close(self) -> None:
+        if self._next:
+            self._next.cancel()
+
+    def _publish(self) -> None:
+        self._next = None
+        status = self._take()
+        told = news(status)
+        if told == self._published:
+            return
+        owners = self._owners()
+        lines: dict[int, bytes] = {}  # by user: many servers may be one user's
+        for peer in self._peers:
+            if not peer.congested:
+                if peer.uid not in lines:
+                    view = viewers.seen_by(status, owners, peer.uid)
+                    lines[peer.uid] = encode(messages.Snapshot(status=view))
+                peer.send(lines[peer.uid])
+        if any(peer.congested for peer in self._peers):
+            self.changed()  # they are told when they have caught up
+        else:
+            self._published = told
+
+
+def news(status: Mapping[str, Any]) -> dict[str, Any]:
+    """What is worth telling of a snapshot: all but the uptime, and how busy devices are."""
+    devices = [{**device, "utilisation": None} for device in status["devices"]]
+    return {**{part: value for part, value in status.items() if part != "coordinator"}, "devices": devices}
