@@ -99,7 +99,7 @@ def render(status: dict[str, Any]) -> Any:
     # People name their notebooks as they like: "[/b].ipynb" is no markup.
     labels = {client["id"]: escape(name_of(client)) for client in status["clients"]}
     devices = Table(title="Devices", title_justify="left")
-    for column in ("device", "memory", "running", "queue"):
+    for column in ("device", "memory", "busy", "running", "queue"):
         devices.add_column(column, overflow="fold")
     for device in status["devices"]:
         running = [f"{labels.get(g['client'], '?')}{_left(g['seconds_left'])}" for g in device["grants"]]
@@ -111,6 +111,7 @@ def render(status: dict[str, Any]) -> Any:
             ),
             f"{_about(device['memory_used'], device.get('memory_used_is_estimate', False))} of "
             f"{text.format_size(device['memory_total'])}",
+            _busy(device),
             "\n".join(running) or "nobody",
             "\n".join(f"#{n} {labels.get(client, '?')}" for n, client in enumerate(device["queue"], 1)) or "empty",
         )
@@ -157,6 +158,12 @@ def name_of(client: Mapping[str, Any]) -> str:
         return str(client["label"])
     identity = str(client["id"])[:8]
     return identity if client.get("own", True) else f"{client['tenant']} ({identity})"
+
+
+def _busy(device: Mapping[str, Any]) -> str:
+    """Of the last second or two."""
+    busy = device.get("utilisation")
+    return "?" if busy is None else f"{'~' if device['utilisation_is_estimate'] and busy else ''}{busy:.0%}"
 
 
 def _resident(client: dict[str, Any]) -> str:

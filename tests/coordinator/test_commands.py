@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -11,7 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from jupyter_gpushare.status_command import render
 from jupyter_gpushare.wire import messages
 
 from .conftest import QUANTUM, Coordinator, Processes
@@ -82,6 +85,20 @@ def test_status_for_people(scene: Coordinator, command: Run) -> None:
     assert done.returncode == 0, done.stderr
     for words in ("[/b] thesis [red].ipynb", "models/β.ipynb", "#1 in queue", "1 GiB", "memory=2GiB", "SIMULATED"):
         assert words in done.stdout
+
+
+def test_status_tells_how_busy_a_device_is(scene: Coordinator) -> None:
+    status = scene.status()
+
+    def shown(**known: object) -> str:
+        devices = [{**status["devices"][0], **known}]
+        console = Console(width=200, file=io.StringIO())
+        console.print(render({**status, "devices": devices}))
+        return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+
+    assert " 73% " in shown(utilisation=0.73, utilisation_is_estimate=False)
+    assert " ~73% " in shown(utilisation=0.73, utilisation_is_estimate=True)
+    assert " ? " in shown(utilisation=None)
 
 
 def test_status_is_followed(scene: Coordinator) -> None:
