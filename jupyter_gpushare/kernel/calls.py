@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from .connection import request
@@ -119,8 +120,12 @@ def checked(changes: Mapping[str, Any]) -> dict[str, Any]:
     return known
 
 
-def pairs(words: list[str]) -> dict[str, str]:
-    """`["share=0.5", "class=offline"]` as changes of a quota. Raises Mistake."""
+def pairs(text: str) -> dict[str, str]:
+    """`share=0.5 class=offline` as changes of a quota; commas and quotes are as good. Raises Mistake."""
+    try:
+        words = shlex.split(text.replace(",", " "))
+    except ValueError as error:
+        raise Mistake(f"{text.strip()}: {error}") from None
     changes: dict[str, str] = {}
     for word in words:
         key, _, value = word.partition("=")

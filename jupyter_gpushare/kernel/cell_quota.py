@@ -66,7 +66,7 @@ def _changes(line: str, cell: Any) -> dict[str, str]:
         raise Mistake(f"%%gpushare is for the cell below it, which is empty; for all cells: %gpushare {line}".rstrip())
     if not line.strip():
         raise Mistake(f"%%gpushare needs key=value, for example class=offline; keys are {', '.join(QUOTA_KEYS)}")
-    return pairs(line.split())
+    return pairs(line)
 
 
 def _run_text(shell: Any, layers: Layers, changes: dict[str, str], text: str) -> None:

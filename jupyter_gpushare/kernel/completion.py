@@ -36,9 +36,9 @@ def complete(line: str) -> list[str]:
 def register(shell: Any) -> None:
     try:
         from IPython.core.completer import SimpleCompletion, context_matcher
-    except ImportError:  # IPython < 8.6: mixed with other completions, and only of what follows the last "="
+    except ImportError:  # IPython < 8.6: mixed with other completions, and a word begins after the last "="
         for magic in ("%gpushare", "%%gpushare"):
-            shell.set_hook("complete_command", lambda _, event: complete(event.line), str_key=magic)
+            shell.set_hook("complete_command", lambda _, event: _ends(complete(event.line)), str_key=magic)
         return
 
     @context_matcher()  # type: ignore[untyped-decorator]
@@ -50,3 +50,7 @@ def register(shell: Any) -> None:
         return {"completions": words, "matched_fragment": fragment, "suppress": True}
 
     shell.Completer.custom_matchers.append(gpushare_matcher)
+
+
+def _ends(words: list[str]) -> list[str]:
+    return [word.rpartition("=")[2] or word for word in words]

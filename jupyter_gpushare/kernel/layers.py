@@ -46,6 +46,7 @@ class Layers:
         self._base: dict[str, Any] = {}  # what holds where no layer does; of the keys of layers only
         self._layers: list[Layer] = []  # later ones lie above
         self._retrying = False
+        self._process = os.getpid()
 
     def recover(self) -> None:
         """Take back what a kernel that ended in the middle of a cell has left."""
@@ -73,6 +74,8 @@ class Layers:
 
     def end(self, layer: Layer) -> None:
         """Take a change back, now or as soon as the coordinator answers."""
+        if os.getpid() != self._process:
+            return  # a fork's child, which leaves the cell as well
         layer.over = True
         done = False
         try:

@@ -41,11 +41,11 @@ class Magic:
         words = line.split()
         name = words[0] if words else "status"
         if "=" in name:
-            return self._quota(words)
+            return self._quota(line)
         if name not in SUBCOMMANDS:
             raise Mistake(_unknown(name))
         if name == "quota":
-            return self._quota(words[1:])
+            return self._quota(line.split(None, 1)[1] if len(words) > 1 else "")
         if name == "hold":
             return self._hold(" ".join(words[1:]))
         if len(words) > 1:
@@ -62,8 +62,8 @@ class Magic:
         }
         return whats[name]()
 
-    def _quota(self, words: list[str]) -> str:
-        changes = pairs(words)
+    def _quota(self, text: str) -> str:
+        changes = pairs(text)
         return ("Quota is now: " if changes else "Quota: ") + quota_line(self._calls.quota(changes))
 
     def _release(self) -> str:

@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpushare.kernel.cell_quota import transform
+from jupyter_gpushare.kernel.layers import Layers
+
 MINE = "import subprocess, sys, json, os\ndef quota():\n    import jupyter_gpushare as gs\n    return gs.quota()\n"
 FIRST = "%%gpushare class=offline share=0.3\n"
 
@@ -184,6 +187,27 @@ def test_it_is_taken_back_when_the_coordinator_is_there_again(
     eventually(lambda: quota(coordinator, notebook) == before)
 
 
+def test_a_forked_child_takes_nothing_back() -> None:
+    class Kept:
+        def __init__(self) -> None:
+            self.now: dict[str, Any] = {"share": 0.0}
+
+        def quota(self, changes: dict[str, Any]) -> dict[str, Any]:
+            self.now.update(changes)
+            return dict(self.now)
+
+    kept = Kept()
+    layers = Layers(kept)  # type: ignore[arg-type]
+    layer = layers.begin({"share": 0.3})
+    child = os.fork()
+    if child == 0:
+        layers.end(layer)
+        os._exit(kept.now["share"] != 0.3)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    layers.end(layer)
+    assert kept.now["share"] == 0.0
+
+
 def test_a_kernel_that_is_restarted_in_the_cell_takes_it_back(
     coordinator: Any, notebook: Any, eventually: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -245,8 +269,6 @@ def test_in_a_script_of_ipython(coordinator: Any, tmp_path: Path) -> None:
 
 
 def test_the_line_is_rewritten_and_nothing_else() -> None:
-    from jupyter_gpushare.kernel.cell_quota import transform
-
     for lines in ([], ["%%gpushares a\n", "1\n"], ["x = 1\n", "%%gpushare a=1\n", "2\n"], ["%%time\n", "1\n"]):
         assert transform(list(lines)) == lines
     first, *rest = transform(["%%gpushare share='0.3'\n", "1\n", "\n", "2\n"])

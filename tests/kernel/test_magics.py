@@ -67,7 +67,7 @@ def test_quota_is_changed_and_shown(coordinator: Any, notebook: Any) -> None:
 
 
 def test_a_bare_pair_is_a_quota(coordinator: Any, notebook: Any) -> None:
-    ran = notebook.run("%gpushare class=offline share=0.3")
+    ran = notebook.run("%gpushare class=offline, share='0.3'")
     assert ran.stdout.startswith("Quota is now: share 0.3") and ran.stdout.endswith("class offline\n")
     (client,) = coordinator.clients().values()
     assert (client["quota"]["share"], client["quota"]["service"]) == (0.3, "offline")
@@ -128,6 +128,7 @@ MISTAKES = [
     ("quota share 0.5", "'share' is not of the form key=value"),
     ("quota share=", "'share=' is not of the form key=value"),
     ("quota share=0.1 share=0.2", "given twice"),
+    ("memory='8GiB", "No closing quotation"),
     ("quota share=2", "from 0 to 1"),
     ("quota share=0.9 limit=0.5", "above limit"),
     ("quota memory=-1", "memory"),
