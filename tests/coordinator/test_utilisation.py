@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare.coordinator import followers
+from jupyter_gpushare.coordinator.devices import Nvml
 from jupyter_gpushare.coordinator.utilisation import Utilisation
 from jupyter_gpushare.server import supervisor
 from jupyter_gpushare.wire import messages
@@ -68,3 +70,41 @@ def test_nvml_knows_better_but_not_of_simulated_devices() -> None:
     assert _samples(0.1, nvml).of("gpu").as_json() == {"utilisation": 0.9, "utilisation_is_estimate": False}
     assert _samples(0.1, nvml, simulated=True).of("gpu").fraction == pytest.approx(0.1)
     assert _samples(0.1).of("another").fraction is None
+
+
+class FakeNvml:
+    """As much of nvidia-ml-py as is called for it; the second device is a MIG slice, which has no utilisation."""
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self, *uuids: str) -> None:
+        self._uuids = uuids
+        self.nvmlDeviceGetCount = uuids.__len__
+
+    def nvmlInit(self) -> None:
+        pass
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        return index
+
+    def nvmlDeviceGetUUID(self, handle: int) -> str:
+        return self._uuids[handle]
+
+    def nvmlDeviceGetName(self, handle: int) -> str:
+        return "Fake GPU"
+
+    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:
+        return SimpleNamespace(total=8 << 30)
+
+    def nvmlDeviceGetUtilizationRates(self, handle: int) -> Any:
+        if handle == 1:
+            raise self.NVMLError("Not Supported")
+        return SimpleNamespace(gpu=37, memory=12)
+
+
+def test_nvml_tells_percent_or_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml("GPU-0", "MIG-1"))
+    nvml = Nvml()
+    assert [found.uuid for found in nvml.devices()] == ["GPU-0", "MIG-1"]
+    assert [nvml.utilisation(uuid) for uuid in ("GPU-0", "MIG-1", "GPU-elsewhere")] == [0.37, None, None]

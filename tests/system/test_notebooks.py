@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 import time
@@ -32,6 +33,25 @@ def test_the_end_of_a_cell_passes_the_device_on(patient: Host, start: Start) -> 
         begin = next(e.begin_ns for e in patient.executions(second.pid) if e.begin_ns > end)
         assert (begin - end) / 1e9 < 0.3
     assert patient.overlap([one.pid], [other.pid]) == 0
+    for notebook in (one, other):
+        _history_is_true(patient, notebook)
+
+
+def _history_is_true(host: Host, notebook: Notebook) -> None:
+    """What the coordinator tells of its turns, by the device's own time stamps (both are of the monotonic clock)."""
+    eventually(lambda: host.phase(notebook.client) == "idle")
+    entries = host.ask(messages.History(client=notebook.client))["entries"]
+    whats = Counter(entry["what"] for entry in entries)
+    assert whats["running"] >= 2 and whats["cell_started"] == whats["cell_ended"] >= 4
+    states = [entry for entry in entries if not entry["what"].startswith("cell")]
+    held = [
+        (first["at"] - 0.05, second["at"] + 0.05)
+        for first, second in itertools.pairwise(states)
+        if first["what"] in ("running", "draining")
+    ]
+    for execution in host.executions(notebook.pid):
+        middle = (execution.begin_ns + execution.end_ns) / 2e9
+        assert any(begin <= middle <= end for begin, end in held), (middle, states)
 
 
 def test_run_all_keeps_its_turn_beside_a_busy_neighbour(host: Host, start: Start) -> None:
