@@ -43,8 +43,9 @@ def test_clients_that_run_together_go_on_without_a_coordinator_and_are_found_by_
     host.kill_coordinator()
     killed = time.monotonic_ns()
     third = host.program("third")
-    third.start_busy()
-    eventually(lambda: busy_since(host, [*together, third], killed + int(2e9)))
+    eventually(lambda: busy_since(host, together, killed + int(2e9)))
+    third.start_busy()  # only now: nobody has told it a quantum, so its turn is one of 30 s
+    eventually(lambda: busy_since(host, [third], killed))
     host.start_coordinator("--sharing", "packed", "--time-quantum", "0.2")
     eventually(lambda: [client["phase"] for client in host.clients().values()] == ["running"] * 3)
     adopted = time.monotonic_ns()
