@@ -80,7 +80,7 @@ def test_an_interrupt_reaches_a_cell_that_waits_for_the_device(
     began = time.monotonic()
     other.manager.interrupt_kernel()
     reply = _reply_to(other, waiting)
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 5  # the neighbour's turn lasts 30 s; a busy machine may need one to say so
     assert (reply["status"], reply["ename"]) == ("error", "KeyboardInterrupt")
     assert other.value("1 + 1") == 2
     one.manager.interrupt_kernel()
