@@ -76,7 +76,10 @@ export function addCommands(
       describedBy: { args: options.args ?? ARGUMENTS },
       execute: async args => {
         const found = target(args);
-        return 'client' in found && options.execute(found.client, args);
+        // Others may call it without a look at whether it is enabled.
+        return 'client' in found && reason(args) === ''
+          ? options.execute(found.client, args)
+          : actions.refuse(reason(args));
       }
     });
   };

@@ -28,6 +28,11 @@ export class Actions {
     private readonly _trans: TranslationBundle
   ) {}
 
+  /** Say why something is not done. */
+  refuse(reason: string): false {
+    return this._fail(new Error(reason));
+  }
+
   async changeQuota(client: IClient): Promise<boolean> {
     const trans = this._trans;
     const form = new FormModel(quotaFields(client, trans), async changes => {

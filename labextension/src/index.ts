@@ -4,6 +4,7 @@ import { actionsPlugin } from './plugins/actions';
 import { panelPlugin } from './plugins/panel';
 import { sharingPlugin } from './plugins/sharing';
 import { statusItemPlugin } from './plugins/statusitem';
+import { toolbarPlugin } from './plugins/toolbar';
 import { waitingPlugin } from './plugins/waiting';
 
 // eslint-disable-next-line @typescript-eslint/no-explicit-any
@@ -12,6 +13,7 @@ const plugins: JupyterFrontEndPlugin<any>[] = [
   statusItemPlugin,
   panelPlugin,
   actionsPlugin,
+  toolbarPlugin,
   waitingPlugin
 ];
 

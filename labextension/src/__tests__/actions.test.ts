@@ -120,6 +120,10 @@ describe('the commands', () => {
     expect(commands.caption(CommandIDs.changeQuota)).toMatch(/away: died/);
     expect(commands.isEnabled(CommandIDs.changeSettings)).toBe(false);
     expect(await commands.execute(CommandIDs.changeQuota)).toBe(false);
+    expect(messages()[0]).toEqual([
+      'error',
+      expect.stringMatching(/away: died/)
+    ]);
     current.set(null);
     expect(commands.caption(CommandIDs.hold)).toMatch(/No notebook/);
   });

@@ -1,0 +1,127 @@
+import { nullTranslator } from '@jupyterlab/translation';
+import { CommandRegistry } from '@lumino/commands';
+import { Widget } from '@lumino/widgets';
+
+import { addCommands } from '../actioncommands';
+import { CommandIDs } from '../commands';
+import { ToolbarChip } from '../components/toolbarchip';
+import { toolbarMenu } from '../components/toolbarmenu';
+import { followState } from '../model/toolbarchip';
+import { SharingModel } from '../model/sharing';
+import { StatusItemModel } from '../model/statusitem';
+import type { IClient } from '../protocol';
+import {
+  client,
+  FakeApi,
+  FakeCurrent,
+  FakeVisibility,
+  settle,
+  status
+} from './fakes';
+
+const trans = nullTranslator.load('');
+
+describe('the chip in a notebook toolbar', () => {
+  let api: FakeApi;
+  let current: FakeCurrent;
+  let sharing: SharingModel;
+  let model: StatusItemModel;
+  let chip: ToolbarChip;
+
+  beforeEach(() => {
+    api = new FakeApi();
+    api.clients = { kernel: 'mine' };
+    current = new FakeCurrent();
+    current.kernelId = 'kernel';
+    const visibility = new FakeVisibility();
+    sharing = new SharingModel({ api, visibility });
+    model = new StatusItemModel({ sharing, current, visibility, trans });
+    const commands = new CommandRegistry();
+    addCommands(commands, { api, model: sharing }, current, trans);
+    chip = new ToolbarChip({
+      model,
+      speaks: true,
+      onActivate: toolbarMenu(commands, () => ({ client: 'mine' }))
+    });
+    followState(model, isShown => chip.setHidden(!isShown));
+    Widget.attach(chip, document.body);
+  });
+
+  afterEach(() => {
+    chip.dispose();
+    model.dispose();
+    sharing.dispose();
+    document.body.replaceChildren();
+  });
+
+  const show = async (mine: Partial<IClient>, clients = [client(mine)]) => {
+    api.socket.sendSnapshot(status(clients));
+    await settle();
+    await new Promise(resolve => setTimeout(resolve, 0));
+  };
+  const button = () => chip.node.querySelector('button')!;
+  const menu = () => document.querySelector<HTMLElement>('.lm-Menu');
+  const until = async (what: () => unknown) => {
+    const deadline = Date.now() + 3000;
+    while (!what()) {
+      if (Date.now() > deadline) {
+        throw new Error(`Not within 3 s: ${what}`);
+      }
+      await new Promise(resolve => setTimeout(resolve, 10));
+    }
+  };
+
+  it('shows the state of a kernel that is shared, and no other', async () => {
+    expect(chip.isHidden).toBe(true);
+    await show({ phase: 'waiting', queue_position: 2, expected_wait: 40 });
+    await until(
+      () => button()?.textContent === 'GPU: #2 in queue · about 40 s'
+    );
+    expect(chip.isHidden).toBe(false);
+    expect(button().getAttribute('aria-label')).toBe(button().textContent);
+    await show({}, []);
+    expect(chip.isHidden).toBe(true);
+  });
+
+  it('stays where the coordinator went away, but does not come for it', async () => {
+    const away = { type: 'away', reason: 'unreachable', message: 'died' };
+    api.socket.send(away);
+    expect(chip.isHidden).toBe(true);
+    await show({});
+    await until(() => !chip.isHidden);
+    api.socket.send(away);
+    expect(chip.isHidden).toBe(false);
+    await until(() => /away/.test(button().textContent!));
+  });
+
+  it('is gone where the user wants none', async () => {
+    await show({});
+    await until(() => !chip.isHidden);
+    model.isEnabled = false;
+    expect(chip.isHidden).toBe(true);
+  });
+
+  it('opens a menu of what can be done, and gets the focus back', async () => {
+    await show({ phase: 'running' });
+    await until(button);
+    expect(button().getAttribute('aria-haspopup')).toBe('menu');
+    button().focus();
+    button().dispatchEvent(
+      new KeyboardEvent('keydown', { key: 'ArrowDown', bubbles: true })
+    );
+    await until(menu);
+    await until(() => button().getAttribute('aria-expanded') === 'true');
+    const items = [...menu()!.querySelectorAll('[role=menuitem]')];
+    const item = (command: string) =>
+      items.find(node => node.getAttribute('data-command') === command)!;
+    expect(item(CommandIDs.release).textContent).toBe('Give Up the GPU Turn');
+    expect(item(CommandIDs.release).getAttribute('title')).toMatch(/others/);
+    menu()!.focus();
+    menu()!.dispatchEvent(
+      new KeyboardEvent('keydown', { keyCode: 27, bubbles: true })
+    );
+    await until(() => menu() === null);
+    expect(document.activeElement).toBe(button());
+    await until(() => button().getAttribute('aria-expanded') === 'false');
+  });
+});

@@ -1,0 +1,84 @@
+import { caretDownIcon, VDomRenderer } from '@jupyterlab/ui-components';
+import * as React from 'react';
+
+import { gpuIcon } from '../icons';
+import type { StatusItemModel } from '../model/statusitem';
+
+/** The state of a notebook's kernel in its toolbar: a button with a menu. */
+export class ToolbarChip extends VDomRenderer<StatusItemModel> {
+  constructor(private readonly _options: ToolbarChip.IOptions) {
+    super(_options.model);
+    this.addClass('gpushare-ToolbarChip');
+    this.hide();
+  }
+
+  /** Whether the menu is open. */
+  get isOpen(): boolean {
+    return this._isOpen;
+  }
+  set isOpen(value: boolean) {
+    this._isOpen = value;
+    this.update();
+  }
+
+  /** Give the focus to the button. */
+  focus(): void {
+    this.node.querySelector('button')?.focus();
+  }
+
+  protected render(): React.ReactElement | null {
+    const { model } = this;
+    if (!model) {
+      return null;
+    }
+    return (
+      <>
+        <button
+          type="button"
+          className="gpushare-ToolbarChip-button"
+          data-phase={model.phase}
+          title={model.text}
+          aria-label={model.text}
+          aria-haspopup="menu"
+          aria-expanded={this._isOpen}
+          onClick={() => this._options.onActivate(this)}
+          onKeyDown={event => {
+            if (event.key === 'ArrowDown' && !this._isOpen) {
+              event.preventDefault();
+              event.stopPropagation();
+              this._options.onActivate(this);
+            }
+          }}
+        >
+          <gpuIcon.react tag="span" className="gpushare-StatusItem-icon" />
+          <span className="gpushare-ToolbarChip-text">{model.text}</span>
+          <caretDownIcon.react
+            tag="span"
+            className="gpushare-ToolbarChip-caret"
+          />
+        </button>
+        {this._options.speaks && (
+          <span
+            className="gpushare-mod-visuallyHidden"
+            role="status"
+            aria-live="polite"
+          >
+            {model.announcement}
+          </span>
+        )}
+      </>
+    );
+  }
+
+  private _isOpen = false;
+}
+
+export namespace ToolbarChip {
+  export interface IOptions {
+    model: StatusItemModel;
+    /** Whether it announces changes: nothing else on the page does. */
+    speaks: boolean;
+    /** Called when it is clicked, or activated by the keyboard. */
+    onActivate: (chip: ToolbarChip) => void;
+  }
+}

@@ -1,0 +1,55 @@
+import { MenuSvg } from '@jupyterlab/ui-components';
+import type { CommandRegistry } from '@lumino/commands';
+import { VirtualElement } from '@lumino/virtualdom';
+import type { Menu } from '@lumino/widgets';
+
+import { ACTIONS } from '../actioncommands';
+import { CommandIDs, type IClientArgs } from '../commands';
+import type { ToolbarChip } from './toolbarchip';
+
+/** Shows what a command does, or why it cannot be done now, as a tooltip. */
+class Renderer extends MenuSvg.Renderer {
+  renderItem(data: Menu.IRenderData): VirtualElement {
+    const { tag, attrs, children, renderer } = super.renderItem(data);
+    const title = data.item.caption;
+    return new VirtualElement(tag, { ...attrs, title }, children, renderer);
+  }
+}
+
+/**
+ * Makes the action of the chip: open a menu of what can be done with the client
+ * below it. The focus comes back when it closes.
+ */
+export function toolbarMenu(
+  commands: CommandRegistry,
+  args: () => IClientArgs
+): (chip: ToolbarChip) => void {
+  return chip => {
+    const menu = new MenuSvg({ commands, renderer: new Renderer() });
+    menu.addClass('gpushare-ToolbarMenu');
+    const add = (command: string, args: IClientArgs) => {
+      if (commands.hasCommand(command)) {
+        menu.addItem({ command, args: { ...args } });
+      }
+    };
+    const { changeSettings, openPanel } = CommandIDs;
+    for (const command of ACTIONS.filter(id => id !== changeSettings)) {
+      add(command, args());
+    }
+    menu.addItem({ type: 'separator' });
+    add(changeSettings, {});
+    add(openPanel, {});
+    menu.aboutToClose.connect(() => {
+      chip.isOpen = false;
+      // Whoever closed it by clicking elsewhere has moved the focus there.
+      if (menu.node.contains(document.activeElement)) {
+        chip.focus();
+      }
+      // The chosen command is carried out after this.
+      requestAnimationFrame(() => menu.dispose());
+    });
+    const { left, bottom } = chip.node.getBoundingClientRect();
+    menu.open(left, bottom);
+    chip.isOpen = true;
+  };
+}
