@@ -114,6 +114,8 @@ def test_a_suspended_program_waits_and_can_be_interrupted(patient: Host) -> None
     program = patient.program("one")
     program.run("array = cuda.alloc(8 << 20)[1]; cuda.cuCtxSynchronize()")
     patient.ask(messages.Suspend(client="one"))
+    # Until it has drained, calls at the gate may be let through: what is on the device might wait for them.
+    eventually(lambda: patient.status()["devices"][0]["grants"] == [])
     for _ in range(2):
         program.start(WORK)
         eventually(lambda: patient.clients()["one"]["processes"] and patient.phase("one") == "suspended")
