@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 LOOK = 1.0  # seconds between two questions
 LEAST = 1.0  # seconds of waiting that nobody is told of
-REST = 10.0  # seconds after a question that was not answered
+REST = 5.0  # seconds after a question that was not answered
 
 
 class Request:
@@ -32,7 +32,7 @@ class Request:
 
     def __init__(self, parent: dict[str, Any]) -> None:
         self.parent = parent
-        self.session = str(parent["header"].get("session", ""))
+        self.session = str(parent.get("header", {}).get("session", ""))
         self.began = monotonic()
         self.display = ""  # its id, "" as long as nothing is shown
         self.shown: Notice | None = None
@@ -58,21 +58,19 @@ class Waiting:
         self._asleep = True
         self._thread: threading.Thread | None = None
         self._rest_until = 0.0
+        self._over = False
 
     def begin(self, request: str, parent: dict[str, Any]) -> None:
         """A request begins to run; `parent` is its message."""
         content = parent.get("content", {})
-        if not content.get("allow_stdin") or content.get("silent"):
+        if self._over or not content.get("allow_stdin") or content.get("silent"):
             return
         one = Request(parent)
         if one.session in self._draws:
             return
         self._open[request] = one
         if self._thread is None:
-            self._thread = threading.Thread(target=self._watch, name="gpushare-waiting", daemon=True)
-            self._thread.pydev_do_not_trace = True  # type: ignore[attr-defined]
-            self._thread.is_pydev_daemon_thread = True  # type: ignore[attr-defined]
-            self._thread.start()
+            self._start()
         elif self._asleep:
             self._wake.set()
 
@@ -86,9 +84,20 @@ class Waiting:
             self._finish(one, monotonic())
 
     def forget_in_child(self) -> None:
-        """A fork's child is no kernel."""
+        """A fork's child is no kernel, and has no thread that watches."""
+        self._over = True
         self._open = {}
         self._lock = threading.Lock()
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._thread is not None:
+                return
+            self._thread = threading.Thread(target=self._watch, name="gpushare-waiting", daemon=True)
+            self._thread.pydev_do_not_trace = True  # type: ignore[attr-defined]
+            self._thread.is_pydev_daemon_thread = True  # type: ignore[attr-defined]
+        with contextlib.suppress(RuntimeError):  # the process may have no more threads; the cell runs all the same
+            self._thread.start()
 
     def _watch(self) -> None:
         while True:
@@ -98,7 +107,8 @@ class Waiting:
             self._asleep = False
             self._wake.clear()
             sleep(LOOK)
-            with contextlib.suppress(GpuShareError):
+            # The others are for an answer of another version, which we don't understand: then nothing is said.
+            with contextlib.suppress(GpuShareError, KeyError, TypeError, ValueError):
                 self._look()
 
     def _look(self) -> None:
