@@ -71,11 +71,11 @@ def of(status: Json, client_id: str, elapsed: float) -> Picture | None:
 
 
 def quota_words(quota: Json) -> str:
-    """`{"share": 0.5, "memory": None, …}` -> "share 0.5, memory no bound, …"."""
+    """`{"share": 0.5, "memory": None, …}` -> "share 0.5, memory unlimited, …"."""
     words = [f"{key} {quota[key]:g}" for key in ("share", "limit") if quota.get(key) is not None]
     for key in ("memory", "resident"):
         if key in quota:
-            words.append(f"{key} {'no bound' if quota[key] is None else format_size(quota[key])}")
+            words.append(f"{key} {'unlimited' if quota[key] is None else format_size(quota[key])}")
     return ", ".join([*words, f"class {quota['service']}"] if quota.get("service") else words)
 
 

@@ -13,7 +13,7 @@ from . import markup
 FIELDS = ("share", "limit", "memory", "resident")
 HINT = (
     "share (guaranteed) and limit (at most): parts of the GPU's time, 0.5 or 50%. memory (to allocate) and resident "
-    "(to stay on the GPU while others wait): sizes, 8GiB; empty: no bound. class offline: others go first."
+    "(to stay on the GPU while others wait): sizes, 8GiB; empty: unlimited. class offline: others go first."
 )
 _LAYOUT = {"width": "260px"}
 
@@ -68,7 +68,7 @@ class QuotaForm(widgets.VBox):  # type: ignore[misc]
             key: widgets.Text(description=key, continuous_update=False, layout=_LAYOUT) for key in FIELDS
         }
         for key in ("memory", "resident"):
-            self.fields[key].placeholder = "no bound"
+            self.fields[key].placeholder = "unlimited"
         self.fields["service"] = widgets.Dropdown(description="class", options=["online", "offline"], layout=_LAYOUT)
         self.apply = widgets.Button(description="Change quota", tooltip="Use the quota of this form from now on")
         self._complaint = widgets.HTML()

@@ -13,6 +13,7 @@ from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
 
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import Client
@@ -21,9 +22,7 @@ from jupyter_gpushare.wire.client import Client
 def opened(path: Path) -> NotebookClient:
     notebook = nbformat.read(path, as_version=4)
     kernel = notebook.metadata.kernelspec.name
-    return NotebookClient(
-        notebook, kernel_name=kernel, timeout=60, allow_errors=True, resources={"metadata": {"path": str(path.parent)}}
-    )
+    return NotebookClient(notebook, kernel_name=kernel, timeout=60, resources={"metadata": {"path": str(path.parent)}})
 
 
 def works(own: str) -> bool:
@@ -37,6 +36,8 @@ async def stop(neighbour: NotebookClient, running: asyncio.Task[Any]) -> None:
     while not running.done():
         await neighbour.km.interrupt_kernel()
         await asyncio.wait([running], timeout=1.0)
+    with contextlib.suppress(CellExecutionError):  # the interrupt
+        await running
 
 
 async def main(folder: Path, out: Path) -> None:
