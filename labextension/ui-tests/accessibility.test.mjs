@@ -27,12 +27,13 @@ after(async () => {
   }
 });
 
-test('the status item and its explanation', { skip }, async () => {
+test('the status item and the panel that it opens', { skip }, async () => {
   const { page, statusItem } = lab;
   await assertAccessible(lab, statusItem, 'status-item');
   await statusItem.click();
-  const dialog = page.getByRole('dialog', { name: 'GPU sharing' });
-  await assertAccessible(lab, dialog, 'details');
-  await page.keyboard.press('Escape');
+  const panel = page.getByRole('region', { name: 'GPU sharing' });
+  await panel.getByRole('button', { name: PATH, exact: true }).waitFor();
+  await panel.getByRole('heading', { name: 'Timeline' }).waitFor();
+  await assertAccessible(lab, panel, 'panel');
   assert.deepEqual(lab.faults, []);
 });
