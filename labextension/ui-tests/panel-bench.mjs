@@ -28,7 +28,7 @@ try {
   const { browser, page } = lab;
   await lab.command('gpushare:open-panel');
   await page
-    .getByText(/notebook-0\.ipynb/)
+    .getByRole('button', { name: /notebook-0\.ipynb/ })
     .first()
     .waitFor();
   await page.evaluate(() => {

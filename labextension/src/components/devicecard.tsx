@@ -5,6 +5,9 @@ import type { IDeviceView, IUse } from '../model/devices';
 import { Name } from './chip';
 import { MemoryBar } from './memorybar';
 
+/** So many of a queue are shown at once. */
+const NEXT = 4;
+
 /** One device: what it is, who has it, who waits, and where its memory is. */
 export const DeviceCard = React.memo(function DeviceCard(props: {
   device: IDeviceView;
@@ -43,7 +46,7 @@ export const DeviceCard = React.memo(function DeviceCard(props: {
         <dt>{trans.__('Running')}</dt>
         <dd>
           {device.running.length > 0 ? (
-            <Uses uses={device.running} isQueue={false} />
+            <ul className="gpushare-Uses">{items(device.running)}</ul>
           ) : (
             trans.__('nobody')
           )}
@@ -51,7 +54,7 @@ export const DeviceCard = React.memo(function DeviceCard(props: {
         <dt>{trans.__('Queue')}</dt>
         <dd>
           {device.queue.length > 0 ? (
-            <Uses uses={device.queue} isQueue={true} />
+            <Queue queue={device.queue} trans={trans} />
           ) : (
             trans.__('empty')
           )}
@@ -61,16 +64,30 @@ export const DeviceCard = React.memo(function DeviceCard(props: {
   );
 });
 
-function Uses(props: {
-  uses: ReadonlyArray<IUse>;
-  isQueue: boolean;
+/** The next ones; a long queue's end only if somebody wants to see it. */
+function Queue(props: {
+  queue: ReadonlyArray<IUse>;
+  trans: TranslationBundle;
 }): React.ReactElement {
-  const items = props.uses.map(use => <Use key={use.named.id} use={use} />);
-  return props.isQueue ? (
-    <ol className="gpushare-Uses">{items}</ol>
-  ) : (
-    <ul className="gpushare-Uses">{items}</ul>
+  const { queue, trans } = props;
+  const more = queue.length - NEXT;
+  return (
+    <>
+      <ol className="gpushare-Uses">{items(queue.slice(0, NEXT))}</ol>
+      {more > 0 && (
+        <details>
+          <summary>{trans._n('%1 more', '%1 more', more)}</summary>
+          <ol className="gpushare-Uses" start={NEXT + 1}>
+            {items(queue.slice(NEXT))}
+          </ol>
+        </details>
+      )}
+    </>
   );
+}
+
+function items(uses: ReadonlyArray<IUse>): React.ReactElement[] {
+  return uses.map(use => <Use key={use.named.id} use={use} />);
 }
 
 const Use = React.memo(function Use(props: { use: IUse }): React.ReactElement {

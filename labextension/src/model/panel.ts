@@ -15,12 +15,15 @@ import { deviceView, type IDeviceView } from './devices';
 import { formatDuration } from './format';
 import type { IHistoryModel } from './history';
 import { Names } from './named';
+import { remembered } from './phrases';
 import { rowOf, type IRow } from './rows';
 import type { ISharingModel } from './sharing';
 import { TimelineModel, type ILaneClient } from './timeline';
 
 /** Milliseconds; the times that are shown have whole seconds. */
 const TICK = 1000;
+/** Milliseconds; nobody reads faster, and turns may pass within a few. */
+const REST = 250;
 
 /**
  * What there is to show: `connecting` before the first answer, `missing` on a
@@ -67,9 +70,9 @@ export class PanelModel implements IDisposable {
     this._sharing = options.sharing;
     this._history = options.history;
     this._visibility = options.visibility;
-    this._trans = options.trans;
-    this._names = new Names(options.trans);
-    this.timeline = new TimelineModel(options.history, options.trans);
+    this._trans = remembered(options.trans);
+    this._names = new Names(this._trans);
+    this.timeline = new TimelineModel(options.history, this._trans);
     this._sharing.changed.connect(this._onSharing, this);
     this._history.changed.connect(this._onHistory, this);
     this._visibility.changed.connect(this._activate, this);
@@ -118,6 +121,8 @@ export class PanelModel implements IDisposable {
     }
     this._watches.forEach(watch => watch.dispose());
     clearInterval(this._timer);
+    clearTimeout(this._resting ?? undefined);
+    this._resting = null;
     this._watches = [];
     if (isActive) {
       this._watches = [this._sharing.watch(), this._history.watch()];
@@ -131,8 +136,23 @@ export class PanelModel implements IDisposable {
     this._refresh(true);
   }
 
+  /** At once if it has been quiet, else with what comes until the rest is over. */
   private _onSharing(): void {
+    if (this._watches.length === 0) {
+      return;
+    }
+    if (this._resting !== null) {
+      this._isStale = true;
+      return;
+    }
     this._refresh(false);
+    this._resting = setTimeout(() => {
+      this._resting = null;
+      if (this._isStale) {
+        beginUpdate();
+        this._onSharing();
+      }
+    }, REST);
   }
 
   private _onHistory(): void {
@@ -144,6 +164,7 @@ export class PanelModel implements IDisposable {
       return;
     }
     continueUpdate();
+    this._isStale = false;
     const view = reuse(this._view, this._look());
     // The timeline moves by itself; a name that is new can wait for a second.
     if (withTimeline && view.kind === 'ready') {
@@ -229,6 +250,8 @@ export class PanelModel implements IDisposable {
     at: IStatus | null;
   } = { told: {}, at: null };
   private _watches: IDisposable[] = [];
+  private _resting: ReturnType<typeof setTimeout> | null = null;
+  private _isStale = false;
   private _isVisible = false;
   private _isDisposed = false;
   private _timer?: ReturnType<typeof setInterval>;

@@ -1,0 +1,155 @@
+import { nullTranslator } from '@jupyterlab/translation';
+import { Signal } from '@lumino/signaling';
+
+import { blocks } from '../model/drawing';
+import type { IHistoryModel } from '../model/history';
+import { Lanes, type ILane } from '../model/lanes';
+import { TimelineModel } from '../model/timeline';
+import type { Happening } from '../protocol';
+
+function lanesOf(...entries: [at: number, what: Happening, id?: string][]) {
+  const lanes = new Lanes();
+  lanes.apply(
+    entries.map(([at, what, client = 'a']) => ({ at, what, client }))
+  );
+  return lanes;
+}
+
+describe('Lanes', () => {
+  it('make periods of what happened; the last one lasts', () => {
+    const lanes = lanesOf(
+      [1, 'waiting'],
+      [3, 'running'],
+      [3, 'cell_started'],
+      [4, 'running'],
+      [6, 'cell_ended'],
+      [7, 'idle']
+    );
+    const lane = lanes.all.get('a')!;
+    expect(lane.periods).toEqual([
+      { state: 'waiting', from: 1, to: 3 },
+      { state: 'running', from: 3, to: 7 },
+      { state: 'idle', from: 7, to: null }
+    ]);
+    expect([lane.starts, lane.ends]).toEqual([[3], [6]]);
+  });
+
+  it('keep who has left until it is long ago', () => {
+    const lanes = lanesOf([1, 'running'], [5, 'gone']);
+    expect(lanes.all.get('a')).toMatchObject({
+      isGone: true,
+      periods: [{ state: 'running', from: 1, to: 5 }]
+    });
+    lanes.forget(4);
+    expect(lanes.all.has('a')).toBe(true);
+    lanes.forget(6);
+    expect(lanes.all.has('a')).toBe(false);
+  });
+
+  it('stay bounded, and pass over words of a newer coordinator', () => {
+    const lanes = new Lanes();
+    for (let i = 0; i < 10000; i++) {
+      lanes.apply([
+        { at: i, client: 'a', what: i % 2 ? 'running' : 'idle' },
+        { at: i, client: 'a', what: 'cell_started' },
+        { at: i, client: `other ${i}`, what: 'migrated' },
+        { at: i, client: `client ${i}`, what: 'gone' }
+      ]);
+    }
+    expect(lanes.all.size).toBeLessThanOrEqual(200);
+    const { periods, starts } = lanes.all.get('a')!;
+    expect(periods.length).toBeLessThanOrEqual(2500);
+    expect(starts.length).toBeLessThanOrEqual(2500);
+    expect(periods[periods.length - 1].from).toBe(9999);
+  });
+});
+
+describe('what is drawn of a lane', () => {
+  const range = { from: 100, length: 100, resolution: 1 };
+  const drawn = (...entries: [number, Happening][]) =>
+    blocks(lanesOf(...entries).all.get('a') as ILane, range).map(
+      ({ state, from, to }) => [state, from, to]
+    );
+
+  it('is what lies within the range; what lasts goes on to its end', () => {
+    expect(drawn([10, 'idle'], [90, 'waiting'], [120, 'running'])).toEqual([
+      ['waiting', 100, 120],
+      ['running', 120, 200]
+    ]);
+  });
+
+  it('merges what is too short to be seen, after what most of it was', () => {
+    const turns: [number, Happening][] = [];
+    for (let i = 0; i < 1000; i++) {
+      turns.push([110 + i * 0.01, 'waiting'], [110.003 + i * 0.01, 'running']);
+    }
+    const result = drawn(...turns, [120, 'idle']);
+    expect(result.length).toBeLessThan(5);
+    expect(result[0].slice(0, 2)).toEqual(['running', 110]);
+    expect(result[result.length - 1]).toEqual(['idle', 120, 200]);
+  });
+
+  it('shows a single short turn as wide as can be seen', () => {
+    expect(drawn([100, 'idle'], [150, 'running'], [150.01, 'idle'])).toEqual([
+      ['idle', 100, 150],
+      ['running', 150, 151],
+      ['idle', 150.01, 200]
+    ]);
+  });
+});
+
+describe('TimelineModel', () => {
+  const trans = nullTranslator.load('');
+  const named = { id: 'a', number: 1, name: 'train.ipynb', isOwn: true };
+  let past: { -readonly [key in keyof IHistoryModel]: IHistoryModel[key] };
+  let model: TimelineModel;
+
+  beforeEach(() => {
+    past = {
+      changed: new Signal({} as IHistoryModel),
+      lanes: new Map(),
+      now: 1000,
+      utilisation: {},
+      watch: () => ({ isDisposed: false, dispose: () => undefined })
+    };
+    model = new TimelineModel(past, trans);
+  });
+
+  it('takes who has no history to have done the same all the time', () => {
+    model.update([{ named, phase: 'idle' }]);
+    expect(model.view!.lanes[0].summary).toMatch(/^Now idle\. .*0 turns/);
+    expect(model.describe('a', 900)).toBe('train.ipynb: idle, for long');
+  });
+
+  it('draws nothing again while only time passes', () => {
+    past.lanes = lanesOf([990, 'running']).all;
+    model.update([{ named, phase: 'running' }]);
+    const before = model.view!;
+    past.now = 1060;
+    model.update();
+    const after = model.view!;
+    expect(after.now).toBe(1060);
+    expect(after.from).toBe(before.from);
+    expect(after.lanes[0].drawing).toBe(before.lanes[0].drawing);
+  });
+
+  it('draws anew when what is seen reaches the end of what is drawn', () => {
+    past.lanes = lanesOf([990, 'running']).all;
+    model.update([{ named, phase: 'running' }]);
+    const { from, length } = model.view!;
+    past.now = from + length + 1;
+    model.update();
+    expect(model.view!.from).toBe(past.now - model.span);
+  });
+
+  it('stands still while paused, and goes on where time is', () => {
+    past.lanes = lanesOf([990, 'running']).all;
+    model.update([{ named, phase: 'running' }]);
+    model.isPaused = true;
+    past.now = 1030;
+    model.update();
+    expect(model.view).toMatchObject({ now: 1000, isPaused: true });
+    model.isPaused = false;
+    expect(model.view).toMatchObject({ now: 1030, isPaused: false });
+  });
+});
