@@ -7,6 +7,7 @@ stay: it is left alone. Cells overlap (subshells, nested runs), so each change i
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
 import sys
@@ -36,12 +37,16 @@ class Layer:
 
 
 class Layers:
-    """The temporary changes of one client's quota. `place` is a file that remembers them, "" for none: a kernel that is
-    restarted in the middle of a cell takes back what its predecessor changed."""
+    """The temporary changes of one client's quota.
 
-    def __init__(self, calls: Calls, place: str = "") -> None:
+    `prefix` is that of a file which remembers them, "" for none: a kernel that is restarted in the middle of a cell
+    takes back what its predecessor changed.
+    """
+
+    def __init__(self, calls: Calls, prefix: str = "") -> None:
         self._calls = calls
-        self._place = place
+        self._prefix = prefix
+        self._place = f"{prefix}{os.getpid()}.json" if prefix else ""
         self._lock = threading.RLock()
         self._base: dict[str, Any] = {}  # what holds where no layer does; of the keys of layers only
         self._layers: list[Layer] = []  # later ones lie above
@@ -49,17 +54,22 @@ class Layers:
         self._process = os.getpid()
 
     def recover(self) -> None:
-        """Take back what a kernel that ended in the middle of a cell has left."""
-        try:
-            with open(self._place, encoding="utf-8") as file:
-                kept = json.load(file)
-            base, values = dict(kept["base"]), dict(kept["values"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return
-        layer = Layer(set(base), values)
-        self._base, self._layers = base, [layer]
-        layer.over = True
-        self._take_back_later()
+        """Take back what a kernel of this client that ended in the middle of a cell has left."""
+        for left in glob.glob(glob.escape(self._prefix) + "*.json") if self._prefix else []:
+            try:
+                with open(left, encoding="utf-8") as file:
+                    kept = json.load(file)
+                base, values = dict(kept["base"]), dict(kept["values"])
+                if _began(int(kept["process"])) == kept["began"]:
+                    continue  # it runs: this kernel is one of several processes of the client
+                os.replace(left, self._place)
+            except (OSError, ValueError, KeyError, TypeError):
+                continue
+            self._base = {**base, **self._base}
+            layer = Layer(set(base), values)
+            layer.over = True
+            self._layers.append(layer)
+            self._take_back_later()
 
     def begin(self, changes: Mapping[str, Any]) -> Layer:
         """Change the quota until `end`. Raises GpuShareError, and has changed nothing then."""
@@ -77,15 +87,10 @@ class Layers:
         if os.getpid() != self._process:
             return  # a fork's child, which leaves the cell as well
         layer.over = True
-        done = False
         try:
             self._settle()
-            done = True
         except (GpuShareError, KeyboardInterrupt):
-            pass
-        finally:
-            if not done:
-                self._take_back_later()
+            self._take_back_later()
 
     def _begin(self, changes: Mapping[str, Any]) -> Layer:
         with self._lock:
@@ -182,9 +187,20 @@ class Layers:
                 values = {key: self._value(key, self._layers) for key in self._base}
                 os.makedirs(os.path.dirname(self._place), mode=0o700, exist_ok=True)
                 with open(self._place, "w", encoding="utf-8") as file:
-                    json.dump({"base": self._base, "values": values}, file)
+                    process = {"process": self._process, "began": _began(self._process)}
+                    json.dump({**process, "base": self._base, "values": values}, file)
             else:
                 os.unlink(self._place)
+
+
+def _began(process: int) -> str:
+    """When a process began, as the system tells it: of those with its number, this one. "" if there is none."""
+    try:
+        with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+            return "" if fields[0] in "ZX" else fields[19]  # ended, and nobody has asked for its status
+    except (OSError, IndexError):
+        return ""
 
 
 def _tell(change: dict[str, Any], now: dict[str, Any], refused: Refused) -> None:

@@ -63,7 +63,7 @@ def activate(shell: Any, asked_for: bool = False) -> None:
         return
     active = session = Session(dict(os.environ))
     magics.register(shell, session.calls)
-    layers = Layers(session.calls, _place(os.environ, session.client))
+    layers = Layers(session.calls, _prefix(os.environ, session.client))
     cell_quota.install(shell, layers)
     completion.register(shell)
     _warn_once(shell, session)
@@ -100,12 +100,12 @@ def _waiting(shell: Any, calls: Calls) -> Waiting | None:
     return waiting
 
 
-def _place(env: Mapping[str, str], client: str) -> str:
-    """The file that remembers what one cell has changed; a client's id has characters that a file's name may have."""
+def _prefix(env: Mapping[str, str], client: str) -> str:
+    """Of the file that remembers what a cell has changed; a client's id has characters that a file's name may have."""
     if not client:
         return ""
     state = env.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return os.path.join(state, "gpushare", os.uname().nodename, f"cell-quota-{client}.json")
+    return os.path.join(state, "gpushare", os.uname().nodename, f"cell-quota-{client}-")
 
 
 def _argv(env: dict[str, str]) -> list[str]:

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare.kernel.cell_quota import transform
-from jupyter_gpushare.kernel.layers import Layers
 
 MINE = "import subprocess, sys, json, os\ndef quota():\n    import jupyter_gpushare as gs\n    return gs.quota()\n"
 FIRST = "%%gpushare class=offline share=0.3\n"
@@ -185,27 +184,6 @@ def test_it_is_taken_back_when_the_coordinator_is_there_again(
     assert notebook.run(FIRST + away).status == "ok"
     coordinator.send(signal.SIGCONT)
     eventually(lambda: quota(coordinator, notebook) == before)
-
-
-def test_a_forked_child_takes_nothing_back() -> None:
-    class Kept:
-        def __init__(self) -> None:
-            self.now: dict[str, Any] = {"share": 0.0}
-
-        def quota(self, changes: dict[str, Any]) -> dict[str, Any]:
-            self.now.update(changes)
-            return dict(self.now)
-
-    kept = Kept()
-    layers = Layers(kept)  # type: ignore[arg-type]
-    layer = layers.begin({"share": 0.3})
-    child = os.fork()
-    if child == 0:
-        layers.end(layer)
-        os._exit(kept.now["share"] != 0.3)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    layers.end(layer)
-    assert kept.now["share"] == 0.0
 
 
 def test_a_kernel_that_is_restarted_in_the_cell_takes_it_back(

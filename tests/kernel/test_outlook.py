@@ -1,0 +1,92 @@
+"""Of which requests the coordinator is asked, and the words for its answer."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.kernel.outlook import waited, waiting
+from jupyter_gpushare.kernel.waiting import Waiting
+
+
+class Front:
+    """A front end and a coordinator in one, for a `Waiting` on its own."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.shown: list[str] = []
+        self.draws: list[str] = []
+        self.waiting = Waiting(
+            "k", self._outlook, lambda parent, display, notice, update: self.shown.append(notice.text)
+        )
+
+    def _outlook(self) -> dict[str, Any]:
+        self.asked += 1
+        facts: dict[str, Any] = {"waiting": False, "waited_seconds": 0.0, "wait_seconds": 0.0, "suspended": False}
+        return {**facts, "draws": self.draws}
+
+    def begin(self, request: str, session: str = "s", **content: Any) -> None:
+        self.waiting.begin(request, {"header": {"session": session}, "content": {"allow_stdin": True, **content}})
+
+
+def test_nothing_is_asked_for_short_cells_and_front_ends_that_draw(eventually: Callable[..., Any]) -> None:
+    front = Front()
+    front.draws = ["lab"]
+    deadline = time.monotonic() + 1.5
+    while time.monotonic() < deadline:
+        front.begin("short")
+        front.waiting.end("short")
+    front.begin("program", allow_stdin=False)
+    front.begin("silent", silent=True)
+    assert front.asked == 0
+    front.begin("a", "lab")
+    eventually(lambda: front.asked == 1)
+    front.begin("b", "lab")
+    front.begin("c", "other")
+    eventually(lambda: front.asked == 3)
+    for request in ("a", "b", "c"):
+        front.waiting.end(request)
+    assert front.shown == []
+
+
+@pytest.mark.alone
+def test_it_costs_a_cell_next_to_nothing() -> None:
+    front = Front()
+    front.begin("x")
+    began = time.perf_counter()
+    for _ in range(2000):
+        front.begin("y")
+        front.waiting.end("y")
+    assert (time.perf_counter() - began) / 2000 < 50e-6
+    assert sum(thread.name == "gpushare-waiting" for thread in threading.enumerate()) >= 1
+
+
+def running(**facts: Any) -> dict[str, Any]:
+    return {"client": "c", "label": "", "tenant": "alice", "seconds_left": None, **facts}
+
+
+@pytest.mark.parametrize(
+    ("outlook", "said"),
+    [
+        ({"queue_position": 2, "expected_wait": 40.2}, "Waiting for the GPU: #2, about 40 s"),
+        ({"running": [running()]}, "Waiting for the GPU (alice is running)"),
+        (
+            {"queue_position": 1, "running": [running(label="a.ipynb", seconds_left=12.3), running(seconds_left=3)]},
+            "Waiting for the GPU: #1 (a.ipynb and alice are running, 3 s left)",
+        ),
+        ({"running": [running()] * 3}, "Waiting for the GPU (alice and 2 others are running)"),
+        ({"expected_wait": 0.2}, "Waiting for the GPU: about 1 s"),
+        ({"expected_wait": 75}, "Waiting for the GPU: about 1 min 15 s"),
+    ],
+)
+def test_words(outlook: dict[str, Any], said: str) -> None:
+    assert waiting(outlook, 5.0).text == said
+
+
+def test_a_name_is_no_markup() -> None:
+    assert "<b>" not in waiting({"running": [running(label="<b>x</b>")]}, 1.0).html
+    assert waited(0.3).text == "waited 1 s for the GPU"
