@@ -11,23 +11,22 @@ from typing import Any
 
 from .. import __version__
 from ..core import Scheduler
-from ..core import commands as cmd
 from ..core import events as ev
 from ..core.errors import Conflict, GpuShareError, Refused
-from ..core.memory import room
 from ..core.model import DeviceInfo, Held
-from ..core.outlook import expected_waits
 from ..core.placement import Request
 from ..core.quota import Quota
 from ..core.settings import EXCLUSIVE
 from ..wire import messages
-from . import devices, health, hostmemory, snapshot, topology
+from . import devices, health, snapshot, topology
 from .followers import Followers
 from .history import History
 from .kept import Kept
+from .levels import Levels
 from .locks import Mode
 from .measures import Measures
 from .members import Member, ProcessPort
+from .orders import Orders
 from .peer import Peer
 from .progress import ProgressReports
 from .settings import LiveSettings
@@ -35,7 +34,6 @@ from .utilisation import Utilisation
 
 HEARTBEAT = 1.0
 AGENTS_FIRST = 0.003  # processes close their gates at the deadline by themselves; this late we see that they do
-FREE_RETRY = 0.02  # how soon to look again at a process out of reach that has its device; then with every heartbeat
 GRACE = 60.0  # how long a client without any connection is remembered
 
 log = logging.getLogger(__name__)
@@ -55,9 +53,13 @@ class Daemon:
         self.members: dict[str, Member] = {}
         self.ports: dict[int, ProcessPort] = {}
         self.followers = Followers(self.status, self._owners)
-        self._kept_locked: dict[str, tuple[str, ...]] = {}
+        self._members_of: dict[int, Member] = {}  # by port
         self._loop = asyncio.get_running_loop()
         self._events: deque[ev.Event] = deque()
+        self.levels = Levels(self.scheduler, self.members, self.feed)
+        self.orders = Orders(
+            self.scheduler, self.members, self.ports, self._events.append, self.write_limits, self.levels.bring_back
+        )
         self._numbers = 0
         self._timer: asyncio.TimerHandle | None = None
         self._forgotten = Measures()
@@ -78,7 +80,7 @@ class Daemon:
             if handle:
                 handle.cancel()
         self.followers.close()
-        self._kept_locked.clear()
+        self.orders.close()
         for member in self.members.values():
             self._unwatch(member)
             member.abandon()
@@ -105,7 +107,7 @@ class Daemon:
         while True:
             for command in decided:
                 concerned.add(command.client)
-                self._carry_out(command)
+                self.orders.carry_out(command)
             if not self._events:
                 break
             event = self._events.popleft()
@@ -137,128 +139,6 @@ class Daemon:
     def _time_passed(self) -> None:
         self._timer = None
         self.feed(ev.TimePassed())
-
-    def _carry_out(self, command: cmd.Command) -> None:
-        member = self.members.get(command.client)
-        if member is None:
-            return
-        match command:
-            case cmd.Grant():
-                if member.stopped:
-                    self._pass_over(member, command.epoch)
-                elif member.locks.acquire(command.devices, self._lock_mode(command)):
-                    self._open(command)
-                else:
-                    self._close_strays(command)
-                    self._events.append(ev.LockRefused(command.client, command.epoch))
-            case cmd.Open():
-                if self._holds_locks(member):
-                    self._open(command)
-                else:
-                    self._stay_closed(command)
-            case cmd.NameNext():
-                named, giver = self.ports.get(command.process), self.ports.get(command.giver)
-                if named and giver and not member.stopped:
-                    named.name_next(command.epoch)
-                    giver.page.orders.hand_on = 1
-            case cmd.Unname():
-                if giver := self.ports.get(command.giver):
-                    giver.page.orders.hand_on = 0
-                if named := self.ports.get(command.process):
-                    named.unname()
-            case cmd.Close():
-                for number in command.processes:
-                    if port := self.ports.get(number):
-                        port.close(command.epoch)
-            case cmd.Free():
-                member.last_turn = time.monotonic()
-                self._free(member, command.devices)
-            case cmd.Orders():
-                for port in member.processes.values():
-                    port.orders(command.contended, command.deadline)
-            case cmd.Limits():
-                self.write_limits(member)
-            case cmd.SetResident():
-                member.set_resident(command.bytes)
-            case cmd.RestoreAhead():
-                member.comes_ahead = command.wanted
-                self._restore_ahead(member)
-            case cmd.SetRate():
-                member.set_rate(command.launch_rate, command.spacing_ppm)
-            case cmd.Notice():
-                log.warning("client %s: %s", member.client, command.message)
-            case cmd.Overrun():
-                log.warning(
-                    "client %s has not drained for %.1f s: its turn is not over and others wait",
-                    member.client,
-                    command.seconds,
-                )
-
-    def _lock_mode(self, command: cmd.Grant) -> Mode:
-        if not command.shared:
-            return Mode.EXCLUSIVE
-        grants = (grant for uuid in command.devices for grant in self.scheduler.devices[uuid].grants)
-        return Mode.JOIN if any(grant.client.id != command.client for grant in grants) else Mode.SHARED
-
-    def _open(self, command: cmd.Grant | cmd.Open) -> None:
-        grant = self.scheduler.clients[command.client].grant
-        contended = grant is not None and self.scheduler.turns.contended(grant)
-        for number in command.processes:
-            if port := self.ports.get(number):
-                port.open(command.epoch, contended, isinstance(command, cmd.Open) and command.step)
-
-    def _pass_over(self, member: Member, epoch: int) -> None:
-        """A process that is stopped (Ctrl-Z, a debugger) would hold its turn and never end it: it counts as waiting no
-        more until it goes on, which the next heartbeat after that sees."""
-        log.info("client %s is stopped: it is passed over until it goes on", member.client)
-        self._events.append(ev.LockRefused(member.client, epoch))
-        self._events.extend(ev.Unwanted(number) for number in member.processes)
-
-    def _stay_closed(self, command: cmd.Open) -> None:
-        """Its devices are somebody else's by now: it had drained and handed them on before it could be reopened."""
-        for number in command.processes:
-            port = self.ports.get(number)
-            if port and not port.page.gate_open and port.page.report.drained_epoch == port.page.epoch:
-                self._events.append(ev.Drained(number, command.epoch))
-
-    def _close_strays(self, command: cmd.Grant) -> None:
-        """The devices are locked elsewhere. If that is by a process of ours that took over too late, end its turn."""
-        for number in command.processes:
-            if port := self.ports.get(number):
-                port.page.orders.carry = 0
-        for member in self.members.values():
-            if self.scheduler.clients[member.client].grant is None and member.client not in self._kept_locked:
-                for port in member.processes.values():
-                    if port.page.gate_open and set(port.devices) & set(command.devices):
-                        port.close(port.page.epoch)
-
-    def unlock_unless_granted(self, port: ProcessPort) -> None:
-        """The process holds its devices' locks without a grant: they came too late, or for nothing."""
-        member = self.member_of(port)
-        if member and self.scheduler.clients[member.client].grant is None and port.devices:
-            self._free(member, port.devices)
-
-    def _holds_locks(self, member: Member) -> bool:
-        """Whether the grant is still backed. If we had hung, its processes may have left us and somebody else runs."""
-        grant = self.scheduler.clients[member.client].grant
-        held = grant is None or member.locks.acquire(grant.devices, Mode.KEEP)
-        if not held:
-            log.warning("client %s: somebody else has its devices; its gate stays closed", member.client)
-        return held
-
-    def _free(self, member: Member, uuids: tuple[str, ...]) -> None:
-        """Unlock, unless a process of the client that we do not reach took a turn by itself meanwhile: then later."""
-        if not member.unlock(uuids):
-            log.warning("client %s: a process out of reach still runs; its device stays locked", member.client)
-            self._kept_locked[member.client] = uuids
-            self._loop.call_later(FREE_RETRY, self._free_late)  # it may have been about to end
-
-    def _free_late(self) -> None:
-        for client, uuids in list(self._kept_locked.items()):
-            member = self.members.get(client)
-            if member and self.scheduler.clients[client].grant is None and not member.unlock(uuids):
-                continue
-            del self._kept_locked[client]
 
     def write_limits(self, member: Member) -> None:
         client = self.scheduler.clients[member.client]
@@ -295,6 +175,7 @@ class Daemon:
         suspended = port.suspended and not member.met
         member.met = True
         self.ports[number] = port
+        self._members_of[number] = member
         running = hello.running and not instead and member.locks.acquire(port.devices, Mode.KEEP)
         if not running and port.page.gate_open:
             port.close(hello.epoch)  # a turn of its own, or under locks that are no longer its client's
@@ -304,7 +185,7 @@ class Daemon:
             self._adopt_quota(member, earlier)
         if suspended:
             self.set_suspended(member, True)
-        self._write_levels(self._loop.time())
+        self.levels.write(self._loop.time())
         return instead
 
     def _adopt_quota(self, member: Member, quota: Quota) -> None:
@@ -331,7 +212,7 @@ class Daemon:
                 f"client {member.client} holds its memory in mode plain, which cannot leave the device: "
                 "free it in the program, or start it with GPUSHARE_MEMORY_MODE=swap or unified"
             )
-        self._feed_memory(member)
+        self.levels.look(member)
         held = member.held
         self.feed(ev.Evicted(member.client))
         return held
@@ -339,13 +220,13 @@ class Daemon:
     def leave(self, port: ProcessPort) -> None:
         """A process's connection ended."""
         if member := self.member_of(port):
-            del self.ports[port.number]
+            del self.ports[port.number], self._members_of[port.number]
             member.remove(port.number)
             self.feed(ev.ProcessGone(port.number))
             self.maybe_forget(member)
 
     def member_of(self, port: ProcessPort) -> Member | None:
-        return next((member for member in self.members.values() if port.number in member.processes), None)
+        return self._members_of.get(port.number)
 
     def maybe_forget(self, member: Member) -> None:
         """Drop a client that nobody is connected to: at once if it was said to be over, else after a grace."""
@@ -427,54 +308,20 @@ class Daemon:
             self.maybe_forget(member)
         for port in [port for port in self.ports.values() if port.page.report.waiting]:
             self._overheard(port)
-        self._free_late()
+        self.orders.free_late()
         for uuid, reason in self.health.look():
             log.warning("device %s: %s", uuid, reason or "works again")
             self.set_health(uuid, reason)
         for member in list(self.members.values()):
-            self._feed_memory(member)
+            self.levels.look(member)
             if self.scheduler.settings.sharing != EXCLUSIVE and (progress := self.progress.news(member)):
                 self.feed(progress)
             if member.comes_ahead:
-                self._restore_ahead(member)
+                self.levels.bring_back(member)
         self.utilisation.look(self.scheduler, self.members.values(), self._loop.time())
-        self._write_levels(self._loop.time())
+        self.levels.write(self._loop.time())
         if self.members:
             self.followers.changed()
-
-    def _restore_ahead(self, member: Member) -> None:
-        """As much of it as its devices have room for, `device_memory` being all that they have. Nothing beside a client
-        of mode `plain`: it cannot ask anybody to leave again.
-        """
-        devices = [self.scheduler.devices[uuid] for uuid in self.scheduler.clients[member.client].devices]
-        running = {grant.client.id for device in devices for grant in device.grants}
-        wanted = member.comes_ahead and not any(
-            other.is_plain for other in self.members.values() if other.client in running
-        )
-        rooms = [room(device) for device in devices] if wanted else []
-        member.restore_ahead(min(rooms, default=0) * len(rooms))
-
-    def look_at_memory(self, port: ProcessPort) -> None:
-        """It said something: what it holds may be another by now."""
-        if member := self.member_of(port):
-            self._feed_memory(member)
-
-    def make_room(self, port: ProcessPort) -> None:
-        """The device is full for this process. Others are told to leave by now; if nobody can, it is told that."""
-        for member in list(self.members.values()):
-            self._feed_memory(member)
-        if port.short and not any(self._leaves(member) for member in self.members.values()):
-            port.page.orders.no_room = port.page.report.short_seq
-
-    def _leaves(self, member: Member) -> bool:
-        target = self.scheduler.residence.said(member.client)
-        return target is not None and target < member.held.resident
-
-    def _feed_memory(self, member: Member) -> None:
-        held, short = member.held, sum(port.short for port in member.processes.values())
-        client = self.scheduler.clients[member.client]
-        if (client.held, client.short) != (held, short):
-            self.feed(ev.MemoryHeld(member.client, held.allocated, held.resident, held.pinned, short))
 
     def _overheard(self, port: ProcessPort) -> None:
         """Threads of the process stand at the gate. If nobody said so, as after a lost message, we know now."""
@@ -483,22 +330,6 @@ class Daemon:
         if process and not process.wants and process.client.grant is None and member and not member.stopped:
             log.info("%s stands at the gate, and nobody has said so", port.peer)
             self.feed(ev.Wanted(port.number))
-
-    def _write_levels(self, now: float) -> None:
-        allocated = sum(member.allocated for member in self.members.values())
-        capacity = sum(device.info.memory for device in self.scheduler.devices.values())
-        simulated = any(device.info.simulated for device in self.scheduler.devices.values())
-        # The simulated driver keeps "device" memory on the host too.
-        held = [member.held for member in self.members.values()]
-        evicted = max(allocated - capacity, sum(one.allocated - one.resident for one in held))
-        backing = hostmemory.backing(capacity, allocated, allocated if simulated else evicted)
-        waits: dict[str, tuple[int, float]] = {}
-        for uuid in self.scheduler.devices:
-            for position, (client, wait) in enumerate(expected_waits(self.scheduler, uuid, now).items(), start=1):
-                waits[client] = (position, wait)
-        for member in self.members.values():
-            position, wait = waits.get(member.client, (0, 0.0))
-            member.write_levels(int(now * 1e9), backing, position, wait)
 
     def config(self) -> dict[str, Any]:
         """The settings in force. `simulate` is what was asked for; programs may bring simulated devices without it."""

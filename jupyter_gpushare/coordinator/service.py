@@ -25,6 +25,19 @@ MAX_CELLS = 1024
 
 LATER = object()  # the result of a request that is answered when somebody else has answered
 
+_OF_PROCESSES = (
+    messages.Wants,
+    messages.Unwants,
+    messages.Drained,
+    messages.Evicting,
+    messages.Restored,
+    messages.Idle,
+    messages.Busy,
+    messages.Short,
+    messages.Declined,
+    messages.Details,
+)
+
 log = logging.getLogger(__name__)
 _decoder = msgspec.json.Decoder(messages.Incoming)
 
@@ -117,28 +130,10 @@ class Service:
 
     def _handle(self, peer: Peer, message: Any) -> None:
         session = self._sessions[peer]
-        if to_event := self._process_messages.get(type(message)):
-            if session.port is None:
+        if isinstance(message, _OF_PROCESSES):
+            if session.port is None or session.member is None:
                 raise IllegalEvent(f"{type(message).__name__.lower()} before hello")
-            self._daemon.look_at_memory(session.port)
-            self._daemon.feed(to_event(session.port, message))
-            if isinstance(message, messages.Drained):
-                self._daemon.unlock_unless_granted(session.port)
-                if session.port.page.report.waiting:
-                    # It may have begun to wait after a closing of its own, of which we have only just heard.
-                    self._daemon.feed(ev.Wanted(session.port.number))
-        elif isinstance(message, messages.Short):
-            if session.port is None:
-                raise IllegalEvent("short before hello")
-            self._daemon.make_room(session.port)
-        elif isinstance(message, messages.Declined):
-            if session.port is None:
-                raise IllegalEvent("declined before hello")
-            self._daemon.unlock_unless_granted(session.port)
-        elif isinstance(message, messages.Details):
-            if session.port is None:
-                raise IllegalEvent("details before hello")
-            self._inspections.answer(session.port, message)
+            self._hear(session.port, session.member, message)
         elif isinstance(message, messages.Hello):
             self._hello(peer, session, message)
         elif isinstance(message, messages.Attach):
@@ -147,6 +142,22 @@ class Service:
             self._cell(peer, session, message)
         else:
             self._answer(peer, message)
+
+    def _hear(self, port: ProcessPort, member: Member, message: Any) -> None:
+        if to_event := self._process_messages.get(type(message)):
+            self._daemon.levels.look(member)
+            self._daemon.feed(to_event(port, message))
+            if isinstance(message, messages.Drained):
+                self._daemon.orders.unlock_unless_granted(member, port.devices)
+                if port.page.report.waiting:
+                    # It may have begun to wait after a closing of its own, of which we have only just heard.
+                    self._daemon.feed(ev.Wanted(port.number))
+        elif isinstance(message, messages.Short):
+            self._daemon.levels.make_room(port)
+        elif isinstance(message, messages.Declined):
+            self._daemon.orders.unlock_unless_granted(member, port.devices)
+        else:
+            self._inspections.answer(port, message)
 
     def _answer(self, peer: Peer, request: Any) -> None:
         try:

@@ -1,0 +1,166 @@
+"""What the scheduler decides, carried out: on the pages of processes, and on the locks of devices."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+from ..core import Scheduler
+from ..core import commands as cmd
+from ..core import events as ev
+from .locks import Mode
+from .members import Member, ProcessPort
+
+FREE_RETRY = 0.02  # how soon to look again at a process out of reach that has its device; then with every heartbeat
+
+log = logging.getLogger(__name__)
+
+
+class Orders:
+    """Carries commands out. What that brings about at once goes to `follows`, as events."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        members: Mapping[str, Member],
+        ports: Mapping[int, ProcessPort],
+        follows: Callable[[ev.Event], None],
+        write_limits: Callable[[Member], None],
+        bring_back: Callable[[Member], None],
+    ) -> None:
+        self._scheduler = scheduler
+        self._members = members
+        self._ports = ports
+        self._follows = follows
+        self._write_limits = write_limits
+        self._bring_back = bring_back
+        self._kept_locked: dict[str, tuple[str, ...]] = {}
+        self._loop = asyncio.get_running_loop()
+
+    def close(self) -> None:
+        self._kept_locked.clear()
+
+    def carry_out(self, command: cmd.Command) -> None:
+        member = self._members.get(command.client)
+        if member is None:
+            return
+        match command:
+            case cmd.Grant():
+                if member.stopped:
+                    self._pass_over(member, command.epoch)
+                elif member.locks.acquire(command.devices, self._lock_mode(command)):
+                    self._open(command)
+                else:
+                    self._close_strays(command)
+                    self._follows(ev.LockRefused(command.client, command.epoch))
+            case cmd.Open():
+                if self._holds_locks(member):
+                    self._open(command)
+                else:
+                    self._stay_closed(command)
+            case cmd.NameNext():
+                named, giver = self._ports.get(command.process), self._ports.get(command.giver)
+                if named and giver and not member.stopped:
+                    named.name_next(command.epoch)
+                    giver.page.orders.hand_on = 1
+            case cmd.Unname():
+                if giver := self._ports.get(command.giver):
+                    giver.page.orders.hand_on = 0
+                if named := self._ports.get(command.process):
+                    named.unname()
+            case cmd.Close():
+                for number in command.processes:
+                    if port := self._ports.get(number):
+                        port.close(command.epoch)
+            case cmd.Free():
+                member.last_turn = time.monotonic()
+                self._free(member, command.devices)
+            case cmd.Orders():
+                for port in member.processes.values():
+                    port.orders(command.contended, command.deadline)
+            case cmd.Limits():
+                self._write_limits(member)
+            case cmd.SetResident():
+                member.set_resident(command.bytes)
+            case cmd.RestoreAhead():
+                member.comes_ahead = command.wanted
+                self._bring_back(member)
+            case cmd.SetRate():
+                member.set_rate(command.launch_rate, command.spacing_ppm)
+            case cmd.Notice():
+                log.warning("client %s: %s", member.client, command.message)
+            case cmd.Overrun():
+                log.warning(
+                    "client %s has not drained for %.1f s: its turn is not over and others wait",
+                    member.client,
+                    command.seconds,
+                )
+
+    def _lock_mode(self, command: cmd.Grant) -> Mode:
+        if not command.shared:
+            return Mode.EXCLUSIVE
+        grants = (grant for uuid in command.devices for grant in self._scheduler.devices[uuid].grants)
+        return Mode.JOIN if any(grant.client.id != command.client for grant in grants) else Mode.SHARED
+
+    def _open(self, command: cmd.Grant | cmd.Open) -> None:
+        grant = self._scheduler.clients[command.client].grant
+        contended = grant is not None and self._scheduler.turns.contended(grant)
+        for number in command.processes:
+            if port := self._ports.get(number):
+                port.open(command.epoch, contended, isinstance(command, cmd.Open) and command.step)
+
+    def _pass_over(self, member: Member, epoch: int) -> None:
+        """A process that is stopped (Ctrl-Z, a debugger) would hold its turn and never end it: it counts as waiting no
+        more until it goes on, which the next heartbeat after that sees."""
+        log.info("client %s is stopped: it is passed over until it goes on", member.client)
+        self._follows(ev.LockRefused(member.client, epoch))
+        for number in member.processes:
+            self._follows(ev.Unwanted(number))
+
+    def _stay_closed(self, command: cmd.Open) -> None:
+        """Its devices are somebody else's by now: it had drained and handed them on before it could be reopened."""
+        for number in command.processes:
+            port = self._ports.get(number)
+            if port and not port.page.gate_open and port.page.report.drained_epoch == port.page.epoch:
+                self._follows(ev.Drained(number, command.epoch))
+
+    def _close_strays(self, command: cmd.Grant) -> None:
+        """The devices are locked elsewhere. If that is by a process of ours that took over too late, end its turn."""
+        for number in command.processes:
+            if port := self._ports.get(number):
+                port.page.orders.carry = 0
+        for member in self._members.values():
+            if self._scheduler.clients[member.client].grant is None and member.client not in self._kept_locked:
+                for port in member.processes.values():
+                    if port.page.gate_open and set(port.devices) & set(command.devices):
+                        port.close(port.page.epoch)
+
+    def unlock_unless_granted(self, member: Member, uuids: tuple[str, ...]) -> None:
+        """The client holds these devices' locks without a grant: they came too late, or for nothing."""
+        if uuids and self._scheduler.clients[member.client].grant is None:
+            self._free(member, uuids)
+
+    def _holds_locks(self, member: Member) -> bool:
+        """Whether the grant is still backed. If we had hung, its processes may have left us and somebody else runs."""
+        grant = self._scheduler.clients[member.client].grant
+        held = grant is None or member.locks.acquire(grant.devices, Mode.KEEP)
+        if not held:
+            log.warning("client %s: somebody else has its devices; its gate stays closed", member.client)
+        return held
+
+    def _free(self, member: Member, uuids: tuple[str, ...]) -> None:
+        """Unlock, unless a process of the client that we do not reach took a turn by itself meanwhile: then later."""
+        if not member.unlock(uuids):
+            log.warning("client %s: a process out of reach still runs; its device stays locked", member.client)
+            self._kept_locked[member.client] = uuids
+            self._loop.call_later(FREE_RETRY, self.free_late)  # it may have been about to end
+
+    def free_late(self) -> None:
+        """Look again at the devices that stayed locked."""
+        for client, uuids in list(self._kept_locked.items()):
+            member = self._members.get(client)
+            if member and self._scheduler.clients[client].grant is None and not member.unlock(uuids):
+                continue
+            del self._kept_locked[client]
