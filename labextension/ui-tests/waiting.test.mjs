@@ -1,0 +1,161 @@
+/** A cell that waits for the GPU, and what one can do about it meanwhile. */
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+
+import { client, configure, Notebook, rest, skip } from './jupyter.mjs';
+import { Lab } from './lab.mjs';
+
+const MANY_CELLS = 60;
+const NOTEBOOKS = 'lab/api/settings/@jupyterlab/notebook-extension:tracker';
+
+let lab;
+let train;
+let explore;
+
+const waiting = () => lab.page.locator('.gpushare-Waiting');
+const chip = () =>
+  lab.page.locator(
+    '.jp-NotebookPanel:not(.lm-mod-hidden) .gpushare-ToolbarChip-button'
+  );
+
+/** Choose an item of the chip's menu. */
+async function choose(name) {
+  await chip().click();
+  await lab.page.getByRole('menuitem', { name }).click();
+}
+
+before(async () => {
+  if (skip) {
+    return;
+  }
+  // So that cells leave the page while others are looked at.
+  await rest('PUT', NOTEBOOKS, { raw: '{"windowingMode": "full"}' });
+  train = await Notebook.create('train.ipynb');
+  const source = (await train.saved()).cells.map(cell => cell.source);
+  const more = Array.from({ length: MANY_CELLS }, (_, i) => `${i}\n\n\n\n`);
+  explore = await Notebook.create('explore.ipynb', {
+    sources: [
+      ...source.map(text => text.replace(train.end, 'explore.ipynb.end')),
+      ...more
+    ]
+  });
+  lab = await Lab.open('lab?reset');
+  await configure({
+    policy: 'fcfs',
+    sharing: 'exclusive',
+    time_quantum: 600,
+    idle_release: 0.25
+  });
+});
+
+after(async () => {
+  if (skip) {
+    return;
+  }
+  await lab?.screenshot('last-waiting');
+  await lab?.close();
+  await train?.remove();
+  await explore?.remove();
+  await rest('PUT', NOTEBOOKS, { raw: '{}' });
+});
+
+test(
+  'it says why it waits, outside of its outputs, until it runs',
+  { skip },
+  async () => {
+    for (const name of ['train.ipynb', 'explore.ipynb']) {
+      await lab.notebook(name);
+      await lab.runsTo(0, /ready/);
+    }
+    await lab.notebook('train.ipynb');
+    await lab.run(1);
+    await lab.reads(/^GPU: running\b/);
+    await lab.notebook('explore.ipynb');
+    await lab.run(1);
+
+    const box = lab.cells.nth(1).locator('.gpushare-Waiting');
+    await box.filter({ hasText: /^Waiting for the GPU: #1/ }).waitFor();
+    assert.match(await box.innerText(), /\(train\.ipynb is running, \d+ m?/);
+    await box.getByRole('progressbar').waitFor();
+    await chip()
+      .filter({ hasText: /^GPU: #1 in queue/ })
+      .waitFor();
+    await lab.screenshots('cell-waiting');
+
+    // It goes and comes with its cell.
+    const look = cell =>
+      lab.page.evaluate(async cell => {
+        const { content } = globalThis.jupyterapp.shell.currentWidget;
+        content.activeCellIndex = cell;
+        await content.scrollToItem(cell);
+      }, cell);
+    await look(MANY_CELLS);
+    await waiting().waitFor({ state: 'hidden' });
+    await look(0);
+    await box.waitFor();
+    assert.equal(await waiting().count(), 1);
+
+    await lab.command('docmanager:save');
+    assert.doesNotMatch(JSON.stringify(await explore.saved()), /Waiting/);
+  }
+);
+
+test('a suspended one can be resumed where it waits', { skip }, async () => {
+  await choose('Suspend GPU Use');
+  await waiting()
+    .filter({ hasText: /^Suspended/ })
+    .waitFor();
+  await client('explore.ipynb', one => one.suspended);
+  await waiting().getByRole('button', { name: 'Resume' }).click();
+  await waiting()
+    .filter({ hasText: /^Waiting/ })
+    .waitFor();
+});
+
+test(
+  'a quota is changed in a form that keeps what was typed',
+  { skip },
+  async () => {
+    await choose('Change GPU Quota…');
+    const dialog = lab.page.getByRole('dialog');
+    await dialog.getByText('GPU quota of explore.ipynb').waitFor();
+    await dialog.getByLabel('Limit').fill('80%');
+    await dialog.getByLabel('Share').fill('90%');
+    await dialog.getByText('Allowed is 0% to 80%, the limit.').waitFor();
+    await lab.screenshots('quota');
+    await lab.page.keyboard.press('Enter');
+    assert.ok(await dialog.isVisible());
+    await dialog.getByLabel('Share').fill('25%');
+    await lab.page.keyboard.press('Enter');
+    await dialog.waitFor({ state: 'detached' });
+    const { quota } = await client('explore.ipynb');
+    assert.equal(quota.share, 0.25);
+    assert.equal(quota.limit, 0.8);
+  }
+);
+
+test('settings last until the coordinator stops', { skip }, async () => {
+  await lab.page.keyboard.press('Escape');
+  await choose('GPU Sharing Settings…');
+  const dialog = lab.page.getByRole('dialog');
+  await dialog.getByText('until the coordinator stops').waitFor();
+  await dialog.getByLabel('Quantum').fill('500');
+  await lab.screenshots('settings');
+  await lab.page.keyboard.press('Enter');
+  await lab.page.getByText('time_quantum = 500').first().waitFor();
+  const { time_quantum } = await rest('GET', 'gpushare/api/config');
+  assert.equal(time_quantum, 500);
+});
+
+test(
+  'its turn comes: nothing of the wait is left, nor printed',
+  { skip },
+  async () => {
+    await train.finish();
+    await waiting().waitFor({ state: 'detached' });
+    await explore.finish();
+    await lab.output(1).filter({ hasText: 'work done' }).waitFor();
+    assert.equal((await lab.output(1).innerText()).trim(), 'work done');
+    assert.deepEqual(lab.faults, []);
+  }
+);
