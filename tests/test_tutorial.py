@@ -49,7 +49,14 @@ class Notebook:
         self._kernel = BlockingKernelClient(connection_file=str(connection_file))
         self._kernel.load_connection_file()
         self._kernel.start_channels()
-        self._kernel.wait_for_ready(timeout=60)
+        until(self._ready)
+
+    def _ready(self) -> bool:
+        try:
+            self._kernel.wait_for_ready(timeout=60)
+        except RuntimeError:  # it does not answer yet, which a client without a manager takes for the kernel's end
+            return False
+        return True
 
     def run(self, code: str) -> str:
         """What a cell shows; it must not fail."""
@@ -163,20 +170,32 @@ def until(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
     return value
 
 
-@pytest.fixture(scope="module")
-def reader(own_host: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
-    """Who has read it to the end."""
-    home = tmp_path_factory.mktemp("reader")
-    kernels = home / "share" / "kernels"
+# What is to be seen of a command, wherever it stands.
+SHOWN = [
+    ("doctor --simulate", ["ok  driver: simulated driver", "kernels: shared: python3-gpushare"]),
+    ("print(gpu.name)", ["Simulated GPU"]),
+    ("x.wrong(1 + launches)", ["0 wrong elements"]),
+    ("%gpushare", ["train.ipynb", "imulated"]),
+    ("jupyter gpushare status", ["train.ipynb", "explore.ipynb", "suspended"]),
+    ("%gpushare quota", ["memory 800 MiB", "share 0.3"]),
+    ("gpushare quota explore.ipynb", ["share=0.4"]),
+    ("%gpushare hold", ["keep"]),
+    ("%gpushare release", ["."]),
+    ("jupyter gpushare suspend", ["gets no turns", "takes part again"]),
+    ("%gpushare history", ["waited"]),
+    ("GpuShareView", ["GpuShareView: "]),
+    ("time_quantum 5", ["time_quantum", "5"]),
+]
+
+
+@pytest.fixture
+def reader(own_host: Path, tmp_path: Path) -> Iterator[Reader]:
+    kernels = tmp_path / "share" / "kernels"
     kernels.mkdir(parents=True)
     (kernels / "python3-gpushare").symlink_to(environment.PACKAGE / "kernelspec" / "python3-gpushare")
-    one = Reader(home, own_host)
-    try:
-        for block in blocks():
-            one.does(block)
-        yield one
-    finally:
-        one.close()
+    one = Reader(tmp_path, own_host)
+    yield one
+    one.close()
 
 
 @pytest.mark.parametrize("block", blocks(), ids=lambda block: block.text.splitlines()[-1])
@@ -185,27 +204,13 @@ def test_every_block_says_where_it_runs(block: Block) -> None:
     assert re.fullmatch(python if block.language == "python" else "shell|server|install|needs a GPU", block.where)
 
 
-@pytest.mark.parametrize(
-    ("command", "words"),
-    [
-        ("doctor --simulate", ["ok  driver: simulated driver", "kernels: shared: python3-gpushare"]),
-        ("print(gpu.name)", ["Simulated GPU"]),
-        ("x.wrong(1 + launches)", ["0 wrong elements"]),
-        ("%gpushare", ["train.ipynb", "imulated"]),
-        ("jupyter gpushare status", ["train.ipynb", "explore.ipynb", "suspended"]),
-        ("%gpushare quota", ["memory 800 MiB", "share 0.3"]),
-        ("gpushare quota explore.ipynb", ["share=0.4"]),
-        ("%gpushare hold", ["keep"]),
-        ("%gpushare release", ["."]),
-        ("jupyter gpushare suspend", ["gets no turns", "takes part again"]),
-        ("%gpushare history", ["waited"]),
-        ("GpuShareView", ["GpuShareView: "]),
-        ("time_quantum 5", ["time_quantum", "5"]),
-    ],
-)
-def test_each_step_shows_what_it_is_about(reader: Reader, command: str, words: list[str]) -> None:
-    for word in words:
-        assert word in reader.saw(command)
+@pytest.mark.timeout(300)
+def test_each_step_works_and_shows_what_it_is_about(reader: Reader) -> None:
+    for block in blocks():
+        reader.does(block)
+    for command, words in SHOWN:
+        for word in words:
+            assert word in reader.saw(command), command
 
 
 def test_the_installation_names_extras_that_exist() -> None:

@@ -143,7 +143,7 @@ def test_it_follows_only_while_a_page_shows_it(notebook: Any, page: Callable[[An
     view = notebook.value("view.model_id")
     for shown, following in ((1, 1), (2, 1), (1, 1), (0, 0), (1, 1)):
         seen.set(view, _view_count=shown)
-        assert len(threads(notebook)) == following
+        seen.until(lambda following=following: len(threads(notebook)) == following)
     notebook.run("%gpushare quota share=0.25")
     seen.says("share 0.25")
 
