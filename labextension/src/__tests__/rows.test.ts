@@ -1,0 +1,138 @@
+import type { Session } from '@jupyterlab/services';
+import { nullTranslator } from '@jupyterlab/translation';
+
+import { CommandIDs } from '../commands';
+import { memoryOf } from '../model/memory';
+import { Names } from '../model/named';
+import { actionsFor, rowOf } from '../model/rows';
+import { findSession } from '../model/sessions';
+import type { IClient } from '../protocol';
+import { client, device, GIB } from './fakes';
+
+const trans = nullTranslator.load('');
+
+function row(changes: Partial<IClient>, age = 0) {
+  const one = client({ own: true, ...changes });
+  const names = new Names(trans);
+  names.update([one], new Map());
+  const grants = [
+    { client: 'mine', epoch: 1, held_seconds: 3, seconds_left: 20 }
+  ];
+  return rowOf(one, names.get(one.id)!, [device({ grants })], age, trans);
+}
+
+describe('a row of the list of clients', () => {
+  it('tells each state, with times that are counted on', () => {
+    expect(row({ phase: 'running' }, 5).state).toBe(
+      'Running for 8 s · 15 s left'
+    );
+    const waiting = { phase: 'waiting', queue_position: 2, expected_wait: 10 };
+    expect(row(waiting, 4).state).toBe('#2 in queue · about 6 s');
+    expect(row(waiting, 11).state).toBe('#2 in queue');
+    expect(row({ hold_seconds_left: 60 }, 10).state).toBe(
+      'Idle · held for 50 s'
+    );
+    expect(row({ devices: [] }).state).toBe('Has not used the GPU yet');
+    expect(row({ phase: 'suspended' }).state).toBe('Suspended');
+    expect(row({ phase: 'migrating' }).state).toBe('migrating');
+  });
+
+  it('tells of the quota only what is not as for everybody', () => {
+    const quota = {
+      share: 0,
+      limit: 1,
+      memory: null,
+      resident: null,
+      service: 'online'
+    };
+    expect(row({ quota }).quota).toBe('');
+    expect(row({ quota: { ...quota, service: 'offline' } }).quota).toBe(
+      'offline'
+    );
+  });
+
+  it('has a document to go to, unless it is a program, or somebody else’s', () => {
+    expect(row({}).canOpen).toBe(true);
+    expect(row({ id: 'run:job@host' }).canOpen).toBe(false);
+    expect(row({ own: false, label: '' }).canOpen).toBe(false);
+  });
+
+  it('offers what makes sense in its state', () => {
+    const offered = (changes: Partial<IClient>) =>
+      actionsFor(client({ may_change: true, ...changes })).map(
+        ({ command }) => command
+      );
+    expect(offered({ phase: 'running' })).toContain(CommandIDs.release);
+    expect(offered({})).not.toContain(CommandIDs.release);
+    expect(offered({ hold_seconds_left: 9 })).toContain(CommandIDs.release);
+    expect(offered({ resident: 0 })).not.toContain(CommandIDs.evict);
+    expect(offered({ suspended: true })).toEqual([
+      CommandIDs.changeQuota,
+      CommandIDs.resume
+    ]);
+    expect(offered({ may_change: false })).toEqual([]);
+  });
+});
+
+describe('Names', () => {
+  it('count own clients first, and keep numbers while they are needed', () => {
+    const names = new Names(trans);
+    const theirs = client({ id: 'theirs', own: false, label: '' });
+    const mine = client({ own: true });
+    names.update([theirs, mine], new Map());
+    expect(names.get('mine')!.number).toBe(1);
+    expect(names.get('theirs')!.number).toBe(2);
+    names.update([theirs], new Map([['mine', {}]]));
+    expect(names.get('mine')!.name).toBe('train.ipynb');
+    names.update([theirs], new Map());
+    expect(names.get('mine')).toBeUndefined();
+    names.update([theirs, client({ id: 'next', own: true })], new Map());
+    expect(names.get('next')!.number).toBe(1);
+  });
+});
+
+describe('the memory of a device', () => {
+  it('has what nobody of the clients takes as other use', () => {
+    const view = memoryOf(
+      device({ memory_used: 4 * GIB }),
+      [client()],
+      () => undefined,
+      trans
+    );
+    expect(view.resident.map(({ bytes }) => bytes / GIB)).toEqual([1.5, 2.5]);
+    expect(view.free / GIB).toBe(12);
+    expect(view.evicted.map(({ bytes }) => bytes / GIB)).toEqual([1.5]);
+  });
+
+  it('takes of a client on several devices what each of them holds', () => {
+    const two = client({
+      devices: ['GPU-1', 'GPU-2'],
+      resident_by_device: { 'GPU-1': GIB, 'GPU-2': 0.5 * GIB }
+    });
+    const view = memoryOf(
+      device({ memory_used: GIB }),
+      [two],
+      () => undefined,
+      trans
+    );
+    expect(view.resident.map(({ bytes }) => bytes / GIB)).toEqual([1]);
+    expect(view.evicted.map(({ bytes }) => bytes / GIB)).toEqual([0.75]);
+  });
+});
+
+describe('the session of a client', () => {
+  const session = (id: string) => ({ id, kernel: { id } }) as Session.IModel;
+
+  it('is that of the kernel with its id, else of the kernel that is its', async () => {
+    const sessions = [session('a'), session('b')];
+    const asked: string[] = [];
+    const clientOf = async (id: string) => {
+      asked.push(id);
+      return id === 'b' ? 'launched' : null;
+    };
+    expect(await findSession('a', sessions, clientOf)).toBe(sessions[0]);
+    expect(asked).toEqual([]);
+    expect(await findSession('launched', sessions, clientOf)).toBe(sessions[1]);
+    expect(await findSession('run:x', sessions, clientOf)).toBeNull();
+  });
+});
