@@ -82,13 +82,14 @@ export class Notebook {
 
   /**
    * Make one whose first cell takes `millions` of numbers of device memory, and
-   * whose second one works until `finish` is called. `sources`: other cells.
+   * whose second one works until `finish` is called. `more`: sources of others.
    */
-  static async create(path, { millions = 10, sources } = {}) {
+  static async create(path, { millions = 10, more = [] } = {}) {
     const notebook = new Notebook(path);
-    const cells = sources ?? [
+    const cells = [
       SETUP.replace('MILLIONS', millions),
-      WORK.replace('END', notebook.end)
+      WORK.replace('END', notebook.end),
+      ...more
     ];
     await rest('PUT', `api/contents/${path}`, {
       type: 'notebook',
