@@ -95,8 +95,12 @@ export class Lab {
     );
   }
 
-  /** Run a command of the front end. */
+  /** Run a command of the front end, once its plugin is there. */
   async command(id, args = {}) {
+    await this.page.waitForFunction(
+      id => globalThis.jupyterapp.commands.hasCommand(id),
+      id
+    );
     await this.page.evaluate(
       async ([id, args]) => {
         await globalThis.jupyterapp.commands.execute(id, args);
