@@ -82,11 +82,12 @@ export class Notebook {
 
   /**
    * Make one whose first cell takes `millions` of numbers of device memory, and
-   * whose second one works until `finish` is called. `more`: sources of others.
+   * whose second one works until `finish` is called; `more`: the sources of
+   * others. Or one of `sources` only.
    */
-  static async create(path, { millions = 10, more = [] } = {}) {
+  static async create(path, { millions = 10, more = [], sources } = {}) {
     const notebook = new Notebook(path);
-    const cells = [
+    const cells = sources ?? [
       SETUP.replace('MILLIONS', millions),
       WORK.replace('END', notebook.end),
       ...more

@@ -43,7 +43,10 @@ test(
       'word of the absence'
     );
     await lab.reads(/^GPU: running\b/);
-    const after = await client(PATH, one => one.phase === 'running');
+    const after = await client(
+      PATH,
+      one => one.phase === 'running' && one.cells > 0
+    );
     assert.notEqual((await status()).coordinator.pid, pid);
     assert.equal(after.id, before.id);
     assert.ok(after.allocated >= before.allocated);
