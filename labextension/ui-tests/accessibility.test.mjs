@@ -3,19 +3,40 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
 import { assertAccessible } from './axe.mjs';
-import { Notebook, skip } from './jupyter.mjs';
+import { client, configure, Notebook, skip } from './jupyter.mjs';
 import { Lab } from './lab.mjs';
+import { Panel } from './panel.mjs';
 
-const PATH = 'accessible.ipynb';
+const BUSY = 'busy.ipynb';
+const WAITING = 'waiting.ipynb';
+const AWAY = {
+  type: 'away',
+  reason: 'unreachable',
+  message: 'no coordinator answers'
+};
 
 let lab;
-let notebook;
+let panel;
+let events;
+let isAway = false;
+const notebooks = [];
+
+/** Let through what the server sends, until the coordinator is to be away. */
+function relay(page) {
+  return page.routeWebSocket(/gpushare\/api\/events/, socket => {
+    events = socket;
+    socket.connectToServer().onMessage(frame => {
+      if (!isAway) {
+        socket.send(frame);
+      }
+    });
+  });
+}
 
 before(async () => {
   if (!skip) {
-    notebook = await Notebook.create(PATH);
-    lab = await Lab.open(`lab/tree/${PATH}?reset`);
-    await lab.ready(PATH);
+    lab = await Lab.open('lab?reset', {}, relay);
+    panel = new Panel(lab);
   }
 });
 
@@ -23,17 +44,86 @@ after(async () => {
   if (!skip) {
     await lab?.screenshot('last-accessibility');
     await lab?.close();
-    await notebook?.remove();
+    for (const notebook of notebooks) {
+      await notebook.remove();
+    }
   }
 });
 
-test('the status item and the panel that it opens', { skip }, async () => {
-  const { page, statusItem } = lab;
-  await assertAccessible(lab, statusItem, 'status-item');
-  await statusItem.click();
-  const panel = page.getByRole('region', { name: 'GPU sharing' });
-  await panel.getByRole('button', { name: PATH, exact: true }).waitFor();
-  await panel.getByRole('heading', { name: 'Timeline' }).waitFor();
-  await assertAccessible(lab, panel, 'panel');
+test('the panel while nobody shares', { skip }, async () => {
+  await panel.open();
+  await panel.node.getByText(/^Nobody shares the GPU/).waitFor();
+  await assertAccessible(lab, 'panel-empty', panel.node);
+});
+
+test('panel, status item, chip and waiting line', { skip }, async () => {
+  for (const path of [BUSY, WAITING]) {
+    notebooks.push(await Notebook.create(path));
+    await lab.notebook(path);
+    await lab.runsTo(0, /ready/);
+  }
+  await configure({
+    policy: 'fcfs',
+    sharing: 'exclusive',
+    time_quantum: 600,
+    idle_release: 0.25
+  });
+  await lab.notebook(BUSY);
+  await lab.run(1);
+  await client(BUSY, one => one.phase === 'running');
+  await lab.notebook(WAITING);
+  await lab.run(1);
+  const line = lab.cells.nth(1).locator('.gpushare-Waiting');
+  await panel.timeline.waitFor();
+  await assertAccessible(
+    lab,
+    'panel',
+    panel.node,
+    lab.statusItem,
+    lab.chip,
+    line
+  );
+});
+
+test('the menu of the chip', { skip }, async () => {
+  await lab.chip.click();
+  await assertAccessible(lab, 'chip-menu', lab.page.getByRole('menu'));
+  await lab.page.keyboard.press('Escape');
+});
+
+for (const [name, open] of [
+  ['quota-dialog', () => panel.act(WAITING, /^Change GPU Quota/)],
+  ['hold-dialog', () => panel.act(BUSY, /^Hold the GPU/)],
+  ['settings-dialog', () => lab.command('gpushare:change-settings')]
+]) {
+  test(`the ${name}`, { skip }, async () => {
+    const { page } = lab;
+    void open();
+    const form = page.getByRole('dialog').locator('.gpushare-Form');
+    const text = form.getByRole('textbox').first();
+    await form.waitFor();
+    if (await text.count()) {
+      await text.fill('nonsense');
+      await page.keyboard.press('Enter');
+      await form.getByText(/Allowed/).waitFor();
+    }
+    await assertAccessible(lab, name, form);
+    await page.keyboard.press('Escape');
+    await form.waitFor({ state: 'detached' });
+  });
+}
+
+test('the panel while the coordinator is away', { skip }, async () => {
+  isAway = true;
+  events.send(JSON.stringify(AWAY));
+  await lab.reads(/away/i);
+  await panel.node.getByText(/service is away/).waitFor();
+  await assertAccessible(
+    lab,
+    'panel-away',
+    panel.node,
+    lab.statusItem,
+    lab.chip
+  );
   assert.deepEqual(lab.faults, []);
 });

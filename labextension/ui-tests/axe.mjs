@@ -6,19 +6,23 @@ const SOURCE = createRequire(import.meta.url).resolve('axe-core/axe.min.js');
 const GRAVE = ['serious', 'critical'];
 
 /**
- * Assert that axe finds nothing serious or critical in an element and what is
- * below it, in light and in dark; the theme is light afterwards. Keep pictures
- * of what was looked at.
+ * Assert that axe finds nothing serious or critical in elements and what is
+ * below them, in light and in dark; the theme is light afterwards. Keep
+ * pictures of what was looked at.
+ *
+ * @param name - of the pictures
  */
-export async function assertAccessible(lab, locator, name) {
+export async function assertAccessible(lab, name, ...locators) {
   const found = [];
   for (const theme of ['dark', 'light']) {
     await lab.theme(theme);
-    await locator.waitFor();
-    await lab.screenshot(`${name}-${theme}`);
-    for (const finding of await findings(lab, locator)) {
-      found.push(`${name}, ${theme}: ${finding}`);
+    for (const locator of locators) {
+      await locator.waitFor();
+      for (const finding of await findings(lab, locator)) {
+        found.push(`${theme}: ${finding}`);
+      }
     }
+    await lab.screenshot(`${name}-${theme}`);
   }
   assert.deepEqual(found, []);
 }

@@ -43,8 +43,9 @@ export class Lab {
    * Open a page, for example `lab?reset` or `notebooks/a.ipynb`.
    *
    * @param options - of the browser's page, such as the viewport
+   * @param prepare - what to do with the page before anything is loaded
    */
-  static async open(path, options = {}) {
+  static async open(path, options = {}, prepare = () => {}) {
     mkdirSync(ARTIFACTS, { recursive: true });
     const browser = await chromium.launch({
       executablePath: env.CHROMIUM ?? '/usr/bin/chromium'
@@ -57,6 +58,7 @@ export class Lab {
     const lab = new Lab(browser, page);
     const url = new URL(path, server);
     url.searchParams.set('token', token);
+    await prepare(page);
     await page.goto(url.href, { timeout: STARTS_WITHIN });
     await page.waitForFunction(
       () => globalThis.jupyterapp?.restored.then(() => true),
@@ -159,7 +161,18 @@ export class Lab {
 
   /** The status bar's item. */
   get statusItem() {
-    return this.page.getByRole('button', { name: /^GPU: / }).first();
+    return this.page
+      .locator('#jp-main-statusbar')
+      .getByRole('button', { name: /^GPU: / });
+  }
+
+  /** The chip in the toolbar of the notebook in front. */
+  get chip() {
+    return this.page
+      .locator(
+        '.jp-NotebookPanel:not(.lm-mod-hidden) .jp-NotebookPanel-toolbar'
+      )
+      .getByRole('button', { name: /^GPU: / });
   }
 
   /** Wait until the status item's text matches. */
