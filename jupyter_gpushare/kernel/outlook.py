@@ -25,7 +25,7 @@ def waiting(outlook: dict[str, Any], waited_seconds: float) -> Notice:
     text = "Waiting for the GPU" + (": " + ", ".join(words) if words else "")
     running = outlook.get("running", [])
     if running:
-        text += f" ({_running(running)})"
+        text += f" ({_running(running, expected)})"
     line = element("div", "", escape(text))
     if expected is not None:
         fraction = waited_seconds / max(waited_seconds + expected, 1e-9)
@@ -48,13 +48,17 @@ def waited(amount: float) -> Notice:
     return Notice(text, _small(escape(text)))
 
 
-def _running(running: list[dict[str, Any]]) -> str:
+def _running(running: list[dict[str, Any]], expected: float | None) -> str:
+    """The time left is until the deadline; where less is expected, it says so."""
     names = [str(one.get("label") or one.get("tenant") or "another kernel") for one in running]
     lefts = [one["seconds_left"] for one in running if one.get("seconds_left") is not None]
     text = f"{' and '.join(names[:2])} {'is' if len(names) == 1 else 'are'} running"
     if len(names) > 2:
         text = f"{names[0]} and {len(names) - 1} others are running"
-    return text + (f", {_time(min(lefts))} left" if lefts else "")
+    if not lefts:
+        return text
+    at_most = "up to " if expected is not None and expected + 1 < min(lefts) else ""
+    return f"{text}, {at_most}{_time(min(lefts))} left"
 
 
 def _time(amount: float) -> str:

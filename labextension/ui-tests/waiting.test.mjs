@@ -75,7 +75,10 @@ test(
 
     const box = lab.cells.nth(1).locator('.gpushare-Waiting');
     await box.filter({ hasText: /^Waiting for the GPU: #1/ }).waitFor();
-    assert.match(await box.innerText(), /\(train\.ipynb is running, \d+ m?/);
+    assert.match(
+      await box.innerText(),
+      /\(train\.ipynb is running, (up to )?\d+ m?/
+    );
     await box.getByRole('progressbar').waitFor();
     await chip()
       .filter({ hasText: /^GPU: #1 in queue/ })

@@ -78,6 +78,10 @@ def running(**facts: Any) -> dict[str, Any]:
             {"queue_position": 1, "running": [running(label="a.ipynb", seconds_left=12.3), running(seconds_left=3)]},
             "Waiting for the GPU: #1 (a.ipynb and alice are running, 3 s left)",
         ),
+        (
+            {"expected_wait": 8.0, "running": [running(label="a.ipynb", seconds_left=600)]},
+            "Waiting for the GPU: about 8 s (a.ipynb is running, up to 10 min 0 s left)",
+        ),
         ({"running": [running()] * 3}, "Waiting for the GPU (alice and 2 others are running)"),
         ({"expected_wait": 0.2}, "Waiting for the GPU: about 1 s"),
         ({"expected_wait": 75}, "Waiting for the GPU: about 1 min 15 s"),

@@ -34,7 +34,7 @@ nbformat.write(busy, "busy.ipynb")
 nbclient.NotebookClient(free).execute()
 nbformat.write(free, "free.ipynb")
 """
-WAITS = re.compile(r"Waiting for the GPU: #1, about \d+ s \(one\.ipynb is running, \d+ s left\)")
+WAITS = re.compile(r"Waiting for the GPU: #1, about \d+ s \(one\.ipynb is running, (up to )?\d+ s left\)")
 
 
 @pytest.fixture(autouse=True)

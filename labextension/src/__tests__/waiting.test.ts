@@ -93,6 +93,14 @@ describe('what stands under a cell', () => {
 
   afterEach(() => model.dispose());
 
+  it('says that a turn is expected to end before its deadline', async () => {
+    await show({ ...WAITS, queue_position: 1, expected_wait: 3 });
+    await pass(1.5);
+    expect(model.state?.text).toBe(
+      'Waiting for the GPU: #1, about 2 s (train.ipynb is running, up to 11 s left)'
+    );
+  });
+
   it('says after a second what it waits for, and counts down', async () => {
     await show(WAITS);
     await pass(0.9);

@@ -211,11 +211,12 @@ function runnersText(view: IClientView, trans: TranslationBundle): string {
     return names.length > 0 ? trans.__('%1 are running', names.join(', ')) : '';
   }
   const [{ secondsLeft }] = view.others;
-  return secondsLeft
-    ? trans.__(
-        '%1 is running, %2 left',
-        names[0],
-        formatDuration(secondsLeft, trans)
-      )
-    : trans.__('%1 is running', names[0]);
+  if (!secondsLeft) {
+    return trans.__('%1 is running', names[0]);
+  }
+  const left = formatDuration(secondsLeft, trans);
+  // That is until the deadline; often a turn ends before.
+  return view.expectedWait && view.expectedWait + 1 < secondsLeft
+    ? trans.__('%1 is running, up to %2 left', names[0], left)
+    : trans.__('%1 is running, %2 left', names[0], left);
 }
