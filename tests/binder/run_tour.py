@@ -32,6 +32,11 @@ def works(own: str) -> bool:
     return any(one["id"] != own and one["phase"] == "running" and one["gpu_seconds"] > 0.5 for one in clients)
 
 
+async def until_works(own: str) -> None:
+    while not await asyncio.to_thread(works, own):
+        await asyncio.sleep(0.05)
+
+
 async def stop(neighbour: NotebookClient, running: asyncio.Task[Any]) -> None:
     while not running.done():
         await neighbour.km.interrupt_kernel()
@@ -49,9 +54,7 @@ async def main(folder: Path, out: Path) -> None:
             if cell.id == "together":
                 running = asyncio.create_task(neighbour.async_execute())
                 stack.push_async_callback(stop, neighbour, running)
-                async with asyncio.timeout(60):
-                    while not await asyncio.to_thread(works, tour.km.kernel_id):
-                        await asyncio.sleep(0.05)
+                await asyncio.wait_for(until_works(tour.km.kernel_id), 60)
             await tour.async_execute_cell(cell, index)
             if cell.id == "together-status":
                 await stop(neighbour, running)
