@@ -115,31 +115,7 @@ def render(status: dict[str, Any]) -> Any:
             "\n".join(running) or "nobody",
             "\n".join(f"#{n} {labels.get(client, '?')}" for n, client in enumerate(device["queue"], 1)) or "empty",
         )
-    clients = Table(title="Clients", title_justify="left")
-    for column in (
-        "label",
-        "state",
-        "quota",
-        "allocated",
-        "on device",
-        "on host",
-        "GPU time",
-        "waited",
-        "turns",
-    ):
-        clients.add_column(column, overflow="fold")
-    for client in status["clients"]:
-        clients.add_row(
-            labels[client["id"]],
-            _state(client),
-            _quota(client["quota"], client.get("labels", {})),
-            text.format_size(client["allocated"]),
-            _resident(client),
-            _host(client),
-            text.format_seconds(client["gpu_seconds"]),
-            text.format_seconds(client["wait_seconds"]),
-            str(client["quanta"]),
-        )
+    clients = _clients(status["clients"], labels)
     config = status["config"]
     legend = [_LEGEND] if any(_estimated(client) for client in status["clients"]) else []
     quantum = config["time_quantum"]
@@ -150,6 +126,34 @@ def render(status: dict[str, Any]) -> Any:
         f"{labels[client['id']]}: {escape(note)}" for client in status["clients"] for note in client.get("notes", ())
     ]
     return Group(devices, clients, *notes, *legend, footer)
+
+
+def _clients(clients: list[dict[str, Any]], labels: dict[str, str]) -> Any:
+    """A table that a terminal of 80 columns has room for: amounts are never broken, and columns that tell nothing of
+    anybody are left out."""
+    from rich import box
+    from rich.table import Table
+
+    columns: dict[str, list[str]] = {
+        "label": [labels[client["id"]] for client in clients],
+        "state": [_state(client) for client in clients],
+        "quota": [_quota(client["quota"], client.get("labels", {})) for client in clients],
+        "allocated": [text.format_size(client["allocated"]) for client in clients],
+        "on device": [_resident(client) for client in clients],
+        "on host": [_host(client) for client in clients],
+        "GPU time": [text.format_seconds(client["gpu_seconds"]) for client in clients],
+        "waited": [text.format_seconds(client["wait_seconds"]) for client in clients],
+        "turns": [str(client["quanta"]) for client in clients],
+    }
+    for name, nothing in (("quota", "default"), ("on host", "-")):
+        if set(columns[name]) <= {nothing}:
+            del columns[name]
+    table = Table(title="Clients", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in columns:
+        table.add_column(name, overflow="fold", no_wrap=name not in ("label", "state", "quota"))
+    for row in zip(*columns.values(), strict=True):
+        table.add_row(*row)
+    return table
 
 
 def name_of(client: Mapping[str, Any]) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
+import operator
 import shlex
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
     from .report import Report
 
 QUOTA_KEYS = {
-    "share": "guaranteed fraction of the device's time: share=0.5",
+    "share": "fraction of the device's time that is guaranteed under the policy fair: share=0.5",
     "limit": "largest fraction of the device's time: limit=0.9",
     "memory": "device memory that may be allocated: memory=8GiB, or a part of the device: memory=0.5",
     "resident": "device memory that may stay on the device while others wait: resident=2GiB",
@@ -59,6 +62,8 @@ class Calls:
         try:
             return Report(self.ask({"type": "status"}), self.client, problem)
         except Unreachable as error:
+            if not (problem or self.client or self.path):
+                problem = self._unshared()
             return Report(None, self.client, problem or str(error))
 
     def quota(self, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,7 +72,7 @@ class Calls:
 
     def hold(self, seconds: float | str | None = None) -> dict[str, Any]:
         """`{"hold_seconds_left": float or None, "running": bool}`; None: as long as is allowed, 0: no longer."""
-        return dict(self._own("hold", **({} if seconds is None else {"seconds": seconds})))
+        return dict(self._own("hold", **({} if seconds is None else {"seconds": _plain("hold", seconds)})))
 
     def release(self) -> bool:
         return bool(self._own("release")["released"])
@@ -102,9 +107,14 @@ class Calls:
 
     def _own(self, kind: str, **fields: Any) -> Any:
         if not self.client:
-            reason = self.problem() or "it was not started by the provisioner, the launcher or 'run'"
-            raise NotShared(f"this {self._program} isn't shared: {reason}")
+            raise NotShared(self._unshared())
         return self.ask({"type": kind, "client": self.client, **fields})
+
+    def _unshared(self) -> str:
+        reason = (
+            self.problem() or "it was not started by the kernel 'Python 3 (shared GPU)' or by 'jupyter gpushare run'"
+        )
+        return f"this {self._program} isn't shared: {reason}"
 
 
 def checked(changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,8 +126,18 @@ def checked(changes: Mapping[str, Any]) -> dict[str, Any]:
         wire = SERVICE.get(key, key)
         if wire in known:
             raise Mistake(f"{key!r} is given twice")
-        known[wire] = value
+        known[wire] = _plain(key, value)
     return known
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A value as JSON has it; NumPy's numbers become Python's. Raises Mistake."""
+    if value is None or isinstance(value, str):
+        return value
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
+        if not isinstance(value, bool) and math.isfinite(value):
+            return operator.index(value) if hasattr(value, "__index__") else float(value)
+    raise Mistake(f"{name}: {value!r} is neither a finite number nor a text")
 
 
 def pairs(text: str) -> dict[str, str]:

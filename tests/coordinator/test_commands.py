@@ -87,6 +87,13 @@ def test_status_for_people(scene: Coordinator, command: Run) -> None:
         assert words in done.stdout
 
 
+def test_a_terminal_of_80_columns_has_room(scene: Coordinator, command: Run) -> None:
+    done = command("status", "--socket", scene.path)
+    (header,) = [line for line in done.stdout.splitlines() if "allocated" in line]
+    for column in ("label", "state", "allocated", "on device", "GPU time", "waited", "turns"):
+        assert column in header
+
+
 def test_status_tells_how_busy_a_device_is(scene: Coordinator) -> None:
     status = scene.status()
 

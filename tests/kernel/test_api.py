@@ -71,10 +71,21 @@ def test_errors_have_one_hierarchy_and_say_what_is_allowed(coordinator: Any, not
     assert (kind, reason) == ("Refused", "invalid") and "from 0 to 1" in text
     kind, text, reason = notebook.value("error(lambda: gs.hold('5h'))")
     assert kind == "Refused" and "0 to 600 seconds" in text
+    for value in ("float('nan')", "10**400", "True", "[1]"):
+        for call in (f"gs.hold({value})", f"gs.quota(memory={value})"):
+            kind, text, _ = notebook.value(f"error(lambda: {call})")
+            assert (kind, "neither a finite number nor a text" in text) == ("Mistake", True), call
     coordinator.end()
     notebook.run("import sys; sys.modules['_gpushare_kernel.session'].active.attachment._argv = []")
     kind, text, _ = notebook.value("error(gs.release)")
     assert kind == "Unreachable" and coordinator.socket in text
+
+
+def test_numbers_of_numpy_are_numbers(coordinator: Any, notebook: Any) -> None:
+    assert notebook.run("import numpy as np").status == "ok"
+    assert notebook.value("gs.quota(share=np.float32(0.5), memory=np.int64(8 << 30))['share']") == 0.5
+    assert notebook.value("gs.quota()['memory']") == 8 << 30
+    assert 0 < notebook.value("gs.hold(np.int32(60))") <= 60
 
 
 def test_in_a_script(coordinator: Any, tmp_path: Path) -> None:
@@ -90,6 +101,13 @@ def test_where_nothing_is_shared(no_coordinator: str) -> None:
     with pytest.raises(gs.NotShared, match="this program isn't shared: it was not started by"):
         gs.quota()
     assert "no coordinator answers" in gs.status().problem
+
+
+def test_status_of_an_ordinary_program_says_how_to_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GPUSHARE_CLIENT", "GPUSHARE_SOCKET", "GPUSHARE_NOTE"):
+        monkeypatch.delenv(name, raising=False)
+    assert "this program isn't shared" in gs.status().problem
+    assert "jupyter gpushare run" in gs.status().problem
 
 
 def test_the_package_stays_small() -> None:

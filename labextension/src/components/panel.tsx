@@ -2,13 +2,13 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import { ReactWidget } from '@jupyterlab/ui-components';
 import type { CommandRegistry } from '@lumino/commands';
 import type { Message } from '@lumino/messaging';
-import { Menu } from '@lumino/widgets';
 import * as React from 'react';
 
 import { CommandIDs } from '../commands';
 import { gpuIcon } from '../icons';
 import type { PanelModel } from '../model/panel';
 import type { IAction, IRow } from '../model/rows';
+import { ActionMenu } from './actionmenu';
 import { PanelBody, type IPanelActions } from './panelbody';
 
 /** The side panel "GPU sharing". */
@@ -85,7 +85,7 @@ export class Panel extends ReactWidget {
   }
 
   private _showMenu(row: IRow, anchor: HTMLElement): void {
-    const menu = new Menu({ commands: this._options.commands });
+    const menu = new ActionMenu(this._options.commands);
     menu.title.label = row.named.name;
     row.actions.forEach((action: IAction) =>
       menu.addItem({ command: action.command, args: { ...action.args } })

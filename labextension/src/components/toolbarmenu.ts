@@ -1,20 +1,9 @@
-import { MenuSvg } from '@jupyterlab/ui-components';
 import type { CommandRegistry } from '@lumino/commands';
-import { VirtualElement } from '@lumino/virtualdom';
-import type { Menu } from '@lumino/widgets';
 
 import { ACTIONS } from '../actioncommands';
 import { CommandIDs, type IClientArgs } from '../commands';
+import { ActionMenu } from './actionmenu';
 import type { ToolbarChip } from './toolbarchip';
-
-/** Shows what a command does, or why it cannot be done now, as a tooltip. */
-class Renderer extends MenuSvg.Renderer {
-  renderItem(data: Menu.IRenderData): VirtualElement {
-    const { tag, attrs, children, renderer } = super.renderItem(data);
-    const title = data.item.caption;
-    return new VirtualElement(tag, { ...attrs, title }, children, renderer);
-  }
-}
 
 /**
  * Makes the action of the chip: open a menu of what can be done with the client
@@ -25,7 +14,7 @@ export function toolbarMenu(
   args: () => IClientArgs
 ): (chip: ToolbarChip) => void {
   return chip => {
-    const menu = new MenuSvg({ commands, renderer: new Renderer() });
+    const menu = new ActionMenu(commands);
     menu.addClass('gpushare-ToolbarMenu');
     const add = (command: string, args: IClientArgs) => {
       if (commands.hasCommand(command)) {

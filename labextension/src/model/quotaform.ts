@@ -25,7 +25,7 @@ export function quotaFields(
 function shareField({ quota }: IClient, trans: TranslationBundle): IField {
   const hint = (texts: Texts) =>
     trans.__(
-      'Part of the time that is guaranteed: 0% to %1, or 0 to %2.',
+      'Part of the time that is guaranteed under the policy “fair”: 0% to %1, or 0 to %2.',
       ...bothWays(highest(texts))
     );
   return {

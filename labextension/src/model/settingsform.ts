@@ -58,7 +58,10 @@ export function holdField(
   const durations = HOLDS.filter(seconds => seconds < maxHold);
   const options = [...durations, maxHold].map(seconds => ({
     text: String(seconds),
-    label: formatDuration(seconds, trans)
+    label:
+      seconds % 60 === 0 && seconds < 3600
+        ? trans.__('%1 min', seconds / 60)
+        : formatDuration(seconds, trans)
   }));
   if (holds) {
     options.unshift({ text: '0', label: trans.__('No longer') });
