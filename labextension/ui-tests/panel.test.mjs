@@ -105,10 +105,12 @@ test(
       await client(MINE, one => one.quanta >= quanta + count);
     };
     // What happened before the pause may become known after it.
-    await turns(1);
-    const paused = await drawn();
-    await turns(2);
-    assert.ok((await drawn()) === paused);
+    let paused = '';
+    await until(async () => {
+      paused = await drawn();
+      await turns(2);
+      return (await drawn()) === paused;
+    }, 'pause of the timeline');
     await pause.click();
     await until(
       async () => (await drawn()) !== paused,

@@ -64,7 +64,7 @@ test('the quota form has labels, checks and changes', { skip }, async () => {
   await view.getByRole('alert').filter({ hasText: 'from 0 to 1' }).waitFor();
   await view.getByLabel('share').fill('30%');
   await view.getByLabel('class').selectOption('offline');
-  await assertAccessible(lab, view, 'widget-quota');
+  await assertAccessible(lab, 'widget-quota', view);
   await view.getByRole('button', { name: 'Change quota' }).click();
   const changed = await client(PATH, one => one.quota.share === 0.3);
   assert.equal(changed.quota.service, 'offline');
