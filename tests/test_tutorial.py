@@ -213,6 +213,11 @@ def test_each_step_works_and_shows_what_it_is_about(reader: Reader) -> None:
             assert word in reader.saw(command), command
 
 
+def test_links_lead_somewhere() -> None:
+    links = re.findall(r"\]\(([^)#]+)", TUTORIAL.read_text())
+    assert [link for link in links if not link.startswith("https:") and not (TUTORIAL.parent / link).exists()] == []
+
+
 def test_the_installation_names_extras_that_exist() -> None:
     (command,) = [block.text for block in blocks() if block.where == "install"]
     extras = re.findall(r"\w+", re.search(r"\[(.*)\]", command)[1])  # type: ignore[index]
