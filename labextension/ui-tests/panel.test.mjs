@@ -66,7 +66,7 @@ test(
       .row(OTHER)
       .filter({ hasText: /Running for/ })
       .waitFor();
-    await lab.screenshots('panel-busy');
+    await lab.screenshot('panel-busy');
 
     await panel.link(MINE).click();
     await lab.page.waitForFunction(
@@ -142,7 +142,7 @@ test(
     assert.equal(await share.inputValue(), '200%');
     assert.equal(await dialog.getByLabel('Memory').inputValue(), '700MiB');
     await until(() => hasFocus(share), 'focus on what is wrong');
-    await lab.screenshots('quota-dialog');
+    await lab.screenshot('quota-dialog');
     await share.fill('30%');
     await lab.page.keyboard.press('Enter');
     await dialog.waitFor({ state: 'detached' });
@@ -162,7 +162,7 @@ test('an admin changes the quantum', { skip }, async () => {
   await panel.node.getByRole('button', { name: /^Change/ }).click();
   const dialog = lab.page.getByRole('dialog');
   await dialog.getByLabel('Quantum').fill('7');
-  await lab.screenshots('settings-dialog');
+  await lab.screenshot('settings-dialog');
   await lab.page.keyboard.press('Enter');
   await dialog.waitFor({ state: 'detached' });
   await panel.node.getByText('7 s', { exact: true }).waitFor();

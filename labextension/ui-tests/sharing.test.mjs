@@ -49,7 +49,7 @@ test('the shared kernel is chosen in the launcher', { skip }, async () => {
     .locator('.jp-LauncherCard')
     .filter({ hasText: KERNEL });
   await card.first().waitFor();
-  await lab.screenshots('launcher');
+  await lab.screenshot('launcher');
   await card.first().click();
   await lab.reads(/^GPU: idle \(simulated\)$/, 60_000);
   const path = await page.evaluate(
@@ -95,7 +95,7 @@ test(
       .getByText(/^Waiting for the GPU: #2.*train\.ipynb is running/)
       .waitFor();
     await cell.getByRole('progressbar', { name: 'Wait for the GPU' }).waitFor();
-    await lab.screenshots('waiting');
+    await lab.screenshot('waiting');
 
     // It is the cell of infer.ipynb whose turn is next; then this one's.
     await release('train.ipynb');

@@ -34,7 +34,7 @@ test(
     await lab.runsTo(0, /ready/);
     await lab.run(1);
     await lab.reads(/^GPU: running\b/);
-    await lab.screenshots('running');
+    await lab.screenshot('running');
     await notebook.finish();
     await lab.output(1).filter({ hasText: 'work done' }).waitFor();
     await lab.reads(/^GPU: idle\b/);
@@ -53,7 +53,7 @@ test(
     await page.waitForFunction(
       () => document.activeElement?.id === 'gpushare-panel'
     );
-    await lab.screenshots('panel');
+    await lab.screenshot('panel');
     assert.match(
       await statusItem.getAttribute('aria-label'),
       /^GPU: idle.*Quota: /
