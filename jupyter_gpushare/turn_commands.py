@@ -88,7 +88,7 @@ def chosen(name: str, clients: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _title(client: dict[str, Any]) -> str:
-    return client["label"] or ("no label" if client.get("own", True) else f"of {client['tenant']}")
+    return client["label"] or ("no label" if client.get("own", True) else f"a client of {client['tenant']}")
 
 
 def _words(quota: dict[str, Any]) -> str:

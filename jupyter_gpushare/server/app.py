@@ -15,6 +15,7 @@ from ..wire.client import default_coordinator_argv
 from . import handlers, metrics
 from .cells import CellReports
 from .kernels import KERNEL_ACTIONS, KernelEvents, Kernels
+from .renames import Renames
 from .settings import Differences
 from .supervisor import Supervisor
 from .transitions import Transitions
@@ -51,6 +52,7 @@ class GpuShareApp(ExtensionApp):
         )
         manager = self.serverapp.kernel_manager
         self.cells = CellReports(manager, self.kernels, lambda: self.supervisor.address, self.log)
+        self.renames = Renames(self.serverapp.session_manager, self.kernels, lambda: self.supervisor.address, self.log)
         self._kernel_events = KernelEvents(
             self.kernels,
             functools.partial(self.supervisor.request, start=False),
@@ -100,6 +102,7 @@ class GpuShareApp(ExtensionApp):
             self._unregister()
             self._unregister = None
         self.cells.close()
+        self.renames.close()
         await supervisor.close()
 
     def _coordinator_argv(self) -> list[str]:

@@ -1,0 +1,54 @@
+"""What a kernel is called when its notebook is renamed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.client import AsyncClient
+
+
+async def names(coordinator: Any, label: str) -> bool:
+    """Whether the only client is called so before long."""
+    for _ in range(500):
+        status = await coordinator.request(messages.Status())
+        if [client["label"] for client in status["clients"]] == [label]:
+            return True
+        await asyncio.sleep(0.02)
+    return False
+
+
+async def test_a_renamed_notebook_is_called_so(
+    jp_environ: Any, jp_kernel_dir: Path, jp_fetch: Any, jp_serverapp: Any, coordinator: Any
+) -> None:
+    argv = [sys.executable, "-m", "pytest_jupyter.echo_kernel", "-f", "{connection_file}"]
+    environment = {"GPUSHARE_CLIENT": "k1", "GPUSHARE_TOKEN": "secret"}
+    (jp_kernel_dir / "shared").mkdir()
+    spec = {"argv": argv, "display_name": "shared", "language": "echo", "env": environment}
+    (jp_kernel_dir / "shared" / "kernel.json").write_text(json.dumps(spec))
+    body = {"path": "Untitled.ipynb", "name": "", "type": "notebook", "kernel": {"name": "shared"}}
+    answer = await jp_fetch("api", "sessions", method="POST", body=json.dumps(body))
+    session = json.loads(answer.body)["id"]
+    await coordinator.start()
+    kernel = await AsyncClient.connect(coordinator.path)
+    kernel.send(messages.Attach(client="k1", token="secret", label="Untitled.ipynb"))
+
+    assert await names(coordinator, "Untitled.ipynb")
+    body = {"path": "models/train.ipynb"}
+    await jp_fetch("api", "sessions", session, method="PATCH", body=json.dumps(body))
+    assert await names(coordinator, "train.ipynb")
+    await kernel.close()
+
+
+async def test_a_rename_without_a_coordinator_disturbs_nobody(
+    jp_fetch: Any, jp_serverapp: Any, jp_environ: Any
+) -> None:
+    body = {"path": "a.ipynb", "name": "", "type": "notebook", "kernel": {"name": "echo"}}
+    answer = await jp_fetch("api", "sessions", method="POST", body=json.dumps(body))
+    path = ("api", "sessions", json.loads(answer.body)["id"])
+    answer = await jp_fetch(*path, method="PATCH", body=json.dumps({"path": "b.ipynb"}))
+    assert json.loads(answer.body)["path"] == "b.ipynb"
