@@ -42,12 +42,13 @@ class GpuShareApp(ExtensionApp):
         self.gpushare = GpuShare(parent=self)
         self.kernels = Kernels(self.serverapp.kernel_manager)
         events = self.serverapp.event_logger
+        self._transitions = Transitions(events) if events else None
         self.supervisor = Supervisor(
             self.gpushare.coordinator,
             argv=self._coordinator_argv,
             needed=self.kernels.any_shared,
             connected=Differences(self.gpushare, self.log).report,
-            changed=Transitions(events).follow if events else lambda before, after: None,
+            changed=self._changed,
             log=self.log,
         )
         manager = self.serverapp.kernel_manager
@@ -63,6 +64,11 @@ class GpuShareApp(ExtensionApp):
         if events:
             events.add_listener(schema_id=KERNEL_ACTIONS, listener=self._kernel_events)
         self._unregister: Callable[[], None] | None = metrics.register(lambda: self.supervisor.status)
+
+    def _changed(self, before: dict[str, Any] | None, after: dict[str, Any]) -> None:
+        self.renames.follow(before, after)
+        if self._transitions:
+            self._transitions.follow(before, after)
 
     def _kernel_started(self, kernel_id: str) -> None:
         self.supervisor.kernel_started()

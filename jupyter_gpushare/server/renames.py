@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..wire.client import AsyncClient, CoordinatorError
@@ -13,6 +14,7 @@ from ..wire.messages import Attach
 from .kernels import Kernels, UnknownKernel
 
 LONGEST = 200  # characters
+PAUSE = 1.0  # seconds between two corrections of one name
 
 
 class Renames:
@@ -26,27 +28,53 @@ class Renames:
         self._kernels = kernels
         self._address = address
         self._log = log
+        self._names: dict[str, tuple[str, str]] = {}  # of clients: their kernel, what it is called now
+        self._tasks: dict[str, asyncio.Task[None]] = {}
         self._original = sessions.update_session
         sessions.update_session = self._update
 
     def close(self) -> None:
         with contextlib.suppress(AttributeError):
             del self._sessions.update_session
+        for task in self._tasks.values():
+            task.cancel()
+
+    def follow(self, _: Mapping[str, Any] | None, status: Mapping[str, Any]) -> None:
+        """A kernel that restarts, or attaches to a new coordinator, says its first name: correct it."""
+        for client in status["clients"]:
+            identity = client["id"]
+            if identity not in self._names or identity in self._tasks or client["label"] == self._names[identity][1]:
+                continue
+            task = asyncio.get_running_loop().create_task(self._correct(identity))
+            self._tasks[identity] = task
+
+    async def _correct(self, identity: str) -> None:
+        kernel, label = self._names[identity]
+        try:
+            await self._tell(kernel, label)
+            await asyncio.sleep(PAUSE)
+        except UnknownKernel:
+            self._names.pop(identity, None)
+        except (CoordinatorError, ValueError) as error:
+            self._log.debug("GPU sharing: %s keeps its old name: %s", identity, error)
+        finally:
+            del self._tasks[identity]
 
     async def _update(self, session_id: str, **changes: Any) -> None:
         await self._original(session_id, **changes)
         if changes.get("path") is None:
             return
         try:
-            await self._tell(session_id, os.path.basename(changes["path"])[:LONGEST])
+            session = await self._sessions.get_session(session_id=session_id)
+            await self._tell(session["kernel"]["id"], os.path.basename(changes["path"])[:LONGEST])
         except (CoordinatorError, UnknownKernel, LookupError, ValueError) as error:
             self._log.debug("GPU sharing: %s keeps its old name: %s", session_id, error)
 
-    async def _tell(self, session_id: str, label: str) -> None:
-        session = await self._sessions.get_session(session_id=session_id)
-        identity = self._kernels.identity_of(session["kernel"]["id"])
+    async def _tell(self, kernel: str, label: str) -> None:
+        identity = self._kernels.identity_of(kernel)
         if not identity or not label:
             return
+        self._names[identity["client"]] = (kernel, label)
         client = await AsyncClient.connect(self._address())
         try:
             client.send(Attach(**identity, label=label))

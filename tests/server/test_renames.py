@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import AsyncClient
 
@@ -41,6 +43,12 @@ async def test_a_renamed_notebook_is_called_so(
     body = {"path": "models/train.ipynb"}
     await jp_fetch("api", "sessions", session, method="PATCH", body=json.dumps(body))
     assert await names(coordinator, "train.ipynb")
+    # A kernel that restarts says its old name.
+    reader, writer = await asyncio.open_unix_connection(coordinator.path)
+    writer.write(msgspec.json.encode(messages.Attach(client="k1", token="secret", label="Untitled.ipynb")) + b"\n")
+    await reader.readline()  # welcome: it was heard
+    assert await names(coordinator, "train.ipynb")
+    writer.close()
     await kernel.close()
 
 
