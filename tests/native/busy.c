@@ -49,6 +49,8 @@ int main(int argc, char **argv) {
     *(void **)&create = dlsym(driver, "cuStreamCreate");
     *(void **)&synchronize = dlsym(driver, "cuCtxSynchronize");
     *(void **)&launch = dlsym(driver, "cuLaunchKernel");
+    /* Before anybody can know of this process. */
+    sigaction(SIGUSR1, &(struct sigaction){.sa_handler = hold_up, .sa_flags = SA_RESTART}, NULL);
     if (cuInit(0) || retain(&context, 0) || set_current(context) || load(&module, ptx) ||
         get_function(&spin, module, "spin"))
         return 3;
@@ -61,7 +63,6 @@ int main(int argc, char **argv) {
     sigemptyset(&held);
     sigaddset(&held, SIGUSR1);
     pthread_sigmask(SIG_BLOCK, &held, NULL);
-    sigaction(SIGUSR1, &(struct sigaction){.sa_handler = hold_up, .sa_flags = SA_RESTART}, NULL);
     while (getchar() != EOF)
         ;
     stop = 1;

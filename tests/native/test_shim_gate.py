@@ -166,6 +166,7 @@ def test_calls_in_progress_are_waited_for(machine: Machine, coordinator: FakeCoo
     argv = [str(built_program("busy.c")), str(PTX), "1", "0"]
     with subprocess.Popen(argv, env=machine.environment(), stdin=subprocess.PIPE) as program:
         process = coordinator.accept().welcome()
+        until(lambda: process.page.report.waiting == 1)
         pauses = []
         for epoch in range(1, 11):
             process.open(epoch)
