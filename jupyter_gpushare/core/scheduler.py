@@ -295,9 +295,8 @@ class Scheduler:
 
     def _cell_ended(self, event: ev.CellEnded, now: float) -> None:
         client = self._client(event.client)
-        if event.request not in client.cells:
-            return  # of a kernel that was running before it attached
-        client.cells.remove(event.request)
+        # One that is not known began with an earlier coordinator, and ended before its kernel was back.
+        client.cells.discard(event.request)
         if client.grant and not client.cells:
             client.grant.cells_ended = now
         self.turns.touch(client)

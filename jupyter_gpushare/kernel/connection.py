@@ -68,6 +68,7 @@ class Attachment:
         self._socket: socket.socket | None = None
         self._open: set[str] = set()
         self._told: set[str] = set()
+        self._missed = ""  # the last request that ended while no coordinator was there to hear it
         self._over = False
         self._thread = threading.Thread(target=self._keep_up, name="gpushare-attach", daemon=True)
         # Debuggers are to leave this thread alone.
@@ -86,6 +87,8 @@ class Attachment:
     def end(self, request: str) -> None:
         """A request has ended."""
         self._open.discard(request)
+        if self._socket is None:
+            self._missed = request
         self._tell()
 
     def _tell(self) -> None:
@@ -102,6 +105,7 @@ class Attachment:
             except OSError:
                 whole = False
             if not whole:  # it hangs or is gone; the end of this connection ends our requests there
+                self._missed = next(iter(ended), self._missed)
                 self._socket = None
                 _shut(connection)
 
@@ -133,7 +137,8 @@ class Attachment:
             connection.settimeout(None)
             with self._lock:
                 connection.send(self._attach, socket.MSG_NOSIGNAL)
-                self._told = set()
+                # A coordinator that has adopted our turn takes us to work on until it hears of an end.
+                self._told, self._missed = {self._missed} - {""}, ""
                 self._socket = connection
             self._tell()
         except OSError:

@@ -26,6 +26,13 @@ def test_it_ends_after_a_quantum_if_somebody_waits(world: World) -> None:
     assert world.phase("a") == "idle"
 
 
+def test_it_ends_with_a_cell_that_ended_before_anybody_was_there_to_hear(world: World) -> None:
+    world.adopt("a", "gpu", epoch=41)
+    world.end_cell("a", "of before")
+    world.run(1.0)
+    assert world.phase("a") == "idle"
+
+
 def test_epochs_go_on_from_the_largest_seen(world: World) -> None:
     for name, epoch in (("a", 7), ("b", 900), ("c", 30)):
         world.adopt(name, "gpu", epoch=epoch, running=False)

@@ -128,6 +128,17 @@ def test_a_new_coordinator_is_told_what_runs(recorder: Any, notebook: Any, event
     eventually(lambda: recorder.cells == [("start", request), ("end", request)])
 
 
+def test_a_new_coordinator_is_told_what_has_ended_meanwhile(
+    recorder: Any, notebook: Any, eventually: Callable[..., Any]
+) -> None:
+    """It may have adopted the turn of that cell, and would wait for its end."""
+    attachment = "__import__('sys').modules['_gpushare_kernel.session'].active.attachment"
+    request = send(notebook, f"while {attachment}._socket is not None: pass")
+    eventually(lambda: recorder.open == [request])
+    recorder.hang_up()
+    eventually(lambda: len(recorder.attached) == 2 and recorder.cells == [("end", request)])
+
+
 def test_a_forked_child_is_not_the_kernel(recorder: Any, notebook: Any, eventually: Callable[..., Any]) -> None:
     # The child outlives the kernel and must not keep its connection open, nor report cells.
     notebook.run("import os, signal, time\nchild = os.fork()\nif child == 0:\n    time.sleep(600)\n    os._exit(0)")
