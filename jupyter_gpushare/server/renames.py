@@ -29,6 +29,7 @@ class Renames:
         self._address = address
         self._log = log
         self._names: dict[str, tuple[str, str]] = {}  # of clients: their kernel, what it is called now
+        self._wrong: set[str] = set()  # clients that the last snapshot called otherwise, and nobody corrected since
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._original = sessions.update_session
         sessions.update_session = self._update
@@ -43,16 +44,22 @@ class Renames:
         """A kernel that restarts, or attaches to a new coordinator, says its first name: correct it."""
         for client in status["clients"]:
             identity = client["id"]
-            if identity not in self._names or identity in self._tasks or client["label"] == self._names[identity][1]:
+            if identity not in self._names:
                 continue
-            task = asyncio.get_running_loop().create_task(self._correct(identity))
-            self._tasks[identity] = task
+            if client["label"] == self._names[identity][1]:
+                self._wrong.discard(identity)
+                continue
+            self._wrong.add(identity)
+            if identity not in self._tasks:
+                self._tasks[identity] = asyncio.get_running_loop().create_task(self._correct(identity))
 
     async def _correct(self, identity: str) -> None:
-        kernel, label = self._names[identity]
         try:
-            await self._tell(kernel, label)
-            await asyncio.sleep(PAUSE)
+            # What is wrong after the pause may have become so during it, and no further snapshot need come.
+            while identity in self._wrong:
+                self._wrong.discard(identity)
+                await self._tell(*self._names[identity])
+                await asyncio.sleep(PAUSE)
         except UnknownKernel:
             self._names.pop(identity, None)
         except (CoordinatorError, ValueError) as error:

@@ -43,12 +43,17 @@ async def test_a_renamed_notebook_is_called_so(
     body = {"path": "models/train.ipynb"}
     await jp_fetch("api", "sessions", session, method="PATCH", body=json.dumps(body))
     assert await names(coordinator, "train.ipynb")
-    # A kernel that restarts says its old name.
-    reader, writer = await asyncio.open_unix_connection(coordinator.path)
-    writer.write(msgspec.json.encode(messages.Attach(client="k1", token="secret", label="Untitled.ipynb")) + b"\n")
-    await reader.readline()  # welcome: it was heard
-    assert await names(coordinator, "train.ipynb")
-    writer.close()
+    # A kernel that restarts says its old name; one that restarts twice says it again while corrections pause.
+    old_name = msgspec.json.encode(messages.Attach(client="k1", token="secret", label="Untitled.ipynb")) + b"\n"
+    writers = []
+    for _ in range(2):
+        reader, writer = await asyncio.open_unix_connection(coordinator.path)
+        writers.append(writer)
+        writer.write(old_name)
+        await reader.readline()  # welcome: it was heard
+        assert await names(coordinator, "train.ipynb")
+    for writer in writers:
+        writer.close()
     await kernel.close()
 
 
