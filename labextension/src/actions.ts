@@ -195,7 +195,8 @@ export class Actions {
       title,
       form,
       acceptLabel: this._trans.__('Apply'),
-      cancelLabel: this._trans.__('Cancel')
+      cancelLabel: this._trans.__('Cancel'),
+      busyText: this._trans.__('Applying…')
     });
     return dialog.ask();
   }

@@ -29,6 +29,7 @@ export class DocumentWaits implements IDisposable {
     });
     this._longWaits = new LongWaits({
       ...common,
+      isInSight: _options.isInSight,
       shortest: () => settings.values.notifyAfterWait
     });
     this._view = new WaitingView(trans, _options.resume);
@@ -96,6 +97,8 @@ export class DocumentWaits implements IDisposable {
 export namespace DocumentWaits {
   export interface IOptions {
     document: Widget & { readonly sessionContext: ISessionContext };
+    /** Whether the user looks at it, if at the page at all. */
+    isInSight: () => boolean;
     /** Disposed along with this. */
     runs: IRuns<Cell> & IDisposable;
     sharing: IGpuSharing;

@@ -308,16 +308,19 @@ describe('the end of a long wait', () => {
   let ends: LongWaits.IEnd[];
   let waits: LongWaits<string>;
   let shortest: number;
+  let isInSight: boolean;
 
   beforeEach(() => {
     ends = [];
     shortest = 60;
+    isInSight = false;
     waits = new LongWaits({
       sharing,
       kernel,
       runs,
       visibility,
       clock,
+      isInSight: () => isInSight,
       shortest: () => shortest
     });
     waits.ended.connect((_, end) => ends.push(end));
@@ -348,6 +351,15 @@ describe('the end of a long wait', () => {
     runs.set('cell');
     await wait(70);
     expect(ends).toHaveLength(2);
+  });
+
+  it('is told the first time that the user does not see it', async () => {
+    isInSight = true;
+    await wait(70);
+    expect(ends).toEqual([]);
+    isInSight = false;
+    await wait(70);
+    expect(ends).toHaveLength(1);
   });
 
   it('is never told if the user wants none', async () => {

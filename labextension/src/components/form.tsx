@@ -1,4 +1,4 @@
-import { VDomRenderer } from '@jupyterlab/ui-components';
+import { HTMLSelect, VDomRenderer } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
 import type { FormModel, IField } from '../model/form';
@@ -7,7 +7,10 @@ let forms = 0;
 
 /** The body of a dialog: labelled fields, what is allowed, what is wrong. */
 export class Form extends VDomRenderer {
-  constructor(private readonly _form: FormModel) {
+  constructor(
+    private readonly _form: FormModel,
+    private readonly _busyText: string
+  ) {
     super();
     this.addClass('gpushare-Form');
     this._id = `gpushare-form-${forms++}`;
@@ -36,6 +39,9 @@ export class Form extends VDomRenderer {
         {this._form.fields.map(field => this._renderField(field))}
         <div role="alert" className="gpushare-Form-refusal">
           {this._form.refusal}
+        </div>
+        <div role="status" className="gpushare-Form-busy">
+          {this._form.isBusy ? this._busyText : ''}
         </div>
       </>
     );
@@ -71,13 +77,13 @@ export class Form extends VDomRenderer {
       <div key={name} className="gpushare-Form-field">
         <label htmlFor={id}>{label}</label>
         {options ? (
-          <select id={id} className="jp-mod-styled" {...described}>
+          <HTMLSelect id={id} className="jp-mod-styled" {...described}>
             {options.map(option => (
               <option key={option.text} value={option.text}>
                 {option.label}
               </option>
             ))}
-          </select>
+          </HTMLSelect>
         ) : (
           <input
             id={id}

@@ -9,7 +9,7 @@ import { Form } from './form';
  */
 export class FormDialog extends Dialog<null> {
   constructor(options: FormDialog.IOptions) {
-    const form = new Form(options.form);
+    const form = new Form(options.form, options.busyText);
     super({
       title: options.title,
       body: form,
@@ -22,6 +22,12 @@ export class FormDialog extends Dialog<null> {
     this.addClass('gpushare-FormDialog');
     this._form = form;
     this._model = options.form;
+    this._model.changed.connect(this._onChanged, this);
+  }
+
+  dispose(): void {
+    this._model.changed.disconnect(this._onChanged, this);
+    super.dispose();
   }
 
   /** Open it; resolves with whether something was accepted. */
@@ -39,6 +45,11 @@ export class FormDialog extends Dialog<null> {
 
   // The button stays enabled: pressed too early, it leads to the mistake.
   protected _checkValidation(): void {}
+
+  private _onChanged(): void {
+    const button = this.node.querySelector('.jp-mod-accept');
+    button?.setAttribute('aria-disabled', String(this._model.isBusy));
+  }
 
   private async _submit(): Promise<void> {
     if (await this._model.submit()) {
@@ -58,5 +69,7 @@ export namespace FormDialog {
     form: FormModel;
     acceptLabel: string;
     cancelLabel: string;
+    /** What is said while the server's answer is awaited. */
+    busyText: string;
   }
 }

@@ -51,7 +51,7 @@ export class ToolbarChip extends VDomRenderer<StatusItemModel> {
           }}
         >
           <gpuIcon.react tag="span" className="gpushare-StatusItem-icon" />
-          <span className="gpushare-ToolbarChip-text">{model.text}</span>
+          <span className="gpushare-ToolbarChip-text">{model.shortText}</span>
           <caretDownIcon.react
             tag="span"
             className="gpushare-ToolbarChip-caret"

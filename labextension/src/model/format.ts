@@ -52,7 +52,7 @@ export function formatAnnouncement(
   view: KernelView,
   trans: TranslationBundle
 ): string {
-  return markSimulated(view, plainState(view, trans), trans);
+  return markSimulated(view, formatState(view, trans), trans);
 }
 
 /** The explanation behind the headline. */
@@ -103,10 +103,14 @@ function timedState(view: KernelView, trans: TranslationBundle): string {
       return trans.__('GPU: #%1 in queue · about %2', position, wait);
     }
   }
-  return plainState(view, trans);
+  return formatState(view, trans);
 }
 
-function plainState(view: KernelView, trans: TranslationBundle): string {
+/** The headline without times, and without whether it is simulated. */
+export function formatState(
+  view: KernelView,
+  trans: TranslationBundle
+): string {
   switch (view.kind) {
     case 'unknown':
       return '';

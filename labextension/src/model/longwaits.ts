@@ -7,7 +7,7 @@ import type { ICurrentKernel } from './current';
 import type { ISharingModel } from './sharing';
 import type { IRuns } from './waiting';
 
-/** Tells when the cells of one document have waited for long, and no more. */
+/** Tells of long waits of one document's cells whose end nobody has seen. */
 export class LongWaits<T> implements IDisposable {
   constructor(private readonly _options: LongWaits.IOptions<T>) {
     this._clock = _options.clock ?? (() => performance.now() / 1000);
@@ -66,6 +66,7 @@ export class LongWaits<T> implements IDisposable {
       shortest > 0 &&
       seconds >= shortest &&
       !isSuspended &&
+      (wait.wasHidden || !this._options.isInSight()) &&
       wait.cell !== this._told
     ) {
       this._told = wait.cell;
@@ -101,6 +102,8 @@ export namespace LongWaits {
     visibility: IVisibility;
     /** Seconds of the shortest wait that counts as long; 0: none does. */
     shortest: () => number;
+    /** Whether the user looks at the document. */
+    isInSight: () => boolean;
     /** Seconds that only go forward; for tests. */
     clock?: () => number;
   }

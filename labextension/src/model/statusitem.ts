@@ -8,6 +8,7 @@ import {
   formatAnnouncement,
   formatDetails,
   formatHeadline,
+  formatState,
   type IDetail
 } from './format';
 import type { ISharingModel, KernelView } from './sharing';
@@ -44,6 +45,11 @@ export class StatusItemModel implements IDisposable {
   /** The headline, empty if not shown. */
   get text(): string {
     return this._text;
+  }
+
+  /** The headline without times, which change its length every second. */
+  get shortText(): string {
+    return this._shortText;
   }
 
   /** The client's phase, or `away` or `unshared`; for the style sheet. */
@@ -122,6 +128,7 @@ export class StatusItemModel implements IDisposable {
 
   private _show(view: KernelView): void {
     const text = formatHeadline(view, this._trans);
+    const shortText = formatState(view, this._trans);
     const phase = view.kind === 'client' ? view.client.phase : view.kind;
     const details = formatDetails(view, this._sharing.status, this._trans);
     this._scheduleAnnouncement(formatAnnouncement(view, this._trans));
@@ -133,6 +140,7 @@ export class StatusItemModel implements IDisposable {
       return;
     }
     this._text = text;
+    this._shortText = shortText;
     this._phase = phase;
     this._details = details;
     this._stateChanged.emit();
@@ -175,6 +183,7 @@ export class StatusItemModel implements IDisposable {
   private readonly _trans: TranslationBundle;
   private _watch: IDisposable | null = null;
   private _text = '';
+  private _shortText = '';
   private _phase = '';
   private _announcement = '';
   private _nextAnnouncement = '';

@@ -50,6 +50,7 @@ export const waitingPlugin: JupyterFrontEndPlugin<void> = {
     ) => {
       const waits = new DocumentWaits({
         document,
+        isInSight: () => app.shell.currentWidget === document,
         runs,
         sharing,
         trans,
@@ -63,9 +64,7 @@ export const waitingPlugin: JupyterFrontEndPlugin<void> = {
         }
       });
       waits.longWaitEnded.connect((_, end) => {
-        if (end.wasHidden || app.shell.currentWidget !== document) {
-          tellEnd(end, trans, () => app.shell.activateById(document.id));
-        }
+        tellEnd(end, trans, () => app.shell.activateById(document.id));
       });
       const watchOnce = () => {
         if (waits.kernel.kernelId !== null) {
