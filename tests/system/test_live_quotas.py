@@ -118,7 +118,8 @@ def test_a_suspended_program_waits_and_can_be_interrupted(patient: Host) -> None
     eventually(lambda: patient.status()["devices"][0]["grants"] == [])
     for _ in range(2):
         program.start(WORK)
-        eventually(lambda: patient.clients()["one"]["processes"] and patient.phase("one") == "suspended")
+        eventually(lambda: patient.ask(messages.Outlook(client="one"))["waiting"])
+        assert patient.phase("one") == "suspended"
         program.send(signal.SIGINT)
         assert program.raw()["error"] == "KeyboardInterrupt"
     program.start(WORK)
