@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -18,10 +19,12 @@ import msgspec
 
 from ..wire import messages
 from ..wire.client import AsyncClient, CoordinatorError, Unreachable, ensure_coordinator_async
+from . import hanging
 
 # How often a connection is tried while somebody waits for one; on a Unix socket that costs microseconds.
 POLL = 0.5
-# Between the loss of a coordinator and starting another: whoever restarts it on purpose should win.
+# Between the loss of a coordinator and starting another: whoever restarts it on purpose should win. It is also the
+# time between attempts at something that listens there and takes no connection.
 RESPAWN_DELAY = 0.25
 # When starting one fails, the next attempt is made after 1, 2, 4 ... 30 seconds.
 MAX_BACKOFF = 30.0
@@ -173,13 +176,14 @@ class Supervisor:
         """Publish snapshots until nobody needs them. Raises CoordinatorError when the coordinator goes away."""
         self._client = client = await self._connect()
         self._left = False
+        heard = functools.partial(self._heard, client)
+        looking = asyncio.get_running_loop().create_task(
+            hanging.look_after(client, self._hangs, heard), name="gpushare-look"
+        )
+        looking.add_done_callback(self._report_bug)
         try:
-            async for status in client.subscribe():
-                if self.status is None:
-                    self._address = client.path
-                    self._backoff = self._retry_at = 0.0
-                    self._connected(status)
-                self._publish(status)
+            async for status in client.subscribe(hanging.PATIENCE):
+                heard(status)
                 if not self._used():
                     return
         except Unreachable:
@@ -187,7 +191,22 @@ class Supervisor:
                 raise
         finally:
             self._client = None
+            looking.cancel()
             await client.close()
+
+    def _heard(self, client: AsyncClient, status: dict[str, Any]) -> None:
+        if self.status is None:
+            self._address = client.path
+            self._backoff = self._retry_at = 0.0
+            self._connected(status)
+        self._publish(status)
+
+    def _hangs(self, message: str) -> None:
+        """No other is started: this one still has the socket, and goes on where it was."""
+        self._log.warning("GPU sharing: %s", message)
+        if self.status is not None:
+            self._clients_left = bool(self.status.get("clients"))
+        self._publish_away("unreachable", message)
 
     def _used(self) -> bool:
         return bool(self._watchers or (self.status and self.status.get("clients")) or self._needed())
@@ -205,7 +224,7 @@ class Supervisor:
         self._publish_away(error.reason, self._failure if self._retry_at else str(error))
         if just_now:
             self._log.warning("GPU sharing: %s; starting another coordinator", error)
-            await asyncio.sleep(RESPAWN_DELAY)
+        await asyncio.sleep(RESPAWN_DELAY)
         try:
             await self._start()
         except Unreachable as failure:

@@ -21,11 +21,13 @@ class BadAddress(ValueError):
 
 
 def answers(path: str, timeout: float = 1.0) -> bool:
-    """Whether something accepts connections at `path`."""
+    """Whether something listens at `path`, be it that it hangs."""
     with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as probe:
         probe.settimeout(timeout)
         try:
             probe.connect(path)
+        except BlockingIOError:
+            return True  # it hangs: more connections wait for it than the system keeps
         except OSError:
             return False
     return True

@@ -159,9 +159,12 @@ class AsyncClient:
             raise self._lost
         self._writer.write(encode(message))
 
-    async def subscribe(self) -> AsyncIterator[dict[str, Any]]:
-        """Snapshots, the present one at once; a slow reader sees the newest only. Raises Unreachable at the end."""
-        yield await self.request(messages.Subscribe())
+    async def subscribe(self, timeout: float = 10.0) -> AsyncIterator[dict[str, Any]]:
+        """Snapshots, the present one at once; a slow reader sees the newest only.
+
+        Raises Unreachable at the end, and when the first does not come within `timeout` seconds.
+        """
+        yield await self.request(messages.Subscribe(), timeout)
         while True:
             status = await self._snapshots.get()
             if status is None:

@@ -16,7 +16,9 @@ import pytest
 from traitlets.config import Config
 
 from jupyter_gpushare.config import GpuShare
+from jupyter_gpushare.server import hanging
 from jupyter_gpushare.server.settings import Differences
+from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import default_coordinator_argv
 
 
@@ -72,6 +74,58 @@ async def test_coordinator_that_someone_else_started_ends_a_failure(
     monkeypatch.delenv("GPUSHARE_COORDINATOR_ARGV")
     await coordinator.start()
     assert (await api("GET", "status"))["coordinator"]["pid"] == coordinator.pid
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hanging, "LOOK_EVERY", 0.1)
+    monkeypatch.setattr(hanging, "ANSWER_WITHIN", 0.75)
+
+
+async def test_stopped_coordinator_is_away_until_it_goes_on(
+    events: Any, coordinator: Any, starts: Any, impatient: None
+) -> None:
+    await coordinator.start("someone")
+    count = starts('exec "$@"', *default_coordinator_argv(simulate=True))
+    pid = coordinator.pid
+    receive = await events()
+    assert (await receive())["type"] == "snapshot"
+    for _ in range(2):
+        os.kill(pid, signal.SIGSTOP)
+        away = await receive()
+        assert (away["type"], away["reason"]) == ("away", "unreachable")
+        assert coordinator.path in away["message"] and "does not answer" in away["message"]
+        assert await (await events())() == away, "who comes now is told so too"
+        os.kill(pid, signal.SIGCONT)
+        back = await receive()
+        assert back["type"] == "snapshot", "nothing was sent between"
+        assert back["status"]["coordinator"]["pid"] == pid
+    await coordinator.request(messages.SetQuota(client="someone", changes={"share": 0.5}))
+    assert [client["quota"]["share"] for client in (await receive())["status"]["clients"]] == [0.5]
+    assert count() == 0
+
+
+async def test_coordinator_that_is_stopped_when_it_is_found(events: Any, coordinator: Any, impatient: None) -> None:
+    await coordinator.start("someone")
+    pid = coordinator.pid
+    os.kill(pid, signal.SIGSTOP)
+    receive = await events()
+    assert "does not answer" in (await receive())["message"]
+    os.kill(pid, signal.SIGCONT)
+    assert (await receive())["status"]["coordinator"]["pid"] == pid
+
+
+async def test_stopped_coordinator_that_dies_is_replaced(events: Any, coordinator: Any, impatient: None) -> None:
+    await coordinator.start("someone")
+    pid = coordinator.pid
+    receive = await events()
+    assert (await receive())["type"] == "snapshot"
+    os.kill(pid, signal.SIGSTOP)
+    assert "does not answer" in (await receive())["message"]
+    os.kill(pid, signal.SIGKILL)
+    while (frame := await receive())["type"] == "away":
+        pass
+    assert frame["status"]["coordinator"]["pid"] not in (0, pid)
 
 
 @pytest.mark.parametrize("gpushare_settings", [{"simulate": True, "coordinator": "/dev/null/c.sock"}])
