@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -101,8 +102,10 @@ def render(status: dict[str, Any]) -> Any:
     devices = Table(title="Devices", title_justify="left")
     for column in ("device", "memory", "busy", "running", "queue"):
         devices.add_column(column, overflow="fold")
+    waits = {client["id"]: client["expected_wait"] for client in status["clients"]}
     for device in status["devices"]:
-        running = [f"{labels.get(g['client'], '?')}{_left(g['seconds_left'])}" for g in device["grants"]]
+        soonest = min((waits[one] for one in device["queue"] if waits.get(one)), default=math.inf)
+        running = [f"{labels.get(g['client'], '?')}{_left(g['seconds_left'], soonest)}" for g in device["grants"]]
         devices.add_row(
             escape(
                 f"{device['name']}{' (simulated)' if device['simulated'] else ''}\n{device['uuid']}"
@@ -195,8 +198,11 @@ def _about(size: int, estimate: bool) -> str:
     return f"{'~' if estimate and size else ''}{text.format_size(size)}"
 
 
-def _left(seconds: float | None) -> str:
-    return "" if seconds is None else f", {text.format_seconds(seconds)} left"
+def _left(seconds: float | None, soonest: float) -> str:
+    """Until the deadline; where who waits is expected to get the device `soonest`, before that, it says so."""
+    if seconds is None:
+        return ""
+    return f", {'up to ' if soonest + 1 < seconds else ''}{text.format_seconds(seconds)} left"
 
 
 def _state(client: dict[str, Any]) -> str:
@@ -217,5 +223,5 @@ def _quota(quota: dict[str, Any], labels: dict[str, str]) -> str:
         if quota[name] is not None:
             words.append(f"{name}={text.format_size(quota[name]).replace(' ', '')}")
     if quota["service"] != "online":
-        words.append(f"service={quota['service']}")
+        words.append(f"class={quota['service']}")
     return " ".join(words) or "default"

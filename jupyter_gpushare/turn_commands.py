@@ -94,7 +94,8 @@ def _title(client: dict[str, Any]) -> str:
 def _words(quota: dict[str, Any]) -> str:
     """As it may be typed."""
     values = {name: "unlimited" if quota[name] is None else text.format_size(quota[name]) for name in _SIZES}
-    words = {**quota, "share": f"{quota['share']:g}", "limit": f"{quota['limit']:g}", **values}
+    words = {"class" if name == "service" else name: value for name, value in quota.items()}
+    words |= {"share": f"{quota['share']:g}", "limit": f"{quota['limit']:g}", **values}
     return " ".join(f"{name}={str(value).replace(' ', '')}" for name, value in words.items())
 
 

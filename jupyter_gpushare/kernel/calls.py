@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import operator
+import re
 import shlex
 from typing import TYPE_CHECKING, Any
 
@@ -140,10 +141,15 @@ def _plain(name: str, value: Any) -> Any:
     raise Mistake(f"{name}: {value!r} is neither a finite number nor a text")
 
 
+def joined(text: str) -> str:
+    """`share = 0.5` -> `share=0.5`."""
+    return re.sub(r"(?<=\S)\s*=\s*(?=\S)", "=", text)
+
+
 def pairs(text: str) -> dict[str, str]:
     """`share=0.5 class=offline` as changes of a quota; commas and quotes are as good. Raises Mistake."""
     try:
-        words = shlex.split(text.replace(",", " "))
+        words = shlex.split(joined(text.replace(",", " ")))
     except ValueError as error:
         raise Mistake(f"{text.strip()}: {error}") from None
     changes: dict[str, str] = {}

@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import threading
-from time import monotonic, sleep
+from time import monotonic, sleep, time
 from typing import TYPE_CHECKING, Any
 
 from .errors import GpuShareError, Refused, Unreachable
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 PATIENCE = 3.0  # seconds for which a cell's beginning waits for a coordinator that is away
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 10.0  # seconds between attempts to take back
+KEPT = 7 * 86400.0  # seconds for which a client's file waits for it to come back
 
 
 class Layer:
@@ -63,6 +64,7 @@ class Layers:
                 if _began(int(kept["process"])) == kept["began"]:
                     continue  # it runs: this kernel is one of several processes of the client
                 os.replace(left, self._place)
+                os.utime(self._place)  # it has come back: nobody's leavings
             except (OSError, ValueError, KeyError, TypeError):
                 continue
             self._base = {**base, **self._base}
@@ -166,16 +168,22 @@ class Layers:
         with self._lock:
             if self._retrying:
                 return
+            threading.Thread(target=self._retry, name="gpushare-quota", daemon=True).start()
             self._retrying = True
-        threading.Thread(target=self._retry, name="gpushare-quota", daemon=True).start()
 
     def _retry(self) -> None:
         pause = FIRST_PAUSE
         while True:
             sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
-            with self._lock, contextlib.suppress(GpuShareError):
-                self._settle()
+            with self._lock:
+                try:
+                    self._settle()
+                except GpuShareError:
+                    continue
+                except Exception:
+                    self._retrying = False  # the next cell tries again
+                    raise
                 self._retrying = False
                 return
 
@@ -191,6 +199,24 @@ class Layers:
                     json.dump({**process, "base": self._base, "values": values}, file)
             else:
                 os.unlink(self._place)
+
+
+def tidy(folder: str, beginning: str) -> None:
+    """Remove the files, named `beginning`… there, of kernels that are gone and whose clients have not come back."""
+    for left in glob.glob(os.path.join(glob.escape(folder), glob.escape(beginning) + "*.json")):
+        with contextlib.suppress(OSError):
+            if time() - os.stat(left).st_mtime > KEPT and not _runs(left):
+                os.unlink(left)
+
+
+def _runs(place: str) -> bool:
+    """Whether the process that a file is of runs; one that can't be understood is nobody's. Raises OSError."""
+    try:
+        with open(place, encoding="utf-8") as file:
+            kept = json.load(file)
+        return bool(_began(int(kept["process"])) == kept["began"])
+    except (ValueError, KeyError, TypeError):
+        return False
 
 
 def _began(process: int) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from .calls import QUOTA_KEYS, pairs
+from .calls import QUOTA_KEYS, joined, pairs
 from .errors import GpuShareError, Mistake, Unreachable
 from .texts import quota_line, seconds, size
 
@@ -38,6 +38,7 @@ class Magic:
 
     def run(self, line: str) -> Any:
         """Return what to display: text, or an object with `_repr_html_`. Raises GpuShareError."""
+        line = joined(line)
         words = line.split()
         name = words[0] if words else "status"
         if "=" in name:
@@ -143,5 +144,7 @@ def _unknown(name: str) -> str:
 
     close = difflib.get_close_matches(name, SUBCOMMANDS, 1)
     meant = f" (did you mean {close[0]!r}?)" if close else ""
+    if name in QUOTA_KEYS:
+        meant = f" (a quota needs a value: {name}=…)"
     keys = ", ".join(f"{key}=" for key in QUOTA_KEYS)
     return f"unknown sub-command {name!r}{meant}: allowed are {', '.join(SUBCOMMANDS)}, or a quota: {keys}"

@@ -84,18 +84,26 @@ def _stacked(report: Report, device: dict[str, Any], total: int) -> str:
         if resident:
             shares.append((client["id"] != report.client, -resident, client["id"]))
     parts: list[Part] = []
+    others: list[str] = []  # their colours, which alternate to tell them apart
     own = known = 0
     for other, negative, identity in sorted(shares):
         known -= negative
         own += 0 if other else -negative
-        colour = COLOURS[f"others{len(parts) % 2}" if other else "own"]
+        colour = COLOURS[f"others{len(others) % 2}" if other else "own"]
+        others += [colour] if other else []
         parts.append(Part(-negative / total, colour, f"{report.name(identity)}: {size(-negative)}"))
     used = device.get("memory_used") or 0
     if used > known:
         parts.append(Part((used - known) / total, COLOURS["idle"], f"not of any client: {size(used - known)}"))
     label = ", ".join(part.title for part in parts) or "nothing is on the device"
-    sums = [("own", "this kernel", own), ("others1", "others", known - own), ("idle", "other programs", used - known)]
-    legend = [dot(COLOURS[key]) + escape(f"{what} {size(amount)}") for key, what, amount in sums if amount > 0]
+    sums = [
+        ([COLOURS["own"]], "this kernel", own),
+        (others[:2], "others", known - own),
+        ([COLOURS["idle"]], "other programs", used - known),
+    ]
+    legend = [
+        "".join(map(dot, colours)) + escape(f"{what} {size(amount)}") for colours, what, amount in sums if amount > 0
+    ]
     legend.append(escape(f"free {size(max(0, total - max(used, known)))}"))
     spans = "".join(element("span", "margin-right:14px;white-space:nowrap", one) for one in legend)
     return element("div", "margin:4px 0 8px", bar(parts, label) + element("div", "margin-top:2px", spans))

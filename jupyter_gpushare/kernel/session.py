@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from . import cell_quota, cells, completion, magics
 from .calls import Calls
 from .connection import Attachment
-from .layers import Layers
+from .layers import Layers, tidy
 from .waiting import Waiting, publisher
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class Session:
 
 
 active: Session | None = None  # of this kernel
+_KEPT_AS = "cell-quota-"  # how the names of files begin that remember what cells change
 
 
 def activate(shell: Any, asked_for: bool = False) -> None:
@@ -63,13 +64,15 @@ def activate(shell: Any, asked_for: bool = False) -> None:
         return
     active = session = Session(dict(os.environ))
     magics.register(shell, session.calls)
-    layers = Layers(session.calls, _prefix(os.environ, session.client))
+    prefix = _prefix(os.environ, session.client)
+    layers = Layers(session.calls, prefix)
     cell_quota.install(shell, layers)
     completion.register(shell)
     _warn_once(shell, session)
     if session.attachment is not None:
         session.attachment.start()
         layers.recover()
+        tidy(os.path.dirname(prefix), _KEPT_AS)
         cells.install(shell, session.attachment, _waiting(shell, session.calls))
 
 
@@ -105,7 +108,7 @@ def _prefix(env: Mapping[str, str], client: str) -> str:
     if not client:
         return ""
     state = env.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return os.path.join(state, "gpushare", os.uname().nodename, f"cell-quota-{client}-")
+    return os.path.join(state, "gpushare", os.uname().nodename, f"{_KEPT_AS}{client}-")
 
 
 def _argv(env: dict[str, str]) -> list[str]:

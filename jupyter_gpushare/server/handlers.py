@@ -29,6 +29,8 @@ class GpuShareHandler(APIHandler):
     auth_resource = AUTH_RESOURCE
     # A status display that asks every few seconds must not keep an idle server from being culled.
     _track_activity = False
+    # A body, for who sends one that can't be understood.
+    example = '{"share": 0.5}'
 
     def initialize(self, supervisor: Supervisor, kernels: Kernels) -> None:
         self.supervisor = supervisor
@@ -54,7 +56,7 @@ class GpuShareHandler(APIHandler):
             return msgspec.json.decode(self.request.body, type=_Changes)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise errors.Refused(
-                400, "malformed", f'The body must be a JSON object such as {{"share": 0.5}}: {error}'
+                400, "malformed", f"The body must be a JSON object such as {self.example}: {error}"
             ) from None
 
     def known_form(self, client_id: str) -> str:
@@ -125,6 +127,8 @@ class ReleaseHandler(GpuShareHandler):
 
 
 class HoldHandler(GpuShareHandler):
+    example = '{"seconds": 300}'
+
     @web.authenticated
     @authorized
     async def post(self, client_id: str) -> None:
@@ -165,6 +169,8 @@ class ResumeHandler(GpuShareHandler):
 class ConfigHandler(GpuShareHandler):
     """For admins: PATCH needs the action "write" on "gpushare", and the coordinator's consent."""
 
+    example = '{"time_quantum": 5}'
+
     @web.authenticated
     @authorized
     async def get(self) -> None:
@@ -190,6 +196,8 @@ class KernelHandler(GpuShareHandler):
 
 
 class DrawsHandler(GpuShareHandler):
+    example = '{"session": "…"}'
+
     @web.authenticated
     @authorized
     async def post(self, kernel_id: str) -> None:

@@ -136,13 +136,16 @@ def _device(device: Json, clients: dict[str, Any], own: Json, elapsed: float) ->
     if device.get("failed"):
         name += f" (out of use: {device['failed']})"
     turns = []
+    waits = [clients.get(waiting, {}).get("expected_wait") for waiting in device["queue"]]
+    soonest = min((wait for wait in waits if wait), default=math.inf)
     for grant in device["grants"]:
         left = grant["seconds_left"]
         time = f"for {duration(grant['held_seconds'] + elapsed)}"
-        time += "" if left is None else f", {duration(left - elapsed)} left"
+        if left is not None:
+            # The time left is until the deadline; where less is expected, it says so.
+            time += f", {'up to ' if soonest + 1 < left else ''}{duration(left - elapsed)} left"
         turns.append(Turn("running", _name(grant["client"], clients, own), time, grant["client"] == own["id"]))
-    for place, waiting in enumerate(device["queue"], start=1):
-        wait = clients.get(waiting, {}).get("expected_wait")
+    for place, (waiting, wait) in enumerate(zip(device["queue"], waits, strict=True), start=1):
         time = f"in about {duration(wait - elapsed)}" if wait and wait > elapsed else ""
         turns.append(Turn(f"#{place}", _name(waiting, clients, own), time, waiting == own["id"]))
     return Device(name, _memory(device, own), tuple(turns))

@@ -75,12 +75,13 @@ def parse_pairs(text: str) -> dict[str, str]:
 
 
 def quota_words(words: Mapping[str, Any]) -> dict[str, Any]:
-    """The same, `class` being another name of `service`. Raises ValueError where both are given."""
-    if "class" not in words:
-        return dict(words)
-    if "service" in words:
+    """The same, `class` being another name of `service`, in lower case. Raises ValueError where both are given."""
+    if "class" in words and "service" in words:
         raise ValueError("class and service are two names of the same thing: give one of them")
-    return {"service" if word == "class" else word: value for word, value in words.items()}
+    known = {"service" if word == "class" else word: value for word, value in words.items()}
+    if isinstance(known.get("service"), str):
+        known["service"] = known["service"].lower()
+    return known
 
 
 def format_size(size: int) -> str:

@@ -108,6 +108,20 @@ def test_status_tells_how_busy_a_device_is(scene: Coordinator) -> None:
     assert " ? " in shown(utilisation=None)
 
 
+def test_status_says_when_a_turn_may_end_before_its_deadline(scene: Coordinator) -> None:
+    status = scene.status()
+    device = {**status["devices"][0], "grants": [{**status["devices"][0]["grants"][0], "seconds_left": 9.0}]}
+
+    def shown(expected: float) -> str:
+        clients = [{**one, "expected_wait": expected if one["queue_position"] else None} for one in status["clients"]]
+        console = Console(width=200, file=io.StringIO())
+        console.print(render({**status, "devices": [device], "clients": clients}))
+        return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+
+    assert "up to 9.0 s left" in shown(3.0)
+    assert "9.0 s left" in shown(9.0) and "up to" not in shown(9.0)
+
+
 def test_status_is_followed(scene: Coordinator) -> None:
     argv = [sys.executable, "-m", "jupyter_gpushare", "status", "--watch", "--json", "--socket", scene.path]
     watching = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

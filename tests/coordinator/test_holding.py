@@ -161,9 +161,9 @@ def test_the_commands(coordinator: Coordinator, pair: tuple[FakeProcess, FakePro
     assert say("resume", "b") == "b.ipynb: it takes part again\n"
     assert "not suspended" in say("resume", "b")
     assert a.gate[0] == OPEN, "nobody waits"
-    assert say("quota", "b") == "b.ipynb: share=0 limit=1 memory=unlimited resident=unlimited service=online\n"
-    changed = "b.ipynb: share=0.25 limit=1 memory=2GiB resident=unlimited service=offline\n"
-    assert say("quota", "b", "share=25%", "memory=2GiB", "class=offline") == changed
+    assert say("quota", "b") == "b.ipynb: share=0 limit=1 memory=unlimited resident=unlimited class=online\n"
+    changed = "b.ipynb: share=0.25 limit=1 memory=2GiB resident=unlimited class=offline\n"
+    assert say("quota", "b", "share=25%", "memory=2GiB", "class=Offline") == changed
     assert say("quota", "b") == changed
     assert say("evict", "b") == "b.ipynb: it has no memory on the device that could leave\n"
     a.allocate(512 << 20)

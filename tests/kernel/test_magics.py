@@ -126,6 +126,8 @@ MISTAKES = [
     ("class=online service=offline", "'service' is given twice"),
     ("quota shares=0.5", "unknown quota key 'shares': allowed are share, limit, memory"),
     ("quota share 0.5", "'share' is not of the form key=value"),
+    ("share 0.5", "unknown sub-command 'share' (a quota needs a value: share=…)"),
+    ("share = 2", "from 0 to 1"),
     ("quota share=", "'share=' is not of the form key=value"),
     ("quota share=0.1 share=0.2", "given twice"),
     ("memory='8GiB", "No closing quotation"),

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpushare.kernel.calls import pairs
+from jupyter_gpushare.kernel.markup import COLOURS
 from jupyter_gpushare.kernel.report import Report
 from jupyter_gpushare.kernel.texts import quota_line, seconds, size
 
@@ -99,3 +101,19 @@ def test_seconds(amount: float, text: str) -> None:
 
 def test_quotas_with_parts_missing() -> None:
     assert quota_line({"share": 0.0, "limit": 1}) == "share 0, limit 1"
+
+
+@pytest.mark.parametrize("others", [1, 2, 3])
+def test_the_legend_has_every_colour_of_the_bar(others: int) -> None:
+    clients = [client(name, resident_by_device={"GPU-0": 1 << 28}) for name in "bcd"[:others]]
+    bar, _, legend = Report(snapshot(*clients), "a")._repr_html_().partition("border-radius:50%")
+    for colour in COLOURS.values():
+        assert (f"%;background:{colour}" in bar) == (f"background:{colour}" in legend), colour
+
+
+def test_spaces_around_the_sign_are_no_mistake() -> None:
+    assert pairs("share = 0.5 memory= '8 GiB', class =offline") == {
+        "share": "0.5",
+        "memory": "8 GiB",
+        "service": "offline",
+    }

@@ -114,7 +114,7 @@ async def test_bad_settings_change_nothing(api: Any, refused: Any, changes: Any)
 async def test_malformed_bodies(refused: Any, coordinator: Any, route: tuple[str, ...], body: Any) -> None:
     refusal = await refused("PATCH", *route, body=body)
     assert (refusal.status, refusal.reason) == (400, "malformed")
-    assert "JSON object" in refusal.message
+    assert f'JSON object such as {{"{"share" if "quota" in route else "time_quantum"}": ' in refusal.message
     assert coordinator.pid == 0, "nothing was asked of a coordinator"
 
 

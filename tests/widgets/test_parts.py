@@ -92,6 +92,8 @@ def test_who_runs_and_waits_is_told_and_of_others_the_tenant_only() -> None:
         client("b", own=True, phase="waiting", queue_position=2, expected_wait=30.0),
         client("c", own=False, tenant="bob", label="", phase="running"),
     ]
+    sooner = picture.of(status(*clients, grants=[grant("c", 30.0)], queue=["a", "b", "d"]), "a", 2.0)
+    assert sooner is not None and sooner.devices[0].turns[0].time == "for 6 s, up to 28 s left"
     shown = picture.of(status(*clients, grants=[grant("c", 9.0)], queue=["a", "b", "d"]), "a", 2.0)
     assert shown is not None
     assert shown.devices[0].turns == (
