@@ -128,7 +128,12 @@ class Notebook:
             elif message["msg_type"] in ("display_data", "execute_result"):
                 displays.append(content["data"])
 
-        reply = self.kernel.execute_interactive(code, timeout=timeout, output_hook=hear, allow_stdin=False, **options)
+        options = {"timeout": timeout, "output_hook": hear, "allow_stdin": False, **options}
+        reply = self.kernel.execute_interactive(code, **options)
+        deadline = time.monotonic() + timeout
+        # For a moment after an error ipykernel aborts what it is sent: "Run All" stops there.
+        while reply["content"]["status"] == "aborted" and time.monotonic() < deadline:
+            reply = self.kernel.execute_interactive(code, **options)
         return Ran(reply["content"]["status"], texts["stdout"], texts["stderr"], displays, reply["content"])
 
     def value(self, expression: str) -> Any:
