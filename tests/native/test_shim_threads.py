@@ -25,6 +25,7 @@ def test_ending_threads_are_drained_and_counted_exactly(
     )
     try:
         process = coordinator.accept().welcome()
+        until(lambda: process.page.report.waiting > 0)
         for epoch in range(1, 13):
             process.open(epoch)
             process.close_gate(epoch)
@@ -35,6 +36,7 @@ def test_ending_threads_are_drained_and_counted_exactly(
             until(lambda done=done: process.page.report.launches == done, what=f"{done} launches")
             assert len(simlog.read_all(machine.simlog)[program.pid]) == len(runs)
         process.open(13)
+        until(lambda: len(simlog.read_all(machine.simlog).get(program.pid, [])) >= threads)
         output, _ = program.communicate(timeout=60)
         assert program.returncode == 0 and int(output) >= threads
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +28,10 @@ def threads(notebook: Any) -> list[str]:
 
 
 def sockets(notebook: Any) -> int:
-    links = [os.readlink(f"/proc/{notebook.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{notebook.pid}/fd")]
+    links = []
+    for descriptor in os.listdir(f"/proc/{notebook.pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            links.append(os.readlink(f"/proc/{notebook.pid}/fd/{descriptor}"))
     return sum(link.startswith("socket:") for link in links)
 
 
