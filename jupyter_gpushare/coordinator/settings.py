@@ -12,7 +12,7 @@ from ..core.errors import Refused
 from ..core.model import DeviceInfo
 from ..core.placement import PlacementSettings
 from ..core.policies import policy_of
-from ..core.quota import Quota
+from ..core.quota import SERVICE_CLASSES, Quota
 from ..core.settings import AUTO, Settings
 from ..wire import text
 from . import topology
@@ -52,6 +52,7 @@ _PARSERS = {
 def parse_quota(changes: dict[str, Any]) -> dict[str, Any]:
     """Quota fields from what people or programs wrote ("8GiB", 0.5, "50%", None). Raises Refused."""
     parsed: dict[str, Any] = {}
+    written = {"service": "class"} if "class" in changes else {}
     try:
         changes = text.quota_words(changes)
     except ValueError as error:
@@ -61,8 +62,10 @@ def parse_quota(changes: dict[str, Any]) -> dict[str, Any]:
         if value is None or (isinstance(value, str) and value.lower() in ("none", "unlimited")):
             parsed[key] = None
             if key not in ("memory", "resident"):
-                raise Refused(f"{key} needs a value")
+                raise Refused(f"{written.get(key, key)} needs a value")
             continue
+        if key == "service" and value not in SERVICE_CLASSES:
+            raise Refused(f"{written.get(key, key)}={value!r} is unknown: allowed are {', '.join(SERVICE_CLASSES)}")
         try:
             parsed[key] = parser(value) if parser else value
         except ValueError as error:

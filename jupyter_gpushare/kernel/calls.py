@@ -26,6 +26,7 @@ QUOTA_KEYS = {
     "class": "class=online, or class=offline to let others go first (service= is the same)",
 }
 SERVICE = {"class": "service"}  # the word for people, and the wire's
+CLASSES = ("online", "offline")
 _PAGES = 1000  # of a history, at most
 
 
@@ -128,6 +129,9 @@ def checked(changes: Mapping[str, Any]) -> dict[str, Any]:
         if wire in known:
             raise Mistake(f"{key!r} is given twice")
         known[wire] = _plain(key, value)
+        if wire == "service" and str(known[wire]).lower() not in CLASSES:
+            # The coordinator would say so as well, but not in the word that was written.
+            raise Mistake(f"{key}={value!r} is unknown: allowed are {', '.join(CLASSES)}")
     return known
 
 

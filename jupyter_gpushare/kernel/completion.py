@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from .calls import QUOTA_KEYS, SERVICE
+from .calls import CLASSES, QUOTA_KEYS, SERVICE
 from .magics import SUBCOMMANDS
 
-_VALUES = {"class": ["online", "offline"], "service": ["online", "offline"], "hold": ["1min", "5min", "0"]}
+_VALUES = {"class": [*CLASSES], "service": [*CLASSES], "hold": ["1min", "5min", "0"]}
 
 
 def complete(line: str) -> list[str]:

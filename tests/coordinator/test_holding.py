@@ -179,6 +179,8 @@ def test_the_commands(coordinator: Coordinator, pair: tuple[FakeProcess, FakePro
         (("share",), "key=value"),
         (("colour=1",), "allowed are share"),
         (("class=online", "service=online"), "two names of the same thing"),
+        (("class=vip",), "class='vip' is unknown: allowed are online, offline"),
+        (("service=vip",), "service='vip' is unknown: allowed are online, offline"),
     ],
 )
 def test_a_bad_quota_says_what_is_allowed(

@@ -67,6 +67,8 @@ def test_errors_have_one_hierarchy_and_say_what_is_allowed(coordinator: Any, not
     notebook.run(__import__("textwrap").dedent(code))
     kind, text, _ = notebook.value("error(lambda: gs.quota(shares=1))")
     assert kind == "Mistake" and "allowed are share, limit, memory, resident, class" in text
+    kind, text, _ = notebook.value("error(lambda: gs.quota(**{'class': 'vip'}))")
+    assert (kind, text) == ("Mistake", "class='vip' is unknown: allowed are online, offline")
     kind, text, reason = notebook.value("error(lambda: gs.quota(share=2))")
     assert (kind, reason) == ("Refused", "invalid") and "from 0 to 1" in text
     kind, text, reason = notebook.value("error(lambda: gs.hold('5h'))")

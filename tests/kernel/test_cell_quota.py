@@ -138,6 +138,7 @@ MISTAKES = {
     "share": "'share' is not of the form key=value",
     "shares=1": "unknown quota key 'shares': allowed are share, limit, memory, resident, class",
     "share=2": "from 0 to 1",
+    "class=vip": "class='vip' is unknown: allowed are online, offline",
     "share = 3": "from 0 to 1",
     "hold 5min": "'hold' is not of the form key=value",
     "": "%%gpushare needs key=value, for example class=offline",
