@@ -6,6 +6,7 @@ import type { ISignal } from '@lumino/signaling';
 import type { Widget } from '@lumino/widgets';
 
 import { WaitingView } from './components/waiting';
+import { Disposable } from './disposable';
 import { CurrentKernel, type ICurrentKernel } from './model/current';
 import { DrawsTeller } from './model/draws';
 import { LongWaits } from './model/longwaits';
@@ -13,8 +14,9 @@ import { WaitModel, type IRuns } from './model/waiting';
 import type { IGpuSharing } from './tokens';
 
 /** The waits of one notebook or console, and where they are drawn. */
-export class DocumentWaits implements IDisposable {
+export class DocumentWaits extends Disposable {
   constructor(private readonly _options: DocumentWaits.IOptions) {
+    super();
     const { document, runs, trans } = _options;
     const { api, model: sharing, settings, visibility } = _options.sharing;
     const { sessionContext } = document;
@@ -49,21 +51,14 @@ export class DocumentWaits implements IDisposable {
     return this._longWaits.ended;
   }
 
-  get isDisposed(): boolean {
-    return this._view.isDisposed;
-  }
-
   dispose(): void {
-    if (this.isDisposed) {
-      return;
-    }
-    this._options.sharing.settings.changed.disconnect(this._onSettings, this);
     this._wait.dispose();
     this._draws.dispose();
     this._longWaits.dispose();
     this._view.dispose();
     this._options.runs.dispose();
     this._kernel.dispose();
+    super.dispose();
   }
 
   private _show(): void {

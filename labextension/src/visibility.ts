@@ -1,5 +1,6 @@
-import type { IDisposable } from '@lumino/disposable';
 import { Signal, type ISignal } from '@lumino/signaling';
+
+import { Disposable } from './disposable';
 
 /** Whether anyone can see the page. */
 export interface IVisibility {
@@ -8,8 +9,9 @@ export interface IVisibility {
 }
 
 /** The browser's own answer, so that the models need no DOM. */
-export class PageVisibility implements IVisibility, IDisposable {
+export class PageVisibility extends Disposable implements IVisibility {
   constructor() {
+    super();
     document.addEventListener('visibilitychange', this._onChange);
   }
 
@@ -21,20 +23,11 @@ export class PageVisibility implements IVisibility, IDisposable {
     return this._changed;
   }
 
-  get isDisposed(): boolean {
-    return this._isDisposed;
-  }
-
   dispose(): void {
-    if (this._isDisposed) {
-      return;
-    }
-    this._isDisposed = true;
     document.removeEventListener('visibilitychange', this._onChange);
-    Signal.clearData(this);
+    super.dispose();
   }
 
   private readonly _onChange = () => this._changed.emit();
   private _changed = new Signal<this, void>(this);
-  private _isDisposed = false;
 }

@@ -3,7 +3,7 @@ import * as React from 'react';
 
 import { drawLane, LANE_HEIGHT } from '../model/drawing';
 import { LANE_STATES, type LaneState } from '../model/lanes';
-import { stateText } from '../model/timeline';
+import { stateText } from '../model/lanetext';
 
 /** Each state as the lanes show it, and its name. */
 export const Legend = React.memo(function Legend(props: {

@@ -1,6 +1,6 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
-import type { IDisposable } from '@lumino/disposable';
 
+import { Disposable } from '../disposable';
 import type { WaitModel } from '../model/waiting';
 
 /**
@@ -10,11 +10,12 @@ import type { WaitModel } from '../model/waiting';
  * and back while they are scrolled, and a plain node goes with its cell, and
  * can be taken away at any time.
  */
-export class WaitingView implements IDisposable {
+export class WaitingView extends Disposable {
   constructor(
     trans: TranslationBundle,
     private readonly _resume: (clientId: string) => void
   ) {
+    super();
     this.node.className = 'gpushare-Waiting';
     this._bar.className = 'gpushare-Waiting-bar';
     this._bar.setAttribute('role', 'progressbar');
@@ -34,10 +35,6 @@ export class WaitingView implements IDisposable {
 
   readonly node = document.createElement('div');
 
-  get isDisposed(): boolean {
-    return this._isDisposed;
-  }
-
   /** Draw it at the end of a cell's node. */
   show(host: HTMLElement, state: WaitModel.IState<unknown>): void {
     this._client = state.client;
@@ -55,8 +52,8 @@ export class WaitingView implements IDisposable {
   }
 
   dispose(): void {
-    this._isDisposed = true;
     this.hide();
+    super.dispose();
   }
 
   private _showFraction(fraction: number | undefined): void {
@@ -80,5 +77,4 @@ export class WaitingView implements IDisposable {
   private readonly _bar = document.createElement('div');
   private readonly _part = document.createElement('div');
   private _client = '';
-  private _isDisposed = false;
 }

@@ -1,7 +1,8 @@
 import type { ISessionContext } from '@jupyterlab/apputils';
 import type { Kernel } from '@jupyterlab/services';
-import type { IDisposable } from '@lumino/disposable';
 import { Signal, type ISignal } from '@lumino/signaling';
+
+import { Disposable } from '../disposable';
 
 /** The kernel of the notebook or console that the user is looking at. */
 export interface ICurrentKernel {
@@ -14,16 +15,17 @@ export interface ICurrentKernel {
 }
 
 /** {@link ICurrentKernel} for the application's shell. */
-export class CurrentKernel implements ICurrentKernel, IDisposable {
+export class CurrentKernel extends Disposable implements ICurrentKernel {
   /**
    * @param sources - signals that mean that another document may be current
    * @param find - the current document's session, if it has one
    */
   constructor(
-    private readonly _sources: ReadonlyArray<CurrentKernel.ISource>,
+    sources: ReadonlyArray<CurrentKernel.ISource>,
     private readonly _find: () => ISessionContext | null
   ) {
-    this._sources.forEach(source => source.connect(this._update, this));
+    super();
+    sources.forEach(source => source.connect(this._update, this));
     this._update();
   }
 
@@ -37,20 +39,6 @@ export class CurrentKernel implements ICurrentKernel, IDisposable {
 
   get restarting(): ISignal<this, string> {
     return this._restarting;
-  }
-
-  get isDisposed(): boolean {
-    return this._isDisposed;
-  }
-
-  dispose(): void {
-    if (this._isDisposed) {
-      return;
-    }
-    this._isDisposed = true;
-    this._follow(null);
-    this._sources.forEach(source => source.disconnect(this._update, this));
-    Signal.clearData(this);
   }
 
   private _update(): void {
@@ -96,7 +84,6 @@ export class CurrentKernel implements ICurrentKernel, IDisposable {
   private _session: ISessionContext | null = null;
   private _kernelId: string | null = null;
   private _wasRestarting = false;
-  private _isDisposed = false;
   private _changed = new Signal<this, void>(this);
   private _restarting = new Signal<this, string>(this);
 }

@@ -1,6 +1,5 @@
-import type { IDisposable } from '@lumino/disposable';
-
 import type { ApiError, IApi } from '../api';
+import { Switchable } from '../disposable';
 import type { ICurrentKernel } from './current';
 import type { ISharingModel } from './sharing';
 
@@ -9,53 +8,35 @@ const RETRY_DELAY = 5000;
 
 /**
  * Says for one kernel connection that waits are drawn here, so that the kernel
- * does not print them as well: once to each client and each coordinator.
+ * does not print them as well: once to each client and each coordinator. What
+ * was said stays said when it is switched off.
  */
-export class DrawsTeller implements IDisposable {
+export class DrawsTeller extends Switchable {
   constructor(private readonly _options: DrawsTeller.IOptions) {
+    super();
     const { sharing, kernel } = _options;
-    sharing.changed.connect(this._check, this);
-    kernel.changed.connect(this._check, this);
+    sharing.changed.connect(this.refresh, this);
+    kernel.changed.connect(this.refresh, this);
     kernel.restarting.connect(this._onRestarting, this);
-    this._check();
-  }
-
-  /** Whether they are drawn here; what was said before stays said. */
-  get isEnabled(): boolean {
-    return this._isEnabled;
-  }
-  set isEnabled(value: boolean) {
-    this._isEnabled = value;
-    this._check();
-  }
-
-  get isDisposed(): boolean {
-    return this._isDisposed;
+    this.refresh();
   }
 
   dispose(): void {
-    if (this._isDisposed) {
-      return;
-    }
-    this._isDisposed = true;
     clearTimeout(this._retryTimer);
-    const { sharing, kernel } = this._options;
-    sharing.changed.disconnect(this._check, this);
-    kernel.changed.disconnect(this._check, this);
-    kernel.restarting.disconnect(this._onRestarting, this);
+    super.dispose();
   }
 
   private _onRestarting(): void {
     // The client that comes back knows nothing of what the last one was told.
     this._told = '';
-    this._check();
+    this.refresh();
   }
 
-  private _check(): void {
+  protected refresh(): void {
     const { sharing, kernel, session } = this._options;
     const { kernelId } = kernel;
     const id = session();
-    if (!this._isEnabled || this._isDisposed || !kernelId || !id) {
+    if (!this.isEnabled || this.isDisposed || !kernelId || !id) {
       return;
     }
     const view = sharing.view(kernelId);
@@ -85,15 +66,13 @@ export class DrawsTeller implements IDisposable {
       if (told === this._told && (status === 0 || status >= 500)) {
         this._retryTimer = setTimeout(() => {
           this._told = '';
-          this._check();
+          this.refresh();
         }, RETRY_DELAY);
       }
     }
   }
 
   private _told = '';
-  private _isEnabled = true;
-  private _isDisposed = false;
   private _retryTimer?: ReturnType<typeof setTimeout>;
 }
 

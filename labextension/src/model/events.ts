@@ -1,7 +1,7 @@
-import type { IDisposable } from '@lumino/disposable';
 import { Signal, type ISignal } from '@lumino/signaling';
 
 import type { ApiError, IApi } from '../api';
+import { Disposable } from '../disposable';
 import { beginUpdate } from '../measure';
 import { NO_EXTENSION, parseMessage, type EventMessage } from '../protocol';
 import type { IVisibility } from '../visibility';
@@ -31,8 +31,9 @@ export function backoff(failures: number, random: number): number {
  * instead, and goes on trying the socket. It holds no connection and no timer
  * while the page is hidden.
  */
-export class EventStream implements IDisposable {
+export class EventStream extends Disposable {
   constructor(options: EventStream.IOptions) {
+    super();
     this._api = options.api;
     this._visibility = options.visibility;
     this._random = options.random ?? Math.random;
@@ -47,10 +48,6 @@ export class EventStream implements IDisposable {
     return this._message;
   }
 
-  get isDisposed(): boolean {
-    return this._isDisposed;
-  }
-
   /** Whether {@link start} was called last (and not {@link stop}). */
   get isStarted(): boolean {
     return this._isStarted;
@@ -58,7 +55,7 @@ export class EventStream implements IDisposable {
 
   /** Begin; does nothing if it has begun. */
   start(): void {
-    if (this._isDisposed || this._isStarted) {
+    if (this.isDisposed || this._isStarted) {
       return;
     }
     this._isStarted = true;
@@ -72,12 +69,8 @@ export class EventStream implements IDisposable {
   }
 
   dispose(): void {
-    if (this._isDisposed) {
-      return;
-    }
     this.stop();
-    this._isDisposed = true;
-    Signal.clearData(this);
+    super.dispose();
   }
 
   private _onVisibility(): void {
@@ -194,7 +187,6 @@ export class EventStream implements IDisposable {
   private _isStarted = false;
   private _isActive = false;
   private _isPolling = false;
-  private _isDisposed = false;
   private _silenceTimer?: ReturnType<typeof setTimeout>;
   private _retryTimer?: ReturnType<typeof setTimeout>;
   private _pollTimer?: ReturnType<typeof setTimeout>;

@@ -2,6 +2,7 @@ import { DisposableDelegate, type IDisposable } from '@lumino/disposable';
 import { Signal, type ISignal } from '@lumino/signaling';
 
 import type { ApiError, IApi } from '../api';
+import { Disposable } from '../disposable';
 import type { IHistory, IStatus } from '../protocol';
 import type { IVisibility } from '../visibility';
 import { Lanes, type ILane } from './lanes';
@@ -37,8 +38,9 @@ export interface IHistoryModel {
  * {@link IHistoryModel} by the server's GET: asked when the state of sharing
  * has changed, at most once a second, and only while somebody watches.
  */
-export class HistoryModel implements IHistoryModel, IDisposable {
+export class HistoryModel extends Disposable implements IHistoryModel {
   constructor(options: HistoryModel.IOptions) {
+    super();
     this._api = options.api;
     this._sharing = options.sharing;
     this._visibility = options.visibility;
@@ -63,10 +65,6 @@ export class HistoryModel implements IHistoryModel, IDisposable {
     return this._utilisation;
   }
 
-  get isDisposed(): boolean {
-    return this._isDisposed;
-  }
-
   watch(): IDisposable {
     this._watchers++;
     this._onVisibility();
@@ -77,16 +75,12 @@ export class HistoryModel implements IHistoryModel, IDisposable {
   }
 
   dispose(): void {
-    if (this._isDisposed) {
-      return;
-    }
-    this._isDisposed = true;
     clearTimeout(this._timer);
-    Signal.clearData(this);
+    super.dispose();
   }
 
   private get _isActive(): boolean {
-    return !this._isDisposed && this._watchers > 0 && !this._visibility.hidden;
+    return !this.isDisposed && this._watchers > 0 && !this._visibility.hidden;
   }
 
   private _onVisibility(): void {
@@ -139,7 +133,7 @@ export class HistoryModel implements IHistoryModel, IDisposable {
     try {
       for (let i = 0; i < MOST_ANSWERS; i++) {
         const answer = await this._api.history(this._next);
-        if (this._isDisposed || !this._take(answer)) {
+        if (this.isDisposed || !this._take(answer)) {
           break;
         }
       }
@@ -210,7 +204,6 @@ export class HistoryModel implements IHistoryModel, IDisposable {
   private _notBefore = -Infinity;
   private _due = Infinity;
   private _isAsking = false;
-  private _isDisposed = false;
   private _timer?: ReturnType<typeof setTimeout>;
   private _changed = new Signal<this, void>(this);
 }

@@ -1,7 +1,7 @@
-import type { IDisposable } from '@lumino/disposable';
 import { Signal, type ISignal } from '@lumino/signaling';
 
 import type { IApi } from '../api';
+import { Disposable } from '../disposable';
 import type { IVisibility } from '../visibility';
 
 /** Milliseconds. */
@@ -13,8 +13,9 @@ const RETRY_DELAY = 5000;
  * The ids are equal where our provisioner started the kernel, but not where the
  * kernelspec's own launcher did; so the server is always asked.
  */
-export class KernelClients implements IDisposable {
+export class KernelClients extends Disposable {
   constructor(options: KernelClients.IOptions) {
+    super();
     this._api = options.api;
     this._visibility = options.visibility;
   }
@@ -22,10 +23,6 @@ export class KernelClients implements IDisposable {
   /** Emitted when an answer has arrived, or it is time to ask again. */
   get changed(): ISignal<this, void> {
     return this._changed;
-  }
-
-  get isDisposed(): boolean {
-    return this._isDisposed;
   }
 
   /**
@@ -62,13 +59,9 @@ export class KernelClients implements IDisposable {
   }
 
   dispose(): void {
-    if (this._isDisposed) {
-      return;
-    }
-    this._isDisposed = true;
     this._retryTimers.forEach(timer => clearTimeout(timer));
     this._retryTimers.clear();
-    Signal.clearData(this);
+    super.dispose();
   }
 
   private async _ask(kernelId: string): Promise<void> {
@@ -86,7 +79,7 @@ export class KernelClients implements IDisposable {
       this._retryLater(kernelId, question);
       return;
     }
-    if (this._isDisposed || this._questions.get(kernelId) !== question) {
+    if (this.isDisposed || this._questions.get(kernelId) !== question) {
       return; // Rechecked meanwhile: this answer may be of before.
     }
     this._questions.delete(kernelId);
@@ -95,7 +88,7 @@ export class KernelClients implements IDisposable {
   }
 
   private _retryLater(kernelId: string, question: object): void {
-    if (this._isDisposed) {
+    if (this.isDisposed) {
       return;
     }
     const timer = setTimeout(() => {
@@ -113,7 +106,6 @@ export class KernelClients implements IDisposable {
   private readonly _known = new Map<string, KernelClients.IAnswer>();
   private readonly _questions = new Map<string, object>();
   private readonly _retryTimers = new Set<ReturnType<typeof setTimeout>>();
-  private _isDisposed = false;
   private _changed = new Signal<this, void>(this);
 }
 

@@ -1,6 +1,6 @@
-import type { IDisposable } from '@lumino/disposable';
 import { Signal, type ISignal } from '@lumino/signaling';
 
+import { Disposable } from '../disposable';
 import type { IClient } from '../protocol';
 import type { IVisibility } from '../visibility';
 import type { ICurrentKernel } from './current';
@@ -8,8 +8,9 @@ import type { ISharingModel } from './sharing';
 import type { IRuns } from './waiting';
 
 /** Tells of long waits of one document's cells whose end nobody has seen. */
-export class LongWaits<T> implements IDisposable {
+export class LongWaits<T> extends Disposable {
   constructor(private readonly _options: LongWaits.IOptions<T>) {
+    super();
     this._clock = _options.clock ?? (() => performance.now() / 1000);
     _options.sharing.changed.connect(this._check, this);
     _options.runs.changed.connect(this._onRuns, this);
@@ -19,22 +20,6 @@ export class LongWaits<T> implements IDisposable {
   /** Emitted when a long wait has ended; once for each run of a cell. */
   get ended(): ISignal<this, LongWaits.IEnd> {
     return this._ended;
-  }
-
-  get isDisposed(): boolean {
-    return this._isDisposed;
-  }
-
-  dispose(): void {
-    if (this._isDisposed) {
-      return;
-    }
-    this._isDisposed = true;
-    const { sharing, runs, visibility } = this._options;
-    sharing.changed.disconnect(this._check, this);
-    runs.changed.disconnect(this._onRuns, this);
-    visibility.changed.disconnect(this._onVisibility, this);
-    Signal.clearData(this);
   }
 
   private _check(): void {
@@ -90,7 +75,6 @@ export class LongWaits<T> implements IDisposable {
   private readonly _clock: () => number;
   private _wait: IWait<T> | null = null;
   private _told: T | null = null;
-  private _isDisposed = false;
   private _ended = new Signal<this, LongWaits.IEnd>(this);
 }
 

@@ -2,23 +2,21 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import type { IDisposable } from '@lumino/disposable';
 import { Signal, type ISignal } from '@lumino/signaling';
 
+import { Disposable } from '../disposable';
 import { beginUpdate, continueUpdate } from '../measure';
-import {
-  NO_EXTENSION,
-  NOT_RUNNING,
-  type IAway,
-  type IConfig,
-  type IStatus
-} from '../protocol';
+import type { IStatus } from '../protocol';
 import type { IVisibility } from '../visibility';
-import { deviceView, type IDeviceView } from './devices';
-import { formatDuration } from './format';
+import { deviceView } from './devices';
 import type { IHistoryModel } from './history';
 import { Names } from './named';
+import { kindOf, NOTHING, settingsOf, type IPanelView } from './panelview';
 import { remembered } from './phrases';
-import { rowOf, type IRow } from './rows';
+import { reuse } from './reuse';
+import { rowOf } from './rows';
 import type { ISharingModel } from './sharing';
 import { TimelineModel, type ILaneClient } from './timeline';
+
+export type { IPanelView, ISettingsView } from './panelview';
 
 /** Milliseconds; the times that are shown have whole seconds. */
 const TICK = 1000;
@@ -26,47 +24,12 @@ const TICK = 1000;
 const REST = 250;
 
 /**
- * What there is to show: `connecting` before the first answer, `missing` on a
- * server without the extension, `stopped` while no coordinator is needed,
- * `away` while one is missed (the last that was known is shown), else `ready`.
- */
-export type PanelKind = 'connecting' | 'missing' | 'stopped' | 'away' | 'ready';
-
-/** Settings of the coordinator, in words. */
-export interface ISettingsView {
-  readonly quantum: string;
-  readonly policy: string;
-  /** Whether the user may change them. */
-  readonly isAdmin: boolean;
-}
-
-/** All that the panel shows, but for the timeline. */
-export interface IPanelView {
-  readonly kind: PanelKind;
-  /** Why it is `away`. */
-  readonly reason: string;
-  readonly devices: ReadonlyArray<IDeviceView>;
-  readonly own: ReadonlyArray<IRow>;
-  readonly others: ReadonlyArray<IRow>;
-  /** Null if the server does not tell. */
-  readonly settings: ISettingsView | null;
-}
-
-const NOTHING: IPanelView = {
-  kind: 'connecting',
-  reason: '',
-  devices: [],
-  own: [],
-  others: [],
-  settings: null
-};
-
-/**
  * What the side panel shows. It asks for nothing, and changes nothing, unless
  * the panel and the page can be seen.
  */
-export class PanelModel implements IDisposable {
+export class PanelModel extends Disposable {
   constructor(options: PanelModel.IOptions) {
+    super();
     this._sharing = options.sharing;
     this._history = options.history;
     this._visibility = options.visibility;
@@ -99,23 +62,14 @@ export class PanelModel implements IDisposable {
     this._activate();
   }
 
-  get isDisposed(): boolean {
-    return this._isDisposed;
-  }
-
   dispose(): void {
-    if (this._isDisposed) {
-      return;
-    }
-    this._isVisible = false;
-    this._activate();
-    this._isDisposed = true;
-    Signal.clearData(this);
+    this.isVisible = false;
+    super.dispose();
   }
 
   private _activate(): void {
     const isActive =
-      this._isVisible && !this._visibility.hidden && !this._isDisposed;
+      this._isVisible && !this._visibility.hidden && !this.isDisposed;
     if (isActive === this._watches.length > 0) {
       return;
     }
@@ -253,7 +207,6 @@ export class PanelModel implements IDisposable {
   private _resting: ReturnType<typeof setTimeout> | null = null;
   private _isStale = false;
   private _isVisible = false;
-  private _isDisposed = false;
   private _timer?: ReturnType<typeof setInterval>;
   private _changed = new Signal<this, void>(this);
 }
@@ -265,83 +218,4 @@ export namespace PanelModel {
     visibility: IVisibility;
     trans: TranslationBundle;
   }
-}
-
-function kindOf(status: IStatus | null, away: IAway | null): PanelKind {
-  if (away) {
-    switch (away.reason) {
-      case NOT_RUNNING:
-        return 'stopped';
-      case NO_EXTENSION:
-        return 'missing';
-      default:
-        return 'away';
-    }
-  }
-  return status ? 'ready' : 'connecting';
-}
-
-function settingsOf(
-  { config, you }: IStatus,
-  trans: TranslationBundle
-): ISettingsView | null {
-  return config.policy === undefined
-    ? null
-    : {
-        quantum: quantumText(config, trans),
-        policy: config.policy,
-        isAdmin: you?.admin === true
-      };
-}
-
-function quantumText(config: IConfig, trans: TranslationBundle): string {
-  const quantum = config.time_quantum;
-  return typeof quantum === 'number'
-    ? formatDuration(quantum, trans)
-    : trans.__('automatic');
-}
-
-/**
- * `next`, with every part that equals that of `last` replaced by it, so that
- * what is drawn from these parts need not be drawn again.
- */
-function reuse<T>(last: T, next: T): T {
-  if (Array.isArray(last) && Array.isArray(next)) {
-    const merged = next.map((item, i) => reuse(matching(last, item, i), item));
-    const isSame =
-      merged.length === last.length && merged.every((m, i) => m === last[i]);
-    return isSame ? last : (merged as T);
-  }
-  if (isRecord(last) && isRecord(next)) {
-    const merged: Record<string, unknown> = {};
-    let isSame = true;
-    for (const key of Object.keys(next)) {
-      merged[key] = reuse(last[key], next[key]);
-      isSame &&= merged[key] === last[key];
-    }
-    return isSame && Object.keys(last).length === Object.keys(next).length
-      ? last
-      : (merged as T);
-  }
-  return next;
-}
-
-/** The item that stood for the same before; most keep their places. */
-function matching(last: unknown[], item: unknown, index: number): unknown {
-  const id = idOf(item);
-  return id === undefined || idOf(last[index]) === id
-    ? last[index]
-    : last.find(other => idOf(other) === id);
-}
-
-function idOf(item: unknown): unknown {
-  if (!isRecord(item)) {
-    return undefined;
-  }
-  const { named, uuid, key } = item as Record<string, unknown>;
-  return isRecord(named) ? named.id : (uuid ?? key);
-}
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }

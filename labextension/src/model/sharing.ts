@@ -2,6 +2,7 @@ import { DisposableDelegate, type IDisposable } from '@lumino/disposable';
 import { Signal, type ISignal } from '@lumino/signaling';
 
 import type { IApi } from '../api';
+import { Disposable } from '../disposable';
 import {
   NOT_RUNNING,
   type EventMessage,
@@ -65,8 +66,9 @@ export interface ISharingModel {
 }
 
 /** {@link ISharingModel} over the server's event stream. */
-export class SharingModel implements ISharingModel, IDisposable {
+export class SharingModel extends Disposable implements ISharingModel {
   constructor(options: SharingModel.IOptions) {
+    super();
     this._clock = options.clock ?? (() => performance.now() / 1000);
     this._stream = new EventStream(options);
     this._kernels = new KernelClients(options);
@@ -93,10 +95,6 @@ export class SharingModel implements ISharingModel, IDisposable {
   /** Seconds between two requests where no socket gives messages. */
   set pollInterval(seconds: number) {
     this._stream.pollInterval = seconds;
-  }
-
-  get isDisposed(): boolean {
-    return this._stream.isDisposed;
   }
 
   view(kernelId: string): KernelView {
@@ -148,12 +146,9 @@ export class SharingModel implements ISharingModel, IDisposable {
   }
 
   dispose(): void {
-    if (this.isDisposed) {
-      return;
-    }
     this._stream.dispose();
     this._kernels.dispose();
-    Signal.clearData(this);
+    super.dispose();
   }
 
   private _onMessage(_: EventStream, message: EventMessage): void {

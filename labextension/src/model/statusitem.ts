@@ -2,6 +2,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import type { IDisposable } from '@lumino/disposable';
 import { Signal, type ISignal } from '@lumino/signaling';
 
+import { Switchable } from '../disposable';
 import type { IVisibility } from '../visibility';
 import type { ICurrentKernel } from './current';
 import {
@@ -19,17 +20,18 @@ const SETTLED = 1000;
 const UNKNOWN: KernelView = { kind: 'unknown' };
 
 /** What the status bar says about the current kernel. */
-export class StatusItemModel implements IDisposable {
+export class StatusItemModel extends Switchable {
   constructor(options: StatusItemModel.IOptions) {
+    super();
     this._sharing = options.sharing;
     this._current = options.current;
     this._visibility = options.visibility;
     this._trans = options.trans;
-    this._sharing.changed.connect(this._refresh, this);
-    this._current.changed.connect(this._refresh, this);
+    this._sharing.changed.connect(this.refresh, this);
+    this._current.changed.connect(this.refresh, this);
     this._current.restarting.connect(this._onRestarting, this);
-    this._visibility.changed.connect(this._refresh, this);
-    this._refresh();
+    this._visibility.changed.connect(this.refresh, this);
+    this.refresh();
   }
 
   /** Emitted when anything below reads differently than before. */
@@ -67,37 +69,20 @@ export class StatusItemModel implements IDisposable {
     return this._details;
   }
 
-  /** Whether the user wants to see the item. */
-  get isEnabled(): boolean {
-    return this._isEnabled;
-  }
-  set isEnabled(value: boolean) {
-    this._isEnabled = value;
-    this._refresh();
-  }
-
-  get isDisposed(): boolean {
-    return this._isDisposed;
-  }
-
   dispose(): void {
-    if (this._isDisposed) {
-      return;
-    }
-    this._isDisposed = true;
     clearTimeout(this._tickTimer);
     clearTimeout(this._announceTimer);
     this._watch?.dispose();
-    Signal.clearData(this);
+    super.dispose();
   }
 
   private _onRestarting(_: ICurrentKernel, kernelId: string): void {
     this._sharing.recheck(kernelId);
   }
 
-  private _refresh(): void {
+  protected refresh(): void {
     clearTimeout(this._tickTimer);
-    if (this._isDisposed) {
+    if (this.isDisposed) {
       return;
     }
     if (this._visibility.hidden) {
@@ -106,7 +91,7 @@ export class StatusItemModel implements IDisposable {
       this._nextAnnouncement = this._announcement;
       return;
     }
-    const kernelId = this._isEnabled ? this._current.kernelId : null;
+    const kernelId = this.isEnabled ? this._current.kernelId : null;
     this._updateWatch(kernelId !== null);
     const view = kernelId === null ? UNKNOWN : this._sharing.view(kernelId);
     this._show(view);
@@ -118,7 +103,7 @@ export class StatusItemModel implements IDisposable {
    * kept while other documents are looked at, so that coming back is instant.
    */
   private _updateWatch(hasKernel: boolean): void {
-    if (!this._isEnabled) {
+    if (!this.isEnabled) {
       this._watch?.dispose();
       this._watch = null;
     } else if (hasKernel && !this._watch) {
@@ -173,7 +158,7 @@ export class StatusItemModel implements IDisposable {
           : null;
     if (seconds) {
       const untilNext = seconds - Math.ceil(seconds) + 1;
-      this._tickTimer = setTimeout(() => this._refresh(), untilNext * 1000);
+      this._tickTimer = setTimeout(() => this.refresh(), untilNext * 1000);
     }
   }
 
@@ -188,8 +173,6 @@ export class StatusItemModel implements IDisposable {
   private _announcement = '';
   private _nextAnnouncement = '';
   private _details: ReadonlyArray<IDetail> = [];
-  private _isEnabled = true;
-  private _isDisposed = false;
   private _tickTimer?: ReturnType<typeof setTimeout>;
   private _announceTimer?: ReturnType<typeof setTimeout>;
   private _stateChanged = new Signal<this, void>(this);

@@ -2,15 +2,9 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import { Signal, type ISignal } from '@lumino/signaling';
 
 import { drawLane, type IDrawing, type IRange } from './drawing';
-import { formatDuration } from './format';
 import type { IHistoryModel } from './history';
-import {
-  isLaneState,
-  LANE_STATES,
-  type ILane,
-  type IPeriod,
-  type LaneState
-} from './lanes';
+import { isLaneState, LANE_STATES, type ILane, type IPeriod } from './lanes';
+import { laneText, periodText } from './lanetext';
 import type { INamed } from './named';
 
 /** Minutes that can be looked at. */
@@ -109,20 +103,11 @@ export class TimelineModel {
     if (!view) {
       return '';
     }
-    const trans = this._trans;
     if (!period) {
-      return trans.__('%1: nothing is known of this time', view.name);
+      return this._trans.__('%1: nothing is known of this time', view.name);
     }
-    const end = period.to ?? Math.max(at, this._history.now ?? at);
-    const duration = formatDuration(end - period.from, trans);
-    const what = stateText(period.state, trans);
-    if (period.from === -Infinity) {
-      return trans.__('%1: %2, for long', view.name, what);
-    }
-    const since = this._clockTime(period.from);
-    return period.to === null
-      ? trans.__('%1: %2 since %3 (%4)', view.name, what, since, duration)
-      : trans.__('%1: %2 at %3 for %4', view.name, what, since, duration);
+    const now = Math.max(at, this._history.now ?? at);
+    return periodText(view.name, period, now, this._trans);
   }
 
   /** The time of the next (or, backwards, the previous) change in a lane. */
@@ -194,7 +179,7 @@ export class TimelineModel {
       drawn = { key, drawing: drawLane(lane, range) };
       this._drawn.set(named.id, drawn);
     }
-    const summary = this._summary(lane, now);
+    const summary = laneText(lane, now, this._span, this._trans);
     const known = drawn.view;
     if (
       known &&
@@ -232,38 +217,6 @@ export class TimelineModel {
     };
   }
 
-  private _summary(lane: ILane, now: number): string {
-    const trans = this._trans;
-    const begin = now - this._span;
-    const percent = (state: LaneState) =>
-      Math.round((100 * secondsOf(lane, state, begin, now)) / this._span);
-    const last = lane.periods[lane.periods.length - 1];
-    const turns = lane.periods.filter(
-      ({ state, from }) => state === 'running' && from >= begin && from <= now
-    ).length;
-    const cells = lane.starts.filter(at => at >= begin && at <= now).length;
-    const list = [
-      trans.__('running %1 %', percent('running')),
-      trans.__('waiting %1 %', percent('waiting')),
-      trans._n('%1 turn', '%1 turns', turns),
-      trans._n('%1 cell', '%1 cells', cells)
-    ].join(', ');
-    const span = formatDuration(this._span, trans);
-    return lane.isGone
-      ? trans.__('It has left. In the last %1: %2.', span, list)
-      : trans.__(
-          'Now %1. In the last %2: %3.',
-          stateText(last.state, trans),
-          span,
-          list
-        );
-  }
-
-  private _clockTime(at: number): string {
-    const ago = (this._history.now ?? at) - at;
-    return new Date(Date.now() - ago * 1000).toLocaleTimeString();
-  }
-
   private _forget(clients: ReadonlyArray<ILaneClient>): void {
     if (this._drawn.size > clients.length) {
       const ids = new Set(clients.map(({ named }) => named.id));
@@ -287,38 +240,6 @@ interface IDrawn {
   readonly key: string;
   readonly drawing: IDrawing;
   view?: ILaneView;
-}
-
-/** What a state is called, in a list and within a sentence. */
-export function stateText(state: LaneState, trans: TranslationBundle): string {
-  switch (state) {
-    case 'running':
-      return trans.__('running');
-    case 'waiting':
-      return trans.__('waiting');
-    case 'draining':
-      return trans.__('turn ending');
-    case 'suspended':
-      return trans.__('suspended');
-    case 'idle':
-      return trans.__('idle');
-  }
-}
-
-function secondsOf(
-  lane: ILane,
-  state: LaneState,
-  begin: number,
-  end: number
-): number {
-  let sum = 0;
-  for (const period of lane.periods) {
-    if (period.state === state) {
-      const from = Math.max(period.from, begin);
-      sum += Math.max(0, Math.min(period.to ?? end, end) - from);
-    }
-  }
-  return sum;
 }
 
 /** The middle of what is seen of a period. */

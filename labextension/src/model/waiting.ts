@@ -1,7 +1,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
-import type { IDisposable } from '@lumino/disposable';
 import { Signal, type ISignal } from '@lumino/signaling';
 
+import { Switchable } from '../disposable';
 import type { IVisibility } from '../visibility';
 import { isSuspended } from './actions';
 import type { ICurrentKernel } from './current';
@@ -21,15 +21,16 @@ export interface IRuns<T> {
 }
 
 /** What is to be read below the cell that waits for the GPU. */
-export class WaitModel<T> implements IDisposable {
+export class WaitModel<T> extends Switchable {
   constructor(private readonly _options: WaitModel.IOptions<T>) {
+    super();
     const { sharing, kernel, runs, visibility } = _options;
     this._clock = _options.clock ?? (() => performance.now() / 1000);
-    sharing.changed.connect(this._refresh, this);
-    kernel.changed.connect(this._refresh, this);
-    runs.changed.connect(this._refresh, this);
-    visibility.changed.connect(this._refresh, this);
-    this._refresh();
+    sharing.changed.connect(this.refresh, this);
+    kernel.changed.connect(this.refresh, this);
+    runs.changed.connect(this.refresh, this);
+    visibility.changed.connect(this.refresh, this);
+    this.refresh();
   }
 
   /** Emitted when anything below reads differently. */
@@ -42,40 +43,18 @@ export class WaitModel<T> implements IDisposable {
     return this._state;
   }
 
-  /** Whether the user wants to see it. */
-  get isEnabled(): boolean {
-    return this._isEnabled;
-  }
-  set isEnabled(value: boolean) {
-    this._isEnabled = value;
-    this._refresh();
-  }
-
-  get isDisposed(): boolean {
-    return this._isDisposed;
-  }
-
   dispose(): void {
-    if (this._isDisposed) {
-      return;
-    }
-    this._isDisposed = true;
     clearTimeout(this._timer);
-    const { sharing, kernel, runs, visibility } = this._options;
-    sharing.changed.disconnect(this._refresh, this);
-    kernel.changed.disconnect(this._refresh, this);
-    runs.changed.disconnect(this._refresh, this);
-    visibility.changed.disconnect(this._refresh, this);
-    Signal.clearData(this);
+    super.dispose();
   }
 
-  private _refresh(): void {
-    if (this._isDisposed || this._options.visibility.hidden) {
+  protected refresh(): void {
+    if (this.isDisposed || this._options.visibility.hidden) {
       clearTimeout(this._timer);
       return; // All is brought up to date when somebody can see it.
     }
     clearTimeout(this._timer);
-    const view = this._isEnabled ? this._waitingView() : null;
+    const view = this.isEnabled ? this._waitingView() : null;
     const cell = view && this._options.runs.first();
     if (!view || !cell) {
       this._cell = null;
@@ -91,7 +70,7 @@ export class WaitModel<T> implements IDisposable {
       waited < WORTH_SHOWING ? null : this._describe(view, cell, waited)
     );
     this._timer = setTimeout(
-      () => this._refresh(),
+      () => this.refresh(),
       waited < WORTH_SHOWING ? (WORTH_SHOWING - waited) * 1000 : 1000
     );
   }
@@ -144,8 +123,6 @@ export class WaitModel<T> implements IDisposable {
   private _state: WaitModel.IState<T> | null = null;
   private _cell: T | null = null;
   private _since = 0;
-  private _isEnabled = true;
-  private _isDisposed = false;
   private _timer?: ReturnType<typeof setTimeout>;
   private _changed = new Signal<this, void>(this);
 }

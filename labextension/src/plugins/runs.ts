@@ -1,31 +1,21 @@
 import type { Cell, ICodeCellModel } from '@jupyterlab/cells';
 import type { ConsolePanel } from '@jupyterlab/console';
 import { NotebookActions, type NotebookPanel } from '@jupyterlab/notebook';
-import type { IDisposable } from '@lumino/disposable';
 import { Signal, type ISignal } from '@lumino/signaling';
 
+import { Disposable } from '../disposable';
 import type { IRuns } from '../model/waiting';
 
 /** The cells of a notebook that have been sent to its kernel. */
-export class NotebookRuns implements IRuns<Cell>, IDisposable {
+export class NotebookRuns extends Disposable implements IRuns<Cell> {
   constructor(private readonly _panel: NotebookPanel) {
+    super();
     NotebookActions.executionScheduled.connect(this._onScheduled, this);
     NotebookActions.executed.connect(this._onExecuted, this);
   }
 
   get changed(): ISignal<this, void> {
     return this._changed;
-  }
-
-  get isDisposed(): boolean {
-    return this._isDisposed;
-  }
-
-  dispose(): void {
-    this._isDisposed = true;
-    NotebookActions.executionScheduled.disconnect(this._onScheduled, this);
-    NotebookActions.executed.disconnect(this._onExecuted, this);
-    Signal.clearData(this);
   }
 
   /**
@@ -56,29 +46,19 @@ export class NotebookRuns implements IRuns<Cell>, IDisposable {
   }
 
   private _scheduled: Cell[] = [];
-  private _isDisposed = false;
   private _changed = new Signal<this, void>(this);
 }
 
 /** The inputs of a console that have been sent to its kernel. */
-export class ConsoleRuns implements IRuns<Cell>, IDisposable {
+export class ConsoleRuns extends Disposable implements IRuns<Cell> {
   constructor(private readonly _panel: ConsolePanel) {
+    super();
     _panel.console.cells.changed.connect(this._onChanged, this);
     _panel.console.executed.connect(this._onChanged, this);
   }
 
   get changed(): ISignal<this, void> {
     return this._changed;
-  }
-
-  get isDisposed(): boolean {
-    return this._isDisposed;
-  }
-
-  dispose(): void {
-    this._isDisposed = true;
-    Signal.disconnectReceiver(this);
-    Signal.clearData(this);
   }
 
   first(): Cell | null {
@@ -95,7 +75,6 @@ export class ConsoleRuns implements IRuns<Cell>, IDisposable {
     this._changed.emit();
   }
 
-  private _isDisposed = false;
   private _changed = new Signal<this, void>(this);
 }
 

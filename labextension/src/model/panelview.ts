@@ -1,0 +1,84 @@
+import type { TranslationBundle } from '@jupyterlab/translation';
+
+import {
+  NO_EXTENSION,
+  NOT_RUNNING,
+  type IAway,
+  type IConfig,
+  type IStatus
+} from '../protocol';
+import type { IDeviceView } from './devices';
+import { formatDuration } from './format';
+import type { IRow } from './rows';
+
+/**
+ * What there is to show: `connecting` before the first answer, `missing` on a
+ * server without the extension, `stopped` while no coordinator is needed,
+ * `away` while one is missed (the last that was known is shown), else `ready`.
+ */
+export type PanelKind = 'connecting' | 'missing' | 'stopped' | 'away' | 'ready';
+
+/** Settings of the coordinator, in words. */
+export interface ISettingsView {
+  readonly quantum: string;
+  readonly policy: string;
+  /** Whether the user may change them. */
+  readonly isAdmin: boolean;
+}
+
+/** All that the panel shows, but for the timeline. */
+export interface IPanelView {
+  readonly kind: PanelKind;
+  /** Why it is `away`. */
+  readonly reason: string;
+  readonly devices: ReadonlyArray<IDeviceView>;
+  readonly own: ReadonlyArray<IRow>;
+  readonly others: ReadonlyArray<IRow>;
+  /** Null if the server does not tell. */
+  readonly settings: ISettingsView | null;
+}
+
+/** Before anything is known. */
+export const NOTHING: IPanelView = {
+  kind: 'connecting',
+  reason: '',
+  devices: [],
+  own: [],
+  others: [],
+  settings: null
+};
+
+export function kindOf(status: IStatus | null, away: IAway | null): PanelKind {
+  if (away) {
+    switch (away.reason) {
+      case NOT_RUNNING:
+        return 'stopped';
+      case NO_EXTENSION:
+        return 'missing';
+      default:
+        return 'away';
+    }
+  }
+  return status ? 'ready' : 'connecting';
+}
+
+/** Null if the server does not tell. */
+export function settingsOf(
+  { config, you }: IStatus,
+  trans: TranslationBundle
+): ISettingsView | null {
+  return config.policy === undefined
+    ? null
+    : {
+        quantum: quantumText(config, trans),
+        policy: config.policy,
+        isAdmin: you?.admin === true
+      };
+}
+
+function quantumText(config: IConfig, trans: TranslationBundle): string {
+  const quantum = config.time_quantum;
+  return typeof quantum === 'number'
+    ? formatDuration(quantum, trans)
+    : trans.__('automatic');
+}
