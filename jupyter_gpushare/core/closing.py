@@ -1,17 +1,23 @@
-"""Ending a turn: closing the gates, and what happens if the client does not drain.
+"""Ending a turn: closing the gates, what happens if the client does not drain, and what is learnt when it has.
 
 One process's work on the device may depend on a thread that now stands at the gate, so closing is retried.
 """
 
 from __future__ import annotations
 
-from .commands import Close, Overrun
+from .commands import Close, Command, Free, Limits, Overrun
 from .grants import Grants
-from .model import Grant, Process
+from .model import Client, Device, Grant, Process
+from .settings import Settings
+from .tuning import Tuner
 
 
 class Closing(Grants):
     """Closes grants, over their books."""
+
+    def __init__(self, settings: Settings, devices: dict[str, Device], out: list[Command]) -> None:
+        super().__init__(settings, devices, out)
+        self.tuner = Tuner()  # of the settings, by what turns have cost
 
     def begin_closing(self, grant: Grant, now: float) -> None:
         if not grant.draining:
@@ -97,3 +103,37 @@ class Closing(Grants):
         grant.alternating = True
         if all(process.drained or grant.has_open(process) for process in grant.client.processes.values()):
             self.close(grant, now)
+
+    def finish(self, grant: Grant, now: float) -> None:
+        """The turn is over: free the devices, and queue the client again if threads of it wait."""
+        client = grant.client
+        held, lead = now - grant.began, grant.lead if grant.restored else 0.0
+        client.switching.restored(lead)
+        if grant.expected_lead or grant.restored:
+            client.restores = grant.restored
+        self.account(grant, now)
+        if grant.closing_since is not None:
+            drained = now if grant.evicting_since is None else grant.evicting_since
+            client.switching.drained(drained - grant.closing_since, now - drained)
+        if client.allowance:
+            client.allowance.fit(self.policy.quantum(client), client.switching.cost)
+        client.last_ran = now
+        client.peaks = (client.peaks[1], client.held.allocated)
+        client.mean_turn = held if client.mean_turn is None else 0.7 * client.mean_turn + 0.3 * held
+        for uuid in grant.devices:
+            self.devices[uuid].refusals = 0
+        self.end_grant(grant)
+        self._out.append(Free(client.id, grant.devices))
+        if client.wants:
+            self.enter_queue(client, now, now)
+        switching = lead + (0.0 if grant.closing_since is None else now - grant.closing_since)
+        self.settings = self.tuner.turn_ended(self.settings, self.waited, switching, held - switching, now)
+        self.policy.settings = self.settings
+        self._tell_pace(client)
+
+    def _tell_pace(self, client: Client) -> None:
+        """Its processes know how long a turn is and when they count as idle; these may follow from measurements."""
+        pace = (self.policy.quantum(client), self.policy.idle_release(client))
+        if any(not 0.8 <= new / old <= 1.25 for new, old in zip(pace, client.pace, strict=True)):
+            self._out.append(Limits(client.id))
+            client.pace = pace

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from .agenda import Agenda
 from .commands import Command, NameNext, Open, Unname
 from .model import Client, Device, Grant, Held, Named, Process
@@ -17,6 +19,7 @@ class Grants:
 
     def __init__(self, settings: Settings, devices: dict[str, Device], out: list[Command]) -> None:
         self.settings = settings
+        self.now = -math.inf  # of the event that is being handled
         self.policy = policy_of(settings)
         self.devices = devices
         self.waiting: dict[str, Client] = {}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from .model import Client, Device, Grant
 from .scheduler import Scheduler
-from .turns import fits
+from .together import fits
 
 
 class Broken(AssertionError):

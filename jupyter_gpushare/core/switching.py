@@ -8,6 +8,8 @@ from __future__ import annotations
 _NEW = 0.3  # the weight of the newest measurement
 _PASSING = 0.001  # seconds from the last launch of a client to the first ones of the next, caches and clocks included
 
+SLOW_LINK = 10e9  # bytes a second at which memory comes back, until it has been measured
+
 
 class Switching:
     """Seconds, exponentially weighted."""

@@ -1,0 +1,70 @@
+"""Until when a turn lasts, working or not: what quanta, holds, limits, classes and memory that comes back say of it."""
+
+from __future__ import annotations
+
+import math
+
+from .grants import Grants
+from .model import Client, Device, Grant
+from .switching import SLOW_LINK
+
+
+class Deadlines:
+    """Of the grants in `books`; changes nothing there."""
+
+    def __init__(self, books: Grants) -> None:
+        self._books = books
+
+    def due(self, grant: Grant) -> float | None:
+        """When the grant is to be looked at again: it is to be closed then, or, while it drains, tried again."""
+        if grant.draining:
+            return grant.next_try if grant.reopen_until is None else grant.reopen_until
+        return self.ends(grant, self.deadline(grant))
+
+    def ends(self, grant: Grant, deadline: float | None) -> float | None:
+        """When it is to be closed: at its `deadline`, or some time after the end of a cell."""
+        if grant.cells_ended is None:
+            return deadline
+        lingered = max(grant.cells_ended + self._books.settings.cell_linger, grant.client.hold_until or 0.0)
+        return lingered if deadline is None else min(deadline, lingered)
+
+    def deadline(self, grant: Grant) -> float | None:
+        """When the turn ends, working or not: somebody waits for it, or the client has had what it may have."""
+        client = grant.client
+        if client.suspended:
+            return grant.began
+        ends = math.inf
+        for uuid in grant.devices:
+            ends = min(ends, self._until(grant, self._books.devices[uuid]))
+        if client.allowance:
+            ends = min(ends, client.allowance.ends_at(grant.began))
+        return None if ends == math.inf else ends
+
+    def _until(self, grant: Grant, device: Device) -> float:
+        client = grant.client
+        head = device.line.head(self._books.now)
+        if head is None:
+            return math.inf
+        if head.rank < client.rank:
+            return grant.began
+        if head.rank > client.rank:
+            # Offline ones have what online ones leave: also what they keep unused, when a hold is over.
+            return math.inf if client.hold_until is None or not grant.idle else client.hold_until
+        ends = self._books.policy.until(grant, head, device.line.patience_ends(head.rank))
+        ends = max(ends, self._memory_there(device, head))
+        if client.hold_until is None:
+            return ends
+        # However often it is asked for, nobody waits for longer because of it.
+        waiting_since = device.line.patience_ends(head.rank) - self._books.settings.max_wait
+        held = min(client.hold_until, waiting_since + self._books.settings.max_hold)
+        return held if grant.idle else max(ends, held)
+
+    def _memory_there(self, device: Device, head: Client) -> float:
+        """Until when the memory of the next client comes back while others work: no sooner does it need the device."""
+        missing = head.part.allocated - head.part.resident
+        if missing <= 0 or head.waiting_since is None or not head.restores or head.evicted:
+            return -math.inf
+        running = sum(grant.client.part.allocated for grant in device.grants)
+        if running + head.part.allocated > device.info.memory:
+            return -math.inf  # theirs has to leave before
+        return head.waiting_since + max(2 * head.switching.restore, missing / SLOW_LINK)

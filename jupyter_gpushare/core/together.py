@@ -1,0 +1,69 @@
+"""Who may have a device at the same time: by settings, memory and demand; by trial (`sharing`), whether it pays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .grants import Grants
+from .model import Client, Device, Grant
+from .settings import AUTO, EXCLUSIVE, PACKED
+from .sharing import Sharing
+
+_FULL = 1.1  # what clients who run together may ask for of a device: some of it is estimated
+_UNKNOWN = 0.5  # what a client asks for of which nothing is known yet
+_LONG = 30.0  # seconds of recent use
+
+
+class Together:
+    """Says who suits whom, by the books of grants and what trials have shown."""
+
+    def __init__(self, books: Grants, sharing: Sharing) -> None:
+        self._books = books
+        self._sharing = sharing
+
+    def packs(self, device: Device, client: Client) -> bool:
+        """Whether the client may run beside those who have the device."""
+        return not client.grant and all(grant.shared for grant in device.grants) and self.suits(device, client)
+
+    def suits(self, device: Device, client: Client) -> bool:
+        """Whether it would do so well enough, whatever locks those who have the device took."""
+        members = [grant.client for grant in device.grants]
+        if self._books.settings.sharing == EXCLUSIVE or not fits(device, [*members, client]):
+            return False
+        if self._books.settings.sharing == PACKED:
+            return True
+        # Who must share a busy device is later done, and short work most of all: only what is long is tried out there.
+        together = [*members, client]
+        shares = any(self._books.policy.share(one) for one in together)  # turns keep them better
+        unknown = 1.0 if shares else _UNKNOWN
+        asked = sum(unknown if one.demand.fraction is None else one.demand.fraction for one in together)
+        if asked > _FULL and len({one.rank for one in together}) == 1:
+            if shares:
+                return False
+            used = [self._books.policy.usage(one).at(self._books.now) for one in together]
+            if min(used) < max(_LONG, max(used) / 3):
+                return False
+        return self._sharing.suit(device, client, members, self._books.now)
+
+    def leaving(self, device: Device, now: float) -> Iterator[Grant]:
+        """Clients that ran together fit no longer, or are in each other's way: an offline one goes, or the last one."""
+        running = [grant for grant in device.grants if not grant.draining]
+        running.sort(key=lambda grant: grant.client.rank)
+        while len(running) > 1:
+            together = self._books.settings.sharing != EXCLUSIVE and fits(device, [grant.client for grant in running])
+            if together:
+                break
+            yield running.pop()
+        loser = self._sharing.loser(device, now) if self._books.settings.sharing == AUTO and len(running) > 1 else None
+        if loser and loser.grant and loser.grant in running:
+            yield loser.grant
+
+
+def fits(device: Device, clients: list[Client]) -> bool:
+    """Whether all that the clients have, or had a turn ago, is on the device at the same time."""
+    return sum(needs(client) for client in clients) <= device.info.memory
+
+
+def needs(client: Client) -> int:
+    """Bytes on each of its devices."""
+    return max(client.peaks) // max(1, len(client.devices))
