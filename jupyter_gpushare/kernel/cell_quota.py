@@ -8,7 +8,9 @@ no side effects, since completion does it as well. What is changed is taken back
 
 from __future__ import annotations
 
+import linecache
 import re
+import sys
 from contextvars import ContextVar
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -20,6 +22,7 @@ from .magics import usage_errors
 if TYPE_CHECKING:
     from .layers import Layer, Layers
 
+_CHANGE = "get_ipython().run_cell_magic('gpushare', "
 _LINE = re.compile(r"%%gpushare(?=\s|$)(.*)", re.DOTALL)
 _running: ContextVar[list[Layer] | None] = ContextVar("gpushare_running", default=None)  # what this cell changed
 
@@ -30,7 +33,7 @@ def transform(lines: list[str]) -> list[str]:
     if not match or not "".join(lines[1:]).strip():
         return lines
     # The text of the cell follows; IPython passes on what stands in its place here.
-    change = f"get_ipython().run_cell_magic('gpushare', {match[1].strip()!r}, ...)\n"
+    change = f"{_CHANGE}{match[1].strip()!r}, ...)\n"
     below = lines[1:]
     while below and not below[0].strip():
         del below[0]
@@ -45,6 +48,8 @@ def install(shell: Any, layers: Layers) -> None:
     """Make `%%gpushare` known to IPython."""
 
     def gpushare(line: str, cell: Any) -> None:
+        if cell is ...:
+            _show_as_written(line)
         with usage_errors():
             changes = _changes(line, cell)
             mine = _running.get()
@@ -67,6 +72,20 @@ def _changes(line: str, cell: Any) -> dict[str, str]:
     if not line.strip():
         raise Mistake(f"%%gpushare needs key=value, for example class=offline; keys are {', '.join(QUOTA_KEYS)}")
     return pairs(line)
+
+
+def _show_as_written(line: str) -> None:
+    """Tracebacks show the line of the cell that runs now as its user wrote it, not what it became.
+
+    As a comment: what shows them finds its way about a cell's text only where that is Python.
+    """
+    frame = sys._getframe(1)
+    while frame.f_code.co_name != "<module>" and frame.f_back is not None:
+        frame = frame.f_back
+    lines = linecache.getlines(frame.f_code.co_filename)
+    place = frame.f_lineno - 1
+    if place < len(lines) and lines[place].startswith(_CHANGE):
+        lines[place] = f"# %%gpushare {line}\n"  # in the cache: IPython keeps the text of cells nowhere else
 
 
 def _run_text(shell: Any, layers: Layers, changes: dict[str, str], text: str) -> None:

@@ -91,6 +91,24 @@ def test_tracebacks_name_the_lines_that_the_user_sees(notebook: Any) -> None:
     assert reply["ename"] == "SyntaxError" and "line 3" in plain("\n".join(reply["traceback"]))
 
 
+FAILING = {
+    "1/0  # here": 2,
+    "\n1/0  # here": 3,
+    "import asyncio; await asyncio.sleep(0)\n1/0  # here": 3,
+    "%%gpushare limit=0.9\n1/0  # here": 3,
+    "q = get_ipython().run_cell('%%gpushare share=0.1\\n2').result\n1/0  # here": 3,
+    "def f():\n    1/0  # here\nf()": 3,
+    "get_ipython().run_cell_magic('capture', '', '1')\n1/0  # here": 3,
+}
+
+
+def test_tracebacks_show_the_line_that_the_user_wrote(notebook: Any) -> None:
+    for body, line in FAILING.items():
+        text = plain("\n".join(notebook.run(FIRST + body).reply["traceback"]))
+        assert "      1 # %%gpushare class=offline share=0.3\n" in text, text
+        assert re.search(f"----> {line} .*# here", text) and "'gpushare'" not in text, text
+
+
 def test_a_magic_inside_may_change_the_quota_for_good(coordinator: Any, notebook: Any) -> None:
     assert notebook.run(FIRST + "%gpushare share=0.5").status == "ok"
     after = quota(coordinator, notebook)
