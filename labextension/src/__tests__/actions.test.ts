@@ -1,22 +1,20 @@
 import { Dialog, Notification } from '@jupyterlab/apputils';
-import { nullTranslator } from '@jupyterlab/translation';
 import { CommandRegistry } from '@lumino/commands';
 
 import { addCommands } from '../actioncommands';
 import { ApiError } from '../api';
 import { CommandIDs } from '../commands';
-import { SharingModel } from '../model/sharing';
+import type { SharingModel } from '../model/sharing';
 import type { IClient, IStatus } from '../protocol';
 import {
   client,
-  FakeApi,
-  FakeCurrent,
-  FakeVisibility,
   settle,
-  status
+  status,
+  type FakeApi,
+  type FakeCurrent
 } from './fakes';
-
-const trans = nullTranslator.load('');
+import { sharedKernel, trans } from './given';
+import { until } from './page';
 
 describe('the commands', () => {
   let api: FakeApi;
@@ -25,11 +23,7 @@ describe('the commands', () => {
   let sharing: SharingModel;
 
   beforeEach(() => {
-    api = new FakeApi();
-    api.clients = { kernel: 'mine' };
-    current = new FakeCurrent();
-    current.kernelId = 'kernel';
-    sharing = new SharingModel({ api, visibility: new FakeVisibility() });
+    ({ api, current, sharing } = sharedKernel());
     sharing.watch();
     commands = new CommandRegistry();
     addCommands(commands, { api, model: sharing }, current, trans);
@@ -55,15 +49,6 @@ describe('the commands', () => {
       message
     ]);
   const dialog = () => document.querySelector<HTMLElement>('.jp-Dialog');
-  const until = async (what: () => unknown) => {
-    const deadline = Date.now() + 3000;
-    while (!what()) {
-      if (Date.now() > deadline) {
-        throw new Error(`Not within 3 s: ${what}`);
-      }
-      await new Promise(resolve => setTimeout(resolve, 10));
-    }
-  };
   const field = (name: string) =>
     dialog()?.querySelector<HTMLInputElement>(
       `[name="${name}"]`

@@ -1,24 +1,22 @@
-import { nullTranslator } from '@jupyterlab/translation';
 import { StatusBar } from '@jupyterlab/statusbar';
-import { MessageLoop } from '@lumino/messaging';
 import { Widget } from '@lumino/widgets';
 
 import { detailsToggle } from '../components/details';
 import { StatusItem } from '../components/statusitem';
-import { SharingModel } from '../model/sharing';
+import type { SharingModel } from '../model/sharing';
 import { StatusItemModel } from '../model/statusitem';
 import {
   client,
   device,
-  FakeApi,
-  FakeCurrent,
-  FakeVisibility,
   runningStatus,
-  status
+  status,
+  type FakeApi,
+  type FakeCurrent
 } from './fakes';
+import { sharedKernel, trans } from './given';
+import { until } from './page';
 
 describe('the status item in a status bar', () => {
-  const trans = nullTranslator.load('');
   let api: FakeApi;
   let current: FakeCurrent;
   let sharing: SharingModel;
@@ -27,12 +25,9 @@ describe('the status item in a status bar', () => {
   let item: StatusItem;
 
   beforeEach(() => {
-    api = new FakeApi();
-    api.clients = { kernel: 'mine' };
-    current = new FakeCurrent();
-    const visibility = new FakeVisibility();
-    sharing = new SharingModel({ api, visibility });
-    model = new StatusItemModel({ sharing, current, visibility, trans });
+    const shared = sharedKernel(null);
+    ({ api, current, sharing } = shared);
+    model = new StatusItemModel({ ...shared, trans });
     item = new StatusItem({
       model,
       trans,
@@ -54,18 +49,6 @@ describe('the status item in a status bar', () => {
     statusBar.dispose();
     document.body.textContent = '';
   });
-
-  /** Wait for something to come true on the page. */
-  async function until(condition: () => boolean): Promise<void> {
-    const deadline = Date.now() + 4000;
-    while (!condition()) {
-      if (Date.now() > deadline) {
-        throw new Error(`Not seen: ${condition}\n${document.body.innerHTML}`);
-      }
-      MessageLoop.flush();
-      await new Promise(resolve => setTimeout(resolve, 5));
-    }
-  }
 
   function button(): HTMLButtonElement | null {
     return item.node.querySelector('button');

@@ -3,6 +3,7 @@ import { Signal } from '@lumino/signaling';
 
 import { ApiError, type Action, type IApi } from '../api';
 import type { ICurrentKernel } from '../model/current';
+import type { IRuns } from '../model/waiting';
 import type {
   IClient,
   IConfig,
@@ -217,6 +218,21 @@ export class FakeCurrent implements ICurrentKernel {
 
   set(kernelId: string | null): void {
     this.kernelId = kernelId;
+    this.changed.emit();
+  }
+}
+
+/** A document in which one cell runs, or none. */
+export class FakeRuns implements IRuns<string> {
+  cell: string | null = 'cell';
+  readonly changed = new Signal<this, void>(this);
+
+  first(): string | null {
+    return this.cell;
+  }
+
+  set(cell: string | null): void {
+    this.cell = cell;
     this.changed.emit();
   }
 }

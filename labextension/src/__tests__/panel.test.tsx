@@ -1,26 +1,36 @@
-import { nullTranslator } from '@jupyterlab/translation';
 import { CommandRegistry } from '@lumino/commands';
-import { MessageLoop } from '@lumino/messaging';
 import { Widget } from '@lumino/widgets';
 
 import { CommandIDs } from '../commands';
 import { Panel } from '../components/panel';
 import { HistoryModel } from '../model/history';
 import { PanelModel } from '../model/panel';
-import { SharingModel } from '../model/sharing';
+import type { SharingModel } from '../model/sharing';
 import type { IClient, IDevice, IStatus } from '../protocol';
 import {
   client,
   device,
-  FakeApi,
-  FakeVisibility,
   GIB,
   history,
-  status
+  status,
+  type FakeApi,
+  type FakeVisibility
 } from './fakes';
+import { sharedKernel, trans } from './given';
+import { until } from './page';
+
+/** A client has waited, and runs. */
+const PAST = history({
+  now: 1000,
+  next: 3,
+  entries: [
+    { at: 940, client: 'mine', what: 'waiting' },
+    { at: 970, client: 'mine', what: 'running' },
+    { at: 970, client: 'mine', what: 'cell_started' }
+  ]
+});
 
 describe('the side panel', () => {
-  const trans = nullTranslator.load('');
   let api: FakeApi;
   let visibility: FakeVisibility;
   let sharing: SharingModel;
@@ -30,9 +40,7 @@ describe('the side panel', () => {
   let panel: Panel;
 
   beforeEach(() => {
-    api = new FakeApi();
-    visibility = new FakeVisibility();
-    sharing = new SharingModel({ api, visibility });
+    ({ api, visibility, sharing } = sharedKernel());
     past = new HistoryModel({ api, visibility, sharing });
     const model = new PanelModel({
       sharing,
@@ -60,18 +68,6 @@ describe('the side panel', () => {
         describedBy: { args: {} },
         execute: args => executed.push([id, args])
       });
-    }
-  }
-
-  /** Wait for something to come true on the page. */
-  async function until(condition: () => boolean): Promise<void> {
-    const deadline = Date.now() + 4000;
-    while (!condition()) {
-      if (Date.now() > deadline) {
-        throw new Error(`Not seen: ${condition}\n${document.body.innerHTML}`);
-      }
-      MessageLoop.flush();
-      await new Promise(resolve => setTimeout(resolve, 5));
     }
   }
 
@@ -284,15 +280,7 @@ describe('the side panel', () => {
   });
 
   it('draws a lane for each client, tells it in words, and can be paused', async () => {
-    api.past = history({
-      now: 1000,
-      next: 3,
-      entries: [
-        { at: 940, client: 'mine', what: 'waiting' },
-        { at: 970, client: 'mine', what: 'running' },
-        { at: 970, client: 'mine', what: 'cell_started' }
-      ]
-    });
+    api.past = PAST;
     await shows(busy(), 'Timeline');
     const lanes = findAll('.gpushare-Timeline-names li');
     expect(lanes[0].textContent).toContain(
@@ -312,14 +300,7 @@ describe('the side panel', () => {
   });
 
   it('tells by keyboard what happened when', async () => {
-    api.past = history({
-      now: 1000,
-      next: 2,
-      entries: [
-        { at: 940, client: 'mine', what: 'waiting' },
-        { at: 970, client: 'mine', what: 'running' }
-      ]
-    });
+    api.past = PAST;
     await shows(busy(), 'Timeline');
     const chart = find('.gpushare-Timeline-window')!;
     const press = (key: string) =>

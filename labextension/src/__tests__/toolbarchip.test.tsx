@@ -1,4 +1,3 @@
-import { nullTranslator } from '@jupyterlab/translation';
 import { CommandRegistry } from '@lumino/commands';
 import { Widget } from '@lumino/widgets';
 
@@ -7,37 +6,25 @@ import { CommandIDs } from '../commands';
 import { ToolbarChip } from '../components/toolbarchip';
 import { toolbarMenu } from '../components/toolbarmenu';
 import { followState } from '../model/toolbarchip';
-import { SharingModel } from '../model/sharing';
+import type { SharingModel } from '../model/sharing';
 import { StatusItemModel } from '../model/statusitem';
 import type { IClient } from '../protocol';
-import {
-  client,
-  FakeApi,
-  FakeCurrent,
-  FakeVisibility,
-  settle,
-  status
-} from './fakes';
-
-const trans = nullTranslator.load('');
+import { client, settle, status, type FakeApi } from './fakes';
+import { sharedKernel, trans } from './given';
+import { until } from './page';
 
 describe('the chip in a notebook toolbar', () => {
   let api: FakeApi;
-  let current: FakeCurrent;
   let sharing: SharingModel;
   let model: StatusItemModel;
   let chip: ToolbarChip;
 
   beforeEach(() => {
-    api = new FakeApi();
-    api.clients = { kernel: 'mine' };
-    current = new FakeCurrent();
-    current.kernelId = 'kernel';
-    const visibility = new FakeVisibility();
-    sharing = new SharingModel({ api, visibility });
-    model = new StatusItemModel({ sharing, current, visibility, trans });
+    const shared = sharedKernel();
+    ({ api, sharing } = shared);
+    model = new StatusItemModel({ ...shared, trans });
     const commands = new CommandRegistry();
-    addCommands(commands, { api, model: sharing }, current, trans);
+    addCommands(commands, { api, model: sharing }, shared.current, trans);
     chip = new ToolbarChip({
       model,
       speaks: true,
@@ -61,15 +48,6 @@ describe('the chip in a notebook toolbar', () => {
   };
   const button = () => chip.node.querySelector('button')!;
   const menu = () => document.querySelector<HTMLElement>('.lm-Menu');
-  const until = async (what: () => unknown) => {
-    const deadline = Date.now() + 3000;
-    while (!what()) {
-      if (Date.now() > deadline) {
-        throw new Error(`Not within 3 s: ${what}`);
-      }
-      await new Promise(resolve => setTimeout(resolve, 10));
-    }
-  };
 
   it('shows the state of a kernel that is shared, and no other', async () => {
     expect(chip.isHidden).toBe(true);
