@@ -25,9 +25,10 @@ from .kept import Kept
 from .levels import Levels
 from .locks import Mode
 from .measures import Measures
-from .members import Member, ProcessPort
+from .members import Member
 from .orders import Orders
 from .peer import Peer
+from .ports import ProcessPort
 from .progress import ProgressReports
 from .settings import LiveSettings
 from .utilisation import Utilisation

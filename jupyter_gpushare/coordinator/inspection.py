@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from ..wire.messages import DOORBELL, Details
-from .members import ProcessPort
+from .ports import ProcessPort
 
 ANSWER = 1.0  # seconds that a process has for its answer
 SINCE = 5  # the version of the page from which on it can be asked

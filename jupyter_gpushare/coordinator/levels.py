@@ -9,7 +9,8 @@ from ..core import events as ev
 from ..core.memory import room
 from ..core.outlook import expected_waits
 from . import hostmemory
-from .members import Member, ProcessPort
+from .members import Member
+from .ports import ProcessPort
 
 
 class Levels:

@@ -1,4 +1,4 @@
-"""What the daemon holds for each client and process: pages, locks, connections. The scheduler's orders end here."""
+"""What the daemon holds for each client: processes, page, locks, kernels. The scheduler's orders end here."""
 
 from __future__ import annotations
 
@@ -6,158 +6,18 @@ import os
 import time
 
 from ..config import GpuShare
-from ..core.errors import Refused
 from ..core.model import Client, Held
-from ..core.quota import Quota
 from ..wire import page as pages
 from ..wire.messages import DOORBELL, Hello
-from . import locks
+from . import locks, quotabits
+from .brought import BadHello, Brought
 from .measures import Measures
 from .peer import Peer
-
-MAX_BYTES = 1 << 50  # nobody has more; what a process reports beyond it is nonsense
-QUOTA_SET, QUOTA_MEMORY, QUOTA_OFFLINE, QUOTA_RESIDENT, SUSPENDED = (
-    1,
-    2,
-    4,
-    8,
-    16,
-)  # bits of orders.quota_set, see page.h
+from .ports import MAX_BYTES, ProcessPort
 
 MAX_DRAWS = 16
 
 HEARS = 1 | 2 | 4 | 8  # evicting, short, restored, busy: see orders.hears in page.h
-
-
-class BadHello(ValueError):
-    """A hello that cannot be accepted; the message says why."""
-
-
-class ProcessPort:
-    """One process under our orders."""
-
-    def __init__(self, number: int, peer: Peer, page: pages.Page, hello: Hello) -> None:
-        self.number = number
-        self.peer = peer
-        self.page = page
-        self.devices = tuple(sorted({device.uuid for device in hello.devices}))
-        self.slot = 0
-
-    @property
-    def allocated(self) -> int:
-        return min(int(self.page.report.allocated), MAX_BYTES)
-
-    @property
-    def short(self) -> int:
-        """Bytes that it could not have because the device is full."""
-        return min(int(self.page.report.short_bytes), MAX_BYTES)
-
-    @property
-    def held(self) -> Held:
-        report = self.page.report
-        allocated = self.allocated
-        resident = min(int(report.resident), allocated)
-        return Held(allocated, resident, min(int(report.pinned), resident))
-
-    @property
-    def memory_mode(self) -> str:
-        """ "" if it is too old to say."""
-        return pages.memory_mode(int(self.page.report.memory_mode))
-
-    @property
-    def knows_resident(self) -> bool:
-        """Whether it knows what of its memory is on the device."""
-        report = self.page.report
-        return pages.knows_resident(int(report.memory_mode), int(report.asked_managed))
-
-    @property
-    def host_pinned(self) -> int:
-        return min(int(self.page.report.host_pinned), MAX_BYTES)
-
-    @property
-    def host_pageable(self) -> int:
-        return min(int(self.page.report.host_pageable), MAX_BYTES)
-
-    @property
-    def quota(self) -> Quota | None:
-        """The quota that an earlier coordinator wrote to this page, if it is one."""
-        orders = self.page.orders
-        if not orders.quota_set & QUOTA_SET:
-            return None
-        try:
-            return Quota(
-                share=orders.share_ppm / 1e6,
-                limit=orders.limit_ppm / 1e6,
-                memory=orders.memory_limit if orders.quota_set & QUOTA_MEMORY else None,
-                resident=orders.resident_quota if orders.quota_set & QUOTA_RESIDENT else None,
-                service="offline" if orders.quota_set & QUOTA_OFFLINE else "online",
-            )
-        except Refused:
-            return None
-
-    @property
-    def suspended(self) -> bool:
-        """Whether it was under an earlier coordinator, or is under this one."""
-        return bool(self.page.orders.quota_set & SUSPENDED)
-
-    @property
-    def stopped(self) -> bool:
-        """By a signal or a debugger: it neither takes a turn nor ends one."""
-        try:
-            with open(f"/proc/{self.peer.pid}/stat", "rb") as file:
-                return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
-        except (OSError, IndexError):
-            return False
-
-    @property
-    def relays(self) -> bool:
-        return int(self.page.view.header.version) >= 2
-
-    def open(self, epoch: int, contended: bool, step: bool = False) -> None:
-        """Where the process has opened its gate by itself, with this very epoch, this changes nothing."""
-        orders = self.page.orders
-        orders.deadline_ns = 0  # the last turn's would close it at once
-        orders.hand_on = 0
-        orders.contended = contended  # from the first call on
-        self.page.open_gate(epoch, step)
-        orders.carry = 0
-        self.peer.send(DOORBELL)
-
-    def name_next(self, epoch: int) -> None:
-        orders = self.page.orders
-        orders.deadline_ns = 0
-        orders.contended = 1  # whoever has to go now comes again, most likely
-        orders.carry = epoch
-        self.peer.send(DOORBELL)
-
-    def unname(self) -> None:
-        """Should it have been faster, its turn ends at once: nobody would."""
-        epoch, self.page.orders.carry = self.page.orders.carry, 0
-        self.peer.send(DOORBELL)
-        if epoch and self.page.gate_open and self.page.epoch == epoch:
-            self.close(epoch)
-
-    def restore_ahead(self, most: int) -> None:
-        """Up to `most` bytes of this process may be on the device while its gate is closed; 0: no more comes back.
-
-        A process of a page version before 7 doesn't look there.
-        """
-        if self.page.orders.restore_ahead != most:
-            self.page.orders.restore_ahead = most
-            self.peer.send(DOORBELL)
-
-    def close(self, epoch: int) -> None:
-        self.page.close_gate(epoch)
-        self.peer.send(DOORBELL)
-
-    def orders(self, contended: bool, deadline: float | None) -> None:
-        """Levels of a running turn. The agent ends it at the deadline by itself."""
-        orders = self.page.orders
-        deadline_ns = int(deadline * 1e9) if deadline is not None else 0
-        if orders.contended != contended or orders.deadline_ns != deadline_ns:
-            orders.contended = contended
-            orders.deadline_ns = deadline_ns
-            self.peer.send(DOORBELL)
 
 
 class Member:
@@ -255,32 +115,15 @@ class Member:
 
         Takes ownership of `descriptors`. Raises BadHello and leaves everything as it was.
         """
-        given = list(descriptors)
-        if len(given) != 2 + len(hello.devices) or not hello.devices:
-            _close(given)
-            raise BadHello(
-                f"hello for {len(hello.devices)} devices came with {len(given)} descriptors: "
-                "allowed are one or more devices, with the page, the client page and one lock per device"
-            )
-        page = client_page = None
-        try:
-            page = pages.Page(given.pop(0))
-            client_page = pages.ClientPage(given.pop(0))
-            for device, descriptor in zip(hello.devices, given, strict=True):
-                locks.check(descriptor, device.uuid)
-        except (pages.BadPage, locks.BadLock) as error:
-            for mapped in (page, client_page):
-                if mapped:
-                    mapped.close()
-            _close(given)
-            raise BadHello(str(error)) from error
-        port = ProcessPort(number, peer, page, hello)
+        brought = Brought.with_hello(hello, descriptors)
+        port = ProcessPort(number, peer, brought.page, hello)
+        client_page = brought.client_page
         replace = self.page is not None and self.page.inode != client_page.inode
         if self.page is None:
             self.page = client_page
         else:
             client_page.close()
-        for device, descriptor in zip(hello.devices, given, strict=True):
+        for device, descriptor in zip(hello.devices, brought.locks, strict=True):
             if device.uuid in self.locks:
                 os.close(descriptor)
             else:
@@ -343,23 +186,13 @@ class Member:
         self.set_rate(*self._rate)
         for port in self.processes.values():
             orders = port.page.orders
-            orders.memory_limit = memory
+            quotabits.write(orders, client, device_memory)
             orders.memory_total = min(memory, device_memory) if device_memory else memory
             orders.quantum_ns = int(quantum * 1e9)
             orders.idle_release_ns = int(idle_release * 1e9)
             orders.window_ns = int(traits.inflight_window * 1e9)
             orders.exempt_ns = int(traits.exempt_launches * 1e9)
-            orders.share_ppm = round(client.quota.share * 1_000_000)
-            orders.limit_ppm = round(client.quota.limit * 1_000_000)
-            orders.resident_quota = client.quota.resident or 0
             orders.hears = HEARS
-            orders.quota_set = (
-                QUOTA_SET
-                | (QUOTA_MEMORY if client.quota.memory is not None else 0)
-                | (QUOTA_OFFLINE if client.quota.service == "offline" else 0)
-                | (QUOTA_RESIDENT if client.quota.resident is not None else 0)
-                | (SUSPENDED if client.suspended else 0)
-            )
 
     def write_levels(self, now_ns: int, backing: int | None, position: int, expected_wait: float | None) -> None:
         """What is written every second."""
@@ -369,8 +202,3 @@ class Member:
             orders.memory_backing = pages.UNKNOWN if backing is None else backing
             orders.queue_position = position
             orders.expected_wait_ns = int((expected_wait or 0) * 1e9)
-
-
-def _close(descriptors: list[int]) -> None:
-    for descriptor in descriptors:
-        os.close(descriptor)

@@ -11,7 +11,8 @@ from ..core import Scheduler
 from ..core import commands as cmd
 from ..core import events as ev
 from .locks import Mode
-from .members import Member, ProcessPort
+from .members import Member
+from .ports import ProcessPort
 
 FREE_RETRY = 0.02  # how soon to look again at a process out of reach that has its device; then with every heartbeat
 

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .members import Member, ProcessPort
+from .members import Member
+from .ports import ProcessPort
 
 
 @dataclass

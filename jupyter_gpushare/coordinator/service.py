@@ -15,10 +15,12 @@ from ..core.placement import Request
 from ..wire import messages, text
 from ..wire.client import encode
 from . import requests, waiting
+from .brought import BadHello
 from .daemon import Daemon
 from .inspection import Inspections
-from .members import BadHello, Member, ProcessPort
+from .members import Member
 from .peer import Peer
+from .ports import ProcessPort
 from .viewers import is_admin
 
 MAX_CELLS = 1024

@@ -13,7 +13,8 @@ from ..core.outlook import expected_waits, seconds_left
 from . import where
 from .devices import Nvml
 from .measures import Measures
-from .members import MAX_BYTES, Member
+from .members import Member
+from .ports import MAX_BYTES
 from .residency import Residency, residencies
 from .utilisation import Utilisation
 
