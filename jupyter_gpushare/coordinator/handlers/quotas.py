@@ -1,0 +1,35 @@
+"""Quotas of clients, read and changed."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import msgspec
+
+from ...core import events as ev
+from ...wire import messages
+from .. import requests
+from ..daemon import Daemon
+from ..peer import Peer
+from . import Handler
+from .access import owned
+
+log = logging.getLogger(__name__)
+
+
+class Quotas:
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+        self.handlers: dict[type, Handler] = {messages.SetQuota: self._set}
+
+    def _set(self, peer: Peer, request: messages.SetQuota) -> Any:
+        member = owned(self._daemon, peer, request.client)
+        client = self._daemon.scheduler.clients[request.client]
+        if request.changes:
+            before = client.quota
+            capacity = sum(self._daemon.scheduler.devices[uuid].info.memory for uuid in client.devices)
+            quota = before.changed(requests.changes_of(request.changes, capacity))
+            self._daemon.feed(ev.QuotaChanged(request.client, quota, member.allocated))
+            log.info("%s changed the quota of %s from %s to %s", peer, request.client, before, quota)
+        return msgspec.to_builtins(client.quota)

@@ -1,0 +1,64 @@
+"""What people say of a client's turns: give up, keep, stay away, come back, stop waiting."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from ...core import events as ev
+from ...core.errors import Refused
+from ...wire import messages, text
+from ..daemon import Daemon
+from ..peer import Peer
+from . import Handler
+from .access import owned
+
+log = logging.getLogger(__name__)
+
+
+class Turns:
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+        self.handlers: dict[type, Handler] = {
+            messages.Release: self._release,
+            messages.Hold: self._hold,
+            messages.Evict: self._evict,
+            messages.Suspend: lambda peer, request: self._set_suspended(peer, request.client, True),
+            messages.Resume: lambda peer, request: self._set_suspended(peer, request.client, False),
+            messages.Interrupt: self._interrupt,
+        }
+
+    def _release(self, peer: Peer, request: messages.Release) -> Any:
+        owned(self._daemon, peer, request.client)
+        grant = self._daemon.scheduler.clients[request.client].grant
+        self._daemon.feed(ev.TurnReleased(request.client))
+        return {"released": grant is not None}
+
+    def _hold(self, peer: Peer, request: messages.Hold) -> Any:
+        member = owned(self._daemon, peer, request.client)
+        try:
+            longest = self._daemon.scheduler.settings.max_hold
+            seconds = longest if request.seconds is None else text.parse_seconds(request.seconds)
+        except ValueError as error:
+            raise Refused(f"hold: {error}") from None
+        left = self._daemon.hold(member, seconds)
+        running = self._daemon.scheduler.clients[request.client].grant is not None
+        return {"hold_seconds_left": left, "running": running}
+
+    def _evict(self, peer: Peer, request: messages.Evict) -> Any:
+        held = self._daemon.evict(owned(self._daemon, peer, request.client))
+        return {"evicting": held.resident > held.pinned, "bytes": held.resident}
+
+    def _set_suspended(self, peer: Peer, identity: str, suspended: bool) -> Any:
+        member = owned(self._daemon, peer, identity)
+        before = self._daemon.scheduler.clients[identity].suspended
+        self._daemon.set_suspended(member, suspended)
+        if before != suspended:
+            log.info("%s %s client %s", peer, "suspended" if suspended else "resumed", identity)
+        return {"suspended": suspended, "changed": before != suspended}
+
+    def _interrupt(self, peer: Peer, request: messages.Interrupt) -> Any:
+        member = owned(self._daemon, peer, request.client)
+        for port in member.processes.values():
+            port.page.interrupt()
+        return {"processes": len(member.processes)}

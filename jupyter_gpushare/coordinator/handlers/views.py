@@ -1,0 +1,62 @@
+"""What is shown: how things stand, what has happened, what a client waits for, what is inside a process."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ...core.errors import UnknownProcess
+from ...wire import messages
+from .. import waiting
+from ..daemon import Daemon
+from ..inspection import Inspections
+from ..peer import Peer
+from ..replies import reply
+from . import LATER, Handler
+from .access import owned
+
+
+class Views:
+    """`inspections`: questions to processes, whose answers come as messages."""
+
+    def __init__(self, daemon: Daemon, inspections: Inspections) -> None:
+        self._daemon = daemon
+        self._inspections = inspections
+        self.handlers: dict[type, Handler] = {
+            messages.Status: lambda peer, _: daemon.followers.view(peer.uid),
+            messages.Subscribe: lambda peer, _: daemon.followers.add(peer),
+            messages.History: lambda _, request: daemon.tell_history(request.after, request.client),
+            messages.Outlook: self._outlook,
+            messages.Draws: self._draws,
+            messages.Inspect: self._inspect,
+        }
+
+    def _outlook(self, peer: Peer, request: messages.Outlook) -> Any:
+        member = owned(self._daemon, peer, request.client)
+        return waiting.told(self._daemon.scheduler, member, peer.uid, self._daemon.now)
+
+    def _draws(self, peer: Peer, request: messages.Draws) -> Any:
+        member = owned(self._daemon, peer, request.client)
+        member.add_draws(request.session)
+        return {"draws": list(member.draws)}
+
+    def _inspect(self, peer: Peer, request: messages.Inspect) -> Any:
+        port = next((port for port in self._daemon.ports.values() if port.peer.pid == request.pid), None)
+        member = self._daemon.member_of(port) if port else None
+        if port is None or member is None:
+            raise UnknownProcess(f"process {request.pid} is no client's process here")
+        owned(self._daemon, peer, member.client)
+        client = self._daemon.scheduler.clients[member.client]
+        result = {
+            "pid": request.pid,
+            "client": member.client,
+            "label": client.label if client.tenant == str(peer.uid) else "",
+            "coordinator": {"pid": os.getpid(), "socket": self._daemon.socket_path},
+            "page": port.page.values(),
+        }
+
+        def answered(details: dict[str, Any] | None) -> None:
+            reply(peer, request.id, {**result, "details": details})
+
+        self._inspections.ask(port, answered)
+        return LATER
