@@ -21,19 +21,6 @@ from .replies import refuse
 
 MAX_CELLS = 1024
 
-_OF_PROCESSES = (
-    messages.Wants,
-    messages.Unwants,
-    messages.Drained,
-    messages.Evicting,
-    messages.Restored,
-    messages.Idle,
-    messages.Busy,
-    messages.Short,
-    messages.Declined,
-    messages.Details,
-)
-
 log = logging.getLogger(__name__)
 
 
@@ -78,7 +65,7 @@ class Sessions:
     def take(self, peer: Peer, message: Any) -> bool:
         """False: the message is no process's or kernel's. Raises IllegalEvent for one that cannot come now."""
         session = self._sessions[peer]
-        if isinstance(message, _OF_PROCESSES):
+        if isinstance(message, messages.AfterHello):
             if session.port is None or session.member is None:
                 raise IllegalEvent(f"{type(message).__name__.lower()} before hello")
             self._hear(session.port, session.member, message)

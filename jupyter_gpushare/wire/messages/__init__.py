@@ -1,0 +1,25 @@
+"""Every message of the coordinator's socket, declared once, in the file of its topic, which ends with their union.
+
+One JSON object per line, at most `MAX_LINE` bytes, in both directions. Blank lines are doorbells: they mean "look at
+your page" and carry nothing. The type of a message is its `type` field; unknown fields are ignored, so that a newer
+peer may add some. Who the peer is comes from SO_PEERCRED, never from a message.
+"""
+
+from __future__ import annotations
+
+from .administration import *
+from .administration import AdminRequest
+from .answers import *
+from .base import *
+from .clients import *
+from .clients import ClientRequest
+from .kernels import *
+from .kernels import FromKernel
+from .processes import *
+from .processes import AfterHello, Hello
+from .turns import *
+from .turns import TurnRequest
+from .views import *
+from .views import ViewRequest
+
+Incoming = Hello | AfterHello | FromKernel | ClientRequest | TurnRequest | ViewRequest | AdminRequest

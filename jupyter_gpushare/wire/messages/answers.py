@@ -1,0 +1,35 @@
+"""From the coordinator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .base import Message
+
+
+class Welcome(Message, tag="welcome", frozen=True, kw_only=True):
+    """To a Hello: the process's own page, client page and locks are in use."""
+
+
+class Join(Message, tag="join", frozen=True, kw_only=True):
+    """To a Hello: descriptors come along, the client page and one lock per device, to be used instead of those sent."""
+
+
+class Reply(Message, tag="reply", frozen=True, kw_only=True):
+    id: int
+    result: Any
+
+
+class Error(Message, tag="error", frozen=True, kw_only=True):
+    """`reason` is a stable word for programs, `message` a sentence for people: what was wrong and what is allowed."""
+
+    id: int = 0
+    reason: str
+    message: str
+
+
+class Snapshot(Message, tag="snapshot", frozen=True, kw_only=True):
+    status: Any
+
+
+Outgoing = Welcome | Join | Reply | Error | Snapshot

@@ -1,0 +1,26 @@
+"""What all messages have in common: their types of values, and their two kinds."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+WIRE_VERSION = 1
+MAX_LINE = 64 * 1024
+DOORBELL = b"\n"
+
+Text = Annotated[str, msgspec.Meta(max_length=1024)]
+Identity = Annotated[str, msgspec.Meta(min_length=1, max_length=128, pattern=r"^[\w.:@-]+\Z")]
+Epoch = Annotated[int, msgspec.Meta(ge=0, lt=1 << 29)]
+Bytes = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+
+
+class Message(msgspec.Struct, tag_field="type", frozen=True, kw_only=True, omit_defaults=True):
+    """Its type is `tag`."""
+
+
+class Request(Message, frozen=True, kw_only=True):
+    """Answered by Reply or Error with the same `id`."""
+
+    id: int = 0

@@ -1,0 +1,64 @@
+"""Requests that only look."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from .base import Identity, Request
+
+
+class Status(Request, tag="status", frozen=True, kw_only=True):
+    """Result: the snapshot, see `docs/design.md`."""
+
+
+class Subscribe(Request, tag="subscribe", frozen=True, kw_only=True):
+    """Result: a first snapshot; then a Snapshot message after each change, at most ten a second."""
+
+
+class History(Request, tag="history", frozen=True, kw_only=True):
+    """What clients did in the last ten minutes, after the entry of that number; 0: all that is kept, which begins with
+    how things stood then. `client`: of that one only.
+
+    Result: `{"run", "now", "next", "more": bool, "entries": [{"at", "client", "what"}], "utilisation": {uuid: fraction
+    or null}}`, see `docs/rest.md`. An answer is no longer than a line, hence `more`: ask again with `next`. Since 0.1.
+    """
+
+    after: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0
+    client: Annotated[str, msgspec.Meta(max_length=128)] = ""
+
+
+class Outlook(Request, tag="outlook", frozen=True, kw_only=True):
+    """What the client waits for (its owner or an admin); cheap enough to be asked every second.
+
+    Result: `{"waiting": bool, "waited_seconds": of this wait, "wait_seconds": of all, "queue_position",
+    "expected_wait", "suspended": bool, "draws": [session],
+    "running": [{"client", "label", "tenant", "seconds_left"}]}`: who has its devices (`label` is "" for other users'
+    clients), and what Draws said. One that is suspended waits for its resumption and has no place in a queue (null).
+    Since 0.1.
+    """
+
+    client: Identity
+
+
+class Draws(Request, tag="draws", frozen=True, kw_only=True):
+    """A front end shows waits of the client by itself: requests whose `header.session` is `session` need no printed
+    wait. The last 16 are remembered, for the client's life. Result: `{"draws": [session]}`. Since 0.1."""
+
+    client: Identity
+    session: Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+
+
+class Inspect(Request, tag="inspect", frozen=True, kw_only=True):
+    """Look into a process (its owner or an admin), whose pid is that of a snapshot.
+
+    Result: `{"pid", "client", "label", "coordinator", "page": {block: {field: value}}, "details": …}`, where `details`
+    has the fields of Details but `seq`. It is null when the process doesn't answer: it is stopped, or its shim is older
+    than page version 5.
+    """
+
+    pid: Annotated[int, msgspec.Meta(ge=1, lt=1 << 31)] = 1
+
+
+ViewRequest = Status | Subscribe | History | Outlook | Draws | Inspect
