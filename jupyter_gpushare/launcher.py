@@ -70,6 +70,16 @@ def unwrap(command: list[str]) -> list[str]:
     return parse(command[3:], command[0]).command
 
 
+def label_in(command: list[str]) -> str:
+    """The `--label` of `command` if it is our launcher, else ""."""
+    if command[1:3] != ["-m", MODULE]:
+        return ""
+    try:
+        return parse(command[3:], command[0]).label
+    except Usage:
+        return ""
+
+
 def name_of(command: list[str]) -> str:
     """What people would call it: `train.py` of `python -u train.py`, the module of `python -m MODULE`."""
     words = [word for word in command[1:] if word == "-m" or not word.startswith("-")]

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from .. import launcher
+from ..provisioner import GpuShareProvisioner
 from ..wire.client import CoordinatorError
 from ..wire.messages import Interrupt
 
@@ -57,6 +59,19 @@ class Kernels:
         if not client or not environment or not environment.get("GPUSHARE_TOKEN"):
             return {}
         return {"client": client, "token": environment["GPUSHARE_TOKEN"]}
+
+    def configured_label(self, kernel_id: str) -> str:
+        """What its kernelspec or the configuration calls the kernel, whatever its notebook is; "" if neither does.
+
+        Raises UnknownKernel.
+        """
+        if kernel_id not in self._manager:
+            raise UnknownKernel(kernel_id)
+        kernel = self._manager.get_kernel(kernel_id)
+        provisioner = getattr(kernel, "provisioner", None)
+        if isinstance(provisioner, GpuShareProvisioner):
+            return str(provisioner.label)
+        return launcher.label_in(getattr(getattr(kernel, "kernel_spec", None), "argv", []))
 
     def any_shared(self) -> bool:
         """Whether some kernel of this server shares the GPU."""

@@ -1,4 +1,7 @@
-"""Renamed notebooks: what queues call a kernel follows the name of its notebook, which often is "Untitled" at first."""
+"""Renamed notebooks: what queues call a kernel follows the name of its notebook, which often is "Untitled" at first.
+
+A label that the kernelspec sets is kept: it is no notebook's name.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,9 @@ class Renames:
             return
         try:
             session = await self._sessions.get_session(session_id=session_id)
-            await self._tell(session["kernel"]["id"], os.path.basename(changes["path"])[:LONGEST])
+            kernel = session["kernel"]["id"]
+            if not self._kernels.configured_label(kernel):
+                await self._tell(kernel, os.path.basename(changes["path"])[:LONGEST])
         except (CoordinatorError, UnknownKernel, LookupError, ValueError) as error:
             self._log.debug("GPU sharing: %s keeps its old name: %s", session_id, error)
 
