@@ -16,13 +16,14 @@ from .quota_form import QuotaForm
 
 _TIMEOUT = 3.0  # seconds
 _HOLDS = (("1 minute", "1min"), ("5 minutes", "5min"), ("10 minutes", "10min"), ("as long as allowed", ""))
+# The words of the commands of the JupyterLab extension (labextension/src/actioncommands.ts).
 _BUTTONS = {
-    "release": ("Release", "Give up the rest of this turn"),
-    "evict": ("Move memory out", "Move this kernel's memory off the GPU; it comes back with the next turn"),
-    "suspend": ("Suspend", "No more turns, and memory off the GPU, until it is resumed"),
-    "resume": ("Resume", "Take part again"),
-    "hold": ("Hold", "Keep the GPU between cells for this long, working or not"),
-    "end": ("End hold", "Keep the GPU between cells no longer"),
+    "release": ("Give Up the GPU Turn", "The rest of the turn, or the hold, goes to others."),
+    "evict": ("Move Memory off the GPU", "It comes back with the next turn; a turn now is given up first."),
+    "suspend": ("Suspend GPU Use", "Cells wait and the memory leaves the GPU, until you resume."),
+    "resume": ("Resume GPU Use", "Take turns again."),
+    "hold": ("Hold the GPU", "Keep the GPU between cells, for some minutes."),
+    "end": ("No longer", "Hold the GPU no longer."),
 }
 _BESIDE = {"flex_flow": "row wrap"}
 
@@ -41,7 +42,7 @@ class Actions(widgets.VBox):  # type: ignore[misc]
             for name, (word, tip) in _BUTTONS.items()
         }
         self.hold_for = widgets.Dropdown(
-            description="Hold for", options=_HOLDS, value="5min", layout={"width": "260px"}
+            description="Hold it for", options=_HOLDS, value="5min", layout={"width": "260px"}
         )
         self.form = QuotaForm()
         self.said = widgets.HTML()
@@ -95,21 +96,22 @@ class Actions(widgets.VBox):  # type: ignore[misc]
 
     def _release(self) -> str:
         released = self._ask(messages.Release(client=self._who.client))["released"]
-        return "The rest of the turn is given up." if released else "There was no turn to give up."
+        return "This kernel gives up its turn." if released else "This kernel has no turn to give up."
 
     def _evict(self) -> str:
         moved = self._ask(messages.Evict(client=self._who.client))
         if not moved["evicting"]:
-            return "There was no memory of this kernel on the GPU."
-        return f"{text.format_size(moved['bytes'])} leave the GPU; they come back with the next turn."
+            return "This kernel has no memory on the GPU."
+        size = text.format_size(moved["bytes"])
+        return f"The memory of this kernel ({size}) moves off the GPU; it comes back with the next turn."
 
     def _suspend(self) -> str:
         self._ask(messages.Suspend(client=self._who.client))
-        return "Suspended: the next GPU call waits until this kernel is resumed."
+        return "This kernel is suspended: its cells wait and its memory leaves the GPU, until you resume it."
 
     def _resume(self) -> str:
         changed = self._ask(messages.Resume(client=self._who.client))["changed"]
-        return "This kernel takes part again." if changed else "This kernel was not suspended."
+        return "This kernel takes turns again." if changed else "This kernel is not suspended."
 
     def _hold(self, time: str) -> str:
         result = self._ask(messages.Hold(client=self._who.client, seconds=time or None))
@@ -117,7 +119,7 @@ class Actions(widgets.VBox):  # type: ignore[misc]
         if left is None:
             return "This kernel holds the GPU no longer."
         if result["running"]:
-            return f"This kernel keeps the GPU for {picture.duration(left)}, working or not."
+            return f"This kernel keeps the GPU for {picture.duration(left)}, also between cells."
         return f"Once this kernel has the GPU it keeps it, up to {picture.duration(left)} from now."
 
     def _change_quota(self) -> str:
@@ -128,7 +130,7 @@ class Actions(widgets.VBox):  # type: ignore[misc]
             return "Nothing in the form differs from the quota."
         quota = self._ask(messages.SetQuota(client=self._who.client, changes=changes))
         self.form.fill(quota, keep_edited=False)
-        return f"The quota is now: {picture.quota_words(quota)}."
+        return f"This kernel has a new quota: {picture.quota_words(quota)}."
 
 
 _BUSY = (

@@ -70,7 +70,9 @@ class QuotaForm(widgets.VBox):  # type: ignore[misc]
         for key in ("memory", "resident"):
             self.fields[key].placeholder = "unlimited"
         self.fields["service"] = widgets.Dropdown(description="class", options=["online", "offline"], layout=_LAYOUT)
-        self.apply = widgets.Button(description="Change quota", tooltip="Use the quota of this form from now on")
+        self.apply = widgets.Button(
+            description="Change GPU Quota", tooltip="Share, limit, memory and class of the kernel."
+        )
         self._complaint = widgets.HTML()
         self._before: dict[str, str] = {}
         super().__init__([*self.fields.values(), widgets.HTML(markup.faint(HINT)), self.apply, self._complaint])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import re
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -236,4 +238,18 @@ def test_an_address_that_cannot_be_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("GPUSHARE_SOCKET", "here")
     view = GpuShareView()
     assert "not an absolute path" in view.state.value and not view.following
+    view.close()
+
+
+def test_buttons_have_the_words_of_the_jupyterlab_extension(
+    no_coordinator: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUSHARE_CLIENT", "a")
+    sources = Path(__file__).resolve().parents[2] / "labextension" / "src"
+    commands = re.findall(r"label: trans\.__\('(.+?)…?'\)", (sources / "actioncommands.ts").read_text())
+    dialog = re.findall(r"label: trans\.__\('(.+?)'\)", (sources / "model" / "settingsform.ts").read_text())
+    view = GpuShareView()
+    ours = {one.description for one in (*view.actions.buttons.values(), view.actions.form.apply)}
+    assert ours <= {*commands, *dialog}
+    assert view.actions.hold_for.description in dialog
     view.close()

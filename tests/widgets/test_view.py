@@ -63,50 +63,53 @@ def test_it_shows_what_goes_on_while_cells_run(
     seen.says("GPU: idle", "nobody runs or waits")
 
 
-def test_what_is_pressed_is_done(coordinator: Any, notebook: Any, page: Callable[[Any], Any]) -> None:
-    def client() -> Any:
-        return coordinator.clients()[notebook.manager.kernel_id]
-
-    seen = page(notebook)
+@pytest.fixture
+def seen(notebook: Any, page: Callable[[Any], Any]) -> Any:
+    """A page on the notebook, which has memory on the GPU and shows the view."""
+    opened = page(notebook)
     assert notebook.run(WORK).status == "ok"
     notebook.run(VIEW)
-    seen.press("Hold")
+    return opened
+
+
+@pytest.fixture
+def client(coordinator: Any, notebook: Any) -> Callable[[], Any]:
+    """The notebook as the coordinator knows it now."""
+    return lambda: coordinator.clients()[notebook.manager.kernel_id]
+
+
+def test_what_is_pressed_is_done(notebook: Any, seen: Any, client: Callable[[], Any]) -> None:
+    seen.press("Hold the GPU")
     seen.says(" · held for ", "keeps")
-    seen.press("End hold")
+    seen.press("No longer")
     seen.says("This kernel holds the GPU no longer")
-    seen.press("Move memory out")
-    seen.says("leave the GPU; they come back with the next turn")
-    seen.press("Suspend")
-    seen.says("GPU: suspended", "the next GPU call waits")
+    seen.press("Move Memory off the GPU")
+    seen.says("moves off the GPU; it comes back with the next turn")
+    seen.press("Suspend GPU Use")
+    seen.says("GPU: suspended", "its cells wait and its memory leaves the GPU")
     assert client()["suspended"]
-    seen.until(lambda: seen.offered() == {"Resume", "Change quota"})
-    seen.press("Resume")
-    seen.says("This kernel takes part again", "GPU: idle")
+    seen.until(lambda: seen.offered() == {"Resume GPU Use", "Change GPU Quota"})
+    seen.press("Resume GPU Use")
+    seen.says("This kernel takes turns again", "GPU: idle")
     notebook.run("gpu.work(array, 0.02)\nview.actions.buttons['release'].click()")
-    seen.says("The rest of the turn is given up")
+    seen.says("This kernel gives up its turn")
 
 
-def test_a_quota_is_checked_and_changed(coordinator: Any, notebook: Any, page: Callable[[Any], Any]) -> None:
-    def client() -> Any:
-        return coordinator.clients()[notebook.manager.kernel_id]
-
-    seen = page(notebook)
-    assert notebook.run(WORK).status == "ok"
-    notebook.run(VIEW)
+def test_a_quota_is_checked_and_changed(seen: Any, client: Callable[[], Any]) -> None:
     seen.says("GPU: ")
     seen.fill("share", "2")
     seen.fill("memory", "lots")
     seen.says("share: 2 is out of range: allowed is a fraction from 0 to 1", "memory: &#x27;lots&#x27; is not a size")
-    seen.press("Change quota")
+    seen.press("Change GPU Quota")
     seen.fill("memory", "128MiB")
     seen.says("share: 2 is out of range")
     assert client()["quota"]["share"] == 0 and client()["quota"]["memory"] is None
     seen.fill("share", "30%")
-    seen.press("Change quota")
-    seen.says("The quota is now: share 0.3, limit 1, memory 128 MiB")
+    seen.press("Change GPU Quota")
+    seen.says("This kernel has a new quota: share 0.3, limit 1, memory 128 MiB")
     assert (client()["quota"]["share"], client()["quota"]["memory"]) == (0.3, 128 << 20)
     seen.fill("memory", "1MiB")
-    seen.press("Change quota")
+    seen.press("Change GPU Quota")
     seen.says('role="alert"', "allocated")  # the coordinator's own complaint
     assert client()["quota"]["memory"] == 128 << 20
 
@@ -122,7 +125,7 @@ def test_it_says_when_the_coordinator_is_away_and_comes_back(
     seen.until(lambda: seen.offered() == set())
     coordinator.start()
     seen.says("GPU: idle")
-    seen.until(lambda: "Suspend" in seen.offered())
+    seen.until(lambda: "Suspend GPU Use" in seen.offered())
 
 
 def test_nothing_is_left_when_it_is_closed(notebook: Any, page: Callable[[Any], Any]) -> None:
