@@ -12,6 +12,7 @@ from .host import Host, eventually
 from .notebook import SETUP
 
 CELLS = [SETUP, "check(cuda.alloc(1 << 20)[0]); work(0.02)", "while not os.path.exists('go'): time.sleep(0.01)"]
+HANGS = 45.0  # seconds: a Python that starts, runs three cells and ends, on a machine with much else to do
 EXECUTE = ["-c", "from nbclient.cli import main; main()", "--kernel_name={kernel}", "work.ipynb"]  # jupyter execute
 
 FRONT_ENDS = {
@@ -53,7 +54,7 @@ def test_front_end(patient: Host, name: str, session: str) -> None:
             if name == "console":
                 process.stdin.write("".join(f"exec({cell!r})\n" for cell in CELLS) + "exit\n")
             process.stdin.close()
-            eventually(lambda: works(patient) or process.poll() is not None)
+            eventually(lambda: works(patient) or process.poll() is not None, HANGS)
             assert process.poll() is None, process.stdout.read()
             (client,) = patient.clients().values()
             label = "my notebook.ipynb" if session else "ipykernel_launcher" if name == "launcher only" else kernel
@@ -62,7 +63,7 @@ def test_front_end(patient: Host, name: str, session: str) -> None:
             assert len(client["processes"]) == 1
             assert client["cells"] == 1
             (patient.folder / "go").touch()
-            assert process.wait(20) == 0, process.stdout.read()
+            assert process.wait(HANGS) == 0, process.stdout.read()
         finally:
             process.kill()
     if name not in ("launcher only", "console"):  # these tell nobody that the kernel will not come back
