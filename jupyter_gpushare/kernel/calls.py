@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import math
 import operator
+import os
 import re
 import shlex
+import time
 from typing import TYPE_CHECKING, Any
 
 from .connection import request
@@ -62,7 +64,7 @@ class Calls:
 
         problem = self.problem()
         try:
-            return Report(self.ask({"type": "status"}), self.client, problem)
+            return Report(self.ask({"type": "status"}), self.client, problem, _age())
         except Unreachable as error:
             if not (problem or self.client or self.path):
                 problem = self._unshared()
@@ -143,6 +145,16 @@ def _plain(name: str, value: Any) -> Any:
         if not isinstance(value, bool) and math.isfinite(value):
             return operator.index(value) if hasattr(value, "__index__") else float(value)
     raise Mistake(f"{name}: {value!r} is neither a finite number nor a text")
+
+
+def _age() -> float:
+    """Seconds since this process began, 0 if that is not known."""
+    try:
+        with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
+            ticks = int(file.read().rpartition(")")[2].split()[19])
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 def joined(text: str) -> str:

@@ -11,13 +11,14 @@ class Report:
     """The state of one client and of the devices, shown as text and as HTML.
 
     `snapshot` is the coordinator's (docs/design.md), empty if none answered; `own` this client's part of it, None
-    if it has none; `problem` a sentence on what isn't working, or "".
+    if it has none; `problem` a sentence on what isn't working, or ""; `age` the seconds since this program began.
     """
 
-    def __init__(self, snapshot: dict[str, Any] | None, client: str, problem: str = "") -> None:
+    def __init__(self, snapshot: dict[str, Any] | None, client: str, problem: str = "", age: float = 0.0) -> None:
         self.snapshot = snapshot or {}
         self.client = client
         self.problem = problem
+        self._age = age
         self._clients = {one["id"]: one for one in self.snapshot.get("clients", [])}
 
     @property
@@ -49,12 +50,15 @@ class Report:
                 return [("state", "not yet known to the coordinator")]
             return [] if self.client or self.problem else [("state", "this kernel isn't shared")]
         turns = f"{seconds(client['gpu_seconds'])} in {client['quanta']} turns"
+        uptime = self.snapshot.get("coordinator", {}).get("uptime_seconds", self._age)
+        # An earlier coordinator's figures are gone with it.
+        since = f", since the coordinator started {seconds(uptime)} ago" if uptime < self._age else ""
         rows = [
             ("kernel", self.name(self.client, mark=False)),
             ("state", self.state(client)),
             ("quota", quota_line(client.get("quota", {}))),
             ("memory", memory_line(client)),
-            ("GPU time", f"{turns}, waited {seconds(client['wait_seconds'])}"),
+            ("GPU time", f"{turns}, waited {seconds(client['wait_seconds'])}{since}"),
         ]
         return rows + [("note", str(note)) for note in client.get("notes", [])]
 

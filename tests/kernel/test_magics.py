@@ -186,6 +186,18 @@ def test_it_works_with_the_coordinator_away(coordinator: Any, notebook: Any, eve
     assert "train.ipynb" in shown(notebook)["text/plain"]
 
 
+def test_figures_of_a_new_coordinator_say_since_when(
+    coordinator: Any, notebook: Any, eventually: Callable[..., Any]
+) -> None:
+    assert "GPU time" in (text := shown(notebook)["text/plain"]) and "since" not in text
+    coordinator.end()
+    coordinator.start()
+    eventually(lambda: notebook.manager.kernel_id in coordinator.clients())
+    data = shown(notebook)
+    for text in (data["text/plain"], data["text/html"]):
+        assert "0.0 s in 0 turns, waited 0.0 s, since the coordinator started " in text
+
+
 def test_kernels_bring_a_coordinator_back(
     own_host: Path,
     start: Callable[..., Any],
