@@ -9,7 +9,7 @@ from typing import Any
 
 from ..core import Scheduler
 from ..core.model import Client, Device
-from ..core.outlook import expected_waits, seconds_left
+from ..core.outlook import expected_waits, held, seconds_left
 from . import where
 from .devices import Nvml
 from .measures import Measures
@@ -76,6 +76,7 @@ def _device(device: Device, queue: list[str], resident: dict[str, Residency], nv
                 "epoch": grant.epoch,
                 "held_seconds": round(now - grant.began, 3),
                 "seconds_left": None if left is None else round(left, 3),
+                "held": held(grant, now),
             }
         )
     return {
@@ -93,7 +94,7 @@ def _device(device: Device, queue: list[str], resident: dict[str, Residency], nv
 def _client(
     client: Client, member: Member, resident: Residency, position: int | None, wait: float | None, now: float
 ) -> dict[str, Any]:
-    quota, held = client.quota, client.held_for(now)
+    quota, hold = client.quota, client.held_for(now)
     processes = []
     for port in member.processes.values():
         report = port.page.report
@@ -119,7 +120,7 @@ def _client(
         "tenant": tenant_name(client.tenant),
         "phase": client.phase,
         "suspended": client.suspended,
-        "hold_seconds_left": None if held is None else round(held, 3),
+        "hold_seconds_left": None if hold is None else round(hold, 3),
         "devices": list(client.devices),
         "quota": {
             "share": quota.share,

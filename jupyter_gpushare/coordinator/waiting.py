@@ -6,7 +6,7 @@ from typing import Any
 
 from ..core import Scheduler
 from ..core.model import Client, Grant
-from ..core.outlook import outlook, seconds_left
+from ..core.outlook import held, outlook, seconds_left
 from .members import Member
 from .snapshot import tenant_name
 
@@ -42,4 +42,5 @@ def _running(grant: Grant, uid: int, now: float) -> dict[str, Any]:
         "label": client.label if client.tenant == str(uid) else "",
         "tenant": tenant_name(client.tenant),
         "seconds_left": None if left is None else round(left, 3),
+        "held": held(grant, now),
     }

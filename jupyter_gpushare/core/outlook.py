@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from .model import Client, Grant
@@ -50,6 +51,15 @@ def seconds_left(grant: Grant, now: float) -> float | None:
     """Until the turn ends, as its client was told; None: nobody waits, or it has ended and drains."""
     deadline = grant.announced[1] if grant.announced and not grant.draining else None
     return None if deadline is None else max(0.0, deadline - now)
+
+
+def held(grant: Grant, now: float) -> bool:
+    """Whether its client keeps the devices by a hold and runs nothing there: no cell, or, in a program that has none,
+    no work since it reported itself idle."""
+    client = grant.client
+    if client.held_for(now) is None or client.cells:
+        return False
+    return grant.idle or client.cells_since > -math.inf
 
 
 def _present(scheduler: Scheduler, device: str, now: float) -> float:

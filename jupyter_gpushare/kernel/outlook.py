@@ -50,11 +50,14 @@ def waited(amount: float) -> Notice:
 
 def _running(running: list[dict[str, Any]], expected: float | None) -> str:
     """The time left is until the deadline; where less is expected, it says so."""
-    names = [str(one.get("label") or one.get("tenant") or "another kernel") for one in running]
-    lefts = [one["seconds_left"] for one in running if one.get("seconds_left") is not None]
-    text = f"{' and '.join(names[:2])} {'is' if len(names) == 1 else 'are'} running"
+    names = [str(other.get("label") or other.get("tenant") or "another kernel") for other in running]
+    lefts = [other["seconds_left"] for other in running if other.get("seconds_left") is not None]
+    one, several = "is running", "are running"
+    if all(other.get("held") for other in running):
+        one, several = "holds the GPU", "hold the GPU"
+    text = f"{' and '.join(names[:2])} {one if len(names) == 1 else several}"
     if len(names) > 2:
-        text = f"{names[0]} and {len(names) - 1} others are running"
+        text = f"{names[0]} and {len(names) - 1} others {several}"
     if not lefts:
         return text
     at_most = "up to " if expected is not None and expected + 1 < min(lefts) else ""

@@ -26,7 +26,7 @@ DEVICE = {
     "uuid", "name", "simulated", "memory_total", "memory_used", "memory_used_is_estimate", "grants", "queue",
     "failed", "guaranteed_to", "utilisation", "utilisation_is_estimate",
 }  # fmt: skip
-GRANT = {"client", "epoch", "held_seconds", "seconds_left"}
+GRANT = {"client", "epoch", "held_seconds", "seconds_left", "held"}
 CLIENT = {
     "id", "label", "tenant", "phase", "devices", "quota", "allocated", "resident", "gpu_seconds", "wait_seconds",
     "quanta", "queue_position", "expected_wait", "gpu_busy_seconds", "drain", "resident_is_estimate",

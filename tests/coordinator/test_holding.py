@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from jupyter_gpushare.wire.client import CoordinatorError
 from jupyter_gpushare.wire.page import UNKNOWN, layout
 
 from .conftest import Coordinator, Processes
-from .fake_process import CLOSING, OPEN, FakeProcess, wait_for
+from .fake_process import CLOSING, OPEN, Connection, FakeProcess, wait_for
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -56,6 +57,42 @@ def test_who_holds_keeps_its_gate_open_past_its_quantum(
     a.wait_gate(CLOSING)
     a.drain()
     b.wait_gate(OPEN)
+
+
+def test_who_holds_between_cells_is_not_told_as_running(
+    coordinator: Coordinator, pair: tuple[FakeProcess, FakeProcess]
+) -> None:
+    def told() -> list[bool]:
+        (running,) = coordinator.request(messages.Outlook(client="b"))["running"]
+        (grant,) = coordinator.status()["devices"][0]["grants"]
+        return [running["held"], grant["held"]]
+
+    a, _ = pair
+    with contextlib.closing(Connection(coordinator.path)) as kernel:
+        kernel.send({"type": "attach", "client": "a", "token": "secret"})
+        kernel.send({"type": "cell", "state": "start", "request": "1"})
+        wait_for(lambda: (coordinator.client("a") or {})["cells"] == 1)
+        coordinator.request(messages.Hold(client="a", seconds="5min"))
+        assert told() == [False, False], "its cell runs"
+        kernel.send({"type": "cell", "state": "end", "request": "1"})
+        wait_for(lambda: told() == [True, True])
+        kernel.send({"type": "cell", "state": "start", "request": "2"})
+        wait_for(lambda: told() == [False, False])
+
+
+def test_a_program_that_holds_is_running_until_it_is_idle(
+    coordinator: Coordinator, pair: tuple[FakeProcess, FakeProcess]
+) -> None:
+    def told() -> bool:
+        return bool(coordinator.request(messages.Outlook(client="b"))["running"][0]["held"])
+
+    a, _ = pair
+    coordinator.request(messages.Hold(client="a", seconds="5min"))
+    assert not told()
+    a.say("idle", epoch=a.gate[1])
+    wait_for(told)
+    a.say("busy", epoch=a.gate[1])
+    wait_for(lambda: not told())
 
 
 def test_a_suspended_client_ends_its_turn_and_gets_none(

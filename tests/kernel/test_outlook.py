@@ -83,6 +83,15 @@ def running(**facts: Any) -> dict[str, Any]:
             "Waiting for the GPU: about 8 s (a.ipynb is running, up to 10 min 0 s left)",
         ),
         ({"running": [running()] * 3}, "Waiting for the GPU (alice and 2 others are running)"),
+        (
+            {"running": [running(label="a.ipynb", seconds_left=300, held=True)]},
+            "Waiting for the GPU (a.ipynb holds the GPU, 5 min 0 s left)",
+        ),
+        (
+            {"running": [running(held=True), running(label="a.ipynb", held=True)]},
+            "Waiting for the GPU (alice and a.ipynb hold the GPU)",
+        ),
+        ({"running": [running(held=True), running(label="a")]}, "Waiting for the GPU (alice and a are running)"),
         ({"expected_wait": 0.2}, "Waiting for the GPU: about 1 s"),
         ({"expected_wait": 75}, "Waiting for the GPU: about 1 min 15 s"),
     ],
