@@ -6,14 +6,17 @@ import type { INamed } from '../model/named';
 const COLOURS = 7;
 const PATTERNS = 3;
 
-/** The class names that give an element a client's colour and pattern. */
+/** The colour of a client, as a CSS value. */
 export function colourOf(named: INamed | null): string {
-  if (!named || named.number === 0) {
-    return 'gpushare-mod-nobody';
-  }
-  const index = named.number - 1;
-  const pattern = Math.floor(index / COLOURS) % PATTERNS;
-  return `gpushare-mod-colour${index % COLOURS} gpushare-mod-pattern${pattern}`;
+  return !named || named.number === 0
+    ? 'var(--jp-layout-color3)'
+    : `var(--gpushare-colour${(named.number - 1) % COLOURS})`;
+}
+
+/** The image over the colour of a client, as a CSS value; empty for none. */
+export function patternOf(named: INamed | null): string {
+  const index = named ? Math.floor((named.number - 1) / COLOURS) % PATTERNS : 0;
+  return index > 0 ? `var(--gpushare-pattern${index})` : '';
 }
 
 /** The client's number on its colour, to find it in the memory bars. */
@@ -22,7 +25,11 @@ export const Chip = React.memo(function Chip(props: {
 }): React.ReactElement {
   const { named } = props;
   return (
-    <span className={`gpushare-Chip ${colourOf(named)}`} aria-hidden="true">
+    <span
+      className="gpushare-Chip"
+      style={{ backgroundColor: colourOf(named) }}
+      aria-hidden="true"
+    >
       {named.number || '?'}
     </span>
   );

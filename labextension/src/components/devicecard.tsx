@@ -70,16 +70,19 @@ function Queue(props: {
   trans: TranslationBundle;
 }): React.ReactElement {
   const { queue, trans } = props;
+  const [isOpen, setIsOpen] = React.useState(false);
   const more = queue.length - NEXT;
   return (
     <>
       <ol className="gpushare-Uses">{items(queue.slice(0, NEXT))}</ol>
       {more > 0 && (
-        <details>
+        <details onToggle={event => setIsOpen(event.currentTarget.open)}>
           <summary>{trans._n('%1 more', '%1 more', more)}</summary>
-          <ol className="gpushare-Uses" start={NEXT + 1}>
-            {items(queue.slice(NEXT))}
-          </ol>
+          {isOpen && (
+            <ol className="gpushare-Uses" start={NEXT + 1}>
+              {items(queue.slice(NEXT))}
+            </ol>
+          )}
         </details>
       )}
     </>
