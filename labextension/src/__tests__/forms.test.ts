@@ -95,7 +95,21 @@ describe('the form of a quota', () => {
     expect(sent).toEqual([{ memory: null }]);
   });
 
+  it.each(['0.5', '50%', ' .25 ', '1.0'])(
+    'takes memory = %p for a part of the device, as %%gpushare does',
+    async text => {
+      form.set('memory', text);
+      expect(await form.submit()).toBe(true);
+      expect(sent).toEqual([{ memory: text.trim() }]);
+    }
+  );
+
   it.each([
+    ['memory', '0.0', /above 0% and up to 100%/],
+    ['memory', '150%', /above 0% and up to 100%/],
+    ['memory', '1', /at least 3 GiB/],
+    ['memory', '50 %', /no size/],
+    ['resident', '0.5', /no size/],
     ['share', '120%', /0% to 90%/],
     ['share', 'half', /50%, 0\.5/],
     ['limit', '101%', /50% to 100%/],

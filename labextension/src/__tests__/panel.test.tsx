@@ -155,13 +155,53 @@ describe('the side panel', () => {
         'train.ipynb: 1.5 GiB. a notebook of bob: 2 GiB. ' +
         'train.ipynb: 1.5 GiB moved out'
     );
-    expect(findAll('.gpushare-Memory-beyond > *')).toHaveLength(1);
-    const grow = (node: Element) =>
-      Number((node as HTMLElement).style.flexGrow);
+    expect(findAll('.gpushare-Memory-number').map(n => n.textContent)).toEqual([
+      '1',
+      '2',
+      '1'
+    ]);
     const card = find('.gpushare-Memory-card')!;
-    expect([...card.children].reduce((sum, part) => sum + grow(part), 0)).toBe(
-      16 * GIB
+    const beyond = find('.gpushare-Memory-beyond')!;
+    expect([card, beyond].map(({ style }) => Number(style.flexGrow))).toEqual([
+      16 * GIB,
+      1.5 * GIB
+    ]);
+  });
+
+  it('tells whose memory is under the pointer', async () => {
+    await shows(busy({ memory_used: 3.5 * GIB }), 'Test GPU');
+    const card = find('.gpushare-Memory-card')!;
+    card.getBoundingClientRect = () => ({ left: 100, width: 160 }) as DOMRect;
+    const told = (clientX: number) => {
+      // jsdom has no pointer events, and React reads the type alone.
+      card.dispatchEvent(
+        new MouseEvent('pointermove', { clientX, bubbles: true })
+      );
+      return card.title;
+    };
+    expect(told(105)).toBe('train.ipynb: 1.5 GiB');
+    expect(told(130)).toBe('a notebook of bob: 2 GiB');
+    expect(told(200)).toBe('');
+  });
+
+  it('changes memory once a second, turns and queues at once', async () => {
+    await shows(busy({ memory_used: 3.5 * GIB }), '3.5 GiB of 16 GiB');
+    const later = busy({ memory_used: 9 * GIB, queue: [] });
+    api.socket.sendSnapshot(later);
+    await until(() =>
+      find('.gpushare-Device-uses')!.textContent!.endsWith('empty')
     );
+    expect(text()).toContain('3.5 GiB of 16 GiB');
+    await until(() => text().includes('9 GiB of 16 GiB'));
+  });
+
+  it('draws the end of a long queue while it is open', async () => {
+    const queue = ['mine', 'theirs', 'a', 'b', 'c'];
+    await shows(busy({ queue }), '1 more');
+    const more = find('details')! as HTMLDetailsElement;
+    expect(more.querySelector('ol')).toBeNull();
+    more.open = true;
+    await until(() => more.querySelectorAll('ol[start="5"] > li').length === 1);
   });
 
   it('lists own clients first and apart, others without their names', async () => {

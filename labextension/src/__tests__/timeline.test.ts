@@ -4,7 +4,9 @@ import { Signal } from '@lumino/signaling';
 import { blocks } from '../model/drawing';
 import type { IHistoryModel } from '../model/history';
 import { Lanes, type ILane } from '../model/lanes';
+import { SettingsModel } from '../model/settings';
 import { TimelineModel } from '../model/timeline';
+import { keepSpan } from '../model/timelinespan';
 import type { Happening } from '../protocol';
 
 function lanesOf(...entries: [at: number, what: Happening, id?: string][]) {
@@ -119,6 +121,34 @@ describe('TimelineModel', () => {
     model.update([{ named, phase: 'idle' }]);
     expect(model.view!.lanes[0].summary).toMatch(/^Now idle\. .*0 turns/);
     expect(model.describe('a', 900)).toBe('train.ipynb: idle, for long');
+  });
+
+  it('counts a cell that still runs, though its begin is not known', () => {
+    past.lanes = lanesOf([990, 'running']).all;
+    model.update([{ named, phase: 'running', cells: 1 }]);
+    expect(model.view!.lanes[0].summary).toMatch(/ 1 cell\.$/);
+    past.lanes = lanesOf(
+      [300, 'cell_started'],
+      [990, 'running'],
+      [995, 'cell_ended'],
+      [996, 'cell_started']
+    ).all;
+    model.update([{ named, phase: 'running', cells: 1 }]);
+    expect(model.view!.lanes[0].summary).toMatch(/ 2 cells\.$/);
+  });
+
+  it('shows as many minutes as were chosen the last time', () => {
+    const settings = new SettingsModel();
+    const kept: unknown[] = [];
+    settings.keep = (name, value) => kept.push([name, value]);
+    settings.update({ timelineMinutes: 10 });
+    keepSpan(model, settings);
+    expect(model.span).toBe(600);
+    settings.update({ timelineMinutes: 2 });
+    expect(model.span).toBe(120);
+    expect(kept).toEqual([]);
+    model.span = 300;
+    expect(kept).toEqual([['timelineMinutes', 5]]);
   });
 
   it('draws nothing again while only time passes', () => {

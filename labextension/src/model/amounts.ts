@@ -13,6 +13,11 @@ export function parseFraction(text: string): number | null {
   return match ? Number(match[1]) / (match[2] ? 100 : 1) : null;
 }
 
+/** Whether a memory is meant as a part of the device: "0.5", "50%", "1.0"; "1" is a size. */
+export function isFraction(text: string): boolean {
+  return /^([0-9]+(\.[0-9]*)?%|[01]?\.[0-9]+)$/.test(text.trim());
+}
+
 /** Bytes from "8GiB", "8 G" (both of 1024s), "8GB" (of 1000s) or "1048576". */
 export function parseSize(text: string): number | null {
   const match = /^([0-9]+\.?[0-9]*|\.[0-9]+)\s*([a-z]*)$/.exec(

@@ -24,11 +24,13 @@ export function stateText(state: LaneState, trans: TranslationBundle): string {
  *
  * @param now - seconds on the coordinator's clock; what is told ends there
  * @param span - seconds that are told
+ * @param cells - that run now, also those whose begin is not in the lane
  */
 export function laneText(
   lane: ILane,
   now: number,
   span: number,
+  cells: number,
   trans: TranslationBundle
 ): string {
   const begin = now - span;
@@ -38,12 +40,17 @@ export function laneText(
   const turns = lane.periods.filter(
     ({ state, from }) => state === 'running' && from >= begin && from <= now
   ).length;
-  const cells = lane.starts.filter(at => at >= begin && at <= now).length;
+  // One that began before, or before the client was known, counts as well.
+  const begun = lane.starts.filter(at => at <= now).length;
+  const ended = lane.ends.filter(at => at <= now).length;
+  const ran =
+    lane.ends.filter(at => at >= begin && at <= now).length +
+    Math.max(cells, begun - ended, 0);
   const list = [
     trans.__('running %1 %', percent('running')),
     trans.__('waiting %1 %', percent('waiting')),
     trans._n('%1 turn', '%1 turns', turns),
-    trans._n('%1 cell', '%1 cells', cells)
+    trans._n('%1 cell', '%1 cells', ran)
   ].join(', ');
   const duration = formatDuration(span, trans);
   return lane.isGone

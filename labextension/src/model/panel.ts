@@ -8,6 +8,7 @@ import type { IStatus } from '../protocol';
 import type { IVisibility } from '../visibility';
 import { deviceView } from './devices';
 import type { IHistoryModel } from './history';
+import { MemoryPace } from './memorypace';
 import { Names } from './named';
 import { kindOf, NOTHING, settingsOf, type IPanelView } from './panelview';
 import { remembered } from './phrases';
@@ -81,12 +82,14 @@ export class PanelModel extends Disposable {
     if (isActive) {
       this._watches = [this._sharing.watch(), this._history.watch()];
       this._timer = setInterval(() => this._onTick(), TICK);
+      this._memory.look();
       this._refresh(true);
     }
   }
 
   private _onTick(): void {
     beginUpdate();
+    this._memory.look();
     this._refresh(true);
   }
 
@@ -146,14 +149,15 @@ export class PanelModel extends Disposable {
     return { ...this._readyView(status), kind, reason };
   }
 
-  private _readyView(status: IStatus): IPanelView {
+  private _readyView(latest: IStatus): IPanelView {
     const trans = this._trans;
+    const status = this._memory.of(latest);
     const age = this._sharing.age;
     this._names.update(status.clients, this._history.lanes);
     const nameOf = (id: string) => this._names.get(id);
     const ordered = this._names.inOrder(status.clients);
     const clients = new Map(ordered.map(([client]) => [client.id, client]));
-    const newer = this._newerUtilisation(status);
+    const newer = this._newerUtilisation(latest);
     const devices = status.devices.map(device =>
       deviceView(device, clients, nameOf, newer[device.uuid], age, trans)
     );
@@ -185,7 +189,7 @@ export class PanelModel extends Disposable {
     return [
       ...this._names
         .inOrder(clients)
-        .map(([{ phase }, named]) => ({ named, phase: phase as string })),
+        .map(([{ phase, cells }, named]) => ({ named, phase, cells })),
       ...gone.flatMap(id => {
         const named = this._names.get(id);
         return named ? [{ named, phase: '' }] : [];
@@ -198,6 +202,7 @@ export class PanelModel extends Disposable {
   private readonly _visibility: IVisibility;
   private readonly _trans: TranslationBundle;
   private readonly _names: Names;
+  private readonly _memory = new MemoryPace();
   private _view = NOTHING;
   private _utilisation: {
     told: Readonly<Record<string, number | null>>;

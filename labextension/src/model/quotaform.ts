@@ -1,8 +1,13 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 import type { IClient } from '../protocol';
-import { formatFraction, parseFraction, parseSize } from './amounts';
-import type { IField, Texts } from './form';
+import {
+  formatFraction,
+  isFraction,
+  parseFraction,
+  parseSize
+} from './amounts';
+import type { IField, Reading, Texts } from './form';
 import { formatBytes } from './format';
 
 /** A client is never kept from running altogether. */
@@ -82,7 +87,9 @@ function memoryField(client: IClient, trans: TranslationBundle): IField {
   const range =
     allocated > 0
       ? trans.__('at least %1, which it has allocated', roundedUp(allocated))
-      : trans.__('any size, such as 8GiB');
+      : trans.__(
+          'any size, such as 8GiB, or a part of the device, such as 50%'
+        );
   return {
     name: 'memory',
     label: trans.__('Memory'),
@@ -91,6 +98,9 @@ function memoryField(client: IClient, trans: TranslationBundle): IField {
     hint: () =>
       trans.__('What it may allocate: %1. Empty: no bound of its own.', range),
     read: text => {
+      if (isFraction(text)) {
+        return readPart(text, trans);
+      }
       const reading = readSize(text, trans);
       return 'value' in reading &&
         reading.value !== null &&
@@ -142,6 +152,18 @@ function readSize(
     : {
         error: trans.__(
           'That is no size. Allowed are 8GiB, 512MiB, 1.5GB, …; or nothing.'
+        )
+      };
+}
+
+/** A part of the device, as it is typed: the coordinator knows how much that is. */
+function readPart(text: string, trans: TranslationBundle): Reading {
+  const part = parseFraction(text);
+  return part && part <= 1
+    ? { value: text.trim() }
+    : {
+        error: trans.__(
+          'Allowed is a part of the device above 0% and up to 100%, or a size.'
         )
       };
 }

@@ -9,6 +9,8 @@ export interface ISettings {
   readonly notifyAfterWait: number;
   /** Seconds between two requests where no WebSocket gets through. */
   readonly pollInterval: number;
+  /** Minutes that the timeline shows. */
+  readonly timelineMinutes: number;
 }
 
 /** The same as the schema's; also without a settings registry. */
@@ -17,7 +19,8 @@ export const DEFAULTS: ISettings = {
   showToolbarChip: true,
   showWaiting: true,
   notifyAfterWait: 60,
-  pollInterval: 5
+  pollInterval: 5,
+  timelineMinutes: 5
 };
 
 /** The user's settings, live. */
@@ -25,6 +28,8 @@ export interface ISettingsModel {
   readonly values: ISettings;
   /** Emitted when any of {@link values} reads differently. */
   readonly changed: ISignal<ISettingsModel, void>;
+  /** Change one, for good. */
+  set<K extends keyof ISettings>(name: K, value: ISettings[K]): void;
 }
 
 /** {@link ISettingsModel} over any source of values. */
@@ -49,6 +54,17 @@ export class SettingsModel implements ISettingsModel {
       const changes = news.map(name => [name, composite[name]]);
       this._values = { ...this._values, ...Object.fromEntries(changes) };
       this._changed.emit();
+    }
+  }
+
+  /** Where changes are kept; without it they are forgotten with the page. */
+  keep: ((name: string, value: ISettings[keyof ISettings]) => void) | null =
+    null;
+
+  set<K extends keyof ISettings>(name: K, value: ISettings[K]): void {
+    if (value !== this._values[name]) {
+      this.update({ [name]: value });
+      this.keep?.(name, value);
     }
   }
 

@@ -44,6 +44,8 @@ export interface ITimelineView {
 export interface ILaneClient {
   readonly named: INamed;
   readonly phase: string;
+  /** That run now; undefined: not told. */
+  readonly cells?: number;
 }
 
 /** What the timeline shows, of the history and of the user's choice. */
@@ -151,9 +153,9 @@ export class TimelineModel {
       length,
       resolution: this._span / PIXELS
     };
-    const views = clients.flatMap(({ named }) => {
-      const lane = this._lane(named.id);
-      return lane ? [this._laneView(lane, named, range, now)] : [];
+    const views = clients.flatMap(client => {
+      const lane = this._lane(client.named.id);
+      return lane ? [this._laneView(lane, client, range, now)] : [];
     });
     this._forget(clients);
     return {
@@ -169,7 +171,7 @@ export class TimelineModel {
 
   private _laneView(
     lane: ILane,
-    named: INamed,
+    { named, cells = 0 }: ILaneClient,
     range: IRange,
     now: number
   ): ILaneView {
@@ -179,7 +181,8 @@ export class TimelineModel {
       drawn = { key, drawing: drawLane(lane, range) };
       this._drawn.set(named.id, drawn);
     }
-    const summary = laneText(lane, now, this._span, this._trans);
+    const running = this.isPaused ? 0 : cells;
+    const summary = laneText(lane, now, this._span, running, this._trans);
     const known = drawn.view;
     if (
       known &&

@@ -21,7 +21,7 @@ export function addOpenDocument(
   trans: TranslationBundle
 ): void {
   app.commands.addCommand(CommandIDs.openDocument, {
-    label: trans.__('Go to the Notebook'),
+    label: trans.__('Go to the Notebook or Console'),
     caption: trans.__('Go to the notebook or console that uses the GPU'),
     describedBy: {
       args: {
@@ -42,7 +42,7 @@ export function addOpenDocument(
       const session = await sessionOf(app, sharing, client);
       if (session === null) {
         Notification.info(
-          trans.__('No notebook of this server belongs to it.'),
+          trans.__('No notebook or console of this server belongs to it.'),
           { autoClose: 5000 }
         );
         return;

@@ -12,6 +12,7 @@ import { CommandIDs } from '../commands';
 import { Panel } from '../components/panel';
 import { gpuIcon } from '../icons';
 import { PanelModel } from '../model/panel';
+import { keepSpan } from '../model/timelinespan';
 import { IGpuSharing, TRANSLATION_DOMAIN } from '../tokens';
 import { addOpenDocument } from './document';
 
@@ -41,6 +42,7 @@ export const panelPlugin: JupyterFrontEndPlugin<void> = {
       visibility: sharing.visibility,
       trans
     });
+    keepSpan(model.timeline, sharing.settings);
     const { commands, shell } = app;
     const trackers = consoles ? [notebooks, consoles] : [notebooks];
     addOpenDocument(app, sharing, trackers, trans);

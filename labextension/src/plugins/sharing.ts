@@ -46,6 +46,11 @@ async function follow(
     const apply = () => model.update(settings.composite);
     settings.changed.connect(apply);
     apply();
+    model.keep = (name, value) => {
+      settings
+        .set(name, value)
+        .catch(error => console.error(`${name} could not be kept.`, error));
+    };
   } catch (error) {
     console.error('The settings of GPU sharing could not be read.', error);
   }

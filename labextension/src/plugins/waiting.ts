@@ -46,7 +46,8 @@ export const waitingPlugin: JupyterFrontEndPlugin<void> = {
 
     const follow = (
       document: DocumentWaits.IOptions['document'],
-      runs: DocumentWaits.IOptions['runs']
+      runs: DocumentWaits.IOptions['runs'],
+      goLabel: string
     ) => {
       const waits = new DocumentWaits({
         document,
@@ -64,7 +65,7 @@ export const waitingPlugin: JupyterFrontEndPlugin<void> = {
         }
       });
       waits.longWaitEnded.connect((_, end) => {
-        tellEnd(end, trans, () => app.shell.activateById(document.id));
+        tellEnd(end, trans, goLabel, () => app.shell.activateById(document.id));
       });
       const watchOnce = () => {
         if (waits.kernel.kernelId !== null) {
@@ -77,11 +78,11 @@ export const waitingPlugin: JupyterFrontEndPlugin<void> = {
     };
 
     const onNotebook = (_: unknown, panel: NotebookPanel) =>
-      follow(panel, new NotebookRuns(panel));
+      follow(panel, new NotebookRuns(panel), trans.__('Go to Notebook'));
     notebooks.forEach(panel => onNotebook(null, panel));
     notebooks.widgetAdded.connect(onNotebook);
     const onConsole = (_: unknown, panel: ConsolePanel) =>
-      follow(panel, new ConsoleRuns(panel));
+      follow(panel, new ConsoleRuns(panel), trans.__('Go to Console'));
     consoles?.forEach(panel => onConsole(null, panel));
     consoles?.widgetAdded.connect(onConsole);
   }
@@ -90,6 +91,7 @@ export const waitingPlugin: JupyterFrontEndPlugin<void> = {
 function tellEnd(
   { client, seconds }: LongWaits.IEnd,
   trans: TranslationBundle,
+  goLabel: string,
   go: () => void
 ): void {
   const parts = [nameOf(client, trans), formatDuration(seconds, trans)];
@@ -99,6 +101,6 @@ function tellEnd(
       : trans.__('%1 has had the GPU, after a wait of %2.', ...parts);
   Notification.info(text, {
     autoClose: END_SHOWN,
-    actions: [{ label: trans.__('Go to Notebook'), callback: go }]
+    actions: [{ label: goLabel, callback: go }]
   });
 }
