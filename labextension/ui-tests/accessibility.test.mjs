@@ -1,11 +1,11 @@
 /** No serious finding of axe in what is ours, in light and dark. */
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
+import { test } from 'node:test';
 
 import { assertAccessible } from './axe.mjs';
-import { client, configure, Notebook, skip } from './jupyter.mjs';
-import { Lab } from './lab.mjs';
+import { client, skip, takeTurns } from './jupyter.mjs';
 import { Panel } from './panel.mjs';
+import { Stage } from './stage.mjs';
 
 const BUSY = 'busy.ipynb';
 const WAITING = 'waiting.ipynb';
@@ -19,7 +19,6 @@ let lab;
 let panel;
 let events;
 let isAway = false;
-const notebooks = [];
 
 /** Let through what the server sends, until the coordinator is to be away. */
 function relay(page) {
@@ -33,23 +32,13 @@ function relay(page) {
   });
 }
 
-before(async () => {
-  if (!skip) {
-    // In a narrow toolbar the chip is behind the ellipsis.
-    const viewport = { width: 1600, height: 900 };
-    lab = await Lab.open('lab?reset', { viewport }, relay);
-    panel = new Panel(lab);
-  }
-});
+const stage = new Stage('accessibility');
 
-after(async () => {
-  if (!skip) {
-    await lab?.screenshot('last-accessibility');
-    await lab?.close();
-    for (const notebook of notebooks) {
-      await notebook.remove();
-    }
-  }
+stage.setUp(async () => {
+  // In a narrow toolbar the chip is behind the ellipsis.
+  const viewport = { width: 1600, height: 900 };
+  lab = await stage.open('lab?reset', { viewport }, relay);
+  panel = new Panel(lab);
 });
 
 test('the panel while nobody shares', { skip }, async () => {
@@ -60,16 +49,11 @@ test('the panel while nobody shares', { skip }, async () => {
 
 test('panel, status item, chip and waiting line', { skip }, async () => {
   for (const path of [BUSY, WAITING]) {
-    notebooks.push(await Notebook.create(path));
+    await stage.notebook(path);
     await lab.notebook(path);
     await lab.runsTo(0, /ready/);
   }
-  await configure({
-    policy: 'fcfs',
-    sharing: 'exclusive',
-    time_quantum: 600,
-    idle_release: 0.25
-  });
+  await takeTurns(600);
   await lab.notebook(BUSY);
   await lab.run(1);
   await client(BUSY, one => one.phase === 'running');

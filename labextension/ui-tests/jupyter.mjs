@@ -38,6 +38,15 @@ export const status = () => rest('GET', 'gpushare/api/status');
 export const configure = changes =>
   rest('PATCH', 'gpushare/api/config', changes);
 
+/** Let one at a time have a turn of so many seconds, first come, first served. */
+export const takeTurns = (seconds, idle = 0.25) =>
+  configure({
+    policy: 'fcfs',
+    sharing: 'exclusive',
+    time_quantum: seconds,
+    idle_release: idle
+  });
+
 /** Poll until `probe` resolves with something true, and return that. */
 export async function until(probe, what, within = FOLLOWS_WITHIN) {
   const deadline = Date.now() + within;

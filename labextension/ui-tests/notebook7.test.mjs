@@ -1,51 +1,28 @@
 /** The same extension in Notebook 7: no status bar, one notebook a page. */
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
+import { test } from 'node:test';
 
-import { client, configure, Notebook, skip } from './jupyter.mjs';
-import { Lab } from './lab.mjs';
+import { client, skip, takeTurns } from './jupyter.mjs';
 import { Panel } from './panel.mjs';
+import { Stage } from './stage.mjs';
 
 const ONE = 'one.ipynb';
 const TWO = 'two.ipynb';
 
-const pages = [];
-const notebooks = [];
+const stage = new Stage('notebook7');
 
-before(async () => {
-  if (skip) {
-    return;
-  }
+stage.setUp(async () => {
   for (const path of [ONE, TWO]) {
-    notebooks.push(await Notebook.create(path));
-    const page = await Lab.open(`notebooks/${path}`);
-    pages.push(page);
+    await stage.notebook(path);
+    const page = await stage.open(`notebooks/${path}`);
     await page.ready(path);
     await page.runsTo(0, /ready/);
   }
-  await configure({
-    policy: 'fcfs',
-    sharing: 'exclusive',
-    time_quantum: 600,
-    idle_release: 0.25
-  });
-});
-
-after(async () => {
-  if (skip) {
-    return;
-  }
-  await pages[0]?.screenshot('last-notebook7');
-  for (const page of pages) {
-    await page.close();
-  }
-  for (const notebook of notebooks) {
-    await notebook.remove();
-  }
+  await takeTurns(600);
 });
 
 test('chip and waiting line follow the cells', { skip }, async () => {
-  const [one, two] = pages;
+  const [one, two] = stage.labs;
   await two.chip.filter({ hasText: /^GPU: idle/ }).waitFor();
   await two.run(1);
   await two.chip.filter({ hasText: /^GPU: running/ }).waitFor();
@@ -55,20 +32,20 @@ test('chip and waiting line follow the cells', { skip }, async () => {
   const line = one.cells.nth(1).getByText(/^Waiting for the GPU: #1/);
   await line.waitFor();
   await one.screenshots('notebook7-waiting');
-  await notebooks[1].finish();
+  await stage.notebooks[1].finish();
   await one.chip.filter({ hasText: /^GPU: running/ }).waitFor();
   await line.waitFor({ state: 'detached' });
 });
 
 test("the panel opens from the chip's menu", { skip }, async () => {
-  const [one] = pages;
+  const [one, two] = stage.labs;
   const panel = new Panel(one);
   await one.chip.click();
   await one.page.getByRole('menuitem', { name: 'Show GPU Sharing' }).click();
   await panel.row(ONE).filter({ hasText: 'Running' }).waitFor();
   await panel.row(TWO).filter({ hasText: 'Idle' }).waitFor();
   await one.screenshots('notebook7-panel');
-  await notebooks[0].finish();
+  await stage.notebooks[0].finish();
   await panel.row(ONE).filter({ hasText: 'Idle' }).waitFor();
-  assert.deepEqual([...one.faults, ...pages[1].faults], []);
+  assert.deepEqual([...one.faults, ...two.faults], []);
 });

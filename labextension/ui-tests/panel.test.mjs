@@ -1,10 +1,10 @@
 /** The side panel: what it tells, and what can be done from it. */
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
+import { test } from 'node:test';
 
-import { client, configure, Notebook, rest, skip, until } from './jupyter.mjs';
-import { Lab } from './lab.mjs';
+import { client, rest, skip, takeTurns, until } from './jupyter.mjs';
 import { hasFocus, Panel, tabTo } from './panel.mjs';
+import { Stage } from './stage.mjs';
 
 const MINE = 'mine.ipynb';
 const OTHER = 'other.ipynb';
@@ -13,35 +13,18 @@ let lab;
 let panel;
 const notebooks = {};
 
-before(async () => {
-  if (skip) {
-    return;
-  }
-  notebooks.mine = await Notebook.create(MINE, { more: ['%gpushare status'] });
-  notebooks.other = await Notebook.create(OTHER);
-  lab = await Lab.open('lab?reset');
+const stage = new Stage('panel');
+
+stage.setUp(async () => {
+  notebooks.mine = await stage.notebook(MINE, { more: ['%gpushare status'] });
+  notebooks.other = await stage.notebook(OTHER);
+  lab = await stage.open('lab?reset');
   panel = new Panel(lab);
   for (const { path } of Object.values(notebooks)) {
     await lab.notebook(path);
     await lab.runsTo(0, /ready/);
   }
-  await configure({
-    policy: 'fcfs',
-    sharing: 'exclusive',
-    time_quantum: 2,
-    idle_release: 0.25
-  });
-});
-
-after(async () => {
-  if (skip) {
-    return;
-  }
-  await lab?.screenshot('last-panel');
-  await lab?.close();
-  for (const notebook of Object.values(notebooks)) {
-    await notebook.remove();
-  }
+  await takeTurns(2);
 });
 
 test(

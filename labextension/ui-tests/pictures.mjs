@@ -5,7 +5,7 @@
 import { mkdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
-import { client, configure, Notebook, until } from './jupyter.mjs';
+import { client, Notebook, takeTurns, until } from './jupyter.mjs';
 import { Lab } from './lab.mjs';
 import { Panel } from './panel.mjs';
 
@@ -60,12 +60,7 @@ try {
   await launcher.waitFor();
   await picture('launcher', await around(8, launcher));
 
-  await configure({
-    policy: 'fcfs',
-    sharing: 'exclusive',
-    time_quantum: 8,
-    idle_release: 1
-  });
+  await takeTurns(8, 1);
   for (const [name, millions] of Object.entries(NOTEBOOKS)) {
     const sources = [setup(millions), TRAIN];
     notebooks.push(await Notebook.create(name, { sources }));

@@ -1,28 +1,20 @@
 /** The coordinator dies while a cell works: it is seen, and nothing is lost. */
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
+import { test } from 'node:test';
 
-import { client, Notebook, skip, status, until } from './jupyter.mjs';
-import { Lab } from './lab.mjs';
+import { client, skip, status, until } from './jupyter.mjs';
+import { Stage } from './stage.mjs';
 
 const PATH = 'recovery.ipynb';
 
 let lab;
 let notebook;
 
-before(async () => {
-  if (!skip) {
-    notebook = await Notebook.create(PATH);
-    lab = await Lab.open(`lab/tree/${PATH}?reset`);
-  }
-});
+const stage = new Stage('recovery');
 
-after(async () => {
-  if (!skip) {
-    await lab?.screenshot('last-recovery');
-    await lab?.close();
-    await notebook?.remove();
-  }
+stage.setUp(async () => {
+  notebook = await stage.notebook(PATH);
+  lab = await stage.open(`lab/tree/${PATH}?reset`);
 });
 
 test(

@@ -1,6 +1,6 @@
 /** Three notebooks on one device, as their user lives through it. */
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
+import { test } from 'node:test';
 
 import {
   client,
@@ -9,36 +9,25 @@ import {
   rest,
   skip,
   status,
+  takeTurns,
   until
 } from './jupyter.mjs';
-import { Lab } from './lab.mjs';
+import { Stage } from './stage.mjs';
 
 const KERNEL = 'Python 3 (shared GPU)';
 
 let lab;
 const notebooks = {};
 
-before(async () => {
-  if (skip) {
-    return;
-  }
+const stage = new Stage('sharing');
+
+stage.setUp(async () => {
   for (const name of ['train', 'explore', 'infer']) {
-    notebooks[name] = await Notebook.create(`${name}.ipynb`, {
+    notebooks[name] = await stage.notebook(`${name}.ipynb`, {
       more: name === 'explore' ? [HOLDING] : []
     });
   }
-  lab = await Lab.open('lab?reset');
-});
-
-after(async () => {
-  if (skip) {
-    return;
-  }
-  await lab?.screenshot('last-sharing');
-  await lab?.close();
-  for (const notebook of Object.values(notebooks)) {
-    await notebook.remove();
-  }
+  lab = await stage.open('lab?reset');
 });
 
 test('the shared kernel is chosen in the launcher', { skip }, async () => {
@@ -55,8 +44,7 @@ test('the shared kernel is chosen in the launcher', { skip }, async () => {
   const path = await page.evaluate(
     () => globalThis.jupyterapp.shell.currentWidget.context.path
   );
-  notebooks.untitled = new Notebook(path);
-  await notebooks.untitled.remove();
+  await new Notebook(path).remove();
 });
 
 /** Waits at the gate with Python's lock held: nothing else of the kernel runs. */
@@ -71,13 +59,8 @@ test(
   { skip },
   async () => {
     const { page } = lab;
-    await configure({
-      policy: 'fcfs',
-      sharing: 'exclusive',
-      time_quantum: 60,
-      idle_release: 0.25
-    });
-    for (const { path } of Object.values(notebooks).slice(0, 3)) {
+    await takeTurns(60);
+    for (const { path } of Object.values(notebooks)) {
       await lab.notebook(path);
       await lab.runsTo(0, /ready/);
     }

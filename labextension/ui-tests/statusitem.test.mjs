@@ -1,28 +1,20 @@
 /** The status item: what it says, to whom, and how one gets there and back. */
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
+import { test } from 'node:test';
 
-import { Notebook, skip } from './jupyter.mjs';
-import { Lab } from './lab.mjs';
+import { skip } from './jupyter.mjs';
+import { Stage } from './stage.mjs';
 
 const PATH = 'statusitem.ipynb';
 
 let lab;
 let notebook;
 
-before(async () => {
-  if (!skip) {
-    notebook = await Notebook.create(PATH);
-    lab = await Lab.open(`lab/tree/${PATH}?reset`);
-  }
-});
+const stage = new Stage('statusitem');
 
-after(async () => {
-  if (!skip) {
-    await lab?.screenshot('last-statusitem');
-    await lab?.close();
-    await notebook?.remove();
-  }
+stage.setUp(async () => {
+  notebook = await stage.notebook(PATH);
+  lab = await stage.open(`lab/tree/${PATH}?reset`);
 });
 
 test(

@@ -1,9 +1,9 @@
 /** A cell that waits for the GPU, and what one can do about it meanwhile. */
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
+import { after, test } from 'node:test';
 
-import { client, configure, Notebook, rest, skip } from './jupyter.mjs';
-import { Lab } from './lab.mjs';
+import { client, rest, skip, takeTurns } from './jupyter.mjs';
+import { Stage } from './stage.mjs';
 
 const MANY_CELLS = 60;
 const NOTEBOOKS = 'lab/api/settings/@jupyterlab/notebook-extension:tracker';
@@ -13,50 +13,35 @@ let train;
 let explore;
 
 const waiting = () => lab.page.locator('.gpushare-Waiting');
-const chip = () =>
-  lab.page.locator(
-    '.jp-NotebookPanel:not(.lm-mod-hidden) .gpushare-ToolbarChip-button'
-  );
 
 /** Choose an item of the chip's menu. */
 async function choose(name) {
-  await chip().click();
+  await lab.chip.click();
   await lab.page.getByRole('menuitem', { name }).click();
 }
 
-before(async () => {
-  if (skip) {
-    return;
-  }
+const stage = new Stage('waiting');
+
+stage.setUp(async () => {
   // So that cells leave the page while others are looked at.
   await rest('PUT', NOTEBOOKS, { raw: '{"windowingMode": "full"}' });
-  train = await Notebook.create('train.ipynb');
+  train = await stage.notebook('train.ipynb');
   const source = (await train.saved()).cells.map(cell => cell.source);
   const more = Array.from({ length: MANY_CELLS }, (_, i) => `${i}\n\n\n\n`);
-  explore = await Notebook.create('explore.ipynb', {
+  explore = await stage.notebook('explore.ipynb', {
     sources: [
       ...source.map(text => text.replace(train.end, 'explore.ipynb.end')),
       ...more
     ]
   });
-  lab = await Lab.open('lab?reset');
-  await configure({
-    policy: 'fcfs',
-    sharing: 'exclusive',
-    time_quantum: 600,
-    idle_release: 0.25
-  });
+  lab = await stage.open('lab?reset');
+  await takeTurns(600);
 });
 
 after(async () => {
-  if (skip) {
-    return;
+  if (!skip) {
+    await rest('PUT', NOTEBOOKS, { raw: '{}' });
   }
-  await lab?.screenshot('last-waiting');
-  await lab?.close();
-  await train?.remove();
-  await explore?.remove();
-  await rest('PUT', NOTEBOOKS, { raw: '{}' });
 });
 
 test(
@@ -80,9 +65,7 @@ test(
       /\(train\.ipynb is running, (up to )?\d+ m?/
     );
     await box.getByRole('progressbar').waitFor();
-    await chip()
-      .filter({ hasText: /^GPU: #1 in queue/ })
-      .waitFor();
+    await lab.chip.filter({ hasText: /^GPU: #1 in queue/ }).waitFor();
     await lab.screenshots('cell-waiting');
 
     // It goes and comes with its cell.

@@ -1,10 +1,10 @@
 /** The ipywidgets view: live beside a running cell, pressed, shown again, gone. */
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
+import { test } from 'node:test';
 
 import { assertAccessible } from './axe.mjs';
-import { client, Notebook, skip } from './jupyter.mjs';
-import { Lab } from './lab.mjs';
+import { client, skip } from './jupyter.mjs';
+import { Stage } from './stage.mjs';
 
 const PATH = 'widget.ipynb';
 
@@ -28,21 +28,13 @@ let lab;
 let notebook;
 let view;
 
-before(async () => {
-  if (!skip) {
-    notebook = await Notebook.create(PATH, { sources: SOURCES });
-    lab = await Lab.open(`lab/tree/${PATH}?reset`);
-    await lab.notebook(PATH);
-    view = lab.output(0);
-  }
-});
+const stage = new Stage('widget');
 
-after(async () => {
-  if (!skip) {
-    await lab?.screenshot('last-widget');
-    await lab?.close();
-    await notebook?.remove();
-  }
+stage.setUp(async () => {
+  notebook = await stage.notebook(PATH, { sources: SOURCES });
+  lab = await stage.open(`lab/tree/${PATH}?reset`);
+  await lab.notebook(PATH);
+  view = lab.output(0);
 });
 
 test('a cell runs, and the view goes on', { skip }, async () => {

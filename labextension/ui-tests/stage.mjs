@@ -1,0 +1,46 @@
+/** What the tests of a file share: notebooks, and pages in browsers. */
+import { after, before } from 'node:test';
+
+import { Notebook, skip } from './jupyter.mjs';
+import { Lab } from './lab.mjs';
+
+export class Stage {
+  /** @param name - of the last picture of the first page, after `last-` */
+  constructor(name) {
+    this.name = name;
+    this.labs = [];
+    this.notebooks = [];
+  }
+
+  /** Call it before the tests of the file, unless skipped; cleared after them. */
+  setUp(prepare) {
+    if (!skip) {
+      before(prepare);
+      after(() => this.clear());
+    }
+  }
+
+  /** {@link Notebook.create}; it is removed in the end. */
+  async notebook(path, options) {
+    const notebook = await Notebook.create(path, options);
+    this.notebooks.push(notebook);
+    return notebook;
+  }
+
+  /** {@link Lab.open}; it is closed in the end. */
+  async open(path, options, prepare) {
+    const lab = await Lab.open(path, options, prepare);
+    this.labs.push(lab);
+    return lab;
+  }
+
+  async clear() {
+    await this.labs[0]?.screenshot(`last-${this.name}`);
+    for (const lab of this.labs) {
+      await lab.close();
+    }
+    for (const notebook of this.notebooks) {
+      await notebook.remove();
+    }
+  }
+}
