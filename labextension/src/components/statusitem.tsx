@@ -2,8 +2,8 @@ import { VDomRenderer } from '@jupyterlab/ui-components';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
-import { gpuIcon } from '../icons';
 import type { StatusItemModel } from '../model/statusitem';
+import { StateButton } from './statebutton';
 
 /** The status bar item: an icon and the headline, as a button. */
 export class StatusItem extends VDomRenderer<StatusItemModel> {
@@ -22,27 +22,17 @@ export class StatusItem extends VDomRenderer<StatusItemModel> {
       this._options.trans.__('%1: %2', label, value)
     );
     return (
-      <>
-        <button
-          type="button"
-          className="gpushare-StatusItem-button"
-          data-phase={model.phase}
-          title={[model.text, ...lines].join('\n')}
-          aria-label={[model.text, ...lines].join('. ')}
-          aria-haspopup={this._options.hasPopup() ? 'dialog' : undefined}
-          onClick={() => this._options.onActivate(this)}
-        >
-          <gpuIcon.react tag="span" className="gpushare-StatusItem-icon" />
-          <span className="gpushare-StatusItem-text">{model.text}</span>
-        </button>
-        <span
-          className="gpushare-mod-visuallyHidden"
-          role="status"
-          aria-live="polite"
-        >
-          {model.announcement}
-        </span>
-      </>
+      <StateButton
+        className="gpushare-StatusItem-button"
+        phase={model.phase}
+        title={[model.text, ...lines].join('\n')}
+        aria-label={[model.text, ...lines].join('. ')}
+        aria-haspopup={this._options.hasPopup() ? 'dialog' : undefined}
+        onClick={() => this._options.onActivate(this)}
+        announcement={model.announcement}
+      >
+        <span className="gpushare-StatusItem-text">{model.text}</span>
+      </StateButton>
     );
   }
 

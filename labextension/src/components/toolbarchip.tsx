@@ -1,8 +1,8 @@
 import { caretDownIcon, VDomRenderer } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
-import { gpuIcon } from '../icons';
 import type { StatusItemModel } from '../model/statusitem';
+import { StateButton } from './statebutton';
 
 /** The state of a notebook's kernel in its toolbar: a button with a menu. */
 export class ToolbarChip extends VDomRenderer<StatusItemModel> {
@@ -32,41 +32,29 @@ export class ToolbarChip extends VDomRenderer<StatusItemModel> {
       return null;
     }
     return (
-      <>
-        <button
-          type="button"
-          className="gpushare-ToolbarChip-button"
-          data-phase={model.phase}
-          title={model.text}
-          aria-label={model.text}
-          aria-haspopup="menu"
-          aria-expanded={this._isOpen}
-          onClick={() => this._options.onActivate(this)}
-          onKeyDown={event => {
-            if (event.key === 'ArrowDown' && !this._isOpen) {
-              event.preventDefault();
-              event.stopPropagation();
-              this._options.onActivate(this);
-            }
-          }}
-        >
-          <gpuIcon.react tag="span" className="gpushare-StatusItem-icon" />
-          <span className="gpushare-ToolbarChip-text">{model.shortText}</span>
-          <caretDownIcon.react
-            tag="span"
-            className="gpushare-ToolbarChip-caret"
-          />
-        </button>
-        {this._options.speaks && (
-          <span
-            className="gpushare-mod-visuallyHidden"
-            role="status"
-            aria-live="polite"
-          >
-            {model.announcement}
-          </span>
-        )}
-      </>
+      <StateButton
+        className="gpushare-ToolbarChip-button"
+        phase={model.phase}
+        title={model.text}
+        aria-label={model.text}
+        aria-haspopup="menu"
+        aria-expanded={this._isOpen}
+        onClick={() => this._options.onActivate(this)}
+        onKeyDown={event => {
+          if (event.key === 'ArrowDown' && !this._isOpen) {
+            event.preventDefault();
+            event.stopPropagation();
+            this._options.onActivate(this);
+          }
+        }}
+        announcement={this._options.speaks ? model.announcement : undefined}
+      >
+        <span className="gpushare-ToolbarChip-text">{model.shortText}</span>
+        <caretDownIcon.react
+          tag="span"
+          className="gpushare-ToolbarChip-caret"
+        />
+      </StateButton>
     );
   }
 

@@ -17,13 +17,16 @@ export function settingsFields(
   config: IConfig,
   trans: TranslationBundle
 ): IField[] {
+  const seconds = (
+    name: 'time_quantum' | 'idle_release',
+    label: string,
+    meaning: string
+  ) => secondsField(name, label, config[name], meaning, trans);
   return [
-    secondsField(
+    seconds(
       'time_quantum',
       trans.__('Quantum'),
-      config.time_quantum,
-      trans.__('How long a turn lasts at most while others wait'),
-      trans
+      trans.__('How long a turn lasts at most while others wait')
     ),
     choiceField('policy', trans.__('Policy'), config.policy, [
       option('interactive', trans.__('short cells overtake long ones')),
@@ -34,12 +37,10 @@ export function settingsFields(
       option('weighted', trans.__('in proportion to the shares')),
       option('fcfs', trans.__('first come, first served'))
     ]),
-    secondsField(
+    seconds(
       'idle_release',
       trans.__('Idle release'),
-      config.idle_release,
-      trans.__('Without GPU work for so long, a turn passes on'),
-      trans
+      trans.__('Without GPU work for so long, a turn passes on')
     ),
     choiceField('sharing', trans.__('At the same time'), config.sharing, [
       option('exclusive', trans.__('never')),
