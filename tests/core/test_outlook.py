@@ -9,7 +9,7 @@ from jupyter_gpushare.core.outlook import expected_waits, outlook, seconds_left
 from jupyter_gpushare.core.quota import Quota
 
 from .conftest import QUANTUM
-from .world import World, baseline
+from .world import FakeProcess, World, baseline
 
 
 def waits(world: World) -> dict[str, float]:
@@ -29,7 +29,8 @@ def test_everybody_ahead_takes_a_quantum_until_their_turns_are_known(world: Worl
     assert waits(world) == pytest.approx({"b": 0.75, "c": 1.75})
 
 
-def test_short_turns_shorten_the_wait(world: World) -> None:
+def short_turns(world: World) -> FakeProcess:
+    """A process of the client "a", which has had twenty turns of 0.05 s."""
     a = world.process("a")
     for _ in range(20):
         world.start_cell("a", "1")
@@ -37,6 +38,11 @@ def test_short_turns_shorten_the_wait(world: World) -> None:
         world.run(0.05)
         world.end_cell("a", "1")
         world.run(1)
+    return a
+
+
+def test_short_turns_shorten_the_wait(world: World) -> None:
+    a = short_turns(world)
     world.process("b", busy=True)
     world.run(0.5)
     world.want(a)
@@ -49,13 +55,7 @@ def test_short_turns_shorten_the_wait(world: World) -> None:
 def test_a_turn_that_lasts_longer_than_usual_goes_on_for_half_as_long_again() -> None:
     world = World(baseline(time_quantum=QUANTUM, policy="interactive"))
     world.device("gpu")
-    a = world.process("a")
-    for _ in range(20):
-        world.start_cell("a", "1")
-        world.want(a)
-        world.run(0.05)
-        world.end_cell("a", "1")
-        world.run(1)
+    a = short_turns(world)
     world.client("b")
     world.scheduler.turns.policy.ran(world.scheduler.clients["b"], 300.0, world.now)
     world.start_cell("a", "long")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import socket
 import threading
 from collections.abc import Iterator
@@ -15,17 +14,9 @@ import pytest
 
 from jupyter_gpushare.wire import messages
 
-_place = Path(__file__).parent.parent / "provisioner" / "conftest.py"
-_spec = importlib.util.spec_from_file_location("gpushare_kernel_fixtures", _place)
-assert _spec is not None and _spec.loader is not None
-fixtures = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(fixtures)
+from ..provisioner.conftest import coordinator, eventually_fixture, jupyter, no_coordinator, own_device, start
 
-coordinator = fixtures.coordinator
-no_coordinator = fixtures.no_coordinator
-eventually_fixture = fixtures.eventually_fixture
-jupyter = fixtures.jupyter
-start = fixtures.start
+__all__ = ["coordinator", "eventually_fixture", "jupyter", "no_coordinator", "own_device", "start"]
 
 
 class Recorder:

@@ -35,17 +35,6 @@ def plain(text: str) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", text)
 
 
-def send(notebook: Any, code: str, **options: Any) -> str:
-    return str(notebook.kernel.execute(code, **options))
-
-
-def reply_to(notebook: Any, request: str) -> dict[str, Any]:
-    while True:
-        reply = notebook.kernel.get_shell_msg(timeout=30)
-        if reply["parent_header"].get("msg_id") == request:
-            return dict(reply["content"])
-
-
 def test_it_holds_for_the_cell(coordinator: Any, notebook: Any) -> None:
     before = quota(coordinator, notebook)
     ran = notebook.run(FIRST + "q = quota()\nq['share'], q['service']")
@@ -144,7 +133,7 @@ def test_an_interrupt_takes_it_back(
     coordinator: Any, notebook: Any, eventually: Callable[..., Any], tmp_path: Path, body: str
 ) -> None:
     before = quota(coordinator, notebook)
-    send(notebook, FIRST + "open('inside', 'w').close()\n" + body)
+    notebook.send(FIRST + "open('inside', 'w').close()\n" + body)
     eventually((tmp_path / "inside").exists)
     assert quota(coordinator, notebook)["share"] == 0.3
     notebook.manager.interrupt_kernel()
@@ -181,7 +170,7 @@ def test_reading_a_cell_changes_nothing(coordinator: Any, notebook: Any) -> None
     code = FIRST + "import sys\nsys.vers"
     reply = notebook.kernel.complete(code, reply=True, timeout=10)["content"]
     assert {"version", "version_info"} <= {one.rpartition(".")[2] for one in reply["matches"]}
-    complete = [reply_to(notebook, notebook.kernel.is_complete(one))["status"] for one in (code, code + "\n\n")]
+    complete = [notebook.reply_to(notebook.kernel.is_complete(one))["status"] for one in (code, code + "\n\n")]
     assert complete == ["incomplete", "complete"]  # as for every %% line
     assert notebook.run("%%gpushare?").status == "ok"
     assert coordinator.clients()[notebook.manager.kernel_id]["quota"] == before["quota"]
@@ -211,7 +200,7 @@ def test_a_kernel_that_is_restarted_in_the_cell_takes_it_back(
 ) -> None:
     notebook.run("%gpushare limit=0.9")
     before = quota(coordinator, notebook)
-    send(notebook, FIRST + "open('inside', 'w').close()\nwhile True: pass")
+    notebook.send(FIRST + "open('inside', 'w').close()\nwhile True: pass")
     eventually((tmp_path / "inside").exists)
     assert quota(coordinator, notebook)["share"] == 0.3
     notebook.manager.restart_kernel(now=True)
@@ -239,7 +228,7 @@ def test_subshells_do_not_mix_up_their_quotas(
     notebook.kernel.control_channel.send(notebook.kernel.session.msg("create_subshell_request"))
     subshell = notebook.kernel.get_control_msg(timeout=10)["content"]["subshell_id"]
     wait = "\nimport os, time\nwhile not os.path.exists('{}'): time.sleep(0.01)"
-    main = send(notebook, "%%gpushare share=0.3" + wait.format("main"))
+    main = notebook.send("%%gpushare share=0.3" + wait.format("main"))
     eventually(lambda: quota(coordinator, notebook)["share"] == 0.3)
     session = notebook.kernel.session
     content = {"code": "%%gpushare share=0.2" + wait.format("sub"), "silent": False, "store_history": True}
@@ -248,7 +237,7 @@ def test_subshells_do_not_mix_up_their_quotas(
     notebook.kernel.shell_channel.send(message)
     eventually(lambda: quota(coordinator, notebook)["share"] == 0.2)
     (tmp_path / "main").touch()
-    reply_to(notebook, main)
+    notebook.reply_to(main)
     assert quota(coordinator, notebook)["share"] == 0.2
     (tmp_path / "sub").touch()
     eventually(lambda: quota(coordinator, notebook) == before)

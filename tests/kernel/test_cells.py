@@ -22,18 +22,6 @@ def notebook(recorder: Any, start: Callable[..., Any], eventually: Callable[...,
     return notebook
 
 
-def send(notebook: Any, code: str, **options: Any) -> str:
-    """Send a request and return its id, without waiting for it."""
-    return str(notebook.kernel.execute(code, **options))
-
-
-def reply_to(notebook: Any, request: str) -> dict[str, Any]:
-    while True:
-        reply = notebook.kernel.get_shell_msg(timeout=30)
-        if reply["parent_header"].get("msg_id") == request:
-            return dict(reply["content"])
-
-
 def test_the_kernel_attaches_as_its_client(recorder: Any, notebook: Any) -> None:
     (attach,) = recorder.attached
     assert attach.client == notebook.manager.kernel_id and len(attach.token) >= 32
@@ -41,8 +29,8 @@ def test_the_kernel_attaches_as_its_client(recorder: Any, notebook: Any) -> None
 
 
 def test_run_all_is_reported_cell_by_cell(recorder: Any, notebook: Any, eventually: Callable[..., Any]) -> None:
-    requests = [send(notebook, f"x = {number}") for number in range(50)]
-    reply_to(notebook, requests[-1])
+    requests = [notebook.send(f"x = {number}") for number in range(50)]
+    notebook.reply_to(requests[-1])
     eventually(lambda: len(recorder.cells) == 100)
     assert recorder.cells == [(state, request) for request in requests for state in ("start", "end")]
 
@@ -52,35 +40,35 @@ def test_run_all_is_reported_cell_by_cell(recorder: Any, notebook: Any, eventual
     ["1/0", "syntax error here", "%no_such_magic", "import asyncio; await asyncio.sleep(0); 1/0", "raise SystemExit"],
 )
 def test_cells_that_fail_end(recorder: Any, notebook: Any, eventually: Callable[..., Any], code: str) -> None:
-    request = send(notebook, code, stop_on_error=False)
-    assert reply_to(notebook, request)["status"] == "error"
+    request = notebook.send(code, stop_on_error=False)
+    assert notebook.reply_to(request)["status"] == "error"
     eventually(lambda: recorder.cells == [("start", request), ("end", request)])
 
 
 def test_requests_that_were_aborted_are_never_reported(
     recorder: Any, notebook: Any, eventually: Callable[..., Any]
 ) -> None:
-    failing, aborted = send(notebook, "import time; time.sleep(0.2); 1/0"), send(notebook, "2")
-    assert reply_to(notebook, aborted)["status"] == "aborted"
+    failing, aborted = notebook.send("import time; time.sleep(0.2); 1/0"), notebook.send("2")
+    assert notebook.reply_to(aborted)["status"] == "aborted"
     eventually(lambda: ("end", failing) in recorder.cells)
     assert aborted not in {request for _, request in recorder.cells}
 
 
 def test_a_nested_run_is_part_of_its_request(recorder: Any, notebook: Any, eventually: Callable[..., Any]) -> None:
-    request = send(notebook, "get_ipython().run_cell('1'); get_ipython().run_cell('1/0')")
-    assert reply_to(notebook, request)["status"] == "ok"
+    request = notebook.send("get_ipython().run_cell('1'); get_ipython().run_cell('1/0')")
+    assert notebook.reply_to(request)["status"] == "ok"
     eventually(lambda: recorder.cells == [("start", request), ("end", request)])
 
 
 def test_silent_requests_and_user_expressions_are_work_too(
     recorder: Any, notebook: Any, eventually: Callable[..., Any]
 ) -> None:
-    silent = send(notebook, "y = 1", silent=True)
-    reply_to(notebook, silent)
-    evaluated = send(notebook, "", user_expressions={"slow": "__import__('time').sleep(600)"})
+    silent = notebook.send("y = 1", silent=True)
+    notebook.reply_to(silent)
+    evaluated = notebook.send("", user_expressions={"slow": "__import__('time').sleep(600)"})
     eventually(lambda: recorder.open == [evaluated])
     notebook.manager.interrupt_kernel()
-    reply_to(notebook, evaluated)
+    notebook.reply_to(evaluated)
     eventually(lambda: recorder.cells == [(s, r) for r in (silent, evaluated) for s in ("start", "end")])
 
 
@@ -88,7 +76,7 @@ def test_silent_requests_and_user_expressions_are_work_too(
 def test_an_interrupted_cell_ends(
     recorder: Any, notebook: Any, eventually: Callable[..., Any], tmp_path: Path, code: str
 ) -> None:
-    request = send(notebook, f"open('inside', 'w').close()\n{code}")
+    request = notebook.send(f"open('inside', 'w').close()\n{code}")
     eventually((tmp_path / "inside").exists)
     notebook.manager.interrupt_kernel()
     # ipykernel notices the interrupt of an await with the next message, and sends no reply then.
@@ -103,7 +91,7 @@ def test_subshells_overlap(recorder: Any, notebook: Any, eventually: Callable[..
         pytest.skip("this ipykernel has no subshells")
     notebook.kernel.control_channel.send(notebook.kernel.session.msg("create_subshell_request"))
     content = notebook.kernel.get_control_msg(timeout=10)["content"]
-    main = send(notebook, "import time\nwhile not globals().get('done'): time.sleep(0.01)")
+    main = notebook.send("import time\nwhile not globals().get('done'): time.sleep(0.01)")
     eventually(lambda: recorder.open == [main])
     session = notebook.kernel.session
     message = session.msg(
@@ -112,7 +100,7 @@ def test_subshells_overlap(recorder: Any, notebook: Any, eventually: Callable[..
     )
     message["header"]["subshell_id"] = content["subshell_id"]
     notebook.kernel.shell_channel.send(message)
-    reply_to(notebook, main)
+    notebook.reply_to(main)
     sub = message["header"]["msg_id"]
     eventually(lambda: not recorder.open and len(recorder.cells) == 4)
     assert recorder.cells[:2] == [("start", main), ("start", sub)]
@@ -120,7 +108,7 @@ def test_subshells_overlap(recorder: Any, notebook: Any, eventually: Callable[..
 
 
 def test_a_new_coordinator_is_told_what_runs(recorder: Any, notebook: Any, eventually: Callable[..., Any]) -> None:
-    request = send(notebook, "import time; time.sleep(600)")
+    request = notebook.send("import time; time.sleep(600)")
     eventually(lambda: recorder.open == [request])
     recorder.hang_up()
     eventually(lambda: len(recorder.attached) == 2 and recorder.open == [request])
@@ -133,7 +121,7 @@ def test_a_new_coordinator_is_told_what_has_ended_meanwhile(
 ) -> None:
     """It may have adopted the turn of that cell, and would wait for its end."""
     attachment = "__import__('sys').modules['_gpushare_kernel.session'].active.attachment"
-    request = send(notebook, f"while {attachment}._socket is not None: pass")
+    request = notebook.send(f"while {attachment}._socket is not None: pass")
     eventually(lambda: recorder.open == [request])
     recorder.hang_up()
     eventually(lambda: len(recorder.attached) == 2 and recorder.cells == [("end", request)])

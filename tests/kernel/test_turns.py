@@ -12,21 +12,9 @@ from typing import Any
 
 import pytest
 
-SETUP = """
-from jupyter_gpushare.demo.gpu import Gpu
-gpu = Gpu()
-array = gpu.full(1000, 0.0)
-def work(seconds):
-    gpu.work(array, seconds)
-    gpu.synchronize()
-work(0.01)
-"""
+from .programs import SETUP
 
-
-@pytest.fixture(autouse=True)
-def own_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GPUSHARE_SIM_STATE", str(tmp_path / "devices"))
-    monkeypatch.setenv("GPUSHARE_SIM_MEMORY", str(256 << 20))
+pytestmark = pytest.mark.usefixtures("own_device")
 
 
 @pytest.fixture
@@ -60,10 +48,10 @@ def test_run_all_keeps_its_turn_beside_a_busy_neighbour(
     before = coordinator.clients()[one.manager.kernel_id]["quanta"]
     coordinator.set(time_quantum=0.5)
     last = [one.kernel.execute("work(0.002)") for _ in range(50)][-1]
-    _reply_to(one, last)
+    one.reply_to(last)
     assert coordinator.clients()[one.manager.kernel_id]["quanta"] - before <= 4
     other.manager.interrupt_kernel()
-    assert _reply_to(other, busy)["ename"] == "KeyboardInterrupt"
+    assert other.reply_to(busy)["ename"] == "KeyboardInterrupt"
 
 
 @pytest.mark.parametrize("coordinator_gone", [False, True])
@@ -79,7 +67,7 @@ def test_an_interrupt_reaches_a_cell_that_waits_for_the_device(
         coordinator.end()
     began = time.monotonic()
     other.manager.interrupt_kernel()
-    reply = _reply_to(other, waiting)
+    reply = other.reply_to(waiting)
     assert time.monotonic() - began < 5  # the neighbour's turn lasts 30 s; a busy machine may need one to say so
     assert (reply["status"], reply["ename"]) == ("error", "KeyboardInterrupt")
     assert other.value("1 + 1") == 2
@@ -126,7 +114,7 @@ def test_a_killed_kernel_frees_the_device(
     eventually(lambda: phase(coordinator, other) == "waiting")
     began = time.monotonic()
     os.kill(one.pid, signal.SIGKILL)
-    assert _reply_to(other, waiting)["status"] == "ok"
+    assert other.reply_to(waiting)["status"] == "ok"
     assert time.monotonic() - began < 2
 
 
@@ -140,10 +128,3 @@ def test_restarts_leave_nothing_behind(coordinator: Any, start: Callable[..., An
         counts.append(len(os.listdir(f"/proc/{coordinator.pid}/fd")))
     assert len(coordinator.clients()) == 1
     assert counts[-1] <= counts[1]
-
-
-def _reply_to(notebook: Any, request: str) -> dict[str, Any]:
-    while True:
-        reply = notebook.kernel.get_shell_msg(timeout=60)
-        if reply["parent_header"].get("msg_id") == request:
-            return dict(reply["content"])

@@ -14,15 +14,8 @@ import pytest
 
 from jupyter_gpushare.wire import messages
 
-SETUP = """
-from jupyter_gpushare.demo.gpu import Gpu
-gpu = Gpu()
-array = gpu.full(1000, 0.0)
-def work(seconds):
-    gpu.work(array, seconds)
-    gpu.synchronize()
-work(0.01)
-"""
+from .programs import SETUP
+
 BUSY = "while True: work(0.02)"
 PROGRAM = """
 import copy, nbclient, nbformat
@@ -37,9 +30,7 @@ nbformat.write(free, "free.ipynb")
 WAITS = re.compile(r"Waiting for the GPU: #1, about \d+ s \(one\.ipynb is running, (up to )?\d+ s left\)")
 
 
-@pytest.fixture(autouse=True)
-def own_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GPUSHARE_SIM_STATE", str(tmp_path / "devices"))
+pytestmark = pytest.mark.usefixtures("own_device")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A real coordinator and real kernels, on a host of their own. Used by tests/kernel as well."""
+"""A real coordinator and real kernels, on a host of their own. Used by tests/kernel and tests/widgets as well."""
 
 from __future__ import annotations
 
@@ -100,6 +100,13 @@ def no_coordinator(own_host: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(own_host / "run" / "none.sock")
 
 
+@pytest.fixture
+def own_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small simulated device that only this test uses."""
+    monkeypatch.setenv("GPUSHARE_SIM_STATE", str(tmp_path / "devices"))
+    monkeypatch.setenv("GPUSHARE_SIM_MEMORY", str(256 << 20))
+
+
 class Ran(NamedTuple):
     """What one request to a kernel brought."""
 
@@ -141,6 +148,16 @@ class Notebook:
         ran = self.run(f"import json as _json; print(_json.dumps({expression}))")
         assert ran.status == "ok", ran
         return json.loads(ran.stdout)
+
+    def send(self, code: str, **options: Any) -> str:
+        """Send a request and return its id, without waiting for it."""
+        return str(self.kernel.execute(code, **options))
+
+    def reply_to(self, request: str) -> dict[str, Any]:
+        while True:
+            reply = self.kernel.get_shell_msg(timeout=60)
+            if reply["parent_header"].get("msg_id") == request:
+                return dict(reply["content"])
 
     @property
     def pid(self) -> int:

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import queue
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-_place = Path(__file__).parent.parent / "provisioner" / "conftest.py"
-_spec = importlib.util.spec_from_file_location("gpushare_widget_fixtures", _place)
-assert _spec is not None and _spec.loader is not None
-fixtures = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(fixtures)
+from ..provisioner.conftest import coordinator, eventually_fixture, jupyter, no_coordinator, own_device, start
 
-coordinator = fixtures.coordinator
-no_coordinator = fixtures.no_coordinator
-eventually_fixture = fixtures.eventually_fixture
-jupyter = fixtures.jupyter
-start = fixtures.start
+__all__ = ["coordinator", "eventually_fixture", "jupyter", "no_coordinator", "own_device", "start"]
 
 
 class Page:
@@ -120,9 +110,3 @@ def page() -> Iterator[Callable[[Any], Page]]:
     yield open_one
     for one in pages:
         one.close()
-
-
-@pytest.fixture(autouse=True)
-def own_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GPUSHARE_SIM_STATE", str(tmp_path / "devices"))
-    monkeypatch.setenv("GPUSHARE_SIM_MEMORY", str(256 << 20))

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("own_device")
+
 VIEW = "import jupyter_gpushare as gs\nview = gs.GpuShareView()\nview"
 
 WORK = """
