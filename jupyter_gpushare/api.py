@@ -6,6 +6,7 @@ Each asks the coordinator and waits for its answer for two seconds at most.
 Errors are `GpuShareError` and its subclasses: `Mistake` (what was asked for makes no sense), `NotShared` (this program
 does not share its GPU), `Unreachable` (no coordinator answers), `Refused` (the coordinator will not; its `reason` is a
 stable word for programs). All messages are sentences that name what is allowed; a call that fails has changed nothing.
+Only where an `Unreachable` says that it is not known, the coordinator had read the request and did not answer.
 """
 
 from __future__ import annotations

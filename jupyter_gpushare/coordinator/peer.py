@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import asyncio
 import os
+import select
 import socket
 import struct
 from collections.abc import Callable
@@ -44,6 +45,13 @@ class Peer:
     def congested(self) -> bool:
         """Whether the peer reads more slowly than we write."""
         return bool(self._backlog) or self._failed
+
+    @property
+    def hung_up(self) -> bool:
+        """Whether the other end is closed, and would hear nothing; one that has only finished writing is not."""
+        poll = select.poll()
+        poll.register(self._fileno, 0)
+        return not self.open or any(events & (select.POLLHUP | select.POLLERR) for _, events in poll.poll(0))
 
     def take_descriptors(self) -> list[int]:
         taken, self.descriptors = self.descriptors, []

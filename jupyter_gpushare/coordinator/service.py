@@ -77,6 +77,10 @@ class Service:
                 os.close(descriptor)
 
     def _answer(self, peer: Peer, request: Any) -> None:
+        if peer.hung_up:
+            # While this process was stopped or busy, who asked gave up, and was told that nothing comes of it.
+            log.info("%s hung up before its %s was looked at", peer, type(request).__name__.lower())
+            return
         try:
             result = self._handlers[type(request)](peer, request)
         except PermissionError as error:

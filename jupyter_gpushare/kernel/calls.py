@@ -68,7 +68,7 @@ class Calls:
         except Unreachable as error:
             if not (problem or self.client or self.path):
                 problem = self._unshared()
-            return Report(None, self.client, problem or str(error))
+            return Report(None, self.client, problem or error.problem)
 
     def quota(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Change the quota, or only read it if there are no changes; returns the whole."""

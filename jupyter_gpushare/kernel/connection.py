@@ -30,12 +30,17 @@ _OF_THE_KERNEL = {"LD_PRELOAD", "PYTHONSTARTUP", "GPUSHARE_STARTUP_CHAIN", "JPY_
 
 
 def request(path: str, message: dict[str, Any], timeout: float = ANSWER_WITHIN) -> Any:
-    """Send one request and return its result. `timeout` in seconds. Raises Unreachable, Refused."""
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+    """Send one request and return its result. `timeout` in seconds. Raises Unreachable, Refused.
+
+    One that isn't answered in time is withdrawn: the coordinator looks at none whose sender has hung up.
+    """
+    fate = "nothing was changed"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        try:
             connection.settimeout(timeout)
             connection.connect(path)
             connection.sendall(_line(dict(message, id=1)))
+            fate = "it is not known whether the request was carried out"
             with connection.makefile("rb") as lines:
                 for line in lines:
                     answer = json.loads(line) if line.strip() else {}
@@ -43,10 +48,27 @@ def request(path: str, message: dict[str, Any], timeout: float = ANSWER_WITHIN) 
                         raise Refused(answer.get("message", "refused"), answer.get("reason", "refused"))
                     if answer.get("type") == "reply":
                         return answer.get("result")
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise Unreachable(f"no coordinator answers at {path}: {reason}") from None
-    raise Unreachable(f"the coordinator at {path} closed the connection")
+        except TimeoutError:
+            if _withdrawn(connection):
+                fate = "the request was withdrawn"
+            raise Unreachable(f"the coordinator at {path} did not answer within {timeout:g} s", fate) from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise Unreachable(f"no coordinator answers at {path}: {reason}", fate) from None
+    raise Unreachable(f"the coordinator at {path} closed the connection", fate)
+
+
+def _withdrawn(connection: socket.socket) -> bool:
+    """Hang up; whether the other end has read nothing of what was sent, and so cannot have begun with it."""
+    import fcntl  # only now: most kernels never need them
+    import termios
+
+    _shut(connection)
+    try:
+        unread = fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4))
+    except OSError:
+        return False
+    return any(unread)
 
 
 class Attachment:

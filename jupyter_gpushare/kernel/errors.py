@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class GpuShareError(Exception):
-    """A call that could not be done; it has changed nothing."""
+    """A call that could not be done; it has changed nothing, unless the message says otherwise."""
 
 
 class Mistake(GpuShareError, ValueError):
@@ -16,7 +16,11 @@ class NotShared(GpuShareError):
 
 
 class Unreachable(GpuShareError):
-    """No coordinator answers; the message says where and why."""
+    """No coordinator answers: `problem` says where and why, and the message also what has become of the request."""
+
+    def __init__(self, problem: str, fate: str = "nothing was changed") -> None:
+        super().__init__(f"{problem}; {fate}")
+        self.problem = problem
 
 
 class Refused(GpuShareError):

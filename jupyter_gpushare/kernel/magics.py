@@ -9,7 +9,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from .calls import QUOTA_KEYS, joined, pairs
-from .errors import GpuShareError, Mistake, Unreachable
+from .errors import GpuShareError, Mistake
 from .texts import quota_line, seconds, size
 
 if TYPE_CHECKING:
@@ -133,8 +133,6 @@ def usage_errors() -> Iterator[None]:
 
     try:
         yield
-    except Unreachable as error:
-        raise UsageError(f"{error}; nothing was changed") from None
     except GpuShareError as error:
         raise UsageError(str(error)) from None
 

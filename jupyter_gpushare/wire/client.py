@@ -82,7 +82,10 @@ class Client:
         self._socket.close()
 
     def request(self, message: msgspec.Struct) -> Any:
-        """Send a request of `wire.messages` and return its result."""
+        """Send a request of `wire.messages` and return its result.
+
+        One that isn't answered in time is withdrawn by hanging up: this client is of no more use then.
+        """
         number, line = _numbered(message)
         try:
             self._socket.sendall(line)
@@ -91,7 +94,11 @@ class Client:
                 if isinstance(answer, (messages.Reply, messages.Error)) and answer.id in (number, 0):
                     return _result(answer)
         except OSError as error:
+            self.close()
             raise Unreachable(f"the coordinator at {self.path} did not answer: {error}") from error
+        except Unreachable:
+            self.close()
+            raise
 
     def subscribe(self) -> Any:
         """Yield snapshots, the present one at once. Raises Unreachable when the coordinator goes away."""
@@ -108,6 +115,9 @@ class Client:
                 line = self._lines.readline()
                 if line.strip():
                     return _decoder.decode(line)
+            except TimeoutError as error:
+                timeout = self._socket.gettimeout() or 0.0
+                raise Unreachable(f"the coordinator at {self.path} did not answer within {timeout:g} s") from error
             except (OSError, ValueError) as error:
                 raise Unreachable(f"the connection to the coordinator at {self.path} broke: {error}") from error
             if not line:
@@ -136,6 +146,10 @@ class AsyncClient:
         return cls(path, reader, writer)
 
     async def request(self, message: msgspec.Struct, timeout: float = 10.0) -> Any:
+        """The result of a request of `wire.messages`. Raises Unreachable, CoordinatorError.
+
+        One that isn't answered within `timeout` seconds is still on its way: `close` withdraws it.
+        """
         if self._lost:
             raise self._lost
         number, line = _numbered(message)

@@ -59,15 +59,13 @@ def test_who_holds_keeps_its_gate_open_past_its_quantum(
     b.wait_gate(OPEN)
 
 
-def test_who_holds_between_cells_is_not_told_as_running(
-    coordinator: Coordinator, pair: tuple[FakeProcess, FakeProcess]
-) -> None:
+@pytest.mark.usefixtures("pair")
+def test_who_holds_between_cells_is_not_told_as_running(coordinator: Coordinator) -> None:
     def told() -> list[bool]:
         (running,) = coordinator.request(messages.Outlook(client="b"))["running"]
         (grant,) = coordinator.status()["devices"][0]["grants"]
         return [running["held"], grant["held"]]
 
-    a, _ = pair
     with contextlib.closing(Connection(coordinator.path)) as kernel:
         kernel.send({"type": "attach", "client": "a", "token": "secret"})
         kernel.send({"type": "cell", "state": "start", "request": "1"})

@@ -180,7 +180,7 @@ def test_without_a_coordinator_the_cell_does_not_run(coordinator: Any, notebook:
     coordinator.send(signal.SIGSTOP)
     ran = notebook.run("import sys; sys.modules['_gpushare_kernel.layers'].PATIENCE = 0\n%gpushare help")
     ran = notebook.run(FIRST + "ran = True")
-    assert ran.reply["ename"] == "UsageError" and "nothing was changed" in ran.stderr
+    assert ran.reply["ename"] == "UsageError" and "the request was withdrawn" in ran.stderr
     coordinator.send(signal.SIGCONT)
     assert notebook.value("'ran' in globals()") is False
 

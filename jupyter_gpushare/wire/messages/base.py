@@ -21,6 +21,6 @@ class Message(msgspec.Struct, tag_field="type", frozen=True, kw_only=True, omit_
 
 
 class Request(Message, frozen=True, kw_only=True):
-    """Answered by Reply or Error with the same `id`."""
+    """Answered by Reply or Error with the same `id`. Whoever hangs up before it is looked at has withdrawn it."""
 
     id: int = 0

@@ -35,8 +35,8 @@ class Outlook(Request, tag="outlook", frozen=True, kw_only=True):
     Result: `{"waiting": bool, "waited_seconds": of this wait, "wait_seconds": of all, "queue_position",
     "expected_wait", "suspended": bool, "draws": [session],
     "running": [{"client", "label", "tenant", "seconds_left", "held": bool}]}`: who has its devices (`label` is "" for
-    other users' clients; `held`: by a hold, while it runs nothing), and what Draws said. One that is suspended waits for its resumption and has no place in a queue (null).
-    Since 0.1.
+    other users' clients; `held`: by a hold, while it runs nothing), and what Draws said. One that is suspended waits
+    for its resumption and has no place in a queue (null). Since 0.1.
     """
 
     client: Identity
