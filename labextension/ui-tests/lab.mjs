@@ -206,4 +206,18 @@ export class Lab {
     }, key);
     return () => this.page.evaluate(key => globalThis[key], key);
   }
+
+  /** Note every width that an element has from now on, in pixels. */
+  async watchWidths(locator) {
+    const key = `widths${Math.random()}`;
+    await locator.evaluate((node, key) => {
+      const widths = (globalThis[key] = [node.clientWidth]);
+      new globalThis.ResizeObserver(() => {
+        if (node.clientWidth !== widths.at(-1)) {
+          widths.push(node.clientWidth);
+        }
+      }).observe(node);
+    }, key);
+    return () => this.page.evaluate(key => globalThis[key], key);
+  }
 }

@@ -29,6 +29,8 @@ test(
     const { pid } = (await status()).coordinator;
 
     const texts = await lab.watchTexts(lab.statusItem);
+    const widths = await lab.watchWidths(lab.chip);
+    const chipTexts = await lab.watchTexts(lab.chip);
     process.kill(pid, 'SIGKILL');
     await until(
       async () => (await texts()).some(text => /away/i.test(text)),
@@ -39,6 +41,10 @@ test(
       PATH,
       one => one.phase === 'running' && one.cells > 0
     );
+    // A toolbar moves what becomes wider into a menu, and leaves it there.
+    assert.ok((await chipTexts()).includes('GPU: away'));
+    assert.equal(new Set(await widths()).size, 1, `${await widths()} px`);
+    assert.ok(await lab.chip.isVisible());
     assert.notEqual((await status()).coordinator.pid, pid);
     assert.equal(after.id, before.id);
     assert.ok(after.allocated >= before.allocated);

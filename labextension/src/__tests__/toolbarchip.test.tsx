@@ -5,7 +5,7 @@ import { addCommands } from '../actioncommands';
 import { CommandIDs } from '../commands';
 import { ToolbarChip } from '../components/toolbarchip';
 import { toolbarMenu } from '../components/toolbarmenu';
-import { followState } from '../model/toolbarchip';
+import { chipTexts, followState } from '../model/toolbarchip';
 import type { SharingModel } from '../model/sharing';
 import { StatusItemModel } from '../model/statusitem';
 import type { IClient } from '../protocol';
@@ -27,6 +27,7 @@ describe('the chip in a notebook toolbar', () => {
     addCommands(commands, { api, model: sharing }, shared.current, trans);
     chip = new ToolbarChip({
       model,
+      texts: chipTexts(trans),
       speaks: true,
       onActivate: toolbarMenu(commands, () => ({ client: 'mine' }))
     });
@@ -69,7 +70,22 @@ describe('the chip in a notebook toolbar', () => {
     await until(() => !chip.isHidden);
     api.socket.send(away);
     expect(chip.isHidden).toBe(false);
-    await until(() => /away/.test(button().textContent!));
+    await until(() => button().textContent === 'GPU: away');
+    expect(button().getAttribute('aria-label')).toBe(
+      'GPU: sharing service away'
+    );
+  });
+
+  it('has room for whatever it will read', async () => {
+    await show({ phase: 'running' });
+    await until(button);
+    const text = button().querySelector<HTMLElement>('[data-texts]')!;
+    const texts = text.dataset.texts!.split('\n');
+    for (const phase of ['idle', 'running', 'draining', 'overrun'] as const) {
+      await show({ phase });
+      await until(() => texts.includes(text.textContent!));
+    }
+    expect(texts).toContain('GPU: away');
   });
 
   it('is gone where the user wants none', async () => {

@@ -49,7 +49,12 @@ export class ToolbarChip extends VDomRenderer<StatusItemModel> {
         }}
         announcement={this._options.speaks ? model.announcement : undefined}
       >
-        <span className="gpushare-ToolbarChip-text">{model.shortText}</span>
+        <span
+          className="gpushare-ToolbarChip-text"
+          data-texts={this._options.texts}
+        >
+          {model.shortText}
+        </span>
         <caretDownIcon.react
           tag="span"
           className="gpushare-ToolbarChip-caret"
@@ -64,6 +69,8 @@ export class ToolbarChip extends VDomRenderer<StatusItemModel> {
 export namespace ToolbarChip {
   export interface IOptions {
     model: StatusItemModel;
+    /** All that it may read, a line each: it has room for each of them. */
+    texts: string;
     /** Whether it announces changes: nothing else on the page does. */
     speaks: boolean;
     /** Called when it is clicked, or activated by the keyboard. */

@@ -123,7 +123,11 @@ export function formatState(
   }
 }
 
-function phaseText(client: IClient, trans: TranslationBundle): string {
+/** A client's state in a few words. */
+export function phaseText(
+  client: Pick<IClient, 'phase' | 'queue_position'>,
+  trans: TranslationBundle
+): string {
   switch (client.phase) {
     case 'idle':
       return trans.__('GPU: idle');

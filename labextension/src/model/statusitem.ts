@@ -9,10 +9,10 @@ import {
   formatAnnouncement,
   formatDetails,
   formatHeadline,
-  formatState,
   type IDetail
 } from './format';
 import type { ISharingModel, KernelView } from './sharing';
+import { chipText } from './toolbarchip';
 
 /** Milliseconds that a state must last before it is announced. */
 const SETTLED = 1000;
@@ -49,7 +49,7 @@ export class StatusItemModel extends Switchable {
     return this._text;
   }
 
-  /** The headline without times, which change its length every second. */
+  /** The headline for where there is little room: without times. */
   get shortText(): string {
     return this._shortText;
   }
@@ -113,7 +113,7 @@ export class StatusItemModel extends Switchable {
 
   private _show(view: KernelView): void {
     const text = formatHeadline(view, this._trans);
-    const shortText = formatState(view, this._trans);
+    const shortText = chipText(view, this._trans);
     const phase = view.kind === 'client' ? view.client.phase : view.kind;
     const details = formatDetails(view, this._sharing.status, this._trans);
     this._scheduleAnnouncement(formatAnnouncement(view, this._trans));

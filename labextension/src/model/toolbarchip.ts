@@ -1,4 +1,32 @@
+import type { TranslationBundle } from '@jupyterlab/translation';
+
+import type { Phase } from '../protocol';
+import { formatState, phaseText } from './format';
+import type { KernelView } from './sharing';
 import type { StatusItemModel } from './statusitem';
+
+const PHASES: ReadonlyArray<Phase> = [
+  'idle',
+  'waiting',
+  'running',
+  'draining',
+  'overrun',
+  'suspended'
+];
+
+/** The headline in as few words as there is room for in a toolbar. */
+export function chipText(view: KernelView, trans: TranslationBundle): string {
+  return view.kind === 'away'
+    ? trans.__('GPU: away')
+    : formatState(view, trans);
+}
+
+/** What the chip of a shared kernel may read, a line each. */
+export function chipTexts(trans: TranslationBundle): string {
+  return PHASES.map(phase => phaseText({ phase, queue_position: 99 }, trans))
+    .concat(chipText({ kind: 'away', message: '' }, trans))
+    .join('\n');
+}
 
 /**
  * Tell when the chip of a notebook is to be seen: while its kernel is shared.

@@ -9,7 +9,7 @@ import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 
 import { ToolbarChip } from '../components/toolbarchip';
 import { toolbarMenu } from '../components/toolbarmenu';
-import { followState } from '../model/toolbarchip';
+import { chipTexts, followState } from '../model/toolbarchip';
 import { CurrentKernel } from '../model/current';
 import { StatusItemModel } from '../model/statusitem';
 import { IGpuSharing, TRANSLATION_DOMAIN } from '../tokens';
@@ -45,6 +45,7 @@ export const toolbarPlugin: JupyterFrontEndPlugin<void> = {
         current.kernelId ? sharing.model.view(current.kernelId) : null;
       const chip = new ToolbarChip({
         model,
+        texts: chipTexts(trans),
         speaks: statusBar === null,
         onActivate: toolbarMenu(app.commands, () => {
           const now = view();
