@@ -69,8 +69,8 @@ def hold(seconds: float | str | None = None) -> float | None:
 
 
 def release() -> bool:
-    """Give up the rest of the turn; False if there was none. Raises GpuShareError."""
-    return _calls().release()
+    """Give up the rest of the turn, and the hold; False if there was neither. Raises GpuShareError."""
+    return bool(_calls().release()["released"])
 
 
 def evict() -> int:

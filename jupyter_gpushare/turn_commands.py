@@ -50,8 +50,7 @@ def main(args: argparse.Namespace) -> int:
                 case "hold":
                     said = _held(connection.request(messages.Hold(client=identity, seconds=args.seconds)))
                 case "release":
-                    released = connection.request(messages.Release(client=identity))["released"]
-                    said = "its turn ends" if released else "it has no turn now"
+                    said = _released(connection.request(messages.Release(client=identity)))
                 case "evict":
                     said = _evicted(connection.request(messages.Evict(client=identity)))
                 case "suspend":
@@ -97,6 +96,13 @@ def _words(quota: dict[str, Any]) -> str:
     words = {"class" if name == "service" else name: value for name, value in quota.items()}
     words |= {"share": f"{quota['share']:g}", "limit": f"{quota['limit']:g}", **values}
     return " ".join(f"{name}={str(value).replace(' ', '')}" for name, value in words.items())
+
+
+def _released(result: dict[str, Any]) -> str:
+    turn, hold = result.get("turn", result["released"]), result.get("hold", False)
+    if turn:
+        return "its turn ends, and its hold" if hold else "its turn ends"
+    return "its hold ends; it has no turn now" if hold else "it has no turn now, and holds nothing"
 
 
 def _evicted(result: dict[str, Any]) -> str:

@@ -206,6 +206,13 @@ class Daemon:
         self.feed(ev.TurnHeld(member.client, seconds))
         return self.scheduler.clients[member.client].held_for(self._loop.time())
 
+    def release(self, member: Member) -> tuple[bool, bool]:
+        """Give up the client's turn and its hold. Returns whether it had a turn, and a hold."""
+        client = self.scheduler.clients[member.client]
+        had = client.grant is not None, client.held_for(self._loop.time()) is not None
+        self.feed(ev.TurnReleased(member.client))
+        return had
+
     def evict(self, member: Member) -> Held:
         """Its turn ends and its memory leaves, until its next turn. Returns what it had. Raises Conflict."""
         if member.is_plain:

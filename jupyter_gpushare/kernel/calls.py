@@ -78,8 +78,10 @@ class Calls:
         """`{"hold_seconds_left": float or None, "running": bool}`; None: as long as is allowed, 0: no longer."""
         return dict(self._own("hold", **({} if seconds is None else {"seconds": _plain("hold", seconds)})))
 
-    def release(self) -> bool:
-        return bool(self._own("release")["released"])
+    def release(self) -> dict[str, Any]:
+        """`{"released": bool, "turn": bool, "hold": bool}`: whether there was anything to give up, and what."""
+        result = dict(self._own("release"))
+        return {"turn": result["released"], "hold": False, **result}  # an older coordinator tells no more
 
     def evict(self) -> int:
         """Bytes that were on the devices and leave now."""

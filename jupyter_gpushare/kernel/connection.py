@@ -48,7 +48,7 @@ def request(path: str, message: dict[str, Any], timeout: float = ANSWER_WITHIN) 
                         raise Refused(answer.get("message", "refused"), answer.get("reason", "refused"))
                     if answer.get("type") == "reply":
                         return answer.get("result")
-        except TimeoutError:
+        except socket.timeout:  # no TimeoutError before Python 3.10
             if _withdrawn(connection):
                 fate = "the request was withdrawn"
             raise Unreachable(f"the coordinator at {path} did not answer within {timeout:g} s", fate) from None

@@ -8,9 +8,9 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+from . import sentences
 from .calls import QUOTA_KEYS, joined, pairs
 from .errors import GpuShareError, Mistake
-from .texts import quota_line, seconds, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ SUBCOMMANDS = {
     "status": "how this kernel and its device are doing (also without a sub-command)",
     "quota": "show this kernel's quota, or change it: %gpushare quota memory=8GiB share=0.5",
     "hold": "keep the GPU between cells for a while, working or not: %gpushare hold 5min; 0: no longer",
-    "release": "give up the rest of this kernel's turn",
+    "release": "give up the rest of this kernel's turn, and its hold",
     "evict": "move this kernel's memory off the GPU; it comes back with the next turn",
     "suspend": "have no more turns and move this kernel's memory off the GPU, until it is resumed",
     "resume": "take part again after a suspend",
@@ -54,10 +54,10 @@ class Magic:
             raise Mistake(f"%gpushare {name} takes no arguments, but {surplus!r} was given")
         whats: dict[str, Callable[[], Any]] = {
             "status": self._calls.status,
-            "release": self._release,
-            "evict": self._evict,
+            "release": lambda: sentences.released(self._calls.release()),
+            "evict": lambda: sentences.evicted(self._calls.evict()),
             "suspend": self._suspend,
-            "resume": self._resume,
+            "resume": lambda: sentences.resumed(self._calls.resume()),
             "history": self._calls.history,
             "help": help_text,
         }
@@ -65,37 +65,14 @@ class Magic:
 
     def _quota(self, text: str) -> str:
         changes = pairs(text)
-        return ("Quota is now: " if changes else "Quota: ") + quota_line(self._calls.quota(changes))
-
-    def _release(self) -> str:
-        if self._calls.release():
-            return "The rest of this kernel's turn is given up."
-        return "This kernel has no turn now, so there is nothing to give up."
-
-    def _evict(self) -> str:
-        moved = self._calls.evict()
-        if moved:
-            return f"This kernel's memory leaves the GPU ({size(moved)}); it comes back with the next turn."
-        return "This kernel has no memory on the GPU."
+        return sentences.quota(self._calls.quota(changes), bool(changes))
 
     def _hold(self, time: str) -> str:
-        result = self._calls.hold(time or None)
-        if result["hold_seconds_left"] is None:
-            return "This kernel holds the GPU no longer."
-        left = seconds(result["hold_seconds_left"])
-        if result["running"]:
-            return f"This kernel keeps the GPU for {left}, working or not; %gpushare release ends that."
-        return f"Once this kernel has the GPU it keeps it, up to {left} from now; %gpushare release ends that."
+        return sentences.held(self._calls.hold(time or None), "; %gpushare release ends that")
 
     def _suspend(self) -> str:
-        self._calls.suspend()
-        return (
-            "This kernel is suspended: its next GPU call waits until %gpushare resume, "
-            f"or in a terminal: jupyter gpushare resume {self._calls.client}"
-        )
-
-    def _resume(self) -> str:
-        return "This kernel takes part again." if self._calls.resume() else "This kernel was not suspended."
+        resume = f"%gpushare resume, or in a terminal: jupyter gpushare resume {self._calls.client}"
+        return sentences.suspended(self._calls.suspend(), resume)[:-1]  # a full stop would look like the id's
 
 
 def help_text() -> str:

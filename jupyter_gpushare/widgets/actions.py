@@ -6,15 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import ipywidgets as widgets
-import msgspec
 
-from ..wire import messages, text
-from ..wire.client import Client, CoordinatorError
-from . import markup, picture
+from ..kernel import sentences
+from ..kernel.calls import Calls
+from ..kernel.errors import GpuShareError
+from . import markup
 from .identity import Identity
 from .quota_form import QuotaForm
 
-_TIMEOUT = 3.0  # seconds
 _HOLDS = (("1 minute", "1min"), ("5 minutes", "5min"), ("10 minutes", "10min"), ("as long as allowed", ""))
 # The words of the commands of the JupyterLab extension (labextension/src/actioncommands.ts).
 _BUTTONS = {
@@ -36,7 +35,7 @@ class Actions(widgets.VBox):  # type: ignore[misc]
     """
 
     def __init__(self, who: Identity) -> None:
-        self._who = who
+        self._calls = calls = Calls(who.client, who.path, lambda: who.problem)
         self.buttons = {
             name: widgets.Button(description=word, tooltip=tip, disabled=True, layout={"width": "auto"})
             for name, (word, tip) in _BUTTONS.items()
@@ -52,12 +51,12 @@ class Actions(widgets.VBox):  # type: ignore[misc]
         quota = widgets.Accordion([self.form], titles=("Quota",), selected_index=None)
         super().__init__([turns, hold, self.said, quota, self.hint])
         does: dict[str, Callable[[], str]] = {
-            "release": self._release,
-            "evict": self._evict,
-            "suspend": self._suspend,
-            "resume": self._resume,
-            "hold": lambda: self._hold(self.hold_for.value),
-            "end": lambda: self._hold("0"),
+            "release": lambda: sentences.released(calls.release()),
+            "evict": lambda: sentences.evicted(calls.evict()),
+            "suspend": lambda: sentences.suspended(calls.suspend()),
+            "resume": lambda: sentences.resumed(calls.resume()),
+            "hold": lambda: sentences.held(calls.hold(self.hold_for.value or None)),
+            "end": lambda: sentences.held(calls.hold(0)),
         }
         for name, action in does.items():
             self.buttons[name].on_click(self._saying(action))
@@ -68,10 +67,8 @@ class Actions(widgets.VBox):  # type: ignore[misc]
         offered = {"release", "evict", "suspend", "resume", "hold", "end"} if client else set()
         if client:
             offered -= {"suspend", "hold", "release"} if client["phase"] == "suspended" else {"resume"}
-            if client["phase"] in ("idle", "waiting"):
-                offered -= {"release"}
             if client.get("hold_seconds_left") is None:
-                offered -= {"end"}
+                offered -= {"end", "release"} if client["phase"] in ("idle", "waiting") else {"end"}
             if not client["resident"]:
                 offered -= {"evict"}
             self.form.fill(client["quota"])
@@ -79,48 +76,16 @@ class Actions(widgets.VBox):  # type: ignore[misc]
             button.disabled = name not in offered
         self.form.enable(client is not None)
         busy = client is not None and client.get("cells", 0) > 0
-        self.hint.value = markup.faint(_BUSY.format(client=self._who.client)) if busy else ""
+        self.hint.value = markup.faint(_BUSY.format(client=self._calls.client)) if busy else ""
 
     def _saying(self, action: Callable[[], str]) -> Callable[[Any], None]:
         def pressed(_: Any) -> None:
             try:
                 self.said.value = markup.message(action())
-            except (CoordinatorError, OSError) as error:
+            except GpuShareError as error:
                 self.said.value = markup.message(str(error), wrong=True)
 
         return pressed
-
-    def _ask(self, request: msgspec.Struct) -> Any:
-        with Client(self._who.path, _TIMEOUT) as coordinator:
-            return coordinator.request(request)
-
-    def _release(self) -> str:
-        released = self._ask(messages.Release(client=self._who.client))["released"]
-        return "This kernel gives up its turn." if released else "This kernel has no turn to give up."
-
-    def _evict(self) -> str:
-        moved = self._ask(messages.Evict(client=self._who.client))
-        if not moved["evicting"]:
-            return "This kernel has no memory on the GPU."
-        size = text.format_size(moved["bytes"])
-        return f"The memory of this kernel ({size}) moves off the GPU; it comes back with the next turn."
-
-    def _suspend(self) -> str:
-        self._ask(messages.Suspend(client=self._who.client))
-        return "This kernel is suspended: its cells wait and its memory leaves the GPU, until you resume it."
-
-    def _resume(self) -> str:
-        changed = self._ask(messages.Resume(client=self._who.client))["changed"]
-        return "This kernel takes turns again." if changed else "This kernel is not suspended."
-
-    def _hold(self, time: str) -> str:
-        result = self._ask(messages.Hold(client=self._who.client, seconds=time or None))
-        left = result["hold_seconds_left"]
-        if left is None:
-            return "This kernel holds the GPU no longer."
-        if result["running"]:
-            return f"This kernel keeps the GPU for {picture.duration(left)}, also between cells."
-        return f"Once this kernel has the GPU it keeps it, up to {picture.duration(left)} from now."
 
     def _change_quota(self) -> str:
         changes = self.form.wanted()
@@ -128,9 +93,9 @@ class Actions(widgets.VBox):  # type: ignore[misc]
             return ""  # the form says what is wrong
         if not changes:
             return "Nothing in the form differs from the quota."
-        quota = self._ask(messages.SetQuota(client=self._who.client, changes=changes))
+        quota = self._calls.quota(changes)
         self.form.fill(quota, keep_edited=False)
-        return f"This kernel has a new quota: {picture.quota_words(quota)}."
+        return sentences.quota(quota, changed=True)
 
 
 _BUSY = (

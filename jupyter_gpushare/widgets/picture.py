@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ..kernel.texts import quota_line
 from ..wire.text import format_size
 
 Json = Mapping[str, Any]
@@ -70,15 +71,6 @@ def of(status: Json, client_id: str, elapsed: float) -> Picture | None:
     )
 
 
-def quota_words(quota: Json) -> str:
-    """`{"share": 0.5, "memory": None, …}` -> "share 0.5, memory unlimited, …"."""
-    words = [f"{key} {quota[key]:g}" for key in ("share", "limit") if quota.get(key) is not None]
-    for key in ("memory", "resident"):
-        if key in quota:
-            words.append(f"{key} {'unlimited' if quota[key] is None else format_size(quota[key])}")
-    return ", ".join([*words, f"class {quota['service']}"] if quota.get("service") else words)
-
-
 def duration(seconds: float) -> str:
     """Whole, rounded up, as times that are waited for should be: 11.2 -> "12 s", 100 -> "1 min 40 s"."""
     whole = max(0, math.ceil(seconds))
@@ -123,7 +115,7 @@ def _details(client: Json, elapsed: float) -> tuple[tuple[str, str], ...]:
     waited = client["wait_seconds"] + (elapsed if client["phase"] == "waiting" else 0)
     turns = f"{client['quanta']} {'turn' if client['quanta'] == 1 else 'turns'}"
     return (
-        ("Quota", quota_words(client["quota"])),
+        ("Quota", quota_line(client["quota"])),
         ("Memory", ", ".join(memory)),
         ("So far", f"{duration(used)} on the GPU in {turns}, {duration(waited)} waiting"),
     )

@@ -53,7 +53,10 @@ def test_who_holds_keeps_its_gate_open_past_its_quantum(
     client = coordinator.client("a")
     assert client and 290 < client["hold_seconds_left"] <= 300
     assert deadline / 1e9 - a.orders.heartbeat_ns / 1e9 > 290, "its agent, which closes by itself, knows"
-    coordinator.request(messages.Release(client="a"))
+    assert coordinator.request(messages.Hold(client="b"))["running"] is False
+    assert coordinator.request(messages.Release(client="b")) == {"released": True, "turn": False, "hold": True}
+    assert coordinator.request(messages.Release(client="b")) == {"released": False, "turn": False, "hold": False}
+    assert coordinator.request(messages.Release(client="a")) == {"released": True, "turn": True, "hold": True}
     a.wait_gate(CLOSING)
     a.drain()
     b.wait_gate(OPEN)
@@ -203,6 +206,9 @@ def test_the_commands(coordinator: Coordinator, pair: tuple[FakeProcess, FakePro
     assert say("evict", "b") == "b.ipynb: it has no memory on the device that could leave\n"
     a.allocate(512 << 20)
     assert say("evict", "a") == "a.ipynb: 512 MiB leave the device, and come back with its next turn\n"
+    say("hold", "b", "1min")
+    assert say("release", "b") == "b.ipynb: its hold ends; it has no turn now\n"
+    assert say("release", "b") == "b.ipynb: it has no turn now, and holds nothing\n"
     assert say("release", "a") == "a.ipynb: its turn ends\n"
     a.wait_gate(CLOSING)
 

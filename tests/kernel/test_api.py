@@ -31,6 +31,7 @@ def test_in_a_kernel(coordinator: Any, notebook: Any) -> None:
     assert coordinator.clients()[notebook.manager.kernel_id]["quota"]["memory"] == 8 << 30
     assert notebook.value("gs.quota(memory=None)['memory']") is None
     assert 290 < notebook.value("gs.hold('5min')") <= 300
+    assert notebook.value("[gs.release(), gs.release()]") == [True, False]
     assert notebook.value("gs.hold(0)") is None
     assert notebook.value("[gs.release(), gs.evict(), gs.suspend(), gs.suspend(), gs.resume()]") == [
         False,

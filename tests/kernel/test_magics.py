@@ -86,9 +86,16 @@ def test_hold_says_until_when(coordinator: Any, notebook: Any) -> None:
     assert "no longer" in notebook.run("%gpushare hold 0").stdout
 
 
+def test_release_says_that_a_hold_has_ended(notebook: Any) -> None:
+    notebook.run("%gpushare hold 5min")
+    assert "hold has ended" in notebook.run("%gpushare release").stdout
+    assert "nothing to give up" in notebook.run("%gpushare release").stdout
+
+
 def test_suspend_and_resume(coordinator: Any, notebook: Any) -> None:
     said = notebook.run("%gpushare suspend").stdout
     assert "%gpushare resume" in said and f"jupyter gpushare resume {notebook.manager.kernel_id}" in said
+    assert "was suspended already" in notebook.run("%gpushare suspend").stdout
     assert "suspended · GPU calls wait until %gpushare resume" in shown(notebook)["text/plain"]
     assert "resume it first" in notebook.run("%gpushare hold").stderr
     assert "takes part again" in notebook.run("%gpushare resume").stdout

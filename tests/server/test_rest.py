@@ -38,7 +38,11 @@ async def test_ids_are_escaped_in_addresses(api: Any, coordinator: Any) -> None:
 
 async def test_release_of_a_client_without_a_turn(api: Any, coordinator: Any) -> None:
     await coordinator.start(CLIENT)
-    assert await api("POST", "clients", CLIENT, "release", body="") == {"released": False}
+    assert await api("POST", "clients", CLIENT, "release", body="") == {
+        "released": False,
+        "turn": False,
+        "hold": False,
+    }
 
 
 async def test_a_client_is_held_suspended_and_resumed(api: Any, refused: Any, coordinator: Any) -> None:

@@ -86,15 +86,19 @@ def test_what_is_pressed_is_done(notebook: Any, seen: Any, client: Callable[[], 
     seen.press("No longer")
     seen.says("This kernel holds the GPU no longer")
     seen.press("Move Memory off the GPU")
-    seen.says("moves off the GPU; it comes back with the next turn")
+    seen.says("memory leaves the GPU (17 MiB); it comes back with the next turn")
     seen.press("Suspend GPU Use")
-    seen.says("GPU: suspended", "its cells wait and its memory leaves the GPU")
+    seen.says("GPU: suspended", "its next GPU call waits until it is resumed")
     assert client()["suspended"]
     seen.until(lambda: seen.offered() == {"Resume GPU Use", "Change GPU Quota"})
     seen.press("Resume GPU Use")
-    seen.says("This kernel takes turns again", "GPU: idle")
+    seen.says("This kernel takes part again", "GPU: idle")
     notebook.run("gpu.work(array, 0.02)\nview.actions.buttons['release'].click()")
-    seen.says("This kernel gives up its turn")
+    seen.says("The rest of this kernel&#x27;s turn is given up")
+    seen.press("Hold the GPU")
+    seen.until(lambda: "Give Up the GPU Turn" in seen.offered())
+    seen.press("Give Up the GPU Turn")
+    seen.says("This kernel&#x27;s hold has ended; it had no turn now")
 
 
 def test_a_quota_is_checked_and_changed(seen: Any, client: Callable[[], Any]) -> None:
@@ -108,7 +112,7 @@ def test_a_quota_is_checked_and_changed(seen: Any, client: Callable[[], Any]) ->
     assert client()["quota"]["share"] == 0 and client()["quota"]["memory"] is None
     seen.fill("share", "30%")
     seen.press("Change GPU Quota")
-    seen.says("This kernel has a new quota: share 0.3, limit 1, memory 128 MiB")
+    seen.says("Quota is now: share 0.3, limit 1, memory 128 MiB")
     assert (client()["quota"]["share"], client()["quota"]["memory"]) == (0.3, 128 << 20)
     seen.fill("memory", "1MiB")
     seen.press("Change GPU Quota")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from ...core import events as ev
 from ...core.errors import Refused
 from ...wire import messages, text
 from ..daemon import Daemon
@@ -29,10 +28,8 @@ class Turns:
         }
 
     def _release(self, peer: Peer, request: messages.Release) -> Any:
-        owned(self._daemon, peer, request.client)
-        grant = self._daemon.scheduler.clients[request.client].grant
-        self._daemon.feed(ev.TurnReleased(request.client))
-        return {"released": grant is not None}
+        turn, hold = self._daemon.release(owned(self._daemon, peer, request.client))
+        return {"released": turn or hold, "turn": turn, "hold": hold}
 
     def _hold(self, peer: Peer, request: messages.Hold) -> Any:
         member = owned(self._daemon, peer, request.client)

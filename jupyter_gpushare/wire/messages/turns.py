@@ -6,7 +6,8 @@ from .base import Identity, Request, Text
 
 
 class Release(Request, tag="release", frozen=True, kw_only=True):
-    """Give up the rest of the turn. Result: `{"released": bool}`."""
+    """Give up the rest of the turn, and the hold. Result: `{"released": bool, "turn": bool, "hold": bool}`: whether
+    there was anything, a turn, a hold (the last two since 0.1)."""
 
     client: Identity
 
