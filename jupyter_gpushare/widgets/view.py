@@ -22,7 +22,7 @@ class GpuShareView(widgets.VBox):  # type: ignore[misc]
 
     Show it as the last line of a cell, or put it into a layout of widgets. A thread follows the coordinator while the
     view is on a page, also while a cell runs. `close` ends that; so do closing it from the front end and
-    `Widget.close_all`. While no page shows it any more nothing is followed; shown again it goes on.
+    `Widget.close_all`. While no page shows it, not yet or not any more, nothing is followed; shown again it goes on.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -40,7 +40,6 @@ class GpuShareView(widgets.VBox):  # type: ignore[misc]
         self.comm.on_close(lambda _: self.close())
         self.observe(self._counted, "_view_count")
         self._show(Seen())
-        self._follow()
 
     @property
     def following(self) -> bool:
@@ -60,6 +59,11 @@ class GpuShareView(widgets.VBox):  # type: ignore[misc]
     def __repr__(self) -> str:
         """What is shown where widgets are not."""
         return f"GpuShareView: {self._words}"
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        """Displayed: a page that counts says so only when the running cell has ended."""
+        self._follow()
+        return super()._repr_mimebundle_(**options)
 
     def _follow(self) -> None:
         if self._follower is None and self._who.client and not self._closed:

@@ -149,6 +149,20 @@ def test_nothing_is_left_when_it_is_closed(notebook: Any, page: Callable[[Any], 
         assert threads(notebook) == [] and sockets(notebook) == before, how
 
 
+def test_one_that_is_never_shown_follows_nothing(notebook: Any, page: Callable[[Any], Any]) -> None:
+    seen = page(notebook)
+    notebook.run("import jupyter_gpushare as gs, ipywidgets\nfor _ in range(3):\n    view = gs.GpuShareView()")
+    assert threads(notebook) == []
+    seen.until(lambda: "asking the coordinator" in seen.text)
+    notebook.run("ipywidgets.HBox([view])")
+    assert threads(notebook) == []
+    view = notebook.value("view.model_id")
+    seen.until(lambda: view in seen.models)
+    seen.set(view, _view_count=1)
+    seen.says("GPU: idle")
+    assert threads(notebook) == ["gpushare-view"]
+
+
 def test_it_follows_only_while_a_page_shows_it(notebook: Any, page: Callable[[Any], Any]) -> None:
     seen = page(notebook)
     notebook.run(VIEW)
