@@ -39,6 +39,8 @@ __all__ = [
     "suspend",
 ]
 
+_AS_IT_IS: Any = ...
+
 
 def status() -> Report:
     """How this program and its devices are doing, to be displayed or looked into.
@@ -49,13 +51,27 @@ def status() -> Report:
     return _calls().status()
 
 
-def quota(**changes: Any) -> dict[str, Any]:
-    """Change this program's quota, or only read it; returns all of it.
+def quota(
+    *,
+    share: float | str = _AS_IT_IS,
+    limit: float | str = _AS_IT_IS,
+    memory: float | str | None = _AS_IT_IS,
+    resident: float | str | None = _AS_IT_IS,
+    service: str = _AS_IT_IS,
+    class_: str = _AS_IT_IS,
+    **others: Any,
+) -> dict[str, Any]:
+    """Change what is named of this program's quota, or only read it; returns all of it.
 
-    `share`, `limit`: fractions of the device's time, 0 to 1. `memory`, `resident`: bytes or text such as "8GiB"; None
-    lifts the bound. `service`: "online" or "offline". Raises GpuShareError.
+    `share`, `limit`: fractions of the device's time, 0 to 1, or text such as "50%". `memory`, `resident`: bytes, text
+    such as "8GiB", or a fraction of the device's memory, 0.5 or "50%" (1.0 is all of it, 1 is a byte); None lifts the
+    bound. `service`, or `class_`: "online" or "offline". Raises GpuShareError.
     """
-    return _calls().quota(changes)
+    named = {"share": share, "limit": limit, "memory": memory, "resident": resident, "service": service}
+    given = {key: value for key, value in {**named, "class": class_}.items() if value is not _AS_IT_IS}
+    if twice := given.keys() & others.keys():
+        raise Mistake(f"{twice.pop()!r} is given twice")
+    return _calls().quota({**given, **others})
 
 
 def hold(seconds: float | str | None = None) -> float | None:

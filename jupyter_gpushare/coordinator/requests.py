@@ -23,19 +23,24 @@ def read(words: str, default: Quota, gpus: int = 1) -> tuple[Quota, Request]:
         raise Refused(f"quota: {error}") from None
     placement = {word: pairs.pop(word) for word in WORDS if word in pairs}
     fraction = fraction_in(pairs)
+    if fraction_in(pairs, "resident") is not None:
+        # Which device it is a part of is known as soon as the client has one.
+        raise Refused(
+            f"resident={pairs['resident']}: at the start allowed is a size, for example 2GiB; later a part too"
+        )
     known = {name: value for name, value in pairs.items() if fraction is None or name != "memory"}
     quota = default.changed(parse_quota(known))
     return quota, Request.of(placement, gpus=gpus, fraction=fraction)
 
 
-def fraction_in(words: Mapping[str, Any]) -> float | None:
+def fraction_in(words: Mapping[str, Any], key: str = "memory") -> float | None:
     """The part of its devices' memory that is asked for, if that is how it is said. Raises Refused."""
-    value = words.get("memory")
+    value = words.get(key)
     if value is None or not text.is_fraction(value):
         return None
     fraction = text.parse_fraction(value)
     if not 0 < fraction <= 1:
-        raise Refused(f"memory={value} is out of range: allowed is a fraction above 0 and up to 1, or a size")
+        raise Refused(f"{key}={value} is out of range: allowed is a fraction above 0 and up to 1, or a size")
     return fraction
 
 
@@ -44,7 +49,6 @@ def changes_of(changes: Mapping[str, Any], capacity: int) -> dict[str, Any]:
     for word in changes:
         if word in WORDS:
             raise Refused(f"{word} is about where a client starts: allowed for a running one are quota keys")
-    fraction = fraction_in(changes)
-    if fraction is None:
-        return parse_quota(dict(changes))
-    return parse_quota({**changes, "memory": max(1, round(fraction * capacity))})
+    parts = {key: fraction_in(changes, key) for key in ("memory", "resident")}
+    sizes = {key: max(1, round(part * capacity)) for key, part in parts.items() if part is not None}
+    return parse_quota({**changes, **sizes})

@@ -24,7 +24,7 @@ QUOTA_KEYS = {
     "share": "fraction of the device's time that is guaranteed under the policy fair: share=0.5",
     "limit": "largest fraction of the device's time: limit=0.9",
     "memory": "device memory that may be allocated: memory=8GiB, or a part of the device: memory=0.5",
-    "resident": "device memory that may stay on the device while others wait: resident=2GiB",
+    "resident": "device memory that may stay on the device while others wait: resident=2GiB, or a part: resident=0.25",
     "class": "class=online, or class=offline to let others go first (service= is the same)",
 }
 SERVICE = {"class": "service"}  # the word for people, and the wire's
@@ -64,11 +64,11 @@ class Calls:
 
         problem = self.problem()
         try:
-            return Report(self.ask({"type": "status"}), self.client, problem, _age())
+            return Report(self.ask({"type": "status"}), self.client, problem, _age(), self._program)
         except Unreachable as error:
             if not (problem or self.client or self.path):
                 problem = self._unshared()
-            return Report(None, self.client, problem or error.problem)
+            return Report(None, self.client, problem or error.problem, program=self._program)
 
     def quota(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Change the quota, or only read it if there are no changes; returns the whole."""

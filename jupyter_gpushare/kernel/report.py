@@ -14,10 +14,18 @@ class Report:
     if it has none; `problem` a sentence on what isn't working, or ""; `age` the seconds since this program began.
     """
 
-    def __init__(self, snapshot: dict[str, Any] | None, client: str, problem: str = "", age: float = 0.0) -> None:
+    def __init__(
+        self,
+        snapshot: dict[str, Any] | None,
+        client: str,
+        problem: str = "",
+        age: float = 0.0,
+        program: str = "kernel",
+    ) -> None:
         self.snapshot = snapshot or {}
         self.client = client
         self.problem = problem
+        self.program = program  # what it is called
         self._age = age
         self._clients = {one["id"]: one for one in self.snapshot.get("clients", [])}
 
@@ -48,13 +56,13 @@ class Report:
         if client is None:
             if self.client and self.snapshot:
                 return [("state", "not yet known to the coordinator")]
-            return [] if self.client or self.problem else [("state", "this kernel isn't shared")]
+            return [] if self.client or self.problem else [("state", f"this {self.program} isn't shared")]
         turns = f"{seconds(client['gpu_seconds'])} in {client['quanta']} turns"
         uptime = self.snapshot.get("coordinator", {}).get("uptime_seconds", self._age)
         # An earlier coordinator's figures are gone with it.
         since = f", since the coordinator started {seconds(uptime)} ago" if uptime < self._age else ""
         rows = [
-            ("kernel", self.name(self.client, mark=False)),
+            (self.program, self.name(self.client, mark=False)),
             ("state", self.state(client)),
             ("quota", quota_line(client.get("quota", {}))),
             ("memory", memory_line(client)),
@@ -90,7 +98,7 @@ class Report:
         if not name and not client.get("own", True):
             name = str(client.get("tenant") or "")
         name = name or identity
-        return name + " (this kernel)" if mark and identity == self.client else name
+        return name + f" (this {self.program})" if mark and identity == self.client else name
 
 
 def memory_line(client: dict[str, Any]) -> str:

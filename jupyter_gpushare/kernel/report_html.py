@@ -97,7 +97,7 @@ def _stacked(report: Report, device: dict[str, Any], total: int) -> str:
         parts.append(Part((used - known) / total, COLOURS["idle"], f"not of any client: {size(used - known)}"))
     label = ", ".join(part.title for part in parts) or "nothing is on the device"
     sums = [
-        ([COLOURS["own"]], "this kernel", own),
+        ([COLOURS["own"]], f"this {report.program}", own),
         (others[:2], "others", known - own),
         ([COLOURS["idle"]], "other programs", used - known),
     ]

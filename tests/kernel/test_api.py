@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import jupyter_gpushare as gs
+from jupyter_gpushare.wire import messages
 
 
 @pytest.fixture
@@ -29,7 +30,10 @@ def test_in_a_kernel(coordinator: Any, notebook: Any) -> None:
         "service": "offline",
     }
     assert coordinator.clients()[notebook.manager.kernel_id]["quota"]["memory"] == 8 << 30
-    assert notebook.value("gs.quota(memory=None)['memory']") is None
+    assert notebook.value("gs.quota(memory=None, class_='online')['memory']") is None
+    device = coordinator.request(messages.Status())["devices"][0]["memory_total"]
+    assert notebook.value("gs.quota(resident=0.5)['resident']") == device // 2
+    assert notebook.value("gs.quota(resident=None)['service']") == "online"
     assert 290 < notebook.value("gs.hold('5min')") <= 300
     assert notebook.value("[gs.release(), gs.release()]") == [True, False]
     assert notebook.value("gs.hold(0)") is None
@@ -118,6 +122,6 @@ def test_the_package_stays_small() -> None:
         "import sys, jupyter_gpushare; print(*[name for name in sys.modules if name.startswith('jupyter_gpushare.')])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "\n"
-    assert set(gs.__all__) <= set(dir(gs))
+    assert {name for name in dir(gs) if not name.startswith("_")} == set(gs.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         gs.nothing  # noqa: B018
