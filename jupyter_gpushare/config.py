@@ -45,9 +45,10 @@ class GpuShare(Configurable):
     time_quantum = Union(
         [Number(), Unicode()],
         default_value="auto",
-        help="The longest time in seconds that one client may keep the GPU while others wait (0.001 to 86400), or "
-        "'auto': from 0.1 (see min_quantum) to 30 seconds, so that switching costs 5 % of the time. Without waiters "
-        "there is no end.",
+        help="Seconds that a turn lasts while others wait (0.001 to 86400), or 'auto': from 0.1 (see min_quantum) to "
+        "30 seconds, so that switching costs 5 % of the time. The policy 'interactive' lets a turn go on while all who "
+        "wait have used the GPU for longer, and ends it earlier for who has used it for less. Without waiters there is "
+        "no end.",
     ).tag(config=True)
 
     policy = Unicode(

@@ -16,6 +16,8 @@ export interface IGrant {
   readonly held_seconds: number;
   /** Null while nobody waits: the turn has no deadline then. */
   readonly seconds_left: number | null;
+  /** By a hold, while its client runs nothing; not told by older servers. */
+  readonly held?: boolean;
 }
 
 /** One GPU (or MIG slice). */

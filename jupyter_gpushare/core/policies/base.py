@@ -51,7 +51,7 @@ class Policy:
     # --- how long
 
     def quantum(self, client: Client) -> float:
-        """The longest time in seconds that a grant to `client` lasts while someone else waits."""
+        """How long in seconds a grant to `client` lasts while someone else waits, as far as `until` says no other."""
         settings = self.settings
         if settings.time_quantum == AUTO:
             pays = client.switching.cost / settings.switch_overhead

@@ -66,7 +66,7 @@ describe('the status item in a status bar', () => {
     expect(item.isHidden).toBe(true);
     current.set('kernel');
     api.socket.sendSnapshot(runningStatus(12));
-    await seen('GPU: running · 12 s left');
+    await seen('GPU: running · up to 12 s left');
     current.set(null);
     expect(item.isHidden).toBe(true);
   });
@@ -106,7 +106,7 @@ describe('the status item in a status bar', () => {
   it('tells a screen reader politely, and without the seconds', async () => {
     current.set('kernel');
     api.socket.sendSnapshot(runningStatus(12));
-    await seen('GPU: running · 12 s left');
+    await seen('GPU: running · up to 12 s left');
     const live = item.node.querySelector('[aria-live=polite]')!;
     expect(live.getAttribute('role')).toBe('status');
     expect(button()!.contains(live)).toBe(false);

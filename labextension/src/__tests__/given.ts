@@ -6,7 +6,7 @@ import {
 
 import { SharingModel } from '../model/sharing';
 import { StatusItemModel } from '../model/statusitem';
-import type { IClient, IDevice, IStatus } from '../protocol';
+import type { IClient, IDevice, IGrant, IStatus } from '../protocol';
 import {
   client,
   device,
@@ -106,13 +106,15 @@ export class GivenDocument {
   async show(
     mine: Partial<IClient>,
     other: Partial<IClient> = {},
-    more: Partial<IStatus> = {}
+    more: Partial<IStatus> = {},
+    turn: Partial<IGrant> = {}
   ): Promise<void> {
-    const grant = {
+    const grant: IGrant = {
       client: 'other',
       epoch: 1,
       held_seconds: 1,
-      seconds_left: 12
+      seconds_left: 12,
+      ...turn
     };
     const clients = [client(mine), client({ id: 'other', ...other })];
     const all = status(clients, [device({ grants: [grant] })]);

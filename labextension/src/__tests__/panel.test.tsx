@@ -133,9 +133,17 @@ describe('the side panel', () => {
     expect(card.textContent).toContain('63 % busy');
     expect(card.textContent).not.toContain('simulated');
     const [running, queue] = [...card.querySelectorAll('dd')];
-    expect(running.textContent).toMatch(/a notebook of bob.*20 s left/);
+    expect(running.textContent).toMatch(/a notebook of bob.*up to 20 s left/);
     expect(queue.querySelector('ol')!.textContent).toMatch(
       /train\.ipynb.*about 40 s/
+    );
+  });
+
+  it('shows who holds a device and runs nothing there', async () => {
+    const turn = { client: 'theirs', epoch: 1, held_seconds: 3, held: true };
+    await shows(
+      busy({ grants: [{ ...turn, seconds_left: 20 }] }),
+      'holds it, 20 s left'
     );
   });
 

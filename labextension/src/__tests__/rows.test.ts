@@ -11,12 +11,12 @@ import { client, device, GIB } from './fakes';
 
 const trans = nullTranslator.load('');
 
-function row(changes: Partial<IClient>, age = 0) {
+function row(changes: Partial<IClient>, age = 0, held = false) {
   const one = client({ own: true, ...changes });
   const names = new Names(trans);
   names.update([one], new Map());
   const grants = [
-    { client: 'mine', epoch: 1, held_seconds: 3, seconds_left: 20 }
+    { client: 'mine', epoch: 1, held_seconds: 3, seconds_left: 20, held }
   ];
   return rowOf(one, names.get(one.id)!, [device({ grants })], age, trans);
 }
@@ -24,7 +24,7 @@ function row(changes: Partial<IClient>, age = 0) {
 describe('a row of the list of clients', () => {
   it('tells each state, with times that are counted on', () => {
     expect(row({ phase: 'running' }, 5).state).toBe(
-      'Running for 8 s · 15 s left'
+      'Running for 8 s · up to 15 s left'
     );
     const waiting = { phase: 'waiting', queue_position: 2, expected_wait: 10 };
     expect(row(waiting, 4).state).toBe('#2 in queue · about 6 s');
@@ -32,6 +32,8 @@ describe('a row of the list of clients', () => {
     expect(row({ hold_seconds_left: 60 }, 10).state).toBe(
       'Idle · held for 50 s'
     );
+    const held = { phase: 'running', hold_seconds_left: 60 };
+    expect(row(held, 0, true).state).toBe('Holds the GPU · held for 60 s');
     expect(row({ devices: [] }).state).toBe('Has not used the GPU yet');
     expect(row({ phase: 'suspended' }).state).toBe('Suspended');
     expect(row({ phase: 'migrating' }).state).toBe('migrating');

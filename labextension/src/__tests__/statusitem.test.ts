@@ -94,8 +94,21 @@ describe('what the status item says', () => {
 
   it('says how long the turn lasts', async () => {
     await given.snapshot(runningStatus(12));
-    expect(model.text).toBe('GPU: running · 12 s left');
+    expect(model.text).toBe('GPU: running · up to 12 s left');
     expect(model.phase).toBe('running');
+  });
+
+  it('says that the GPU is held where nothing runs', async () => {
+    const grant = { client: 'mine', epoch: 1, held_seconds: 1, held: true };
+    await given.clients(
+      [client({ phase: 'running', hold_seconds_left: 300 })],
+      [device({ grants: [{ ...grant, seconds_left: null }] })]
+    );
+    expect(model.text).toBe('GPU: held · 5 min left');
+    expect(model.shortText).toBe('GPU: held');
+    expect(model.details.map(({ value }) => value)).toContain(
+      'held by this kernel'
+    );
   });
 
   it('takes the earliest deadline of several devices', async () => {
@@ -107,23 +120,23 @@ describe('what the status item says', () => {
         device({ uuid: 'GPU-2', grants: [{ ...grant, seconds_left: 5 }] })
       ]
     );
-    expect(model.text).toBe('GPU: running · 5 s left');
+    expect(model.text).toBe('GPU: running · up to 5 s left');
   });
 
   it('counts down once a second between snapshots, and not below zero', async () => {
     await given.snapshot(runningStatus(2.5));
-    expect(model.text).toBe('GPU: running · 3 s left');
+    expect(model.text).toBe('GPU: running · up to 3 s left');
     given.changes = 0;
     await pass(0.5);
-    expect(model.text).toBe('GPU: running · 2 s left');
+    expect(model.text).toBe('GPU: running · up to 2 s left');
     await pass(0.9);
-    expect(model.text).toBe('GPU: running · 2 s left');
+    expect(model.text).toBe('GPU: running · up to 2 s left');
     await pass(0.1);
-    expect(model.text).toBe('GPU: running · 1 s left');
+    expect(model.text).toBe('GPU: running · up to 1 s left');
     await pass(1);
-    expect(model.text).toBe('GPU: running · 0 s left');
+    expect(model.text).toBe('GPU: running · up to 0 s left');
     await pass(60);
-    expect(model.text).toBe('GPU: running · 0 s left');
+    expect(model.text).toBe('GPU: running · up to 0 s left');
     // Three seconds, and once the announcement.
     expect(given.changes).toBe(4);
   });
@@ -152,7 +165,7 @@ describe('what the status item says', () => {
     api.socket.sendSnapshot(runningStatus(10));
     await pass(4);
     api.socket.sendSnapshot(runningStatus(30));
-    expect(model.text).toBe('GPU: running · 30 s left');
+    expect(model.text).toBe('GPU: running · up to 30 s left');
     api.socket.sendSnapshot(runningStatus(null));
     expect(model.text).toBe('GPU: running');
   });

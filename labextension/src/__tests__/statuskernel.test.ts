@@ -150,7 +150,7 @@ describe('the kernel that the status item speaks of', () => {
     expect(given.changes).toBe(0);
     expect(api.kernelCalls).toEqual(['kernel']);
     given.shared.visibility.set(false);
-    expect(model.text).toBe('GPU: running · 20 s left');
+    expect(model.text).toBe('GPU: running · up to 20 s left');
     expect(api.sockets).toHaveLength(2);
   });
 

@@ -1,5 +1,7 @@
 import { WaitingView } from '../components/waiting';
+import { formatDuration } from '../model/format';
 import { WaitModel } from '../model/waiting';
+import type { IClientView } from '../model/sharing';
 import type { IClient } from '../protocol';
 import { GivenDocument, pass, trans } from './given';
 
@@ -8,6 +10,8 @@ const WAITS: Partial<IClient> = {
   queue_position: 2,
   expected_wait: 40
 };
+
+const AWAY = { type: 'away', reason: 'unreachable', message: '' };
 
 describe('what stands under a cell', () => {
   let given: GivenDocument;
@@ -118,15 +122,70 @@ describe('what stands under a cell', () => {
     expect(model.state?.text).toMatch(/resume/);
   });
 
-  it('says nothing while nobody knows', async () => {
+  it('says that nobody can tell, and goes on when somebody can', async () => {
     await given.show(WAITS);
     await pass(2);
-    given.options.api.socket.send({
-      type: 'away',
-      reason: 'unreachable',
-      message: ''
-    });
+    given.options.api.socket.send(AWAY);
+    expect(model.state?.text).toMatch(/waited .* sharing service went away/);
+    expect(model.state?.fraction).toBeUndefined();
+    await pass(5);
+    await given.show(WAITS);
+    expect(model.state?.text).toMatch(/^Waiting for the GPU: #2/);
+
+    given.options.api.socket.send(AWAY);
+    given.options.runs.set('next');
     expect(model.state).toBeNull();
+  });
+
+  it('says nothing of the absence where it did not wait', async () => {
+    await given.show({ phase: 'running' });
+    await pass(2);
+    given.options.api.socket.send(AWAY);
+    await pass(2);
+    expect(model.state).toBeNull();
+  });
+
+  it('promises nothing behind a cell that goes on and on', async () => {
+    let furthest = 0;
+    for (let waited = 0; waited < 30; waited++) {
+      // Half of what the other's turn has lasted, as the coordinator has it.
+      const expected_wait = Math.max(6 - waited, waited / 2);
+      await given.show({ ...WAITS, expected_wait });
+      await pass(1);
+      const { fraction = 1 } = model.state ?? {};
+      expect(fraction).toBeGreaterThanOrEqual(furthest);
+      furthest = model.state?.fraction ?? furthest;
+    }
+    expect(model.state?.fraction).toBeUndefined();
+    expect(model.state?.text).toMatch(
+      /^Waiting for the GPU: #2, longer than expected \(train/
+    );
+    expect(given.options.sharing.status?.clients[0].expected_wait).toBeNull();
+
+    await given.show({ phase: 'running' });
+    await given.show({ ...WAITS, expected_wait: 60 });
+    await pass(1.1);
+    expect(model.state?.text).toContain('about 59 s');
+  });
+
+  it('reads the same seconds as the status item at any moment', async () => {
+    const { sharing } = given.options;
+    await given.show({ ...WAITS, expected_wait: 9.3 });
+    await pass(1.05); // The other samples are not at a whole second either.
+    for (let step = 0; step < 40; step++) {
+      const { expectedWait } = sharing.view('kernel') as IClientView;
+      const read = formatDuration(expectedWait!, trans);
+      expect(model.state?.text).toContain(`about ${read} (`);
+      await pass(0.1);
+    }
+  });
+
+  it('says who keeps the GPU and runs nothing', async () => {
+    await given.show(WAITS, {}, {}, { held: true, seconds_left: 300 });
+    await pass(1.5);
+    expect(model.state?.text).toContain(
+      '(train.ipynb holds the GPU, up to 5 min left)'
+    );
   });
 
   it('can be switched off and on', async () => {

@@ -4,7 +4,7 @@ import type { IClient, IDevice, IGrant } from '../protocol';
 import { formatDuration } from './format';
 import { memoryOf, type IMemoryView } from './memory';
 import type { INamed } from './named';
-import { countDown } from './sharing';
+import { countDown } from './turns';
 
 /** Somebody who has a device, or waits for it. */
 export interface IUse {
@@ -79,12 +79,17 @@ function turnTime(
   trans: TranslationBundle
 ): string {
   const left = countDown(grant.seconds_left, age);
+  if (grant.held) {
+    return left === null
+      ? trans.__('holds it')
+      : trans.__('holds it, %1 left', formatDuration(left, trans));
+  }
   return left === null
     ? trans.__(
         'for %1',
         formatDuration(Math.floor(grant.held_seconds + age), trans)
       )
-    : trans.__('%1 left', formatDuration(left, trans));
+    : trans.__('up to %1 left', formatDuration(left, trans));
 }
 
 function waitTime(

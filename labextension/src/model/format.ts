@@ -24,6 +24,11 @@ export function formatDuration(
     : trans.__('%1 h', Math.ceil(minutes / 60));
 }
 
+/** Seconds until what is left of `seconds` reads differently. */
+export function untilNextSecond(seconds: number): number {
+  return seconds - Math.ceil(seconds) + 1;
+}
+
 /** Bytes in binary units with one decimal: "512 B", "3.2 GiB". */
 export function formatBytes(bytes: number): string {
   const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
@@ -93,9 +98,12 @@ function markSimulated(
 function timedState(view: KernelView, trans: TranslationBundle): string {
   if (view.kind === 'client') {
     const { phase, queue_position: position } = view.client;
-    if (phase === 'running' && view.secondsLeft !== null) {
-      const left = formatDuration(view.secondsLeft, trans);
-      return trans.__('GPU: running · %1 left', left);
+    const seconds = turnLeft(view);
+    if (phase === 'running' && seconds !== null) {
+      const left = formatDuration(seconds, trans);
+      return view.isHeld
+        ? trans.__('GPU: held · %1 left', left)
+        : trans.__('GPU: running · up to %1 left', left);
     }
     // A wait that has already lasted longer than expected promises nothing.
     if (phase === 'waiting' && position !== null && view.expectedWait) {
@@ -119,8 +127,18 @@ export function formatState(
     case 'unshared':
       return trans.__('GPU: not shared');
     case 'client':
-      return phaseText(view.client, trans);
+      return view.isHeld ? heldText(trans) : phaseText(view.client, trans);
   }
+}
+
+/** Seconds until its turn or its hold ends; null: it has none, or no end. */
+export function turnLeft(view: IClientView): number | null {
+  return view.secondsLeft ?? (view.isHeld ? view.holdLeft : null);
+}
+
+/** The state of a client that keeps the GPU and runs nothing. */
+export function heldText(trans: TranslationBundle): string {
+  return trans.__('GPU: held');
 }
 
 /** A client's state in a few words. */
@@ -240,7 +258,10 @@ function runnerText(
       ? other.label
       : trans.__('a client of %1', other.tenant);
   });
-  return names.length > 0
-    ? trans.__('%1 running', names.join(', '))
-    : trans.__('nobody running');
+  if (names.length === 0) {
+    return trans.__('nobody running');
+  }
+  return device.grants.every(({ held }) => held)
+    ? trans.__('held by %1', names.join(', '))
+    : trans.__('%1 running', names.join(', '));
 }

@@ -5,7 +5,7 @@ import type { IClient, IDevice, IGrant, IQuota } from '../protocol';
 import { holds, isSuspended } from './actions';
 import { formatBytes, formatDuration, formatQuota } from './format';
 import type { INamed } from './named';
-import { countDown } from './sharing';
+import { countDown, isHeld } from './turns';
 
 /** A command that makes sense for a client now. */
 export interface IAction {
@@ -106,6 +106,9 @@ function phaseText(
 ): string {
   switch (client.phase) {
     case 'running': {
+      if (isHeld(client, devices)) {
+        return trans.__('Holds the GPU');
+      }
       const grants = devices
         .flatMap(device => device.grants)
         .filter(grant => grant.client === client.id);
@@ -142,7 +145,11 @@ function turnTime(
   const left = countDown(grant.seconds_left, age);
   return left === null
     ? trans.__('Running for %1', held)
-    : trans.__('Running for %1 · %2 left', held, formatDuration(left, trans));
+    : trans.__(
+        'Running for %1 · up to %2 left',
+        held,
+        formatDuration(left, trans)
+      );
 }
 
 /** A place in the queue; a wait longer than expected promises nothing. */

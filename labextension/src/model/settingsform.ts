@@ -26,7 +26,9 @@ export function settingsFields(
     seconds(
       'time_quantum',
       trans.__('Quantum'),
-      trans.__('How long a turn lasts at most while others wait')
+      trans.__(
+        'How long a turn lasts while others wait (interactive: longer if they have used more)'
+      )
     ),
     choiceField('policy', trans.__('Policy'), config.policy, [
       option('interactive', trans.__('short cells overtake long ones')),

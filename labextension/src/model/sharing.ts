@@ -13,7 +13,9 @@ import {
 } from '../protocol';
 import type { IVisibility } from '../visibility';
 import { EventStream } from './events';
+import { Expectations } from './expectations';
 import { KernelClients } from './kernels';
+import { countDown, isHeld, others, secondsLeft, type IRunner } from './turns';
 
 /** What can be said about a kernel now. */
 export type KernelView =
@@ -33,25 +35,21 @@ export interface IClientView {
   readonly secondsLeft: number | null;
   /** Seconds until its turn begins; null if that can't be told. */
   readonly expectedWait: number | null;
+  /** Whether it waits for longer than was expected first. */
+  readonly isLate: boolean;
   /** The other clients that have turns on its devices. */
   readonly others: ReadonlyArray<IRunner>;
+  /** Whether it has a turn by a hold and runs nothing. */
+  readonly isHeld: boolean;
   /** Seconds for which it keeps its devices between cells; null: it does not. */
   readonly holdLeft: number | null;
-}
-
-/** Who has a turn. */
-export interface IRunner {
-  /** Undefined if the snapshot does not tell. */
-  readonly client: IClient | undefined;
-  /** Seconds until the turn ends; null without a deadline. */
-  readonly secondsLeft: number | null;
 }
 
 /** The state of GPU sharing, for every view of it. */
 export interface ISharingModel {
   /** Emitted when {@link status}, {@link away} or a kernel's client changed. */
   readonly changed: ISignal<ISharingModel, void>;
-  /** The last snapshot; null before the first. */
+  /** The last snapshot, without expectations not kept; null before the first. */
   readonly status: IStatus | null;
   /** Seconds since {@link status} arrived: count its times on by them. */
   readonly age: number;
@@ -125,7 +123,9 @@ export class SharingModel extends Disposable implements ISharingModel {
           : canOnlySimulate(status),
       secondsLeft: countDown(secondsLeft(client, bound), age),
       others: others(client, devices, status.clients, age),
+      isHeld: isHeld(client, bound),
       expectedWait: countDown(client.expected_wait, age),
+      isLate: this._expectations.isLate(client.id),
       holdLeft: countDown(client.hold_seconds_left ?? null, age)
     };
   }
@@ -156,8 +156,8 @@ export class SharingModel extends Disposable implements ISharingModel {
       this._away = message;
     } else {
       this._away = null;
-      this._status = message.status;
       this._received = this._clock();
+      this._status = this._expectations.kept(message.status, this._received);
       const ids = new Set(message.status.clients.map(client => client.id));
       if (!areEqual(ids, this._clientIds)) {
         this._clientIds = ids;
@@ -174,6 +174,7 @@ export class SharingModel extends Disposable implements ISharingModel {
   private readonly _clock: () => number;
   private readonly _stream: EventStream;
   private readonly _kernels: KernelClients;
+  private readonly _expectations = new Expectations();
   private _status: IStatus | null = null;
   private _away: IAway | null = null;
   private _received = 0;
@@ -206,47 +207,12 @@ function awayView(
     : { kind: 'away', message };
 }
 
-/** The earliest deadline among the client's grants. */
-function secondsLeft(
-  client: IClient,
-  devices: ReadonlyArray<IDevice>
-): number | null {
-  const deadlines = devices
-    .flatMap(device => device.grants)
-    .filter(grant => grant.client === client.id)
-    .map(grant => grant.seconds_left)
-    .filter((seconds): seconds is number => seconds !== null);
-  return deadlines.length > 0 ? Math.min(...deadlines) : null;
-}
-
-/** Each of the others once, though it may have several of the devices. */
-function others(
-  { id }: IClient,
-  devices: ReadonlyArray<IDevice>,
-  clients: ReadonlyArray<IClient>,
-  age: number
-): IRunner[] {
-  const grants = devices
-    .flatMap(device => device.grants)
-    .filter(grant => grant.client !== id);
-  const latest = new Map(grants.map(grant => [grant.client, grant]));
-  return [...latest.values()].map(({ client, seconds_left }) => ({
-    client: clients.find(({ id }) => id === client),
-    secondsLeft: countDown(seconds_left, age)
-  }));
-}
-
 /** Whether a client that is bound to no device yet can get no real one. */
 function canOnlySimulate({ config, devices }: IStatus): boolean {
   return (
     config?.simulate === true ||
     (devices.length > 0 && devices.every(device => device.simulated))
   );
-}
-
-/** Seconds that are left `age` seconds later; null stays null. */
-export function countDown(seconds: number | null, age: number): number | null {
-  return seconds === null ? null : Math.max(0, seconds - age);
 }
 
 function areEqual(a: ReadonlySet<string>, b: ReadonlySet<string>): boolean {

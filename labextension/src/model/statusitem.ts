@@ -9,6 +9,8 @@ import {
   formatAnnouncement,
   formatDetails,
   formatHeadline,
+  turnLeft,
+  untilNextSecond,
   type IDetail
 } from './format';
 import type { ISharingModel, KernelView } from './sharing';
@@ -152,13 +154,15 @@ export class StatusItemModel extends Switchable {
     const { phase } = view.client;
     const seconds =
       phase === 'running'
-        ? view.secondsLeft
+        ? turnLeft(view)
         : phase === 'waiting'
           ? view.expectedWait
           : null;
     if (seconds) {
-      const untilNext = seconds - Math.ceil(seconds) + 1;
-      this._tickTimer = setTimeout(() => this.refresh(), untilNext * 1000);
+      this._tickTimer = setTimeout(
+        () => this.refresh(),
+        untilNextSecond(seconds) * 1000
+      );
     }
   }
 

@@ -1,7 +1,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 import type { Phase } from '../protocol';
-import { formatState, phaseText } from './format';
+import { formatState, heldText, phaseText } from './format';
 import type { KernelView } from './sharing';
 import type { StatusItemModel } from './statusitem';
 
@@ -24,7 +24,7 @@ export function chipText(view: KernelView, trans: TranslationBundle): string {
 /** What the chip of a shared kernel may read, a line each. */
 export function chipTexts(trans: TranslationBundle): string {
   return PHASES.map(phase => phaseText({ phase, queue_position: 99 }, trans))
-    .concat(chipText({ kind: 'away', message: '' }, trans))
+    .concat(heldText(trans), chipText({ kind: 'away', message: '' }, trans))
     .join('\n');
 }
 

@@ -5,12 +5,15 @@ import { Switchable } from '../disposable';
 import type { IVisibility } from '../visibility';
 import { isSuspended } from './actions';
 import type { ICurrentKernel } from './current';
-import { formatDuration } from './format';
-import { nameOf } from './names';
-import type { IClientView, ISharingModel } from './sharing';
+import { untilNextSecond } from './format';
+import type { IClientView, ISharingModel, KernelView } from './sharing';
+import { plainText, remainingWait, shownTimes, waitText } from './waittext';
 
 /** Seconds that a wait must last to be shown: shorter ones would flicker. */
 const WORTH_SHOWING = 1;
+
+/** By so much of a wait its expected end may move unseen. */
+const JITTER = 0.1;
 
 /** The cells of a document that have been sent to its kernel. */
 export interface IRuns<T> {
@@ -54,9 +57,9 @@ export class WaitModel<T> extends Switchable {
       return; // All is brought up to date when somebody can see it.
     }
     clearTimeout(this._timer);
-    const view = this.isEnabled ? this._waitingView() : null;
+    const view = this._view();
     const cell = view && this._options.runs.first();
-    if (!view || !cell) {
+    if (!view || !cell || (view.kind === 'away' && cell !== this._cell)) {
       this._cell = null;
       this._show(null);
       return;
@@ -64,26 +67,45 @@ export class WaitModel<T> extends Switchable {
     if (cell !== this._cell) {
       this._cell = cell;
       this._since = this._clock();
+      this._furthest = 0;
     }
     const waited = this._clock() - this._since;
+    if (view.kind === 'away') {
+      this._show(this._describeAway(cell));
+      return;
+    }
+    this._client = view.client.id;
     this._show(
       waited < WORTH_SHOWING ? null : this._describe(view, cell, waited)
     );
     this._timer = setTimeout(
       () => this.refresh(),
-      waited < WORTH_SHOWING ? (WORTH_SHOWING - waited) * 1000 : 1000
+      1000 *
+        (waited < WORTH_SHOWING
+          ? WORTH_SHOWING - waited
+          : Math.min(...shownTimes(view).map(untilNextSecond)))
     );
   }
 
-  /** The kernel's client, while its GPU calls wait. */
-  private _waitingView(): IClientView | null {
+  /** The kernel, while its GPU calls wait or nobody can tell. */
+  private _view(): Extract<KernelView, { kind: 'client' | 'away' }> | null {
     const { kernelId } = this._options.kernel;
-    const view = kernelId && this._options.sharing.view(kernelId);
-    return view &&
-      view.kind === 'client' &&
-      (view.client.phase === 'waiting' || isSuspended(view.client))
+    const view =
+      this.isEnabled && kernelId ? this._options.sharing.view(kernelId) : null;
+    return view?.kind === 'away' ||
+      (view?.kind === 'client' &&
+        (view.client.phase === 'waiting' || isSuspended(view.client)))
       ? view
       : null;
+  }
+
+  /** It waited before; turns go on meanwhile, so it may have one by now. */
+  private _describeAway(cell: T): WaitModel.IState<T> {
+    const text = this._options.trans.__(
+      'This cell waited for the GPU when the sharing service went away. Turns go on without it.'
+    );
+    const client = this._client;
+    return { cell, client, isSuspended: false, text, plain: text };
   }
 
   private _describe(
@@ -106,9 +128,22 @@ export class WaitModel<T> extends Switchable {
       isSuspended: false,
       text: waitText(view, trans),
       plain: plainText(client.queue_position, trans),
-      // An expectation that has passed promises nothing any more.
-      fraction: remaining ? waited / (waited + remaining) : undefined
+      fraction: this._fraction(waited, remaining)
     };
+  }
+
+  /** It never goes back: while it would by much, nothing is promised. */
+  private _fraction(
+    waited: number,
+    remaining: number | null
+  ): number | undefined {
+    // An expectation that has passed promises nothing any more.
+    const fraction = remaining ? waited / (waited + remaining) : 0;
+    if (!remaining || fraction < this._furthest - JITTER) {
+      return undefined;
+    }
+    this._furthest = Math.max(this._furthest, fraction);
+    return this._furthest;
   }
 
   private _show(state: WaitModel.IState<T> | null): void {
@@ -122,7 +157,9 @@ export class WaitModel<T> extends Switchable {
   private readonly _clock: () => number;
   private _state: WaitModel.IState<T> | null = null;
   private _cell: T | null = null;
+  private _client = '';
   private _since = 0;
+  private _furthest = 0;
   private _timer?: ReturnType<typeof setTimeout>;
   private _changed = new Signal<this, void>(this);
 }
@@ -148,52 +185,7 @@ export namespace WaitModel {
     readonly text: string;
     /** Without times, for who listens. */
     readonly plain: string;
-    /** How much of the wait is over, as far as known; it may go back. */
+    /** How much of the wait is over, as far as known. */
     readonly fraction?: number;
   }
-}
-
-function waitText(view: IClientView, trans: TranslationBundle): string {
-  const { client, expectedWait } = view;
-  const head = plainText(client.queue_position, trans);
-  const text = expectedWait
-    ? trans.__('%1, about %2', head, formatDuration(expectedWait, trans))
-    : head;
-  const who = runnersText(view, trans);
-  return who ? trans.__('%1 (%2)', text, who) : text;
-}
-
-/** Seconds; for who is next it is no longer than the turns that run. */
-function remainingWait(view: IClientView): number | null {
-  const { client, expectedWait, others } = view;
-  return expectedWait || client.queue_position !== 1
-    ? expectedWait
-    : Math.max(0, ...others.map(({ secondsLeft }) => secondsLeft ?? 0));
-}
-
-function plainText(position: number | null, trans: TranslationBundle): string {
-  return position === null
-    ? trans.__('Waiting for the GPU')
-    : trans.__('Waiting for the GPU: #%1', position);
-}
-
-/** Who has the GPU meanwhile; empty if nobody has. */
-function runnersText(view: IClientView, trans: TranslationBundle): string {
-  const names = view.others.map(({ client }) =>
-    client
-      ? nameOf(client, trans, view.client.tenant)
-      : trans.__('another client')
-  );
-  if (names.length !== 1) {
-    return names.length > 0 ? trans.__('%1 are running', names.join(', ')) : '';
-  }
-  const [{ secondsLeft }] = view.others;
-  if (!secondsLeft) {
-    return trans.__('%1 is running', names[0]);
-  }
-  const left = formatDuration(secondsLeft, trans);
-  // That is until the deadline; often a turn ends before.
-  return view.expectedWait && view.expectedWait + 1 < secondsLeft
-    ? trans.__('%1 is running, up to %2 left', names[0], left)
-    : trans.__('%1 is running, %2 left', names[0], left);
 }
