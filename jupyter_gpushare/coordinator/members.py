@@ -30,7 +30,7 @@ class Member:
         self.page: pages.ClientPage | None = None
         self.processes: dict[int, ProcessPort] = {}
         self._ended = Measures()  # of processes that have gone
-        self.kernels: dict[Peer, set[str]] = {}  # attached connections, with their open requests
+        self.kernels: dict[Peer, dict[str, str]] = {}  # attached connections; open requests and their cells
         self.alone_since: float | None = time.monotonic()
         self.forgotten = False
         self.met = False  # whether this coordinator has had a process of it: what its page says is from here then

@@ -58,7 +58,7 @@ class Sessions:
         if session.port:
             self._daemon.leave(session.port)
         elif session.member:
-            for request in session.member.kernels.pop(peer, set()):
+            for request in session.member.kernels.pop(peer, {}):
                 self._daemon.feed(ev.CellEnded(session.member.client, request))
             self._daemon.maybe_forget(session.member)
 
@@ -127,7 +127,7 @@ class Sessions:
             refuse(peer, 0, "forbidden" if isinstance(error, PermissionError) else "invalid", str(error))
             peer.drop()
             return
-        session.member.kernels[peer] = set()
+        session.member.kernels[peer] = {}
         self._daemon.maybe_forget(session.member)
         peer.send(encode(messages.Welcome()))
 
@@ -136,8 +136,8 @@ class Sessions:
             raise IllegalEvent("cell before attach")
         requests = session.member.kernels[peer]
         if cell.state == "end":
-            requests.discard(cell.request)
+            requests.pop(cell.request, None)
             self._daemon.feed(ev.CellEnded(session.member.client, cell.request))
         elif len(requests) < MAX_CELLS:
-            requests.add(cell.request)
+            requests[cell.request] = cell.cell_id
             self._daemon.feed(ev.CellStarted(session.member.client, cell.request))

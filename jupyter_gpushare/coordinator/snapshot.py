@@ -138,6 +138,7 @@ def _client(
         "queue_position": position,
         "expected_wait": None if wait is None else round(wait, 3),
         "cells": len(client.cells),
+        "cell_ids": [cell for requests in member.kernels.values() for cell in requests.values() if cell],
         "processes": processes,
         "kernel_pids": [peer.pid for peer in member.kernels],
     }

@@ -8,9 +8,9 @@ from typing import Any
 
 from . import snapshot
 
-# A label is a notebook's path, and notes speak to the client's user: theirs alone. Admins are told which processes a
-# client has: they are who is asked when a turn doesn't end.
-_OWNERS: dict[str, Any] = {"label": "", "notes": []}
+# A label is a notebook's path, cells are its own, and notes speak to the client's user: theirs alone. Admins are told
+# which processes a client has: they are who is asked when a turn doesn't end.
+_OWNERS: dict[str, Any] = {"label": "", "notes": [], "cell_ids": []}
 _ADMINS: dict[str, Any] = {"processes": [], "kernel_pids": []}
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .connection import Attachment
     from .waiting import Waiting
 
+LONGEST_CELL_ID = 64  # characters, in the notebook format
 _NOT_ALLOWED = re.compile(r"[^\w.:@-]", re.ASCII)
 
 
@@ -27,6 +28,15 @@ def identity(parent: Any) -> str:
         return _NOT_ALLOWED.sub("-", str(parent["header"]["msg_id"]))[:128] or "unnamed"
     except (KeyError, TypeError):
         return "unnamed"
+
+
+def cell_id(parent: Any) -> str:
+    """The notebook's cell that a request came from, as JupyterLab says; "": that is not said."""
+    try:
+        found = parent["metadata"]["cellId"]
+    except (KeyError, TypeError):
+        return ""
+    return found if isinstance(found, str) and len(found) <= LONGEST_CELL_ID else ""
 
 
 def install(shell: Any, attachment: Attachment, waiting: Waiting | None = None) -> None:
@@ -45,7 +55,7 @@ def _reporting(
 ) -> Callable[..., Any]:
     async def execute_request(stream: Any, ident: Any, parent: Any) -> None:
         request = identity(parent)
-        attachment.begin(request)
+        attachment.begin(request, cell_id(parent))
         if waiting is not None:
             waiting.begin(request, parent)
         try:

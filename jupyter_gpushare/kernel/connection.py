@@ -88,7 +88,7 @@ class Attachment:
         self._pause = FIRST_PAUSE
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
-        self._open: set[str] = set()
+        self._open: dict[str, str] = {}  # requests that run, with their cells
         self._told: set[str] = set()
         self._missed = ""  # the last request that ended while no coordinator was there to hear it
         self._over = False
@@ -101,14 +101,14 @@ class Attachment:
         os.register_at_fork(after_in_child=self._forget_in_child)
         self._thread.start()
 
-    def begin(self, request: str) -> None:
-        """A request starts to run."""
-        self._open.add(request)
+    def begin(self, request: str, cell_id: str = "") -> None:
+        """A request starts to run; `cell_id`: which cell of the notebook it comes from, if that is known."""
+        self._open[request] = cell_id
         self._tell()
 
     def end(self, request: str) -> None:
         """A request has ended."""
-        self._open.discard(request)
+        self._open.pop(request, None)
         if self._socket is None:
             self._missed = request
         self._tell()
@@ -119,9 +119,12 @@ class Attachment:
             connection = self._socket
             if connection is None:
                 return
-            ended, started = self._told - self._open, self._open - self._told
-            lines = b"".join([_cell("end", one) for one in ended] + [_cell("start", one) for one in started])
-            self._told = set(self._open)
+            running = dict(self._open)
+            ended, started = self._told - running.keys(), running.keys() - self._told
+            lines = b"".join(
+                [_cell("end", one) for one in ended] + [_cell("start", one, running[one]) for one in started]
+            )
+            self._told = set(running)
             try:
                 whole = connection.send(lines, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL) == len(lines)
             except OSError:
@@ -225,8 +228,9 @@ def _line(message: dict[str, Any]) -> bytes:
     return json.dumps(message).encode() + b"\n"
 
 
-def _cell(state: str, request: str) -> bytes:
-    return _line({"type": "cell", "state": state, "request": request})
+def _cell(state: str, request: str, cell_id: str = "") -> bytes:
+    cell = {"type": "cell", "state": state, "request": request}
+    return _line(dict(cell, cell_id=cell_id) if cell_id else cell)
 
 
 def _shut(connection: socket.socket) -> None:

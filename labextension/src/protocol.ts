@@ -80,6 +80,8 @@ export interface IClient {
   /** Counted from 1. */
   readonly queue_position: number | null;
   readonly expected_wait: number | null;
+  /** The notebook's cells that run, as far as front ends say; of own clients. */
+  readonly cell_ids?: ReadonlyArray<string>;
   /** Requests that run now. */
   readonly cells?: number;
   /** What its user should know. */

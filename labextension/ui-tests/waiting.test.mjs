@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 
 import { client, rest, skip, takeTurns } from './jupyter.mjs';
+import { Lab } from './lab.mjs';
 import { Stage } from './stage.mjs';
 
 const MANY_CELLS = 60;
@@ -85,6 +86,21 @@ test(
     assert.doesNotMatch(JSON.stringify(await explore.saved()), /Waiting/);
   }
 );
+
+test('another window says so as well', { skip }, async () => {
+  const other = await Lab.open('lab/workspaces/other/tree/explore.ipynb?reset');
+  try {
+    await other.cells
+      .nth(1)
+      .locator('.gpushare-Waiting')
+      .filter({ hasText: /^Waiting for the GPU: #1/ })
+      .waitFor();
+    await other.screenshot('cell-waiting-elsewhere');
+    assert.deepEqual(other.faults, []);
+  } finally {
+    await other.close();
+  }
+});
 
 test('a suspended one can be resumed where it waits', { skip }, async () => {
   await choose('Suspend GPU Use');

@@ -52,6 +52,18 @@ def test_of_others_neither_labels_nor_processes_are_told(
     assert [process["pid"] for process in mine["processes"]] == [os.getpid()]
 
 
+def test_which_cells_run_is_told_to_their_owner(coordinator: Coordinator, as_other: Connect) -> None:
+    with contextlib.closing(Connection(coordinator.path)) as kernel:
+        kernel.send({"type": "attach", "client": "mine", "token": "secret"})
+        kernel.send({"type": "cell", "state": "start", "request": "1", "cell_id": "4ad0"})
+        kernel.send({"type": "cell", "state": "start", "request": "2"})
+        wait_for(lambda: (coordinator.client("mine") or {}).get("cells") == 2)
+        assert client_of(coordinator.status(), "mine")["cell_ids"] == ["4ad0"]
+        assert client_of(ask(as_other(), "status"), "mine")["cell_ids"] == []
+        kernel.send({"type": "cell", "state": "end", "request": "1"})
+        wait_for(lambda: client_of(coordinator.status(), "mine")["cell_ids"] == [])
+
+
 def test_everybody_who_follows_is_told_a_view_of_their_own(coordinator: Coordinator, as_other: Connect) -> None:
     other = as_other()
     mine = Connection(coordinator.path)

@@ -26,6 +26,7 @@ class Recorder:
         self.path = str(path)
         self.attached: list[messages.Attach] = []
         self.cells: list[tuple[str, str]] = []  # (state, request), in order
+        self.cell_ids: dict[str, str] = {}  # by request, of those that started
         self.ended = 0  # connections of kernels that have ended
         self._decoder = msgspec.json.Decoder(messages.Incoming)
         self._kernels: list[socket.socket] = []
@@ -72,6 +73,8 @@ class Recorder:
                     connection.sendall(b'{"type":"welcome"}\n')
                 elif isinstance(message, messages.Cell):
                     assert attached, "a cell before attach"
+                    if message.state == "start":
+                        self.cell_ids[message.request] = message.cell_id
                     self.cells.append((message.state, message.request))
                 else:
                     self._answer(connection, message)

@@ -35,6 +35,19 @@ def test_run_all_is_reported_cell_by_cell(recorder: Any, notebook: Any, eventual
     assert recorder.cells == [(state, request) for request in requests for state in ("start", "end")]
 
 
+@pytest.mark.parametrize(("said", "told"), [("4ad0f3b1", "4ad0f3b1"), (None, ""), (7, ""), ("x" * 2000, "")])
+def test_the_cell_of_a_request_is_reported_as_the_front_end_says_it(
+    recorder: Any, notebook: Any, eventually: Callable[..., Any], said: Any, told: str
+) -> None:
+    content = {"code": "pass", "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False}
+    metadata = {} if said is None else {"cellId": said}
+    message = notebook.kernel.session.msg("execute_request", content, metadata=metadata)
+    notebook.kernel.shell_channel.send(message)
+    request = message["header"]["msg_id"]
+    eventually(lambda: ("end", request) in recorder.cells)
+    assert recorder.cell_ids[request] == told
+
+
 @pytest.mark.parametrize(
     "code",
     ["1/0", "syntax error here", "%no_such_magic", "import asyncio; await asyncio.sleep(0); 1/0", "raise SystemExit"],

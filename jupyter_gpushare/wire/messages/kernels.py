@@ -17,10 +17,14 @@ class Attach(Message, tag="attach", frozen=True, kw_only=True):
 
 
 class Cell(Message, tag="cell", frozen=True, kw_only=True):
-    """A request of the attached client started or ended running."""
+    """A request of the attached client started or ended running.
+
+    `cell_id`, since 0.1: of the notebook's cell that it came from, as its front end says; "": it does not say.
+    """
 
     state: Literal["start", "end"]
     request: Identity
+    cell_id: Text = ""
 
 
 FromKernel = Attach | Cell

@@ -227,8 +227,8 @@ export class FakeRuns implements IRuns<string> {
   cell: string | null = 'cell';
   readonly changed = new Signal<this, void>(this);
 
-  first(): string | null {
-    return this.cell;
+  first(ids: ReadonlyArray<string>): string | null {
+    return this.cell ?? ids[0] ?? null;
   }
 
   set(cell: string | null): void {

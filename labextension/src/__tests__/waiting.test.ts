@@ -82,6 +82,15 @@ describe('what stands under a cell', () => {
     expect(model.state?.cell).toBe('next');
   });
 
+  it('finds a cell that another page has sent by what the kernel says', async () => {
+    given.options.runs.set(null);
+    await given.show({ ...WAITS, cell_ids: ['of another page'] });
+    await pass(1.5);
+    expect(model.state?.cell).toBe('of another page');
+    given.options.api.socket.send(AWAY);
+    expect(model.state?.cell).toBe('of another page');
+  });
+
   it('promises nothing when nothing is expected, or no more', async () => {
     await given.show({ ...WAITS, expected_wait: null });
     await pass(1.5);

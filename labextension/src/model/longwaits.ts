@@ -29,8 +29,9 @@ export class LongWaits<T> extends Disposable {
       return; // It may go on waiting while nothing is known.
     }
     const { client } = view;
+    this._ids = client.cell_ids ?? [];
     if (client.phase === 'waiting') {
-      const cell = this._wait === null ? runs.first() : null;
+      const cell = this._wait === null ? runs.first(this._ids) : null;
       if (cell !== null) {
         this._wait = { at: this._clock(), client, cell, wasHidden: false };
       }
@@ -61,7 +62,10 @@ export class LongWaits<T> extends Disposable {
 
   /** The same cell may run again, and wait for long again. */
   private _onRuns(): void {
-    if (this._told !== null && this._options.runs.first() !== this._told) {
+    if (
+      this._told !== null &&
+      this._options.runs.first(this._ids) !== this._told
+    ) {
       this._told = null;
     }
   }
@@ -75,6 +79,7 @@ export class LongWaits<T> extends Disposable {
   private readonly _clock: () => number;
   private _wait: IWait<T> | null = null;
   private _told: T | null = null;
+  private _ids: ReadonlyArray<string> = [];
   private _ended = new Signal<this, LongWaits.IEnd>(this);
 }
 

@@ -17,8 +17,12 @@ const JITTER = 0.1;
 
 /** The cells of a document that have been sent to its kernel. */
 export interface IRuns<T> {
-  /** The first that is not done; null if none runs. */
-  first(): T | null;
+  /**
+   * The first that is not done; null if none runs.
+   *
+   * @param ids - of those that run, as far as the kernel knows
+   */
+  first(ids: ReadonlyArray<string>): T | null;
   /** Emitted when another may be the first. */
   readonly changed: ISignal<IRuns<T>, void>;
 }
@@ -58,7 +62,10 @@ export class WaitModel<T> extends Switchable {
     }
     clearTimeout(this._timer);
     const view = this._view();
-    const cell = view && this._options.runs.first();
+    if (view?.kind === 'client') {
+      this._ids = view.client.cell_ids ?? [];
+    }
+    const cell = view && this._options.runs.first(this._ids);
     if (!view || !cell || (view.kind === 'away' && cell !== this._cell)) {
       this._cell = null;
       this._show(null);
@@ -158,6 +165,7 @@ export class WaitModel<T> extends Switchable {
   private _state: WaitModel.IState<T> | null = null;
   private _cell: T | null = null;
   private _client = '';
+  private _ids: ReadonlyArray<string> = [];
   private _since = 0;
   private _furthest = 0;
   private _timer?: ReturnType<typeof setTimeout>;

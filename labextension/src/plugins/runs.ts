@@ -19,16 +19,19 @@ export class NotebookRuns extends Disposable implements IRuns<Cell> {
   }
 
   /**
-   * Cells that were sent by others (who edit the same notebook, or a page
-   * before this one) are known by their state alone: the topmost one is taken.
+   * Cells that were sent by others who edit the same notebook are known by their
+   * state, the topmost one is taken; those that were sent by another page, or by
+   * this one before it was loaded anew, only by what the kernel says.
    */
-  first(): Cell | null {
+  first(ids: ReadonlyArray<string>): Cell | null {
     const cells = this._panel.content.widgets;
     this._scheduled = this._scheduled.filter(isRunning);
     const [next] = this._scheduled;
     return next && cells.includes(next)
       ? next
-      : (cells.find(isRunning) ?? null);
+      : (cells.find(isRunning) ??
+          cells.find(({ model }) => ids.includes(model.id)) ??
+          null);
   }
 
   private _onScheduled(_: unknown, { notebook, cell }: IScheduled): void {
