@@ -117,12 +117,19 @@ static int set_path(char path[SIM_PATH], const char *value) {
     return snprintf(path, SIM_PATH, "%s", value) < SIM_PATH ? 0 : -1;
 }
 
+static int set_flag(int *flag, const char *value) {
+    *flag = strcmp(value, "1") == 0;
+    return *flag || strcmp(value, "0") == 0 ? 0 : -1;
+}
+
 static int set_global_key(struct sim_params *params, const char *key, const char *value) {
     double number;
     if (strcmp(key, "state") == 0)
         return set_path(params->world, value);
     if (strcmp(key, "log") == 0)
         return set_path(params->log, value);
+    if (strcmp(key, "shared") == 0)
+        return set_flag(&params->shared, value);
     if (strcmp(key, "time_scale") == 0)
         return parse_quantity(value, 0, &params->time_scale);
     if (strcmp(key, "slice") == 0)
@@ -194,6 +201,10 @@ int sim_params_load(struct sim_params *params, char *problem, size_t size) {
         snprintf(problem, size, "GPUSHARE_SIM_STATE or GPUSHARE_SIM_LOG: the path is too long");
         return -1;
     }
+    if ((text = getenv("GPUSHARE_SIM_SHARED")) && *text && set_flag(&params->shared, text)) {
+        snprintf(problem, size, "GPUSHARE_SIM_SHARED=%s: 0 or 1 is needed", text);
+        return -1;
+    }
     if ((text = getenv("GPUSHARE_SIM_DEVICES")) && *text) {
         char *end;
         long count = strtol(text, &end, 10);
@@ -221,7 +232,7 @@ void sim_params_uuid(const struct sim_params *params, int index, unsigned char u
     uint64_t hash = 1469598103934665603ull; /* FNV-1a over the world's path: one path, one set of devices */
     for (const char *c = params->world; *c; c++)
         hash = (hash ^ (unsigned char)*c) * 1099511628211ull;
-    uint32_t uid = (uint32_t)getuid();
+    uint32_t uid = params->shared ? 0 : (uint32_t)getuid();
     memcpy(uuid, "SIM", 3);
     for (int i = 0; i < 4; i++)
         uuid[3 + i] = (unsigned char)(uid >> (24 - 8 * i));

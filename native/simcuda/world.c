@@ -141,7 +141,7 @@ static void reset(struct world *world, const struct sim_params *params) {
 
 /* Makes a complete file beside the path, then links it there: the path never names half a world. The space is
  * reserved: a full file system must show here, not as a SIGBUS in the program. */
-static int create(const char *path) {
+static int create(const char *path, mode_t mode) {
     char temporary[SIM_PATH + 32];
     snprintf(temporary, sizeof temporary, "%s.%d.new", path, (int)getpid());
     unlink(temporary);
@@ -149,7 +149,7 @@ static int create(const char *path) {
     if (fd < 0)
         return -1;
     int result = -1;
-    if (fchmod(fd, 0600) == 0 && (errno = posix_fallocate(fd, 0, sizeof(struct world))) == 0) {
+    if (fchmod(fd, mode) == 0 && (errno = posix_fallocate(fd, 0, sizeof(struct world))) == 0) {
         struct world *world = mmap(NULL, sizeof *world, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         if (world != MAP_FAILED) {
             init_lock(&world->lock);
@@ -170,16 +170,20 @@ static int create(const char *path) {
     return result;
 }
 
-static int open_world(const char *path, char *problem, size_t size) {
+static int open_world(const struct sim_params *params, char *problem, size_t size) {
+    const char *path = params->world;
+    mode_t mode = params->shared ? 0666 : 0600;
     for (int attempt = 0; attempt < 3; attempt++) {
         int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-        if (fd < 0 && errno == ENOENT && create(path) == 0)
+        if (fd < 0 && errno == ENOENT && create(path, mode) == 0)
             continue;
         struct stat st;
         if (fd < 0 || fstat(fd, &st) < 0) {
             snprintf(problem, size, "can't open %s: %s", path, strerror(errno));
-        } else if (!S_ISREG(st.st_mode) || st.st_uid != getuid() || (st.st_mode & 077)) {
-            snprintf(problem, size, "%s is not a private file of this user", path);
+        } else if (!S_ISREG(st.st_mode) || (st.st_uid != getuid() && !params->shared) || (st.st_mode & 0777) != mode) {
+            snprintf(problem, size,
+                     params->shared ? "%s is not a file for every user" : "%s is not a private file of this user",
+                     path);
         } else if (st.st_size != (off_t)sizeof(struct world)) {
             snprintf(problem, size, "%s was made by another version of the simulated driver: remove it", path);
         } else {
@@ -194,7 +198,7 @@ static int open_world(const char *path, char *problem, size_t size) {
 }
 
 int world_enter(struct world **out, struct sim_params *params, char *problem, size_t size) {
-    int fd = open_world(params->world, problem, size);
+    int fd = open_world(params, problem, size);
     if (fd < 0)
         return -1;
     struct world *world = mmap(NULL, sizeof *world, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

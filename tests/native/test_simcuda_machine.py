@@ -438,3 +438,17 @@ def test_the_shared_file_is_private_and_others_are_refused(tmp_path: Path) -> No
     with program(visible, environment(state)) as process:
         assert read_line(process) == ""
     assert not list(tmp_path.glob("*.new"))
+
+
+def test_devices_of_every_user_are_known_by_their_file_alone(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    everybodys = environment(state, GPUSHARE_SIM_SHARED="1")
+    uuid = "GPU-53494d00-0000-0000"  # nobody's uid
+    assert str(describe(everybodys)[1]).count(uuid) == 1
+    with program(visible, everybodys) as process:
+        assert uuid.replace("GPU-", "").replace("-", "") in read_line(process)
+    assert state.stat().st_mode & 0o777 == 0o666
+    with program(visible, environment(state)) as process:  # for whom they are to be private, they are not
+        assert read_line(process) == ""
+    code, error = describe(environment(tmp_path / "other", GPUSHARE_SIM_SHARED="yes"))
+    assert code == -1 and error == {"error": "GPUSHARE_SIM_SHARED=yes: 0 or 1 is needed"}
