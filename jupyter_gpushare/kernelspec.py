@@ -251,21 +251,26 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _remove(args: argparse.Namespace) -> int:
-    known = installed()
     if args.all:
-        chosen = [found for found in known.values() if found.variant_of]
-    else:
-        usual = known.get(args.kernel + SUFFIX)
-        chosen = [usual if usual and usual.variant_of == args.kernel else _named(known, args.kernel)]
-    others = [found.name for found in known.values() if found.variant_of == args.kernel and found not in chosen]
-    if others and not chosen[0].shared:
+        while variants := [found for found in installed().values() if found.variant_of]:
+            _remove_each(variants)  # each may have hidden another of its name, in a folder that is looked at later
+        return 0
+    known = installed()
+    usual = known.get(args.kernel + SUFFIX)
+    chosen = usual if usual and usual.variant_of == args.kernel else _named(known, args.kernel)
+    others = [found.name for found in known.values() if found.variant_of == args.kernel and found != chosen]
+    if others and not chosen.shared:
         raise Problem(f"{args.kernel!r} has no variant of the usual name: name one of {', '.join(others)}")
-    for found in chosen:
-        remove(found)
-        print(f"removed {found.name} from {found.directory}")
+    _remove_each([chosen])
     if others:
         print(f"other variants of {args.kernel} stay: {', '.join(others)}")
     return 0
+
+
+def _remove_each(variants: list[Found]) -> None:
+    for found in variants:
+        remove(found)
+        print(f"removed {found.name} from {found.directory}")
 
 
 def _named(known: dict[str, Found], name: str) -> Found:

@@ -1,10 +1,11 @@
-"""What tests build of C files, kept for the next run. Of several processes that need the same, one builds it."""
+"""What tests build, kept for the next run. Of several processes that need the same, one builds it."""
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
 import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from pathlib import Path
 
 
 def cached(name: str, sources: list[Path], commands: Callable[[Path], list[list[str]]]) -> Path:
-    """What `commands(output)` make of `sources`: a file of that name in a folder that depends on both."""
+    """What `commands(output)` make of `sources`: a file or folder of that name in a folder that depends on both."""
     digest = hashlib.sha256(repr(commands(Path("out"))).encode())
     for path in sources:
         digest.update(path.name.encode() + path.read_bytes())
@@ -23,6 +24,7 @@ def cached(name: str, sources: list[Path], commands: Callable[[Path], list[list[
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not made.exists():
             building = folder / f"building.{os.getpid()}"
+            shutil.rmtree(building, ignore_errors=True)  # of one that was killed
             for command in commands(building):
                 subprocess.run(command, check=True)
             building.rename(made)

@@ -17,28 +17,14 @@ import pytest
 
 import jupyter_gpushare
 
-ROOT = Path(__file__).resolve().parent.parent
+from .packages import LABEXTENSION, ROOT, build_package
+
 VERSION = jupyter_gpushare.__version__
-LABEXTENSION = ROOT / "jupyter_gpushare/labextension/static/style.js"
-
-
-def _build(target: str, folder: Path) -> Path:
-    """Runs the build backend; native parts and labextension of this tree are reused where up to date."""
-    if not LABEXTENSION.exists() and shutil.which("node") is None:
-        pytest.skip("needs Node.js, or a labextension that is built already")
-    command = [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", str(folder)]
-    environment = os.environ | {"PATH": f"{sysconfig.get_path('scripts')}:{os.environ['PATH']}"}
-    if LABEXTENSION.exists():
-        environment["HATCH_JUPYTER_BUILDER_SKIP_NPM"] = "1"
-    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-    (archive,) = folder.iterdir()
-    return archive
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return _build("wheel", tmp_path_factory.mktemp("wheel"))
+    return build_package("wheel", tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +124,7 @@ def test_libraries_need_only_the_c_library(installed: Path, library: str) -> Non
 
 def test_sdist_builds_without_node(tmp_path: Path) -> None:
     """It has the sources of everything native and the built labextension, and no machine code."""
-    archive = _build("sdist", tmp_path)
+    archive = build_package("sdist", tmp_path)
     with tarfile.open(archive) as file:
         names = {name.partition("/")[2] for name in file.getnames()}
     expected = ["native/shim/page.h", "hatch_build.py", "labextension/src/index.ts", "labextension/yarn.lock"]

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
-from .host import Host
+from .host import Host, own_host
 from .notebook import Notebook, starter
 
 
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
     """Without a coordinator yet. The test's own process lives on this host too."""
-    folder = Path(tempfile.mkdtemp(prefix="gs-"))  # not pytest's: a socket's path has at most 107 bytes
-    made = Host(folder)
-    for name, value in made.environment().items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.chdir(folder)
-    try:
+    with own_host(monkeypatch) as made:
         yield made
-    finally:
-        made.close()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

@@ -6,14 +6,18 @@ import contextlib
 import json
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import pytest
 
 from jupyter_gpushare import environment
 from jupyter_gpushare.wire import address, messages
@@ -25,6 +29,7 @@ from ..native import simlog
 
 HERE = Path(__file__).resolve().parent
 WAIT = 20.0
+AnyHost = TypeVar("AnyHost", bound="Host")
 NONE_STARTS = ["false"]  # in the place of the command that starts a coordinator
 
 
@@ -169,10 +174,10 @@ class Host:
 
     # --- the coordinator
 
-    def start_coordinator(self, *options: str) -> None:
+    def start_coordinator(self, *options: str, **more: str) -> None:
         argv = [sys.executable, "-m", "jupyter_gpushare", "coordinator", "--simulate", "--socket", self.socket]
         with (self.folder / "coordinator.log").open("ab") as log:
-            self.coordinator = subprocess.Popen([*argv, *options], env=self.environment(), stderr=log)
+            self.coordinator = subprocess.Popen([*argv, *options], env=self.environment(**more), stderr=log)
         eventually(lambda: address.answers(self.socket))
 
     def kill_coordinator(self) -> None:
@@ -227,12 +232,16 @@ class Host:
             python=False,
         )
 
-    def program(self, client: str, quota: str = "", cuda: bool = True, **more: str) -> Program:
+    def program(
+        self, client: str, quota: str = "", cuda: bool = True, shim: Path | None = None, **more: str
+    ) -> Program:
         """A program of the client, as the provisioner prepares one. Several of the same name are one client.
 
-        It brings no coordinator back. `cuda`: with the device initialised.
+        It brings no coordinator back. `cuda`: with the device initialised. `shim`: another one than ours.
         """
         env = self.prepared(client, quota, **more)
+        if shim:
+            env["LD_PRELOAD"] = str(shim)
         program = self._keep(Program([sys.executable, str(HERE / "program.py")], env))
         if cuda:
             program.run("cuda = Cuda()")
@@ -269,6 +278,21 @@ class Host:
             self.kill_coordinator()
         with contextlib.suppress(Unreachable):  # one that a participant has started
             self.ask(messages.Stop())
+
+
+@contextlib.contextmanager
+def own_host(monkeypatch: pytest.MonkeyPatch, kind: type[AnyHost] = Host) -> Iterator[AnyHost]:
+    """A host in a folder of its own, on which the test's own process lives too."""
+    folder = Path(tempfile.mkdtemp(prefix="gs-"))  # not pytest's: a socket's path has at most 107 bytes
+    made = kind(folder)
+    for name, value in made.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(folder)
+    try:
+        yield made
+    finally:
+        made.close()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def last_end(executions: Sequence[simlog.Execution]) -> int:
