@@ -66,6 +66,8 @@ def parse_quota(changes: dict[str, Any]) -> dict[str, Any]:
             continue
         if key == "service" and value not in SERVICE_CLASSES:
             raise Refused(f"{written.get(key, key)}={value!r} is unknown: allowed are {', '.join(SERVICE_CLASSES)}")
+        if key in ("memory", "resident") and str(value).strip().startswith("-"):
+            raise Refused(f"{key}={value} is out of range: allowed is a size above 0, for example 8GiB")
         try:
             parsed[key] = parser(value) if parser else value
         except ValueError as error:

@@ -29,6 +29,8 @@ SUBCOMMANDS = {
     "help": "this text",
 }
 
+_HELP = ("--help", "-h", "?")  # as well
+
 
 class Magic:
     """The `%gpushare` line magic of one kernel."""
@@ -41,8 +43,12 @@ class Magic:
         line = joined(line)
         words = line.split()
         name = words[0] if words else "status"
+        if name.startswith("hold="):
+            return self._hold(line.strip()[len("hold=") :])
         if "=" in name:
             return self._quota(line)
+        if name in _HELP:
+            name = "help"
         if name not in SUBCOMMANDS:
             raise Mistake(_unknown(name))
         if name == "quota":

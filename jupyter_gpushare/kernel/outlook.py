@@ -48,6 +48,12 @@ def waited(amount: float) -> Notice:
     return Notice(text, _small(escape(text)))
 
 
+def gave_up(amount: float) -> Notice:
+    """The line that stays of a wait that was interrupted."""
+    text = f"stopped waiting for the GPU after {_time(amount)}"
+    return Notice(text, _small(escape(text)))
+
+
 def _running(running: list[dict[str, Any]], expected: float | None) -> str:
     """The time left is until the deadline; where less is expected, it says so."""
     names = [str(other.get("label") or other.get("tenant") or "another kernel") for other in running]

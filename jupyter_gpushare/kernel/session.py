@@ -100,6 +100,7 @@ def _waiting(shell: Any, calls: Calls) -> Waiting | None:
         return None  # IPython in a terminal
     waiting = Waiting(calls.client, calls.outlook, publisher(kernel))
     os.register_at_fork(after_in_child=waiting.forget_in_child)
+    shell.events.register("post_run_cell", waiting.ran)
     return waiting
 
 

@@ -59,6 +59,7 @@ class Waiting:
         self._thread: threading.Thread | None = None
         self._rest_until = 0.0
         self._over = False
+        self._interrupted = False  # the last cell was
 
     def begin(self, request: str, parent: dict[str, Any]) -> None:
         """A request begins to run; `parent` is its message."""
@@ -73,6 +74,10 @@ class Waiting:
             self._start()
         elif self._asleep:
             self._wake.set()
+
+    def ran(self, result: Any) -> None:
+        """A cell has run, with this result of IPython's; its request ends next."""
+        self._interrupted = isinstance(getattr(result, "error_in_exec", None), KeyboardInterrupt)
 
     def end(self, request: str) -> None:
         """It has ended; what is shown of a wait becomes one line that stays."""
@@ -154,10 +159,10 @@ class Waiting:
     def _finish(self, one: Request, now: float) -> None:
         if one.shown is None:
             return
-        from .outlook import waited
+        from .outlook import gave_up, waited
 
         seconds = one.waited + (min(now - one.looked, LOOK) if one.waits else 0.0)
-        self._show(one, waited(seconds))
+        self._show(one, (gave_up if one.over and one.waits and self._interrupted else waited)(seconds))
 
     def _show(self, one: Request, notice: Notice) -> None:
         if notice == one.shown:

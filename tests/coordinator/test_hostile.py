@@ -209,7 +209,7 @@ def test_bad_quotas_change_nothing(visitors: Processes, shared_coordinator: Coor
     process.allocate(1 << 20)
     before = (shared_coordinator.client("a") or {})["quota"]
     for changes, reason, words in (
-        ({"memory": -1}, "invalid", "memory: -1 is not a size"),
+        ({"memory": -1}, "invalid", "memory=-1 is out of range: allowed is a size above 0"),
         ({"memory": 0}, "invalid", "memory=0 is out of range"),
         ({"memory": "many"}, "invalid", "'many' is not a size (examples: 8GiB"),
         ({"memory": True}, "invalid", "is not a size"),

@@ -84,6 +84,7 @@ def test_hold_says_until_when(coordinator: Any, notebook: Any) -> None:
     assert 290 < client["hold_seconds_left"] <= 300
     assert "held for" in shown(notebook)["text/plain"]
     assert "no longer" in notebook.run("%gpushare hold 0").stdout
+    assert "up to 1 min" in notebook.run("%gpushare hold=1min").stdout
 
 
 def test_release_says_that_a_hold_has_ended(notebook: Any) -> None:
@@ -105,6 +106,7 @@ def test_suspend_and_resume(coordinator: Any, notebook: Any) -> None:
 
 def test_help_names_everything(notebook: Any) -> None:
     text = notebook.run("%gpushare help").stdout
+    assert text == notebook.run("%gpushare --help").stdout == notebook.run("%gpushare -h").stdout
     for word in (
         "status",
         "quota",
@@ -140,7 +142,9 @@ MISTAKES = [
     ("memory='8GiB", "No closing quotation"),
     ("quota share=2", "from 0 to 1"),
     ("quota share=0.9 limit=0.5", "above limit"),
-    ("quota memory=-1", "memory"),
+    ("quota memory=-1", "memory=-1 is out of range: allowed is a size above 0"),
+    ("resident=200%", "resident=200% is out of range: allowed is a fraction above 0 and up to 1"),
+    ("hold -5", "'-5' is not a duration (examples: 90, 30s, 5min, 1h); allowed are 0 to 600 seconds (max_hold)"),
     ("quota service=vip", "service='vip' is unknown: allowed are online, offline"),
     ("quota class=vip", "class='vip' is unknown: allowed are online, offline"),
     ("class=none", "class='none' is unknown: allowed are online, offline"),

@@ -120,7 +120,9 @@ def test_an_interrupted_wait_leaves_one_line(coordinator: Any, one: Any, two: An
     outputs(two, request, lambda heard: heard)
     two.manager.interrupt_kernel()
     last = outputs(two, request)
-    assert text([message for message in last if message["msg_type"] == "update_display_data"][-1]).startswith("waited")
+    assert text([message for message in last if message["msg_type"] == "update_display_data"][-1]).startswith(
+        "stopped waiting for the GPU after "
+    )
     assert two.value("1 + 1") == 2
 
 

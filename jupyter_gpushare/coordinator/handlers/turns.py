@@ -33,11 +33,11 @@ class Turns:
 
     def _hold(self, peer: Peer, request: messages.Hold) -> Any:
         member = owned(self._daemon, peer, request.client)
+        longest = self._daemon.scheduler.settings.max_hold
         try:
-            longest = self._daemon.scheduler.settings.max_hold
             seconds = longest if request.seconds is None else text.parse_seconds(request.seconds)
         except ValueError as error:
-            raise Refused(f"hold: {error}") from None
+            raise Refused(f"hold: {error}; allowed are 0 to {longest:g} seconds (max_hold)") from None
         left = self._daemon.hold(member, seconds)
         running = self._daemon.scheduler.clients[request.client].grant is not None
         return {"hold_seconds_left": left, "running": running}
