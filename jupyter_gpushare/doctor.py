@@ -184,6 +184,8 @@ def _coordinator(socket: str, status: dict[str, Any] | None) -> Iterator[Finding
             f"its version {about['version']} is not this package's, {__version__}",
             "both work together; restart it when no kernel is busy",
         )
+    for problem in about.get("problems", ()):
+        yield Finding("warning", "coordinator", problem, "sharing goes on without it")
 
 
 def _no_place(path: Path) -> str:

@@ -128,7 +128,8 @@ def render(status: dict[str, Any]) -> Any:
     notes = [
         f"{labels[client['id']]}: {escape(note)}" for client in status["clients"] for note in client.get("notes", ())
     ]
-    return Group(devices, clients, *notes, *legend, footer)
+    problems = [f"[yellow]warning: {escape(one)}[/]" for one in status["coordinator"].get("problems", ())]
+    return Group(devices, clients, *notes, *problems, *legend, footer)
 
 
 def _clients(clients: list[dict[str, Any]], labels: dict[str, str]) -> Any:

@@ -17,10 +17,11 @@ from ..core.model import DeviceInfo, Held
 from ..core.placement import Request
 from ..core.quota import Quota
 from ..core.settings import EXCLUSIVE
-from ..wire import messages
+from ..wire import address, messages
 from . import devices, health, snapshot, topology
 from .followers import Followers
 from .history import History
+from .journal import Journal, path_of
 from .kept import Kept
 from .levels import Levels
 from .locks import Mode
@@ -30,6 +31,7 @@ from .orders import Orders
 from .peer import Peer
 from .ports import ProcessPort
 from .progress import ProgressReports
+from .remembered import Remembered, quota_of
 from .settings import LiveSettings
 from .utilisation import Utilisation
 
@@ -73,6 +75,8 @@ class Daemon:
             self._found(info)
         if self.scheduler.placing.placement.unmet:
             log.error("%s: what they are guaranteed does not hold", self.scheduler.placing.placement.unmet)
+        self.journal = Journal(path_of(socket_path, address.state_directory()), self._loop.call_soon_threadsafe)
+        self.remembered = Remembered(self.journal, self._loop.time())
         self._pulse = self._loop.call_later(0, self._beat)
 
     def close(self) -> None:
@@ -81,6 +85,8 @@ class Daemon:
             if handle:
                 handle.cancel()
         self.followers.close()
+        self.remembered.keep(self.members.values(), self.scheduler.clients, self._loop.time())
+        self.journal.close()
         self.orders.close()
         for member in self.members.values():
             self._unwatch(member)
@@ -159,9 +165,14 @@ class Daemon:
         # It goes to other people's terminals and pages.
         label = "".join(character if character.isprintable() else " " for character in label)
         group = self.settings.tenancy.of(tenant)
+        kept = None if member else self.remembered.claim(client, token, tenant)
         self.feed(ev.ClientRegistered(client, tenant, label, quota, request.gpus, request, group, running))
         if not member:
             member = self.members[client] = Member(client, token)
+            if kept:
+                self._adopt(member, quota_of(kept), kept.suspended)
+            known = self.scheduler.clients[client]
+            member.began = (known.quota, known.suspended)
         return member
 
     def join(self, member: Member, peer: Peer, hello: messages.Hello, descriptors: list[int]) -> list[int]:
@@ -172,8 +183,10 @@ class Daemon:
         for report in hello.devices:
             if report.uuid not in self.scheduler.devices:
                 self._found(DeviceInfo(report.uuid, report.name, report.memory, hello.simulated))
-        earlier = port.quota if len(member.processes) == 1 else None
-        suspended = port.suspended and not member.met
+        client = self.scheduler.clients[member.client]
+        # Its page is newer than the journal, but not than what was said since the client is back.
+        tells = not member.met and (client.quota, client.suspended) == member.began
+        earlier, suspended = port.quota if tells else None, port.suspended
         member.met = True
         self.ports[number] = port
         self._members_of[number] = member
@@ -183,21 +196,22 @@ class Daemon:
         shared = running and member.locks.shared(port.devices)
         self.feed(ev.ProcessJoined(member.client, number, port.devices, running, hello.epoch, port.relays, shared))
         if earlier:  # now that it is known where the client is
-            self._adopt_quota(member, earlier)
-        if suspended:
-            self.set_suspended(member, True)
+            self._adopt(member, earlier, suspended)
         self.levels.write(self._loop.time())
         return instead
 
-    def _adopt_quota(self, member: Member, quota: Quota) -> None:
-        """What was set with an earlier coordinator holds on, not what the client was started with."""
-        try:
-            self.feed(ev.QuotaChanged(member.client, quota, member.allocated))
-        except GpuShareError as error:
-            log.warning("client %s: quota of the page not adopted: %s", member.client, error)
+    def _adopt(self, member: Member, quota: Quota | None, suspended: bool) -> None:
+        """What was said to an earlier coordinator holds on, not what the client was started with."""
+        if quota:
+            try:
+                self.feed(ev.QuotaChanged(member.client, quota, member.allocated))
+            except GpuShareError as error:
+                log.warning("client %s: quota of an earlier coordinator not adopted: %s", member.client, error)
+        if suspended != self.scheduler.clients[member.client].suspended:
+            self.set_suspended(member, suspended)
 
     def set_suspended(self, member: Member, suspended: bool) -> None:
-        """Until the opposite is said; its pages tell a later coordinator."""
+        """Until the opposite is said; its pages, and the journal, tell a later coordinator."""
         self.feed(ev.Suspended(member.client) if suspended else ev.Resumed(member.client))
         self.write_limits(member)
 
@@ -328,6 +342,7 @@ class Daemon:
                 self.levels.bring_back(member)
         self.utilisation.look(self.scheduler, self.members.values(), self._loop.time())
         self.levels.write(self._loop.time())
+        self.remembered.keep(self.members.values(), self.scheduler.clients, self._loop.time())
         if self.members:
             self.followers.changed()
 
@@ -348,7 +363,8 @@ class Daemon:
     def status(self) -> dict[str, Any]:
         """The whole snapshot, which nobody is shown as it is: see `Followers.view`."""
         measures = sum((member.measures for member in self.members.values()), self._forgotten)
-        about = snapshot.about(self.socket_path, __version__, time.monotonic() - self._began, measures)
+        uptime = time.monotonic() - self._began
+        about = snapshot.about(self.socket_path, __version__, uptime, measures, self.journal.problems)
         now = self._loop.time()
         return snapshot.take(self.scheduler, self.members, self.nvml, self.utilisation, self.config(), about, now)
 

@@ -7,10 +7,12 @@ import time
 
 from ..config import GpuShare
 from ..core.model import Client, Held
+from ..core.quota import Quota
 from ..wire import page as pages
 from ..wire.messages import DOORBELL, Hello
 from . import locks, quotabits
 from .brought import BadHello, Brought
+from .journal_file import hashed
 from .measures import Measures
 from .peer import Peer
 from .ports import MAX_BYTES, ProcessPort
@@ -26,6 +28,8 @@ class Member:
     def __init__(self, client: str, token: str) -> None:
         self.client = client
         self.token = token
+        self.hashed_token = hashed(token)
+        self.began = (Quota(), False)  # quota and suspension before anybody here has said anything of them
         self.locks = locks.Locks()
         self.page: pages.ClientPage | None = None
         self.processes: dict[int, ProcessPort] = {}

@@ -162,11 +162,12 @@ def _user_name(uid: int) -> str:
     return pwd.getpwuid(uid).pw_name
 
 
-def about(socket: str, version: str, uptime: float, measures: Measures) -> dict[str, Any]:
+def about(socket: str, version: str, uptime: float, measures: Measures, problems: list[str]) -> dict[str, Any]:
     return {
         "pid": os.getpid(),
         "socket": socket,
         "version": version,
         "uptime_seconds": round(uptime, 1),
         "drains": measures.of_all(),
+        "problems": problems,
     }

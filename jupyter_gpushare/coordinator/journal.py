@@ -1,0 +1,138 @@
+"""The journal: what a restarted coordinator goes on from, written by a thread of its own.
+
+Whoever says something here never waits: it is taken down, the latest word on each thing, and the thread writes all that
+has come together in one transaction. What could not be written is tried again later, and meanwhile bounded by what
+there is to know, not by how often it changes. So a full or hanging disk costs a warning and what a restart would have
+gone on from; sharing goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from .journal_file import Broken, ClientRecord, JournalFile, Unusable
+
+RETRY = 10.0  # seconds until what failed is tried again
+LAST_WORDS = 2.0  # seconds that an ending coordinator waits for the disk
+
+log = logging.getLogger(__name__)
+
+
+def path_of(socket_path: str, directory: Path) -> Path:
+    """Of the journal of the coordinator at that socket."""
+    return directory / f"journal-{hashlib.sha256(socket_path.encode()).hexdigest()[:12]}.db"
+
+
+class Journal:
+    """Of one coordinator. `tell` calls a function on the event loop's thread, from any other."""
+
+    def __init__(self, path: Path, tell: Callable[..., object]) -> None:
+        self.path = path
+        self._problem = ""  # why nothing is kept at present
+        self._lost = ""  # what was no journal any more, and where it is
+        self._tell = tell
+        self._file = JournalFile(path)
+        self._changed = threading.Condition()
+        self._clients: dict[str, ClientRecord | None] = {}
+        self._jobs: list[Callable[[], None]] = []
+        self._ends = False
+        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+        self._thread.start()
+
+    @property
+    def problems(self) -> list[str]:
+        """For people: what is not kept at present, and what could not be read."""
+        now = f"nothing is kept in {self.path}, and a restart would forget it: {self._problem}"
+        return ([now] if self._problem else []) + ([self._lost] if self._lost else [])
+
+    def load(self, loaded: Callable[[dict[str, ClientRecord]], None], wait: float) -> None:
+        """Call `loaded` with what an earlier coordinator kept: before this returns if that takes less than `wait`
+        seconds, else by the event loop, as soon as it is known."""
+        known = threading.Event()
+        found: list[dict[str, ClientRecord]] = []
+        late = threading.Lock()  # held by whoever decides on which side of `wait` it was
+
+        def job() -> None:
+            records = self._file.clients()
+            with late:
+                found.append(records)
+                if known_in_time:
+                    known.set()
+                else:
+                    with contextlib.suppress(RuntimeError):  # the event loop has ended meanwhile
+                        self._tell(loaded, records)
+
+        known_in_time = True
+        self._ask(job)
+        known.wait(wait)
+        with late:
+            known_in_time = False
+            if found:
+                loaded(found[0])
+
+    def keep(self, client: str, record: ClientRecord | None) -> None:
+        """From now on that holds for the client; None: it is over."""
+        with self._changed:
+            self._clients[client] = record
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Write what is left, if the disk is quick enough."""
+        with self._changed:
+            self._ends = True
+            self._changed.notify()
+        self._thread.join(LAST_WORDS)
+
+    def _ask(self, job: Callable[[], None]) -> None:
+        with self._changed:
+            self._jobs.append(job)
+            self._changed.notify()
+
+    # --- the thread
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(self._is_due, RETRY if self._problem else None)
+                clients, self._clients = self._clients, {}
+                jobs, self._jobs = self._jobs, []
+                ends = self._ends
+            try:
+                if clients or self._problem:
+                    self._file.write(clients)
+                    clients = {}
+                while jobs:
+                    jobs[0]()
+                    del jobs[0]
+                self._works()
+            except Broken as error:
+                self._lost = str(error)
+                log.warning("%s", error)
+            except Unusable as error:
+                self._complain(str(error))
+            with self._changed:
+                self._clients = {**clients, **self._clients}
+                self._jobs = [*jobs, *self._jobs]
+            if ends:
+                self._file.close()
+                return
+
+    def _is_due(self) -> bool:
+        return self._ends or (not self._problem and bool(self._clients or self._jobs))
+
+    def _complain(self, problem: str) -> None:
+        """Once for each that comes."""
+        news = problem != self._problem
+        self._problem = problem
+        if news:
+            log.warning("%s", self.problems[0])
+
+    def _works(self) -> None:
+        if self._problem:
+            log.info("%s is written again", self.path)
+        self._problem = ""

@@ -1,0 +1,164 @@
+"""The file behind the journal: what a coordinator has to know again after a restart, in SQLite.
+
+One file per socket, for its owner alone. Tokens are there as hashes only, and no labels: these name notebooks. Every
+call may block for as long as the disk does, so only the journal's thread makes them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+# Each brings a file of the version before up to date; `PRAGMA user_version` counts them. One that has been released
+# is never changed.
+MIGRATIONS = (
+    """
+    CREATE TABLE clients (
+        id TEXT NOT NULL UNIQUE,
+        user TEXT NOT NULL,
+        token TEXT NOT NULL,
+        quota TEXT NOT NULL,
+        suspended INTEGER NOT NULL
+    );
+    """,
+)
+MOST_CLIENTS = 10_000  # the latest ones; more are somebody's nonsense
+LOCKED_AFTER = 1.0  # seconds to wait for who else has the file
+
+_PUT = """
+    INSERT INTO clients VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT (id) DO UPDATE SET
+        user = excluded.user, token = excluded.token, quota = excluded.quota, suspended = excluded.suspended
+"""
+_LATEST = "DELETE FROM clients WHERE rowid NOT IN (SELECT rowid FROM clients ORDER BY rowid DESC LIMIT ?)"
+_SIDES = ("", "-wal", "-shm")  # the names that belong to one file
+_MOST_ASIDE = 100
+
+
+class Unusable(Exception):
+    """Nothing can be kept there; the message says why. It may go by."""
+
+
+class Broken(Exception):
+    """The file was no journal any more. It lies beside the new one, that the next call begins: see the message."""
+
+
+class ClientRecord(NamedTuple):
+    """What holds for a client; `token` is a hash, `quota` JSON."""
+
+    user: str
+    token: str
+    quota: str
+    suspended: bool
+
+
+def hashed(token: str) -> str:
+    """Of a token that is random: what cannot be guessed needs no salt."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+class JournalFile:
+    """Opened by the first call that needs it. Calls raise Unusable or Broken, having changed nothing."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._connection: sqlite3.Connection | None = None
+
+    def close(self) -> None:
+        if self._connection:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.close()
+            self._connection = None
+
+    # --- what is kept
+
+    def clients(self) -> dict[str, ClientRecord]:
+        """By id."""
+        with self._file() as file:
+            rows = file.execute("SELECT id, user, token, quota, suspended FROM clients").fetchall()
+        return {row[0]: ClientRecord(row[1], row[2], row[3], bool(row[4])) for row in rows}
+
+    def write(self, clients: Mapping[str, ClientRecord | None]) -> None:
+        """All of it or nothing. None: the client is over."""
+        with self._file() as file:
+            gone = [(identity,) for identity, record in clients.items() if record is None]
+            file.executemany("DELETE FROM clients WHERE id = ?", gone)
+            rows = [(identity, *record) for identity, record in clients.items() if record]
+            file.executemany(_PUT, rows)
+            file.execute(_LATEST, (MOST_CLIENTS,))
+
+    # --- the file
+
+    @contextlib.contextmanager
+    def _file(self) -> Iterator[sqlite3.Connection]:
+        """In one transaction."""
+        try:
+            if self._connection is None:
+                self._connection = self._opened()
+            with self._connection:
+                yield self._connection
+        except sqlite3.Error as error:
+            self.close()
+            if type(error) is not sqlite3.DatabaseError:  # full, locked, read-only: it may be better another time
+                raise Unusable(str(error)) from error
+            raise Broken(
+                f"{self.path} was broken ({error}): it is {self._put_aside()} now, a new one begins"
+            ) from error
+        except OSError as error:
+            self.close()
+            raise Unusable(error.strerror or str(error)) from error
+
+    def _opened(self) -> sqlite3.Connection:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(self.path, flags, 0o600)  # what SQLite puts beside it has the same mode
+        try:
+            if os.fstat(descriptor).st_mode & 0o077:
+                os.fchmod(descriptor, 0o600)
+        finally:
+            os.close(descriptor)
+        connection = sqlite3.connect(self.path, timeout=LOCKED_AFTER)
+        connection.text_factory = lambda text: text.decode(errors="replace")
+        try:
+            version = _version(connection)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = NORMAL")
+            _migrate(connection, version)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _put_aside(self) -> Path:
+        """Nobody can read it, but nobody throws it away either. Returns where it is."""
+        names = (self.path.with_name(f"{self.path.name}.broken-{number}") for number in range(1, _MOST_ASIDE))
+        free = next((name for name in names if not name.exists()), None)
+        if free is None:
+            raise Unusable(f"{_MOST_ASIDE} broken files lie there already")
+        for side in _SIDES:
+            try:
+                os.rename(f"{self.path}{side}", f"{free}{side}")
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise Unusable(f"it is broken, and cannot be put aside ({error.strerror})") from error
+        return free
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    """Of what is in the file; 0: nothing yet."""
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if version > len(MIGRATIONS):
+        raise Unusable(f"it is of version {version}, written by a later coordinator; known here is {len(MIGRATIONS)}")
+    return version
+
+
+def _migrate(connection: sqlite3.Connection, version: int) -> None:
+    """One version after the other, each as a whole."""
+    for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
+        connection.executescript(f"BEGIN IMMEDIATE; {script} PRAGMA user_version = {number}; COMMIT;")

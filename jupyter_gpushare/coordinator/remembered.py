@@ -1,0 +1,73 @@
+"""What a coordinator goes on from with clients of an earlier one, and what it keeps of its own for a later one."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+
+from ..core.errors import Refused
+from ..core.model import Client
+from ..core.quota import Quota
+from .journal import Journal
+from .journal_file import ClientRecord, hashed
+from .members import Member
+
+LOAD_WAIT = 2.0  # seconds; a coordinator that starts waits no longer for its disk
+AWAY = 3600.0  # seconds for which a coordinator waits for clients of an earlier one to come back
+
+log = logging.getLogger(__name__)
+
+
+class Remembered:
+    """Quotas and suspensions, and whose each client is. `now`: seconds, on the clock of events."""
+
+    def __init__(self, journal: Journal, now: float) -> None:
+        self._journal = journal
+        self._away: dict[str, ClientRecord] = {}  # clients that are not back yet
+        self._kept: dict[str, ClientRecord] = {}  # what was said of those that are here
+        self._until = now + AWAY
+        journal.load(self._loaded, LOAD_WAIT)
+
+    def _loaded(self, records: Mapping[str, ClientRecord]) -> None:
+        self._away = {client: record for client, record in records.items() if client not in self._kept}
+
+    def claim(self, client: str, token: str, tenant: str) -> ClientRecord | None:
+        """What held for the client that comes. Raises PermissionError when it is another user's.
+
+        Who has lost its token begins anew, as it does after it was away for too long.
+        """
+        record = self._away.get(client)
+        if record and record.user != tenant:
+            raise PermissionError(f"client {client!r} belongs to another user, and may come back")
+        self._away.pop(client, None)
+        return record if record and record.token == hashed(token) else None
+
+    def keep(self, members: Iterable[Member], clients: Mapping[str, Client], now: float) -> None:
+        """Write what has changed since the last time."""
+        gone = set(self._kept)
+        for member in members:
+            gone.discard(member.client)
+            client = clients[member.client]
+            record = ClientRecord(
+                client.tenant, member.hashed_token, json.dumps(asdict(client.quota)), client.suspended
+            )
+            if self._kept.get(member.client) != record:
+                self._kept[member.client] = record
+                self._journal.keep(member.client, record)
+        if now > self._until:
+            gone |= self._away.keys()
+            self._away = {}
+        for identity in gone:
+            self._kept.pop(identity, None)
+            self._journal.keep(identity, None)
+
+
+def quota_of(record: ClientRecord) -> Quota | None:
+    """None, if no quota of ours was written there."""
+    try:
+        return Quota(**json.loads(record.quota))
+    except (ValueError, TypeError, Refused) as error:
+        log.warning("the quota %.200r of the journal is not used: %s", record.quota, error)
+        return None
