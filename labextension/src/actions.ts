@@ -50,11 +50,14 @@ export class Actions {
     } catch (error) {
       return this._fail(error);
     }
+    const fields = settingsFields(config, trans);
     const form = new FormModel(
-      settingsFields(config, trans),
+      fields,
       async changes => {
         const now = await this._api.setConfig(changes);
-        const said = Object.keys(changes).map(name => `${name} = ${now[name]}`);
+        const said = fields
+          .filter(({ name }) => name in changes)
+          .map(({ name, label }) => `${label} = ${now[name]}`);
         this._tell(
           trans.__('%1, until the coordinator stops.', said.join(', '))
         );

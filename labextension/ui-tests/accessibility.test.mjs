@@ -91,6 +91,7 @@ for (const [name, open] of [
     const form = page.getByRole('dialog').locator('.gpushare-Form');
     const text = form.getByRole('textbox').first();
     await form.waitFor();
+    await assertRingsFit(form);
     if (await text.count()) {
       await text.fill('nonsense');
       await page.keyboard.press('Enter');
@@ -100,6 +101,25 @@ for (const [name, open] of [
     await page.keyboard.press('Escape');
     await form.waitFor({ state: 'detached' });
   });
+}
+
+/** The body of a dialog cuts off what stands out of it. */
+async function assertRingsFit(form) {
+  const cut = await form.evaluate(node => {
+    const ring = 2;
+    const edge = node.closest('.jp-Dialog-body').getBoundingClientRect();
+    return [...node.querySelectorAll('input, select')]
+      .filter(field => {
+        const { top, left, right } = field.getBoundingClientRect();
+        return (
+          top - ring < edge.top ||
+          left - ring < edge.left ||
+          right + ring > edge.right
+        );
+      })
+      .map(field => field.name);
+  });
+  assert.deepEqual(cut, []);
 }
 
 test('the panel while the coordinator is away', { skip }, async () => {

@@ -144,7 +144,7 @@ test('settings last until the coordinator stops', { skip }, async () => {
   await dialog.getByLabel('Quantum').fill('500');
   await lab.screenshots('settings');
   await lab.page.keyboard.press('Enter');
-  await lab.page.getByText('time_quantum = 500').first().waitFor();
+  await lab.page.getByText('Quantum = 500').first().waitFor();
   const { time_quantum } = await rest('GET', 'gpushare/api/config');
   assert.equal(time_quantum, 500);
 });

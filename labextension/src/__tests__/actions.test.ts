@@ -226,7 +226,7 @@ describe('the commands', () => {
       ['config', '', { time_quantum: 10, policy: 'fcfs' }]
     ]);
     expect(messages()[0][1]).toBe(
-      'time_quantum = 10, policy = fcfs, until the coordinator stops.'
+      'Quantum = 10, Policy = fcfs, until the coordinator stops.'
     );
   });
 });

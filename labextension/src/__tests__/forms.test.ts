@@ -134,6 +134,17 @@ describe('the form of a quota', () => {
     expect(share.hint(form.texts)).toMatch(/0% to 60%/);
   });
 
+  it.each(['0', '0%', '150%', 'half', ''])(
+    'bounds the share by no limit that cannot be: %p',
+    text => {
+      form.set('limit', text);
+      form.set('share', '40%');
+      expect(form.firstWrong).toBe('limit');
+      const share = form.fields.find(({ name }) => name === 'share')!;
+      expect(share.hint(form.texts)).toMatch(/0% to 100%, or 0 to 1\.$/);
+    }
+  );
+
   it('allows the bound that it shows, though that is rounded', () => {
     const odd = client({ allocated: 3.27 * GIB });
     const [, , memory] = quotaFields(odd, trans);

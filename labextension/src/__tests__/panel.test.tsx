@@ -338,13 +338,14 @@ describe('the side panel', () => {
     expect(find('.gpushare-Legend')!.textContent).toContain('turn ending');
 
     const pause = button('Pause')!;
-    expect(pause.getAttribute('aria-pressed')).toBe('false');
     pause.click();
-    await until(() => pause.getAttribute('aria-pressed') === 'true');
+    await until(() => pause.textContent === 'Go on');
     const strip = () => find('.gpushare-Timeline-strip')!.style.transform;
     const place = strip();
     await new Promise(resolve => setTimeout(resolve, 1100));
     expect(strip()).toBe(place);
+    pause.click();
+    await until(() => pause.textContent === 'Pause');
   });
 
   it('tells by keyboard what happened when', async () => {

@@ -167,7 +167,7 @@ describe('what stands under a cell', () => {
     }
     expect(model.state?.fraction).toBeUndefined();
     expect(model.state?.text).toMatch(
-      /^Waiting for the GPU: #2, longer than expected \(train/
+      /^Waiting for the GPU: #2, longer than expected \(train.* up to 11 s left\)/
     );
     expect(given.options.sharing.status?.clients[0].expected_wait).toBeNull();
 

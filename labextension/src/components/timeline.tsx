@@ -49,11 +49,14 @@ export const Timeline = React.memo(function Timeline(props: {
         </select>
         <button
           type="button"
-          className="gpushare-Button"
-          aria-pressed={view.isPaused}
+          className={
+            view.isPaused
+              ? 'gpushare-Button gpushare-mod-on'
+              : 'gpushare-Button'
+          }
           onClick={() => (model.isPaused = !model.isPaused)}
         >
-          {trans.__('Pause')}
+          {view.isPaused ? trans.__('Go on') : trans.__('Pause')}
         </button>
       </div>
       {view.lanes.length > 0 ? (

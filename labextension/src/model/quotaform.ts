@@ -174,9 +174,10 @@ function notFraction(trans: TranslationBundle): { readonly error: string } {
   };
 }
 
-/** What bounds a share: the limit, as it is typed. */
+/** What bounds a share: the limit, as it is typed, if it can be one. */
 function highest(texts: Texts): number {
-  return Math.min(1, parseFraction(texts.limit) ?? 1);
+  const limit = parseFraction(texts.limit) ?? 1;
+  return limit < LEAST_LIMIT ? 1 : Math.min(1, limit);
 }
 
 /** What bounds a limit: the share, as it is typed. */

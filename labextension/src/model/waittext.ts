@@ -44,7 +44,7 @@ export function shownTimes({ expectedWait, others }: IClientView): number[] {
 
 /** Who has the GPU meanwhile; empty if nobody has. */
 function runnersText(view: IClientView, trans: TranslationBundle): string {
-  const { expectedWait, others } = view;
+  const { expectedWait, isLate, others } = view;
   if (others.length === 0) {
     return '';
   }
@@ -70,7 +70,7 @@ function runnersText(view: IClientView, trans: TranslationBundle): string {
   }
   const left = formatDuration(secondsLeft, trans);
   // That is until the deadline; often a turn ends before.
-  return expectedWait && expectedWait + 1 < secondsLeft
+  return isLate || (expectedWait && expectedWait + 1 < secondsLeft)
     ? trans.__('%1, up to %2 left', text, left)
     : trans.__('%1, %2 left', text, left);
 }
