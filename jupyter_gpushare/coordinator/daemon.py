@@ -29,7 +29,8 @@ from .measures import Measures
 from .members import Member
 from .orders import Orders
 from .peer import Peer
-from .ports import ProcessPort
+from .ports import MAX_BYTES, ProcessPort
+from .printable import printable
 from .progress import ProgressReports
 from .remembered import Remembered, quota_of
 from .settings import LiveSettings
@@ -162,11 +163,9 @@ class Daemon:
         member = self.members.get(client)
         if member and (member.token != token or self.scheduler.clients[client].tenant != tenant):
             raise PermissionError(f"client {client!r} exists and the token does not match")
-        # It goes to other people's terminals and pages.
-        label = "".join(character if character.isprintable() else " " for character in label)
         group = self.settings.tenancy.of(tenant)
         kept = None if member else self.remembered.claim(client, token, tenant)
-        self.feed(ev.ClientRegistered(client, tenant, label, quota, request.gpus, request, group, running))
+        self.feed(ev.ClientRegistered(client, tenant, printable(label), quota, request.gpus, request, group, running))
         if not member:
             member = self.members[client] = Member(client, token)
             if kept:
@@ -176,29 +175,39 @@ class Daemon:
         return member
 
     def join(self, member: Member, peer: Peer, hello: messages.Hello, descriptors: list[int]) -> list[int]:
-        """A process says hello. Returns the descriptors it is to use instead of its own. Raises BadHello."""
+        """A process says hello. Returns the descriptors it is to use instead of its own.
+
+        Raises BadHello and Refused, with nothing left of the process.
+        """
         self._numbers += 1
-        number = self._numbers
-        port, instead = member.admit(number, peer, hello, descriptors)
+        port, instead = member.admit(self._numbers, peer, hello, descriptors)
+        self.ports[port.number] = port
+        self._members_of[port.number] = member
+        try:
+            self._take_in(member, port, hello, own_locks=not instead)
+        except BaseException:
+            self.leave(port)  # its session doesn't know of it yet, so nobody else would
+            raise
+        return instead
+
+    def _take_in(self, member: Member, port: ProcessPort, hello: messages.Hello, own_locks: bool) -> None:
         for report in hello.devices:
             if report.uuid not in self.scheduler.devices:
-                self._found(DeviceInfo(report.uuid, report.name, report.memory, hello.simulated))
+                name, memory = printable(report.name), min(report.memory, MAX_BYTES)
+                self._found(DeviceInfo(report.uuid, name, memory, hello.simulated))
         client = self.scheduler.clients[member.client]
         # Its page is newer than the journal, but not than what was said since the client is back.
         tells = not member.met and (client.quota, client.suspended) == member.began
         earlier, suspended = port.quota if tells else None, port.suspended
         member.met = True
-        self.ports[number] = port
-        self._members_of[number] = member
-        running = hello.running and not instead and member.locks.acquire(port.devices, Mode.KEEP)
+        running = hello.running and own_locks and member.locks.acquire(port.devices, Mode.KEEP)
         if not running and port.page.gate_open:
             port.close(hello.epoch)  # a turn of its own, or under locks that are no longer its client's
         shared = running and member.locks.shared(port.devices)
-        self.feed(ev.ProcessJoined(member.client, number, port.devices, running, hello.epoch, port.relays, shared))
+        self.feed(ev.ProcessJoined(member.client, port.number, port.devices, running, hello.epoch, port.relays, shared))
         if earlier:  # now that it is known where the client is
             self._adopt(member, earlier, suspended)
         self.levels.write(self._loop.time())
-        return instead
 
     def _adopt(self, member: Member, quota: Quota | None, suspended: bool) -> None:
         """What was said to an earlier coordinator holds on, not what the client was started with."""
@@ -244,7 +253,8 @@ class Daemon:
         if member := self.member_of(port):
             del self.ports[port.number], self._members_of[port.number]
             member.remove(port.number)
-            self.feed(ev.ProcessGone(port.number))
+            if port.number in self.scheduler.processes:
+                self.feed(ev.ProcessGone(port.number))
             self.maybe_forget(member)
 
     def member_of(self, port: ProcessPort) -> Member | None:

@@ -10,6 +10,7 @@ import msgspec
 
 from ..wire.messages import DOORBELL, Details
 from .ports import ProcessPort
+from .printable import printable
 
 ANSWER = 1.0  # seconds that a process has for its answer
 SINCE = 5  # the version of the page from which on it can be asked
@@ -38,9 +39,9 @@ class Inspections:
     def answer(self, port: ProcessPort, details: Details) -> None:
         """What a process says. Who asks again before that is answered as well, by the last answer."""
         said = {
-            "memory_mode": details.memory_mode,
-            "ledger": msgspec.to_builtins(details.ledger),
-            "unhooked": details.unhooked,
+            "memory_mode": printable(details.memory_mode),
+            "ledger": [{**msgspec.to_builtins(line), "kind": printable(line.kind)} for line in details.ledger],
+            "unhooked": [printable(name) for name in details.unhooked],
         }
         for number, seq in [question for question in self._open if question[0] == port.number]:
             if seq <= details.seq:

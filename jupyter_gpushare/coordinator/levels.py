@@ -10,7 +10,7 @@ from ..core.memory import room
 from ..core.outlook import expected_waits
 from . import hostmemory
 from .members import Member
-from .ports import ProcessPort
+from .ports import MAX_BYTES, ProcessPort
 
 
 class Levels:
@@ -60,6 +60,8 @@ class Levels:
         held = [member.held for member in self._members.values()]
         evicted = max(allocated - capacity, sum(one.allocated - one.resident for one in held))
         backing = hostmemory.backing(capacity, allocated, allocated if simulated else evicted)
+        if backing is not None:
+            backing = min(backing, MAX_BYTES)  # any number of devices may have been reported
         waits: dict[str, tuple[int, float]] = {}
         for uuid in self._scheduler.devices:
             for position, (client, wait) in enumerate(expected_waits(self._scheduler, uuid, now).items(), start=1):

@@ -59,11 +59,12 @@ class Member:
     def set_resident(self, target: int | None) -> None:
         """What the client may keep on the device, each process in proportion to what it has there."""
         self._resident = target
-        total = self.held.resident
-        for port in self.processes.values():
+        resident = {port: port.held.resident for port in self.processes.values()}
+        total = sum(resident.values())
+        for port, here in resident.items():
             part = pages.UNKNOWN
             if target is not None:
-                part = target * port.held.resident // total if total else target
+                part = target * here // total if total else target
             if port.page.orders.resident_target != part:
                 port.page.orders.resident_target = part
                 if not port.page.gate_open:

@@ -98,10 +98,11 @@ def _client(
     processes = []
     for port in member.processes.values():
         report = port.page.report
+        mode = int(report.mode)  # looked at once: its process may change it at any time
         processes.append(
             {
                 "pid": port.peer.pid,
-                "mode": _MODES[report.mode] if report.mode < len(_MODES) else "unknown",
+                "mode": _MODES[mode] if mode < len(_MODES) else "unknown",
                 "memory_mode": port.memory_mode or None,
                 "allocated": port.allocated,
                 "resident": port.held.resident,

@@ -131,7 +131,8 @@ class Placing:
         """A part of its devices is a number of bytes as soon as these are known."""
         placed = self.placement.placed[client.id]
         if placed.request.fraction is not None and placed.devices:
-            client.quota = replace(client.quota, memory=self.placement.bytes_of(placed))
+            # A part of devices that don't say what they have is nothing, and no bound.
+            client.quota = replace(client.quota, memory=self.placement.bytes_of(placed) or None)
 
 
 def request_of(request: Request, quota: Quota) -> Request:

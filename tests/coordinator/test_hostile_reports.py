@@ -1,0 +1,79 @@
+"""Processes that report what nobody has: they are believed no more than can be, and others notice nothing."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.coordinator.members import Member
+from jupyter_gpushare.coordinator.ports import MAX_BYTES, ProcessPort
+from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.page import Page
+
+from ..hostile.scribbles import Fickle
+from .conftest import Coordinator, Processes
+from .fake_process import memory, wait_for
+
+
+@pytest.mark.usefixtures("others_do_not_notice")
+def test_devices_larger_than_any(visitors: Processes, shared_coordinator: Coordinator) -> None:
+    names = [f"GPU-huge-{number}" for number in range(8)]
+    process, beside = visitors("huge", *names, connect=False), visitors("beside")
+    reports = [{"uuid": uuid, "memory": (1 << 62) - 1} for uuid in names]
+    assert process.connect(devices=reports) == "welcome"
+    shown = {device["uuid"]: device["memory_total"] for device in shared_coordinator.status()["devices"]}
+    assert {shown[uuid] for uuid in names} == {MAX_BYTES}
+    seen = beside.orders.heartbeat_ns
+    wait_for(lambda: beside.orders.heartbeat_ns > seen)
+    assert 0 < beside.orders.memory_backing <= MAX_BYTES
+
+
+@pytest.mark.usefixtures("others_do_not_notice")
+def test_a_part_of_a_device_that_has_no_memory(visitors: Processes, shared_coordinator: Coordinator) -> None:
+    process = visitors("part", "GPU-empty", connect=False, quota="memory=0.5")
+    assert process.connect(devices=[{"uuid": "GPU-empty"}]) == "welcome"
+    client = shared_coordinator.client("part")
+    assert client and client["quota"]["memory"] is None
+    process.disconnect()
+    shared_coordinator.request(messages.Forget(client="part"))
+    wait_for(lambda: shared_coordinator.client("part") is None)
+
+
+def test_names_of_devices_carry_nothing_that_a_terminal_obeys(
+    visitors: Processes, shared_coordinator: Coordinator
+) -> None:
+    process = visitors("named", "GPU-named", connect=False)
+    process.connect(devices=[{"uuid": "GPU-named", "name": "\x1b]0;owned\x07GPU\n", "memory": 1}])
+    shown = {device["uuid"]: device["name"] for device in shared_coordinator.status()["devices"]}
+    assert shown["GPU-named"] == " ]0;owned GPU "
+
+
+def test_details_carry_nothing_that_a_terminal_obeys(coordinator: Coordinator, processes: Processes) -> None:
+    process, asker = processes("asked"), processes.connection()
+    asker.send({"type": "inspect", "pid": process.hello()["pid"], "id": 1})
+    assert process.connection
+    wait_for(lambda: process.orders.inspect_seq)
+    ledger = [{"kind": "\x1b[2J", "number": 1, "bytes": 1}]
+    process.say("details", seq=process.orders.inspect_seq, memory_mode="\r", ledger=ledger, unhooked=["cu\x9b1m"])
+    answer = asker.receive()
+    assert answer and "\\u001b" not in json.dumps(answer) and "\\u009b" not in json.dumps(answer)
+    assert answer["result"]["details"]["unhooked"] == ["cu 1m"]
+
+
+def test_what_may_stay_is_shared_out_by_one_look() -> None:
+    """A process that writes all the time says one thing when the sum is made, and another when its part is."""
+    random = Random(1)
+    member = Member("c", "t")
+    for number in range(3):
+        page = Page(memory("gpushare_page"))
+        page.report = Fickle(page.report, random)
+        peer: Any = SimpleNamespace(send=lambda line: None)
+        member.processes[number] = ProcessPort(number, peer, page, messages.Hello(client="c"))
+    for _ in range(1000):
+        member.set_resident(MAX_BYTES)
+    for port in member.processes.values():
+        port.page.close()
