@@ -167,10 +167,14 @@ sanitize sanitize-short: env
 	done
 
 FUZZ_SECONDS ?= 60
+FUZZ_MESSAGES ?= 1000000
+FUZZ_SEED := $(or $(GPUSHARE_TEST_SEED),$(shell echo $$RANDOM))
 
 fuzz: env
 	$(call say,'Tests: any input for what reads text, $(FUZZ_SECONDS) s each')
 	GPUSHARE_TEST_FUZZ=$(FUZZ_SECONDS) $(BIN)/python -m pytest tests/fuzz $(ARGS)
+	$(call say,'Tests: any $(FUZZ_MESSAGES) messages for the coordinator (GPUSHARE_TEST_SEED=$(FUZZ_SEED))')
+	GPUSHARE_TEST_MESSAGES=$(FUZZ_MESSAGES) GPUSHARE_TEST_SEED=$(FUZZ_SEED) $(BIN)/python -m pytest -s tests/hostile $(ARGS)
 
 stress: env
 	$(call say,'Tests: the ledger under load')

@@ -1,0 +1,172 @@
+"""People who send anything: what each does next is a matter of chance, and nothing of it is a process's or a kernel's
+honest behaviour for long.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import typing
+from random import Random
+
+from jupyter_gpushare.wire import address, messages
+from jupyter_gpushare.wire.page import layout
+
+from ..coordinator.fake_process import SEALS, lock_file, memory
+from .edge import Edge, Paired
+from .lines import KINDS, Kind, Lines
+from .scribbles import FICKLE, scribble
+
+MOST = 12  # of them at a time
+BATCH = 60  # lines that one sends at once, at most
+
+
+_OF_PROCESSES: tuple[Kind, ...] = typing.get_args(messages.AfterHello)
+_OF_KERNELS: tuple[Kind, ...] = (messages.Cell,)
+_REQUESTS = tuple(kind for kind in KINDS if issubclass(kind, messages.Request))
+_FIRST = {_OF_PROCESSES: messages.Hello, _OF_KERNELS: messages.Attach, (): None}
+
+
+class Stranger:
+    """One connection of one user, as whom it also introduces itself: as a process, a kernel or nobody."""
+
+    def __init__(self, edge: Edge, random: Random, lines: Lines, uid: int, devices: list[str]) -> None:
+        self._random, self._lines, self._devices = random, lines, devices
+        self._unfinished = b""
+        self._pages: list[tuple[str, int]] = []  # (struct, descriptor) that it has shared
+        self._kinds, self._first = random.choice([*_FIRST.items()])
+        self.connection: Paired | None = edge.connect(uid)
+
+    def act(self) -> None:
+        """Do one thing; afterwards `connection` is None if it has left."""
+        assert self.connection
+        random = self._random
+        how = random.random()
+        try:
+            if self._first and how < 0.97:
+                self._introduce_itself(self._first)
+            elif how < 0.7:
+                self._talk()
+            elif how < 0.85 and self._pages:
+                struct, descriptor = random.choice(self._pages)
+                scribble(random, descriptor, struct)
+            elif how < 0.94:
+                self._listen()
+            elif how < 0.96:
+                given = [os.open(os.devnull, os.O_RDONLY) for _ in range(random.choice((1, 3, 80)))]
+                self._send(self._line() + b"\n", given)
+            elif how < 0.975:
+                self.connection.socket.shutdown(socket.SHUT_WR)
+            else:
+                self.leave()
+        except BlockingIOError:
+            self._listen()  # nobody reads its lines while nobody reads its answers
+        except OSError:
+            self.leave()
+
+    def _introduce_itself(self, kind: Kind) -> None:
+        self._first = None
+        if kind is messages.Hello:
+            self._say_hello()
+        else:
+            self._send(self._lines.message(kind) + b"\n", [])
+
+    def _line(self) -> bytes:
+        """Mostly one that may come at this time: one that may not ends the connection."""
+        how = self._random.random()
+        return self._lines.line(
+            self._random.choice(KINDS if how < 0.002 else self._kinds if how < 0.6 and self._kinds else _REQUESTS)
+        )
+
+    def _talk(self) -> None:
+        said = self._unfinished + b"\n".join(self._line() for _ in range(self._random.randrange(1, BATCH)))
+        self._unfinished = b""
+        if self._random.random() < 0.3:  # the rest comes later, or never
+            cut = self._random.randrange(len(said) + 1)
+            said, self._unfinished = said[:cut], said[cut:] + b"\n"
+        else:
+            said += b"\n"
+        assert self.connection
+        while said:
+            said = said[self.connection.socket.send(said) :]
+
+    def _listen(self) -> None:
+        """Read some of what was answered, and learn from it."""
+        assert self.connection
+        with contextlib.suppress(BlockingIOError):
+            if not self.connection.socket.recv(1 << 20):
+                self.leave()
+                return
+        for struct, descriptor in self._pages:
+            if struct == "gpushare_page":
+                gate = int.from_bytes(os.pread(descriptor, 4, 64), "little")
+                self._lines.epochs[1:] = [(gate >> 2) & 0x1FFFFFFF, ((gate >> 2) + 1) & 0x1FFFFFFF]
+
+    def _say_hello(self) -> None:
+        random = self._random
+        devices = random.sample(self._devices, random.choice((1, 1, 1, 2, 6)))
+        given = [self._memory("gpushare_page"), self._memory("gpushare_client")]
+        given += [self._lock(uuid) for uuid in devices]
+        if random.random() < 0.1:
+            random.shuffle(given)
+            while given and random.random() < 0.5:
+                os.close(given.pop())
+        reports = [{"uuid": uuid, "memory": random.choice((0, 8 << 30, (1 << 62) - 1))} for uuid in devices]
+        fields = {"devices": reports} if random.random() < 0.9 else {}
+        line = self._lines.message(messages.Hello, **fields)
+        for name in ("gpushare_page", "gpushare_client"):
+            if random.random() < 0.7:
+                for descriptor in given[:2]:
+                    with contextlib.suppress(OSError):
+                        if os.readlink(f"/proc/self/fd/{descriptor}").startswith(f"/memfd:{name}"):
+                            self._pages.append((name, os.dup(descriptor)))
+        self._send(line + b"\n", given)
+
+    def _memory(self, struct: str) -> int:
+        random = self._random
+        how = random.random()
+        if how < 0.03:
+            return os.open(os.devnull, os.O_RDWR)
+        if how < 0.06:
+            return os.pidfd_open(os.getpid())
+        if how < 0.09:
+            return memory(struct, seals=random.choice((0, SEALS & 1, SEALS & 6)))
+        if how < 0.12:
+            return memory(struct, size=random.choice((0, 16, 100, 1 << 20)), magic=random.choice((None, 0, 1)))
+        made = memory(struct)
+        if random.random() < 0.5:
+            scribble(random, made, struct)
+            os.pwrite(made, layout()[1]["GPUSHARE_PAGE_MAGIC"].to_bytes(4, "little"), 0)
+        if random.random() < 0.3:
+            os.pwrite(made, FICKLE.to_bytes(4, "little"), 12)
+        return made
+
+    def _lock(self, uuid: str) -> int:
+        how = self._random.random()
+        if how < 0.03:
+            return os.open(os.devnull, os.O_RDWR)
+        if how < 0.06:
+            return os.memfd_create("lock")
+        if how < 0.12:
+            return lock_file(self._random.choice(self._devices))
+        path = address.lock_directory() / f"{uuid}.lock"
+        if how < 0.15 and path.exists():
+            return os.open(path, self._random.choice((os.O_PATH, os.O_RDONLY)))
+        return lock_file(uuid)
+
+    def _send(self, line: bytes, descriptors: list[int]) -> None:
+        assert self.connection
+        try:
+            self.connection.send(line, descriptors)
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+    def leave(self) -> None:
+        for _, descriptor in self._pages:
+            os.close(descriptor)
+        self._pages.clear()
+        if self.connection:
+            self.connection.close()
+            self.connection = None

@@ -1,0 +1,51 @@
+"""Time that passes only when nothing else is left to do, for what really runs on an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import selectors
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+from jupyter_gpushare.coordinator import daemon, members, orders
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """Sockets are real. Instead of waiting for them it is later at once; what went wrong is in `bugs`."""
+
+    def __init__(self) -> None:
+        self._now = 1000.0
+        self.bugs: list[str] = []
+        super().__init__(_Impatient(self))
+        self.set_exception_handler(lambda _, context: self.bugs.append(repr(context)))
+
+    def time(self) -> float:
+        return self._now
+
+    def wait(self, seconds: float) -> None:
+        self._now += seconds
+
+
+class _Impatient(selectors.DefaultSelector):
+    def __init__(self, loop: VirtualLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        found = super().select(0)
+        if not found and timeout:
+            self._loop.wait(timeout)
+        return found
+
+
+@contextlib.contextmanager
+def clock_of(loop: VirtualLoop) -> Iterator[None]:
+    """Whatever in the coordinator asks for the time is told that of the loop."""
+    asked = SimpleNamespace(monotonic=loop.time)
+    with contextlib.ExitStack() as stack:
+        for module in (daemon, members, orders):
+            stack.enter_context(mock.patch.object(module, "time", asked))
+        yield
