@@ -13,6 +13,7 @@ from . import __version__
 # name: (module with add_arguments(parser) and main(args) -> int, what it does)
 COMMANDS = {
     "status": ("status_command", "who runs, who waits, what everybody has"),
+    "usage": ("usage_command", "who has used the GPUs, waited for them and moved memory, in the last days"),
     "config": ("settings_command", "read or change a running coordinator's settings"),
     "quota": ("turn_commands", "read or change a client's quota"),
     "hold": ("turn_commands", "let a client keep the GPU between cells for a while"),

@@ -16,6 +16,7 @@ _RANGES = {
     "max_wait": (1.0, 86400.0),
     "memory_of_use": (1.0, 604800.0),
     "max_hold": (0.0, 86400.0),
+    "usage_kept": (1.0, 36500.0),
 }
 
 
@@ -139,6 +140,10 @@ class GpuShare(Configurable):
         "See docs/policies.md.",
     ).tag(config=True)
 
+    usage_kept = Number(
+        400.0, help="Days for which the coordinator remembers who used the GPUs (1 to 36500); the last month by hours."
+    ).tag(config=True)
+
     default_quota = Dict(
         help="Quota of a client that asks for nothing else, for example {'memory': '8GiB', 'limit': 0.9}. "
         "Keys: share, limit, memory, resident, service (or class).",
@@ -192,6 +197,10 @@ class GpuShare(Configurable):
     def _check_range(self, proposal: dict[str, Any]) -> float:
         return _in_range(proposal, *_RANGES[proposal["trait"].name])
 
+    @validate("usage_kept")
+    def _check_days(self, proposal: dict[str, Any]) -> float:
+        return _in_range(proposal, *_RANGES["usage_kept"], unit="days")
+
     @validate("oversubscription")
     def _check_oversubscription(self, proposal: dict[str, Any]) -> float:
         value = float(proposal["value"])
@@ -238,10 +247,10 @@ class GpuShare(Configurable):
         return options
 
 
-def _in_range(proposal: dict[str, Any], lowest: float, highest: float) -> float:
+def _in_range(proposal: dict[str, Any], lowest: float, highest: float, unit: str = "seconds") -> float:
     value = float(proposal["value"])
     if not math.isfinite(value) or not lowest <= value <= highest:
         raise TraitError(
-            f"GpuShare.{proposal['trait'].name} must be from {lowest:g} to {highest:g} seconds, not {value:g}"
+            f"GpuShare.{proposal['trait'].name} must be from {lowest:g} to {highest:g} {unit}, not {value:g}"
         )
     return value

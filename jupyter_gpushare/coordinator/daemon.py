@@ -7,6 +7,7 @@ import logging
 import os
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from .. import __version__
@@ -34,6 +35,7 @@ from .printable import printable
 from .progress import ProgressReports
 from .remembered import Remembered, quota_of
 from .settings import LiveSettings
+from .usage import Usage
 from .utilisation import Utilisation
 
 HEARTBEAT = 1.0
@@ -64,6 +66,9 @@ class Daemon:
         self.orders = Orders(
             self.scheduler, self.members, self.ports, self._events.append, self.write_limits, self.levels.bring_back
         )
+        self.journal = Journal(path_of(socket_path, address.state_directory()), self._loop.call_soon_threadsafe)
+        self.remembered = Remembered(self.journal, self._loop.time())
+        self.usage = Usage(self.scheduler, self.journal, settings.traits.usage_kept, self._loop.time())
         self._numbers = 0
         self._timer: asyncio.TimerHandle | None = None
         self._forgotten = Measures()
@@ -76,8 +81,6 @@ class Daemon:
             self._found(info)
         if self.scheduler.placing.placement.unmet:
             log.error("%s: what they are guaranteed does not hold", self.scheduler.placing.placement.unmet)
-        self.journal = Journal(path_of(socket_path, address.state_directory()), self._loop.call_soon_threadsafe)
-        self.remembered = Remembered(self.journal, self._loop.time())
         self._pulse = self._loop.call_later(0, self._beat)
 
     def close(self) -> None:
@@ -87,6 +90,7 @@ class Daemon:
                 handle.cancel()
         self.followers.close()
         self.remembered.keep(self.members.values(), self.scheduler.clients, self._loop.time())
+        self.usage.look(self.members.values(), self._loop.time())
         self.journal.close()
         self.orders.close()
         for member in self.members.values():
@@ -124,6 +128,7 @@ class Daemon:
         now = self._loop.time()
         for client in concerned:  # of what a refused lock has undone at once, nobody hears
             self.history.look(client, self.scheduler.clients.get(client), now)
+        self.usage.changed(concerned)
         self._arm()
         self.followers.changed()
 
@@ -267,6 +272,7 @@ class Daemon:
             return
         member.alone_since = member.alone_since or time.monotonic()
         if member.forgotten or time.monotonic() - member.alone_since > GRACE:
+            self.usage.leave(member, self._loop.time())
             self.feed(ev.ClientForgotten(member.client))
             self._forgotten += member.measures
             self.progress.forget(member.client)
@@ -353,6 +359,7 @@ class Daemon:
         self.utilisation.look(self.scheduler, self.members.values(), self._loop.time())
         self.levels.write(self._loop.time())
         self.remembered.keep(self.members.values(), self.scheduler.clients, self._loop.time())
+        self.usage.look(self.members.values(), self._loop.time())
         if self.members:
             self.followers.changed()
 
@@ -385,3 +392,8 @@ class Daemon:
         """What has happened since entry `after`; see `wire.messages.History`."""
         utilisation = {uuid: self.utilisation.of(uuid).fraction for uuid in self.scheduler.devices}
         return {**self.history.tell(after, client, self._loop.time()), "utilisation": utilisation}
+
+    def tell_usage(self, since: float, user: str, told: Callable[[dict[str, Any]], None]) -> None:
+        """Up to now, see `Usage.tell`."""
+        self.usage.look(self.members.values(), self._loop.time())
+        self.usage.tell(since, user, told)

@@ -16,8 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .journal_file import Broken, ClientRecord, JournalFile, Unusable
+from .tally import Key, Owner, Tally
 
 RETRY = 10.0  # seconds until what failed is tried again
+MOST_USAGE = 50_000  # rows that wait for a disk; the oldest go first
 LAST_WORDS = 2.0  # seconds that an ending coordinator waits for the disk
 
 log = logging.getLogger(__name__)
@@ -39,7 +41,9 @@ class Journal:
         self._file = JournalFile(path)
         self._changed = threading.Condition()
         self._clients: dict[str, ClientRecord | None] = {}
+        self._usage: dict[Key, Tally] = {}
         self._jobs: list[Callable[[], None]] = []
+        self._questions: list[Callable[[bool], None]] = []
         self._ends = False
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
@@ -81,6 +85,30 @@ class Journal:
             self._clients[client] = record
             self._changed.notify()
 
+    def use(self, key: Key, tally: Tally) -> None:
+        """Add that to what was used."""
+        with self._changed:
+            self._usage.setdefault(key, Tally()).add(tally)
+            self._changed.notify()
+
+    def prune(self, hour: int, days: float) -> None:
+        self._ask(lambda: self._file.prune(hour, days))
+
+    def usage(self, since: int, user: str, told: Callable[[dict[Owner, Tally] | None], None]) -> None:
+        """Tell what was used, all that was said before included: see `JournalFile.usage`. None: it cannot be read."""
+
+        def question(readable: bool) -> None:
+            try:
+                found = self._file.usage(since, user) if readable else None
+            except (Unusable, Broken):
+                found = None
+            with contextlib.suppress(RuntimeError):
+                self._tell(told, found)
+
+        with self._changed:
+            self._questions.append(question)
+            self._changed.notify()
+
     def close(self) -> None:
         """Write what is left, if the disk is quick enough."""
         with self._changed:
@@ -100,12 +128,16 @@ class Journal:
             with self._changed:
                 self._changed.wait_for(self._is_due, RETRY if self._problem else None)
                 clients, self._clients = self._clients, {}
+                usage, self._usage = self._usage, {}
                 jobs, self._jobs = self._jobs, []
+                questions, self._questions = self._questions, []
                 ends = self._ends
+            readable = False
             try:
-                if clients or self._problem:
-                    self._file.write(clients)
-                    clients = {}
+                if clients or usage or self._problem:
+                    self._file.write(clients, usage)
+                    clients, usage = {}, {}
+                readable = True
                 while jobs:
                     jobs[0]()
                     del jobs[0]
@@ -115,15 +147,30 @@ class Journal:
                 log.warning("%s", error)
             except Unusable as error:
                 self._complain(str(error))
-            with self._changed:
-                self._clients = {**clients, **self._clients}
-                self._jobs = [*jobs, *self._jobs]
+            for question in questions:
+                question(readable)
+            self._take_back(clients, usage, jobs)
             if ends:
                 self._file.close()
                 return
 
+    def _take_back(
+        self, clients: dict[str, ClientRecord | None], usage: dict[Key, Tally], jobs: list[Callable[[], None]]
+    ) -> None:
+        """What was not done is done later; what was said meanwhile of the same is newer."""
+        with self._changed:
+            self._clients = {**clients, **self._clients}
+            self._jobs = [*jobs, *self._jobs]
+            for key, tally in self._usage.items():
+                usage.setdefault(key, Tally()).add(tally)
+            while len(usage) > MOST_USAGE:
+                del usage[next(iter(usage))]
+            self._usage = usage
+
     def _is_due(self) -> bool:
-        return self._ends or (not self._problem and bool(self._clients or self._jobs))
+        if self._ends or self._questions:
+            return True
+        return not self._problem and bool(self._clients or self._usage or self._jobs)
 
     def _complain(self, problem: str) -> None:
         """Once for each that comes."""

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping
+from dataclasses import astuple, fields
 from pathlib import Path
 from typing import NamedTuple
+
+from .tally import HOUR, Key, Owner, Tally
 
 # Each brings a file of the version before up to date; `PRAGMA user_version` counts them. One that has been released
 # is never changed.
@@ -26,6 +30,22 @@ MIGRATIONS = (
         suspended INTEGER NOT NULL
     );
     """,
+    """
+    CREATE TABLE usage (
+        hour INTEGER NOT NULL,
+        user TEXT NOT NULL,
+        tenant TEXT NOT NULL,
+        device TEXT NOT NULL,
+        gpu_seconds REAL NOT NULL,
+        busy_seconds REAL NOT NULL,
+        wait_seconds REAL NOT NULL,
+        waits INTEGER NOT NULL,
+        turns INTEGER NOT NULL,
+        evicted_bytes INTEGER NOT NULL,
+        restored_bytes INTEGER NOT NULL,
+        PRIMARY KEY (hour, user, tenant, device)
+    ) WITHOUT ROWID;
+    """,
 )
 MOST_CLIENTS = 10_000  # the latest ones; more are somebody's nonsense
 LOCKED_AFTER = 1.0  # seconds to wait for who else has the file
@@ -36,6 +56,16 @@ _PUT = """
         user = excluded.user, token = excluded.token, quota = excluded.quota, suspended = excluded.suspended
 """
 _LATEST = "DELETE FROM clients WHERE rowid NOT IN (SELECT rowid FROM clients ORDER BY rowid DESC LIMIT ?)"
+_FIGURES = [one.name for one in fields(Tally)]
+_ADDED = ", ".join(f"{name} = min({name} + excluded.{name}, {1 << 62})" for name in _FIGURES)
+_SUMS = ", ".join(f"total({name})" for name in _FIGURES)
+_CONFLICT = f"ON CONFLICT (hour, user, tenant, device) DO UPDATE SET {_ADDED}"
+_USE = f"INSERT INTO usage VALUES (?, ?, ?, ?, {', '.join('?' * len(_FIGURES))}) {_CONFLICT}"
+_USED = f"SELECT user, tenant, device, {_SUMS} FROM usage WHERE hour >= ? AND ? IN ('', user) GROUP BY 1, 2, 3"
+_BY_DAY = f"""
+    INSERT INTO usage SELECT hour / 24 * 24, user, tenant, device, {_SUMS} FROM usage
+    WHERE hour < ? AND hour % 24 != 0 GROUP BY 1, 2, 3, 4 {_CONFLICT}
+"""
 _SIDES = ("", "-wal", "-shm")  # the names that belong to one file
 _MOST_ASIDE = 100
 
@@ -55,6 +85,16 @@ class ClientRecord(NamedTuple):
     token: str
     quota: str
     suspended: bool
+
+
+def first_hour(since: float, now: float) -> int:
+    """With which the use since that time begins, in whole hours, or, where they are summed up, whole days (UTC)."""
+    hour = math.floor(since / HOUR)
+    return hour // 24 * 24 if hour < _month_before(math.floor(now / HOUR)) else hour
+
+
+def _month_before(hour: int) -> int:
+    return (hour // 24 - 31) * 24
 
 
 def hashed(token: str) -> str:
@@ -83,14 +123,29 @@ class JournalFile:
             rows = file.execute("SELECT id, user, token, quota, suspended FROM clients").fetchall()
         return {row[0]: ClientRecord(row[1], row[2], row[3], bool(row[4])) for row in rows}
 
-    def write(self, clients: Mapping[str, ClientRecord | None]) -> None:
-        """All of it or nothing. None: the client is over."""
+    def write(self, clients: Mapping[str, ClientRecord | None], usage: Mapping[Key, Tally]) -> None:
+        """All of it or nothing. A client that is None is over; use is added to what is there."""
         with self._file() as file:
             gone = [(identity,) for identity, record in clients.items() if record is None]
             file.executemany("DELETE FROM clients WHERE id = ?", gone)
             rows = [(identity, *record) for identity, record in clients.items() if record]
             file.executemany(_PUT, rows)
             file.execute(_LATEST, (MOST_CLIENTS,))
+            file.executemany(_USE, [(key.hour, *key.owner, *astuple(tally)) for key, tally in usage.items()])
+
+    def usage(self, since: int, user: str) -> dict[Owner, Tally]:
+        """Since that hour, see `first_hour`; of one user, or, if that is empty, of all."""
+        with self._file() as file:
+            rows = file.execute(_USED, (since, user)).fetchall()
+        return {Owner(*row[:3]): Tally(*row[3:6], *map(int, row[6:])) for row in rows}
+
+    def prune(self, hour: int, days: float) -> None:
+        """It is that hour now: what is older than `days` goes, and what is older than a month is summed up by days."""
+        with self._file() as file:
+            file.execute("DELETE FROM usage WHERE hour < ?", (hour - math.ceil(days * 24),))
+            by_day = _month_before(hour)
+            file.execute(_BY_DAY, (by_day,))
+            file.execute("DELETE FROM usage WHERE hour < ? AND hour % 24 != 0", (by_day,))
 
     # --- the file
 

@@ -2,14 +2,62 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..wire import page as pages
 
 MOST_NS = 1 << 60  # 36 years; what a process reports beyond it is nonsense
 MOST_DRAINS = 1 << 32
 MOST_LAUNCHED = 1 << 60
+MOST_MOVED = 1 << 50  # bytes
+
+
+class Work(NamedTuple):
+    """What somebody's work on one device was, as far as processes tell it: time, and bytes that left and came back."""
+
+    busy_ns: int = 0
+    evicted: int = 0
+    restored: int = 0
+
+    @classmethod
+    def read(cls, page: pages.Page) -> Work:
+        report = page.report
+        moved = (min(report.evicted_bytes, MOST_MOVED), min(report.restored_bytes, MOST_MOVED))
+        return cls(min(report.gpu_ns, MOST_NS), *moved)
+
+    def plus(self, other: Work) -> Work:
+        return Work(*(a + b for a, b in zip(self, other, strict=True)))
+
+    def since(self, before: Work) -> Work:
+        return Work(*(max(0, a - b) for a, b in zip(self, before, strict=True)))
+
+    def at_least(self, before: Work) -> Work:
+        return Work(*map(max, self, before))
+
+    def at_most(self, busy_ns: int) -> Work:
+        return self._replace(busy_ns=min(self.busy_ns, busy_ns))
+
+    def on(self, devices: tuple[str, ...]) -> dict[str, Work]:
+        """Of a process with these devices, which tells one sum: each may have worked all the time, and has an equal
+        part of the bytes."""
+        first, count = True, len(devices)
+        parts = {}
+        for uuid in devices:
+            moved = [size // count + (size % count if first else 0) for size in (self.evicted, self.restored)]
+            parts[uuid] = Work(self.busy_ns, *moved)
+            first = False
+        return parts
+
+
+def summed(parts: Iterable[Mapping[str, Work]]) -> dict[str, Work]:
+    """By device."""
+    total: dict[str, Work] = {}
+    for part in parts:
+        for uuid, work in part.items():
+            total[uuid] = total.get(uuid, Work()).plus(work)
+    return total
 
 
 @dataclass(frozen=True)

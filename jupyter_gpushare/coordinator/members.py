@@ -13,7 +13,7 @@ from ..wire.messages import DOORBELL, Hello
 from . import locks, quotabits
 from .brought import BadHello, Brought
 from .journal_file import hashed
-from .measures import Measures
+from .measures import Measures, Work, summed
 from .peer import Peer
 from .ports import MAX_BYTES, ProcessPort
 
@@ -35,6 +35,7 @@ class Member:
         self.processes: dict[int, ProcessPort] = {}
         self._ended = Measures()  # of processes that have gone
         self.kernels: dict[Peer, dict[str, str]] = {}  # attached connections; open requests and their cells
+        self._done: dict[str, Work] = {}  # by device: theirs
         self.alone_since: float | None = time.monotonic()
         self.forgotten = False
         self.met = False  # whether this coordinator has had a process of it: what its page says is from here then
@@ -93,6 +94,11 @@ class Member:
     @property
     def measures(self) -> Measures:
         return sum((Measures.read(port.page) for port in self.processes.values()), self._ended)
+
+    @property
+    def work(self) -> dict[str, Work]:
+        """By device, of all processes that were ever connected here."""
+        return summed([self._done, *(port.work for port in self.processes.values())])
 
     @property
     def is_plain(self) -> bool:
@@ -156,6 +162,7 @@ class Member:
         if self.page:
             self.page.clear_slot(port.slot)
         self._ended += Measures.read(port.page)
+        self._done = summed([self._done, port.work])
         port.page.close()
         if not self.processes:
             self.locks.close()

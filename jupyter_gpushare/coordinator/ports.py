@@ -7,6 +7,7 @@ from ..core.quota import Quota
 from ..wire import page as pages
 from ..wire.messages import DOORBELL, Hello
 from . import quotabits
+from .measures import Work
 from .peer import Peer
 
 MAX_BYTES = 1 << 50  # nobody has more; what a process reports beyond it is nonsense
@@ -21,6 +22,12 @@ class ProcessPort:
         self.page = page
         self.devices = tuple(sorted({device.uuid for device in hello.devices}))
         self.slot = 0
+        self._before = Work.read(page)  # done with an earlier coordinator, or none
+
+    @property
+    def work(self) -> dict[str, Work]:
+        """By device, since it said hello."""
+        return Work.read(self.page).since(self._before).on(self.devices)
 
     @property
     def allocated(self) -> int:

@@ -89,11 +89,12 @@ class Beginning(Closing):
             device.refused_until = now + self.settings.lock_retry * 2 ** min(device.refusals, 4)
             device.refusals += 1
             device.grants.remove(grant)
+            del grant.counted[uuid]
         if before.waiting_since is not None:
             client.wait_seconds -= grant.began - before.waiting_since
         if before.grant:
             for field in fields(grant):
-                if field.name not in ("began", "lead"):  # what was used until now is accounted for
+                if field.name not in ("began", "lead", "counted"):  # what was used until now is accounted for
                     setattr(grant, field.name, getattr(before.grant, field.name))
         else:
             grant.devices = ()

@@ -127,6 +127,7 @@ class Closing(Grants):
         if client.wants:
             self.enter_queue(client, now, now)
         switching = lead + (0.0 if grant.closing_since is None else now - grant.closing_since)
+        client.switch_seconds += switching
         self.settings = self.tuner.turn_ended(self.settings, self.waited, switching, held - switching, now)
         self.policy.settings = self.settings
         self._tell_pace(client)

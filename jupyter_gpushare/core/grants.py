@@ -49,6 +49,7 @@ class Grants:
         if ticket is None:
             self._tickets += 1
             ticket = self._tickets
+            client.waits += 1
             if client.grant is None:
                 client.demand.paused(now - max(client.last_ran, client.cells_since))
             self.policy.waits(client, now)
@@ -193,6 +194,7 @@ class Grants:
         """Make `devices`, which it can have or has already, part of the grant."""
         for uuid in set(devices) - set(grant.devices):
             self.devices[uuid].grants.append(grant)
+            grant.counted[uuid] = self.now
         grant.devices = tuple(sorted({*grant.devices, *devices}))
 
     def let_run(self, grant: Grant, processes: list[Process], step: bool = False) -> None:
@@ -207,6 +209,8 @@ class Grants:
         """Add what was used of the grant so far to its client's sum."""
         client, seconds = grant.client, now - grant.began
         client.gpu_seconds += seconds
+        client.held_seconds = client.held_seconds_at(now)
+        grant.counted = dict.fromkeys(grant.counted, now)
         self.policy.ran(client, seconds, now)
         if client.allowance:
             client.allowance.ran(seconds, now)

@@ -59,6 +59,7 @@ class Grant:
     epoch: int
     devices: tuple[str, ...]
     began: float
+    counted: dict[str, float] = field(default_factory=dict)  # by device: until when it is in the client's books
     shared: bool = False  # others may hold the devices at the same time
     parting: bool = False  # it ends because of those beside whom it runs
     lead: float = 0.0  # of that, spent on bringing memory back: the quantum counts from then on
@@ -158,8 +159,11 @@ class Client:
     waiting_since: float | None = None
     ticket: int = 0  # of its present place in the queue
     gpu_seconds: float = 0.0
+    held_seconds: dict[str, float] = field(default_factory=dict)  # by device, present and past ones
     wait_seconds: float = 0.0
+    waits: int = 0
     quanta: int = 0
+    switch_seconds: float = 0.0  # of its turns: from their closing to their end, and until their memory was back
     held: Held = Held()
     part: Held = Held()  # of `held`, what counts on each of its devices
     short: int = 0  # bytes that it asked for and that its device has no room for
@@ -215,6 +219,13 @@ class Client:
 
     def gpu_seconds_at(self, now: float) -> float:
         return self.gpu_seconds + (now - self.grant.began if self.grant else 0.0)
+
+    def held_seconds_at(self, now: float) -> dict[str, float]:
+        """For how long it had each device: what it has had at the same time counts on each."""
+        seconds = dict(self.held_seconds)
+        for uuid, since in self.grant.counted.items() if self.grant else ():
+            seconds[uuid] = seconds.get(uuid, 0.0) + now - since
+        return seconds
 
     def wait_seconds_at(self, now: float) -> float:
         return self.wait_seconds + (now - self.waiting_since if self.waiting_since is not None else 0.0)

@@ -79,6 +79,7 @@ class GpuShareApp(ExtensionApp):
         routes: list[tuple[str, type[handlers.GpuShareHandler]]] = [
             ("/status", handlers.StatusHandler),
             ("/history", handlers.HistoryHandler),
+            ("/usage", handlers.UsageHandler),
             ("/config", handlers.ConfigHandler),
             ("/events", EventsHandler),
             ("/clients/([^/]+)/quota", handlers.QuotaHandler),

@@ -17,6 +17,7 @@ _STATUS = {
     "conflict": 409,
     "internal": 500,
     "unreachable": 503,
+    "unavailable": 503,
 }
 # Words for refusals that did not come from the coordinator, by status.
 _WORDS = {400: "invalid", 403: "forbidden", 404: "unknown_route", 405: "method_not_allowed", 413: "too_large"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import msgspec
@@ -9,7 +10,7 @@ from jupyter_server.auth.decorator import authorized
 from jupyter_server.base.handlers import APIHandler
 from tornado import web
 
-from ..wire import messages
+from ..wire import messages, text
 from ..wire.client import CoordinatorError
 from . import errors
 from .kernels import Kernels, UnknownKernel
@@ -102,6 +103,18 @@ class HistoryHandler(GpuShareHandler):
         if client:
             self.known_form(client)
         await self.ask(messages.History(after=int(after), client=client))
+
+
+class UsageHandler(GpuShareHandler):
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """Who has used what since the query's `since`."""
+        try:
+            since = text.parse_since(self.get_query_argument("since", "7d"), time.time())
+        except ValueError as error:
+            raise errors.Refused(400, "invalid", f"since={error}.") from None
+        await self.ask(messages.Usage(since=since))
 
 
 class QuotaHandler(GpuShareHandler):

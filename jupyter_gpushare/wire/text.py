@@ -6,6 +6,7 @@ import math
 import re
 import shlex
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 MEMORY_MODES = ("unified", "swap", "plain")  # as the shim knows them
@@ -19,6 +20,10 @@ _SIZE = re.compile(r"^([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-z]*)$")
 
 _DURATION = re.compile(r"^([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(|s|sec|seconds?|m|min|minutes?|h|hours?)$")
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+_SINCE = re.compile(r"^([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(m|min|minutes?|h|hours?|d|days?|w|weeks?)$")
+_SINCE_SECONDS = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_LONGEST_SINCE = 36500 * 86400.0
 
 
 def parse_size(value: object) -> int:
@@ -59,6 +64,26 @@ def parse_seconds(value: object) -> float:
     if isinstance(value, bool) or not match:
         raise ValueError(f"{value!r} is not a duration (examples: 90, 30s, 5min, 1h)")
     return float(match[1]) * _SECONDS[match[2][:1]]
+
+
+def parse_since(value: str, now: float) -> float:
+    """Seconds before `now` (since 1970): from "7d", "12h", "90min", "2w", or a date or time such as "2026-11-01" or
+    "2026-11-01T12:00", of the place where this runs. Raises ValueError."""
+    word = value.strip().lower()
+    match = _SINCE.match(word)
+    try:
+        if match:
+            seconds = float(match[1]) * _SINCE_SECONDS[match[2][:1]]
+        elif word[:4].isdigit():
+            seconds = now - datetime.fromisoformat(value.strip()).astimezone().timestamp()
+        else:
+            raise ValueError("neither")
+    except (ValueError, OverflowError):
+        raise ValueError(f"{value!r} is neither a duration nor a date (examples: 7d, 12h, 90min, 2026-11-01)") from None
+    if not 0 <= seconds <= _LONGEST_SINCE:
+        when = "in the future" if seconds < 0 else "more than 100 years ago"
+        raise ValueError(f"{value!r} is {when}: allowed is what has been, such as 7d, 12h or 2026-11-01")
+    return seconds
 
 
 def parse_pairs(text: str) -> dict[str, str]:

@@ -271,7 +271,7 @@ def test_a_later_version_is_left_alone(tmp_path: Path) -> None:
         file.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
     before = path.read_bytes()
     with pytest.raises(Unusable, match=f"of version {len(MIGRATIONS) + 1}, written by a later coordinator"):
-        JournalFile(path).write({"a": RECORD})
+        JournalFile(path).write({"a": RECORD}, {})
     assert path.read_bytes() == before
 
 
@@ -287,7 +287,7 @@ def test_what_an_older_version_kept_is_kept(tmp_path: Path, monkeypatch: pytest.
         old.close()
     file = JournalFile(path)
     assert file.clients() == {"a": RECORD}
-    file.write({"b": RECORD})
+    file.write({"b": RECORD}, {})
     file.close()
     with contextlib.closing(sqlite3.connect(path)) as now:
         assert now.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
@@ -295,14 +295,14 @@ def test_what_an_older_version_kept_is_kept(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_full_disk_loses_nothing_that_was_said(tmp_path: Path) -> None:
     file = JournalFile(tmp_path / "journal.db")
-    file.write({"a": RECORD})
+    file.write({"a": RECORD}, {})
     with file._file() as connection:
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         connection.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(Unusable, match="full"):
-        file.write({str(number): RECORD for number in range(1000)})
+        file.write({str(number): RECORD for number in range(1000)}, {})
     assert file.clients() == {"a": RECORD}
-    file.write({str(number): RECORD for number in range(1000)})
+    file.write({str(number): RECORD for number in range(1000)}, {})
     assert len(file.clients()) == 1001
 
 
@@ -310,9 +310,9 @@ def test_only_so_many_clients_are_kept(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(journal_file, "MOST_CLIENTS", 3)
     file = JournalFile(tmp_path / "journal.db")
     for name in ("a", "b", "c", "a", "d"):
-        file.write({name: RECORD})
+        file.write({name: RECORD}, {})
     assert set(file.clients()) == {"b", "c", "d"}
-    file.write({"b": None})
+    file.write({"b": None}, {})
     assert set(file.clients()) == {"c", "d"}
 
 
@@ -335,10 +335,10 @@ def test_a_disk_that_hangs_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.M
 def test_a_broken_file_in_the_midst(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     file = JournalFile(path)
-    file.write({"a": RECORD})
+    file.write({"a": RECORD}, {})
     file.close()
     path.write_bytes(path.read_bytes()[:100] + b"\0" * 8192)
     with pytest.raises(Broken, match="broken-1"):
         file.clients()
-    file.write({"b": RECORD})
+    file.write({"b": RECORD}, {})
     assert set(file.clients()) == {"b"}

@@ -142,6 +142,7 @@ BAD: dict[str, list[tuple[Any, str]]] = {
     "max_wait": [(0, "1 to 86400"), (math.inf, "inf")],
     "memory_of_use": [(0, "1 to 604800"), (True, "True")],
     "max_hold": [(-1, "0 to 86400"), (True, "True")],
+    "usage_kept": [(0, "1 to 36500 days"), (math.inf, "inf"), (True, "True"), ("x", "'x'")],
     "inflight_window": [(11, "0.001 to 10"), (math.nan, "nan"), (True, "True")],
     "exempt_launches": [(-1, "0 to 0.1"), (1, "0 to 0.1"), (True, "True")],
     "policy": [("lottery", "allowed are"), (3, "3")],

@@ -299,6 +299,9 @@ class AnyHost(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         world = self.world
+        for client in world.scheduler.clients.values():
+            seconds, by_device = client.gpu_seconds_at(world.now), client.held_seconds_at(world.now)
+            assert max(by_device.values(), default=0.0) - 1e-6 <= seconds <= sum(by_device.values()) + 1e-6
         used = [client.gpu_seconds_at(world.now) for client in world.scheduler.clients.values()]
         if self.together:
             assert max(used, default=0.0) <= world.now + 1e-6

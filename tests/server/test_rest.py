@@ -61,6 +61,15 @@ async def test_a_client_is_held_suspended_and_resumed(api: Any, refused: Any, co
     assert await api("POST", "clients", CLIENT, "resume", body="") == {"suspended": False, "changed": False}
 
 
+async def test_usage_is_told(api: Any, refused: Any, coordinator: Any) -> None:
+    await coordinator.start(CLIENT)
+    usage = await api("GET", "usage", params={"since": "12h"})
+    assert (usage["rows"], usage["complete"]) == ([], True)
+    assert 12 * 3600 <= usage["until"] - usage["since"] <= 13 * 3600
+    wrong = await refused("GET", "usage", params={"since": "soon"})
+    assert wrong.status == 400 and "since='soon' is neither a duration nor a date" in str(wrong)
+
+
 async def test_a_client_without_memory_is_evicted_in_vain(api: Any, coordinator: Any) -> None:
     await coordinator.start(CLIENT)
     assert await api("POST", "clients", CLIENT, "evict", body="") == {"evicting": False, "bytes": 0}

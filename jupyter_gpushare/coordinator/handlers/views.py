@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import Any
 
@@ -11,9 +12,12 @@ from .. import waiting
 from ..daemon import Daemon
 from ..inspection import Inspections
 from ..peer import Peer
-from ..replies import reply
+from ..replies import refuse, reply
+from ..viewers import is_admin
 from . import LATER, Handler
 from .access import owned
+
+_PATIENCE = 4.0  # seconds, with a disk
 
 
 class Views:
@@ -29,6 +33,7 @@ class Views:
             messages.Outlook: self._outlook,
             messages.Draws: self._draws,
             messages.Inspect: self._inspect,
+            messages.Usage: self._usage,
         }
 
     def _outlook(self, peer: Peer, request: messages.Outlook) -> Any:
@@ -59,4 +64,18 @@ class Views:
             reply(peer, request.id, {**result, "details": details})
 
         self._inspections.ask(port, answered)
+        return LATER
+
+    def _usage(self, peer: Peer, request: messages.Usage) -> Any:
+        user = "" if is_admin(peer.uid) else str(peer.uid)
+        loop = asyncio.get_running_loop()
+        why = "the journal's disk does not answer: try again later"
+        late = loop.call_later(_PATIENCE, refuse, peer, request.id, "unavailable", why)
+
+        def answered(result: dict[str, Any]) -> None:
+            if loop.time() < late.when():
+                late.cancel()
+                reply(peer, request.id, result)
+
+        self._daemon.tell_usage(request.since, user, answered)
         return LATER

@@ -61,4 +61,16 @@ class Inspect(Request, tag="inspect", frozen=True, kw_only=True):
     pid: Annotated[int, msgspec.Meta(ge=1, lt=1 << 31)] = 1
 
 
-ViewRequest = Status | Subscribe | History | Outlook | Draws | Inspect
+class Usage(Request, tag="usage", frozen=True, kw_only=True):
+    """Who has used what in the last `since` seconds: one's own use; for admins everybody's.
+
+    Result: `{"since", "until": seconds since 1970, "rows": [{"user", "tenant": of the settings or null, "device",
+    "device_name", "gpu_seconds", "busy_seconds", "wait_seconds", "waits", "turns", "evicted_bytes",
+    "restored_bytes"}], "complete": bool}`, in whole hours, see `docs/rest.md`. Not `complete`: the journal cannot be
+    read, and this is what the present coordinator has seen. Since 0.1.
+    """
+
+    since: Annotated[float, msgspec.Meta(ge=0, le=1e10)] = 7 * 86400.0
+
+
+ViewRequest = Status | Subscribe | History | Outlook | Draws | Inspect | Usage
