@@ -103,6 +103,26 @@ class GpuShare(Configurable):
         "(0 to 60).",
     ).tag(config=True)
 
+    idle_warn = Union(
+        [Number(), Unicode()],
+        default_value="auto",
+        help="Seconds for which nobody has used a client after which its user is told (1 to 604800; 0: never), or "
+        "'auto': ten minutes before anything is done about it.",
+    ).tag(config=True)
+
+    idle_evict = Union(
+        [Number(), Unicode()],
+        default_value="auto",
+        help="Seconds for which nobody has used a client after which its memory leaves the GPU, until its next turn "
+        "(1 to 604800; 0: never), or 'auto': half an hour, where the GPU has too little memory for all who share it.",
+    ).tag(config=True)
+
+    idle_suspend = Number(
+        0.0,
+        help="Seconds for which nobody has used a client after which it is suspended, until its next cell or GPU call "
+        "(1 to 604800; 0: never).",
+    ).tag(config=True)
+
     inflight_window = Number(
         0.02,
         help="Seconds of GPU work that a client may have outstanding while others wait, so that the end of its turn "
@@ -180,18 +200,13 @@ class GpuShare(Configurable):
 
     @validate("time_quantum", "idle_release")
     def _check_duration(self, proposal: dict[str, Any]) -> float | str:
-        if isinstance(proposal["value"], str):
-            word = proposal["value"].strip().lower()
-            if word == "auto":
-                return word
-            try:
-                proposal["value"] = float(word)
-            except ValueError:
-                name = proposal["trait"].name
-                raise TraitError(
-                    f"GpuShare.{name} must be a number of seconds or 'auto', not {proposal['value']!r}"
-                ) from None
-        return _in_range(proposal, 0.001, 86400.0)
+        return _is_auto(proposal) or _in_range(proposal, 0.001, 86400.0)
+
+    @validate("idle_warn", "idle_evict", "idle_suspend")
+    def _check_idle(self, proposal: dict[str, Any]) -> float | str:
+        if proposal["trait"].name != "idle_suspend" and _is_auto(proposal):
+            return "auto"
+        return float(proposal["value"]) and _in_range(proposal, 1.0, 604800.0, "seconds, or 0 for never")
 
     @validate("cell_linger", "min_quantum", "max_wait", "memory_of_use", "max_hold")
     def _check_range(self, proposal: dict[str, Any]) -> float:
@@ -247,10 +262,25 @@ class GpuShare(Configurable):
         return options
 
 
+def _is_auto(proposal: dict[str, Any]) -> str:
+    """The word "auto", if it is that; else "", and the proposal is a number. Raises TraitError for another word."""
+    if isinstance(proposal["value"], str):
+        word = proposal["value"].strip().lower()
+        if word == "auto":
+            return word
+        try:
+            proposal["value"] = float(word)
+        except ValueError:
+            name = proposal["trait"].name
+            raise TraitError(
+                f"GpuShare.{name} must be a number of seconds or 'auto', not {proposal['value']!r}"
+            ) from None
+    return ""
+
+
 def _in_range(proposal: dict[str, Any], lowest: float, highest: float, unit: str = "seconds") -> float:
     value = float(proposal["value"])
     if not math.isfinite(value) or not lowest <= value <= highest:
-        raise TraitError(
-            f"GpuShare.{proposal['trait'].name} must be from {lowest:g} to {highest:g} {unit}, not {value:g}"
-        )
+        name = proposal["trait"].name
+        raise TraitError(f"GpuShare.{name} must be from {lowest:g} to {highest:g} {unit}, not {value:g}")
     return value

@@ -208,8 +208,12 @@ def _left(seconds: float | None, soonest: float) -> str:
 
 def _state(client: dict[str, Any]) -> str:
     if client["queue_position"] is None:
-        held = client.get("hold_seconds_left")
-        return f"{client['phase']}{'' if held is None else f', held for {text.format_seconds(held)}'}"
+        held, idle = client.get("hold_seconds_left"), client.get("idle_seconds")
+        if held is not None:
+            return f"{client['phase']}, held for {text.format_seconds(held)}"
+        if idle is None or idle < 60:
+            return str(client["phase"])
+        return f"{'suspended, ' if client['suspended'] else ''}idle for {text.format_seconds(idle)}"
     about = "" if client["expected_wait"] is None else f", about {text.format_seconds(client['expected_wait'])}"
     return f"#{client['queue_position']} in queue{about}"
 

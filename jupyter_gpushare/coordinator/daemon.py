@@ -176,7 +176,7 @@ class Daemon:
             if kept:
                 self._adopt(member, quota_of(kept), kept.suspended)
             known = self.scheduler.clients[client]
-            member.began = (known.quota, known.suspended)
+            member.began = (known.quota, known.suspended_by_person)
         return member
 
     def join(self, member: Member, peer: Peer, hello: messages.Hello, descriptors: list[int]) -> list[int]:
@@ -202,8 +202,9 @@ class Daemon:
                 self._found(DeviceInfo(report.uuid, name, memory, hello.simulated))
         client = self.scheduler.clients[member.client]
         # Its page is newer than the journal, but not than what was said since the client is back.
-        tells = not member.met and (client.quota, client.suspended) == member.began
+        tells = not member.met and (client.quota, client.suspended_by_person) == member.began
         earlier, suspended = port.quota if tells else None, port.suspended
+        idle = port.suspended_by_policy and not member.met
         member.met = True
         running = hello.running and own_locks and member.locks.acquire(port.devices, Mode.KEEP)
         if not running and port.page.gate_open:
@@ -212,6 +213,8 @@ class Daemon:
         self.feed(ev.ProcessJoined(member.client, port.number, port.devices, running, hello.epoch, port.relays, shared))
         if earlier:  # now that it is known where the client is
             self._adopt(member, earlier, suspended)
+        if idle:
+            self.feed(ev.Suspended(member.client, by_policy=True))
         self.levels.write(self._loop.time())
 
     def _adopt(self, member: Member, quota: Quota | None, suspended: bool) -> None:
@@ -221,13 +224,8 @@ class Daemon:
                 self.feed(ev.QuotaChanged(member.client, quota, member.allocated))
             except GpuShareError as error:
                 log.warning("client %s: quota of an earlier coordinator not adopted: %s", member.client, error)
-        if suspended != self.scheduler.clients[member.client].suspended:
-            self.set_suspended(member, suspended)
-
-    def set_suspended(self, member: Member, suspended: bool) -> None:
-        """Until the opposite is said; its pages, and the journal, tell a later coordinator."""
-        self.feed(ev.Suspended(member.client) if suspended else ev.Resumed(member.client))
-        self.write_limits(member)
+        if suspended != self.scheduler.clients[member.client].suspended_by_person:
+            self.feed(ev.Suspended(member.client) if suspended else ev.Resumed(member.client))
 
     def hold(self, member: Member, seconds: float) -> float | None:
         """Returns for how long the client keeps its devices now, in seconds; None: it does not. Raises Refused."""

@@ -75,6 +75,9 @@ class Followers:
 
 
 def news(status: Mapping[str, Any]) -> dict[str, Any]:
-    """What is worth telling of a snapshot: all but the uptime, and how busy devices are."""
+    """What is worth telling of a snapshot: all but the uptime, how busy devices are, and for how long clients are not
+    used."""
     devices = [{**device, "utilisation": None} for device in status["devices"]]
-    return {**{part: value for part, value in status.items() if part != "coordinator"}, "devices": devices}
+    clients = [{**client, "idle_seconds": client["idle_seconds"] is None} for client in status["clients"]]
+    told = {part: value for part, value in status.items() if part != "coordinator"}
+    return {**told, "devices": devices, "clients": clients}

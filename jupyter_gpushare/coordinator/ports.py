@@ -71,8 +71,13 @@ class ProcessPort:
 
     @property
     def suspended(self) -> bool:
-        """Whether it was under an earlier coordinator, or is under this one."""
+        """Whether a person has said so, under an earlier coordinator or this one."""
         return quotabits.is_suspended(self.page.orders)
+
+    @property
+    def suspended_by_policy(self) -> bool:
+        """Whether it is, or was under an earlier coordinator, for being idle."""
+        return quotabits.is_suspended_by_policy(self.page.orders)
 
     @property
     def stopped(self) -> bool:

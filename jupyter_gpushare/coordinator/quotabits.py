@@ -9,7 +9,7 @@ from ..core.model import Client
 from ..core.quota import Quota
 
 # Bits of orders.quota_set, see page.h.
-_SET, _MEMORY, _OFFLINE, _RESIDENT, _SUSPENDED = 1, 2, 4, 8, 16
+_SET, _MEMORY, _OFFLINE, _RESIDENT, _SUSPENDED, _IDLE = 1, 2, 4, 8, 16, 32
 
 
 def read(orders: Any) -> Quota | None:
@@ -29,7 +29,13 @@ def read(orders: Any) -> Quota | None:
 
 
 def is_suspended(orders: Any) -> bool:
+    """By a person."""
     return bool(orders.quota_set & _SUSPENDED)
+
+
+def is_suspended_by_policy(orders: Any) -> bool:
+    """For being idle. A coordinator that doesn't know that lets it take part, as its next cell would."""
+    return bool(orders.quota_set & _IDLE)
 
 
 def write(orders: Any, client: Client, device_memory: int) -> None:
@@ -44,5 +50,6 @@ def write(orders: Any, client: Client, device_memory: int) -> None:
         | (_MEMORY if quota.memory is not None else 0)
         | (_OFFLINE if quota.service == "offline" else 0)
         | (_RESIDENT if quota.resident is not None else 0)
-        | (_SUSPENDED if client.suspended else 0)
+        | (_SUSPENDED if client.suspended_by_person else 0)
+        | (_IDLE if client.suspended_by_policy else 0)
     )

@@ -51,7 +51,7 @@ class Remembered:
             gone.discard(member.client)
             client = clients[member.client]
             record = ClientRecord(
-                client.tenant, member.hashed_token, json.dumps(asdict(client.quota)), client.suspended
+                client.tenant, member.hashed_token, json.dumps(asdict(client.quota)), client.suspended_by_person
             )
             if self._kept.get(member.client) != record:
                 self._kept[member.client] = record

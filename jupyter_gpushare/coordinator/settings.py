@@ -13,7 +13,7 @@ from ..core.model import DeviceInfo
 from ..core.placement import PlacementSettings
 from ..core.policies import policy_of
 from ..core.quota import SERVICE_CLASSES, Quota
-from ..core.settings import AUTO, Settings
+from ..core.settings import AUTO, OR_AUTO, Settings
 from ..wire import text
 from . import topology
 from .tenancy import Tenancy
@@ -23,6 +23,9 @@ LIVE = (
     "policy",
     "idle_release",
     "cell_linger",
+    "idle_warn",
+    "idle_evict",
+    "idle_suspend",
     "sharing",
     "tuning",
     "min_quantum",
@@ -40,7 +43,6 @@ LIVE = (
 )
 _OF_THE_CORE = [field.name for field in fields(Settings) if field.name in LIVE and field.name != "placement"]
 _SHOWN = (*LIVE, "topology", "device_memory", "simulate")
-_OR_AUTO = ("time_quantum", "idle_release")
 _PARSERS = {
     "share": text.parse_fraction,
     "limit": text.parse_fraction,
@@ -80,13 +82,13 @@ def _from_text(traits: GpuShare, name: str, value: str) -> Any:
     if name == "default_quota" and not value.lstrip().startswith("{"):
         return text.parse_pairs(value)
     trait = traits.traits()[name]
-    if name in _OR_AUTO and value.strip().lower() == AUTO:
+    if name in OR_AUTO and value.strip().lower() == AUTO:
         return AUTO
-    if isinstance(trait, Float) or name in _OR_AUTO:
+    if isinstance(trait, Float) or name in OR_AUTO:
         try:
             return float(value)
         except ValueError:
-            examples = '30, 0.5, "auto"' if name in _OR_AUTO else "30, 0.5"
+            examples = '30, 0.5, "auto"' if name in OR_AUTO else "30, 0.5"
             raise ValueError(f"{value!r} is not a number of seconds (examples: {examples})") from None
     if isinstance(trait, Bool) and value.lower() not in ("0", "1", "false", "true"):
         raise ValueError(f"{value!r} is neither true nor false")

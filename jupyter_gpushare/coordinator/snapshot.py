@@ -10,7 +10,7 @@ from typing import Any
 from ..core import Scheduler
 from ..core.model import Client, Device
 from ..core.outlook import expected_waits, held, seconds_left
-from . import where
+from . import idle, where
 from .devices import Nvml
 from .measures import Measures
 from .members import Member
@@ -55,7 +55,9 @@ def take(
                 waits.get(client.id),
                 now,
             ),
+            **idle.of_client(scheduler, client, now),
             **where.of_client(scheduler, client),
+            "notes": [*where.notes(scheduler, client), *idle.notes(scheduler, client, now)],
         }
         for client in scheduler.clients.values()
         if client.id in members

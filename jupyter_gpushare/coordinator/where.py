@@ -15,20 +15,21 @@ def of_device(scheduler: Scheduler, uuid: str) -> dict[str, Any]:
 
 
 def of_client(scheduler: Scheduler, client: Client) -> dict[str, Any]:
-    """Its labels, the tenant that it counts for, whether it gives way, and what its user should know."""
+    """Its labels, the tenant that it counts for, and whether it gives way."""
+    placed = scheduler.placing.placement.placed[client.id]
+    return {"labels": placed.request.words(), "group": placed.tenant or None, "gives_way": client.gives_way}
+
+
+def notes(scheduler: Scheduler, client: Client) -> list[str]:
+    """What its user should know of its devices."""
     placement = scheduler.placing.placement
     placed = placement.placed[client.id]
-    notes = [
+    told = [
         f"device {book.name or book.uuid} has failed: {book.failed}; a restarted kernel gets another one"
         for book in (placement.books[uuid] for uuid in placed.devices)
         if book.failed
     ]
     if client.gives_way:
         owners = sorted({owner for uuid in placed.devices if (owner := placement.owner(uuid)) != placed.tenant})
-        notes.append(f"this client runs only while tenant {', '.join(owners)}, whose devices these are, is idle")
-    return {
-        "labels": placed.request.words(),
-        "group": placed.tenant or None,
-        "gives_way": client.gives_way,
-        "notes": notes,
-    }
+        told.append(f"this client runs only while tenant {', '.join(owners)}, whose devices these are, is idle")
+    return told

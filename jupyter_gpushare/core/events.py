@@ -185,9 +185,14 @@ class Evicted:
 
 @dataclass(frozen=True)
 class Suspended:
-    """The client gets no turns, and its memory leaves the devices, until Resumed."""
+    """The client gets no turns, and its memory leaves the devices, until Resumed.
+
+    `by_policy`: for being idle, as an earlier coordinator decided; then its next cell or GPU call resumes it too, and
+    this changes nothing if it is in use, or suspended already.
+    """
 
     client: str
+    by_policy: bool = False
 
 
 @dataclass(frozen=True)

@@ -29,10 +29,12 @@ class Grants:
         self.waited = 0.0  # seconds, of all clients together
         self.agenda = Agenda()
         self.touched: dict[str, None] = {}  # devices on which something may have become possible
+        self.stirred: dict[str, Client] = {}  # clients that may have begun, or ceased, to be idle
         self._out = out
         self._tickets = 0
 
     def touch(self, client: Client) -> None:
+        self.stirred[client.id] = client
         for uuid in client.devices:
             self.touched[uuid] = None
         for uuid in client.grant.devices if client.grant else ():

@@ -27,7 +27,7 @@ def _problems(scheduler: Scheduler, now: float) -> Iterator[str]:
     for device in scheduler.devices.values():
         yield from _device(scheduler, device)
     for client in scheduler.clients.values():
-        yield from _client(scheduler, client)
+        yield from _client(scheduler, client, now)
     yield from _queue(scheduler, now)
     due = scheduler.next_deadline()
     if due is not None and due <= now:
@@ -55,7 +55,7 @@ def _device(scheduler: Scheduler, device: Device) -> Iterator[str]:
         yield f"device {uuid} counts {device.rivals.count} rivals, there are {len(rivals)}"
 
 
-def _client(scheduler: Scheduler, client: Client) -> Iterator[str]:
+def _client(scheduler: Scheduler, client: Client, now: float) -> Iterator[str]:
     queued = scheduler.turns.waiting.get(client.id) is client
     if queued != (client.waiting_since is not None):
         yield f"client {client.id} waits since {client.waiting_since}, but in the queue: {queued}"
@@ -67,6 +67,11 @@ def _client(scheduler: Scheduler, client: Client) -> Iterator[str]:
         yield f"client {client.id} is queued and there is nothing that it waits for"
     if client.suspended and (queued or (client.grant and not client.grant.draining)):
         yield f"client {client.id} is suspended, and {client.phase}"
+    if client.suspended_by_policy and (not client.suspended or client.in_use):
+        yield f"client {client.id} is suspended for being idle, and {client.phase}, in use: {client.in_use}"
+    left_alone = client.suspended_by_person or client.held_for(now) is not None
+    if (client.idle_since is None) != (client.in_use or left_alone):
+        yield f"client {client.id} is idle since {client.idle_since}, in use: {client.in_use}"
     placed = scheduler.placing.placement.placed[client.id].devices
     if client.processes and set(placed) != set(client.devices):
         yield f"client {client.id} uses {client.devices}, placement has it on {placed}"

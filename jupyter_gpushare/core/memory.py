@@ -120,7 +120,7 @@ class Residence:
         running = [grant.client for grant in device.grants]
         short = sum(client.short for client in running)
         plan: dict[str, int] = {}
-        if device.allocated > device.info.memory or short:
+        if device.is_short:
             # No more clients are looked at than are needed to make room, however many there are.
             missing = sum(client.part.allocated - client.part.resident for client in running)
             if head and not head.grant:

@@ -176,7 +176,10 @@ class Client:
     allowance: Allowance | None = None  # if it may not run all the time
     pace: tuple[float, float] = (1.0, 1.0)  # quantum and idle release that its processes know
     suspended: bool = False
+    suspended_by_policy: bool = False  # for being idle: its next cell or GPU call resumes it
     evicted: bool = False  # its memory stays off its devices until its next turn
+    evicted_by_policy: bool = False  # for being idle
+    idle_since: float | None = None  # None: it is in use, or a person has suspended it
     gives_way: bool = False  # a guest on devices that their owner has claimed
     hold_until: float | None = None  # keeps the devices until then, working or not
     holding_since: float = float("-inf")  # when it began to hold, however often it has said so again
@@ -205,6 +208,16 @@ class Client:
     @property
     def wants(self) -> bool:
         return any(process.wants for process in self.processes.values())
+
+    @property
+    def suspended_by_person(self) -> bool:
+        """Until a person resumes it."""
+        return self.suspended and not self.suspended_by_policy
+
+    @property
+    def in_use(self) -> bool:
+        """Whether it runs, wants to, or has an open cell."""
+        return self.grant is not None or bool(self.cells) or self.wants
 
     @property
     def stands_since(self) -> float | None:
@@ -253,3 +266,8 @@ class Device:
     changes: int = 0  # of what clients have there, or may have
     refused_until: float | None = None  # somebody else holds its lock; not tried before
     refusals: int = 0
+
+    @property
+    def is_short(self) -> bool:
+        """Whether its clients have more memory than it has, or who runs asked for some that it has no room for."""
+        return self.allocated > self.info.memory or any(grant.client.short for grant in self.grants)

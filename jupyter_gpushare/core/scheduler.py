@@ -16,6 +16,7 @@ from . import events as ev
 from .commands import Close, Command, Limits
 from .errors import Conflict, GpuShareError, IllegalEvent
 from .grants import EPOCHS
+from .idleness import Idleness
 from .known import Known
 from .memory import Residence
 from .model import Client, Process
@@ -41,6 +42,8 @@ class Scheduler:
         self.turns = Turns(settings or Settings(), self.devices, self._out)
         self.residence = Residence(self.clients, self.devices)
         self.placing = Placing(self.settings.placement, self.clients, self.turns, self._out)
+        wishes = Wishes(self.known, self.turns, self._out)
+        self.idleness = Idleness(self.clients, self.turns, wishes, self._out)
         self._story: deque[tuple[float, ev.Event, tuple[Command, ...]]] = deque(maxlen=_STORY)
         self._handlers: dict[type, Callable[[Any, float], None]] = {
             ev.ClientRegistered: self._client_registered,
@@ -54,7 +57,7 @@ class Scheduler:
             ev.SettingsChanged: self._settings_changed,
             ev.TimePassed: lambda event, now: None,
             **Reports(self.known, self.turns).handlers,
-            **Wishes(self.known, self.turns).handlers,
+            **wishes.handlers,
         }
 
     # --- the door
@@ -74,6 +77,7 @@ class Scheduler:
             self.turns.now = self._now
             raise
         self._now = now
+        self.idleness.settle(now)
         touched = self.turns.advance(now)
         # First: a process whose gate closes looks at what it may keep.
         commands = [*self.residence.settle(touched, now), *self._out]
@@ -83,7 +87,8 @@ class Scheduler:
 
     def next_deadline(self) -> float | None:
         """When to send TimePassed, unless something else happens before; None: not at all."""
-        return self.turns.next_deadline()
+        dues = (self.turns.next_deadline(), self.idleness.next_deadline())
+        return min((due for due in dues if due is not None), default=None)
 
     @property
     def settings(self) -> Settings:
@@ -120,6 +125,7 @@ class Scheduler:
             raise IllegalEvent(f"client {event.client} belongs to tenant {client.tenant!r}, not {event.tenant!r}")
         elif not event.running:
             self.placing.again(client, now)
+            self.idleness.restarts(client, now)
         client.label = event.label or client.label
         self._out.append(Limits(client.id))
 
@@ -205,4 +211,5 @@ class Scheduler:
         policy_of(event.settings)  # raises, before anything has changed
         self.placing.placement.configure(event.settings.placement)
         self.turns.configure(event.settings, now)
+        self.idleness.settings_changed()
         self.placing.settle(now)

@@ -9,6 +9,9 @@ from .errors import Refused
 from .placement import PlacementSettings
 
 AUTO = "auto"
+OR_AUTO = ("time_quantum", "idle_release", "idle_warn", "idle_evict")  # may say so
+NEVER = ("idle_warn", "idle_evict", "idle_suspend")  # 0: it does not happen
+LONGEST_IDLE = 604800.0
 LONGEST_QUANTUM = 30.0  # of those that follow from measurements
 
 EXCLUSIVE, PACKED = "exclusive", "packed"
@@ -17,7 +20,8 @@ SHARING = (EXCLUSIVE, AUTO, PACKED)
 
 @dataclass(frozen=True)
 class Settings:
-    """`time_quantum` and `idle_release` may be "auto": from the measured cost of a switch."""
+    """`time_quantum` and `idle_release` may be "auto": from the measured cost of a switch. Here nothing is done about
+    idle clients; the defaults of a coordinator are those of its traits."""
 
     time_quantum: float | str = AUTO
     policy: str = "interactive"
@@ -28,6 +32,9 @@ class Settings:
     max_wait: float = 300.0  # whoever has waited so long goes first, whatever it had before
     memory_of_use: float = 600.0  # what was used so long ago counts 1/e
     max_hold: float = 600.0  # the longest that a client may keep the devices without working
+    idle_warn: float | str = 0.0  # nobody has used a client for so long: it is told; 0: never
+    idle_evict: float | str = 0.0  # its memory leaves; "auto": only where memory is short
+    idle_suspend: float = 0.0
     switch_overhead: float = 0.05  # what switching may cost of the time, where the quantum is "auto"
     idle_factor: float = 1.0  # how long to wait for more work, in switch costs, where idle_release is "auto"
     tuning: bool = False  # the last two are found out by trial
@@ -48,18 +55,19 @@ class Settings:
             ("max_wait", 1.0, 86400.0),
             ("memory_of_use", 1.0, 604800.0),
             ("max_hold", 0.0, 86400.0),
+            *((name, 1.0, LONGEST_IDLE) for name in NEVER),
             ("drain_retry", 0.001, 60.0),
             ("drain_slice", 0.001, 60.0),
             ("overrun_after", 0.001, 86400.0),
             ("lock_retry", 0.001, 60.0),
         ):
             value = getattr(self, name)
-            if value == AUTO and name in ("time_quantum", "idle_release"):
+            if (value == AUTO and name in OR_AUTO) or (value == 0.0 and name in NEVER):
                 continue
             if isinstance(value, str) or not math.isfinite(value) or not lowest <= value <= highest:
-                word = f', or "{AUTO}"' if name in ("time_quantum", "idle_release") else ""
+                words = (", 0 for never" if name in NEVER else "") + (f', or "{AUTO}"' if name in OR_AUTO else "")
                 shown = repr(value) if isinstance(value, str) else f"{value:g}"
-                raise Refused(f"{name}={shown} is out of range: allowed are {lowest:g} to {highest:g} seconds{word}")
+                raise Refused(f"{name}={shown} is out of range: allowed are {lowest:g} to {highest:g} seconds{words}")
         for name, low, high in (("switch_overhead", 0.001, 1.0), ("idle_factor", 0.0, 100.0), ("drain_tries", 0, 1000)):
             value = getattr(self, name)
             if not low <= value <= high:

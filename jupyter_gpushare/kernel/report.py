@@ -74,6 +74,8 @@ class Report:
         phase = str(client.get("phase", "idle"))
         if phase == "waiting":
             return _waiting(client)
+        if client.get("suspended_by_policy"):
+            return "suspended for being idle · the next cell or GPU call resumes it"
         if phase == "suspended":
             return "suspended · GPU calls wait until %gpushare resume"
         if client.get("hold_seconds_left") is not None:

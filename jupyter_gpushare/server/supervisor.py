@@ -32,7 +32,15 @@ START_WAIT = 5.0
 NOT_RUNNING = "No coordinator is running; the first shared kernel starts one."
 
 # These change while nothing happens. Frames for them would make an idle server look busy to a hub's proxy.
-_TICKING = {"held_seconds", "seconds_left", "expected_wait", "hold_seconds_left", "uptime_seconds", "utilisation"}
+_TICKING = {
+    "held_seconds",
+    "seconds_left",
+    "expected_wait",
+    "hold_seconds_left",
+    "idle_seconds",
+    "uptime_seconds",
+    "utilisation",
+}
 
 
 class Watcher:

@@ -10,7 +10,7 @@ from typing import Any
 from ..core.errors import Refused
 from ..core.placement import PlacementSettings
 from ..core.policies import policy_of
-from ..core.settings import AUTO, Settings
+from ..core.settings import AUTO, OR_AUTO, Settings
 from .details import Details
 from .results import Results
 from .simulation import Simulation
@@ -63,12 +63,12 @@ def _parsed(name: str, value: str, present: object) -> object:
         if value.lower() not in ("true", "false"):
             raise Refused(f"{name}={value!r} is neither true nor false")
         return value.lower() == "true"
-    if name not in ("time_quantum", "idle_release") and isinstance(present, str):
+    if name not in OR_AUTO and isinstance(present, str):
         return value
     try:
         return int(value) if isinstance(present, int) else float(value)
     except ValueError:
-        if value == AUTO and isinstance(present, str):
+        if value == AUTO and name in OR_AUTO:
             return value
         raise Refused(f"{name}={value!r} is not a number") from None
 

@@ -88,7 +88,7 @@ struct gpushare_orders {
     uint32_t slot;             /* this process's index into gpushare_client.allocated */
     uint32_t quota_set;        /* bits: 1 the quota fields hold a quota, for a later coordinator; 2 memory_limit was
                                    asked for; 4 service class offline; 8 resident_quota was asked for; 16 the client is
-                                   suspended */
+                                   suspended by a person; 32 for being idle */
     /* since version 2 */
     uint32_t carry;   /* not 0: the epoch by which this process may open its gate itself, with the device's lock */
     uint32_t hand_on; /* not 0: after draining, give the device's lock up before saying so: somebody waits for it */

@@ -39,14 +39,15 @@ QUOTAS = st.builds(
     st.sampled_from([None, None, MEMORY // 8]),
 )
 SETTINGS = st.builds(
-    lambda policy, sharing, quantum, wait, use: baseline(
-        policy=policy, sharing=sharing, time_quantum=quantum, max_wait=wait, memory_of_use=use
+    lambda policy, sharing, quantum, wait, use, idle: baseline(
+        policy=policy, sharing=sharing, time_quantum=quantum, max_wait=wait, memory_of_use=use, **idle
     ),
     st.sampled_from(sorted(POLICIES)),
     st.sampled_from(SHARING),
     st.sampled_from([0.001, 0.1, QUANTUM, 5.0, "auto"]),
     st.sampled_from([1.0, 300.0]),
     st.sampled_from([5.0, 600.0]),
+    st.sampled_from([{}, {"idle_evict": 1.0, "idle_suspend": 2.0}, {"idle_evict": "auto", "idle_suspend": 1.0}]),
 )
 NEVER = [
     ev.ClientForgotten("nobody"),
@@ -67,6 +68,7 @@ NEVER = [
     ev.TurnHeld("nobody", 1.0),
     ev.Evicted("nobody"),
     ev.Suspended("nobody"),
+    ev.Suspended("nobody", by_policy=True),
     ev.Resumed("nobody"),
     ev.QuotaChanged("nobody", Quota()),
     ev.LockRefused("nobody", 1),

@@ -53,6 +53,13 @@ def test_waiting() -> None:
     assert "waiting · #2 in queue · about 40 s" in repr(Report(snapshot(waiting), "a"))
 
 
+def test_who_suspended_it_is_told() -> None:
+    assert "until %gpushare resume" in repr(Report(snapshot(client("a", phase="suspended")), "a"))
+    idle = client("a", phase="suspended", suspended_by_policy=True, notes=["idle for 9 h and therefore suspended"])
+    text = repr(Report(snapshot(idle), "a"))
+    assert "the next cell or GPU call resumes it" in text and "idle for 9 h" in text
+
+
 def test_html_says_the_same_and_escapes() -> None:
     hostile = client("a", label="<script>x</script>", notes=["a < b"])
     page = Report(snapshot(hostile), "a", problem="no & no")._repr_html_()

@@ -71,6 +71,11 @@ def test_a_report_that_cannot_be_written_is_told_before_the_simulation(
     assert "missing/r.html: No such file" in capsys.readouterr().err
 
 
+def test_idle_clients_are_dealt_with_if_it_is_told_to(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*QUICK, "--set", "idle_evict=auto", "--set", "idle_suspend=600"]) == 0
+    assert "interactive" in capsys.readouterr().out
+
+
 def test_the_tables_fit_a_terminal_of_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*QUICK, "--policy", "fcfs"]) == 0
     shown = capsys.readouterr().out
@@ -93,6 +98,8 @@ def test_without_plotly_it_says_how_to_get_it(
         (["--policy", "fcfs:speed=3"], "setting 'speed' is unknown here: allowed are time_quantum"),
         (["--policy", "fcfs:speed"], "not of the form setting=value"),
         (["--set", "time_quantum=-1"], "time_quantum=-1 is out of range"),
+        (["--set", "idle_evict=0.5"], "idle_evict=0.5 is out of range: allowed are 1 to 604800 seconds, 0 for never"),
+        (["--set", "idle_suspend=auto"], "idle_suspend='auto' is not a number"),
         (["--set", "cell_linger=soon"], "cell_linger='soon' is not a number"),
         (["--set", "speed"], "not of the form setting=value"),
         (["--set", "inflight_window=99"], "not a number from 0.001 to 10"),

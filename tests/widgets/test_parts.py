@@ -80,6 +80,12 @@ def grant(identity: str, left: float | None = None) -> dict[str, Any]:
         ({"phase": "draining"}, {}, 0.0, "turn ending"),
         ({"phase": "overrun"}, {}, 0.0, "turn overrun: its work has not ended, others wait"),
         ({"phase": "suspended"}, {}, 0.0, "suspended: GPU calls wait until it is resumed"),
+        (
+            {"phase": "suspended", "suspended_by_policy": True},
+            {},
+            0.0,
+            "suspended for being idle: its next cell or GPU call resumes it",
+        ),
         ({"phase": "of the future"}, {}, 0.0, "of the future"),
     ],
 )

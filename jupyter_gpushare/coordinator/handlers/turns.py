@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from ...core import events as ev
 from ...core.errors import Refused
 from ...wire import messages, text
 from ..daemon import Daemon
@@ -47,9 +48,11 @@ class Turns:
         return {"evicting": held.resident > held.pinned, "bytes": held.resident}
 
     def _set_suspended(self, peer: Peer, identity: str, suspended: bool) -> Any:
-        member = owned(self._daemon, peer, identity)
-        before = self._daemon.scheduler.clients[identity].suspended
-        self._daemon.set_suspended(member, suspended)
+        owned(self._daemon, peer, identity)
+        client = self._daemon.scheduler.clients[identity]
+        # Of whom is suspended for being idle, a person's word is another one.
+        before = client.suspended and not (suspended and client.suspended_by_policy)
+        self._daemon.feed(ev.Suspended(identity) if suspended else ev.Resumed(identity))
         if before != suspended:
             log.info("%s %s client %s", peer, "suspended" if suspended else "resumed", identity)
         return {"suspended": suspended, "changed": before != suspended}

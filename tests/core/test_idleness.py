@@ -1,0 +1,291 @@
+"""Clients that nobody uses: they are told, their memory leaves, they are suspended; who comes back is served."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from jupyter_gpushare.core import commands as cmd
+from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.errors import Refused
+from jupyter_gpushare.core.idleness import EVICT_AUTO, Prospect
+from jupyter_gpushare.core.settings import Settings
+
+from .world import FakeProcess, World, baseline
+
+HOUR = 3600.0
+MOST = (1 << 30) * 3 // 4  # of a device's memory: two clients that have so much don't fit
+
+
+def used(world: World, client: str, size: int = MOST) -> FakeProcess:
+    """It has had a turn, has that much memory on the device, and its cell is over."""
+    process = world.process(client)
+    world.start_cell(client, "cell")
+    world.want(process)
+    world.run_until(lambda: process.gate == "open")
+    world.feed(ev.MemoryHeld(client, size, size))
+    world.end_cell(client, "cell")
+    world.run(1.0)
+    assert world.phase(client) == "idle"
+    return process
+
+
+def prospect(world: World, client: str) -> Prospect | None:
+    return world.scheduler.idleness.prospect(world.scheduler.clients[client], world.now)
+
+
+def told(world: World, client: str) -> list[tuple[float, int | None]]:
+    """When it was said what the client may keep, and what."""
+    return [
+        (at, command.bytes)
+        for at, command in world.timeline
+        if isinstance(command, cmd.SetResident) and command.client == client
+    ]
+
+
+def test_memory_leaves_after_so_long_and_the_next_turn_brings_it_back(make_world: Callable[..., World]) -> None:
+    world = make_world(idle_evict=HOUR)
+    process = used(world, "a")
+    since = world.now - prospect(world, "a").idle  # type: ignore[union-attr]
+    world.run_to(since + HOUR - 0.001)
+    assert told(world, "a") == []
+    world.run(0.001)
+    assert told(world, "a") == [(pytest.approx(since + HOUR), 0)]
+    world.feed(ev.MemoryHeld("a", MOST, 0))
+    world.run(HOUR)
+    world.want(process)
+    assert world.running() == "a"
+    assert told(world, "a")[-1][1] is None
+
+
+def test_idleness_begins_anew_with_a_cell_that_never_touches_the_device(make_world: Callable[..., World]) -> None:
+    world = make_world(idle_evict=HOUR)
+    used(world, "a")
+    world.run(0.9 * HOUR)
+    world.start_cell("a", "thinking")
+    world.run(2 * HOUR)
+    assert prospect(world, "a") is None
+    world.end_cell("a", "thinking")
+    world.run(0.9 * HOUR)
+    assert told(world, "a") == []
+    world.run(0.2 * HOUR)
+    assert told(world, "a")
+
+
+def test_who_holds_is_not_idle_until_the_hold_is_over(make_world: Callable[..., World]) -> None:
+    world = make_world(idle_evict=100.0)
+    used(world, "a")
+    world.feed(ev.TurnHeld("a", 500.0))
+    world.run(499.0)
+    assert prospect(world, "a") is None
+    world.run(100.0)
+    assert told(world, "a") == []
+    world.run(2.0)
+    assert told(world, "a")
+
+
+def test_a_hold_that_is_given_up_is_over(make_world: Callable[..., World]) -> None:
+    world = make_world(idle_evict=100.0)
+    used(world, "a")
+    world.feed(ev.TurnHeld("a", 500.0))
+    world.feed(ev.TurnReleased("a"))
+    world.run(101.0)
+    assert told(world, "a")
+
+
+def test_nothing_happens_to_whoever_runs_waits_or_has_a_cell(make_world: Callable[..., World]) -> None:
+    world = make_world(idle_evict=10.0, idle_suspend=20.0)
+    world.process("runs", busy=True)
+    world.start_cell("runs", "endless")
+    used(world, "thinks")
+    world.start_cell("thinks", "input()")
+    world.run(HOUR)
+    assert not any(client.suspended or client.evicted for client in world.scheduler.clients.values())
+
+
+def test_a_client_without_a_process_has_nothing_to_lose(make_world: Callable[..., World]) -> None:
+    world = make_world(idle_warn=10.0, idle_evict=10.0, idle_suspend=20.0)
+    world.client("a")
+    world.run(HOUR)
+    assert world.phase("a") == "idle"
+    assert prospect(world, "a") == Prospect(HOUR, None, None, False)
+
+
+def test_memory_that_cannot_leave_stays(make_world: Callable[..., World]) -> None:
+    world = make_world(idle_evict=10.0)
+    used(world, "a")
+    world.feed(ev.MemoryHeld("a", MOST, MOST, pinned=MOST))
+    world.run(HOUR)
+    assert not world.scheduler.clients["a"].evicted
+    assert prospect(world, "a").evicted_in is None  # type: ignore[union-attr]
+
+
+class TestAuto:
+    """Memory leaves only where the device has not enough for all of its clients."""
+
+    def test_where_all_fits_it_stays(self, make_world: Callable[..., World]) -> None:
+        world = make_world(idle_evict="auto", idle_warn="auto")
+        used(world, "a", MOST)
+        used(world, "b", (1 << 30) - MOST)
+        world.run(24 * HOUR)
+        assert told(world, "a") == told(world, "b") == []
+        assert not prospect(world, "a").warned  # type: ignore[union-attr]
+
+    def test_where_it_does_not_it_leaves(self, make_world: Callable[..., World]) -> None:
+        world = make_world(idle_evict="auto")
+        used(world, "a")
+        used(world, "b")
+        world.run(EVICT_AUTO - 10)
+        assert not world.scheduler.clients["a"].evicted
+        world.run(20)
+        assert world.scheduler.clients["a"].evicted
+
+    def test_also_when_it_becomes_short_later(self, make_world: Callable[..., World]) -> None:
+        world = make_world(idle_evict="auto")
+        used(world, "a")
+        world.run(24 * HOUR)
+        used(world, "b")
+        world.run(100.0)
+        assert world.scheduler.clients["a"].evicted, "within a minute or so"
+        assert not world.scheduler.clients["b"].evicted
+
+    def test_a_warning_comes_ten_minutes_before(self, make_world: Callable[..., World]) -> None:
+        world = make_world(idle_warn="auto", idle_evict="auto")
+        used(world, "b")
+        used(world, "a")
+        world.run_to(world.now - prospect(world, "a").idle + EVICT_AUTO - 601)  # type: ignore[union-attr]
+        assert not prospect(world, "a").warned  # type: ignore[union-attr]
+        world.run(2.0)
+        assert prospect(world, "a") == Prospect(pytest.approx(EVICT_AUTO - 599), pytest.approx(599), None, True)
+
+
+def test_a_warning_comes_when_it_is_set_whatever_follows(make_world: Callable[..., World]) -> None:
+    world = make_world(idle_warn=100.0)
+    used(world, "a")
+    world.run(98.0)
+    assert not prospect(world, "a").warned  # type: ignore[union-attr]
+    world.run(2.0)
+    assert prospect(world, "a").warned  # type: ignore[union-attr]
+
+
+class TestSuspended:
+    @pytest.fixture
+    def world(self, make_world: Callable[..., World]) -> World:
+        """`a` is suspended for being idle, and `b` runs."""
+        world = make_world(idle_evict=HOUR, idle_suspend=2 * HOUR)
+        used(world, "a")
+        world.run(2 * HOUR)
+        assert world.phase("a") == "suspended"
+        assert world.scheduler.clients["a"].suspended_by_policy
+        return world
+
+    def process(self, world: World) -> FakeProcess:
+        return next(process for process in world.processes.values() if process.client == "a")
+
+    def test_the_next_call_resumes_it(self, world: World) -> None:
+        world.want(self.process(world))
+        assert world.running() == "a"
+
+    def test_and_waits_for_its_turn_like_any_other(self, world: World) -> None:
+        world.process("b", busy=True)
+        assert world.running() == "b"
+        world.want(self.process(world))
+        assert world.queue("gpu") == ["a"]
+        assert world.run_until(lambda: world.running() == "a") <= 1.1
+
+    def test_the_next_cell_resumes_it(self, world: World) -> None:
+        world.start_cell("a", "cell")
+        assert world.phase("a") == "idle"
+        world.end_cell("a", "cell")
+        world.run(1.9 * HOUR)
+        assert world.phase("a") == "idle"
+
+    def test_one_process_of_many_resumes_it(self, make_world: Callable[..., World]) -> None:
+        world = make_world("d1", "d2", idle_suspend=HOUR)
+        ranks = [world.process("gang", "d1", "d2") for _ in range(4)]
+        world.run(HOUR)
+        assert world.phase("gang") == "suspended"
+        world.want(ranks[2])
+        assert [rank.gate for rank in ranks] == ["open"] * 4
+
+    def test_resumed_by_a_person_it_is_not_suspended_again_at_once(self, world: World) -> None:
+        world.feed(ev.Resumed("a"))
+        world.run(1.9 * HOUR)
+        assert world.phase("a") == "idle"
+        world.run(0.2 * HOUR)
+        assert world.phase("a") == "suspended"
+
+    def test_a_hold_resumes_it(self, world: World) -> None:
+        world.feed(ev.TurnHeld("a", 60.0))
+        assert world.phase("a") == "idle"
+
+    def test_a_restart_of_its_program_resumes_it(self, world: World) -> None:
+        world.kill(self.process(world))
+        world.client("a")
+        assert world.phase("a") == "idle"
+
+    def test_what_a_person_says_then_is_a_persons_word(self, world: World) -> None:
+        world.feed(ev.Suspended("a"))
+        world.start_cell("a", "cell")
+        world.want(self.process(world))
+        assert world.phase("a") == "suspended"
+        world.feed(ev.Resumed("a"))
+        assert world.running() == "a"
+
+    def test_whom_a_person_has_suspended_is_left_alone(self, make_world: Callable[..., World]) -> None:
+        world = make_world(idle_evict=10.0, idle_suspend=20.0)
+        process = used(world, "a")
+        world.feed(ev.Suspended("a"))
+        world.run(HOUR)
+        assert not world.scheduler.clients["a"].suspended_by_policy
+        assert prospect(world, "a") is None
+        world.want(process)
+        assert world.phase("a") == "suspended"
+
+    def test_an_earlier_coordinators_word_holds_unless_it_is_in_use(self, world: World) -> None:
+        for client in ("idle", "busy"):
+            process = world.process(client)
+        world.want(process)
+        for client in ("idle", "busy"):
+            world.feed(ev.Suspended(client, by_policy=True))
+        assert (world.phase("idle"), world.phase("busy")) == ("suspended", "running")
+        world.start_cell("idle", "cell")
+        assert world.phase("idle") == "idle"
+
+
+def test_what_a_person_has_evicted_stays_evicted_until_its_turn(make_world: Callable[..., World]) -> None:
+    world = make_world(idle_evict=10.0)
+    used(world, "a")
+    world.run(20.0)
+    world.feed(ev.Evicted("a"))
+    world.start_cell("a", "cell")
+    assert world.scheduler.clients["a"].evicted
+
+
+def test_settings_change_live(make_world: Callable[..., World]) -> None:
+    world = make_world()
+    used(world, "a")
+    world.run(HOUR)
+    assert told(world, "a") == []
+    world.feed(ev.SettingsChanged(baseline(time_quantum=1.0, idle_evict=2 * HOUR)))
+    world.run(0.9 * HOUR)
+    assert told(world, "a") == []
+    world.feed(ev.SettingsChanged(baseline(time_quantum=1.0, idle_evict=1.5 * HOUR)))
+    assert told(world, "a"), "it has been idle for longer already"
+    world.feed(ev.SettingsChanged(baseline(time_quantum=1.0, idle_suspend=1.5 * HOUR)))
+    assert world.phase("a") == "suspended"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("idle_evict", 0.5, "idle_evict=0.5 is out of range: allowed are 1 to 604800 seconds, 0 for never, or"),
+        ("idle_suspend", "auto", "idle_suspend='auto' is out of range"),
+        ("idle_warn", -1.0, "idle_warn=-1 is out of range"),
+        ("idle_suspend", float("nan"), "idle_suspend=nan is out of range"),
+    ],
+)
+def test_times_that_cannot_be_are_refused(name: str, value: float | str, message: str) -> None:
+    with pytest.raises(Refused, match=message):
+        Settings(**{name: value})  # type: ignore[arg-type]
