@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from .. import __version__
@@ -125,12 +125,15 @@ class Daemon:
             event = self._events.popleft()
             concerned |= self._whose(event)
             decided = self.scheduler.handle(event, self._loop.time())
-        now = self._loop.time()
-        for client in concerned:  # of what a refused lock has undone at once, nobody hears
-            self.history.look(client, self.scheduler.clients.get(client), now)
+        self._look(concerned)  # of what a refused lock has undone at once, nobody hears
         self.usage.changed(concerned)
         self._arm()
         self.followers.changed()
+
+    def _look(self, concerned: Iterable[str]) -> None:
+        now = self._loop.time()
+        for client in self.history.holders.union(concerned):
+            self.history.look(client, self.scheduler.clients.get(client), now)
 
     def _whose(self, event: ev.Event) -> set[str]:
         """The client that an event is about, if it is about one."""
@@ -389,6 +392,7 @@ class Daemon:
     def tell_history(self, after: int, client: str) -> dict[str, Any]:
         """What has happened since entry `after`; see `wire.messages.History`."""
         utilisation = {uuid: self.utilisation.of(uuid).fraction for uuid in self.scheduler.devices}
+        self._look(())
         return {**self.history.tell(after, client, self._loop.time()), "utilisation": utilisation}
 
     def tell_usage(self, since: float, user: str, told: Callable[[dict[str, Any]], None]) -> None:

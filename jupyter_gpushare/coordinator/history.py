@@ -8,12 +8,15 @@ from collections import deque
 from typing import Any, NamedTuple
 
 from ..core.model import DRAINING, IDLE, RUNNING, SUSPENDED, WAITING, Client
+from ..core.outlook import held
 from ..wire.messages import MAX_LINE
 
 KEPT_SECONDS = 600.0
 KEPT_ENTRIES = 20_000
+HELD = "held"  # it has a turn by its hold, and runs nothing
 GONE, CELL_STARTED, CELL_ENDED = "gone", "cell_started", "cell_ended"
 
+_SOON = 0.1  # seconds within which a turn that ends with its hold does so
 _ROOM = MAX_LINE - 4096  # bytes of an answer's line; what is left is for the rest of it
 _OVERHEAD = 64  # bytes of an entry beside its client
 
@@ -39,19 +42,33 @@ class History:
         self._present: dict[str, _State] = {}
         self._before: dict[str, _State] = {}  # at `_since`, when what is kept begins
         self._since = now
+        self._holders: set[str] = set()
+
+    @property
+    def holders(self) -> frozenset[str]:
+        """Who is to be looked at again whatever happens: nothing does when a hold is over."""
+        return frozenset(self._holders)
 
     def look(self, identity: str, client: Client | None, now: float) -> None:
         """Something may have changed for the client; None: it has left."""
         known = self._present.get(identity)
         if client is None:
+            self._holders.discard(identity)
             if known:
                 del self._present[identity]
                 self._add(Entry(now, identity, GONE))
             return
-        state = _State(_phase(client), bool(client.cells))
+        state = _State(_phase(client, now), bool(client.cells))
         if state == known:
             return
+        if known and known.phase == HELD:
+            over = now if client.hold_until is None else client.hold_until
+            if over < now - (0.0 if state.phase == RUNNING else _SOON):
+                latest = self._entries[-1].at if self._entries else self._since
+                known = known._replace(phase=RUNNING)
+                self._add(Entry(max(over, latest), identity, RUNNING))
         self._present[identity] = state
+        (self._holders.add if state.phase == HELD else self._holders.discard)(identity)
         if state.in_cell and not (known and known.in_cell):
             self._add(Entry(now, identity, CELL_STARTED))
         if known is None or known.phase != state.phase:
@@ -110,9 +127,11 @@ class History:
                 self._before[client] = state._replace(phase=what)
 
 
-def _phase(client: Client) -> str:
+def _phase(client: Client, now: float) -> str:
     if client.grant:
-        return DRAINING if client.grant.draining else RUNNING
+        if client.grant.draining:
+            return DRAINING
+        return HELD if held(client.grant, now) else RUNNING
     if client.suspended:
         return SUSPENDED
     return IDLE if client.waiting_since is None else WAITING

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, NamedTuple
 
 from .texts import seconds
 
-_STATES = {"waiting", "running", "draining", "idle", "suspended", "gone"}
-_BLOCKS = {"running": "█", "draining": "█", "waiting": "░", "suspended": "▒", "idle": "·", "": " "}
-_ORDER = ("running", "draining", "waiting", "suspended", "idle")  # the earlier one where two took equally long
+_STATES = {"waiting", "running", "held", "draining", "idle", "suspended", "gone"}
+_TURN = {"running", "held"}  # as long as one follows the other it is one turn
+_BLOCKS = {"running": "█", "draining": "█", "held": "▓", "waiting": "░", "suspended": "▒", "idle": "·", "": " "}
+_ORDER = ("running", "draining", "held", "waiting", "suspended", "idle")  # the earlier one where two took equally long
 COLUMNS = 60
 LEAST = 10.0  # seconds that a plot spans
 
@@ -61,8 +63,11 @@ class History:
 
     def summary(self) -> str:
         """ "The last 3 min 20 s: ran 12 s in 4 turns, waited 40 s, 6 cells"."""
-        turns = sum(one["what"] == "running" for one in self.entries)
+        states = ["", *(one["what"] for one in self.entries if one["what"] in _STATES)]
+        turns = sum(state in _TURN and before not in _TURN for before, state in itertools.pairwise(states))
         words = [f"ran {seconds(self.total('running', 'draining'))} in {_some(turns, 'turn')}"]
+        if self.total("held"):
+            words.append(f"held it for {seconds(self.total('held'))}")
         words.append(f"waited {seconds(self.total('waiting'))}")
         if self.total("suspended"):
             words.append(f"suspended for {seconds(self.total('suspended'))}")
@@ -76,8 +81,9 @@ class History:
         begun = set(self.marks(COLUMNS))
         marks = "".join("╵" if place in begun else " " for place in range(COLUMNS))
         legend = "█ running  ░ waiting  · idle  ╵ a cell begins"
-        if self.total("suspended"):
-            legend += "  ▒ suspended"
+        for state in ("held", "suspended"):
+            if self.total(state):
+                legend += f"  {_BLOCKS[state]} {state}"
         return "\n".join([self.summary(), line, marks.rstrip(), legend])
 
     def _repr_html_(self) -> str:

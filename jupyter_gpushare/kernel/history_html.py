@@ -68,7 +68,7 @@ def _axis(history: History) -> list[str]:
 
 
 def _legend(history: History) -> str:
-    states = ["running", "waiting"] + (["suspended"] if history.total("suspended") else [])
+    states = ["running", "waiting"] + [state for state in ("held", "suspended") if history.total(state)]
     entries = [dot(COLOURS[state]) + state for state in states]
     entries.append(element("span", "opacity:.75;margin-right:6px", "│", aria_hidden="true") + "a cell begins")
     return element("div", "display:flex;gap:16px;flex-wrap:wrap", "".join(f"<span>{one}</span>" for one in entries))

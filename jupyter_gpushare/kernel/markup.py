@@ -12,6 +12,7 @@ from typing import NamedTuple
 COLOURS = {
     "running": "#2a9159",
     "draining": "#2a9159",
+    "held": "#6f8a2b",
     "waiting": "#b8741a",
     "suspended": "#8467cf",
     "idle": "#808080",

@@ -127,6 +127,8 @@ export type QuotaChanges = {
 export type Happening =
   | 'waiting'
   | 'running'
+  /** A turn that is kept by a hold, while nothing runs. */
+  | 'held'
   | 'draining'
   | 'idle'
   | 'suspended'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 
 from jupyter_gpushare.coordinator import history
 from jupyter_gpushare.coordinator.history import History
+from jupyter_gpushare.core.model import Client, Grant
+from jupyter_gpushare.core.quota import Quota
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import encode
 
@@ -45,6 +48,49 @@ def test_every_turn_is_in_it_however_short(coordinator: Coordinator, processes: 
     assert lane(result, "b") == ["idle", "waiting", "running", "draining", "idle"]
     times = [entry["at"] for entry in result["entries"]]
     assert times == sorted(times) and times[-1] <= result["now"]
+
+
+def test_a_turn_that_is_held_is_told_apart_until_the_hold_is_over(
+    coordinator: Coordinator, processes: Processes
+) -> None:
+    def turns() -> list[str]:
+        return [what for what in lane(told(coordinator), "a") if not what.startswith("cell")]
+
+    coordinator.request(messages.Register(client="a", token="secret"))
+    a = processes("a")
+    with contextlib.closing(Connection(coordinator.path)) as kernel:
+        kernel.send({"type": "attach", "client": "a", "token": "secret"})
+        kernel.send({"type": "cell", "state": "start", "request": "1"})
+        wait_for(lambda: "cell_started" in lane(told(coordinator), "a"))
+        a.run_turn()
+        coordinator.request(messages.Hold(client="a", seconds="5min"))
+        assert turns()[-1] == "running", "its cell runs"
+        kernel.send({"type": "cell", "state": "end", "request": "1"})
+        wait_for(lambda: turns()[-1] == "held")
+        kernel.send({"type": "cell", "state": "start", "request": "2"})
+        wait_for(lambda: turns()[-1] == "running")
+        kernel.send({"type": "cell", "state": "end", "request": "2"})
+        wait_for(lambda: turns()[-1] == "held")
+        coordinator.request(messages.Release(client="a"))
+        a.wait_gate(CLOSING)
+    assert turns() == ["idle", "running", "held", "running", "held", "draining"]
+
+
+@pytest.mark.parametrize(("asked", "cell"), [(40.0, False), (40.0, True), (25.0, True)])
+def test_a_hold_that_is_over_is_told_as_of_then_whenever_it_is_looked_at(asked: float, cell: bool) -> None:
+    kept = History(0.0)
+    client = Client("a", "1", "", Quota(), 1, 0, cells_since=5.0, hold_until=30.0)
+    client.grant = Grant(client, 1, ("GPU-0",), 5.0)
+    kept.look("a", client, 10.0)
+    assert kept.holders == {"a"}
+    if cell:
+        client.cells.add("1")
+    kept.look("a", client, asked)
+    found = [(entry["at"], entry["what"]) for entry in kept.tell(0, "", asked)["entries"]]
+    begun = [(asked, "cell_started")] if cell else []
+    assert [one for one in found if one[1] == "cell_started"] == begun
+    assert [one for one in found if one[1] != "cell_started"] == [(10.0, "held"), (min(30.0, asked), "running")]
+    assert kept.holders == set()
 
 
 def test_cells_suspension_and_the_end_of_a_client(coordinator: Coordinator) -> None:

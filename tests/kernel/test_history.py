@@ -37,6 +37,17 @@ def test_text() -> None:
     assert "█ running" in legend and "suspended" not in legend
 
 
+def test_a_turn_that_is_held_between_cells_is_one_turn_and_told_apart() -> None:
+    turn = entries((100.0, "running"), (110.0, "held"), (140.0, "running"), (150.0, "held"), (160.0, "idle"))
+    summary, line, _, legend = repr(History(turn, 160.0)).splitlines()
+    assert summary == "The last 1 min 0 s: ran 20 s in 1 turn, held it for 40 s, waited 0.0 s, 0 cells"
+    assert line == "█" * 10 + "▓" * 30 + "█" * 10 + "▓" * 10
+    assert "▓ held" in legend
+    assert "</span>held</span>" in History(turn, 160.0)._repr_html_()
+    again = entries((100.0, "running"), (110.0, "idle"), (120.0, "running"), (130.0, "idle"))
+    assert "in 2 turns" in History(again, 160.0).summary()
+
+
 def test_short_turns_stay_visible() -> None:
     line = History(entries((0.0, "idle"), (300.0, "running"), (300.001, "idle")), 600.0).columns(COLUMNS)
     assert line.count("running") == 1 and len(line) == COLUMNS

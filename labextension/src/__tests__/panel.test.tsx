@@ -335,7 +335,9 @@ describe('the side panel', () => {
       'Now running. In the last 5 min: running 10 %, waiting 10 %, 1 turn, 1 cell.'
     );
     expect(find('svg .gpushare-Lane-running')).not.toBeNull();
-    expect(find('.gpushare-Legend')!.textContent).toContain('turn ending');
+    const legend = find('.gpushare-Legend')!.textContent;
+    expect(legend).toContain('turn ending');
+    expect(legend).toContain('held');
 
     const pause = button('Pause')!;
     pause.click();

@@ -117,6 +117,24 @@ describe('TimelineModel', () => {
     model = new TimelineModel(past, trans);
   });
 
+  it('tells a turn that is held from one that runs, and both are one turn', () => {
+    past.lanes = lanesOf(
+      [700, 'running'],
+      [850, 'held'],
+      [880, 'running'],
+      [910, 'held']
+    ).all;
+    model.update([{ named, phase: 'running' }]);
+    const [lane] = model.view!.lanes;
+    expect(lane.summary).toMatch(
+      /^Now held\. .*: running 60 %, held 40 %, waiting 0 %, 1 turn, /
+    );
+    expect(model.describe('a', 860)).toMatch(/^train\.ipynb: held at .*30 s$/);
+    const paths = new Map(lane.drawing.paths);
+    const shape = (path = '') => new Set(path.match(/v[\d.]+/g));
+    expect(shape(paths.get('held'))).not.toEqual(shape(paths.get('running')));
+  });
+
   it('takes who has no history to have done the same all the time', () => {
     model.update([{ named, phase: 'idle' }]);
     expect(model.view!.lanes[0].summary).toMatch(/^Now idle\. .*0 turns/);

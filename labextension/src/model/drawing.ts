@@ -6,6 +6,11 @@ export const LANE_HEIGHT = 20;
 /** Where each state is drawn: shapes differ, so that colour is not the only sign. */
 const SHAPES: Readonly<Record<LaneState, ReadonlyArray<IShape>>> = {
   running: [{ top: 3, height: 14 }],
+  held: [
+    { top: 3, height: 3 },
+    { top: 8.5, height: 3 },
+    { top: 14, height: 3 }
+  ],
   draining: [
     { top: 3, height: 5 },
     { top: 12, height: 5 }

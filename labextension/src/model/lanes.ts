@@ -2,10 +2,11 @@ import type { IHistoryEntry } from '../protocol';
 
 /** What a client does, as far as a timeline tells it apart. */
 export type LaneState =
-  'running' | 'waiting' | 'draining' | 'suspended' | 'idle';
+  'running' | 'held' | 'waiting' | 'draining' | 'suspended' | 'idle';
 
 export const LANE_STATES: ReadonlyArray<LaneState> = [
   'running',
+  'held',
   'waiting',
   'draining',
   'suspended',

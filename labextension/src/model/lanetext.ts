@@ -8,6 +8,8 @@ export function stateText(state: LaneState, trans: TranslationBundle): string {
   switch (state) {
     case 'running':
       return trans.__('running');
+    case 'held':
+      return trans.__('held');
     case 'waiting':
       return trans.__('waiting');
     case 'draining':
@@ -38,8 +40,13 @@ export function laneText(
     Math.round((100 * secondsOf(lane, state, begin, now)) / span);
   const last = lane.periods[lane.periods.length - 1];
   const turns = lane.periods.filter(
-    ({ state, from }) => state === 'running' && from >= begin && from <= now
+    ({ state, from }, i) =>
+      hasTurn(state) &&
+      !hasTurn(lane.periods[i - 1]?.state) &&
+      from >= begin &&
+      from <= now
   ).length;
+  const held = percent('held');
   // One that began before, or before the client was known, counts as well.
   const begun = lane.starts.filter(at => at <= now).length;
   const ended = lane.ends.filter(at => at <= now).length;
@@ -48,6 +55,7 @@ export function laneText(
     Math.max(cells, begun - ended, 0);
   const list = [
     trans.__('running %1 %', percent('running')),
+    ...(held > 0 ? [trans.__('held %1 %', held)] : []),
     trans.__('waiting %1 %', percent('waiting')),
     trans._n('%1 turn', '%1 turns', turns),
     trans._n('%1 cell', '%1 cells', ran)
@@ -83,6 +91,11 @@ export function periodText(
   return to === null
     ? trans.__('%1: %2 since %3 (%4)', name, what, since, duration)
     : trans.__('%1: %2 at %3 for %4', name, what, since, duration);
+}
+
+/** A turn goes on while it is held between cells. */
+function hasTurn(state: LaneState | undefined): boolean {
+  return state === 'running' || state === 'held';
 }
 
 /** The user's time of day so many seconds ago. */
