@@ -45,7 +45,7 @@ test('a cell runs, and the view goes on', { skip }, async () => {
   await lab.screenshots('widget', view);
   await notebook.finish();
   await lab.output(1).filter({ hasText: 'work done' }).waitFor();
-  await view.getByRole('button', { name: 'Hold', exact: true }).click();
+  await view.getByRole('button', { name: 'Hold the GPU' }).click();
   await view.filter({ hasText: /held for \d/ }).waitFor();
 });
 
@@ -57,7 +57,7 @@ test('the quota form has labels, checks and changes', { skip }, async () => {
   await view.getByLabel('share').fill('30%');
   await view.getByLabel('class').selectOption('offline');
   await assertAccessible(lab, 'widget-quota', view);
-  await view.getByRole('button', { name: 'Change quota' }).click();
+  await view.getByRole('button', { name: 'Change GPU Quota' }).click();
   const changed = await client(PATH, one => one.quota.share === 0.3);
   assert.equal(changed.quota.service, 'offline');
 });
