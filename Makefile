@@ -175,6 +175,8 @@ fuzz: env
 	GPUSHARE_TEST_FUZZ=$(FUZZ_SECONDS) $(BIN)/python -m pytest tests/fuzz $(ARGS)
 	$(call say,'Tests: any $(FUZZ_MESSAGES) messages for the coordinator (GPUSHARE_TEST_SEED=$(FUZZ_SEED))')
 	GPUSHARE_TEST_MESSAGES=$(FUZZ_MESSAGES) GPUSHARE_TEST_SEED=$(FUZZ_SEED) $(BIN)/python -m pytest -s tests/hostile $(ARGS)
+	$(call say,'Tests: any requests for the REST interface')
+	GPUSHARE_TEST_EXAMPLES=200 GPUSHARE_TEST_SEED=$(FUZZ_SEED) $(BIN)/python -m pytest tests/server/test_openapi.py $(ARGS)
 
 stress: env
 	$(call say,'Tests: the ledger under load')

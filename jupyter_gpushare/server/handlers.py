@@ -77,10 +77,21 @@ class GpuShareHandler(APIHandler):
             raise errors.Refused(404, "not_shared", f"The kernel {kernel_id!r} does not share the GPU.")
         return client
 
+    @classmethod
+    def allowed_methods(cls) -> list[str]:
+        """Those that this route answers, as in "GET"."""
+        return [
+            method
+            for method in ("GET", "POST", "PUT", "PATCH", "DELETE")
+            if getattr(cls, method.lower()) is not getattr(web.RequestHandler, method.lower())
+        ]
+
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         exc_info = kwargs.get("exc_info")
         error = exc_info[1] if exc_info else None
         authenticated = bool(getattr(self, "_jupyter_current_user", None))
+        if status_code == 405:
+            self.set_header("Allow", ", ".join(self.allowed_methods()))
         self.finish(msgspec.json.encode(errors.body(status_code, error, authenticated)))
 
 

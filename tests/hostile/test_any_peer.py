@@ -26,7 +26,7 @@ from .virtual import VirtualLoop, clock_of
 
 MESSAGES = int(os.environ.get("GPUSHARE_TEST_MESSAGES", "15000"))
 SEED = int(os.environ.get("GPUSHARE_TEST_SEED", "1"))
-EPISODE = 4000  # messages after which all strangers leave
+EPISODE = 5000  # messages after which all strangers leave
 DEVICE, OTHERS = "GPU-shared", [f"GPU-theirs-{number}" for number in range(6)]
 GROWTH = 24 << 20  # bytes that the process may grow by, however many messages come
 STRANGERS = (1001, 1002, 1003)
@@ -122,7 +122,7 @@ def test_any_messages_of_strangers(edge: Edge) -> None:
     """`GPUSHARE_TEST_MESSAGES` of them, by `GPUSHARE_TEST_SEED`."""
     random = randoms.Random(SEED)
     host = Host(edge, random)
-    sizes = []
+    sizes: list[tuple[int, int]] = []
     policies = itertools.cycle(POLICIES)
     with bugs() as found, fickle_pages(random):
         while edge.lines < MESSAGES:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tornado.httpclient import HTTPClientError
 
 CLIENT = "6b9ad1b2-0a4c-4d6c-a0a2-1f0f7e7e0001"
 
@@ -152,6 +153,13 @@ async def test_unknown_routes_and_methods_are_refused_in_json(refused: Any) -> N
     assert (await refused("PATCH", "statsu", body="{}"))[:2] == (404, "unknown_route")
     assert (await refused("DELETE", "config"))[:2] == (405, "method_not_allowed")
     assert (await refused("GET", "events"))[:2] == (400, "invalid")
+
+
+async def test_a_refused_method_is_told_what_there_is(jp_fetch: Any) -> None:
+    for path, allowed in (("config", "GET, PATCH"), ("clients/c/hold", "POST"), ("events", "GET")):
+        with pytest.raises(HTTPClientError) as caught:
+            await jp_fetch("gpushare", "api", path, method="DELETE")
+        assert caught.value.response and caught.value.response.headers["Allow"] == allowed
 
 
 async def test_requests_are_no_activity(api: Any, jp_serverapp: Any) -> None:

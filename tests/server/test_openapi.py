@@ -1,0 +1,104 @@
+"""The description of the REST interface: complete, as `docs/rest.md` has it, and what a real server does."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import importlib.util
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from jupyter_gpushare.server.app import ROOT, GpuShareApp
+from jupyter_gpushare.server.handlers import NoSuchRoute
+from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.client import encode
+
+DESCRIPTION = Path(sys.modules[GpuShareApp.__module__].__file__ or "").with_name("openapi.yaml")
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "rest.md"
+CLIENTS = ("6b9ad1b2-0a4c-4d6c-a0a2-1f0f7e7e0001", "run:job.1@host")
+EXAMPLES = os.environ.get("GPUSHARE_TEST_EXAMPLES", "3")
+SEED = os.environ.get("GPUSHARE_TEST_SEED", "1")
+CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
+CHECKS += ",unsupported_method,allow_header_conformance,ignored_auth,negative_data_rejection"
+
+description = yaml.safe_load(DESCRIPTION.read_text())
+described = {(method, path) for path, item in description["paths"].items() for method in item if method != "parameters"}
+
+
+async def test_every_route_and_method_is_described(extension: GpuShareApp) -> None:
+    served = {
+        (method.lower(), anonymous(pattern.removeprefix(ROOT)))
+        for pattern, handler, _ in extension.handlers
+        if pattern.startswith(ROOT) and handler is not NoSuchRoute
+        for method in handler.allowed_methods()
+    }
+    assert served == {(method, anonymous(path)) for method, path in described}
+
+
+def anonymous(path: str) -> str:
+    """Without what its parts are called, or have to be like."""
+    return re.sub(r"\(.*?\)|\{\w+\}", "*", path)
+
+
+def test_the_document_names_the_same() -> None:
+    routes = re.findall(r"^\| `([A-Z]+) /gpushare/api(/[^`?]*)(?:\?[^`]*)?` \|", DOCUMENT.read_text(), re.MULTILINE)
+    assert {(method.lower(), path) for method, path in routes} == described
+
+
+def test_every_reason_that_is_documented_has_its_status() -> None:
+    """Of each status in the table of errors, some route says so; 405 and 500 are any route's."""
+    rows = re.findall(r"^\| (\d{3}) \|", DOCUMENT.read_text(), re.MULTILINE)
+    said = {
+        code
+        for item in description["paths"].values()
+        for about in item.values()
+        if isinstance(about, dict)
+        for code in about["responses"]
+    }
+    assert set(rows) - {"405", "500"} == said - {"200", "101"}
+
+
+async def attached(path: str, client: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A kernel's connection, so that the client is not forgotten meanwhile."""
+    reader, writer = await asyncio.open_unix_connection(path)
+    writer.write(encode(messages.Attach(client=client, token="secret")))
+    assert b"welcome" in await reader.readline()
+    return reader, writer
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("schemathesis"), reason="schemathesis is not installed (extra `test`)")
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+async def test_any_request(
+    jp_serverapp: Any, jp_base_url: str, jp_auth_header: dict[str, str], coordinator: Any, api: Any, tmp_path: Path
+) -> None:
+    """Requests made from the description: none is a fault of ours, and every answer is as described."""
+    await coordinator.start(*CLIENTS)
+    kernels = [await attached(coordinator.path, client) for client in CLIENTS]
+    asked: dict[str, Any] = copy.deepcopy(description)
+    # Next to no id that is made up is somebody's.
+    asked["components"]["parameters"]["Client"]["schema"] = {"enum": [*CLIENTS, "nobody"]}
+    file = tmp_path / "openapi.yaml"
+    file.write_text(yaml.safe_dump(asked))
+    header = f"Authorization: {jp_auth_header['Authorization']}"
+    url = f"http://127.0.0.1:{jp_serverapp.port}{jp_base_url}gpushare/api"
+    options = ["--checks", CHECKS, "--max-examples", EXAMPLES, "--seed", SEED, "--phases", "examples,coverage,fuzzing"]
+    options += ["--header", header, "--no-color", "--generation-database", "none", "--suppress-health-check", "all"]
+    run = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "schemathesis.cli", "run", str(file), "--url", url, *options),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        cwd=tmp_path,
+    )
+    said, _ = await run.communicate()
+    print(said.decode())
+    assert run.returncode == 0, said.decode()
+    for _, kernel in kernels:
+        kernel.close()
+    assert (await api("GET", "status"))["coordinator"]["pid"] == coordinator.pid, "it has not been started anew"
