@@ -12,6 +12,7 @@ from typing import Any
 from .finding import Finding
 from .inspection import name_of
 
+_APART = "start them with the shared kernel or 'jupyter gpushare run --', or keep them apart with device_memory"
 _REAL = re.compile(r"/dev/nvidia\d+$")
 
 
@@ -54,11 +55,15 @@ def others(status: dict[str, Any] | None, simulated: bool) -> Iterator[Finding]:
     everybodys = found is not None and all(client.get("may_change", True) for client in listed)
     how = "" if everybodys else " (looked for among your processes)"
     strangers = (by_files(simulated) if found is None else found) - ours
+    # Others' programs too, as the coordinator sees them. One that has no process id here cannot be named.
+    seen = [process["pid"] for device in (status or {}).get("devices", []) for process in device.get("outside", [])]
+    strangers |= {pid for pid in seen if pid is not None} - ours
+    if None in seen:
+        yield Finding("warning", "other programs", f"{seen.count(None)} on the GPU have no process id here", _APART)
     if strangers:
         names = ", ".join(f"{pid} ({name_of(pid)})" for pid in sorted(strangers))
-        advice = "start them with the shared kernel or 'jupyter gpushare run --', or keep them apart with device_memory"
-        yield Finding("warning", "other programs", f"on the GPU without sharing it: {names}{how}", advice)
-    else:
+        yield Finding("warning", "other programs", f"on the GPU without sharing it: {names}{how}", _APART)
+    elif None not in seen:
         yield Finding("ok", "other programs", f"none bypasses sharing{how}")
 
 

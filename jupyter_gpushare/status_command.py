@@ -110,6 +110,7 @@ def render(status: dict[str, Any]) -> Any:
             escape(
                 f"{device['name']}{' (simulated)' if device['simulated'] else ''}\n{device['uuid']}"
                 + (f"\nFAILED: {device['failed']}" if device.get("failed") else "")
+                + _outside(device.get("outside", []))
                 + (f"\nof tenant {device['guaranteed_to']}" if device.get("guaranteed_to") else "")
             ),
             f"{_about(device['memory_used'], device.get('memory_used_is_estimate', False))} of "
@@ -166,6 +167,17 @@ def name_of(client: Mapping[str, Any]) -> str:
         return str(client["label"])
     identity = str(client["id"])[:8]
     return identity if client.get("own", True) else f"{client['tenant']} ({identity})"
+
+
+def _outside(processes: list[dict[str, Any]]) -> str:
+    """Who uses the device without sharing it."""
+    words = []
+    for process in processes:
+        who = f"pid {process['pid']}" if process["pid"] else "a process that has no id here"
+        who += f" of {process['user']}" if process["user"] else ""
+        memory = process["memory"]
+        words.append(f"\nbeside sharing: {who}{'' if memory is None else f', {text.format_size(memory)}'}")
+    return "".join(words)
 
 
 def _busy(device: Mapping[str, Any]) -> str:

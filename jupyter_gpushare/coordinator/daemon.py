@@ -29,6 +29,7 @@ from .locks import Mode
 from .measures import Measures
 from .members import Member
 from .orders import Orders
+from .outside import Outside
 from .peer import Peer
 from .ports import MAX_BYTES, ProcessPort
 from .printable import printable
@@ -74,6 +75,7 @@ class Daemon:
         self._forgotten = Measures()
         self.progress = ProgressReports()
         self.utilisation = Utilisation(self.nvml)
+        self.outside = Outside(self.nvml)
         self.history = History(self._loop.time())
         self._began = time.monotonic()
         self._deserted_since = self._began
@@ -357,6 +359,7 @@ class Daemon:
                 self.feed(progress)
             if member.comes_ahead:
                 self.levels.bring_back(member)
+        self.outside.look(self.scheduler.devices, self.ports.values())
         self.utilisation.look(self.scheduler, self.members.values(), self._loop.time())
         self.levels.write(self._loop.time())
         self.remembered.keep(self.members.values(), self.scheduler.clients, self._loop.time())
@@ -384,7 +387,9 @@ class Daemon:
         uptime = time.monotonic() - self._began
         about = snapshot.about(self.socket_path, __version__, uptime, measures, self.journal.problems)
         now = self._loop.time()
-        return snapshot.take(self.scheduler, self.members, self.nvml, self.utilisation, self.config(), about, now)
+        return snapshot.take(
+            self.scheduler, self.members, self.nvml, self.utilisation, self.outside, self.config(), about, now
+        )
 
     def _owners(self) -> dict[str, str]:
         return {client.id: client.tenant for client in self.scheduler.clients.values()}

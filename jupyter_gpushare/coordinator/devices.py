@@ -17,17 +17,32 @@ log = logging.getLogger(__name__)
 
 def simulated() -> list[DeviceInfo]:
     """The devices of the simulated driver, without starting it. Empty (and logged) where it is not built."""
+    described = _told("simcuda_describe")
+    return [DeviceInfo(d["uuid"], d["name"], int(d["memory"]), simulated=True) for d in described]
+
+
+def simulated_processes() -> dict[str, dict[int, int | None]]:
+    """By simulated device: the processes there, with their bytes."""
+    uuids = [info.uuid for info in simulated()]
+    found: dict[str, dict[int, int | None]] = {}
+    for process in _told("simcuda_processes"):
+        found.setdefault(uuids[process["index"]], {})[process["pid"]] = process["memory"]
+    return found
+
+
+def _told(question: str) -> list[dict[str, Any]]:
+    """What a function of the simulated driver answers; nothing (and logged) where it is not built."""
     try:
         driver = ctypes.CDLL(str(SIMULATED_DRIVER))
         buffer = ctypes.create_string_buffer(1 << 16)
-        code = driver.simcuda_describe(buffer, ctypes.c_size_t(len(buffer)))
+        code = driver[question](buffer, ctypes.c_size_t(len(buffer)))
         if code < 0:
-            raise OSError(f"simcuda_describe returned {code}")
-        described = json.loads(buffer.value)
+            raise OSError(f"{question} returned {code}")
+        told: list[dict[str, Any]] = json.loads(buffer.value)
     except (OSError, AttributeError, ValueError) as error:
-        log.error("the simulated driver %s cannot be asked for its devices: %s", SIMULATED_DRIVER, error)
+        log.error("the simulated driver %s cannot be asked (%s): %s", SIMULATED_DRIVER, question, error)
         return []
-    return [DeviceInfo(d["uuid"], d["name"], int(d["memory"]), simulated=True) for d in described]
+    return told
 
 
 class Nvml:
@@ -92,12 +107,13 @@ class Nvml:
         except self._nvml.NVMLError:  # MIG slices have none
             return None
 
-    def processes(self, uuid: str) -> list[int] | None:
-        """The pids that compute on the device, or None if unknown."""
+    def processes(self, uuid: str) -> dict[int, int | None] | None:
+        """The pids that compute on the device, with their bytes as far as they are known; None if they are not."""
         if uuid not in self._handles:
             return None
         try:
-            return [p.pid for p in self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handles[uuid])]
+            found = self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handles[uuid])
+            return {process.pid: process.usedGpuMemory for process in found}
         except self._nvml.NVMLError:
             return None
 

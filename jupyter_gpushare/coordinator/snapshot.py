@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import os
-import pwd
 from typing import Any
 
 from ..core import Scheduler
@@ -14,8 +12,10 @@ from . import idle, where
 from .devices import Nvml
 from .measures import Measures
 from .members import Member
+from .outside import Outside
 from .ports import MAX_BYTES
 from .residency import Residency, residencies
+from .users import tenant_name
 from .utilisation import Utilisation
 
 _MODES = ("coordinated", "lock_file")
@@ -26,6 +26,7 @@ def take(
     members: dict[str, Member],
     nvml: Nvml,
     utilisation: Utilisation,
+    outside: Outside,
     config: dict[str, Any],
     about: dict[str, Any],
     now: float,
@@ -44,7 +45,14 @@ def take(
             waits[client] = max(wait, waits.get(client) or 0.0)
         placed = where.of_device(scheduler, device.info.uuid)
         utilised = utilisation.of(device.info.uuid).as_json()
-        devices.append({**_device(device, queue, resident, nvml, now), **utilised, **placed})
+        devices.append(
+            {
+                **_device(device, queue, resident, nvml, now),
+                **utilised,
+                **placed,
+                "outside": outside.of(device.info.uuid),
+            }
+        )
     clients = [
         {
             **_client(
@@ -149,20 +157,6 @@ def _client(
 
 def _moved(size: int, nanoseconds: int) -> dict[str, Any]:
     return {"bytes": min(size, MAX_BYTES), "seconds": round(min(nanoseconds, MAX_BYTES) / 1e9, 6)}
-
-
-def tenant_name(tenant: str) -> str:
-    """The user name of a uid, or the uid where it has none here."""
-    try:
-        return _user_name(int(tenant))
-    except (KeyError, ValueError):
-        return tenant
-
-
-@functools.lru_cache(maxsize=4096)
-def _user_name(uid: int) -> str:
-    """Asked for with every snapshot, of a database that may be elsewhere. Raises KeyError, which is not remembered."""
-    return pwd.getpwuid(uid).pw_name
 
 
 def about(socket: str, version: str, uptime: float, measures: Measures, problems: list[str]) -> dict[str, Any]:

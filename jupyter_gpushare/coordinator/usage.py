@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..core import Scheduler
-from . import snapshot
 from .accounts import Accounts
 from .journal import Journal
 from .journal_file import first_hour
 from .members import Member
 from .tally import HOUR, Owner, Tally
+from .users import tenant_name
 
 _STEADY = 60.0  # seconds by which the wall clock may differ in an hour
 
@@ -67,7 +67,7 @@ class Usage:
     def _row(self, owner: Owner, tally: Tally) -> dict[str, Any]:
         device = self._scheduler.devices.get(owner.device)
         return {
-            "user": snapshot.tenant_name(owner.user),
+            "user": tenant_name(owner.user),
             "tenant": owner.tenant or None,
             "device": owner.device,
             "device_name": device.info.name if device else "",

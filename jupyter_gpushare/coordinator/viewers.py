@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from . import snapshot
+from .users import tenant_name
 
 # A label is a notebook's path, cells are its own, and notes speak to the client's user: theirs alone. Admins are told
 # which processes a client has: they are who is asked when a turn doesn't end.
@@ -21,10 +21,19 @@ def is_admin(uid: int) -> bool:
 
 def seen_by(status: Mapping[str, Any], owners: Mapping[str, str], uid: int) -> dict[str, Any]:
     """The snapshot `status` for a user. `owners`: of each client, the uid as text."""
-    me, admin = str(uid), is_admin(uid)
+    me, name, admin = str(uid), tenant_name(str(uid)), is_admin(uid)
     clients = []
     for client in status["clients"]:
         own = owners[client["id"]] == me
         hidden = {} if own else _OWNERS if admin else {**_OWNERS, **_ADMINS}
         clients.append({**client, **hidden, "own": own, "may_change": own or admin})
-    return {**status, "clients": clients, "you": {"tenant": snapshot.tenant_name(me), "admin": admin}}
+    devices = [
+        {**device, "outside": [_stranger(one, name if not admin else one["user"]) for one in device.get("outside", ())]}
+        for device in status["devices"]
+    ]
+    return {**status, "devices": devices, "clients": clients, "you": {"tenant": name, "admin": admin}}
+
+
+def _stranger(process: dict[str, Any], user: str | None) -> dict[str, Any]:
+    """A process outside of sharing; whose it is, only if it is that user's."""
+    return {**process, "user": user if process["user"] == user else None}

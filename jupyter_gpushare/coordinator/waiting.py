@@ -8,7 +8,7 @@ from ..core import Scheduler
 from ..core.model import Client, Grant
 from ..core.outlook import held, outlook, seconds_left
 from .members import Member
-from .snapshot import tenant_name
+from .users import tenant_name
 
 
 def told(scheduler: Scheduler, member: Member, uid: int, now: float) -> dict[str, Any]:

@@ -21,6 +21,10 @@
  * text} if the parameters can't be read. */
 SIM_EXPORT int simcuda_describe(char *json, size_t size);
 
+/* Who has memory on the devices, as JSON: [{"index", "pid", "memory"}], memory in bytes; what several processes share
+ * is nobody's. As the one above otherwise; an empty list also where there is no machine yet. */
+SIM_EXPORT int simcuda_processes(char *json, size_t size);
+
 /* An ordinal the program uses, to the device of the simulated machine; and back. */
 CUresult device_of(CUdevice ordinal, int *index);
 CUdevice ordinal_of(int index);

@@ -48,7 +48,7 @@ static int process_birth(int pid, uint64_t *start_time) {
     return state == 'Z' || state == 'X' ? -1 : 0;
 }
 
-static int is_gone(const struct world_process *process) {
+int world_is_gone(const struct world_process *process) {
     uint64_t start;
     if (kill(process->pid, 0) < 0 && errno == ESRCH)
         return 1;
@@ -108,7 +108,7 @@ void world_reap(struct world *world, int now) {
     atomic_store_explicit(&last, time, memory_order_relaxed);
     lock_robust(&world->lock);
     for (int i = 0; i < WORLD_SLOTS; i++)
-        if (world->process[i].pid && is_gone(&world->process[i]))
+        if (world->process[i].pid && world_is_gone(&world->process[i]))
             empty_slot(world, i);
     pthread_mutex_unlock(&world->lock);
 }

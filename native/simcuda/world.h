@@ -86,6 +86,9 @@ void world_unlock_device(struct world *world, int device);
 /* Empties the slots of processes that are gone. At most every few milliseconds unless `now` is set. */
 void world_reap(struct world *world, int now);
 
+/* Whether there is no such process any more. */
+int world_is_gone(const struct world_process *process);
+
 /* world_memory.c: all take the device's lock themselves. */
 
 /* Charges bytes of ordinary memory, evicting unified memory if need be (*evicted: how many bytes). -1: no

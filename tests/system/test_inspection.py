@@ -104,7 +104,15 @@ def test_programs_that_do_not_share_are_found(patient: Host) -> None:
     found = findings(patient)[1]["other programs"]
     assert found["level"] == "warning" and f"{bare.pid} (python" in found["what"]
     assert str(shares.pid) not in found["what"]
+    bare.run("cuda.alloc(32 << 20)")
+
+    def outside() -> list[dict[str, object]]:
+        return list(patient.status()["devices"][0]["outside"])
+
+    eventually(lambda: [one["pid"] for one in outside()] == [bare.pid] and int(str(outside()[0]["memory"])) >= 32 << 20)
+    assert outside()[0]["user"]
     bare.end()
+    eventually(lambda: outside() == [])
     assert findings(patient)[1]["other programs"]["level"] == "ok"
 
 

@@ -1,0 +1,58 @@
+"""Processes on the devices that no client accounts for: they take memory and time that are not theirs to share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..core.model import Device
+from . import devices
+from .ports import ProcessPort
+from .users import tenant_name
+
+
+class Outside:
+    """Looked at once a second, and read by whoever asks."""
+
+    def __init__(self, nvml: devices.Nvml) -> None:
+        self._nvml = nvml
+        self._found: dict[str, list[dict[str, Any]]] = {}
+
+    def look(self, known: Mapping[str, Device], ports: Iterable[ProcessPort]) -> None:
+        simulated = any(device.info.simulated for device in known.values())
+        there = devices.simulated_processes() if simulated else {}
+        ours = {(uuid, port.peer.pid) for port in ports for uuid in port.devices}
+        self._found = {}
+        for uuid, device in known.items():
+            present = there.get(uuid, {}) if device.info.simulated else self._nvml.processes(uuid)
+            if present:
+                self._found[uuid] = strangers(present, {pid for place, pid in ours if place == uuid})
+
+    def of(self, uuid: str) -> list[dict[str, Any]]:
+        """A field of a device in the snapshot: `pid`, `user` and `memory` (bytes) of each, null where not known."""
+        return self._found.get(uuid, [])
+
+
+def strangers(present: Mapping[int, int | None], ours: set[int]) -> list[dict[str, Any]]:
+    """Of the processes that are `present`, with their bytes, those that are not `ours`.
+
+    In a container NVML names processes by the ids that they have outside of it. One that has no such id here may well
+    be a client that we know by another: so only those are told, without ids, that are more than clients are missing.
+    """
+    found = [
+        {"pid": pid, "user": user, "memory": memory}
+        for pid, memory in sorted(present.items())
+        if pid not in ours and (user := _user(pid)) is not None
+    ]
+    nameless = [pid for pid in present if pid not in ours and _user(pid) is None]
+    missing = len(ours - present.keys())
+    return found + [{"pid": None, "user": None, "memory": None} for _ in nameless[missing:]]
+
+
+def _user(pid: int) -> str | None:
+    """Who runs it; None: there is no process of that id here."""
+    try:
+        return tenant_name(str(os.stat(f"/proc/{pid}").st_uid))
+    except OSError:
+        return None

@@ -1,0 +1,20 @@
+"""Names of users."""
+
+from __future__ import annotations
+
+import functools
+import pwd
+
+
+def tenant_name(tenant: str) -> str:
+    """The user name of a uid, or the uid where it has none here."""
+    try:
+        return _user_name(int(tenant))
+    except (KeyError, ValueError):
+        return tenant
+
+
+@functools.lru_cache(maxsize=4096)
+def _user_name(uid: int) -> str:
+    """Asked for with every snapshot, of a database that may be elsewhere. Raises KeyError, which is not remembered."""
+    return pwd.getpwuid(uid).pw_name

@@ -1,0 +1,42 @@
+"""Processes on the GPU that no client accounts for."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.coordinator.outside import strangers
+from jupyter_gpushare.coordinator.users import tenant_name
+from jupyter_gpushare.coordinator.viewers import seen_by
+
+HERE, PARENT = os.getpid(), os.getppid()
+ELSEWHERE = 1 << 22  # beyond the largest process id: only another namespace has it
+ME = tenant_name(str(os.getuid()))
+
+
+def test_clients_are_not_among_them() -> None:
+    assert strangers({HERE: 3, PARENT: 5}, {PARENT}) == [{"pid": HERE, "user": ME, "memory": 3}]
+    assert strangers({PARENT: 5}, {PARENT}) == []
+
+
+@pytest.mark.parametrize(("clients", "told"), [(0, 2), (1, 1), (2, 0), (3, 0)])
+def test_ids_of_another_namespace_may_be_those_of_clients(clients: int, told: int) -> None:
+    ours = {HERE, PARENT, 1}
+    present = {ELSEWHERE: 1, ELSEWHERE + 1: None, **dict.fromkeys(sorted(ours)[clients:], 7)}
+    assert strangers(present, ours) == [{"pid": None, "user": None, "memory": None}] * told
+
+
+@pytest.mark.parametrize(("viewer", "told"), [(65534, [None, "nobody of ours"]), (0, ["ada", "nobody of ours"])])
+def test_whose_it_is_is_told_to_that_user_and_to_admins(
+    monkeypatch: pytest.MonkeyPatch, viewer: int, told: list[str | None]
+) -> None:
+    monkeypatch.setattr("jupyter_gpushare.coordinator.viewers.tenant_name", lambda uid: "nobody of ours")
+    outside: list[dict[str, Any]] = [
+        {"pid": 1, "user": "ada", "memory": 5},
+        {"pid": 2, "user": "nobody of ours", "memory": 6},
+    ]
+    view = seen_by({"devices": [{"uuid": "gpu", "outside": outside}], "clients": []}, {}, viewer)
+    assert [one["user"] for one in view["devices"][0]["outside"]] == told
+    assert [one["pid"] for one in view["devices"][0]["outside"]] == [1, 2]
