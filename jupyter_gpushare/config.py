@@ -160,6 +160,12 @@ class GpuShare(Configurable):
         "See docs/policies.md.",
     ).tag(config=True)
 
+    metrics = Unicode(
+        "",
+        help="Where the coordinator itself tells Prometheus its metrics, as /metrics: '127.0.0.1:9400', '[::1]:9400', "
+        "'unix:/path', or, for other hosts to read it, 'open:0.0.0.0:9400'. Empty: nowhere. See docs/metrics.md.",
+    ).tag(config=True)
+
     usage_kept = Number(
         400.0, help="Days for which the coordinator remembers who used the GPUs (1 to 36500); the last month by hours."
     ).tag(config=True)
@@ -241,6 +247,16 @@ class GpuShare(Configurable):
                 raise ValueError(f"{value!r} is not above 0 (examples: 16GiB; empty for {empty})")
         except ValueError as error:
             raise TraitError(f"GpuShare.{name}: {error}") from None
+        return value
+
+    @validate("metrics")
+    def _check_metrics(self, proposal: dict[str, Any]) -> str:
+        value = str(proposal["value"])
+        try:
+            if value:
+                address.metrics_address(value)
+        except address.BadAddress as error:
+            raise TraitError(f"GpuShare.metrics: {error}") from None
         return value
 
     @validate("coordinator")

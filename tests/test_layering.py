@@ -23,7 +23,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "wire": set(),
     "kernel": set(),  # runs in environments without this package
     "config": {"wire"},
-    "coordinator": {"", "core", "wire", "config"},
+    "families": set(),
+    "coordinator": {"", "core", "wire", "config", "families"},
     "simulation": {"core"},
     "widgets": {"wire", "kernel"},
 }

@@ -27,6 +27,7 @@ from ..config import GpuShare
 from ..core.errors import Refused
 from ..wire import address
 from .daemon import Daemon
+from .endpoint import Endpoint
 from .peer import Peer
 from .service import Service
 from .settings import LiveSettings
@@ -221,6 +222,7 @@ async def serve(settings: LiveSettings, path: str, exit_after: float) -> None:
         loop.add_signal_handler(number, stopped.set)
     daemon = Daemon(settings, path)
     service = Service(daemon, stopped.set)
+    endpoint = await tell_metrics(daemon)
     listener = listen(path)
     own = os.stat(path).st_ino
     peers: set[Peer] = set()
@@ -262,10 +264,23 @@ async def serve(settings: LiveSettings, path: str, exit_after: float) -> None:
     finally:
         loop.remove_reader(listener)
         listener.close()
+        endpoint.close()
         if os.path.exists(path) and os.stat(path).st_ino == own:
             os.unlink(path)
             daemon.kept.forget()
         daemon.close()
+
+
+async def tell_metrics(daemon: Daemon) -> Endpoint:
+    """Where the settings say so. If it cannot be there, sharing goes on, and the status says why."""
+    endpoint = Endpoint(daemon.metrics)
+    if where := daemon.settings.traits.metrics:
+        try:
+            await endpoint.start(address.metrics_address(where))
+        except OSError as error:
+            daemon.problems.append(f"no metrics are told at {where}: {error.strerror or error}")
+            log.warning("%s", daemon.problems[-1])
+    return endpoint
 
 
 def listen(path: str) -> socket.socket:

@@ -35,6 +35,7 @@ from .ports import MAX_BYTES, ProcessPort
 from .printable import printable
 from .progress import ProgressReports
 from .remembered import Remembered, quota_of
+from .replies import refused
 from .settings import LiveSettings
 from .usage import Usage
 from .utilisation import Utilisation
@@ -70,6 +71,7 @@ class Daemon:
         self.journal = Journal(path_of(socket_path, address.state_directory()), self._loop.call_soon_threadsafe)
         self.remembered = Remembered(self.journal, self._loop.time())
         self.usage = Usage(self.scheduler, self.journal, settings.traits.usage_kept, self._loop.time())
+        self.problems: list[str] = []  # for people: what does not work beside sharing
         self._numbers = 0
         self._timer: asyncio.TimerHandle | None = None
         self._forgotten = Measures()
@@ -384,12 +386,22 @@ class Daemon:
     def status(self) -> dict[str, Any]:
         """The whole snapshot, which nobody is shown as it is: see `Followers.view`."""
         measures = sum((member.measures for member in self.members.values()), self._forgotten)
-        uptime = time.monotonic() - self._began
-        about = snapshot.about(self.socket_path, __version__, uptime, measures, self.journal.problems)
+        about = {
+            **snapshot.about(self.socket_path, __version__, time.monotonic() - self._began, measures),
+            **self.usage.about(),
+            "overruns": self.orders.overruns,
+            "refused": dict(refused),
+            "problems": [*self.problems, *self.journal.problems],
+        }
         now = self._loop.time()
         return snapshot.take(
             self.scheduler, self.members, self.nvml, self.utilisation, self.outside, self.config(), about, now
         )
+
+    def metrics(self) -> dict[str, Any]:
+        """The snapshot with what was used up to now, by everybody."""
+        self.usage.look(self.members.values(), self._loop.time())
+        return self.status()
 
     def _owners(self) -> dict[str, str]:
         return {client.id: client.tenant for client in self.scheduler.clients.values()}

@@ -37,6 +37,7 @@ class Orders:
         self._follows = follows
         self._write_limits = write_limits
         self._bring_back = bring_back
+        self.overruns = 0  # turns that did not end in time
         self._kept_locked: dict[str, tuple[str, ...]] = {}
         self._loop = asyncio.get_running_loop()
 
@@ -93,6 +94,7 @@ class Orders:
             case cmd.Notice():
                 log.warning("client %s: %s", member.client, command.message)
             case cmd.Overrun():
+                self.overruns += 1
                 log.warning(
                     "client %s has not drained for %.1f s: its turn is not over and others wait",
                     member.client,

@@ -159,12 +159,11 @@ def _moved(size: int, nanoseconds: int) -> dict[str, Any]:
     return {"bytes": min(size, MAX_BYTES), "seconds": round(min(nanoseconds, MAX_BYTES) / 1e9, 6)}
 
 
-def about(socket: str, version: str, uptime: float, measures: Measures, problems: list[str]) -> dict[str, Any]:
+def about(socket: str, version: str, uptime: float, measures: Measures) -> dict[str, Any]:
     return {
         "pid": os.getpid(),
         "socket": socket,
         "version": version,
         "uptime_seconds": round(uptime, 1),
         "drains": measures.of_all(),
-        "problems": problems,
     }

@@ -64,6 +64,12 @@ class Usage:
 
         self._journal.usage(first, user, found)
 
+    def about(self) -> dict[str, Any]:
+        """Of all users since this coordinator began, for the snapshot; seconds of waits and switches by length."""
+        rows = [self._row(owner, tally) for owner, tally in sorted(self.accounts.totals.items())]
+        waits, switches = self.accounts.waits.as_json(), self.accounts.switches.as_json()
+        return {"waits": waits, "switches": switches, "usage": rows}
+
     def _row(self, owner: Owner, tally: Tally) -> dict[str, Any]:
         device = self._scheduler.devices.get(owner.device)
         return {

@@ -31,7 +31,11 @@ def seen_by(status: Mapping[str, Any], owners: Mapping[str, str], uid: int) -> d
         {**device, "outside": [_stranger(one, name if not admin else one["user"]) for one in device.get("outside", ())]}
         for device in status["devices"]
     ]
-    return {**status, "devices": devices, "clients": clients, "you": {"tenant": name, "admin": admin}}
+    # Admins ask for everybody's usage when they want it: a snapshot goes out ten times a second.
+    about = status["coordinator"]
+    about = {**about, "usage": [row for row in about.get("usage", ()) if row["user"] == name]}
+    you = {"tenant": name, "admin": admin}
+    return {**status, "devices": devices, "clients": clients, "coordinator": about, "you": you}
 
 
 def _stranger(process: dict[str, Any], user: str | None) -> dict[str, Any]:

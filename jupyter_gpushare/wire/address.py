@@ -6,10 +6,12 @@ Standard library only: this is imported on the way of every kernel start.
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import os
 import socket
 import stat
 from pathlib import Path
+from typing import NamedTuple
 
 SYSTEM_SOCKET = "/run/gpushare/coordinator.sock"
 # sockaddr_un.sun_path holds 108 bytes with its terminator.
@@ -46,6 +48,40 @@ def socket_path(explicit: str = "") -> str:
     if len(os.fsencode(path)) > MAX_SOCKET_PATH:
         raise BadAddress(f"socket address {path!r} is longer than {MAX_SOCKET_PATH} bytes, the limit of Unix sockets")
     return path
+
+
+class MetricsAddress(NamedTuple):
+    """Where metrics are told: a Unix socket, or else a port of an address."""
+
+    path: str = ""
+    host: str = ""
+    port: int = 0
+
+
+def metrics_address(text: str) -> MetricsAddress:
+    """From "127.0.0.1:9400", "[::1]:9400", "unix:/path" or, for other hosts to read it, "open:0.0.0.0:9400".
+
+    Raises BadAddress.
+    """
+    if text.startswith("unix:"):
+        return MetricsAddress(path=socket_path(text))
+    address = text.removeprefix("open:")
+    host, separator, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not separator or not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
+        raise BadAddress(f"{text!r} has no port (allowed: 127.0.0.1:9400, unix:/path, open:ADDRESS:PORT)")
+    try:
+        found = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
+    except ValueError:
+        raise BadAddress(
+            f"{text!r}: {host!r} is no address (allowed: 127.0.0.1:9400, [::1]:9400, unix:/path)"
+        ) from None
+    if not found.is_loopback and address == text:
+        raise BadAddress(
+            f"{text!r} could be read from other hosts: allowed are 127.0.0.1, [::1], localhost and unix:/path; "
+            f"or open:{text}, if that is meant"
+        )
+    return MetricsAddress(host=str(found), port=int(port))
 
 
 def runtime_directory() -> Path:

@@ -99,7 +99,7 @@ def test_one_view_serves_all_of_a_user(coordinator: Coordinator) -> None:
 def test_admins_see_processes_and_no_labels() -> None:
     process = {"pid": 17, "mode": "coordinated"}
     client = {"id": "a", "label": "a.ipynb", "notes": ["it gives way"], "processes": [process], "kernel_pids": [16]}
-    status = {"devices": [], "clients": [client]}
+    status = {"devices": [], "clients": [client], "coordinator": {}}
     (seen,) = viewers.seen_by(status, {"a": "4242"}, ME)["clients"]
     assert (seen["label"], seen["notes"], seen["processes"], seen["kernel_pids"]) == ("", [], [process], [16])
     assert (seen["own"], seen["may_change"]) == (False, True)

@@ -175,7 +175,7 @@ async def test_metrics(api: Any, jp_fetch: Any, coordinator: Any, extension: Any
         text = (await jp_fetch("metrics")).body.decode()
         assert "label of" not in text, "labels can be the paths of notebooks"
         samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-        return {(sample.name, sample.labels.get("uuid", "")): sample.value for sample in samples}
+        return {(s.name, s.labels.get("uuid", s.labels.get("phase", ""))): s.value for s in samples}
 
     assert (await readings())["gpushare_coordinator_followed", ""] == 0
     await coordinator.start(CLIENT)
@@ -183,7 +183,7 @@ async def test_metrics(api: Any, jp_fetch: Any, coordinator: Any, extension: Any
     await eventually(lambda: extension.supervisor.status, "the first snapshot")
     found = await readings()
     assert found["gpushare_coordinator_followed", ""] == 1
-    assert found["gpushare_clients", ""] == 1
+    assert found["gpushare_clients", "idle"] == 1
     assert found["gpushare_device_memory_total_bytes", device["uuid"]] == device["memory_total"]
     assert found["gpushare_device_queue_length", device["uuid"]] == 0
     assert found["gpushare_drain_seconds_count", ""] == found["gpushare_drain_seconds_sum", ""] == 0
