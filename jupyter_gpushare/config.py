@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from traitlets import Bool, Dict, Enum, Float, TraitError, Unicode, Union, validate
-from traitlets.config import Configurable
 
+from .config_users import ManyUsers
 from .wire import address, text
 
 _RANGES = {
@@ -40,7 +40,7 @@ class Size(Unicode):  # type: ignore[type-arg]
         return super().validate(obj, value)
 
 
-class GpuShare(Configurable):
+class GpuShare(ManyUsers):
     """Sharing one host's GPUs among notebook kernels."""
 
     time_quantum = Union(

@@ -22,7 +22,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "core": set(),
     "wire": set(),
     "kernel": set(),  # runs in environments without this package
-    "config": {"wire"},
+    "config": {"wire", "config_users"},
+    "config_users": {"wire"},
     "families": set(),
     "coordinator": {"", "core", "wire", "config", "families"},
     "simulation": {"core"},

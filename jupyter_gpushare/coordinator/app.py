@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
-import fcntl
 import gc
 import logging
 import os
 import resource
 import signal
-import socket
-import stat
 import sys
 import time
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Any
 
 from jupyter_core.application import JupyterApp, base_aliases, base_flags
 from traitlets import Bool, Float, TraitError, Unicode, default
@@ -26,16 +21,18 @@ from .. import __version__
 from ..config import GpuShare
 from ..core.errors import Refused
 from ..wire import address
+from . import system
+from .authority import Authority
 from .daemon import Daemon
+from .edge import Edge
 from .endpoint import Endpoint
-from .peer import Peer
+from .listening import BadInheritance, Places, inherited
 from .service import Service
 from .settings import LiveSettings
 
 log = logging.getLogger(__name__)
 
 _READY_TIMEOUT = 10.0
-_BREATHER = 0.5  # seconds without accepting connections when there are no descriptors left
 
 
 class CoordinatorApp(JupyterApp):
@@ -45,6 +42,7 @@ class CoordinatorApp(JupyterApp):
     version = __version__
     description = __doc__
     examples = "jupyter gpushare coordinator --time-quantum 10 --socket /tmp/gpushare.sock"
+    _reads_as_system = False
     # What traitlets declares as attributes of instances is overridden on the class, as it expects.
     classes = [GpuShare]  # noqa: RUF012
     aliases = {  # noqa: RUF012
@@ -65,21 +63,57 @@ class CoordinatorApp(JupyterApp):
             "Return as soon as it answers; run on in the background.",
         ),
         "debug": ({"CoordinatorApp": {"debug": True}}, "Log every unusual path."),
+        "system": (
+            {"CoordinatorApp": {"system": True}},
+            "Serve all users of this host: see docs/multiuser.md.",
+        ),
         "simulate": ({"GpuShare": {"simulate": True}}, "Use the simulated CUDA driver."),
     }
 
     debug = Bool(False, help="Log every unusual path.").tag(config=True)
     detach = Bool(False, help="Return as soon as it answers; run on in the background.").tag(config=True)
-    exit_after = Float(60.0, help="Seconds after its last client at which it ends; 0: never.").tag(config=True)
+    system = Bool(
+        False,
+        help="Serve all users of this host at /run/gpushare/coordinator.sock, until told to stop. The configuration is "
+        "read from /etc/jupyter and /usr/local/etc/jupyter only, if nobody but root can change it; state is kept in "
+        "/var/lib/gpushare. See docs/multiuser.md.",
+    ).tag(config=True)
+    exit_after = Float(help="Seconds after its last client at which it ends; 0: never.").tag(config=True)
     log_file = Unicode(help="Where a detached coordinator logs.").tag(config=True)
+    state_directory = Unicode(help="Where it keeps what is to outlive it.").tag(config=True)
 
     @default("config_file_name")
     def _config_file_name(self) -> str:
         return "jupyter_gpushare_config"
 
+    @default("exit_after")
+    def _exit_after(self) -> float:
+        return 0.0 if self.system else 60.0
+
     @default("log_file")
     def _log_file(self) -> str:
-        return str(address.state_directory() / "coordinator.log")
+        return str(Path(self.state_directory) / "coordinator.log")
+
+    @default("state_directory")
+    def _state_directory(self) -> str:
+        return str(system.state_directory() if self.system else address.state_directory())
+
+    @property
+    def config_file_paths(self) -> list[str]:
+        return system.config_directories() if self.system else super().config_file_paths
+
+    def load_config_file(self, suppress_errors: bool = True) -> None:  # type: ignore[override]  # as JupyterApp's is
+        """For all users: nothing that a user could have written, and nothing passed over because it is wrong."""
+        try:
+            self._reads_as_system = self.system
+            self.raise_config_file_errors = self.raise_config_file_errors or self.system
+            if self.system and self.config_file:
+                system.check_roots(Path(self.config_file))
+            super().load_config_file(suppress_errors and not self.system)
+        except Exception as error:
+            if not self.system:
+                raise
+            self.exit_with(str(error))
 
     def migrate_config(self) -> None:
         """Nothing: what an old IPython left behind is not ours to move, and may not be readable."""
@@ -88,26 +122,27 @@ class CoordinatorApp(JupyterApp):
         super().start()
         if unknown := self.unknown_options():
             self.exit_with(f"unknown options: {', '.join(unknown)} (--help-all tells what there is)")
+        if self.system and not self._reads_as_system:
+            self.exit_with("c.CoordinatorApp.system: it is an option of the command line, --system")
         try:
-            settings = LiveSettings(GpuShare(parent=self))
-            path = address.socket_path(settings.traits.coordinator)
-            prepare_directory(Path(path).parent)
-            check_place(path)
-        except (Refused, TraitError, address.BadAddress, OSError) as error:
+            traits = GpuShare(parent=self)
+            settings, authority = LiveSettings(traits), Authority(traits)
+            places = Places(traits, self.system, inherited())
+            places.prepare()
+        except (Refused, TraitError, address.BadAddress, BadInheritance, OSError) as error:
             self.exit_with(str(error))
-        if self.detach and not daemonize(path):
+        if self.detach and not daemonize(places.path):
             return
         start_logging(self.log_file if self.detach else "", logging.DEBUG if self.debug else logging.INFO)
         try:
-            lock = take_socket_lock(path, wait=2.0 if self.detach else 0.0)
-            if lock is None:
+            if not places.take(wait=2.0 if self.detach else 0.0):
                 if self.detach:
                     os._exit(0)  # the other one answers, or will; our parent watches the socket
-                self.exit_with(f"another coordinator runs at {path}")
+                self.exit_with(f"another coordinator runs at {places.path}")
             allow_many_descriptors()
-            asyncio.run(serve(settings, path, self.exit_after))
+            asyncio.run(serve(settings, authority, places, self.exit_after, Path(self.state_directory)))
         except OSError as error:
-            log.error("no coordinator can serve %s: %s", path, error)
+            log.error("no coordinator can serve %s: %s", places.path, error)
             self.exit(2)
         except Exception:
             log.exception("a bug ends this coordinator; clients run on and look for another one")
@@ -128,40 +163,11 @@ class CoordinatorApp(JupyterApp):
         self.exit(2)
 
 
-def prepare_directory(directory: Path) -> None:
-    """The socket's directory: made for this user alone, unless somebody chose an existing one."""
-    if directory == address.runtime_directory() or not directory.exists():
-        address.make_private(directory)
-
-
-def check_place(path: str) -> None:
-    """Raise FileExistsError if something is at `path` that no coordinator left there: it would be removed."""
-    with contextlib.suppress(FileNotFoundError):
-        if not stat.S_ISSOCK(os.lstat(path).st_mode):
-            raise FileExistsError(f"{path} exists and is no socket: choose another address for the coordinator")
-
-
 def allow_many_descriptors() -> None:
     """Each process of a client takes half a dozen; the usual soft limit is for programs that use select()."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def take_socket_lock(path: str, wait: float) -> Any:
-    """The lock that makes this the only coordinator of the socket, held while it lives; None if another has it."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW  # it may lie in a folder that others write to
-    lock = os.fdopen(os.open(path + ".lock", flags, 0o600), "r+")
-    deadline = time.monotonic() + wait
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return lock
-        except BlockingIOError:
-            if address.answers(path) or time.monotonic() >= deadline:
-                lock.close()
-                return None
-        time.sleep(0.02)
 
 
 def daemonize(path: str) -> bool:
@@ -214,39 +220,20 @@ def start_logging(path: str, level: int) -> None:
     logging.basicConfig(level=level, handlers=[handler], force=True)
 
 
-async def serve(settings: LiveSettings, path: str, exit_after: float) -> None:
-    """Serve the socket until stopped, or until `exit_after` seconds after the last client (0: never)."""
+async def serve(
+    settings: LiveSettings, authority: Authority, places: Places, exit_after: float, state: Path | None = None
+) -> None:
+    """Serve the sockets until stopped, or until `exit_after` seconds after the last client (0: never)."""
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):  # from before it can be found, or one might leave the socket behind
         loop.add_signal_handler(number, stopped.set)
-    daemon = Daemon(settings, path)
-    service = Service(daemon, stopped.set)
+    daemon = Daemon(settings, places.path, state)
+    edge = Edge(Service(daemon, stopped.set), authority, lambda: daemon.settings.traits)
     endpoint = await tell_metrics(daemon)
-    listener = listen(path)
-    own = os.stat(path).st_ino
-    peers: set[Peer] = set()
-
-    def ended(peer: Peer) -> None:
-        peers.discard(peer)
-        service.ended(peer)
-
-    def accept() -> None:
-        try:
-            connection, _ = listener.accept()
-        except OSError as error:
-            log.warning("a connection was not accepted: %s", error)
-            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                loop.remove_reader(listener)  # it would be readable at once, again and again
-                loop.call_later(_BREATHER, resume)
-            return
-        peer = Peer(connection, service.line, ended)
-        peers.add(peer)
-        service.connected(peer)
-
-    def resume() -> None:
-        if listener.fileno() >= 0:
-            loop.add_reader(listener, accept)
+    places.open()
+    for listener, user in places.listeners.items():
+        edge.listen(listener, user)
 
     def check() -> None:
         if exit_after and daemon.deserted_for > exit_after and not daemon.followers:
@@ -254,19 +241,16 @@ async def serve(settings: LiveSettings, path: str, exit_after: float) -> None:
         else:
             loop.call_later(min(1.0, exit_after or 1.0), check)
 
-    loop.add_reader(listener, accept)
     check()
     gc.freeze()  # what was imported stays; a collection that walks all of it would delay a turn by milliseconds
-    log.info("coordinator %s answers at %s, %s", __version__, path, settings.as_json())
+    log.info("coordinator %s answers at %s, %s", __version__, places.path, settings.as_json())
     try:
         await stopped.wait()
         await asyncio.sleep(0)  # lets the answer to a stop request go out
     finally:
-        loop.remove_reader(listener)
-        listener.close()
+        edge.close()
         endpoint.close()
-        if os.path.exists(path) and os.stat(path).st_ino == own:
-            os.unlink(path)
+        if places.clear():
             daemon.kept.forget()
         daemon.close()
 
@@ -281,18 +265,3 @@ async def tell_metrics(daemon: Daemon) -> Endpoint:
             daemon.problems.append(f"no metrics are told at {where}: {error.strerror or error}")
             log.warning("%s", daemon.problems[-1])
     return endpoint
-
-
-def listen(path: str) -> socket.socket:
-    """Bind the socket for this user alone. The caller holds the socket's lock, so what is there is left over."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    if os.path.exists(path):
-        os.unlink(path)
-    mask = os.umask(0o177)
-    try:
-        listener.bind(path)
-    finally:
-        os.umask(mask)
-    listener.listen(128)
-    listener.setblocking(False)
-    return listener

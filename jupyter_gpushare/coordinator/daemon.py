@@ -8,6 +8,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 from .. import __version__
@@ -20,11 +21,13 @@ from ..core.quota import Quota
 from ..core.settings import EXCLUSIVE
 from ..wire import address, messages
 from . import devices, health, snapshot, topology
+from .audit import Audit
 from .followers import Followers
 from .history import History
 from .journal import Journal, path_of
 from .kept import Kept
 from .levels import Levels
+from .limits import TooMany
 from .locks import Mode
 from .measures import Measures
 from .members import Member
@@ -50,7 +53,9 @@ log = logging.getLogger(__name__)
 class Daemon:
     """All state of a running coordinator. Everything happens on one event loop."""
 
-    def __init__(self, settings: LiveSettings, socket_path: str) -> None:
+    def __init__(self, settings: LiveSettings, socket_path: str, state: Path | None = None) -> None:
+        """`state`: the directory for what is to outlive it; None: nothing is kept."""
+        self.audit = Audit(state)
         self.kept = Kept(socket_path)
         self.settings = self.kept.restore(settings)
         self.socket_path = socket_path
@@ -175,6 +180,9 @@ class Daemon:
         member = self.members.get(client)
         if member and (member.token != token or self.scheduler.clients[client].tenant != tenant):
             raise PermissionError(f"client {client!r} exists and the token does not match")
+        most = self.settings.traits.max_clients
+        if member is None and most and sum(one.tenant == tenant for one in self.scheduler.clients.values()) >= most:
+            raise TooMany(f"this user has {most} clients already, the most anybody may have: end one of them first")
         group = self.settings.tenancy.of(tenant)
         kept = None if member else self.remembered.claim(client, token, tenant)
         self.feed(ev.ClientRegistered(client, tenant, printable(label), quota, request.gpus, request, group, running))
@@ -191,6 +199,11 @@ class Daemon:
 
         Raises BadHello and Refused, with nothing left of the process.
         """
+        most = self.settings.traits.max_processes
+        if most and sum(port.peer.user == peer.user for port in self.ports.values()) >= most:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            raise TooMany(f"this user has {most} processes on the GPU already, the most anybody may have")
         self._numbers += 1
         port, instead = member.admit(self._numbers, peer, hello, descriptors)
         self.ports[port.number] = port
@@ -286,14 +299,14 @@ class Daemon:
             self._deserted_since = time.monotonic()
             self.followers.changed()
 
-    def watch(self, member: Member, pid: int) -> None:
-        """When the process has ended, the client is over as soon as its other processes are gone too."""
+    def watch(self, member: Member, peer: Peer) -> None:
+        """When the peer's process has ended, the client is over as soon as its other processes are gone too."""
         if member.program is not None:
             return
         try:
-            member.program = os.pidfd_open(pid)
+            member.program = peer.open_process()
         except OSError as error:  # gone already, in another namespace, or an old kernel: then by the grace
-            log.info("process %d of client %s cannot be watched: %s", pid, member.client, error)
+            log.info("process %d of client %s cannot be watched: %s", peer.pid, member.client, error)
             return
         self._loop.add_reader(member.program, self._program_ended, member)
 
@@ -327,16 +340,20 @@ class Daemon:
             self.settings.topology = None
             return Scheduler(self.settings.core())
 
-    def set_health(self, uuid: str, failed: str) -> None:
-        """What is wrong with a device by now; empty: nothing. Raises Refused for one that is not here."""
+    def set_health(self, uuid: str, failed: str) -> str:
+        """What is wrong with a device by now; empty: nothing. Returns what was. Raises Refused for one that is not
+        here."""
         if uuid not in self.scheduler.devices:
             known = ", ".join(self.scheduler.devices) or "none"
             raise Refused(f"device {uuid!r} is not here: allowed are {known}")
+        before = self.scheduler.placing.placement.books[uuid].failed
         self.feed(ev.DeviceFailed(uuid, failed) if failed else ev.DeviceRecovered(uuid))
+        return before
 
     def change_settings(self, settings: LiveSettings) -> None:
         """Raises Refused, having changed nothing."""
-        self.feed(ev.SettingsChanged(settings.core()))
+        groups = {client.id: settings.tenancy.of(client.tenant) for client in self.scheduler.clients.values()}
+        self.feed(ev.SettingsChanged(settings.core(), groups))
         before, self.settings = self.settings.as_json(), settings
         self.kept.add({name: value for name, value in settings.as_json().items() if value != before[name]})
         for member in self.members.values():

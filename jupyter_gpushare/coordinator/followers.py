@@ -15,7 +15,7 @@ INTERVAL = 0.1  # seconds between two publications
 
 
 class Followers:
-    """`take` makes the whole snapshot, which nobody is shown as it is; `owners` tells the uid of each client."""
+    """`take` makes the whole snapshot, which nobody is shown as it is; `owners` tells the user of each client."""
 
     def __init__(self, take: Callable[[], dict[str, Any]], owners: Callable[[], Mapping[str, str]]) -> None:
         self._take = take
@@ -30,9 +30,9 @@ class Followers:
     def __len__(self) -> int:
         return len(self._peers)
 
-    def view(self, uid: int) -> dict[str, Any]:
-        """The snapshot as that user may see it."""
-        return viewers.seen_by(self._take(), self._owners(), uid)
+    def view(self, peer: Peer) -> dict[str, Any]:
+        """The snapshot as that peer may see it."""
+        return viewers.seen_by(self._take(), self._owners(), peer)
 
     def add(self, peer: Peer) -> dict[str, Any]:
         """From now on `peer` is told changes of what this returns."""
@@ -40,7 +40,7 @@ class Followers:
         if not self._peers:
             self._published = news(status)
         self._peers.add(peer)
-        return viewers.seen_by(status, self._owners(), peer.uid)
+        return viewers.seen_by(status, self._owners(), peer)
 
     def discard(self, peer: Peer) -> None:
         self._peers.discard(peer)
@@ -61,13 +61,13 @@ class Followers:
         if told == self._published:
             return
         owners = self._owners()
-        lines: dict[int, bytes] = {}  # by user: many servers may be one user's
+        lines: dict[tuple[str, bool], bytes] = {}  # by user: many servers may be one user's
         for peer in self._peers:
             if not peer.congested:
-                if peer.uid not in lines:
-                    view = viewers.seen_by(status, owners, peer.uid)
-                    lines[peer.uid] = encode(messages.Snapshot(status=view))
-                peer.send(lines[peer.uid])
+                sees = (peer.user, peer.admin)
+                if sees not in lines:
+                    lines[sees] = encode(messages.Snapshot(status=viewers.seen_by(status, owners, peer)))
+                peer.send(lines[sees])
         if any(peer.congested for peer in self._peers):
             self.changed()  # they are told when they have caught up
         else:

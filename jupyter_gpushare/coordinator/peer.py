@@ -7,39 +7,48 @@ import asyncio
 import os
 import select
 import socket
-import struct
 from collections.abc import Callable
 
 from ..wire import messages
+from .authority import Identity, process_of
+from .limits import Bucket, Ledger
 
 _MAX_DESCRIPTORS = 66  # page, client page, one lock for each of at most 64 devices
 _MAX_BACKLOG = 4 << 20
-_CREDENTIALS = struct.Struct("iII")  # struct ucred
 
 
 class Peer:
-    """The other end of a connection, identified by what the kernel says of it: `pid`, `uid`, `gid`."""
+    """The other end of a connection: `user`, who it is, and its `pid` and `uid` as the kernel says."""
 
     def __init__(
-        self, sock: socket.socket, on_line: Callable[[Peer, bytes], None], on_end: Callable[[Peer], None]
+        self,
+        sock: socket.socket,
+        identity: Identity,
+        on_line: Callable[[Peer, bytes], None],
+        on_end: Callable[[Peer], None],
+        ledger: Ledger | None = None,
+        max_messages: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._socket = sock
+        self.user, self.admin, self.pid, self.uid = identity
         self._on_line = on_line
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self._received = bytearray()
         self._backlog = bytearray()
         self.descriptors: list[int] = []  # that came with the line being handled, until somebody takes them
-        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        self.pid, self.uid, self.gid = _CREDENTIALS.unpack(credentials)
         self.open = True
         self._failed = False
+        self._ledger = ledger or Ledger()
+        self._counted = 0  # bytes of this connection in the ledger
+        self._bucket = Bucket(max_messages, self._loop.time())
+        self._pause: asyncio.TimerHandle | None = None
         sock.setblocking(False)
         self._fileno = sock.fileno()
         self._loop.add_reader(self._fileno, self._readable)
 
     def __str__(self) -> str:
-        return f"pid {self.pid} (uid {self.uid})"
+        return f"pid {self.pid} (user {self.user})"
 
     @property
     def congested(self) -> bool:
@@ -52,6 +61,10 @@ class Peer:
         poll = select.poll()
         poll.register(self._fileno, 0)
         return not self.open or any(events & (select.POLLHUP | select.POLLERR) for _, events in poll.poll(0))
+
+    def open_process(self) -> int:
+        """A pidfd of the process at the other end. Raises OSError when it has ended or cannot be seen."""
+        return process_of(self._socket, self.pid)
 
     def take_descriptors(self) -> list[int]:
         taken, self.descriptors = self.descriptors, []
@@ -85,8 +98,18 @@ class Peer:
             if not self._backlog:
                 self._loop.add_writer(self._fileno, self._writable)
             self._backlog += line[sent:]
+            self._count()
             if len(self._backlog) > _MAX_BACKLOG:
                 self._fail()
+
+    def _count(self) -> None:
+        """Whoever has too much in all his connections loses the one that wants more."""
+        kept = len(self._received) + len(self._backlog) if self.open else 0
+        grows = kept > self._counted
+        self._ledger.buffered += kept - self._counted
+        self._counted = kept
+        if grows and self._ledger.overdrawn:
+            self._fail()
 
     def _fail(self) -> None:
         self._failed = True
@@ -97,6 +120,9 @@ class Peer:
         if not self.open:
             return
         self.open = False
+        self._count()
+        if self._pause:
+            self._pause.cancel()
         self._loop.remove_reader(self._fileno)
         self._loop.remove_writer(self._fileno)
         self._socket.close()
@@ -127,14 +153,31 @@ class Peer:
 
     def _split(self) -> None:
         *lines, rest = self._received.split(b"\n")
-        self._received = rest
-        for line in lines:
+        for number, line in enumerate(lines):
+            if wait := self._bucket.take(self._loop.time()):
+                self._received = bytearray(b"\n").join([*lines[number:], rest])
+                self._rest(wait)
+                return
             if line:
                 self._on_line(self, bytes(line))
             if not self.open:
                 return
+        self._received = rest
+        self._count()
         if len(rest) > messages.MAX_LINE:
             self._on_line(self, bytes(rest))
+
+    def _rest(self, seconds: float) -> None:
+        """It says more than it may: for so long nothing is read of it, and the system keeps only so much for it."""
+        self._count()
+        self._loop.remove_reader(self._fileno)
+        self._pause = self._loop.call_later(seconds, self._resume)
+
+    def _resume(self) -> None:
+        self._pause = None
+        self._split()
+        if self.open and self._pause is None:
+            self._loop.add_reader(self._fileno, self._readable)
 
     def _writable(self) -> None:
         try:
@@ -145,5 +188,6 @@ class Peer:
             self.drop()
             return
         del self._backlog[:sent]
+        self._count()
         if not self._backlog:
             self._loop.remove_writer(self._fileno)

@@ -104,7 +104,7 @@ class Sessions:
             instead = self._daemon.join(member, peer, hello, peer.take_descriptors())
         except (PermissionError, BadHello, Refused) as error:
             log.warning("%s: hello refused: %s", peer, error)
-            refuse(peer, 0, "forbidden" if isinstance(error, PermissionError) else "invalid", str(error))
+            refuse(peer, 0, _reason(error), str(error))
             peer.drop()
             if not known and hello.client in self._daemon.members:
                 member.forgotten = True
@@ -124,7 +124,7 @@ class Sessions:
         try:
             session.member = self._clients.member(peer, attach)
         except (PermissionError, Refused) as error:
-            refuse(peer, 0, "forbidden" if isinstance(error, PermissionError) else "invalid", str(error))
+            refuse(peer, 0, _reason(error), str(error))
             peer.drop()
             return
         session.member.kernels[peer] = {}
@@ -141,3 +141,10 @@ class Sessions:
         elif len(requests) < MAX_CELLS:
             requests[cell.request] = cell.cell_id
             self._daemon.feed(ev.CellStarted(session.member.client, cell.request))
+
+
+def _reason(error: PermissionError | BadHello | Refused) -> str:
+    """For programs."""
+    if isinstance(error, PermissionError):
+        return "forbidden"
+    return error.reason if isinstance(error, Refused) else "invalid"

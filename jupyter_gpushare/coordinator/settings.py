@@ -40,9 +40,14 @@ LIVE = (
     "default_quota",
     "memory_mode",
     "pinned_memory",
+    "max_connections",
+    "max_processes",
+    "max_clients",
+    "max_messages",
 )
 _OF_THE_CORE = [field.name for field in fields(Settings) if field.name in LIVE and field.name != "placement"]
 _SHOWN = (*LIVE, "topology", "device_memory", "simulate")
+_FIXED = ("identity", "sockets", "cgroup_user", "admins", "admin_groups")  # nobody's business, but for the process
 _PARSERS = {
     "share": text.parse_fraction,
     "limit": text.parse_fraction,
@@ -131,7 +136,7 @@ class LiveSettings:
     def changed(self, changes: dict[str, Any]) -> LiveSettings:
         """New settings with some of them replaced. Raises Refused on an unknown name or a bad value."""
         traits = GpuShare(parent=self.traits.parent)
-        for name in _SHOWN:
+        for name in (*_SHOWN, *_FIXED):
             setattr(traits, name, getattr(self.traits, name))
         for name, value in changes.items():
             if name not in LIVE:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import grp
-import logging
-import os
-import pwd
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,23 +9,22 @@ from ..core.errors import Refused
 from ..core.placement import Tenant
 from ..core.placement.tenants import from_mapping
 from ..wire import text
+from .userdb import account
 
 EVERYBODY = "*"  # as a user: whoever is named nowhere else
 
 _PARSERS = {"share": text.parse_fraction, "limit": text.parse_fraction, "memory": text.parse_size}
 
-log = logging.getLogger(__name__)
-
 
 class Tenancy:
-    """The tenants, and to which of them a uid belongs."""
+    """The tenants, and to which of them a user belongs."""
 
     def __init__(self, tenants: Mapping[str, Any]) -> None:
         """Raises Refused, naming the tenant and what is wrong with it."""
         self.tenants: list[Tenant] = []
         self._users: dict[str, str] = {}
         self._groups: dict[str, str] = {}
-        self._known: dict[str, str] = {}  # by uid
+        self._known: dict[str, str] = {}  # by user
         for name, values in tenants.items():
             if not isinstance(values, Mapping):
                 raise Refused(f"tenant {name!r}: {values!r} is no object: allowed is for example {{'users': ['ada']}}")
@@ -47,21 +42,14 @@ class Tenancy:
                 raise Refused(f"tenant {tenant!r}: {key} has {one!r}, which is in tenant {into[one]!r} already")
             into[one] = tenant
 
-    def of(self, uid: str) -> str:
+    def of(self, user: str) -> str:
         """The tenant of a user: by name or uid, else by group, else the one of everybody; empty: none."""
-        if uid not in self._known:
-            self._known[uid] = self._find(uid) if self.tenants else ""
-        return self._known[uid]
+        if user not in self._known:
+            self._known[user] = self._find(user) if self.tenants else ""
+        return self._known[user]
 
-    def _find(self, uid: str) -> str:
-        names, groups = [uid], []
-        try:
-            user = pwd.getpwuid(int(uid))
-            names.append(user.pw_name)
-            for gid in os.getgrouplist(user.pw_name, user.pw_gid):
-                groups += [str(gid), grp.getgrgid(gid).gr_name]
-        except (KeyError, ValueError, OSError) as error:
-            log.info("user %s: not all groups are known: %s", uid, error)
+    def _find(self, user: str) -> str:
+        names, groups = account(user)
         found = [self._users[name] for name in names if name in self._users]
         found += [self._groups[name] for name in groups if name in self._groups]
         return found[0] if found else self._users.get(EVERYBODY, "")

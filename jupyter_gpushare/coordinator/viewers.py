@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
+from .authority import Identity
+from .peer import Peer
 from .users import tenant_name
 
 # A label is a notebook's path, cells are its own, and notes speak to the client's user: theirs alone. Admins are told
@@ -14,17 +15,12 @@ _OWNERS: dict[str, Any] = {"label": "", "notes": [], "cell_ids": []}
 _ADMINS: dict[str, Any] = {"processes": [], "kernel_pids": []}
 
 
-def is_admin(uid: int) -> bool:
-    """Whether this user may change everybody's quotas, and the settings."""
-    return uid in (0, os.getuid())
-
-
-def seen_by(status: Mapping[str, Any], owners: Mapping[str, str], uid: int) -> dict[str, Any]:
-    """The snapshot `status` for a user. `owners`: of each client, the uid as text."""
-    me, name, admin = str(uid), tenant_name(str(uid)), is_admin(uid)
+def seen_by(status: Mapping[str, Any], owners: Mapping[str, str], peer: Peer | Identity) -> dict[str, Any]:
+    """The snapshot `status` for the user of `peer`. `owners`: of each client, its user."""
+    name, admin = tenant_name(peer.user), peer.admin
     clients = []
     for client in status["clients"]:
-        own = owners[client["id"]] == me
+        own = owners[client["id"]] == peer.user
         hidden = {} if own else _OWNERS if admin else {**_OWNERS, **_ADMINS}
         clients.append({**client, **hidden, "own": own, "may_change": own or admin})
     devices = [

@@ -11,13 +11,13 @@ from .members import Member
 from .users import tenant_name
 
 
-def told(scheduler: Scheduler, member: Member, uid: int, now: float) -> dict[str, Any]:
-    """The result of an Outlook of user `uid`: see `wire.messages`. Labels of other users' clients are not told."""
+def told(scheduler: Scheduler, member: Member, user: str, now: float) -> dict[str, Any]:
+    """The result of an Outlook of user `user`: see `wire.messages`. Labels of other users' clients are not told."""
     client = scheduler.clients[member.client]
     expected = outlook(scheduler, client, now)
     waits_since = client.waiting_since if client.waiting_since is not None else client.stands_since
     running = {
-        grant.client.id: _running(grant, uid, now)
+        grant.client.id: _running(grant, user, now)
         for device in client.books
         for grant in device.grants
         if grant.client is not client
@@ -34,12 +34,12 @@ def told(scheduler: Scheduler, member: Member, uid: int, now: float) -> dict[str
     }
 
 
-def _running(grant: Grant, uid: int, now: float) -> dict[str, Any]:
+def _running(grant: Grant, user: str, now: float) -> dict[str, Any]:
     client: Client = grant.client
     left = seconds_left(grant, now)
     return {
         "client": client.id,
-        "label": client.label if client.tenant == str(uid) else "",
+        "label": client.label if client.tenant == user else "",
         "tenant": tenant_name(client.tenant),
         "seconds_left": None if left is None else round(left, 3),
         "held": held(grant, now),

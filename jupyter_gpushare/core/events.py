@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .model import DeviceInfo
@@ -225,7 +226,10 @@ class QuotaChanged:
 
 @dataclass(frozen=True)
 class SettingsChanged:
+    """`groups`: the tenant in the settings to which each client's owner belongs by them; who isn't named stays."""
+
     settings: Settings
+    groups: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from . import events as ev
@@ -62,7 +63,8 @@ class Placing:
     def come(self, event: ev.ClientRegistered, order: int) -> Client:
         """A new client, with its devices and its quota. Raises Refused, having changed nothing.
 
-        One whose program runs already has its devices and is never refused: it is offline, without a guaranteed share.
+        One whose program runs already has its devices and is never refused: it is offline, without a guaranteed share,
+        and within the ceilings of one client.
         """
         quota = self.placement.tenants.within(event.quota, event.group)
         request = request_of(event.request or Request(event.gpus), quota)
@@ -71,7 +73,7 @@ class Placing:
         except Refused as error:
             if not event.running:
                 raise
-            quota = replace(quota, share=0.0, service="offline")
+            quota = replace(self.placement.tenants.capped(quota, event.group), service="offline")
             request = request_of(request, quota)
             self.placement.count(event.client, request, event.group)
             self._out.append(Notice(event.client, f"it is offline and has no guaranteed share: {error}"))
@@ -112,6 +114,13 @@ class Placing:
             request = replace(request, fraction=None)
         self.placement.change(client.id, request_of(request, quota), quota)
 
+    def regroup(self, groups: Mapping[str, str], now: float) -> None:
+        """Which tenant each client belongs to by now. What it has already it keeps; what it asks for is checked."""
+        for client, tenant in groups.items():
+            if client in self._clients:
+                self.placement.regroup(client, tenant)
+        self.settle(now)
+
     def leave(self, client: Client, now: float) -> None:
         self.placement.remove(client.id)
         self.settle(now)
@@ -132,7 +141,8 @@ class Placing:
         placed = self.placement.placed[client.id]
         if placed.request.fraction is not None and placed.devices:
             # A part of devices that don't say what they have is nothing, and no bound.
-            client.quota = replace(client.quota, memory=self.placement.bytes_of(placed) or None)
+            quota = replace(client.quota, memory=self.placement.bytes_of(placed) or None)
+            client.quota = self.placement.tenants.with_memory_capped(quota, placed.tenant)
 
 
 def request_of(request: Request, quota: Quota) -> Request:

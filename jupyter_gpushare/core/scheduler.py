@@ -212,4 +212,4 @@ class Scheduler:
         self.placing.placement.configure(event.settings.placement)
         self.turns.configure(event.settings, now)
         self.idleness.settings_changed()
-        self.placing.settle(now)
+        self.placing.regroup(event.groups, now)

@@ -15,6 +15,7 @@ _STATUS = {
     "unknown_client": 404,
     "unknown_device": 404,
     "conflict": 409,
+    "too_many": 429,
     "internal": 500,
     "unreachable": 503,
     "unavailable": 503,

@@ -13,7 +13,7 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
-SYSTEM_SOCKET = "/run/gpushare/coordinator.sock"
+SYSTEM_SOCKET = os.environ.get("GPUSHARE_SYSTEM_SOCKET", "") or "/run/gpushare/coordinator.sock"
 # sockaddr_un.sun_path holds 108 bytes with its terminator.
 MAX_SOCKET_PATH = 107
 

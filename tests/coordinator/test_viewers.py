@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare.coordinator import viewers
+from jupyter_gpushare.coordinator.authority import Identity
 from jupyter_gpushare.coordinator.snapshot import tenant_name
 from jupyter_gpushare.doctor_clients import clients as findings
 from jupyter_gpushare.status_command import name_of
@@ -100,10 +101,10 @@ def test_admins_see_processes_and_no_labels() -> None:
     process = {"pid": 17, "mode": "coordinated"}
     client = {"id": "a", "label": "a.ipynb", "notes": ["it gives way"], "processes": [process], "kernel_pids": [16]}
     status = {"devices": [], "clients": [client], "coordinator": {}}
-    (seen,) = viewers.seen_by(status, {"a": "4242"}, ME)["clients"]
+    (seen,) = viewers.seen_by(status, {"a": "4242"}, Identity(str(ME), True, 1, ME))["clients"]
     assert (seen["label"], seen["notes"], seen["processes"], seen["kernel_pids"]) == ("", [], [process], [16])
     assert (seen["own"], seen["may_change"]) == (False, True)
-    (seen,) = viewers.seen_by(status, {"a": "4242"}, 4242)["clients"]
+    (seen,) = viewers.seen_by(status, {"a": "4242"}, Identity("4242", False, 1, 4242))["clients"]
     assert seen == {**client, "own": True, "may_change": True}
     assert client["label"] == "a.ipynb", "what others are told is not changed"
 

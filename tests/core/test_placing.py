@@ -221,3 +221,37 @@ def test_gangs_have_all_their_devices_or_none_and_nobody_starves(
     for client in there:
         one = world.scheduler.clients[client]
         assert one.quanta >= 2 or (one.grant and one.wait_seconds == 0), world.story()
+
+
+CEILING = Tenant("students", limit=0.5, memory=GIB // 2, max_clients=2)
+
+
+def test_a_running_client_is_within_the_ceilings_whatever_it_asks_for() -> None:
+    world = world_of(1, CEILING)
+    for name in "abc":
+        event = ev.ClientRegistered(name, "1000", quota=Quota(memory=GIB, limit=0.9), group="students", running=True)
+        world.feed(event)
+        quota = world.scheduler.clients[name].quota
+        assert (quota.memory, quota.limit, quota.service) == (GIB // 2, 0.5, "offline")
+
+
+def test_a_part_of_a_device_found_later_is_within_the_ceiling() -> None:
+    world = world_of(0, CEILING)
+    world.feed(ev.ClientRegistered("a", "1000", quota=Quota(), request=Request(fraction=1.0), group="students"))
+    world.device("d0")
+    world.process("a", "d0")
+    assert world.scheduler.clients["a"].quota.memory == GIB // 2
+
+
+def test_ceilings_set_later_bind_what_clients_ask_for_from_then_on() -> None:
+    world = world_of(1)
+    come(world, "a")
+    later = Settings(QUANTUM, "fcfs", sharing="exclusive", placement=PlacementSettings(tenants=(CEILING,)))
+    world.feed(ev.SettingsChanged(later, {"a": "students"}))
+    assert world.scheduler.clients["a"].quota == Quota(), "what it has it keeps"
+    with pytest.raises(Refused, match=r"limit=0\.9 is above that of tenant 'students'"):
+        world.feed(ev.QuotaChanged("a", Quota(memory=GIB // 4, limit=0.9)))
+    world.feed(ev.QuotaChanged("a", Quota(memory=GIB // 4, limit=0.5)))
+    come(world, "b", "students", Quota())
+    with pytest.raises(Refused, match="tenant 'students' has 2 clients"):
+        come(world, "c", "students", Quota())

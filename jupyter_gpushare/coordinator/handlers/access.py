@@ -6,7 +6,6 @@ from ...core.errors import UnknownClient
 from ..daemon import Daemon
 from ..members import Member
 from ..peer import Peer
-from ..viewers import is_admin
 
 
 def owned(daemon: Daemon, peer: Peer, client: str) -> Member:
@@ -14,12 +13,12 @@ def owned(daemon: Daemon, peer: Peer, client: str) -> Member:
     known = daemon.scheduler.clients.get(client)
     if known is None or client not in daemon.members:
         raise UnknownClient(f"no client {client!r} is known here")
-    if not is_admin(peer.uid) and known.tenant != str(peer.uid):
+    if not peer.admin and known.tenant != peer.user:
         raise PermissionError(f"client {client!r} belongs to another user")
     return daemon.members[client]
 
 
 def admins_only(peer: Peer, doing: str) -> None:
     """Raises PermissionError for anybody else; `doing` is what they would do: "stop it"."""
-    if not is_admin(peer.uid):
+    if not peer.admin:
         raise PermissionError(f"only admins of this coordinator {doing}")

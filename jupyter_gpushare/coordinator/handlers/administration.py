@@ -27,7 +27,8 @@ class Administration:
 
     def _device(self, peer: Peer, request: messages.Device) -> Any:
         admins_only(peer, "take devices out of use")
-        self._daemon.set_health(request.device, request.failed)
+        before = self._daemon.set_health(request.device, request.failed)
+        self._daemon.audit.note(peer, "device", request.device, before, request.failed)
         log.info("%s says of device %s: %s", peer, request.device, request.failed or "works again")
         return {"clients": list(self._daemon.scheduler.placing.placement.on(request.device))}
 
@@ -36,11 +37,17 @@ class Administration:
             admins_only(peer, "change its settings")
             before = self._daemon.settings.as_json()
             self._daemon.change_settings(self._daemon.settings.changed(request.changes))
-            log.info("%s changed the settings from %s to %s", peer, before, self._daemon.settings.as_json())
+            after = self._daemon.settings.as_json()
+            named = [name for name in after if after[name] != before[name]]
+            self._daemon.audit.note(
+                peer, "settings", "", {name: before[name] for name in named}, {name: after[name] for name in named}
+            )
+            log.info("%s changed the settings from %s to %s", peer, before, after)
         return self._daemon.config()
 
     def _end(self, peer: Peer, request: messages.Stop) -> Any:
         admins_only(peer, "stop it")
+        self._daemon.audit.note(peer, "stop", "", "running", "stopped")
         log.info("%s stops this coordinator", peer)
         self._stop()
         return {}

@@ -41,7 +41,7 @@ class Clients:
             quota, request = default, Request()
         # Whose program is not about to start has its devices already.
         member = self._daemon.member(
-            message.client, message.token, str(peer.uid), message.label, quota, request, running=gpus is None
+            message.client, message.token, peer.user, message.label, quota, request, running=gpus is None
         )
         member.forgotten = False
         return member
@@ -50,7 +50,7 @@ class Clients:
         known = request.client in self._daemon.members
         member = self.member(peer, request)
         if request.ends_with_sender:
-            self._daemon.watch(member, peer.pid)
+            self._daemon.watch(member, peer)
         self._daemon.maybe_forget(member)
         client = self._daemon.scheduler.clients[request.client]
         visible = list(client.devices) if len(self._daemon.scheduler.devices) > 1 else []

@@ -31,5 +31,8 @@ class Quotas:
             capacity = sum(self._daemon.scheduler.devices[uuid].info.memory for uuid in client.devices)
             quota = before.changed(requests.changes_of(request.changes, capacity))
             self._daemon.feed(ev.QuotaChanged(request.client, quota, member.allocated))
+            self._daemon.audit.note(
+                peer, "quota", request.client, msgspec.to_builtins(before), msgspec.to_builtins(client.quota)
+            )
             log.info("%s changed the quota of %s from %s to %s", peer, request.client, before, quota)
         return msgspec.to_builtins(client.quota)

@@ -39,12 +39,15 @@ class Turns:
             seconds = longest if request.seconds is None else text.parse_seconds(request.seconds)
         except ValueError as error:
             raise Refused(f"hold: {error}; allowed are 0 to {longest:g} seconds (max_hold)") from None
+        before = self._daemon.scheduler.clients[request.client].held_for(self._daemon.now)
         left = self._daemon.hold(member, seconds)
+        self._daemon.audit.note(peer, "hold", request.client, before, left)
         running = self._daemon.scheduler.clients[request.client].grant is not None
         return {"hold_seconds_left": left, "running": running}
 
     def _evict(self, peer: Peer, request: messages.Evict) -> Any:
         held = self._daemon.evict(owned(self._daemon, peer, request.client))
+        self._daemon.audit.note(peer, "evict", request.client, {"resident": held.resident}, {"resident": held.pinned})
         return {"evicting": held.resident > held.pinned, "bytes": held.resident}
 
     def _set_suspended(self, peer: Peer, identity: str, suspended: bool) -> Any:
@@ -53,6 +56,9 @@ class Turns:
         # Of whom is suspended for being idle, a person's word is another one.
         before = client.suspended and not (suspended and client.suspended_by_policy)
         self._daemon.feed(ev.Suspended(identity) if suspended else ev.Resumed(identity))
+        self._daemon.audit.note(
+            peer, "suspend" if suspended else "resume", identity, {"suspended": before}, {"suspended": suspended}
+        )
         if before != suspended:
             log.info("%s %s client %s", peer, "suspended" if suspended else "resumed", identity)
         return {"suspended": suspended, "changed": before != suspended}
@@ -61,4 +67,5 @@ class Turns:
         member = owned(self._daemon, peer, request.client)
         for port in member.processes.values():
             port.page.interrupt()
+        self._daemon.audit.note(peer, "interrupt", request.client, None, {"processes": len(member.processes)})
         return {"processes": len(member.processes)}

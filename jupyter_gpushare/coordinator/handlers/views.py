@@ -13,7 +13,6 @@ from ..daemon import Daemon
 from ..inspection import Inspections
 from ..peer import Peer
 from ..replies import refuse, reply
-from ..viewers import is_admin
 from . import LATER, Handler
 from .access import owned
 
@@ -27,7 +26,7 @@ class Views:
         self._daemon = daemon
         self._inspections = inspections
         self.handlers: dict[type, Handler] = {
-            messages.Status: lambda peer, _: daemon.followers.view(peer.uid),
+            messages.Status: lambda peer, _: daemon.followers.view(peer),
             messages.Subscribe: lambda peer, _: daemon.followers.add(peer),
             messages.History: lambda _, request: daemon.tell_history(request.after, request.client),
             messages.Outlook: self._outlook,
@@ -38,7 +37,7 @@ class Views:
 
     def _outlook(self, peer: Peer, request: messages.Outlook) -> Any:
         member = owned(self._daemon, peer, request.client)
-        return waiting.told(self._daemon.scheduler, member, peer.uid, self._daemon.now)
+        return waiting.told(self._daemon.scheduler, member, peer.user, self._daemon.now)
 
     def _draws(self, peer: Peer, request: messages.Draws) -> Any:
         member = owned(self._daemon, peer, request.client)
@@ -55,7 +54,7 @@ class Views:
         result = {
             "pid": request.pid,
             "client": member.client,
-            "label": client.label if client.tenant == str(peer.uid) else "",
+            "label": client.label if client.tenant == peer.user else "",
             "coordinator": {"pid": os.getpid(), "socket": self._daemon.socket_path},
             "page": port.page.values(),
         }
@@ -67,7 +66,7 @@ class Views:
         return LATER
 
     def _usage(self, peer: Peer, request: messages.Usage) -> Any:
-        user = "" if is_admin(peer.uid) else str(peer.uid)
+        user = "" if peer.admin else peer.user
         loop = asyncio.get_running_loop()
         why = "the journal's disk does not answer: try again later"
         late = loop.call_later(_PATIENCE, refuse, peer, request.id, "unavailable", why)

@@ -141,6 +141,13 @@ class Placement:
         self.remove(client)
         self._put(client, replace(placed, request=request))
 
+    def regroup(self, client: str, tenant: str) -> None:
+        """The client belongs to that tenant from now on; it stays where it is."""
+        placed = self.placed[client]
+        if placed.tenant != tenant:
+            self.remove(client)
+            self._put(client, replace(placed, tenant=tenant))
+
     def remove(self, client: str) -> None:
         placed = self.placed.pop(client)
         self.tenants.remove(client)

@@ -74,6 +74,20 @@ class Tenants:
         limit = min(quota.limit, max(known.limit, quota.share))
         return replace(quota, memory=memory, limit=limit)
 
+    def capped(self, quota: Quota, tenant: str) -> Quota:
+        """The quota of a client that cannot be refused any more: what it asks for, but no more than the ceilings of one
+        client, and no guaranteed share."""
+        known = self.tenants.get(tenant)
+        limit = quota.limit if known is None else min(quota.limit, known.limit)
+        return self.with_memory_capped(replace(quota, share=0.0, limit=limit), tenant)
+
+    def with_memory_capped(self, quota: Quota, tenant: str) -> Quota:
+        """The quota with no more memory than the ceiling."""
+        known = self.tenants.get(tenant)
+        if known is None or known.memory is None:
+            return quota
+        return replace(quota, memory=min(quota.memory or known.memory, known.memory))
+
     def check(self, client: str, tenant: str, quota: Quota, gpus: int) -> None:
         """Raises Refused when the client's quota would be beyond a ceiling, with the figures and what is allowed."""
         known = self.tenants.get(tenant)

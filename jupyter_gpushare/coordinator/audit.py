@@ -1,0 +1,65 @@
+"""Who changed what, and when: a line of JSON for each change that people asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from .peer import Peer
+
+LARGEST = 16 << 20  # bytes of a file
+KEPT = 4  # files, with the one that is written to: nobody fills the disk by changing settings
+
+log = logging.getLogger(__name__)
+
+
+class Audit:
+    """`audit.log` in `directory`, readable by its owner alone; None: no record is kept.
+
+    A disk that is full is said once in the log, and sharing goes on.
+    """
+
+    def __init__(self, directory: Path | None) -> None:
+        self._path = directory / "audit.log" if directory else None
+        self._failed = False
+
+    def note(self, peer: Peer, what: str, subject: str, old: Any, new: Any) -> None:
+        """`subject`: the client or the device, "" for the coordinator. Nothing is written if nothing has changed."""
+        if self._path is None or old == new:
+            return
+        entry = {
+            "when": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "user": peer.user,
+            "uid": peer.uid,
+            "pid": peer.pid,
+            "what": what,
+            "subject": subject,
+            "old": old,
+            "new": new,
+        }
+        try:
+            self._write(self._path, json.dumps(entry).encode() + b"\n")
+        except OSError as error:
+            if not self._failed:
+                log.error("what is changed is not recorded in %s: %s", self._path, error.strerror)
+            self._failed = True
+        else:
+            self._failed = False
+
+    def _write(self, path: Path, line: bytes) -> None:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            os.write(descriptor, line)
+            full = os.fstat(descriptor).st_size > LARGEST
+        finally:
+            os.close(descriptor)
+        for number in range(KEPT - 1, 0, -1) if full else ():
+            older = path.with_name(f"{path.name}.{number - 1}" if number > 1 else path.name)
+            with contextlib.suppress(FileNotFoundError):
+                older.replace(path.with_name(f"{path.name}.{number}"))

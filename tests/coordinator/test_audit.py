@@ -1,0 +1,86 @@
+"""The record of changes: who, what, old and new."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.coordinator import audit
+from jupyter_gpushare.coordinator.audit import Audit
+from jupyter_gpushare.wire import messages
+
+from .conftest import Coordinator, Processes
+
+
+class Somebody:
+    user, uid, pid = "ada", 1000, 17
+
+
+@pytest.fixture
+def state(own_host: Path, monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[Path]:
+    yield folder / "state"
+
+
+def entries(state: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (state / "audit.log").read_text().splitlines()]
+
+
+def test_every_change_is_recorded(idle_coordinator: Coordinator, processes: Processes, state: Path) -> None:
+    idle_coordinator.start(f"--CoordinatorApp.state_directory={state}")
+    processes("a")
+    ask = idle_coordinator.request
+    ask(messages.SetQuota(client="a", changes={"limit": 0.5}))
+    ask(messages.SetQuota(client="a"))
+    ask(messages.Config(changes={"cell_linger": 1}))
+    ask(messages.Config())
+    ask(messages.Suspend(client="a"))
+    ask(messages.Suspend(client="a"))
+    ask(messages.Resume(client="a"))
+    ask(messages.Hold(client="a", seconds=30))
+    ask(messages.Device(device="GPU-00000000-fake", failed="hot"))
+    ask(messages.Stop())
+    assert idle_coordinator.wait() == 0
+    found = entries(state)
+    assert {(entry["user"], entry["uid"], entry["pid"]) for entry in found} == {
+        (str(os.getuid()), os.getuid(), os.getpid())
+    }
+    assert [entry["what"] for entry in found] == ["quota", "settings", "suspend", "resume", "hold", "device", "stop"]
+    quota, settings, suspend, resume, hold, device, _ = found
+    assert (quota["subject"], quota["old"]["limit"], quota["new"]["limit"]) == ("a", 1.0, 0.5)
+    assert (settings["old"], settings["new"]) == ({"cell_linger": 0.05}, {"cell_linger": 1.0})
+    assert (suspend["new"], resume["new"]) == ({"suspended": True}, {"suspended": False})
+    assert hold["old"] is None and 29 < hold["new"] <= 30
+    assert (device["subject"], device["old"], device["new"]) == ("GPU-00000000-fake", "", "hot")
+    assert all(entry["when"][:2] == "20" for entry in found)
+    assert stat.S_IMODE((state / "audit.log").stat().st_mode) == 0o600
+
+
+def test_its_size_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "LARGEST", 2000)
+    record = Audit(tmp_path)
+    for number in range(200):
+        record.note(Somebody(), "quota", "a", number, number + 1)  # type: ignore[arg-type]
+    files = sorted(tmp_path.iterdir())
+    assert [file.name for file in files] == ["audit.log", "audit.log.1", "audit.log.2", "audit.log.3"]
+    assert all(file.stat().st_size < 2400 for file in files)
+    assert json.loads(files[1].read_text().splitlines()[-1])["new"] in (199, 200) or files[0].stat().st_size
+
+
+def test_a_place_that_cannot_be_written_to_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "state").write_text("a file")
+    record = Audit(tmp_path / "state")
+    for number in range(3):
+        record.note(Somebody(), "quota", "a", number, number + 1)  # type: ignore[arg-type]
+    assert len(caplog.records) == 1 and "is not recorded" in caplog.text
+
+
+def test_a_link_is_not_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "audit.log").symlink_to(tmp_path / "elsewhere")
+    Audit(tmp_path).note(Somebody(), "quota", "a", 0, 1)  # type: ignore[arg-type]
+    assert not (tmp_path / "elsewhere").exists()

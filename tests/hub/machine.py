@@ -1,0 +1,119 @@
+"""A host with users of its own: real uids, but in a user database, a /run and a /dev/shm that only this test sees."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from shlex import quote
+from typing import Any, NamedTuple
+
+TOOLS = ("unshare", "nsenter", "setpriv", "mount")
+# What every user must be able to read: this checkout, and the Python that runs its tests.
+NEEDED = (Path(__file__).resolve().parents[2], Path(sys.prefix), Path(sys.base_prefix))
+
+
+class User(NamedTuple):
+    name: str
+    uid: int
+    home: Path
+
+
+class Machine:
+    """A mount namespace, whose users are `names`. Programs are started in it with `argv`, as root or as one of them."""
+
+    def __init__(self, folder: Path, names: Sequence[str]) -> None:
+        """`folder` must be reachable for every user."""
+        self.users = {name: User(name, 64101 + number, folder / "home" / name) for number, name in enumerate(names)}
+        self._write_database(folder)
+        for user in self.users.values():
+            user.home.mkdir(parents=True, mode=0o700)
+            (folder / "home").chmod(0o755)
+            os.chown(user.home, user.uid, user.uid)
+        self._first = subprocess.Popen(
+            ["unshare", "--mount", "--propagation", "private", "sh", "-ec", "\n".join(_first(folder))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert self._first.stdout and self._first.stderr
+        if self._first.stdout.readline() != b"ready\n":
+            raise OSError(self._first.stderr.read().decode())
+
+    def _write_database(self, folder: Path) -> None:
+        """The machine's own accounts, without login, and the test's."""
+        passwd, group = Path("/etc/passwd").read_text(), Path("/etc/group").read_text()
+        for user in self.users.values():
+            passwd += f"{user.name}:x:{user.uid}:{user.uid}::{user.home}:/bin/sh\n"
+            group += f"{user.name}:x:{user.uid}:\n"
+        (folder / "passwd").write_text(passwd)
+        (folder / "group").write_text(group)
+
+    def argv(self, *words: str, user: str = "") -> list[str]:
+        """The command `words` in the namespace, as root or as `user`."""
+        inside = ["nsenter", f"--mount=/proc/{self._first.pid}/ns/mnt", "--"]
+        if user:
+            uid = str(self.users[user].uid)
+            inside += ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--"]
+        return [*inside, *words]
+
+    def path(self, inside: str) -> Path:
+        """Where this test finds what programs of the machine see as `inside`."""
+        return Path(f"/proc/{self._first.pid}/root{inside}")
+
+    def run(self, *words: str, user: str = "", **options: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.argv(*words, user=user), capture_output=True, text=True, timeout=60, check=False, **options
+        )
+
+    def close(self) -> None:
+        for stream in (self._first.stdin, self._first.stdout, self._first.stderr):
+            assert stream
+            stream.close()
+        self._first.wait(10)
+
+
+def _first(folder: Path) -> Iterator[str]:
+    """What the namespace's first program does; it ends with its standard input."""
+    yield "mount -t tmpfs -o mode=755 run /run"
+    yield "mount -t tmpfs -o mode=1777 shm /dev/shm"
+    yield f"mount --bind {folder}/passwd /etc/passwd"
+    yield f"mount --bind {folder}/group /etc/group"
+    # Where what is needed lies in somebody's home, that is replaced by a folder with nothing else in it.
+    hidden = {path: closed for path in NEEDED if (closed := _closed(path))}
+    for number, path in enumerate(hidden):
+        yield f"mkdir {folder}/{number} && mount --bind {quote(str(path))} {folder}/{number}"
+    for closed in set(hidden.values()):
+        yield f"mount -t tmpfs -o mode=755 home {quote(str(closed))}"
+    for number, path in enumerate(hidden):
+        yield f"mkdir -p {quote(str(path))} && mount --move {folder}/{number} {quote(str(path))}"
+    yield "echo ready"
+    yield "exec cat"
+
+
+def _closed(path: Path) -> Path | None:
+    """The first folder on the way to `path` that not every user may enter."""
+    for folder in reversed([path, *path.parents]):
+        if not folder.stat().st_mode & 0o001:
+            return folder
+    return None
+
+
+@functools.cache
+def problem() -> str:
+    """Why such a machine cannot be had here; "" if it can."""
+    if os.geteuid() != 0:
+        return "needs root, to make users"
+    if missing := [tool for tool in TOOLS if shutil.which(tool) is None]:
+        return f"needs {', '.join(missing)} (util-linux)"
+    done = subprocess.run(
+        ["unshare", "--mount", "--propagation", "private", "mount", "-t", "tmpfs", "run", "/run"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return f"needs a mount namespace: {done.stderr.strip()}" if done.returncode else ""

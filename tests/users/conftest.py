@@ -1,0 +1,156 @@
+"""A machine with real users: ada and bob, a coordinator of the whole host, and programs that run as one of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.wire import address
+from jupyter_gpushare.wire.client import Client
+
+from ..coordinator.fake_process import wait_for
+from ..hub import machine as machines
+
+ROOT = Path(__file__).resolve().parents[2]
+SOCKET = "/run/gpushare/coordinator.sock"
+# What the machine's admin decides for everybody.
+ADMIN = """
+c.GpuShare.policy = "fcfs"
+c.GpuShare.sharing = "exclusive"
+c.GpuShare.time_quantum = 0.2
+c.GpuShare.tenants = {"students": {"users": ["ada", "bob"], "limit": 0.9, "memory": "4GiB"}}
+c.GpuShare.admins = ["carol"]
+c.GpuShare.max_connections = 64
+c.GpuShare.max_clients = 20
+c.GpuShare.max_processes = 10
+"""
+
+
+class Host:
+    """The machine, with what tests do on it."""
+
+    def __init__(self, folder: Path, machine: machines.Machine) -> None:
+        self.folder = folder
+        self.machine = machine
+        self.socket = str(machine.path(SOCKET))
+        self.state = folder / "state"
+        self.log = folder / "log"
+        self._programs: list[subprocess.Popen[str]] = []
+
+    def uid(self, user: str) -> int:
+        return self.machine.users[user].uid
+
+    def environment(self, user: str = "") -> dict[str, str]:
+        clean = {
+            name: value for name, value in os.environ.items() if not name.startswith(("GPUSHARE_", "XDG_", "JUPYTER"))
+        }
+        home = str(self.machine.users[user].home) if user else "/root"
+        return {**clean, "PYTHONPATH": str(ROOT), "HOME": home, "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def start(self, *words: str, user: str = "", **options: Any) -> subprocess.Popen[str]:
+        """A program, as root or as `user`."""
+        program = subprocess.Popen(
+            self.machine.argv(*words, user=user),
+            cwd="/",
+            text=True,
+            **{"env": self.environment(user), "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, **options},
+        )
+        self._programs.append(program)
+        return program
+
+    def coordinator(self, *options: str, user: str = "gpushare", **more: Any) -> subprocess.Popen[str]:
+        """Of the whole host; returns when it answers."""
+        config = self.folder / "etc"
+        config.mkdir(mode=0o755, exist_ok=True)
+        (config / "jupyter_gpushare_config.py").write_text(ADMIN)
+        environment = {
+            **self.environment(user),
+            "GPUSHARE_SYSTEM_CONFIG_PATH": str(config),
+            "STATE_DIRECTORY": str(self.state),
+            **more.pop("environment", {}),
+        }
+        with self.log.open("a") as log:
+            program = self.start(
+                sys.executable, "-m", "jupyter_gpushare", "coordinator", "--system", *options,
+                user=user, env=environment, stdout=log, stderr=log, **more,
+            )  # fmt: skip
+        wait_for(lambda: address.answers(self.socket) or program.poll() is not None, 20)
+        assert program.poll() is None, self.log.read_text()
+        return program
+
+    def run(self, user: str, code: str, timeout: float = 60, **values: Any) -> Any:
+        """Python, as that user, with the values as globals; what it assigns to `result` comes back."""
+        head = f"import json, sys\nglobals().update(json.loads({json.dumps(values)!r}))\nresult = None\n"
+        done = self.start(sys.executable, "-c", f"{head}{code}\nprint('\\n' + json.dumps(result))", user=user)
+        said, _ = done.communicate(timeout=timeout)
+        assert done.returncode == 0, said
+        return json.loads(said.splitlines()[-1])
+
+    def command(self, user: str, *words: str) -> subprocess.CompletedProcess[str]:
+        """`jupyter gpushare …`."""
+        return subprocess.run(
+            self.machine.argv(sys.executable, "-m", "jupyter_gpushare", *words, user=user),
+            capture_output=True, text=True, timeout=60, cwd="/", env=self.environment(user), check=False,
+        )  # fmt: skip
+
+    def request(self, message: Any) -> Any:
+        """As root."""
+        with Client(self.socket) as client:
+            return client.request(message)
+
+    def clean_up(self) -> None:
+        for program in self._programs:
+            if program.poll() is None:
+                program.kill()
+            program.wait(10)
+            if program.stdout:
+                program.stdout.close()
+
+
+@pytest.fixture
+def machine() -> Iterator[tuple[Path, machines.Machine]]:
+    if problem := machines.problem():
+        pytest.skip(problem)
+    folder = Path(tempfile.mkdtemp(prefix="gs-u-", dir="/tmp"))
+    folder.chmod(0o755)
+    made = machines.Machine(folder, ("ada", "bob", "carol", "gpushare"))
+    try:
+        yield folder, made
+    finally:
+        made.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def bare_host(machine: tuple[Path, machines.Machine]) -> Iterator[Host]:
+    """Without a coordinator; what systemd and its tmpfiles.d make is there."""
+    host = Host(*machine)
+    run, locks = host.machine.path("/run/gpushare"), host.machine.path("/dev/shm/gpushare")
+    for folder, mode in ((run, 0o755), (locks, 0o1777), (host.state, 0o700)):
+        folder.mkdir()
+        folder.chmod(mode)
+    for folder in (run, host.state):
+        os.chown(folder, host.uid("gpushare"), host.uid("gpushare"))
+    yield host
+    host.clean_up()
+    said = host.log.read_text() if host.log.exists() else ""
+    assert "Traceback" not in said and "bug:" not in said, said
+
+
+@pytest.fixture
+def host(bare_host: Host) -> Host:
+    """With the coordinator, which runs as a user without any rights."""
+    bare_host.coordinator()
+    return bare_host
+
+
+Run = Callable[..., Any]

@@ -1,0 +1,205 @@
+"""The coordinator of the whole host: found by everybody, bound by root's files only, without root's rights."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.coordinator import system
+from jupyter_gpushare.wire import address, messages
+
+from ..coordinator.fake_process import wait_for
+from .conftest import ROOT, SOCKET, Host
+
+UNITS = ROOT / "jupyter_gpushare/share/systemd"
+
+STATUS = """
+from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.client import Client
+with Client() as client:
+    status = client.request(messages.Status())
+result = [client.path, status["you"], status["config"]["time_quantum"]]
+"""
+
+
+def test_every_user_finds_it_and_none_but_the_named_is_an_admin(host: Host) -> None:
+    for user, admin in (("ada", False), ("bob", False), ("carol", True)):
+        assert host.run(user, STATUS) == [SOCKET, {"tenant": user, "admin": admin}, 0.2]
+    assert stat.S_IMODE(Path(host.socket).stat().st_mode) == 0o666
+
+
+def test_users_change_what_is_theirs_within_the_ceilings_and_all_of_it_is_recorded(host: Host) -> None:
+    ask = """
+from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.client import Client, CoordinatorError
+result = []
+with Client() as client:
+    for kind, fields in requests:
+        try:
+            client.request(getattr(messages, kind)(**fields))
+            result.append("")
+        except CoordinatorError as error:
+            result.append(error.reason)
+"""
+    mine = [["Register", {"client": "adas", "token": "t"}]]
+    assert host.run("ada", ask, requests=mine) == [""]
+    every = [
+        ["SetQuota", {"client": "adas", "changes": {"limit": 0.5}}],
+        ["Release", {"client": "adas"}],
+        ["Hold", {"client": "adas", "seconds": 5}],
+        ["Evict", {"client": "adas"}],
+        ["Interrupt", {"client": "adas"}],
+        ["Suspend", {"client": "adas"}],
+        ["Resume", {"client": "adas"}],
+        ["Outlook", {"client": "adas"}],
+        ["Draws", {"client": "adas", "session": "s"}],
+        ["Forget", {"client": "adas"}],
+        ["Register", {"client": "adas", "token": "t"}],
+        ["Config", {"changes": {"time_quantum": 60}}],
+        ["Device", {"device": "d", "failed": "x"}],
+        ["Stop", {}],
+    ]
+    assert set(host.run("bob", ask, requests=every)) == {"forbidden"}
+    beyond = [
+        ["SetQuota", {"client": "adas", "changes": changes}]
+        for changes in ({"limit": 1.0}, {"memory": "5GiB"}, {"memory": None})
+    ]
+    assert host.run("ada", ask, requests=beyond) == ["no_place"] * 3
+    within = [
+        ["SetQuota", {"client": "adas", "changes": {"limit": 0.7, "memory": "1GiB"}}],
+        ["Config", {"changes": {"tenants": {}}}],
+    ]
+    assert host.run("ada", ask, requests=within) == ["", "forbidden"]
+    assert host.run("carol", ask, requests=[["Suspend", {"client": "adas"}]]) == [""]
+    record = host.state / "audit.log"
+    entries = [json.loads(line) for line in record.read_text().splitlines()]
+    assert [(entry["uid"], entry["what"]) for entry in entries] == [
+        (host.uid("ada"), "quota"),
+        (host.uid("carol"), "suspend"),
+    ]
+    assert (entries[0]["old"]["limit"], entries[0]["new"]["limit"]) == (0.9, 0.7)
+    assert stat.S_IMODE(record.stat().st_mode) == 0o600
+    assert host.run("ada", f"import os\nresult = os.access({str(record)!r}, os.R_OK)") is False
+
+
+def test_a_users_own_configuration_and_environment_bind_nobody(bare_host: Host) -> None:
+    """Not even a coordinator that a user started would be the one that others find."""
+    home = bare_host.machine.users["gpushare"].home
+    (home / ".jupyter").mkdir()
+    (home / ".jupyter/jupyter_gpushare_config.py").write_text("c.GpuShare.time_quantum = 77\n")
+    bare_host.coordinator(environment={"JUPYTER_CONFIG_DIR": str(home / ".jupyter")})
+    assert bare_host.run("ada", STATUS)[2] == 0.2
+
+
+@pytest.mark.parametrize("what", ["file", "folder", "mode"])
+def test_a_configuration_that_a_user_could_change_is_refused(bare_host: Host, what: str) -> None:
+    config = bare_host.folder / "etc"
+    config.mkdir()
+    file = config / "jupyter_gpushare_config.py"
+    file.write_text("c.GpuShare.tenants = {}\n")
+    if what == "mode":
+        file.chmod(0o666)
+    else:
+        os.chown(file if what == "file" else config, bare_host.uid("ada"), -1)
+    environment = {**bare_host.environment("gpushare"), "GPUSHARE_SYSTEM_CONFIG_PATH": str(config)}
+    program = bare_host.start(
+        sys.executable, "-m", "jupyter_gpushare", "coordinator", "--system", user="gpushare", env=environment
+    )
+    said, _ = program.communicate(timeout=30)
+    assert program.returncode == 2
+    assert "only if it and every folder above belong to root" in said
+
+
+def test_a_configuration_that_is_wrong_ends_it(bare_host: Host) -> None:
+    """Or the ceilings in it would be lifted by a mistake."""
+    config = bare_host.folder / "etc"
+    config.mkdir()
+    (config / "jupyter_gpushare_config.py").write_text("c.GpuShare.tenants = {\n")
+    environment = {**bare_host.environment("gpushare"), "GPUSHARE_SYSTEM_CONFIG_PATH": str(config)}
+    words = (sys.executable, "-m", "jupyter_gpushare", "coordinator", "--system")
+    program = bare_host.start(*words, user="gpushare", env=environment)
+    said, _ = program.communicate(timeout=30)
+    assert program.returncode == 2 and "never closed" in said
+
+
+ACTIVATE = """
+import os, socket, sys
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+os.chmod(sys.argv[1], 0o666)
+listener.listen(64)
+os.dup2(listener.fileno(), 3)
+os.set_inheritable(3, True)
+os.environ.update(LISTEN_FDS="1", LISTEN_PID=str(os.getpid()))
+os.execv(sys.executable, [sys.executable, "-m", "jupyter_gpushare", "coordinator", "--system"])
+"""
+
+
+def test_the_socket_is_systemds_and_stays_when_it_ends(bare_host: Host) -> None:
+    config = bare_host.folder / "etc"
+    config.mkdir()
+    environment = {**bare_host.environment("gpushare"), "GPUSHARE_SYSTEM_CONFIG_PATH": str(config)}
+    environment["STATE_DIRECTORY"] = str(bare_host.state)
+    program = bare_host.start(sys.executable, "-c", ACTIVATE, SOCKET, user="gpushare", env=environment)
+    wait_for(lambda: address.answers(bare_host.socket), 10)
+    assert bare_host.run("ada", STATUS)[:2] == [SOCKET, {"tenant": "ada", "admin": False}]
+    program.send_signal(signal.SIGTERM)
+    assert program.wait(10) == 0, program.communicate()
+    assert Path(bare_host.socket).exists()
+
+
+def test_what_is_no_listening_socket_is_refused(bare_host: Host) -> None:
+    code = ACTIVATE.replace("os.dup2(listener.fileno(), 3)", "os.dup2(os.open('/dev/null', os.O_RDWR), 3)")
+    program = bare_host.start(sys.executable, "-c", code, SOCKET, user="gpushare")
+    said, _ = program.communicate(timeout=30)
+    assert program.returncode == 2 and "descriptor 3 of LISTEN_FDS=1" in said
+
+
+def test_the_units_are_what_systemd_takes(tmp_path: Path) -> None:
+    for name in ("gpushare.service", "gpushare.socket"):
+        text = (UNITS / name).read_text().replace("/opt/jupyter-gpushare/bin/jupyter-gpushare", "/bin/true")
+        (tmp_path / name).write_text(text)
+    try:
+        done = subprocess.run(
+            ["systemd-analyze", "verify", *map(str, tmp_path.iterdir())], capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError:
+        pytest.skip("needs systemd-analyze")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"ListenStream={SOCKET}" in (UNITS / "gpushare.socket").read_text()
+    assert "coordinator --system" in (UNITS / "gpushare.service").read_text()
+
+
+def test_who_may_write_above_a_file_counts(tmp_path: Path) -> None:
+    if os.getuid() != 0:
+        pytest.skip("needs root, to own what is root's")
+    file = tmp_path / "jupyter_gpushare_config.py"
+    system.check_roots(file)
+    file.write_text("")
+    system.check_roots(file)
+    (tmp_path / "link.py").symlink_to(file)
+    file.chmod(0o664)
+    for name in ("jupyter_gpushare_config.py", "link.py"):
+        with pytest.raises(system.NotRoots, match="mode 664"):
+            system.check_roots(tmp_path / name)
+
+
+def test_a_host_without_one_has_the_users_own(bare_host: Host) -> None:
+    code = "from jupyter_gpushare.wire import address\nresult = address.socket_path()"
+    assert bare_host.run("ada", code) == f"/tmp/gpushare-{bare_host.uid('ada')}/coordinator.sock"
+    with socket.socket(socket.AF_UNIX) as left_over:  # nobody listens there
+        left_over.bind(bare_host.socket)
+    assert bare_host.run("ada", code).startswith("/tmp/")
+
+
+def test_it_does_not_end_by_itself(host: Host) -> None:
+    assert host.request(messages.Status())["clients"] == []
+    assert host.request(messages.Config())["max_clients"] == 20
