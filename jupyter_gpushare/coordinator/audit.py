@@ -19,18 +19,18 @@ log = logging.getLogger(__name__)
 
 
 class Audit:
-    """`audit.log` in `directory`, readable by its owner alone; None: no record is kept.
+    """`audit.log` in `directory`, readable by its owner alone.
 
     A disk that is full is said once in the log, and sharing goes on.
     """
 
-    def __init__(self, directory: Path | None) -> None:
-        self._path = directory / "audit.log" if directory else None
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "audit.log"
         self._failed = False
 
     def note(self, peer: Peer, what: str, subject: str, old: Any, new: Any) -> None:
         """`subject`: the client or the device, "" for the coordinator. Nothing is written if nothing has changed."""
-        if self._path is None or old == new:
+        if old == new:
             return
         entry = {
             "when": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -43,7 +43,7 @@ class Audit:
             "new": new,
         }
         try:
-            self._write(self._path, json.dumps(entry).encode() + b"\n")
+            self._write(json.dumps(entry).encode() + b"\n")
         except OSError as error:
             if not self._failed:
                 log.error("what is changed is not recorded in %s: %s", self._path, error.strerror)
@@ -51,7 +51,8 @@ class Audit:
         else:
             self._failed = False
 
-    def _write(self, path: Path, line: bytes) -> None:
+    def _write(self, line: bytes) -> None:
+        path = self._path
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:

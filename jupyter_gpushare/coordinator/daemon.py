@@ -54,7 +54,8 @@ class Daemon:
     """All state of a running coordinator. Everything happens on one event loop."""
 
     def __init__(self, settings: LiveSettings, socket_path: str, state: Path | None = None) -> None:
-        """`state`: the directory for what is to outlive it; None: nothing is kept."""
+        """`state`: the directory for what is to outlive it; None: this user's."""
+        state = state or address.state_directory()
         self.audit = Audit(state)
         self.kept = Kept(socket_path)
         self.settings = self.kept.restore(settings)
@@ -73,7 +74,7 @@ class Daemon:
         self.orders = Orders(
             self.scheduler, self.members, self.ports, self._events.append, self.write_limits, self.levels.bring_back
         )
-        self.journal = Journal(path_of(socket_path, address.state_directory()), self._loop.call_soon_threadsafe)
+        self.journal = Journal(path_of(socket_path, state), self._loop.call_soon_threadsafe)
         self.remembered = Remembered(self.journal, self._loop.time())
         self.usage = Usage(self.scheduler, self.journal, settings.traits.usage_kept, self._loop.time())
         self.problems: list[str] = []  # for people: what does not work beside sharing
