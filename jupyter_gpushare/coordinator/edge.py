@@ -8,6 +8,7 @@ import errno
 import logging
 import os
 import socket
+from collections import Counter
 from collections.abc import Callable
 
 from ..config import GpuShare
@@ -106,16 +107,24 @@ class Edge:
             with contextlib.suppress(OSError):
                 connection, _ = listener.accept()
                 self._take(connection, self._listeners[listener])
-            for _ in range(min(_ROOM, len(self._peers) - 1)):
-                greediest = max(self._ledgers, key=lambda user: self._ledgers[user].connections)
-                loser = next(peer for peer in reversed(self._peers) if peer.user == greediest)
-                self._send_away(loser, "no descriptors are left, and this user has the most connections")
+            for peer in self._losers():
+                self._send_away(peer, "no descriptors are left, and this user has the most connections")
             self._spare = _spare()
             return
         log.warning("a connection was not accepted: %s", error)
         self._loop.remove_reader(listener)  # it would be readable at once, again and again
         self._loop.call_later(_BREATHER, self._resume, listener)
         self._spare = self._spare if self._spare is not None else _spare()
+
+    def _losers(self) -> list[Peer]:
+        """Some connections of the user who has the most: first such as no process and no kernel depends on."""
+        others = list(self._peers)[:-1]  # not the one that has just come
+        counts = Counter(peer.user for peer in others)
+        if not counts:
+            return list(self._peers)
+        ((greediest, _),) = counts.most_common(1)
+        known = [peer for peer in reversed(others) if peer.user == greediest]
+        return sorted(known, key=lambda peer: not self._service.is_stranger(peer))[:_ROOM]
 
     def _resume(self, listener: socket.socket) -> None:
         if listener in self._listeners:

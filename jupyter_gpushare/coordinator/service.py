@@ -50,6 +50,10 @@ class Service:
         self._daemon.followers.discard(peer)
         self._sessions.end(peer)
 
+    def is_stranger(self, peer: Peer) -> bool:
+        """Whether it is neither a process's nor a kernel's connection, as far as it has said."""
+        return self._sessions.is_stranger(peer)
+
     def line(self, peer: Peer, line: bytes) -> None:
         """Handle one line. Whatever it says, only this peer is affected by its mistakes."""
         if len(line) > messages.MAX_LINE:

@@ -53,6 +53,9 @@ class Sessions:
     def begin(self, peer: Peer) -> None:
         self._sessions[peer] = Session()
 
+    def is_stranger(self, peer: Peer) -> bool:
+        return self._sessions[peer].member is None
+
     def end(self, peer: Peer) -> None:
         session = self._sessions.pop(peer, Session())
         if session.port:
