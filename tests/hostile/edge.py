@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_gpushare.config import GpuShare
+from jupyter_gpushare.coordinator.authority import Identity
 from jupyter_gpushare.coordinator.daemon import Daemon
 from jupyter_gpushare.coordinator.peer import Peer
 from jupyter_gpushare.coordinator.service import Service
@@ -66,8 +67,8 @@ class Edge:
         return Paired(theirs)
 
     async def _accept(self, end: socket.socket, uid: int) -> None:
-        peer = Peer(end, self._line, self._ended)
-        peer.uid = uid  # what the kernel says of it; only root could be several users
+        # What the kernel says of it; only root could be several users.
+        peer = Peer(end, Identity(str(uid), uid in (0, os.getuid()), os.getpid(), uid), self._line, self._ended)
         self.peers.add(peer)
         self.service.connected(peer)
 
