@@ -64,6 +64,10 @@ export interface IClient {
   readonly quota: IQuota;
   /** Whether it gets no turns until it is resumed; not told by older servers. */
   readonly suspended?: boolean;
+  /** Whether that is for being idle: its next cell or GPU call resumes it. */
+  readonly suspended_by_policy?: boolean;
+  /** How long nobody has used it; null: it is in use. */
+  readonly idle_seconds?: number | null;
   /** It keeps its devices between cells for so long; null: it does not. */
   readonly hold_seconds_left?: number | null;
   readonly allocated: number;

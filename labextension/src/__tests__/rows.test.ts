@@ -36,6 +36,13 @@ describe('a row of the list of clients', () => {
     expect(row(held, 0, true).state).toBe('Holds the GPU · held for 60 s');
     expect(row({ devices: [] }).state).toBe('Has not used the GPU yet');
     expect(row({ phase: 'suspended' }).state).toBe('Suspended');
+    expect(row({ phase: 'suspended', suspended_by_policy: true }).state).toBe(
+      'Suspended for being idle · its next cell resumes it'
+    );
+    expect(row({ idle_seconds: 59 }).state).toBe('Idle');
+    expect(row({ idle_seconds: 59 }, 1).state).toBe('Idle for 1 min');
+    expect(row({ idle_seconds: 119 * 60 }).state).toBe('Idle for 119 min');
+    expect(row({ idle_seconds: 9000 }).state).toBe('Idle for 2 h');
     expect(row({ phase: 'migrating' }).state).toBe('migrating');
   });
 

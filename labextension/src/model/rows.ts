@@ -125,14 +125,31 @@ function phaseText(
     case 'overrun':
       return trans.__('Turn overrun');
     case 'suspended':
-      return trans.__('Suspended');
+      return client.suspended_by_policy
+        ? trans.__('Suspended for being idle · its next cell resumes it')
+        : trans.__('Suspended');
     case 'idle':
       return client.devices.length === 0
         ? trans.__('Has not used the GPU yet')
-        : trans.__('Idle');
+        : idleText(client.idle_seconds ?? 0, age, trans);
     default:
       return client.phase;
   }
+}
+
+/** For how long nobody has used it, if that is a minute or more: in whole units that have passed. */
+function idleText(
+  seconds: number,
+  age: number,
+  trans: TranslationBundle
+): string {
+  const minutes = seconds > 0 ? Math.floor((seconds + age) / 60) : 0;
+  if (minutes === 0) {
+    return trans.__('Idle');
+  }
+  return minutes < 120
+    ? trans.__('Idle for %1 min', minutes)
+    : trans.__('Idle for %1 h', Math.floor(minutes / 60));
 }
 
 /** For how long a turn has lasted and, if it has an end, will last. */
