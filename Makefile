@@ -24,7 +24,7 @@ ifeq ($(filter $(DEVICE),sim gpu),)
 $(error DEVICE must be sim (the simulated device) or gpu (the real one), not "$(DEVICE)")
 endif
 
-.PHONY: help env native labextension demo lab test lint lint-python lint-types lint-c lint-typescript jest pytest sanitize sanitize-short fuzz stress ui pictures test-gpu format wheel clean distclean
+.PHONY: help env native labextension demo lab test lint lint-python lint-types lint-c lint-typescript jest pytest sanitize sanitize-short fuzz stress chaos ui pictures test-gpu format wheel clean distclean
 
 help:
 	@echo 'make demo [DEVICE=gpu]   three notebooks at the same time on one device; writes demo-report/'
@@ -33,6 +33,7 @@ help:
 	@echo 'make test-gpu            the tests that need a GPU; GPUSHARE_TEST_PYTHON names the Python with PyTorch, JAX, CuPy'
 	@echo 'make sanitize | fuzz     the C parts under sanitizers | with any input (in `make test`: a short form of both)'
 	@echo 'make stress              the ledger under eight threads with a million operations each (2 minutes)'
+	@echo 'make chaos               200 kills of the coordinator, 500 kills and stops of programs (10 minutes); SEED=n'
 	@echo 'make lint | format       check | fix the style of Python, C and TypeScript'
 	@echo 'make jest | pytest | ui  one part of the tests (ARGS="-k name" is passed to pytest, files to ui)'
 	@echo '                         JOBS=n: so many tests of pytest at a time; JOBS=0: one after the other'
@@ -181,6 +182,13 @@ fuzz: env
 stress: env
 	$(call say,'Tests: the ledger under load')
 	GPUSHARE_TEST_OPERATIONS=1000000 $(BIN)/python -m pytest tests/native/test_shim_ledger.py $(ARGS)
+
+SEED ?=
+
+# `make test` has a short form.
+chaos: env
+	$(call say,'Tests: kills and stops at random moments')
+	GPUSHARE_TEST_CHAOS=long GPUSHARE_TEST_SEED=$(SEED) GPUSHARE_TEST_FIGURES=build/chaos $(BIN)/python -m pytest -s tests/chaos $(ARGS)
 
 test-gpu: env
 	$(call say,'Tests on the real GPU')

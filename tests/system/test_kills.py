@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections import Counter
 
+from .held import descriptors, mappings
 from .host import Host, Program, eventually, last_end
 
 
@@ -90,27 +90,6 @@ def test_a_killed_holder_without_a_coordinator(quick: Host) -> None:
     assert first_after(quick, other, time.monotonic_ns()) < 1
     other.stop()
     assert quick.overlap([one], [other]) == 0
-
-
-def descriptors(host: Host) -> Counter[str]:
-    """What the coordinator has open, by kind; perhaps also a connection that it has not yet seen the end of."""
-    assert host.coordinator
-    folder = f"/proc/{host.coordinator.pid}/fd"
-    found: Counter[str] = Counter()
-    for name in os.listdir(folder):
-        try:
-            target = os.readlink(f"{folder}/{name}")
-        except FileNotFoundError:
-            continue
-        found[target.partition(":")[0].removesuffix(" (deleted)")] += 1
-    return found
-
-
-def mappings(host: Host) -> int:
-    """Pages that the coordinator has mapped."""
-    assert host.coordinator
-    with open(f"/proc/{host.coordinator.pid}/maps") as maps:
-        return sum("memfd:gpushare" in line for line in maps)
 
 
 ROUNDS = """
