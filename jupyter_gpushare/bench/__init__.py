@@ -8,6 +8,7 @@ import json
 import platform
 import sys
 from collections.abc import Callable
+from typing import Any
 
 # name: (module, what it measures)
 BENCHES = {
@@ -21,6 +22,7 @@ BENCHES = {
     "fits": ("fits", "two bursty clients that fit together, against nobody scheduling them"),
     "placement": ("placement", "what each placement strategy leaves unusable of a cluster, on the openb trace"),
     "scale": ("scale", "microseconds per decision with 10 to 10,000 clients, and events a second of a simulation"),
+    "load": ("load", "many notebooks on several devices for ten minutes: deadlines missed, what the coordinator takes"),
     "panel": ("panel", "what an update of JupyterLab's panel costs a browser, and the extension's size"),
     "start": ("start", "how much longer a shared kernel takes to start"),
 }
@@ -46,6 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--policy", action="append", default=[], help="scale: which, repeatable; with settings as for simulate"
     )
+    parser.add_argument("--clients", type=_count(2, 10_000), default=200, help="load: how many notebooks")
+    parser.add_argument("--devices", type=_count(1, 64), default=4, help="load: on how many devices")
+    parser.add_argument("--seconds", type=_count(2, 86_400), default=600, help="load: for how long")
     parser.add_argument(
         "--rounds", type=_count(0, 100_000), default=0, help="how often to repeat; 0: as the bench needs"
     )
@@ -55,7 +60,9 @@ def main(args: argparse.Namespace) -> int:
     """0, or 1 when the measurement could not be made."""
     module = importlib.import_module(f".{BENCHES[args.name][0]}", __package__)
     try:
-        more = {"gate": {"threads": args.threads}, "scale": {"policies": args.policy}}.get(args.name, {})
+        load = {"clients": args.clients, "devices": args.devices, "seconds": float(args.seconds)}
+        of = {"gate": {"threads": args.threads}, "scale": {"policies": args.policy}, "load": load}
+        more: dict[str, Any] = of.get(args.name, {})
         figures = module.measure(args.device, args.rounds, **more)
     except (OSError, RuntimeError) as error:
         print(f"jupyter gpushare bench {args.name}: {error}", file=sys.stderr)

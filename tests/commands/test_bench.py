@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import subprocess
 import sys
@@ -39,6 +40,20 @@ def test_a_missing_browser_is_named() -> None:
     assert ran.returncode == 1
     assert "/nowhere/chromium was not found" in ran.stderr and "CHROMIUM=" in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+def test_a_load_for_a_moment() -> None:
+    """Many notebooks, one device, a coordinator of its own: turns change."""
+    words = ["load", "--clients", "40", "--devices", "1", "--seconds", "5", "--json"]
+    argv = [sys.executable, "-m", "jupyter_gpushare", "bench", *words]
+    ran = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stderr
+    figures = json.loads(ran.stdout)
+    assert (figures["clients"], figures["devices"], figures["seconds"]) == (40, 1, 5)
+    assert figures["turns"] > 1
+    assert 0 <= figures["missed"] <= figures["deadlines"]
+    assert 0 < figures["coordinator_cpu"] < 1.1
+    assert figures["memory_end_mib"] > 10
 
 
 def test_the_crowd_is_told_as_by_a_coordinator(tmp_path: Path) -> None:

@@ -1,0 +1,126 @@
+"""A coordinator with many notebooks for a long time: does it keep the time, and what does it take?
+
+The notebooks exist only on the wire (`notebooks.py`). They are faster than real ones, and every turn goes by the
+coordinator, so it has more to do than the same number of people would give it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from ..wire import messages
+from ..wire.client import Client
+from . import setting
+from .notebooks import FILLS, Turn
+
+PROCESSES = 4
+FOLLOWERS = 10
+LATE = 0.05
+_TICKS = os.sysconf("SC_CLK_TCK")
+_STEPS = 10  # looks at the coordinator's memory
+
+
+def measure(device: str, rounds: int, clients: int = 200, devices: int = 4, seconds: float = 600.0) -> dict[str, Any]:
+    """Times in milliseconds, `coordinator_cpu` in parts of one processor. Always on the simulated device, and once.
+
+    `missed` turns were over by their deadline, and the next one's began more than 50 ms later. `late` is that time,
+    `handover` the same after turns that ended before a deadline. The first tenth of the time counts as the beginning.
+    There are no such figures where nothing ended that way. Raises RuntimeError when a part fails.
+    """
+    given = {"GPUSHARE_SIM_DEVICES": str(devices)}
+    with setting.environ(given), setting.coordinator("sim", how=()) as environment:
+        with Client(environment["GPUSHARE_SOCKET"]) as client:
+            status = client.request(messages.Status())
+        pid, memory = status["coordinator"]["pid"], status["devices"][0]["memory_total"]
+        workers = _start(environment, clients, int(FILLS * memory), seconds)
+        try:
+            sizes, cpu, began = _watch(pid, workers, seconds)
+            turns = [Turn(*turn) for worker in workers for turn in setting.result(worker)]
+        finally:
+            for worker in workers:
+                worker.kill()
+                worker.wait()
+    late, handovers = _delays([turn for turn in turns if turn.began > began])
+    if not late and not handovers:
+        raise RuntimeError(f"no turn changed in {seconds:g} s")
+    return {
+        "clients": clients,
+        "devices": devices,
+        "seconds": seconds,
+        "turns": len(turns),
+        "deadlines": len(late),
+        "missed": sum(one > LATE for one in late),
+        **_spread("late", late),
+        **_spread("handover", handovers),
+        "coordinator_cpu": round(cpu, 3),
+        "memory_begin_mib": round(sizes[0] / 2**20, 1),
+        "memory_end_mib": round(sizes[-1] / 2**20, 1),
+        "load_average": round(os.getloadavg()[0], 1),
+    }
+
+
+def _start(environment: dict[str, str], clients: int, memory: int, seconds: float) -> list[subprocess.Popen[str]]:
+    bounds = [clients * number // PROCESSES for number in range(PROCESSES + 1)]
+    argv = [sys.executable, "-m", "jupyter_gpushare.bench.notebooks", environment["GPUSHARE_SOCKET"]]
+    workers = []
+    for number, (first, end) in enumerate(itertools.pairwise(bounds)):
+        words = (first, end - first, FOLLOWERS if number == 0 else 0, memory, seconds)
+        workers.append(setting.run([*argv, *map(str, words)], environment, shared=False))
+    return workers
+
+
+def _watch(pid: int, workers: Sequence[subprocess.Popen[str]], seconds: float) -> tuple[list[int], float, float]:
+    """Bytes of memory at each step after the first, the part of a processor since then, and when that was."""
+    sizes: list[int] = []
+    used = began = 0.0
+    for step in range(_STEPS):
+        threading.Event().wait(seconds / _STEPS)
+        if any(worker.poll() for worker in workers):
+            raise RuntimeError("a part of the load has failed")
+        with open(f"/proc/{pid}/statm") as file:
+            sizes.append(int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE"))
+        if step == 0:
+            used, began = _processor_time(pid), time.monotonic()
+        elif step == _STEPS - 2:
+            cpu = (_processor_time(pid) - used) / (time.monotonic() - began)
+    return sizes, cpu, began
+
+
+def _processor_time(pid: int) -> float:
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def _delays(turns: Sequence[Turn]) -> tuple[list[float], list[float]]:
+    """Seconds from the deadlines of turns, and from the ends of those without, to the next turn of somebody waiting."""
+    late: list[float] = []
+    handovers: list[float] = []
+    of: dict[str, list[Turn]] = defaultdict(list)
+    for turn in turns:
+        of[turn.device].append(turn)
+    for rows in of.values():
+        for turn, later in itertools.pairwise(sorted(rows, key=lambda turn: turn.began)):
+            if turn.deadline and turn.drained >= turn.deadline and later.wanted < turn.deadline:
+                late.append(max(0.0, later.began - turn.deadline))
+            elif later.wanted < turn.drained:
+                handovers.append(max(0.0, later.began - turn.drained))
+    return late, handovers
+
+
+def _spread(name: str, values: list[float]) -> dict[str, float]:
+    if not values:
+        return {}
+    ordered = sorted(1000 * value for value in values)
+    p99 = ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
+    found = {"p50": statistics.median(ordered), "p99": p99, "max": ordered[-1]}
+    return {f"{name}_{what}_ms": round(value, 2) for what, value in found.items()}
