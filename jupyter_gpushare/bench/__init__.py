@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--policy", action="append", default=[], help="scale: which, repeatable; with settings as for simulate"
     )
     parser.add_argument("--clients", type=_count(2, 10_000), default=200, help="load: how many notebooks")
-    parser.add_argument("--devices", type=_count(1, 64), default=4, help="load: on how many devices")
+    parser.add_argument("--devices", type=_count(2, 64), default=4, help="load: on how many devices")
     parser.add_argument("--seconds", type=_count(2, 86_400), default=600, help="load: for how long")
     parser.add_argument(
         "--rounds", type=_count(0, 100_000), default=0, help="how often to repeat; 0: as the bench needs"

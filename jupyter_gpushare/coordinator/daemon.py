@@ -293,7 +293,7 @@ class Daemon:
         if member.forgotten or time.monotonic() - member.alone_since > GRACE:
             self.usage.leave(member, self._loop.time())
             self.feed(ev.ClientForgotten(member.client))
-            self._forgotten += member.measures
+            self._forgotten = Measures.together([self._forgotten, member.measures])
             self.progress.forget(member.client)
             del self.members[member.client]
             self._unwatch(member)
@@ -403,9 +403,10 @@ class Daemon:
 
     def status(self) -> dict[str, Any]:
         """The whole snapshot, which nobody is shown as it is: see `Followers.view`."""
-        measures = sum((member.measures for member in self.members.values()), self._forgotten)
+        measures = {member.client: member.measures for member in self.members.values()}
+        together = Measures.together([self._forgotten, *measures.values()])
         about = {
-            **snapshot.about(self.socket_path, __version__, time.monotonic() - self._began, measures),
+            **snapshot.about(self.socket_path, __version__, time.monotonic() - self._began, together),
             **self.usage.about(),
             "overruns": self.orders.overruns,
             "refused": dict(refused),
@@ -413,7 +414,15 @@ class Daemon:
         }
         now = self._loop.time()
         return snapshot.take(
-            self.scheduler, self.members, self.nvml, self.utilisation, self.outside, self.config(), about, now
+            self.scheduler,
+            self.members,
+            measures,
+            self.nvml,
+            self.utilisation,
+            self.outside,
+            self.config(),
+            about,
+            now,
         )
 
     def metrics(self) -> dict[str, Any]:

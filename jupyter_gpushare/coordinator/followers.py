@@ -12,6 +12,8 @@ from . import viewers
 from .peer import Peer
 
 INTERVAL = 0.1  # seconds between two publications
+PAUSE = 20  # and so many times as long as the last one took: turns come first
+_LONGEST = 1.0  # however long it took, on a machine that is busy with something else
 
 
 class Followers:
@@ -23,6 +25,7 @@ class Followers:
         self._peers: set[Peer] = set()
         self._next: asyncio.TimerHandle | None = None
         self._published: dict[str, Any] = {}
+        self._took = 0.0
 
     def __iter__(self) -> Iterator[Peer]:
         return iter(self._peers)
@@ -46,16 +49,23 @@ class Followers:
         self._peers.discard(peer)
 
     def changed(self) -> None:
-        """Tell them soon, at most ten times a second."""
+        """Tell them soon, at most ten times a second, and less often where there is a lot to tell."""
         if self._peers and self._next is None:
-            self._next = asyncio.get_running_loop().call_later(INTERVAL, self._publish)
+            pause = max(INTERVAL, min(_LONGEST, PAUSE * self._took))
+            self._next = asyncio.get_running_loop().call_later(pause, self._publish_in_time)
 
     def close(self) -> None:
         if self._next:
             self._next.cancel()
 
-    def _publish(self) -> None:
+    def _publish_in_time(self) -> None:
         self._next = None
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        self._publish()
+        self._took = loop.time() - began
+
+    def _publish(self) -> None:
         status = self._take()
         told = news(status)
         if told == self._published:

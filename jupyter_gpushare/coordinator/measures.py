@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..wire import page as pages
@@ -60,8 +60,7 @@ def summed(parts: Iterable[Mapping[str, Work]]) -> dict[str, Work]:
     return total
 
 
-@dataclass(frozen=True)
-class Measures:
+class Measures(NamedTuple):
     """Of one process, or of several together. Times in nanoseconds."""
 
     gpu_ns: int = 0  # how long the device worked for it: an estimate
@@ -87,22 +86,22 @@ class Measures:
             min(report.sampled_ns, MOST_NS),
         )
 
-    def __add__(self, later: Measures) -> Measures:
-        count = max(len(self.drains), len(later.drains))
-        pairs = zip(self._padded(count), later._padded(count), strict=True)
-        return Measures(
-            self.gpu_ns + later.gpu_ns,
-            later.drain_last_ns or self.drain_last_ns,
-            max(self.drain_most_ns, later.drain_most_ns),
-            self.drain_total_ns + later.drain_total_ns,
-            tuple(a + b for a, b in pairs),
-            self.launches + later.launches,
-            self.blocks + later.blocks,
-            max(self.counted_ns, later.counted_ns),
+    @classmethod
+    def together(cls, parts: Sequence[Measures]) -> Measures:
+        """Of all of them, the later ones last: at least one."""
+        if len(parts) == 1:
+            return parts[0]
+        gpu, last, most, total, drains, launches, blocks, counted = zip(*parts, strict=True)
+        return cls(
+            sum(gpu),
+            next((one for one in reversed(last) if one), 0),
+            max(most),
+            sum(total),
+            tuple(map(sum, itertools.zip_longest(*drains, fillvalue=0))),
+            sum(launches),
+            sum(blocks),
+            max(counted),
         )
-
-    def _padded(self, count: int) -> tuple[int, ...]:
-        return self.drains + (0,) * (count - len(self.drains))
 
     def of_client(self) -> dict[str, Any]:
         """Fields of a client in the snapshot."""
@@ -113,5 +112,5 @@ class Measures:
 
     def of_all(self) -> dict[str, Any]:
         """The drains of all clients that ever were, for a histogram: `buckets` by the time below which they took."""
-        buckets = self._padded(pages.layout()[1]["GPUSHARE_DRAIN_BUCKETS"])
-        return {"buckets": list(buckets), "seconds": round(self.drain_total_ns / 1e9, 6)}
+        empty = [0] * (pages.layout()[1]["GPUSHARE_DRAIN_BUCKETS"] - len(self.drains))
+        return {"buckets": [*self.drains, *empty], "seconds": round(self.drain_total_ns / 1e9, 6)}

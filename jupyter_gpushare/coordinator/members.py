@@ -93,7 +93,7 @@ class Member:
 
     @property
     def measures(self) -> Measures:
-        return sum((Measures.read(port.page) for port in self.processes.values()), self._ended)
+        return Measures.together([self._ended, *(Measures.read(port.page) for port in self.processes.values())])
 
     @property
     def work(self) -> dict[str, Work]:
@@ -161,7 +161,7 @@ class Member:
         port = self.processes.pop(number)
         if self.page:
             self.page.clear_slot(port.slot)
-        self._ended += Measures.read(port.page)
+        self._ended = Measures.together([self._ended, Measures.read(port.page)])
         self._done = summed([self._done, port.work])
         port.page.close()
         if not self.processes:

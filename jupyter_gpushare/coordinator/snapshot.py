@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from ..core import Scheduler
@@ -24,6 +25,7 @@ _MODES = ("coordinated", "lock_file")
 def take(
     scheduler: Scheduler,
     members: dict[str, Member],
+    measures: Mapping[str, Measures],
     nvml: Nvml,
     utilisation: Utilisation,
     outside: Outside,
@@ -31,7 +33,7 @@ def take(
     about: dict[str, Any],
     now: float,
 ) -> dict[str, Any]:
-    """The snapshot described in docs/design.md. Times in seconds, sizes in bytes."""
+    """The snapshot described in docs/design.md. Times in seconds, sizes in bytes; `measures` are each member's."""
     waits: dict[str, float | None] = {}
     positions: dict[str, int] = {}
     capacities = {uuid: device.info.memory for uuid, device in scheduler.devices.items()}
@@ -39,15 +41,15 @@ def take(
     resident = residencies(members.values(), capacities, running)
     devices = []
     for device in scheduler.devices.values():
-        queue = [client.id for client in scheduler.queue(device.info.uuid, now)]
-        for position, (client, wait) in enumerate(expected_waits(scheduler, device.info.uuid, now).items(), start=1):
+        queue = expected_waits(scheduler, device.info.uuid, now)
+        for position, (client, wait) in enumerate(queue.items(), start=1):
             positions[client] = max(position, positions.get(client, 0))
             waits[client] = max(wait, waits.get(client) or 0.0)
         placed = where.of_device(scheduler, device.info.uuid)
         utilised = utilisation.of(device.info.uuid).as_json()
         devices.append(
             {
-                **_device(device, queue, resident, nvml, now),
+                **_device(device, list(queue), resident, nvml, now),
                 **utilised,
                 **placed,
                 "outside": outside.of(device.info.uuid),
@@ -58,6 +60,7 @@ def take(
             **_client(
                 client,
                 members[client.id],
+                measures[client.id],
                 resident[client.id],
                 positions.get(client.id),
                 waits.get(client.id),
@@ -102,7 +105,13 @@ def _device(device: Device, queue: list[str], resident: dict[str, Residency], nv
 
 
 def _client(
-    client: Client, member: Member, resident: Residency, position: int | None, wait: float | None, now: float
+    client: Client,
+    member: Member,
+    measures: Measures,
+    resident: Residency,
+    position: int | None,
+    wait: float | None,
+    now: float,
 ) -> dict[str, Any]:
     quota, hold = client.quota, client.held_for(now)
     processes = []
@@ -143,7 +152,7 @@ def _client(
         "allocated": member.allocated,
         **resident.as_json(),
         "gpu_seconds": round(client.gpu_seconds_at(now), 3),
-        **member.measures.of_client(),
+        **measures.of_client(),
         "wait_seconds": round(client.wait_seconds_at(now), 3),
         "quanta": client.quanta,
         "queue_position": position,

@@ -43,13 +43,13 @@ def test_a_missing_browser_is_named() -> None:
 
 
 def test_a_load_for_a_moment() -> None:
-    """Many notebooks, one device, a coordinator of its own: turns change."""
-    words = ["load", "--clients", "40", "--devices", "1", "--seconds", "5", "--json"]
+    """Many notebooks, two devices, a coordinator of its own: turns change."""
+    words = ["load", "--clients", "40", "--devices", "2", "--seconds", "5", "--json"]
     argv = [sys.executable, "-m", "jupyter_gpushare", "bench", *words]
     ran = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 0, ran.stderr
     figures = json.loads(ran.stdout)
-    assert (figures["clients"], figures["devices"], figures["seconds"]) == (40, 1, 5)
+    assert (figures["clients"], figures["devices"], figures["seconds"]) == (40, 2, 5)
     assert figures["turns"] > 1
     assert 0 <= figures["missed"] <= figures["deadlines"]
     assert 0 < figures["coordinator_cpu"] < 1.1

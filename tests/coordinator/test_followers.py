@@ -1,0 +1,39 @@
+"""How often those who follow are told."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from jupyter_gpushare.coordinator.followers import Followers
+
+
+@pytest.mark.parametrize(("cost", "least", "most"), [(0.0, 2, 11), (0.02, 1, 4)])
+def test_turns_come_before_telling(cost: float, least: int, most: int) -> None:
+    """Where a snapshot takes long, there are fewer of them, so that most of the coordinator's time is for turns."""
+    taken = 0
+
+    def take() -> dict[str, Any]:
+        nonlocal taken
+        taken += 1
+        until = time.monotonic() + cost
+        while time.monotonic() < until:
+            pass
+        return {"devices": [], "clients": [], "config": {"taken": taken}, "coordinator": {}}
+
+    async def follow() -> int:
+        followers = Followers(take, dict)
+        peer = Mock(user="ada", admin=True, congested=False)
+        followers.add(peer)
+        until = asyncio.get_running_loop().time() + 1.0
+        while asyncio.get_running_loop().time() < until:
+            followers.changed()
+            await asyncio.sleep(0.005)
+        followers.close()
+        return int(peer.send.call_count)
+
+    assert least <= asyncio.run(follow()) <= most
