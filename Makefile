@@ -16,6 +16,8 @@ SHELL := bash
 # jlpm, the labextension's scripts and `jupyter` find one another through PATH.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Bytecode is kept: else each of the thousand programs that the tests start would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 say = @printf '\n\033[1m== %s\033[0m\n' $(1)
 C_FILES = $(wildcard native/*/*.c native/*/*.h)
