@@ -19,6 +19,7 @@ import jupyter_gpushare
 
 from .packages import LABEXTENSION, ROOT, build_package
 
+PACKAGE = ROOT / "jupyter_gpushare"
 VERSION = jupyter_gpushare.__version__
 
 
@@ -47,12 +48,9 @@ def test_wheel_is_for_any_python_on_this_platform(wheel: Path) -> None:
 
 def test_wheel_holds_all_modules_and_nothing_else(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    modules = {
-        str(path.relative_to(ROOT))
-        for path in (ROOT / "jupyter_gpushare").rglob("*.py")
-        if "labextension" not in path.parts
-    }
+    modules = {str(path.relative_to(ROOT)) for path in PACKAGE.rglob("*.py") if "labextension" not in path.parts}
     assert modules <= names
+    assert {str(path.relative_to(ROOT)) for path in (PACKAGE / "share").rglob("*") if path.is_file()} <= names
     tops = {name.split("/")[0] for name in names}
     name = f"jupyter_gpushare-{VERSION}"
     assert tops == {"jupyter_gpushare", f"{name}.data", f"{name}.dist-info"}

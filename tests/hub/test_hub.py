@@ -1,0 +1,115 @@
+"""A real JupyterHub: two users of their own uids share a simulated device through the machine's coordinator."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ..native import simlog
+from ..system.host import eventually, turns
+from ..system.notebook import SETUP
+from .conftest import SOCKET, World
+from .hub import START, Notebook, Refused
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # the hub's start is a part of the first test
+
+OUT_OF_MEMORY = 2
+MANY = 8
+KERNELS = {"ada": "python3-gpushare", "bob": "python3"}  # which the hub makes a shared one too
+LABELS = {"ada": "secret of ada.ipynb", "bob": "secret of bob.ipynb"}
+
+
+@pytest.fixture(scope="module")
+def notebooks(world: World) -> Iterator[dict[str, Notebook]]:
+    with contextlib.ExitStack() as stack:
+        opened = {}
+        for name, session in world.sessions.items():
+            opened[name] = session.notebook(LABELS[name], KERNELS[name])
+            stack.callback(opened[name].close)
+            opened[name].run(SETUP)
+        yield opened
+
+
+def executions(world: World, notebook: Notebook) -> list[simlog.Execution]:
+    return simlog.Log(world.simlog / f"{notebook.pid}.simlog").read()
+
+
+def refusal(status: int, words: str, world: World, *question: Any) -> None:
+    """Asked by ada, it is refused."""
+    with pytest.raises(Refused) as refused:
+        world.sessions["ada"].gpushare(*question)
+    assert refused.value.status == status and words in refused.value.body
+
+
+def test_each_server_runs_as_its_user_and_finds_the_machines_coordinator(
+    world: World, notebooks: dict[str, Notebook]
+) -> None:
+    for name, notebook in notebooks.items():
+        assert notebook.value("__import__('os').getuid()") == world.machine.users[name].uid
+        status = world.sessions[name].gpushare("status")
+        assert status["coordinator"]["socket"] == SOCKET
+        assert {client["id"]: client["own"] for client in status["clients"]} == {
+            other.kernel: other is notebook for other in notebooks.values()
+        }
+
+
+def test_they_take_turns_on_one_device(world: World, notebooks: dict[str, Notebook]) -> None:
+    requests = {name: notebook.start("work(3.0)") for name, notebook in notebooks.items()}
+    for name, notebook in notebooks.items():
+        notebook.finish(requests[name])
+    worked = [executions(world, notebook) for notebook in notebooks.values()]
+    assert len(turns(*worked)) >= MANY
+    assert simlog.overlap_seconds(worked) == 0
+
+
+def test_a_notebooks_name_is_seen_by_its_owner_alone(world: World, notebooks: dict[str, Notebook]) -> None:
+    for name, session in world.sessions.items():
+        seen = {client["tenant"]: client["label"] for client in session.gpushare("status")["clients"]}
+        assert seen == {other: LABELS[other] if other == name else "" for other in LABELS}
+        everything = str(session.gpushare("status")) + str(session.gpushare("history"))
+        assert not any(LABELS[other] in everything for other in LABELS if other != name)
+
+
+def test_what_binds_a_user_is_not_what_their_own_configuration_says(
+    world: World, notebooks: dict[str, Notebook]
+) -> None:
+    """ada's ~/.jupyter sets other tenants, another policy and more memory for the server that the hub gives her."""
+    config = world.sessions["ada"].gpushare("config")
+    assert (config["policy"], config["time_quantum"]) == ("fcfs", 0.2)
+    assert list(config["tenants"]) == ["students"]
+    assert notebooks["ada"].value("cuda.alloc(100 << 20)[0]") == OUT_OF_MEMORY
+    assert notebooks["ada"].value("cuda.alloc(10 << 20)[0]") == 0
+    own, others = notebooks["ada"].kernel, notebooks["bob"].kernel
+    refusal(403, "admin", world, "config", "PATCH", {"time_quantum": 600})
+    refusal(403, "", world, f"clients/{others}/quota", "PATCH", {"share": 0.5})
+    refusal(403, "", world, f"clients/{others}/suspend", "POST")
+    refusal(400, "students", world, f"clients/{own}/quota", "PATCH", {"memory": "200MiB"})
+
+
+def test_nobody_takes_the_coordinators_place_while_it_is_away(world: World, notebooks: dict[str, Notebook]) -> None:
+    """Its clients run on, a user's server starts none there, and all are found again by the next one."""
+    before = {name: notebook.pid for name, notebook in notebooks.items()}
+    world.coordinator.stop()
+    try:
+        refusal(503, "no coordinator answers", world, "config")
+        assert {name: notebook.pid for name, notebook in notebooks.items()} == before
+        notebooks["ada"].run("work(0.01)")  # in turns by lock files
+    finally:
+        world.coordinator.start()
+    eventually(lambda: set(world.coordinator.clients()) == {one.kernel for one in notebooks.values()})
+    notebooks["bob"].run("work(0.01)")
+
+
+def test_a_server_that_is_stopped_leaves_the_device_to_the_others(world: World, notebooks: dict[str, Notebook]) -> None:
+    """In the middle of a cell. The coordinator still knows the client, in case its kernel is restarted."""
+    ada = notebooks["ada"].kernel
+    notebooks["ada"].start("work(600)")
+    eventually(lambda: world.coordinator.clients()[ada]["phase"] == "running")
+    waiting = notebooks["bob"].start("work(0.5)")
+    world.hub.ask("DELETE", "/users/ada/server")
+    notebooks["bob"].finish(waiting)
+    eventually(lambda: not world.coordinator.clients().get(ada, {}).get("kernel_pids"), START)
+    notebooks["bob"].run("work(0.01)")
