@@ -26,7 +26,7 @@ ifeq ($(filter $(DEVICE),sim gpu),)
 $(error DEVICE must be sim (the simulated device) or gpu (the real one), not "$(DEVICE)")
 endif
 
-.PHONY: help env native labextension demo lab test lint lint-python lint-types lint-c lint-typescript jest pytest sanitize sanitize-short fuzz stress chaos ui pictures test-gpu format wheel clean distclean
+.PHONY: help env native labextension demo lab test lint lint-python lint-types lint-c lint-typescript jest pytest sanitize sanitize-short fuzz faults stress chaos ui pictures test-gpu format wheel clean distclean
 
 help:
 	@echo 'make demo [DEVICE=gpu]   three notebooks at the same time on one device; writes demo-report/'
@@ -34,6 +34,7 @@ help:
 	@echo 'make test                everything, without a GPU: lint, TypeScript, Python and C tests, browser'
 	@echo 'make test-gpu            the tests that need a GPU; GPUSHARE_TEST_PYTHON names the Python with PyTorch, JAX, CuPy'
 	@echo 'make sanitize | fuzz     the C parts under sanitizers | with any input (in `make test`: a short form of both)'
+	@echo 'make faults              faults in virtual time: FAULTS=1e8 events, seeds from FIRST=0 on (hours)'
 	@echo 'make stress              the ledger under eight threads with a million operations each (2 minutes)'
 	@echo 'make chaos               200 kills of the coordinator, 500 kills and stops of programs (10 minutes); SEED=n'
 	@echo 'make lint | format       check | fix the style of Python, C and TypeScript'
@@ -180,6 +181,13 @@ fuzz: env
 	GPUSHARE_TEST_MESSAGES=$(FUZZ_MESSAGES) GPUSHARE_TEST_SEED=$(FUZZ_SEED) $(BIN)/python -m pytest -s tests/hostile $(ARGS)
 	$(call say,'Tests: any requests for the REST interface')
 	GPUSHARE_TEST_EXAMPLES=200 GPUSHARE_TEST_SEED=$(FUZZ_SEED) $(BIN)/python -m pytest tests/server/test_openapi.py $(ARGS)
+
+FAULTS ?= 1e8
+FIRST ?= 0
+
+faults: env
+	$(call say,'Tests: faults in virtual time, $(FAULTS) events from seed $(FIRST) on')
+	GPUSHARE_TEST_FAULTS=$(FAULTS) GPUSHARE_TEST_FAULTS_FIRST=$(FIRST) $(BIN)/python -m pytest $(PARALLEL) tests/faults/test_faults.py $(ARGS)
 
 stress: env
 	$(call say,'Tests: the ledger under load')

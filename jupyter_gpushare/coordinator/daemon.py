@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -85,7 +84,7 @@ class Daemon:
         self.utilisation = Utilisation(self.nvml)
         self.outside = Outside(self.nvml)
         self.history = History(self._loop.time())
-        self._began = time.monotonic()
+        self._began = self._loop.time()
         self._deserted_since = self._began
         for info in found:
             self._found(info)
@@ -115,7 +114,7 @@ class Daemon:
     @property
     def deserted_for(self) -> float:
         """Seconds since the last client left; 0 while there is one."""
-        return time.monotonic() - self._deserted_since if not self.members else 0.0
+        return self._loop.time() - self._deserted_since if not self.members else 0.0
 
     # --- events in, commands out
 
@@ -231,7 +230,11 @@ class Daemon:
         if not running and port.page.gate_open:
             port.close(hello.epoch)  # a turn of its own, or under locks that are no longer its client's
         shared = running and member.locks.shared(port.devices)
-        self.feed(ev.ProcessJoined(member.client, port.number, port.devices, running, hello.epoch, port.relays, shared))
+        self.feed(
+            ev.ProcessJoined(
+                member.client, port.number, port.devices, running, hello.epoch, port.relays, shared, port.drained_epoch
+            )
+        )
         if earlier:  # now that it is known where the client is
             self._adopt(member, earlier, suspended)
         if idle:
@@ -289,15 +292,15 @@ class Daemon:
         if not member.deserted:
             member.alone_since = None
             return
-        member.alone_since = member.alone_since or time.monotonic()
-        if member.forgotten or time.monotonic() - member.alone_since > GRACE:
+        member.alone_since = member.alone_since or self._loop.time()
+        if member.forgotten or self._loop.time() - member.alone_since > GRACE:
             self.usage.leave(member, self._loop.time())
             self.feed(ev.ClientForgotten(member.client))
             self._forgotten = Measures.together([self._forgotten, member.measures])
             self.progress.forget(member.client)
             del self.members[member.client]
             self._unwatch(member)
-            self._deserted_since = time.monotonic()
+            self._deserted_since = self._loop.time()
             self.followers.changed()
 
     def watch(self, member: Member, peer: Peer) -> None:
@@ -367,7 +370,7 @@ class Daemon:
         self.kept.touch()
         for member in list(self.members.values()):
             self.maybe_forget(member)
-        for port in [port for port in self.ports.values() if port.page.report.waiting]:
+        for port in list(self.ports.values()):
             self._overheard(port)
         self.orders.free_late()
         for uuid, reason in self.health.look():
@@ -388,10 +391,15 @@ class Daemon:
             self.followers.changed()
 
     def _overheard(self, port: ProcessPort) -> None:
-        """Threads of the process stand at the gate. If nobody said so, as after a lost message, we know now."""
-        process = self.scheduler.processes.get(port.number)
-        member = self.member_of(port)
-        if process and not process.wants and process.client.grant is None and member and not member.stopped:
+        """What its page says and nobody told us, as after a lost message: it has drained, threads stand at the gate."""
+        process, member = self.scheduler.processes.get(port.number), self.member_of(port)
+        if process is None or member is None:
+            return
+        if process.client.grant and not process.drained and port.drained and port.page.epoch == process.epoch:
+            log.info("%s has drained, and nobody has said so", port.peer)
+            self.feed(ev.Drained(port.number, process.epoch))
+        waiting = port.page.report.waiting and not process.wants
+        if waiting and process.client.grant is None and not member.stopped:
             log.info("%s stands at the gate, and nobody has said so", port.peer)
             self.feed(ev.Wanted(port.number))
 
@@ -406,7 +414,7 @@ class Daemon:
         measures = {member.client: member.measures for member in self.members.values()}
         together = Measures.together([self._forgotten, *measures.values()])
         about = {
-            **snapshot.about(self.socket_path, __version__, time.monotonic() - self._began, together),
+            **snapshot.about(self.socket_path, __version__, self._loop.time() - self._began, together),
             **self.usage.about(),
             "overruns": self.orders.overruns,
             "refused": dict(refused),

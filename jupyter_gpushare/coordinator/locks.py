@@ -12,6 +12,7 @@ from __future__ import annotations
 import enum
 import fcntl
 import os
+from collections.abc import Collection
 
 from ..wire import address
 
@@ -57,11 +58,21 @@ class Locks:
     def add(self, uuid: str, descriptor: int) -> None:
         self._descriptors[uuid] = descriptor
 
-    def acquire(self, devices: tuple[str, ...], mode: Mode = Mode.EXCLUSIVE) -> bool:
-        """Lock all and return True; or False, because somebody else holds one: then what was locked before still is."""
+    def holds(self, uuid: str) -> bool:
+        """Whether that device was locked here, and not unlocked since."""
+        return uuid in self._held
+
+    def acquire(
+        self, devices: tuple[str, ...], mode: Mode = Mode.EXCLUSIVE, beside: Collection[str] = frozenset()
+    ) -> bool:
+        """Lock all and return True; or False, because somebody else holds one: then what was locked before still is.
+
+        `beside`: those of which another of this coordinator's clients holds a shared lock, for SHARED ones to join.
+        """
         taken: list[str] = []
         for uuid in devices:
-            if not _acquire(self._descriptors[uuid], mode):
+            joins = mode is Mode.SHARED and uuid in beside
+            if not _acquire(self._descriptors[uuid], Mode.JOIN if joins else mode):
                 self.release(tuple(other for other in taken if other not in self._held))
                 return False
             taken.append(uuid)

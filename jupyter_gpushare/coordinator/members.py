@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 
 from ..config import GpuShare
 from ..core.model import Client, Held
@@ -36,7 +35,7 @@ class Member:
         self._ended = Measures()  # of processes that have gone
         self.kernels: dict[Peer, dict[str, str]] = {}  # attached connections; open requests and their cells
         self._done: dict[str, Work] = {}  # by device: theirs
-        self.alone_since: float | None = time.monotonic()
+        self.alone_since: float | None = None
         self.forgotten = False
         self.met = False  # whether this coordinator has had a process of it: what its page says is from here then
         self.program: int | None = None  # a pidfd: the client ends with this process

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Mapping
 
 from ..core import Scheduler
@@ -52,7 +51,7 @@ class Orders:
             case cmd.Grant():
                 if member.stopped:
                     self._pass_over(member, command.epoch)
-                elif member.locks.acquire(command.devices, self._lock_mode(command)):
+                elif self._lock(member, command):
                     self._open(command)
                 else:
                     self._close_strays(command)
@@ -77,7 +76,7 @@ class Orders:
                     if port := self._ports.get(number):
                         port.close(command.epoch)
             case cmd.Free():
-                member.last_turn = time.monotonic()
+                member.last_turn = self._loop.time()
                 self._free(member, command.devices)
             case cmd.Orders():
                 for port in member.processes.values():
@@ -101,11 +100,15 @@ class Orders:
                     command.seconds,
                 )
 
-    def _lock_mode(self, command: cmd.Grant) -> Mode:
-        if not command.shared:
-            return Mode.EXCLUSIVE
-        grants = (grant for uuid in command.devices for grant in self._scheduler.devices[uuid].grants)
-        return Mode.JOIN if any(grant.client.id != command.client for grant in grants) else Mode.SHARED
+    def _lock(self, member: Member, command: cmd.Grant) -> bool:
+        mode = Mode.SHARED if command.shared else Mode.EXCLUSIVE
+        return member.locks.acquire(command.devices, mode, [uuid for uuid in command.devices if self._shared(uuid)])
+
+    def _shared(self, uuid: str) -> bool:
+        """Whether somebody holds the device's lock already. Who was granted it at the same time may not have it yet."""
+        grants = self._scheduler.devices[uuid].grants
+        members = [self._members.get(grant.client.id) for grant in grants if grant.shared]
+        return any(member is not None and member.locks.holds(uuid) for member in members)
 
     def _open(self, command: cmd.Grant | cmd.Open) -> None:
         grant = self._scheduler.clients[command.client].grant

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..core.grants import EPOCHS
 from ..core.model import Held
 from ..core.quota import Quota
 from ..wire import page as pages
@@ -87,6 +88,16 @@ class ProcessPort:
                 return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
         except (OSError, IndexError):
             return False
+
+    @property
+    def drained_epoch(self) -> int:
+        """The last one of which it has drained, as far as it says the truth."""
+        return int(self.page.report.drained_epoch) % EPOCHS
+
+    @property
+    def drained(self) -> bool:
+        """Whether it has, of the closing of its gate."""
+        return not self.page.gate_open and self.drained_epoch == self.page.epoch
 
     @property
     def relays(self) -> bool:

@@ -31,7 +31,8 @@ class Beginning(Closing):
         if grant is None:
             named = self.promised.pop(client.id, None)
             grant = self.new_grant(client, client.devices, now, named.epoch if named else None)
-            grant.shared = named is None and self.settings.sharing != EXCLUSIVE  # a lock taken over is an exclusive one
+            # A lock taken over is an exclusive one.
+            grant.shared = named is None and not client.queued_at_lock and self.settings.sharing != EXCLUSIVE
             # Or a short quantum would be over before the memory is back, turn after turn.
             missing = client.part.allocated - client.part.resident if client.restores else 0
             grant.lead = grant.expected_lead = min(

@@ -107,6 +107,8 @@ class Closing(Grants):
     def finish(self, grant: Grant, now: float) -> None:
         """The turn is over: free the devices, and queue the client again if threads of it wait."""
         client = grant.client
+        for process in client.processes.values():
+            process.queued_at_lock = process.queued_at_lock and grant.shared
         held, lead = now - grant.began, grant.lead if grant.restored else 0.0
         client.switching.restored(lead)
         if grant.expected_lead or grant.restored:

@@ -64,7 +64,7 @@ class ProcessJoined:
 
     `running`: its gate is open, or its drain unfinished, from a grant that outlived an earlier coordinator, and the
     edge holds the locks of its devices; `epoch` is that grant's. `shared`: those locks are shared ones. `relays`: it
-    understands NameNext.
+    understands NameNext. `drained_epoch`: the last one of which it says to have drained.
     """
 
     client: str
@@ -74,6 +74,7 @@ class ProcessJoined:
     epoch: int = 0
     relays: bool = False
     shared: bool = False
+    drained_epoch: int = 0
 
 
 @dataclass(frozen=True)

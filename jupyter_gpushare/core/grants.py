@@ -26,6 +26,7 @@ class Grants:
         self.grants: dict[str, Grant] = {}
         self.promised: dict[str, Named] = {}  # by client: named for a turn that is over, and not granted yet
         self.epoch = 0
+        self._brought: dict[int, set[int]] = {}  # by process: epochs that it has from before, beyond what others follow
         self.waited = 0.0  # seconds, of all clients together
         self.agenda = Agenda()
         self.touched: dict[str, None] = {}  # devices on which something may have become possible
@@ -177,6 +178,7 @@ class Grants:
             self.unname(grant.named)
             grant.named = None
         if process and giver:
+            process.queued_at_lock = True
             grant.named = Named(process, giver, self.next_epoch())
             self._out.append(NameNext(process.client.id, grant.named.epoch, process.number, giver.number))
 
@@ -231,6 +233,24 @@ class Grants:
             self._may_leave(grant.client, self.devices[uuid])
         self.count(grant.client)
 
+    # --- epochs
+
     def next_epoch(self) -> int:
+        """One that no process has from before: it might take itself to have drained of it."""
         self.epoch = (self.epoch + 1) % EPOCHS
+        while any(self.epoch in epochs for epochs in self._brought.values()):
+            self.epoch = (self.epoch + 1) % EPOCHS
         return self.epoch
+
+    def follow_epochs(self, process: int, epochs: set[int]) -> None:
+        """A process comes with epochs of an earlier coordinator. Only half of them may be claimed so that others
+        follow, or a hostile process could make the epochs of others repeat."""
+        self.epoch = max(self.epoch, min(max(epochs), EPOCHS // 2))
+        self._brought[process] = {epoch for epoch in epochs if epoch > EPOCHS // 2}
+
+    def forget_epochs(self, process: int) -> None:
+        self._brought.pop(process, None)
+
+    def knows_epoch(self, process: int, epoch: int) -> bool:
+        """Whether the process can have it from here, or has it from before."""
+        return epoch <= self.epoch or epoch in self._brought.get(process, ())

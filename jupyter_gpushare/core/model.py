@@ -49,6 +49,7 @@ class Process:
     epoch: int = -1  # by which its gate was opened or closed last
     idle_epoch: int = -1  # the grant under which it reported itself idle
     relays: bool = False  # it can take over, and hand on, by the device's lock itself
+    queued_at_lock: bool = False  # it was named, and may wait for the exclusive lock until it gets it, whatever is said
 
 
 @dataclass(eq=False)
@@ -218,6 +219,11 @@ class Client:
     def in_use(self) -> bool:
         """Whether it runs, wants to, or has an open cell."""
         return self.grant is not None or bool(self.cells) or self.wants
+
+    @property
+    def queued_at_lock(self) -> bool:
+        """Whether a shared lock would be lost to a process of it, which makes an exclusive one of it or waits to."""
+        return any(process.queued_at_lock for process in self.processes.values())
 
     @property
     def stands_since(self) -> float | None:

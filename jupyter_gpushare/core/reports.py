@@ -60,7 +60,7 @@ class Reports:
     def _drained(self, event: ev.Drained, now: float) -> None:
         process = self._known.process(event.process)
         grant = process.client.grant
-        if event.epoch > self._turns.epoch:
+        if not self._turns.knows_epoch(process.number, event.epoch):
             raise IllegalEvent(f"process {event.process} drained of epoch {event.epoch}, which was never granted")
         if not grant or event.epoch != process.epoch or (grant.reopen_until is not None and grant.has_open(process)):
             return  # of a closing that was taken back meanwhile

@@ -15,7 +15,6 @@ from typing import Any
 from . import events as ev
 from .commands import Close, Command, Limits
 from .errors import Conflict, GpuShareError, IllegalEvent
-from .grants import EPOCHS
 from .idleness import Idleness
 from .known import Known
 from .memory import Residence
@@ -164,8 +163,9 @@ class Scheduler:
             self.turns.name_next(client.grant, None)  # before the new one runs under the lock that would be given up
         self.processes[event.process] = client.processes[event.process] = process
         self._set_devices(client, now)
-        # Only half of them may be claimed, or a hostile process could make the epochs of others repeat.
-        self.turns.epoch = max(self.turns.epoch, min(event.epoch, EPOCHS // 2))
+        self.turns.follow_epochs(event.process, {event.epoch, event.drained_epoch})
+        # An earlier coordinator may have named it.
+        process.queued_at_lock = event.relays and event.epoch > 0 and not event.running
         self._out.append(Limits(client.id))
         grant = client.grant
         if event.running:
@@ -186,6 +186,7 @@ class Scheduler:
         process = self.known.process(event.process)
         client = process.client
         del self.processes[process.number], client.processes[process.number]
+        self.turns.forget_epochs(process.number)
         self._set_devices(client, now)
         if client.grant and all(other.drained for other in client.processes.values()):
             self.turns.finish(client.grant, now)

@@ -23,7 +23,9 @@ class Together:
 
     def packs(self, device: Device, client: Client) -> bool:
         """Whether the client may run beside those who have the device."""
-        return not client.grant and all(grant.shared for grant in device.grants) and self.suits(device, client)
+        if client.grant or client.queued_at_lock:
+            return False
+        return all(grant.shared for grant in device.grants) and self.suits(device, client)
 
     def suits(self, device: Device, client: Client) -> bool:
         """Whether it would do so well enough, whatever locks those who have the device took."""

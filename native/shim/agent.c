@@ -46,6 +46,12 @@ void agent_opens(uint32_t word) {
     atomic_store(&latest_opening, word);
 }
 
+/* May a thread go by an opening? While nobody is in contact, only if the agent has seen it: then it holds the record lock
+ * without which the coordinator, which sees the connection's end, would take the process not to run. */
+bool agent_has_seen(uint32_t word) {
+    return atomic_load(&shim.contact) == THERE || unmetered(word) == atomic_load(&latest_opening);
+}
+
 /* A coordinator that had hung may close our gate when we have long left it: by an epoch of which we have drained. That is
  * taken as the closing of the present opening, which it becomes. */
 uint32_t agent_gate_word(void) {
@@ -127,6 +133,8 @@ static void opened(uint32_t word, uint64_t now) {
     agent.stepping = is_step(word);
     usage_opened(now);
     lockmode_hold(true);
+    if (atomic_load(&shim.contact) != THERE)
+        futex_wake_all(&the_page()->orders.gate); /* threads that did not go by it before, see agent_has_seen */
     log_line(LOG_DEBUG, "gate open, epoch %u", epoch_of(word));
 }
 
@@ -168,10 +176,10 @@ static uint64_t while_closing(uint32_t word, uint64_t now) {
             say_later_wants(); /* what has not drained may wait for that thread */
         return next;
     }
-    if (atomic_load(&shim.contact) == THERE) {
+    if (!lockmode_active())
         lockmode_hold(false); /* first: the coordinator looks for processes that run by themselves */
+    if (atomic_load(&shim.contact) == THERE)
         socket_say(SAY_DRAINED);
-    }
     say_later_wants();
     publish(now);
     socket_forget_joined_locks();

@@ -29,7 +29,7 @@ bool is_capturing(CUstream stream) {
 }
 
 static bool may_pass(struct thread *thread, uint32_t word) {
-    return is_open(word) && !(is_step(word) && thread->stepped == word);
+    return is_open(word) && !(is_step(word) && thread->stepped == word) && agent_has_seen(word);
 }
 
 /* The thread is outside of the gate here, so that draining need not wait for it. */

@@ -55,6 +55,10 @@ static bool another_holds(off_t first) {
     return held_by_another(first, first + GPUSHARE_SLOTS) < first + GPUSHARE_SLOTS;
 }
 
+bool lockmode_alone(void) {
+    return !another_holds(0);
+}
+
 static int others_running(void) {
     int count = 0;
     for (off_t at = 0; (at = held_by_another(at, GPUSHARE_SLOTS)) < GPUSHARE_SLOTS; at++)
@@ -133,6 +137,22 @@ static bool lock_devices(void) {
             return false;
         }
     return true;
+}
+
+/* Does the client have them all, shared ones included? A try to lock one for ourselves would give up a shared lock. */
+static bool has_locks(void) {
+    bool all = true;
+    for (int i = 0; all && i < shim.device_count; i++) {
+        char path[64], text[512];
+        snprintf(path, sizeof path, "/proc/self/fdinfo/%d", shim.devices[i].lock);
+        int file = open(path, O_RDONLY | O_CLOEXEC);
+        ssize_t bytes = file < 0 ? 0 : read(file, text, sizeof text - 1);
+        if (file >= 0)
+            close(file);
+        text[bytes > 0 ? bytes : 0] = 0;
+        all = strstr(text, "FLOCK") != NULL;
+    }
+    return all;
 }
 
 /* --- turns ---------------------------------------------------------------------------------------------------------- */
@@ -235,7 +255,7 @@ static void enter(uint64_t now) {
     log_line(LOG_INFO, "no coordinator: turns by the lock files");
     if (is_open(word)) {
         own.turn = true;
-        if (!lock_devices()) /* a coordinator took them from us without a word: it never does */
+        if (!has_locks() && !lock_devices()) /* a coordinator took them from us without a word: it never does */
             own.deadline = now;
         else if (record_lock(F_WRLCK, TURN_BYTE)) {
             if (!GET(shim.client->turn_began_ns))
@@ -339,7 +359,7 @@ void lockmode_end(void) {
     own.next_try = 0;
     PUT(the_page()->report.mode, GPUSHARE_MODE_COORDINATED);
     PUT(shim.client->turn_began_ns, 0);
-    lockmode_hold(own.holds);
+    lockmode_hold(own.holds && is_running()); /* it may have drained since hello */
     lockmode_contact(true);
 }
 

@@ -136,6 +136,8 @@ void relay_hand_on(void) {
     struct gpushare_orders *orders = &the_page()->orders;
     if (!__atomic_load_n(&orders->hand_on, __ATOMIC_SEQ_CST) || lockmode_active() || shim.device_count != 1)
         return;
+    if (!lockmode_alone()) /* the coordinator has lost sight of another process of this client, which runs by that lock */
+        return;
     flock(shim.devices[0].lock, LOCK_UN);
     if (!__atomic_load_n(&orders->hand_on, __ATOMIC_SEQ_CST)) /* taken back in between: another process may need it */
         flock(shim.devices[0].lock, LOCK_EX | LOCK_NB);

@@ -342,7 +342,8 @@ bool agent_start(void);
 bool agent_answered(void); /* wait for the coordinator's answer, at most ANSWER_NS */
 void agent_settled(void);  /* agent: the answer has come, or will not */
 void agent_kick(void);
-void agent_unwant(void);         /* the last such thread has given up */
+void agent_unwant(void); /* the last such thread has given up */
+bool agent_has_seen(uint32_t word);
 void agent_opens(uint32_t word); /* said before the gate is */
 uint32_t agent_gate_word(void);  /* agent: the gate, past orders that are not for us any more */
 void agent_want(uint32_t word);  /* a thread waits at the gate: tell whoever may open it */
@@ -396,6 +397,7 @@ bool lockmode_ready(uint64_t now);    /* agent: may hello be said? */
 void lockmode_end(void);              /* agent: a coordinator is there */
 void lockmode_contact(bool in_contact);
 bool lockmode_active(void);
+bool lockmode_alone(void);         /* no other process of the client has its gate open */
 void lockmode_stray(uint64_t now); /* agent: the locks are ours and nobody needs them */
 bool lockmode_idle(uint64_t now);  /* agent: give up an idle turn; false: it is the coordinator's to end */
 void lockmode_hold(bool open);     /* agent: show the client's other processes that our gate is open */

@@ -54,10 +54,12 @@ static void drop_files(void) {
 static void lose(uint64_t now, const char *why) {
     bool was_there = atomic_load(&shim.contact) == THERE;
     pthread_mutex_lock(&contact.lock);
+    atomic_store(&shim.contact, AWAY);
+    if (is_running())
+        lockmode_hold(true); /* before the coordinator can see that we are out of reach */
     if (contact.file >= 0)
         file_close(contact.file);
     contact.file = -1;
-    atomic_store(&shim.contact, AWAY);
     pthread_mutex_unlock(&contact.lock);
     drop_files();
     lockmode_contact(false);

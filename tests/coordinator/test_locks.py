@@ -94,3 +94,12 @@ class TestTogether:
         assert one.acquire(DEVICES[:1], locks.Mode.KEEP)
         assert one.shared(DEVICES[:1])
         assert locked(DEVICES[0])
+
+    def test_one_joins_only_where_another_has_a_shared_lock(self, make: Callable[[], locks.Locks]) -> None:
+        """Where nobody has, another coordinator's clients may."""
+        first, second, elsewhere = make(), make(), make()
+        assert first.acquire(DEVICES[:1], locks.Mode.SHARED)
+        assert elsewhere.acquire(DEVICES[1:], locks.Mode.SHARED)
+        assert not second.acquire(DEVICES, locks.Mode.SHARED, DEVICES[:1])
+        elsewhere.release(DEVICES[1:])
+        assert second.acquire(DEVICES, locks.Mode.SHARED, DEVICES[:1])

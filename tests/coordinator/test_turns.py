@@ -363,3 +363,12 @@ def test_a_process_out_of_reach_that_is_about_to_take_its_turn_keeps_the_device(
     assert locked() and b.gate[0] == CLOSED
     fcntl.lockf(a.client_fd, fcntl.LOCK_UN, 1, 7)
     b.wait_gate(OPEN)
+
+
+def test_a_drain_of_which_nobody_was_told_is_seen(coordinator: Coordinator, processes: Processes) -> None:
+    a, b = processes("a"), processes("b")
+    a.run_turn()
+    b.wants()
+    epoch = a.wait_gate(CLOSING) and a.gate[1]
+    a.report.drained_epoch = epoch
+    b.wait_gate(OPEN)

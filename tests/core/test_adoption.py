@@ -8,6 +8,7 @@ import pytest
 
 from jupyter_gpushare.core import commands as cmd
 from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.errors import IllegalEvent
 from jupyter_gpushare.core.quota import Quota
 
 from .conftest import QUANTUM
@@ -111,3 +112,22 @@ def test_a_known_client_keeps_quota_and_devices(world: World) -> None:
     world.feed(ev.ClientRegistered("a", "1000", "new label", Quota(share=0.9)))
     client = world.scheduler.clients["a"]
     assert (client.quota.share, client.label) == (0.5, "new label")
+
+
+def test_epochs_beyond_those_that_others_follow_are_known_and_never_given_again(world: World) -> None:
+    """Somebody once claimed a very large one; then a coordinator died, and epochs go on from the middle."""
+    half = 1 << 28
+    a = world.adopt("a", "gpu", epoch=half + 3, running=False)
+    b = world.adopt("b", "gpu", epoch=half + 5, running=False)
+    world.client("c")
+    world.feed(ev.ProcessJoined("c", 77, ("gpu",), epoch=half + 9, drained_epoch=half + 6))
+    world.feed(ev.Drained(a.number, half + 3))
+    for process in (a, b):
+        process.busy = True
+        world.want(process)
+    world.run(8 * QUANTUM)
+    granted = [command.epoch for command in world.commands if isinstance(command, cmd.Grant)]
+    assert granted[-1] > half + 6
+    assert not {half + 3, half + 5, half + 6} & set(granted)
+    with pytest.raises(IllegalEvent):
+        world.feed(ev.Drained(a.number, half + 1000))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from jupyter_gpushare.core import commands as cmd
+from jupyter_gpushare.core import events as ev
 
 from .conftest import QUANTUM
-from .world import World
+from .world import World, baseline
 
 
 def named(world: World) -> list[tuple[str, int]]:
@@ -113,3 +114,19 @@ def test_a_turn_that_is_refused_is_promised_to_nobody(world: World) -> None:
     world.unlock_elsewhere("gpu")
     world.run(1.5 * QUANTUM)
     assert world.order("gpu")[1:] == ["b", "c"]
+
+
+def test_who_waits_at_the_lock_runs_beside_nobody(world: World) -> None:
+    """Its relay waits for the exclusive lock until it has it, named or not: a shared one would be lost by that."""
+    settings = baseline(sharing="packed")
+    world.process("a", busy=True)
+    b = world.process("b", busy=True)
+    assert named(world)
+    world.feed(ev.SettingsChanged(settings))
+    world.run_until(lambda: world.running() == "b")
+    grant = world.scheduler.clients["b"].grant
+    assert grant and not grant.shared
+    world.feed(ev.TurnReleased("b"))
+    world.run_until(lambda: b.openings > 1)
+    grant = world.scheduler.clients["b"].grant
+    assert grant and grant.shared

@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpushare.wire.page import Page
+
 from .conftest import Client, Machine
-from .fake_coordinator import FakeCoordinator, Process, until
+from .fake_coordinator import FakeCoordinator, Process, fake_coordinator, until
 
 OPEN = 1
 Started = tuple[Client, Any]
@@ -161,3 +163,79 @@ def test_a_new_coordinator_is_not_held_to_an_old_ones_word(
     assert client.waits()
     again.open(1)
     assert client.result() == 0
+
+
+def test_it_keeps_the_lock_for_a_process_of_its_client_that_is_out_of_reach(
+    machine: Machine, coordinator: FakeCoordinator, started: Started, lock: int
+) -> None:
+    """A coordinator that has lost sight of the other process takes the first for the client's only one."""
+    client, process = started
+    second = machine.client(GPUSHARE_CLIENT="one", GPUSHARE_TOKEN="secret")
+    second.start("cuda = Cuda()")
+    other = coordinator.accept().join(process, 1)
+    assert second.result() is None
+    fcntl.flock(lock, fcntl.LOCK_UN)
+    process.lock()
+    for one, program in ((process, client), (other, second)):
+        one.open(1)
+        assert program.run("cuda.spin()") == 0
+    other.connection.close()
+    coordinator.accept().welcome()
+    process.page.orders.hand_on = 1
+    process.drain(1)
+    assert not is_free(lock)
+
+
+def test_who_drained_out_of_reach_is_seen_not_to_run(
+    machine: Machine, coordinator: FakeCoordinator, started: Started, lock: int
+) -> None:
+    client, process = started
+    fcntl.flock(lock, fcntl.LOCK_UN)
+    process.lock()
+    process.open(1)
+    assert client.run("cuda.spin()") == 0
+    assert process.client_page.any_gate_open()
+    watched = Page(os.dup(process.page.descriptor))
+    process.page.orders.hand_on = 1
+    process.page.orders.deadline_ns = time.monotonic_ns() + 300_000_000
+    process.doorbell()
+    coordinator.die()
+    until(lambda: watched.report.drained_epoch == 1)
+    with fake_coordinator(machine.socket) as another:
+        again = another.accept().welcome()
+        again.expect("drained", epoch=1)
+        assert not again.client_page.any_gate_open()
+
+
+def test_an_opening_that_came_as_the_connection_ended_lets_nobody_in_unseen(
+    coordinator: FakeCoordinator, started: Started
+) -> None:
+    """Else the coordinator, which sees the end and no record lock, would give the device to the next one."""
+    client, process = started
+    client.start("cuda.spin()")
+    process.expect("wants")
+    process.connection.close()
+    coordinator.accept()
+    process.page.open_gate(1)
+    assert client.result() == 0
+    assert process.client_page.any_gate_open()
+
+
+def test_shared_locks_are_kept_without_a_coordinator(
+    machine: Machine, coordinator: FakeCoordinator, started: Started, lock: int
+) -> None:
+    """Clients that ran together end their turns first; a try for the exclusive lock would lose the shared one."""
+    client, process = started
+    for descriptor in (lock, *process.locks):
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+    process.page.orders.quantum_ns = 60_000_000_000
+    process.page.orders.idle_release_ns = 0
+    process.open(1)
+    assert client.run("cuda.spin()") == 0
+    watched = Page(os.dup(process.page.descriptor))
+    coordinator.die()
+    until(lambda: "by the lock files" in machine.log_text())
+    until(lambda: watched.report.mode == 1)
+    assert client.run("cuda.spin()") == 0
+    assert watched.gate_open
+    assert not is_free(lock)

@@ -1,0 +1,52 @@
+"""`python -m tests.faults`: run seeds, or one again (`--seed N`)."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+
+from .episode import LOOK_EVERY, Episode
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
+    parser.add_argument("--seed", type=int, help="this one only")
+    parser.add_argument("--first", type=int, default=0, help="the first of many")
+    parser.add_argument("--events", type=float, default=1e5, help="how many events, of as many seeds as that takes")
+    parser.add_argument("--every", type=int, default=LOOK_EVERY, help="coordinator's events between looks at all books")
+    parser.add_argument("--kinds", help="only these faults, with commas between them")
+    parser.add_argument("--story", action="store_true", help="print what happened also when nothing is wrong")
+    options = parser.parse_args()
+    kinds = tuple(options.kinds.split(",")) if options.kinds else None
+    failed = events = turns = coordinators = 0
+    longest = 0.0
+    with tempfile.TemporaryDirectory(prefix="gpushare-locks-") as folder:
+        os.environ["GPUSHARE_LOCK_DIR"] = folder
+        began = time.perf_counter()
+        seed = options.first if options.seed is None else options.seed
+        while True:
+            episode = Episode(seed, kinds, options.every)
+            outcome = episode.run()
+            if outcome.failure or options.story:
+                print(outcome.failure or "\n".join(f"{at:.6f} {what}" for at, what in episode.host.story))
+            failed += bool(outcome.failure)
+            events += outcome.events
+            turns += outcome.turns
+            coordinators += outcome.coordinators
+            longest = max(longest, outcome.longest_wait)
+            seed += 1
+            if options.seed is not None or events >= options.events:
+                break
+    seconds = time.perf_counter() - began
+    print(
+        f"{events} events ({events / seconds:.0f}/s), {turns} turns, {coordinators} coordinators, "
+        f"longest wait after faults {longest:.1f} s, failed seeds: {failed}; last digest {outcome.digest}"
+    )
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""One coordinator: the real daemon and service, on the virtual clock, until it ends or is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+from unittest import mock
+
+from jupyter_gpushare.coordinator import daemon as daemons
+from jupyter_gpushare.coordinator import hostmemory
+from jupyter_gpushare.coordinator.authority import Identity
+from jupyter_gpushare.coordinator.daemon import Daemon
+from jupyter_gpushare.coordinator.devices import Nvml
+from jupyter_gpushare.coordinator.peer import Peer
+from jupyter_gpushare.coordinator.ports import ProcessPort
+from jupyter_gpushare.coordinator.service import Service
+from jupyter_gpushare.coordinator.settings import LiveSettings
+from jupyter_gpushare.wire import page as pages
+
+from .clock import Clock, Loop, Owner
+from .sockets import CoordinatorSocket
+
+
+class NoNvml(Nvml):
+    """Of a host without NVML: devices become known by what processes report."""
+
+    def __init__(self) -> None:
+        self._nvml = None
+        self._handles = {}
+
+
+class NoJournal:
+    """As where the disk is full from the beginning: nothing is known of earlier coordinators but by pages."""
+
+    problems: tuple[str, ...] = ()
+
+    def __init__(self, path: Path, tell: Callable[..., object]) -> None:
+        pass
+
+    def load(self, loaded: Callable[[dict[str, Any]], None], wait: float) -> None:
+        loaded({})
+
+    def ignore(self, *what: Any) -> None:
+        pass
+
+    keep = use = prune = usage = ignore
+
+    def close(self) -> None:
+        pass
+
+
+@contextmanager
+def kernel(
+    woken: Callable[[int], None], stopped: Callable[[int], bool], watched: Callable[[int], int]
+) -> Iterator[None]:
+    """What the daemon asks of the host beside clock, sockets, memory and locks, answered by the simulation.
+
+    `woken`: threads that wait for the gate of the page with that inode; `stopped`: whether a process is; `watched`: a
+    descriptor for the end of a process, or an OSError.
+    """
+    with (
+        mock.patch.object(pages.Page, "wake", lambda page: woken(page.inode)),
+        mock.patch.object(ProcessPort, "stopped", property(lambda port: stopped(port.peer.pid))),
+        mock.patch.object(os, "pidfd_open", watched),
+        mock.patch.object(hostmemory, "available", lambda: 64 << 30),
+        mock.patch.object(daemons.devices, "Nvml", NoNvml),
+        mock.patch.object(daemons, "Journal", NoJournal),
+    ):
+        yield
+
+
+class Coordinator(Owner):
+    """From its start to its end. `speaks` is called before everything that it sends: there it may be interrupted."""
+
+    def __init__(self, clock: Clock, kernel: Owner, random: Random, settings: LiveSettings, path: str) -> None:
+        super().__init__()
+        self.clock, self.kernel, self.random = clock, kernel, random
+        self.loop = Loop(clock, self, random)
+        self.peers: dict[Peer, None] = {}
+        self.on_speaking: Callable[[], None] | None = None
+        self.sockets: dict[CoordinatorSocket, None] = {}  # accepted, or about to be
+        asyncio._set_running_loop(self.loop)  # type: ignore[arg-type]
+        self.daemon = Daemon(settings, path)
+        self.service = Service(self.daemon, lambda: None)
+
+    def accept(self, socket: CoordinatorSocket) -> None:
+        if socket not in self.sockets:
+            return
+        pid, uid = socket.connection.credentials
+        identity = Identity(str(uid), uid in (0, os.getuid()), pid, uid)
+        peer = Peer(socket, identity, self.service.line, self._ended)  # type: ignore[arg-type]
+        self.peers[peer] = None
+        self.service.connected(peer)
+        socket._read()
+
+    def _ended(self, peer: Peer) -> None:
+        self.peers.pop(peer, None)
+        self.service.ended(peer)
+
+    def speaks(self) -> None:
+        if self.on_speaking:
+            self.on_speaking()
+
+    def kill(self) -> None:
+        """All at once: nothing is said, and the kernel closes what it had open."""
+        self.alive = False
+        self.on_speaking = None
+        self.daemon.close()
+        for socket in list(self.sockets):
+            socket.close()
+        for peer in self.peers:
+            for descriptor in peer.take_descriptors():
+                os.close(descriptor)
+        asyncio._set_running_loop(None)
+
+    def end(self) -> None:
+        """In order, as after SIGTERM: what was changed live is over."""
+        self.daemon.kept.forget()
+        self.kill()

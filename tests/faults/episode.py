@@ -1,0 +1,260 @@
+"""One seed: a host and its clients by chance, then storms of faults with calm after each, and what must hold."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import logging
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from jupyter_gpushare.config import GpuShare
+from jupyter_gpushare.coordinator.settings import LiveSettings
+
+from .clock import Owner
+from .coordinator import Coordinator, kernel
+from .host import ClientOf, Host, Violation
+from .invariants import books, leaks
+from .people import FrontEnd, Notebook
+from .program import Habits
+from .storm import Storm
+
+ROUNDS = 2
+STORM = (2.0, 8.0)  # seconds
+CALM = 3.0  # at least
+LOOK_EVERY = 16  # events of the coordinator between two looks at all books
+
+
+@dataclass
+class Outcome:
+    """`digest`: of everything that happened; two runs of a seed have the same one."""
+
+    seed: int
+    events: int = 0
+    turns: int = 0
+    coordinators: int = 0
+    digest: str = ""
+    longest_wait: float = 0.0  # from the end of the faults
+    faults: Counter[str] = field(default_factory=Counter)
+    failure: str = ""
+
+
+class Log(logging.Handler):
+    """A coordinator says nothing worse than a warning, whatever happens to it."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(logging.WARNING)
+        self._host = host
+
+    def emit(self, record: logging.LogRecord) -> None:
+        said = f"coordinator: {record.levelname} {record.getMessage()}"
+        self._host.tell(said)
+        if record.levelno > logging.WARNING:
+            trace = logging.Formatter().formatException(record.exc_info) if record.exc_info else ""
+            self._host.bugs.append(f"{said}\n{trace}")
+
+
+class Episode:
+    def __init__(self, seed: int, kinds: tuple[str, ...] | None = None, look_every: int = LOOK_EVERY) -> None:
+        self.seed, self._kinds, self._look_every = seed, kinds, look_every
+        self.random = Random(seed)
+        self.outcome = Outcome(seed)
+        self._digest = hashlib.blake2b(digest_size=8)
+        self._storm: Storm | None = None
+        self._state: list[str] = []
+        self._looks = 0
+
+    def run(self) -> Outcome:
+        """All of it. What was found is in the outcome's `failure`, which tells how to see it again."""
+        with tempfile.TemporaryDirectory(prefix="gpushare-faults-") as folder:
+            host = self.host = self._host(Path(folder))
+            try:
+                with self._log(), kernel(host.woken, host.is_stopped, host.watch):
+                    try:
+                        self._all(host)
+                    except Exception:
+                        self._state = host.state()
+                        raise
+                    finally:
+                        self._account(host)
+                        if self._storm:
+                            self._storm.end()
+                        host.close()
+                    left = len(os.listdir("/proc/self/fd")) - self._before + len(host.devices)
+                    if left:
+                        raise Violation(f"{left} descriptors are left when everybody is gone")
+            except Exception as error:  # a Violation, or any crash
+                self.outcome.failure = self._told(error)
+        return self.outcome
+
+    def _account(self, host: Host) -> None:
+        self.outcome.events, self.outcome.turns = host.clock.events, host.turns
+        self.outcome.coordinators = host.coordinators
+        self.outcome.digest = host.digest()
+
+    def _told(self, error: Exception) -> str:
+        import traceback
+
+        story = "\n".join(f"{at:.6f} {what}" for at, what in self.host.story)
+        where = "" if isinstance(error, Violation) else "".join(traceback.format_exception(error))
+        kinds = f" --kinds {','.join(self._kinds)}" if self._kinds else ""
+        state = "\n".join(self._state)
+        return (
+            f"{story}\n{state}\n{where}seed {self.seed}, event {self.outcome.events}: {error}\n"
+            f"again: python -m tests.faults --seed {self.seed}{kinds}"
+        )
+
+    @contextmanager
+    def _log(self) -> Iterator[None]:
+        log = logging.getLogger("jupyter_gpushare.coordinator")
+        handler, level, propagate = Log(self.host), log.level, log.propagate
+        log.addHandler(handler)
+        log.setLevel(logging.WARNING)
+        log.propagate = False
+        try:
+            yield
+        finally:
+            log.removeHandler(handler)
+            log.setLevel(level)
+            log.propagate = propagate
+
+    # --- what there is
+
+    def _host(self, folder: Path) -> Host:
+        random = self.random
+        traits = GpuShare()
+        traits.policy = random.choice(("fcfs", "interactive", "fair"))
+        traits.sharing = random.choice(("exclusive", "exclusive", "exclusive", "auto", "packed"))
+        traits.time_quantum = random.choice((0.03, 0.1, 0.3))
+        traits.min_quantum = 0.02
+        traits.idle_release = random.choice((0.005, 0.02, 0.1))
+        traits.max_wait = 5.0
+        traits.max_hold = 3.0
+        traits.memory_of_use = 10.0
+        devices = random.choice((1, 1, 1, 2, 3))
+        self._before = len(os.listdir("/proc/self/fd"))
+        host = Host(random.getrandbits(64), folder, LiveSettings(traits), devices, traits.sharing != "exclusive")
+        self._before += devices
+        host.tell(f"{traits.policy}, {traits.sharing}, quantum {traits.time_quantum}")
+        return host
+
+    def _habits(self) -> Habits:
+        random = self.random
+        return Habits(
+            threads=random.choice((1, 1, 1, 2)),
+            thinks=random.choice((0.02, 0.3, 2.0)),
+            calls=random.choice((2, 20, 200)),
+            pause=random.choice((0.003, 0.02)),
+            work=random.choice((0.0005, 0.005, 0.03)),
+            patience=random.choice((0.0, 0.0, 0.2)),
+            most=random.choice((0, 2 << 30, 6 << 30)),
+        )
+
+    def _client(self, host: Host, number: int) -> ClientOf:
+        random = self.random
+        few = random.random() < 0.8
+        count = 1 if few else random.randint(1, len(host.devices))
+        devices = tuple(sorted(random.sample(host.devices, count)))
+        client = host.client(f"client-{number}", devices, self._habits(), uid=random.choice((1000, 1000, 1001)))
+        client.quota = random.choice(
+            ("", "", "", "limit=0.3", "share=0.1", "class=offline", "memory=2GiB resident=1GiB")
+        )
+        client.ranks = random.choice((1, 1, 1, 2, 3))
+        if client.ranks > 1 and random.random() < 0.5:
+            client.habits.collectives = 0.3
+        return client
+
+    # --- what happens
+
+    def _all(self, host: Host) -> None:
+        random = self.random
+        host.start_coordinator()
+        host.checks.append(self._look)
+        for number in range(random.randint(2, 7)):
+            client = self._client(host, number)
+            for _ in range(client.ranks):
+                client.start()
+            if random.random() < 0.5:
+                host.notebooks.append(Notebook(client))
+        if random.random() < 0.3:
+            host.notebooks.append(FrontEnd(host, 1000))
+        for _ in range(ROUNDS):
+            storm = self._storm = Storm(host, self._kinds)
+            host.run(host.clock.now + random.uniform(*STORM))
+            storm.heal()
+            self.outcome.faults.update(storm.faults)
+            self._calm(host)
+
+    def _look(self, owner: Owner) -> None:
+        host = self.host
+        if host.bugs:
+            raise Violation(host.bugs[0])
+        if isinstance(owner, Coordinator) and owner.alive:
+            self._looks += 1
+            if self._looks % self._look_every == 0:
+                self._demand(books(owner, host))
+
+    def _demand(self, problems: Iterator[str]) -> None:
+        if found := list(problems):
+            raise Violation("\n".join(found))
+
+    def _calm(self, host: Host) -> None:
+        """Everybody comes back, is known again, and whoever waits gets in, by the bound."""
+        began = host.clock.now
+        for client in host.clients.values():
+            host.ask(client, {"type": "hold", "seconds": 0.0})
+        bound = self._bound(host)
+        self._until(host, bound, "are not back", lambda: [str(a) for a in host.agents() if a.contact != "there"])
+        for client in host.clients.values():  # whose page may have told a new coordinator that it is suspended
+            host.ask(client, {"type": "resume"})
+        self._until(host, bound, "got no answer", lambda: [str(user.request) for user in host.users if not user.done])
+        host.users.clear()
+        patient = self._patient(host)
+        waiting = {
+            (thread, thread.let_in): agent
+            for agent in host.agents()
+            if agent.client not in patient
+            for thread in agent.program.threads
+            if thread.waits
+        }
+
+        def stuck() -> list[str]:
+            return [
+                f"{agent} since {thread.since:.3f}"
+                for (thread, before), agent in waiting.items()
+                if agent.alive and thread.waits and thread.let_in == before
+            ]
+
+        self._until(host, bound, "wait in vain", stuck)
+        self.outcome.longest_wait = max(self.outcome.longest_wait, host.clock.now - began)
+        host.run(max(host.clock.now, began + CALM))
+        self._until(host, bound, "are not back", lambda: [str(a) for a in host.agents() if a.contact != "there"])
+        assert host.coordinator is not None
+        self._until(host, 5.0, "wait for sockets", host.travelling)
+        self._demand(books(host.coordinator, host))
+        self._demand(leaks(host.coordinator, host, self._before))
+
+    def _patient(self, host: Host) -> set[ClientOf]:
+        """Offline ones have what online ones leave, which may be nothing."""
+        assert host.coordinator is not None
+        clients = host.coordinator.daemon.scheduler.clients
+        return {client for client in host.clients.values() if client.name in clients and clients[client.name].rank}
+
+    def _bound(self, host: Host) -> float:
+        """Seconds: to be back after refusals, everybody's turn with its drain, and the longest patience."""
+        return 16.0 + 7.0 + 5.0 + 1.5 * sum(1.0 for client in host.clients.values()) + 10.0
+
+    def _until(self, host: Host, bound: float, what: str, left: Callable[[], list[str]]) -> None:
+        end = host.clock.now + bound
+        for tick in itertools.count():
+            if not (names := left()):
+                return
+            if host.clock.now >= end:
+                raise Violation(f"{bound:.1f} s after the last fault {', '.join(names)} {what}")
+            host.run(min(end, host.clock.now + min(0.05, 0.001 * (tick + 1))))

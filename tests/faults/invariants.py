@@ -1,0 +1,73 @@
+"""What must hold between two events, and what must hold when all faults are over."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from jupyter_gpushare.core import invariants as of_the_core
+
+if TYPE_CHECKING:
+    from .coordinator import Coordinator
+    from .host import Host
+
+
+def books(coordinator: Coordinator, host: Host) -> Iterator[str]:
+    """What the scheduler, the daemon, and locks and connections say of each other. Yields what does not agree."""
+    daemon = coordinator.daemon
+    scheduler = daemon.scheduler
+    try:
+        of_the_core.check(scheduler, scheduler.turns.now)
+    except of_the_core.Broken as broken:
+        yield str(broken)
+    if set(scheduler.processes) != set(daemon.ports):
+        yield f"the scheduler knows processes {sorted(scheduler.processes)}, the daemon {sorted(daemon.ports)}"
+    if set(scheduler.clients) != set(daemon.members):
+        yield f"the scheduler knows clients {sorted(scheduler.clients)}, the daemon {sorted(daemon.members)}"
+    for number, port in daemon.ports.items():
+        member = daemon.member_of(port)
+        if member is None or member.processes.get(number) is not port:
+            yield f"port {number} is of no client"
+        if not port.peer.open:
+            yield f"port {number} has no connection any more"
+    for member in daemon.members.values():
+        client = scheduler.clients.get(member.client)
+        grant = client.grant if client else None
+        locked = set(member.locks._held)
+        if grant and not set(grant.devices) <= locked:
+            yield f"{member.client} has a grant of {grant.devices}, locked are {sorted(locked)}"
+        if grant and not member.processes:
+            yield f"{member.client} has a grant and no process"
+        if not grant and locked and member.client not in daemon.orders._kept_locked:
+            unfinished = [
+                port
+                for port in member.processes.values()
+                if port.page.gate_open or port.page.report.drained_epoch != port.page.epoch
+            ]
+            if not unfinished and not host.in_flight(member.client):
+                yield f"{member.client} has locks of {sorted(locked)} and no grant"
+
+
+def leaks(coordinator: Coordinator, host: Host, before: int) -> Iterator[str]:
+    """When nothing is on its way: descriptors are those of living processes, and the daemon remembers nobody else."""
+    daemon = coordinator.daemon
+    agents = [agent for client in host.clients.values() for agent in client.agents]
+    if len(daemon.ports) != len(agents):
+        yield f"{len(agents)} processes live, the daemon has {len(daemon.ports)}"
+    expected = before + host.descriptors()
+    for client in host.clients.values():
+        if client.agents:
+            expected += 2 * len(client.agents) + 2 + len({uuid for agent in client.agents for uuid in agent.devices})
+    expected += sum(member.program is not None for member in daemon.members.values())
+    found = len(os.listdir("/proc/self/fd"))
+    if found != expected:
+        yield f"{found} descriptors are open, {expected} are accounted for"
+    if len(coordinator.sockets) != len(coordinator.peers):
+        yield f"{len(coordinator.sockets)} connections, {len(coordinator.peers)} peers"
+    if len(coordinator.service._sessions._sessions) != len(coordinator.peers):
+        yield f"{len(coordinator.service._sessions._sessions)} sessions, {len(coordinator.peers)} peers"
+    known = set(daemon.members)
+    for name, kept in (("locks", daemon.orders._kept_locked), ("history", daemon.history._present)):
+        if strangers := set(kept) - known:
+            yield f"{name} are kept of {sorted(strangers)}, who are gone"

@@ -1,0 +1,61 @@
+"""The core, the daemon and its socket edge with many clients in virtual time, under every fault that we can think of.
+
+A million events in all; `GPUSHARE_TEST_FAULTS=1e8` for another number, `GPUSHARE_TEST_FAULTS_FIRST` for other seeds.
+What fails is printed with the command that shows it again.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .episode import Episode, Outcome
+
+EVENTS = float(os.environ.get("GPUSHARE_TEST_FAULTS", "1e6"))
+PARTS = 8  # that run side by side, where there are processors
+FIRST = int(os.environ.get("GPUSHARE_TEST_FAULTS_FIRST", "0"))  # seed
+
+
+@pytest.fixture(autouse=True)
+def lock_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUSHARE_LOCK_DIR", str(tmp_path))
+
+
+def run(seed: int) -> Outcome:
+    outcome = Episode(seed).run()
+    assert not outcome.failure, outcome.failure
+    return outcome
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(max(600, EVENTS / PARTS / 1000))
+@pytest.mark.parametrize("part", range(PARTS))
+def test_nothing_is_ever_wrong(part: int) -> None:
+    events = turns = 0
+    seed = FIRST + part
+    while events < EVENTS / PARTS:
+        outcome = run(seed)
+        events += outcome.events
+        turns += outcome.turns
+        seed += PARTS
+    assert turns > events / 10_000, "somebody ran, or nothing was tested"
+
+
+def test_a_seed_is_the_same_in_every_process() -> None:
+    """Hashes of texts, addresses of objects and numbers of descriptors have no part in what happens."""
+    digests = set()
+    for number in ("0", "1"):
+        argv = [sys.executable, "-m", "tests.faults", "--seed", "11"]
+        environment = {**os.environ, "PYTHONHASHSEED": number}
+        ended = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=100, cwd=_root())
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        digests.add(ended.stdout.split()[-1])
+    assert digests == {run(11).digest}
+
+
+def _root() -> Path:
+    return Path(__file__).resolve().parent.parent.parent
