@@ -85,6 +85,7 @@ class Idleness:
         """Its program starts anew: whatever became of the one before, this one has not been idle."""
         client.idle_since = None
         self._bring_back(client, now)
+        self._turns.stirred[client.id] = client  # idle anew from now on, if it is
 
     def _warns(self, since: float, evict: float | None, suspend: float | None, now: float) -> bool:
         after = self._turns.settings.idle_warn

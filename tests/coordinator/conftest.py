@@ -234,17 +234,17 @@ def others_do_not_notice(shared_coordinator: Coordinator, visitors: Processes) -
 
 
 @pytest.fixture
-def as_other(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connect]:
-    """Connections of another user; only root can be one."""
+def as_other(idle_coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connect]:
+    """Connections of another user to the coordinator, which has been started by then; only root can be one."""
     if os.getuid() != 0:
         pytest.skip("needs root, to be two users")
-    path = Path(coordinator.path)
-    path.parent.chmod(0o711)
-    path.chmod(0o666)
-    monkeypatch.chdir(path.parent)  # folders above it are nobody's business
+    path = Path(idle_coordinator.path)
     made = []
 
     def connect() -> Connection:
+        path.parent.chmod(0o711)
+        path.chmod(0o666)
+        monkeypatch.chdir(path.parent)  # folders above it are nobody's business
         os.seteuid(OTHER)
         try:
             made.append(Connection(path.name))

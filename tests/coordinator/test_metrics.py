@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import jupyter_gpushare
 from jupyter_gpushare import families
+from jupyter_gpushare.coordinator.authority import Identity
 from jupyter_gpushare.coordinator.viewers import seen_by
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.address import BadAddress, MetricsAddress, metrics_address
@@ -202,5 +203,5 @@ def test_other_hosts_read_nothing_by_mistake(written: str) -> None:
 def test_a_follower_is_told_its_own_use_only() -> None:
     rows = [{"user": "root"}, {"user": "nobody"}]
     status: dict[str, Any] = {"devices": [], "clients": [], "coordinator": {"usage": rows}}
-    assert seen_by(status, {}, 0)["coordinator"]["usage"] == rows[:1]
+    assert seen_by(status, {}, Identity("0", True, 1, 0))["coordinator"]["usage"] == rows[:1]
     assert status["coordinator"]["usage"] == rows

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpushare.coordinator.authority import Identity
 from jupyter_gpushare.coordinator.outside import strangers
 from jupyter_gpushare.coordinator.users import tenant_name
 from jupyter_gpushare.coordinator.viewers import seen_by
@@ -37,6 +38,7 @@ def test_whose_it_is_is_told_to_that_user_and_to_admins(
         {"pid": 1, "user": "ada", "memory": 5},
         {"pid": 2, "user": "nobody of ours", "memory": 6},
     ]
-    view = seen_by({"devices": [{"uuid": "gpu", "outside": outside}], "clients": []}, {}, viewer)
+    status = {"devices": [{"uuid": "gpu", "outside": outside}], "clients": [], "coordinator": {}}
+    view = seen_by(status, {}, Identity(str(viewer), viewer == 0, 1, viewer))
     assert [one["user"] for one in view["devices"][0]["outside"]] == told
     assert [one["pid"] for one in view["devices"][0]["outside"]] == [1, 2]

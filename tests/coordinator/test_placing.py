@@ -12,7 +12,8 @@ import pytest
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import CoordinatorError
 
-from .conftest import Coordinator, Processes
+from . import fake_process
+from .conftest import Connect, Coordinator, Processes, ask
 from .fake_process import CLOSING, OPEN, wait_for
 
 A, B = "GPU-a", "GPU-b"
@@ -138,21 +139,24 @@ def test_clients_count_for_their_users_tenant(two: Coordinator) -> None:
         two.request(messages.Config(changes={"tenants": {"x": {"user": []}}}))
 
 
-def test_a_guest_gives_way_when_the_owner_comes(two: Coordinator, processes: Processes) -> None:
-    (uuid,) = register(two, "guest")
-    guest = processes("guest", uuid)
+def test_a_guest_gives_way_when_the_owner_comes(
+    two: Coordinator, processes: Processes, as_other: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(fake_process, "Connection", lambda _: as_other())
+        guest = processes("guest", A)
     guest.run_turn()
     both = {"mine": {"users": [os.getuid()], "cells": {"device": 2}}}
     two.request(messages.Config(changes={"tenants": both}))
     register(two, "one")
-    (again,) = register(two, "two", f"device={uuid}")
+    (again,) = register(two, "two", f"device={A}")
     owner = processes("two", again)
     owner.wants()
     guest.wait_gate(CLOSING)
     guest.drain()
     owner.wait_gate(OPEN)
-    seen = two.client("guest") or {}
-    assert seen["gives_way"]
+    assert (two.client("guest") or {})["gives_way"]
+    (seen,) = [one for one in ask(as_other(), "status")["clients"] if one["id"] == "guest"]
     assert "runs only while tenant mine, whose devices these are, is idle" in seen["notes"][0]
 
 

@@ -241,10 +241,11 @@ class Episode:
         self._demand(leaks(host.coordinator, host, self._before))
 
     def _patient(self, host: Host) -> set[ClientOf]:
-        """Offline ones have what online ones leave, which may be nothing."""
+        """Offline ones have what online ones leave, which may be nothing; a small limit is worth long pauses."""
         assert host.coordinator is not None
-        clients = host.coordinator.daemon.scheduler.clients
-        return {client for client in host.clients.values() if client.name in clients and clients[client.name].rank}
+        known = host.coordinator.daemon.scheduler.clients
+        clients = [(client, known[client.name]) for client in host.clients.values() if client.name in known]
+        return {client for client, seen in clients if seen.rank or seen.quota.limit < 0.1}
 
     def _bound(self, host: Host) -> float:
         """Seconds: to be back after refusals, everybody's turn with its drain, and the longest patience."""

@@ -13,7 +13,6 @@ from jupyter_gpushare.coordinator.daemon import Daemon
 from jupyter_gpushare.coordinator.locks import Locks
 from jupyter_gpushare.coordinator.members import Member
 from jupyter_gpushare.coordinator.sessions import Sessions
-from jupyter_gpushare.core.grants import Grants
 from jupyter_gpushare.core.reports import Reports
 from jupyter_gpushare.wire.page import Page
 
@@ -23,7 +22,6 @@ EVENTS = 250_000
 # What some of them need to be seen; they would be with all faults together, only later.
 KINDS = {
     "what_was_not_said_is_not_seen": ("talk",),
-    "epochs_brought_are_forgotten": ("liar", "coordinator"),
 }
 
 Patch = Callable[[Any, str, Any], None]
@@ -81,10 +79,6 @@ def what_was_not_said_is_not_seen(patch: Patch) -> None:
     patch(Daemon, "_overheard", lambda self, port: None)
 
 
-def epochs_brought_are_forgotten(patch: Patch) -> None:
-    patch(Grants, "knows_epoch", lambda self, process, epoch: epoch <= self.epoch)
-
-
 MISTAKES = [
     drained_when_one_has,
     any_epoch_will_do,
@@ -95,7 +89,6 @@ MISTAKES = [
     pages_are_not_closed,
     deadlines_are_not_met,
     what_was_not_said_is_not_seen,
-    epochs_brought_are_forgotten,
 ]
 
 
