@@ -21,6 +21,7 @@ from ..core.settings import EXCLUSIVE
 from ..wire import address, messages
 from . import devices, health, snapshot, topology
 from .audit import Audit
+from .driver import Driver
 from .followers import Followers
 from .history import History
 from .journal import Journal, path_of
@@ -61,7 +62,9 @@ class Daemon:
         self.socket_path = socket_path
         self.nvml = devices.Nvml()
         found = devices.simulated() if settings.traits.simulate else self.nvml.devices()
-        self.health = health.Health(*((None, {}) if settings.traits.simulate else self.nvml.handles))
+        self.nvml.look()
+        looks = health.Health(*((None, {}) if settings.traits.simulate else self.nvml.handles))
+        self.driver = Driver(self.nvml, looks)
         self.scheduler = self._scheduler(found)
         self.members: dict[str, Member] = {}
         self.ports: dict[int, ProcessPort] = {}
@@ -102,6 +105,7 @@ class Daemon:
         self.usage.look(self.members.values(), self._loop.time())
         self.journal.close()
         self.orders.close()
+        self.driver.close()
         for member in self.members.values():
             self._unwatch(member)
             member.abandon()
@@ -373,7 +377,7 @@ class Daemon:
         for port in list(self.ports.values()):
             self._overheard(port)
         self.orders.free_late()
-        for uuid, reason in self.health.look():
+        for uuid, reason in self.driver.look(self._loop.time()):
             log.warning("device %s: %s", uuid, reason or "works again")
             self.set_health(uuid, reason)
         for member in list(self.members.values()):

@@ -6,7 +6,7 @@ import ctypes
 import json
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..core.model import DeviceInfo
 
@@ -45,12 +45,24 @@ def _told(question: str) -> list[dict[str, Any]]:
     return told
 
 
+class Reading(NamedTuple):
+    """Of one device; None: not known."""
+
+    memory_used: int | None = None
+    utilisation: float | None = None
+    processes: dict[int, int | None] | None = None
+
+
+_UNKNOWN = Reading()
+
+
 class Nvml:
     """NVML, if this host has it. No call raises: a host without NVML works from what processes report."""
 
     def __init__(self) -> None:
         self._nvml: Any = None
         self._handles: dict[str, Any] = {}
+        self._readings: dict[str, Reading] = {}
         try:
             import pynvml
 
@@ -89,28 +101,42 @@ class Nvml:
         except self._nvml.NVMLError:
             return None
 
+    def look(self) -> None:
+        """Read what devices do, for the three methods below. It may hang where the driver does."""
+        self._readings = {
+            uuid: Reading(self._memory_used(uuid), self._utilisation(uuid), self._processes(uuid))
+            for uuid in self._handles
+        }
+
+    def forget(self) -> None:
+        """What has been read is too old."""
+        self._readings = {}
+
     def memory_used(self, uuid: str) -> int | None:
-        """Bytes in use on the device by everybody, or None if unknown."""
-        if uuid not in self._handles:
-            return None
+        """Bytes in use on the device by everybody when it was read, or None if unknown."""
+        return self._readings.get(uuid, _UNKNOWN).memory_used
+
+    def utilisation(self, uuid: str) -> float | None:
+        """The fraction of its last sample period (up to a second) in which the device worked; None if unknown."""
+        return self._readings.get(uuid, _UNKNOWN).utilisation
+
+    def processes(self, uuid: str) -> dict[int, int | None] | None:
+        """The pids that compute on the device, with their bytes as far as they are known; None if they are not."""
+        return self._readings.get(uuid, _UNKNOWN).processes
+
+    def _memory_used(self, uuid: str) -> int | None:
         try:
             return int(self._nvml.nvmlDeviceGetMemoryInfo(self._handles[uuid]).used)
         except self._nvml.NVMLError:
             return None
 
-    def utilisation(self, uuid: str) -> float | None:
-        """The fraction of its last sample period (up to a second) in which the device worked; None if unknown."""
-        if uuid not in self._handles:
-            return None
+    def _utilisation(self, uuid: str) -> float | None:
         try:
             return min(1.0, float(self._nvml.nvmlDeviceGetUtilizationRates(self._handles[uuid]).gpu) / 100)
         except self._nvml.NVMLError:  # MIG slices have none
             return None
 
-    def processes(self, uuid: str) -> dict[int, int | None] | None:
-        """The pids that compute on the device, with their bytes as far as they are known; None if they are not."""
-        if uuid not in self._handles:
-            return None
+    def _processes(self, uuid: str) -> dict[int, int | None] | None:
         try:
             found = self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handles[uuid])
             return {process.pid: process.usedGpuMemory for process in found}

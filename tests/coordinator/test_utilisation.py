@@ -95,7 +95,10 @@ class FakeNvml:
         return "Fake GPU"
 
     def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:
-        return SimpleNamespace(total=8 << 30)
+        return SimpleNamespace(total=8 << 30, used=1 << 30)
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> Any:
+        return []
 
     def nvmlDeviceGetUtilizationRates(self, handle: int) -> Any:
         if handle == 1:
@@ -107,4 +110,9 @@ def test_nvml_tells_percent_or_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml("GPU-0", "MIG-1"))
     nvml = Nvml()
     assert [found.uuid for found in nvml.devices()] == ["GPU-0", "MIG-1"]
-    assert [nvml.utilisation(uuid) for uuid in ("GPU-0", "MIG-1", "GPU-elsewhere")] == [0.37, None, None]
+    devices = ("GPU-0", "MIG-1", "GPU-elsewhere")
+    nvml.look()
+    assert [nvml.utilisation(uuid) for uuid in devices] == [0.37, None, None]
+    assert [nvml.memory_used(uuid) for uuid in devices] == [1 << 30, 1 << 30, None]
+    nvml.forget()
+    assert [nvml.utilisation(uuid) for uuid in devices] == [None, None, None]

@@ -1,0 +1,208 @@
+"""The host's misfortunes: a full disk, a folder that cannot be written, a clock that jumps, a driver that goes away.
+
+Each has its message, and turns go on; `docs/reliability.md` says what is lost meanwhile.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import os
+import resource
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.wire import messages
+
+from .conftest import Coordinator, Processes
+from .fake_process import OPEN, UUID, FakeProcess, wait_for
+
+PACKAGE = Path(sys.modules[messages.__name__].__file__ or "").parents[2]
+# Who may ask for the wall clock, and what for.
+WALL_CLOCK = {
+    "coordinator/accounts.py": "the hour that use is counted under",
+    "coordinator/usage.py": "what is old enough to be forgotten",
+    "coordinator/kept.py": "how long ago a coordinator was killed, possibly before the host started",
+    "coordinator/audit.py": "when a change was made, for people",
+}
+YEARS = 10 * 365 * 86400
+
+CLOCK = """
+import sys, time
+real = time.time
+def shifted():
+    try:
+        with open({file!r}) as file:
+            return real() + float(file.read() or 0)
+    except OSError:
+        return real()
+time.time = shifted
+"""
+
+NVML = """
+import os, time
+STATE = {file!r}
+UUID = {uuid!r}
+NVML_ERROR_GPU_IS_LOST, NVML_ERROR_RESET_REQUIRED, NVML_ERROR_UNKNOWN = 15, 16, 999
+NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC, nvmlEventTypeXidCriticalError = 1, 0, 8
+class NVMLError(Exception):
+    def __init__(self, value):
+        super().__init__({{15: "GPU is lost", 999: "Unknown Error"}}.get(value, "error"))
+        self.value = value
+class Memory:
+    total, used = 8 << 30, 1 << 30
+class Rates:
+    gpu = 50
+def state():
+    with open(STATE) as file:
+        return file.read()
+def answer(value):
+    while state() == "hangs":
+        time.sleep(0.01)
+    now = state()
+    if now != "well":
+        raise NVMLError(15 if now == "lost" else 999)
+    return value
+def nvmlInit(): pass
+def nvmlDeviceGetCount(): return 1
+def nvmlDeviceGetHandleByIndex(index): return UUID
+def nvmlDeviceGetUUID(handle): return UUID
+def nvmlDeviceGetName(handle): return "Fake GPU"
+def nvmlDeviceGetMemoryInfo(handle): return answer(Memory)
+def nvmlDeviceGetUtilizationRates(handle): return answer(Rates)
+def nvmlDeviceGetComputeRunningProcesses(handle): return answer([])
+def nvmlDeviceGetTotalEccErrors(handle, kind, counter): return answer(0)
+def nvmlEventSetCreate(): return 1
+def nvmlDeviceRegisterEvents(handle, kinds, events): pass
+def nvmlEventSetWait_v2(events, timeout): raise NVMLError(10)
+"""
+
+
+def take_turns(coordinator: Coordinator, *names: str) -> None:
+    """Two clients, one after the other."""
+    with contextlib.ExitStack() as stack:
+        first, second = (stack.enter_context(closing(FakeProcess(coordinator.path, name))) for name in names)
+        first.connect()
+        first.run_turn()
+        second.connect()
+        second.wants()
+        wait_for(lambda: first.gate[0] != OPEN)
+        first.drain()
+        second.wait_gate(OPEN)
+
+
+def said(coordinator: Coordinator, words: str) -> bool:
+    return words in coordinator.log.read_text()
+
+
+def test_nothing_can_be_written_any_more(coordinator: Coordinator) -> None:
+    """As on a full disk, or beyond a quota of the file system; the log cannot be written either."""
+    take_turns(coordinator, "before", "as-well")
+    _, hard = resource.prlimit(coordinator.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(coordinator.pid, resource.RLIMIT_FSIZE, (0, hard))
+    changed = coordinator.request(messages.Config(changes={"max_wait": 99.0}))
+    assert changed["max_wait"] == 99.0
+    take_turns(coordinator, "meanwhile", "too")
+    resource.prlimit(coordinator.pid, resource.RLIMIT_FSIZE, (hard, hard))
+    coordinator.request(messages.Config(changes={"max_wait": 98.0}))
+    take_turns(coordinator, "afterwards", "again")
+    assert '"max_wait": 98.0' in Path(coordinator.path + ".settings").read_text()
+
+
+def test_settings_that_cannot_be_kept_are_in_force_and_told(coordinator: Coordinator) -> None:
+    (Path(coordinator.path + ".settings.new")).mkdir()
+    assert coordinator.request(messages.Config(changes={"max_wait": 99.0}))["max_wait"] == 99.0
+    wait_for(lambda: said(coordinator, "changed settings cannot be kept in"))
+
+
+def test_a_folder_that_cannot_be_written(idle_coordinator: Coordinator, folder: Path) -> None:
+    argv, reason = idle_coordinator.argv(), "Permission denied"
+    if os.getuid() == 0:  # who may write to every folder, unless its file system is read-only
+        script = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"'
+        argv, reason = ["unshare", "--mount", "sh", "-c", script, str(folder), *argv], "Read-only file system"
+        if subprocess.run([*argv[:5], str(folder), "true"], capture_output=True).returncode:
+            pytest.skip("root may not mount here")
+    folder.chmod(0o555)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    folder.chmod(0o755)
+    assert done.returncode == 2, done.stderr
+    assert f"no coordinator can serve {idle_coordinator.path}" in done.stderr and reason in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_wall_clock_jumps(
+    idle_coordinator: Coordinator, processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Turns, deadlines and heartbeats are by the clock that only goes forward."""
+    offset = tmp_path / "offset"
+    offset.write_text("0")
+    (tmp_path / "sitecustomize.py").write_text(CLOCK.format(file=str(offset)))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    coordinator = idle_coordinator.start()
+    take_turns(coordinator, "before", "as-well")
+    beside = processes("beside")
+    for number, jump in enumerate((YEARS, -YEARS, 0, -3600, 3600)):
+        fresh = tmp_path / "fresh"
+        fresh.write_text(str(jump))
+        fresh.replace(offset)
+        seen = beside.orders.heartbeat_ns
+        wait_for(lambda seen=seen: beside.orders.heartbeat_ns > seen)
+        assert 0 < beside.orders.heartbeat_ns - seen < 5e9
+        take_turns(coordinator, f"a{number}", f"b{number}")
+    assert coordinator.status()["coordinator"]["uptime_seconds"] < 120
+
+
+def test_only_what_is_for_people_asks_for_the_wall_clock() -> None:
+    asks = set()
+    for part in ("core", "coordinator", "wire"):
+        for path in (PACKAGE / part).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Attribute) and ast.unparse(node) in (
+                    "time.time",
+                    "time.time_ns",
+                    "datetime.now",
+                ):
+                    asks.add(str(path.relative_to(PACKAGE)))
+    assert asks <= WALL_CLOCK.keys()
+
+
+def test_the_driver_goes_away_hangs_and_loses_a_device(
+    idle_coordinator: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = tmp_path / "state"
+
+    def turn(to: str) -> None:
+        (tmp_path / "fresh").write_text(to)
+        (tmp_path / "fresh").replace(state)
+
+    turn("well")
+    (tmp_path / "pynvml.py").write_text(NVML.format(file=str(state), uuid=UUID))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    coordinator = idle_coordinator.start()
+    (device,) = coordinator.status()["devices"]
+    assert (device["memory_used"], device["memory_used_is_estimate"], device["failed"]) == (1 << 30, False, None)
+
+    turn("gone")
+    wait_for(lambda: coordinator.status()["devices"][0]["memory_used"] == 0)
+    take_turns(coordinator, "without", "it")
+    assert coordinator.status()["devices"][0]["failed"] is None, "it may be the library, not the device"
+
+    turn("hangs")
+    take_turns(coordinator, "beside", "this")
+    wait_for(lambda: said(coordinator, "NVML does not answer"), 15)
+    assert coordinator.status()["devices"][0]["utilisation_is_estimate"]
+
+    turn("lost")
+    wait_for(lambda: said(coordinator, "NVML answers again"))
+    wait_for(lambda: coordinator.status()["devices"][0]["failed"])
+    assert coordinator.status()["devices"][0]["failed"] == "lost (GPU is lost)"
+    assert said(coordinator, f"device {UUID}: lost (GPU is lost)")
+    take_turns(coordinator, "there", "still")
+
+    turn("well")
+    wait_for(lambda: coordinator.status()["devices"][0]["failed"] is None)
+    assert said(coordinator, f"device {UUID}: works again")
