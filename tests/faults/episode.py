@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import itertools
 import logging
@@ -138,6 +139,7 @@ class Episode:
         traits.max_hold = 3.0
         traits.memory_of_use = 10.0
         devices = random.choice((1, 1, 1, 2, 3))
+        gc.collect()  # what others left to it would close its descriptors meanwhile
         self._before = len(os.listdir("/proc/self/fd"))
         host = Host(random.getrandbits(64), folder, LiveSettings(traits), devices, traits.sharing != "exclusive")
         self._before += devices

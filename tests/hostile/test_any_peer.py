@@ -22,7 +22,7 @@ from .crowd import MOST, Stranger
 from .edge import Correct, Edge, bugs, descriptors, resident_bytes
 from .lines import KINDS, Kind, Lines
 from .scribbles import fickle_pages
-from .virtual import VirtualLoop, clock_of
+from .virtual import VirtualLoop
 
 MESSAGES = int(os.environ.get("GPUSHARE_TEST_MESSAGES", "15000"))
 SEED = int(os.environ.get("GPUSHARE_TEST_SEED", "1"))
@@ -111,10 +111,9 @@ def loop() -> VirtualLoop:
 
 @pytest.fixture
 def edge(loop: VirtualLoop, tmp_path: Path) -> Iterator[Edge]:
-    with clock_of(loop):
-        made = Edge(loop, tmp_path, policy="fcfs", sharing="exclusive", time_quantum=0.5, idle_release=10.0)
-        yield made
-        made.close()
+    made = Edge(loop, tmp_path, policy="fcfs", sharing="exclusive", time_quantum=0.5, idle_release=10.0)
+    yield made
+    made.close()
 
 
 @pytest.mark.timeout(120 + MESSAGES // 100)

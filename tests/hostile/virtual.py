@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import selectors
-from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
-from unittest import mock
-
-from jupyter_gpushare.coordinator import daemon, members, orders
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -39,13 +33,3 @@ class _Impatient(selectors.DefaultSelector):
         if not found and timeout:
             self._loop.wait(timeout)
         return found
-
-
-@contextlib.contextmanager
-def clock_of(loop: VirtualLoop) -> Iterator[None]:
-    """Whatever in the coordinator asks for the time is told that of the loop."""
-    asked = SimpleNamespace(monotonic=loop.time)
-    with contextlib.ExitStack() as stack:
-        for module in (daemon, members, orders):
-            stack.enter_context(mock.patch.object(module, "time", asked))
-        yield
