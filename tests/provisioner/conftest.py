@@ -77,8 +77,9 @@ class Coordinator:
 
 
 @pytest.fixture
-def coordinator(own_host: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Coordinator]:
-    """Running; everybody who asks is told its socket."""
+def coordinator(own_host: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Coordinator]:
+    """Running; everybody who asks is told its socket. It remembers nothing of another test."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     folder = own_host / "run" / "own"
     folder.mkdir(mode=0o700, exist_ok=True)
     running = Coordinator(folder / "c.sock")

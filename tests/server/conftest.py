@@ -72,6 +72,7 @@ def coordinator(own_host: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Coo
     folder = Path(tempfile.mkdtemp(prefix="s-", dir=own_host))
     found = Coordinator(str(folder / "c.sock"))
     monkeypatch.setenv("GPUSHARE_SOCKET", found.path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))  # it remembers nothing of another test
     yield found
     pid = found.pid
     if pid not in (0, os.getpid()):
