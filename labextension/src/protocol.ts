@@ -33,9 +33,21 @@ export interface IDevice {
   readonly utilisation_is_estimate?: boolean;
   /** Why it is out of use; null: it is not. */
   readonly failed?: string | null;
+  /** Those that use it without sharing it; not told by older servers. */
+  readonly outside?: ReadonlyArray<IOutside>;
   readonly grants: ReadonlyArray<IGrant>;
   /** Client ids, the next one first. */
   readonly queue: ReadonlyArray<string>;
+}
+
+/** A process that uses a device and belongs to no client. */
+export interface IOutside {
+  /** Null: it has none here, as for a process beside a container. */
+  readonly pid: number | null;
+  /** Null: not known, or not to be told to the user that asks. */
+  readonly user: string | null;
+  /** Null: not known. */
+  readonly memory: number | null;
 }
 
 /** What a client may use; null is "no bound of its own". */

@@ -112,6 +112,15 @@ def test_every_family_is_documented_and_told(told: str) -> None:
     assert here == {f.name for f in families.of_snapshot(everything())}
 
 
+def test_processes_outside_of_sharing_are_counted() -> None:
+    status = everything()
+    beside = [{"pid": 1, "user": "ada", "memory": 5}, {"pid": None, "user": None, "memory": None}]
+    status["devices"][0]["outside"] = beside
+    told = {family.name: [sample.value for sample in family.samples] for family in families.of_snapshot(status)}
+    assert told["gpushare_device_outside_processes"] == [2]
+    assert told["gpushare_device_outside_memory_bytes"] == [5]
+
+
 def test_the_dashboard_asks_for_what_there_is() -> None:
     dashboard = json.loads(DASHBOARD.read_text())
     queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]

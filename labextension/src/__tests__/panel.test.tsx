@@ -147,6 +147,13 @@ describe('the side panel', () => {
     );
   });
 
+  it('shows who uses a device without sharing it', async () => {
+    await shows(busy(), 'Test GPU');
+    expect(text()).not.toContain('Not shared');
+    const outside = [{ pid: 7, user: 'ada', memory: 3 * GIB }];
+    await shows(busy({ outside }), 'Not shared1 process · 3 GiB · of ada');
+  });
+
   it('says plainly that a device is simulated, or out of use', async () => {
     await shows(
       busy({ simulated: true, failed: 'it fell off the bus' }),

@@ -4,6 +4,7 @@ import { nullTranslator } from '@jupyterlab/translation';
 import { CommandIDs } from '../commands';
 import { memoryOf } from '../model/memory';
 import { Names } from '../model/named';
+import { outsideText } from '../model/outside';
 import { actionsFor, rowOf } from '../model/rows';
 import { findSession } from '../model/sessions';
 import type { IClient } from '../protocol';
@@ -33,7 +34,7 @@ describe('a row of the list of clients', () => {
       'Idle · held for 50 s'
     );
     const held = { phase: 'running', hold_seconds_left: 60 };
-    expect(row(held, 0, true).state).toBe('Holds the GPU · held for 60 s');
+    expect(row(held, 0, true).state).toBe('Holds the GPU · 60 s left');
     expect(row({ devices: [] }).state).toBe('Has not used the GPU yet');
     expect(row({ phase: 'suspended' }).state).toBe('Suspended');
     expect(row({ phase: 'suspended', suspended_by_policy: true }).state).toBe(
@@ -97,6 +98,26 @@ describe('Names', () => {
     expect(names.get('mine')).toBeUndefined();
     names.update([theirs, client({ id: 'next', own: true })], new Map());
     expect(names.get('next')!.number).toBe(1);
+  });
+});
+
+describe('who uses a device without sharing it', () => {
+  const one = (user: string | null, memory: number | null = GIB) => ({
+    pid: 7,
+    user,
+    memory
+  });
+
+  it.each([
+    [[], ''],
+    [[one('ada')], '1 process · 1 GiB · of ada'],
+    [[one(null)], '1 process · 1 GiB'],
+    [[one('bob'), one('ada')], '2 processes · 2 GiB · of ada, bob'],
+    [[one('ada'), one(null)], '2 processes · 2 GiB · of ada and others'],
+    [[one('ada'), one('ada', null)], '2 processes · at least 1 GiB · of ada'],
+    [[one(null, null), one(null, null)], '2 processes']
+  ])('tells how many, how much, and whose, %j', (processes, text) => {
+    expect(outsideText(processes, trans)).toBe(text);
   });
 });
 

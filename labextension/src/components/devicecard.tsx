@@ -59,6 +59,18 @@ export const DeviceCard = React.memo(function DeviceCard(props: {
             trans.__('empty')
           )}
         </dd>
+        {device.outside !== '' && (
+          <>
+            <dt
+              title={trans.__(
+                'Programs that use this GPU without sharing it: they take memory and time from those who do.'
+              )}
+            >
+              {trans.__('Not shared')}
+            </dt>
+            <dd>{device.outside}</dd>
+          </>
+        )}
       </dl>
     </li>
   );

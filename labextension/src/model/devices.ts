@@ -4,6 +4,7 @@ import type { IClient, IDevice, IGrant } from '../protocol';
 import { formatDuration } from './format';
 import { memoryOf, type IMemoryView } from './memory';
 import type { INamed } from './named';
+import { outsideText } from './outside';
 import { countDown } from './turns';
 
 /** Somebody who has a device, or waits for it. */
@@ -27,6 +28,8 @@ export interface IDeviceView {
   readonly running: ReadonlyArray<IUse>;
   /** The next one first. */
   readonly queue: ReadonlyArray<IUse>;
+  /** Who uses it without sharing it; empty: nobody. */
+  readonly outside: string;
 }
 
 /**
@@ -68,7 +71,8 @@ export function deviceView(
     queue: device.queue.map(id => ({
       named: named(id),
       time: waitTime(clients.get(id), age, trans)
-    }))
+    })),
+    outside: outsideText(device.outside ?? [], trans)
   };
 }
 

@@ -92,10 +92,13 @@ function stateOf(
   trans: TranslationBundle
 ): string {
   const text = phaseText(client, devices, age, trans);
-  const held = countDown(client.hold_seconds_left ?? null, age);
-  return held
-    ? trans.__('%1 · held for %2', text, formatDuration(held, trans))
-    : text;
+  const left = countDown(client.hold_seconds_left ?? null, age);
+  if (!left) {
+    return text;
+  }
+  return isHeld(client, devices)
+    ? trans.__('%1 · %2 left', text, formatDuration(left, trans))
+    : trans.__('%1 · held for %2', text, formatDuration(left, trans));
 }
 
 function phaseText(
