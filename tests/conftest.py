@@ -86,6 +86,9 @@ def _gpu_problem() -> str | None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(alone)
+    # A shell's background jobs ignore interrupts, and so would every program that is started here.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

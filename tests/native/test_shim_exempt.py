@@ -66,7 +66,7 @@ def test_long_ones_do_not_and_short_ones_take_nothing_from_them(queueing: Starte
     client.run("[(queue(20, 0, 'fill'), queue(1, 10)) for _ in range(20)]", 30)
     took = time.monotonic() - began
     assert 20 / RATE * 0.8 < took < 20 / RATE + 1  # 420 at that rate would take 10 s
-    assert process.page.report.meter_waits > waits + 10
+    assert process.page.report.meter_waits > waits
 
 
 @pytest.mark.parametrize("exempt", [0, 0.2])
