@@ -175,18 +175,18 @@ FUZZ_MESSAGES ?= 1000000
 FUZZ_SEED := $(or $(GPUSHARE_TEST_SEED),$(shell echo $$RANDOM))
 
 fuzz: env
-	$(call say,'Tests: any input for what reads text, $(FUZZ_SECONDS) s each')
-	GPUSHARE_TEST_FUZZ=$(FUZZ_SECONDS) $(BIN)/python -m pytest tests/fuzz $(ARGS)
+	$(call say,'Tests: any input for what reads text ($(FUZZ_SECONDS) s each) and other examples for the core than `make test` has')
+	GPUSHARE_TEST_FUZZ=$(FUZZ_SECONDS) $(BIN)/python -m pytest --hypothesis-profile=default tests/fuzz tests/core $(ARGS)
 	$(call say,'Tests: any $(FUZZ_MESSAGES) messages for the coordinator (GPUSHARE_TEST_SEED=$(FUZZ_SEED))')
-	GPUSHARE_TEST_MESSAGES=$(FUZZ_MESSAGES) GPUSHARE_TEST_SEED=$(FUZZ_SEED) $(BIN)/python -m pytest -s tests/hostile $(ARGS)
+	GPUSHARE_TEST_MESSAGES=$(FUZZ_MESSAGES) GPUSHARE_TEST_SEED=$(FUZZ_SEED) $(BIN)/python -m pytest --hypothesis-profile=default -s tests/hostile $(ARGS)
 	$(call say,'Tests: any requests for the REST interface')
-	GPUSHARE_TEST_EXAMPLES=200 GPUSHARE_TEST_SEED=$(FUZZ_SEED) $(BIN)/python -m pytest tests/server/test_openapi.py $(ARGS)
+	GPUSHARE_TEST_EXAMPLES=200 GPUSHARE_TEST_SEED=$(FUZZ_SEED) $(BIN)/python -m pytest --hypothesis-profile=default tests/server/test_openapi.py $(ARGS)
 
 FAULTS ?= 1e8
 FIRST ?= 0
 
 faults: env
-	$(call say,'Tests: faults in virtual time, $(FAULTS) events from seed $(FIRST) on')
+	$(call say,'Tests: faults in virtual time ($(FAULTS) events from seed $(FIRST) on)')
 	GPUSHARE_TEST_FAULTS=$(FAULTS) GPUSHARE_TEST_FAULTS_FIRST=$(FIRST) $(BIN)/python -m pytest $(PARALLEL) tests/faults/test_faults.py $(ARGS)
 
 stress: env
