@@ -2,8 +2,9 @@
 
 It is for tests that compare times of this machine, where another test's work would be measured as well. What others
 do on a shared machine is measured all the same, so such a test, and no other, fails when three attempts did, each with
-fixtures of its own. Every test holds a lock of the run, an `alone` one exclusively. Who waits for it holds a second lock meanwhile, so that a crowd of
-others can't keep an `alone` one waiting. The locks end with their process; children have no part in them.
+fixtures of its own. Every test holds a lock of the run, an `alone` one exclusively. Who waits for it holds a second
+lock meanwhile, so that a crowd of others can't keep an `alone` one waiting. The locks end with their process; children
+have no part in them.
 """
 
 from __future__ import annotations
