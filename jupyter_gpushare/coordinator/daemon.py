@@ -19,7 +19,7 @@ from ..core.placement import Request
 from ..core.quota import Quota
 from ..core.settings import EXCLUSIVE
 from ..wire import address, messages
-from . import devices, health, snapshot, topology
+from . import devices, health, locks, snapshot, topology
 from .audit import Audit
 from .driver import Driver
 from .followers import Followers
@@ -90,6 +90,10 @@ class Daemon:
         self._began = self._loop.time()
         self._deserted_since = self._began
         for info in found:
+            try:
+                locks.make_file(info.uuid)  # before anybody makes one that is not for everybody
+            except OSError as error:
+                log.warning("the lock file of device %s is not there for everybody: %s", info.uuid, error)
             self._found(info)
         if self.scheduler.placing.placement.unmet:
             log.error("%s: what they are guaranteed does not hold", self.scheduler.placing.placement.unmet)

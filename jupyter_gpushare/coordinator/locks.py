@@ -9,6 +9,7 @@ shared one while its gate is closed still: so all shared locks of a device are o
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import fcntl
 import os
@@ -19,6 +20,21 @@ from ..wire import address
 
 class BadLock(ValueError):
     """A descriptor that a process offered as a device's lock and that is not that device's lock file."""
+
+
+def make_file(uuid: str) -> None:
+    """The device's lock file, for everybody, as long as nobody has made it another way. Raises OSError."""
+    directory = address.lock_directory()
+    with contextlib.suppress(FileExistsError):
+        directory.mkdir(mode=0o1777)
+        directory.chmod(0o1777)
+    with contextlib.suppress(FileExistsError):
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(directory / f"{uuid}.lock", flags, 0o666)
+        try:
+            os.fchmod(descriptor, 0o666)  # whatever our umask
+        finally:
+            os.close(descriptor)
 
 
 def check(descriptor: int, uuid: str) -> None:

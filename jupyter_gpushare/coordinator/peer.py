@@ -15,6 +15,7 @@ from .limits import Bucket, Ledger
 
 _MAX_DESCRIPTORS = 66  # page, client page, one lock for each of at most 64 devices
 _MAX_BACKLOG = 4 << 20
+_AT_ONCE = 16  # messages of one connection that are answered before others are heard
 
 
 class Peer:
@@ -154,7 +155,8 @@ class Peer:
     def _split(self) -> None:
         *lines, rest = self._received.split(b"\n")
         for number, line in enumerate(lines):
-            if wait := self._bucket.take(self._loop.time()):
+            wait = 0.0 if number >= _AT_ONCE else self._bucket.take(self._loop.time())
+            if wait or number >= _AT_ONCE:
                 self._received = bytearray(b"\n").join([*lines[number:], rest])
                 self._rest(wait)
                 return
@@ -168,7 +170,7 @@ class Peer:
             self._on_line(self, bytes(rest))
 
     def _rest(self, seconds: float) -> None:
-        """It says more than it may: for so long nothing is read of it, and the system keeps only so much for it."""
+        """It says much: for so long nothing is read of it, and the system keeps only so much for it."""
         self._count()
         self._loop.remove_reader(self._fileno)
         self._pause = self._loop.call_later(seconds, self._resume)

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from jupyter_gpushare.coordinator import locks
 from jupyter_gpushare.wire import address
 from jupyter_gpushare.wire.page import layout
 
@@ -49,9 +50,9 @@ def memory(struct: str, seals: int = SEALS, size: int | None = None, magic: int 
 
 def lock_file(uuid: str) -> int:
     """An open file description of the device's lock file, made if need be."""
-    folder = address.lock_directory()
-    folder.mkdir(parents=True, exist_ok=True)
-    return os.open(folder / f"{uuid}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    address.lock_directory().parent.mkdir(parents=True, exist_ok=True)
+    locks.make_file(uuid)
+    return os.open(address.lock_directory() / f"{uuid}.lock", os.O_RDWR | os.O_CLOEXEC)
 
 
 class Connection:

@@ -1,0 +1,239 @@
+"""What one user tries against another, with real uids: each attempt is refused, and the other one goes on."""
+
+from __future__ import annotations
+
+import shutil
+import stat
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.wire import messages
+
+from ..coordinator.conftest import Busy
+from ..coordinator.fake_process import UUID, wait_for
+from .conftest import ROOT, SOCKET, Host
+
+LOCK = f"/dev/shm/gpushare/{UUID}.lock"
+
+# What follows is tried, and the kind of error that comes of it is the result.
+TRY = """
+import contextlib, ctypes, fcntl, os, signal, socket
+result = {}
+def attempt(name, function):
+    try:
+        result[name] = repr(function())
+    except OSError as error:
+        result[name] = type(error).__name__
+"""
+
+
+def busy(host: Host, user: str, client: str, path: str = SOCKET) -> Busy:
+    """A process of a client of that user, which always wants the device."""
+    program = str(ROOT / "tests/coordinator/fake_process.py")
+    made = Busy(host.start(sys.executable, program, path, client, UUID, user=user))
+    made.next("ready")
+    return made
+
+
+def pid_of(host: Host, client: str) -> int:
+    (found,) = [one for one in host.request(messages.Status())["clients"] if one["id"] == client]
+    return int(found["processes"][0]["pid"])
+
+
+@pytest.fixture
+def ada(host: Host) -> Busy:
+    return busy(host, "ada", "adas")
+
+
+@pytest.fixture
+def goes_on(host: Host, ada: Busy) -> Iterator[None]:
+    """Whatever bob does, ada has turns afterwards, with the quota that she had."""
+    ada.next("begin")
+    (before,) = host.request(messages.Status())["clients"]
+    yield
+    bobs = busy(host, "bob", "bobs-own")
+    bobs.next("begin", after=time.monotonic())
+    ada.next("begin", after=time.monotonic())
+    after = next(one for one in host.request(messages.Status())["clients"] if one["id"] == "adas")
+    assert (after["quota"], after["suspended"]) == (before["quota"], before["suspended"])
+
+
+@pytest.mark.usefixtures("goes_on")
+def test_pages_and_memory_of_processes(host: Host) -> None:
+    """Of the other's program, and of the coordinator, which has everybody's pages."""
+    for pid in (pid_of(host, "adas"), host.request(messages.Status())["coordinator"]["pid"]):
+        tried = host.run("bob", TRY + """
+attempt("list", lambda: os.listdir(f"/proc/{pid}/fd"))
+for number in range(3, 24):
+    attempt(f"open {number}", lambda: open(f"/proc/{pid}/fd/{number}", "r+b"))
+attempt("memory", lambda: open(f"/proc/{pid}/mem", "r+b"))
+attempt("maps", lambda: os.listdir(f"/proc/{pid}/map_files"))
+def take():
+    pidfd = os.pidfd_open(pid)
+    taken = ctypes.CDLL(None, use_errno=True).syscall(438, pidfd, 4, 0)  # pidfd_getfd
+    if taken < 0:
+        raise OSError(ctypes.get_errno(), "pidfd_getfd")
+    return taken
+attempt("take", take)
+attempt("signal", lambda: os.kill(pid, signal.SIGSTOP))
+""", pid=pid)  # fmt: skip
+        assert set(tried.values()) == {"PermissionError"}, tried
+
+
+@pytest.mark.usefixtures("goes_on")
+def test_another_users_client_with_its_token(host: Host) -> None:
+    """A token that has leaked is of no use to anybody but its owner."""
+    told = host.run("bob", """
+sys.path.insert(0, root)
+from tests.coordinator.fake_process import Connection, FakeProcess
+result = []
+for message in ({"type": "attach"}, {"type": "register", "id": 1}):
+    connection = Connection(path)
+    connection.send({**message, "client": "adas", "token": "secret"})
+    result.append(connection.receive()["reason"])
+    connection.close()
+process = FakeProcess(path, "adas")
+process.connection = Connection(path)
+process.connection.send(process.hello(), [process.page_fd, process.client_fd, *process.locks])
+result.append(process.connection.receive()["reason"])
+""", path=SOCKET, root=str(ROOT))  # fmt: skip
+    assert told == ["forbidden"] * 3
+
+
+@pytest.mark.usefixtures("goes_on")
+def test_the_coordinators_socket(host: Host) -> None:
+    tried = host.run("bob", TRY + """
+folder = os.path.dirname(path)
+attempt("unlink", lambda: os.unlink(path))
+attempt("rename", lambda: os.rename(path, path + ".old"))
+attempt("bind", lambda: socket.socket(socket.AF_UNIX).bind(f"{folder}/other.sock"))
+attempt("link", lambda: os.symlink("/tmp/x", f"{folder}/coordinator.sock.settings"))
+attempt("mode", lambda: os.chmod(path, 0o600))
+attempt("lock", lambda: open(path + ".lock", "r+b"))
+""", path=SOCKET)  # fmt: skip
+    assert set(tried.values()) == {"PermissionError"}, tried
+
+
+@pytest.mark.usefixtures("goes_on")
+def test_state_and_records(host: Host) -> None:
+    """The journal of quotas and usage, and the record of changes."""
+    host.request(messages.Register(client="roots", token="t"))
+    host.request(messages.SetQuota(client="roots", changes={"memory": "1GiB"}))
+    host.request(messages.Forget(client="roots"))
+    wait_for(lambda: len(list(host.state.iterdir())) > 1)
+    for file in host.state.iterdir():
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
+    host.state.chmod(0o755)  # as if the folder alone did not keep anybody out
+    tried = host.run("bob", TRY + """
+for name in os.listdir(path):
+    attempt(f"read {name}", lambda: open(os.path.join(path, name), "rb"))
+    attempt(f"write {name}", lambda: open(os.path.join(path, name), "ab"))
+    attempt(f"remove {name}", lambda: os.unlink(os.path.join(path, name)))
+attempt("make", lambda: open(os.path.join(path, "new"), "w"))
+""", path=str(host.state))  # fmt: skip
+    assert len(tried) >= 7 and set(tried.values()) == {"PermissionError"}, tried
+
+
+@pytest.mark.usefixtures("goes_on")
+def test_lock_files_cannot_be_taken_away(host: Host) -> None:
+    tried = host.run("bob", TRY + """
+attempt("unlink", lambda: os.unlink(path))
+attempt("rename", lambda: os.rename(path, path + ".old"))
+attempt("mode", lambda: os.chmod(path, 0o600))
+attempt("folder", lambda: os.chmod(os.path.dirname(path), 0o700))
+""", path=LOCK)  # fmt: skip
+    assert set(tried.values()) == {"PermissionError"}, tried
+
+
+@pytest.mark.usefixtures("goes_on")
+def test_as_many_clients_connections_and_processes_as_can_be_had(host: Host) -> None:
+    """They are bounded for each user, and nobody else has fewer for it."""
+    told = host.run("bob", """
+import socket
+sys.path.insert(0, root)
+from tests.coordinator.fake_process import Connection, FakeProcess
+from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.client import Client, CoordinatorError
+result = {"clients": 0, "processes": 0, "connections": 0, "said": []}
+processes = []
+with Client(path) as client:
+    for number in range(12):
+        process = FakeProcess(path, "bobs")
+        process.connection = Connection(path)
+        process.connection.send(process.hello(), [process.page_fd, process.client_fd, *process.locks])
+        answer = process.connection.receive()
+        processes.append(process)
+        if answer["type"] == "error":
+            result["said"].append([answer["reason"], answer["message"]])
+            break
+        result["processes"] += 1
+    for number in range(40):
+        try:
+            client.request(messages.Register(client=f"bobs-{number}", token="t"))
+        except CoordinatorError as error:
+            result["said"].append([error.reason, str(error)])
+            break
+        result["clients"] += 1
+    others = []
+    for _ in range(200):
+        connection = Connection(path)
+        connection.send({"type": "status", "id": 1})
+        answer = connection.receive()
+        others.append(connection)
+        if answer["type"] == "error":
+            result["said"].append([answer["reason"], answer["message"]])
+            break
+        result["connections"] += 1
+    for number in range(result["clients"]):
+        client.request(messages.Forget(client=f"bobs-{number}"))
+""", path=SOCKET, root=str(ROOT))  # fmt: skip
+    assert (told["processes"], told["clients"], told["connections"]) == (10, 19, 64 - 11)
+    assert [reason for reason, _ in told["said"]] == ["too_many"] * 3
+    assert "10 processes" in told["said"][0][1] and "20 clients" in told["said"][1][1]
+    assert "64 connections already" in told["said"][2][1]
+
+
+@pytest.mark.usefixtures("goes_on")
+def test_a_flood_is_heard_slowly(host: Host) -> None:
+    """While one connection says more than anybody may, others are answered at once."""
+    flood = host.start(sys.executable, "-c", f"""
+import socket
+connection = socket.socket(socket.AF_UNIX)
+connection.connect({SOCKET!r})
+print("floods", flush=True)
+try:
+    while True:
+        connection.sendall(b'{{"type":"status","id":1}}\\n' * 1000)
+except OSError:
+    pass
+""", user="bob")  # fmt: skip
+    assert flood.stdout and flood.stdout.readline() == "floods\n"
+    for _ in range(20):
+        asked = time.monotonic()
+        host.request(messages.Status())
+        assert time.monotonic() - asked < 2.0
+    flood.kill()
+
+
+def test_a_runtime_folder_that_somebody_else_has_made(bare_host: Host) -> None:
+    """In /tmp anybody could have been there first; what is found is not used unless it is the user's alone."""
+    folder = Path(f"/tmp/gpushare-{bare_host.uid('ada')}")
+    home = bare_host.machine.users["bob"].home
+    home.chmod(0o755)
+    for trap in (
+        f"os.mkdir({str(folder)!r}, 0o755)",
+        f"os.symlink({str(home)!r}, {str(folder)!r})",
+        f"os.mkdir({str(folder)!r}); os.chmod({str(folder)!r}, 0o777)",
+    ):
+        bare_host.run("bob", f"import os\n{trap}")
+        try:
+            done = bare_host.command("ada", "coordinator", "--exit-after", "1")
+        finally:
+            folder.unlink() if folder.is_symlink() else shutil.rmtree(folder)
+        assert done.returncode == 2
+        assert f"{folder} must be a directory that belongs to uid {bare_host.uid('ada')}" in done.stderr
+        assert not list(home.glob("coordinator.sock*"))
