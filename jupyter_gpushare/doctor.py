@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from . import __version__, alone, doctor_clients, environment
+from . import __version__, alone, doctor_clients, doctor_neighbours, environment
 from .finding import Finding
 from .wire import address, messages, text
 from .wire.client import Client, CoordinatorError
@@ -67,6 +67,8 @@ def _checks(simulate: bool, socket: str, status: dict[str, Any] | None) -> list[
         lambda: _shim(socket),
         lambda: _coordinator(socket, status),
         lambda: doctor_clients.clients(status) if status else iter(()),
+        lambda: doctor_neighbours.coordinators(socket),
+        lambda: doctor_neighbours.holders(status) if status else iter(()),
         _locks,
         _host_memory,
         lambda: doctor_clients.others(status, simulate or served),

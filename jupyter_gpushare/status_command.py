@@ -111,6 +111,7 @@ def render(status: dict[str, Any]) -> Any:
                 f"{device['name']}{' (simulated)' if device['simulated'] else ''}\n{device['uuid']}"
                 + (f"\nFAILED: {device['failed']}" if device.get("failed") else "")
                 + _outside(device.get("outside", []))
+                + "".join(f"\nlocked by {_who(one)}" for one in device.get("locked_by", []))
                 + (f"\nof tenant {device['guaranteed_to']}" if device.get("guaranteed_to") else "")
             ),
             f"{_about(device['memory_used'], device.get('memory_used_is_estimate', False))} of "
@@ -173,11 +174,14 @@ def _outside(processes: list[dict[str, Any]]) -> str:
     """Who uses the device without sharing it."""
     words = []
     for process in processes:
-        who = f"pid {process['pid']}" if process["pid"] else "a process that has no id here"
-        who += f" of {process['user']}" if process["user"] else ""
         memory = process["memory"]
-        words.append(f"\nbeside sharing: {who}{'' if memory is None else f', {text.format_size(memory)}'}")
+        words.append(f"\nbeside sharing: {_who(process)}{'' if memory is None else f', {text.format_size(memory)}'}")
     return "".join(words)
+
+
+def _who(process: dict[str, Any]) -> str:
+    who = f"pid {process['pid']}" if process["pid"] else "a process that has no id here"
+    return f"{who} of {process['user']}" if process["user"] else who
 
 
 def _busy(device: Mapping[str, Any]) -> str:

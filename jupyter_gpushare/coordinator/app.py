@@ -27,6 +27,7 @@ from .daemon import Daemon
 from .edge import Edge
 from .endpoint import Endpoint
 from .listening import BadInheritance, Places, inherited
+from .quiet import Quiet
 from .service import Service
 from .settings import LiveSettings
 
@@ -216,6 +217,7 @@ def start_logging(path: str, level: int) -> None:
             handler = RotatingFileHandler(path, maxBytes=4 << 20, backupCount=2)
         except OSError:
             handler = logging.NullHandler()  # no place for a log is no reason not to share
+    handler.addFilter(Quiet())
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=level, handlers=[handler], force=True)
 

@@ -93,7 +93,8 @@ class Daemon:
             try:
                 locks.make_file(info.uuid)  # before anybody makes one that is not for everybody
             except OSError as error:
-                log.warning("the lock file of device %s is not there for everybody: %s", info.uuid, error)
+                self.problems.append(f"not everybody can lock device {info.uuid}: {error}")
+                log.warning("%s", self.problems[-1])
             self._found(info)
         if self.scheduler.placing.placement.unmet:
             log.error("%s: what they are guaranteed does not hold", self.scheduler.placing.placement.unmet)

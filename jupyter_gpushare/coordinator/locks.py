@@ -13,7 +13,9 @@ import contextlib
 import enum
 import fcntl
 import os
+import stat
 from collections.abc import Collection
+from pathlib import Path
 
 from ..wire import address
 
@@ -23,25 +25,47 @@ class BadLock(ValueError):
 
 
 def make_file(uuid: str) -> None:
-    """The device's lock file, for everybody, as long as nobody has made it another way. Raises OSError."""
+    """The device's lock file, for everybody.
+
+    Raises OSError, also if somebody has made it another way before: that is somebody else's file, in a sticky folder.
+    """
     directory = address.lock_directory()
     with contextlib.suppress(FileExistsError):
         directory.mkdir(mode=0o1777)
         directory.chmod(0o1777)
+    path = directory / f"{uuid}.lock"
     with contextlib.suppress(FileExistsError):
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(directory / f"{uuid}.lock", flags, 0o666)
+        descriptor = os.open(path, flags, 0o666)
         try:
             os.fchmod(descriptor, 0o666)  # whatever our umask
         finally:
             os.close(descriptor)
+    found = path.lstat()
+    if not stat.S_ISREG(found.st_mode) or found.st_mode & 0o666 != 0o666:
+        raise PermissionError(
+            f"{path} is not a file of mode 0666, so others cannot lock it: uid {found.st_uid} made it"
+        )
+
+
+def holders(uuid: str) -> list[int]:
+    """Processes of this host that have locked the device: the kernel names who asked for the lock."""
+    try:
+        found = (address.lock_directory() / f"{uuid}.lock").lstat()
+        lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return []
+    name = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    # "1: FLOCK  ADVISORY  WRITE 4711 00:1a:42 0 EOF"; "1: -> FLOCK ..." only waits.
+    fields = [line.split() for line in lines]
+    return sorted({int(one[4]) for one in fields if one[1] == "FLOCK" and one[5] == name and int(one[4]) > 0})
 
 
 def check(descriptor: int, uuid: str) -> None:
     """Raise BadLock unless `descriptor` is the lock file of the device that everybody on this host uses."""
     path = address.lock_directory() / f"{uuid}.lock"
     try:
-        expected, found = path.stat(), os.fstat(descriptor)
+        expected, found = path.lstat(), os.fstat(descriptor)
         flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
     except OSError as error:
         raise BadLock(f"{path}: {error.strerror}") from error

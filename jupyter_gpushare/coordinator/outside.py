@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..core.model import Device
 from . import devices
 from .ports import ProcessPort
-from .users import tenant_name
+from .users import user_of
 
 
 class Outside:
@@ -43,16 +42,8 @@ def strangers(present: Mapping[int, int | None], ours: set[int]) -> list[dict[st
     found = [
         {"pid": pid, "user": user, "memory": memory}
         for pid, memory in sorted(present.items())
-        if pid not in ours and (user := _user(pid)) is not None
+        if pid not in ours and (user := user_of(pid)) is not None
     ]
-    nameless = [pid for pid in present if pid not in ours and _user(pid) is None]
+    nameless = [pid for pid in present if pid not in ours and user_of(pid) is None]
     missing = len(ours - present.keys())
     return found + [{"pid": None, "user": None, "memory": None} for _ in nameless[missing:]]
-
-
-def _user(pid: int) -> str | None:
-    """Who runs it; None: there is no process of that id here."""
-    try:
-        return tenant_name(str(os.stat(f"/proc/{pid}").st_uid))
-    except OSError:
-        return None

@@ -9,14 +9,14 @@ from typing import Any
 from ..core import Scheduler
 from ..core.model import Client, Device
 from ..core.outlook import expected_waits, held, seconds_left
-from . import idle, where
+from . import idle, locks, where
 from .devices import Nvml
 from .measures import Measures
 from .members import Member
 from .outside import Outside
 from .ports import MAX_BYTES
 from .residency import Residency, residencies
-from .users import tenant_name
+from .users import tenant_name, user_of
 from .utilisation import Utilisation
 
 _MODES = ("coordinated", "lock_file")
@@ -39,6 +39,7 @@ def take(
     capacities = {uuid: device.info.memory for uuid, device in scheduler.devices.items()}
     running = frozenset(client.id for client in scheduler.clients.values() if client.grant)
     resident = residencies(members.values(), capacities, running)
+    ours = {os.getpid(), *(port.peer.pid for member in members.values() for port in member.processes.values())}
     devices = []
     for device in scheduler.devices.values():
         queue = expected_waits(scheduler, device.info.uuid, now)
@@ -53,6 +54,7 @@ def take(
                 **utilised,
                 **placed,
                 "outside": outside.of(device.info.uuid),
+                "locked_by": _locked_by(device, ours),
             }
         )
     clients = [
@@ -102,6 +104,13 @@ def _device(device: Device, queue: list[str], resident: dict[str, Residency], nv
         "grants": grants,
         "queue": queue,
     }
+
+
+def _locked_by(device: Device, ours: set[int]) -> list[dict[str, Any]]:
+    """Who keeps it from the clients here, as another coordinator does in its turns, and anybody can."""
+    if device.refused_until is None:
+        return []
+    return [{"pid": pid, "user": user_of(pid)} for pid in locks.holders(device.info.uuid) if pid not in ours]
 
 
 def _client(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import pwd
 
 
@@ -12,6 +13,14 @@ def tenant_name(tenant: str) -> str:
         return _user_name(int(tenant))
     except (KeyError, ValueError):
         return tenant
+
+
+def user_of(pid: int) -> str | None:
+    """Who runs that process; None: there is no process of that id here."""
+    try:
+        return tenant_name(str(os.stat(f"/proc/{pid}").st_uid))
+    except OSError:
+        return None
 
 
 @functools.lru_cache(maxsize=4096)

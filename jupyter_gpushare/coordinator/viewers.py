@@ -24,7 +24,13 @@ def seen_by(status: Mapping[str, Any], owners: Mapping[str, str], peer: Peer | I
         hidden = {} if own else _OWNERS if admin else {**_OWNERS, **_ADMINS}
         clients.append({**client, **hidden, "own": own, "may_change": own or admin})
     devices = [
-        {**device, "outside": [_stranger(one, name if not admin else one["user"]) for one in device.get("outside", ())]}
+        {
+            **device,
+            **{
+                field: [_stranger(one, name if not admin else one["user"]) for one in device.get(field, ())]
+                for field in ("outside", "locked_by")
+            },
+        }
         for device in status["devices"]
     ]
     # Admins ask for everybody's usage when they want it: a snapshot goes out ten times a second.

@@ -1,0 +1,67 @@
+"""Connections in one loop: nobody who says much keeps others from being heard."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+
+import pytest
+
+from jupyter_gpushare.coordinator.authority import Identity
+from jupyter_gpushare.coordinator.peer import Peer
+from jupyter_gpushare.coordinator.quiet import LINES, Quiet
+
+
+def test_messages_of_one_connection_come_between_those_of_others() -> None:
+    async def hear() -> list[str]:
+        heard: list[str] = []
+        peers, ends = [], []
+        for name in ("flood", "other"):
+            ours, theirs = socket.socketpair()
+            theirs.sendall(b"{}\n" * (1000 if name == "flood" else 40))
+            ends.append(theirs)
+            peers.append(
+                Peer(ours, Identity(name, False, 1, 1), lambda peer, _: heard.append(peer.user), lambda _: None)
+            )
+        while len(heard) < 1040:
+            await asyncio.sleep(0)
+        for peer, end in zip(peers, ends, strict=True):
+            peer.drop()
+            end.close()
+        return heard
+
+    heard = asyncio.run(hear())
+    others = [place for place, name in enumerate(heard) if name == "other"]
+    assert others[0] <= 16 and others[-1] <= 3 * 16 + 40
+
+
+def test_what_is_logged_again_and_again_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    """Of one kind and about one user: others are told of still."""
+
+    async def log() -> None:
+        logger = logging.getLogger("jupyter_gpushare.test")
+        ours, theirs = socket.socketpair()
+        one, two = (Peer(ours.dup(), Identity(name, False, 7, 7), lambda *_: None, lambda _: None) for name in "ab")
+        caplog.handler.addFilter(quiet := Quiet())
+        try:
+            for _ in range(LINES + 50):
+                logger.warning("%s dropped: %s", one, "why")
+            logger.warning("%s dropped: %s", two, "why")
+            logger.warning("%s refused: %s", one, "why")
+            logger.error("bug: %s", one)
+        finally:
+            caplog.handler.removeFilter(quiet)
+            for peer in (one, two):
+                peer.drop()
+            ours.close()
+            theirs.close()
+
+    asyncio.run(log())
+    assert len(caplog.records) == LINES + 3
+    assert "is left out" in caplog.records[LINES - 1].getMessage()
+    assert [record.getMessage() for record in caplog.records[LINES:]] == [
+        "pid 7 (user b) dropped: why",
+        "pid 7 (user a) refused: why",
+        "bug: pid 7 (user a)",
+    ]
