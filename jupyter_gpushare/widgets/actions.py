@@ -60,7 +60,7 @@ class Actions(widgets.VBox):  # type: ignore[misc]
         }
         for name, action in does.items():
             self.buttons[name].on_click(self._saying(action))
-        self.form.apply.on_click(self._saying(self._change_quota))
+        self.form.on_apply(self._saying(self._change_quota))
 
     def suit(self, client: Mapping[str, Any] | None) -> None:
         """Offer what can be done with the client of a snapshot; nothing while there is none."""
@@ -71,15 +71,15 @@ class Actions(widgets.VBox):  # type: ignore[misc]
                 offered -= {"end", "release"} if client["phase"] in ("idle", "waiting") else {"end"}
             if not client["resident"]:
                 offered -= {"evict"}
-            self.form.fill(client["quota"])
+            self.form.follow(client["quota"])
         for name, button in self.buttons.items():
             button.disabled = name not in offered
         self.form.enable(client is not None)
         busy = client is not None and client.get("cells", 0) > 0
         self.hint.value = markup.faint(_BUSY.format(client=self._calls.client)) if busy else ""
 
-    def _saying(self, action: Callable[[], str]) -> Callable[[Any], None]:
-        def pressed(_: Any) -> None:
+    def _saying(self, action: Callable[[], str]) -> Callable[..., None]:
+        def pressed(_: Any = None) -> None:
             try:
                 self.said.value = markup.message(action())
             except GpuShareError as error:
@@ -88,13 +88,14 @@ class Actions(widgets.VBox):  # type: ignore[misc]
         return pressed
 
     def _change_quota(self) -> str:
-        changes = self.form.wanted()
-        if changes is None:
+        wanted = self.form.wanted()
+        if wanted is None:
             return ""  # the form says what is wrong
+        sent, changes = wanted
         if not changes:
             return "Nothing in the form differs from the quota."
         quota = self._calls.quota(changes)
-        self.form.fill(quota, keep_edited=False)
+        self.form.answer(quota, sent)
         return sentences.quota(quota, changed=True)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
+from time import monotonic
 from typing import Any
 
 import ipywidgets as widgets
@@ -10,6 +12,7 @@ import ipywidgets as widgets
 from ..wire import text
 from . import markup
 
+LATE = 1.0  # seconds
 FIELDS = ("share", "limit", "memory", "resident")
 HINT = (
     "share (guaranteed) and limit (at most): parts of the GPU's time, 0.5 or 50%. memory (to allocate) and resident "
@@ -61,7 +64,12 @@ def _exact(size: int) -> str:
 
 
 class QuotaForm(widgets.VBox):  # type: ignore[misc]
-    """Fields for each word of a quota, checked as they are filled in. `apply` is the button."""
+    """Fields for each word of a quota, checked as they are filled in. `apply` is the button.
+
+    Kernels may hear of the button before they hear of the field that was left for it: front ends keep a field's change
+    back while an earlier one is under way, and ipykernel 7 hears of fields and buttons in different threads. So what
+    is heard of a field within `LATE` seconds after a press was there when it was pressed.
+    """
 
     def __init__(self) -> None:
         self.fields: dict[str, Any] = {
@@ -75,33 +83,74 @@ class QuotaForm(widgets.VBox):  # type: ignore[misc]
         )
         self._complaint = widgets.HTML()
         self._before: dict[str, str] = {}
+        self._seen: dict[str, str] = {}
+        self._lock = threading.RLock()  # presses, edits and the coordinator's news come in threads of their own
+        self._filling = False
+        self._pressed = -LATE
+        self._send: Callable[[], object] = lambda: None
         super().__init__([*self.fields.values(), widgets.HTML(markup.faint(HINT)), self.apply, self._complaint])
         for field in self.fields.values():
-            field.observe(self._check, "value")
+            field.observe(self._edited, "value")
+        self.apply.on_click(self._press)
+
+    def on_apply(self, send: Callable[[], object]) -> None:
+        """Call `send` when the button is pressed, and again for what was left for it and is heard of later."""
+        self._send = send
 
     @property
     def texts(self) -> dict[str, str]:
         return {key: field.value for key, field in self.fields.items()}
 
-    def fill(self, quota: Mapping[str, Any], keep_edited: bool = True) -> None:
-        """Show a quota; what the user has edited and not sent stays, if `keep_edited`."""
-        new, old, now = filled(quota), self._before, self.texts
-        if new == old and keep_edited:
-            return
-        self._before = new
-        for key, field in self.fields.items():
-            if not (keep_edited and old and now[key] != old[key]) and field.value != new[key]:
-                field.value = new[key]
+    def follow(self, quota: Mapping[str, Any]) -> None:
+        """Show a snapshot's quota; what the user has edited stays.
 
-    def wanted(self) -> dict[str, str | None] | None:
-        """What is to change; None if something is wrong, which the form then says."""
-        return None if self._check() else changes(self.texts, self._before)
+        The same as in the last snapshot says nothing: it may be older than what `answer` was given.
+        """
+        with self._lock:
+            if (new := filled(quota)) != self._seen:
+                self._seen = new
+                self._fill(new, self._before)
+
+    def answer(self, quota: Mapping[str, Any], sent: Mapping[str, str]) -> None:
+        """Show the quota that became of the texts `sent`; what has been edited since stays."""
+        with self._lock:
+            self._fill(filled(quota), sent)
+
+    def wanted(self) -> tuple[dict[str, str], dict[str, str | None]] | None:
+        """The texts, and what is to change; None if something is wrong, which the form then says."""
+        with self._lock:
+            texts = self.texts
+            return None if self._check(texts) else (texts, changes(texts, self._before))
 
     def enable(self, enabled: bool) -> None:
         for control in (*self.fields.values(), self.apply):
             control.disabled = not enabled
 
-    def _check(self, _: Any = None) -> list[str]:
-        found = problems(self.texts)
+    def _fill(self, new: dict[str, str], replaced: Mapping[str, str]) -> None:
+        now = self.texts
+        self._before = new
+        self._filling = True
+        try:
+            for key, field in self.fields.items():
+                if now[key] == replaced.get(key, now[key]) and now[key] != new[key]:
+                    field.value = new[key]
+        finally:
+            self._filling = False
+
+    def _press(self, _: Any) -> None:
+        with self._lock:
+            self._pressed = monotonic()
+            self._send()
+
+    def _edited(self, _: Any) -> None:
+        with self._lock:
+            late = not self._filling and monotonic() - self._pressed < LATE
+            if late and (wanted := self.wanted()) and wanted[1]:
+                self._send()
+            elif not late:
+                self._check(self.texts)
+
+    def _check(self, texts: Mapping[str, str]) -> list[str]:
+        found = problems(texts)
         self._complaint.value = markup.message("\n".join(found), wrong=True)
         return found

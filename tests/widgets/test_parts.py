@@ -154,15 +154,58 @@ def test_a_form_says_what_cannot_be(field: str, value: str, complaint: str) -> N
 
 def test_a_form_changes_only_what_was_edited() -> None:
     form = quota_form.QuotaForm()
-    form.fill(QUOTA)
-    assert form.wanted() == {}
+    form.follow(QUOTA)
+    assert form.wanted() == (form.texts, {})
     form.fields["share"].value = "50%"
     form.fields["memory"].value = " "
-    form.fill(QUOTA | {"limit": 0.75, "memory": 1000})  # somebody else's change
-    assert form.wanted() == {"share": "50%", "memory": None}
+    form.follow(QUOTA | {"limit": 0.75, "memory": 1000})  # somebody else's change
+    sent, changes = form.wanted() or ({}, {})
+    assert changes == {"share": "50%", "memory": None}
     assert form.texts["limit"] == "0.75"
-    form.fill(QUOTA | {"share": 0.5, "memory": None}, keep_edited=False)
-    assert form.wanted() == {} and form.texts["memory"] == ""
+    form.fields["resident"].value = "1GiB"  # meanwhile
+    form.answer(QUOTA | {"share": 0.5, "limit": 0.75, "memory": None}, sent)
+    assert form.wanted() == (form.texts, {"resident": "1GiB"})
+    assert form.texts == {"share": "0.5", "limit": "0.75", "memory": "", "resident": "1GiB", "service": "online"}
+
+
+def test_what_is_heard_of_a_field_just_after_the_button_was_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(quota_form, "monotonic", lambda: now[0])
+    sent: list[Any] = []
+    form = quota_form.QuotaForm()
+
+    def send() -> None:
+        wanted = form.wanted()
+        sent.append(wanted and wanted[1])
+        if wanted and wanted[1]:
+            form.answer(QUOTA | {"share": float(wanted[0]["share"])}, wanted[0])
+
+    form.on_apply(send)
+    form.follow(QUOTA)
+    form.fields["share"].value = "3"
+    assert sent == []
+    form.apply.click()
+    now[0] += quota_form.LATE / 2
+    form.fields["share"].value = "0.3"  # left by the press
+    assert sent == [None, {"share": "0.3"}]
+    form.fields["share"].value = "0.3"
+    assert len(sent) == 2
+    now[0] += quota_form.LATE
+    form.fields["share"].value = "0.5"
+    form.follow(QUOTA | {"share": 0.3})
+    assert len(sent) == 2 and form.texts["share"] == "0.5"
+
+
+def test_a_snapshot_from_before_a_change_takes_nothing_back() -> None:
+    form = quota_form.QuotaForm()
+    form.follow(QUOTA)
+    form.fields["share"].value = "0.5"
+    form.answer(QUOTA | {"share": 0.5}, form.texts)
+    form.follow(QUOTA)
+    assert form.wanted() == (form.texts, {}) and form.texts["share"] == "0.5"
+    form.follow(QUOTA | {"share": 0.5})
+    form.follow(QUOTA)  # somebody took it back
+    assert form.wanted() == (form.texts, {}) and form.texts["share"] == "0.25"
 
 
 @pytest.fixture
