@@ -11,18 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..core import Scheduler
 from ..core import events as ev
 from ..core.errors import Conflict, GpuShareError, Refused
 from ..core.model import DeviceInfo, Held
 from ..core.placement import Request
 from ..core.quota import Quota
-from ..core.settings import EXCLUSIVE
 from ..wire import address, messages
-from . import devices, health, locks, snapshot, topology
+from . import devices, health, locks, snapshot
 from .audit import Audit
 from .driver import Driver
 from .followers import Followers
+from .heartbeat import Heartbeat
 from .history import History
 from .journal import Journal, path_of
 from .kept import Kept
@@ -36,6 +35,7 @@ from .outside import Outside
 from .peer import Peer
 from .ports import MAX_BYTES, ProcessPort
 from .printable import printable
+from .programs import Programs
 from .progress import ProgressReports
 from .remembered import Remembered, quota_of
 from .replies import refused
@@ -43,7 +43,6 @@ from .settings import LiveSettings
 from .usage import Usage
 from .utilisation import Utilisation
 
-HEARTBEAT = 1.0
 AGENTS_FIRST = 0.003  # processes close their gates at the deadline by themselves; this late we see that they do
 GRACE = 60.0  # how long a client without any connection is remembered
 
@@ -65,10 +64,11 @@ class Daemon:
         self.nvml.look()
         looks = health.Health(*((None, {}) if settings.traits.simulate else self.nvml.handles))
         self.driver = Driver(self.nvml, looks)
-        self.scheduler = self._scheduler(found)
+        self.scheduler = self.settings.scheduler(found, self.nvml.distance)
         self.members: dict[str, Member] = {}
         self.ports: dict[int, ProcessPort] = {}
         self.followers = Followers(self.status, self._owners)
+        self.programs = Programs(self._program_ended)
         self._members_of: dict[int, Member] = {}  # by port
         self._loop = asyncio.get_running_loop()
         self._events: deque[ev.Event] = deque()
@@ -98,13 +98,14 @@ class Daemon:
             self._found(info)
         if self.scheduler.placing.placement.unmet:
             log.error("%s: what they are guaranteed does not hold", self.scheduler.placing.placement.unmet)
-        self._pulse = self._loop.call_later(0, self._beat)
+        self._heartbeat = Heartbeat(self)
 
     def close(self) -> None:
         """Stop the timers and let go of every page and lock; clients run on and look for another coordinator."""
-        for handle in (self._timer, self._pulse):
-            if handle:
-                handle.cancel()
+        self._heartbeat.stop()
+        self.programs.close()
+        if self._timer:
+            self._timer.cancel()
         self.followers.close()
         self.remembered.keep(self.members.values(), self.scheduler.clients, self._loop.time())
         self.usage.look(self.members.values(), self._loop.time())
@@ -112,7 +113,6 @@ class Daemon:
         self.orders.close()
         self.driver.close()
         for member in self.members.values():
-            self._unwatch(member)
             member.abandon()
 
     @property
@@ -308,50 +308,19 @@ class Daemon:
             self._forgotten = Measures.together([self._forgotten, member.measures])
             self.progress.forget(member.client)
             del self.members[member.client]
-            self._unwatch(member)
+            self.programs.forget(member)
             self._deserted_since = self._loop.time()
             self.followers.changed()
 
-    def watch(self, member: Member, peer: Peer) -> None:
-        """When the peer's process has ended, the client is over as soon as its other processes are gone too."""
-        if member.program is not None:
-            return
-        try:
-            member.program = peer.open_process()
-        except OSError as error:  # gone already, in another namespace, or an old kernel: then by the grace
-            log.info("process %d of client %s cannot be watched: %s", peer.pid, member.client, error)
-            return
-        self._loop.add_reader(member.program, self._program_ended, member)
-
     def _program_ended(self, member: Member) -> None:
-        self._unwatch(member)
+        """The client is over as soon as its other processes are gone too."""
         if self.members.get(member.client) is member:
             member.forgotten = True
             self.maybe_forget(member)
 
-    def _unwatch(self, member: Member) -> None:
-        if member.program is not None:
-            self._loop.remove_reader(member.program)
-            os.close(member.program)
-            member.program = None
-
     def _found(self, info: DeviceInfo) -> None:
         known = self.settings.capped(info)
         self.feed(ev.DeviceFound(known))
-
-    def _scheduler(self, found: list[DeviceInfo]) -> Scheduler:
-        """With the topology of the devices; without it, if it and the tenants' cells cannot both be right."""
-        uuids = [info.uuid for info in found]
-        try:
-            if self.settings.topology_file is not None:
-                self.settings.topology = topology.resolved(self.settings.topology_file, uuids)
-            elif len(found) > 1 and not any(info.simulated for info in found):
-                self.settings.topology = topology.of_distances(uuids, self.nvml.distance)
-            return Scheduler(self.settings.core())
-        except Refused as error:
-            log.error("%s; all devices are taken to be alike", error)
-            self.settings.topology = None
-            return Scheduler(self.settings.core())
 
     def set_health(self, uuid: str, failed: str) -> str:
         """What is wrong with a device by now; empty: nothing. Returns what was. Raises Refused for one that is not
@@ -372,45 +341,7 @@ class Daemon:
         for member in self.members.values():
             self.write_limits(member)
 
-    # --- levels and snapshots
-
-    def _beat(self) -> None:
-        self._pulse = self._loop.call_later(HEARTBEAT, self._beat)
-        self.kept.touch()
-        for member in list(self.members.values()):
-            self.maybe_forget(member)
-        for port in list(self.ports.values()):
-            self._overheard(port)
-        self.orders.free_late()
-        for uuid, reason in self.driver.look(self._loop.time()):
-            log.warning("device %s: %s", uuid, reason or "works again")
-            self.set_health(uuid, reason)
-        for member in list(self.members.values()):
-            self.levels.look(member)
-            if self.scheduler.settings.sharing != EXCLUSIVE and (progress := self.progress.news(member)):
-                self.feed(progress)
-            if member.comes_ahead:
-                self.levels.bring_back(member)
-        self.outside.look(self.scheduler.devices, self.ports.values())
-        self.utilisation.look(self.scheduler, self.members.values(), self._loop.time())
-        self.levels.write(self._loop.time())
-        self.remembered.keep(self.members.values(), self.scheduler.clients, self._loop.time())
-        self.usage.look(self.members.values(), self._loop.time())
-        if self.members:
-            self.followers.changed()
-
-    def _overheard(self, port: ProcessPort) -> None:
-        """What its page says and nobody told us, as after a lost message: it has drained, threads stand at the gate."""
-        process, member = self.scheduler.processes.get(port.number), self.member_of(port)
-        if process is None or member is None:
-            return
-        if process.client.grant and not process.drained and port.drained and port.page.epoch == process.epoch:
-            log.info("%s has drained, and nobody has said so", port.peer)
-            self.feed(ev.Drained(port.number, process.epoch))
-        waiting = port.page.report.waiting and not process.wants
-        if waiting and process.client.grant is None and not member.stopped:
-            log.info("%s stands at the gate, and nobody has said so", port.peer)
-            self.feed(ev.Wanted(port.number))
+    # --- snapshots
 
     def config(self) -> dict[str, Any]:
         """The settings in force. `simulate` is what was asked for; programs may bring simulated devices without it."""

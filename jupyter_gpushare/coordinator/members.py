@@ -38,7 +38,6 @@ class Member:
         self.alone_since: float | None = None
         self.forgotten = False
         self.met = False  # whether this coordinator has had a process of it: what its page says is from here then
-        self.program: int | None = None  # a pidfd: the client ends with this process
         self.simulated = False
         self.last_turn = 0.0
         self._resident: int | None = None

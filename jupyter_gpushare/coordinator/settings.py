@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
 from traitlets import Bool, Float, TraitError
 
 from ..config import GpuShare
+from ..core import Scheduler
 from ..core.errors import Refused
 from ..core.model import DeviceInfo
 from ..core.placement import PlacementSettings
@@ -45,6 +48,8 @@ LIVE = (
     "max_clients",
     "max_messages",
 )
+log = logging.getLogger(__name__)
+
 _OF_THE_CORE = [field.name for field in fields(Settings) if field.name in LIVE and field.name != "placement"]
 _SHOWN = (*LIVE, "topology", "device_memory", "simulate")
 _FIXED = ("identity", "sockets", "cgroup_user", "admins", "admin_groups")  # nobody's business, but for the process
@@ -125,6 +130,22 @@ class LiveSettings:
             traits.placement, traits.oversubscription or None, tuple(self.tenancy.tenants), self.topology
         )
         return Settings(placement=placement, **{name: getattr(traits, name) for name in _OF_THE_CORE})
+
+    def scheduler(self, found: Sequence[DeviceInfo], distance: Callable[[str, str], int | None]) -> Scheduler:
+        """For these devices and their topology: of the file, or by `distance`, NVML's. Without a topology, if it and
+        the tenants' cells cannot both be right.
+        """
+        uuids = [info.uuid for info in found]
+        try:
+            if self.topology_file is not None:
+                self.topology = topology.resolved(self.topology_file, uuids)
+            elif len(found) > 1 and not any(info.simulated for info in found):
+                self.topology = topology.of_distances(uuids, distance)
+            return Scheduler(self.core())
+        except Refused as error:
+            log.error("%s; all devices are taken to be alike", error)
+            self.topology = None
+            return Scheduler(self.core())
 
     def as_json(self) -> dict[str, Any]:
         return {name: getattr(self.traits, name) for name in _SHOWN}

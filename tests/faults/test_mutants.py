@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare.coordinator.daemon import Daemon
+from jupyter_gpushare.coordinator.heartbeat import Heartbeat
 from jupyter_gpushare.coordinator.locks import Locks
 from jupyter_gpushare.coordinator.members import Member
 from jupyter_gpushare.coordinator.sessions import Sessions
@@ -76,7 +77,7 @@ def deadlines_are_not_met(patch: Patch) -> None:
 
 
 def what_was_not_said_is_not_seen(patch: Patch) -> None:
-    patch(Daemon, "_overheard", lambda self, port: None)
+    patch(Heartbeat, "_overheard", lambda self, port: None)
 
 
 MISTAKES = [

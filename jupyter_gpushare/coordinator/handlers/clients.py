@@ -50,7 +50,7 @@ class Clients:
         known = request.client in self._daemon.members
         member = self.member(peer, request)
         if request.ends_with_sender:
-            self._daemon.watch(member, peer)
+            self._daemon.programs.watch(member, peer)
         self._daemon.maybe_forget(member)
         client = self._daemon.scheduler.clients[request.client]
         visible = list(client.devices) if len(self._daemon.scheduler.devices) > 1 else []
