@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from . import environment, launcher
+from . import launcher, quota_words
 
 PROVISIONER = "gpushare-provisioner"
 SUFFIX = "-gpushare"
@@ -67,13 +67,13 @@ def variant(
     provisioner = _provisioner_of(original.content)
     if provisioner not in _LOCAL:
         raise Problem(f"{original.name!r} is started by {provisioner!r}, which can't be combined with sharing")
-    text = environment.quota_text(**quota)
+    text = quota_words.quota_text(**quota)
     config: dict[str, Any] = {key: value for key, value in quota.items() if value not in (None, "")}
     options = ["--quota", text] if text else []
     if gpus != 1:
         config["gpus"] = gpus
         options += ["--gpus", str(gpus)]
-    if environment.checked_memory_mode(memory_mode):
+    if quota_words.checked_memory_mode(memory_mode):
         config["memory_mode"] = memory_mode
         options += ["--memory-mode", memory_mode]
     content = json.loads(json.dumps(original.content))
@@ -185,7 +185,7 @@ def _install(args: argparse.Namespace) -> int:
         chosen = [_named(known, args.kernel)]
         if chosen[0].shared:
             raise Problem(f"{args.kernel!r} is shared already")
-    quota = {"share": args.share, "limit": args.limit, "memory": args.memory, **environment.label_words(args.place)}
+    quota = {"share": args.share, "limit": args.limit, "memory": args.memory, **quota_words.label_words(args.place)}
     if not args.all and _asks_for_nothing(args) and (there := known.get(args.kernel + SUFFIX)) and _is_packaged(there):
         print(f"{there.name}: {there.content.get('display_name')!r} is in {there.directory} already")
         return 0

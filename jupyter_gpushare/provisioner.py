@@ -16,9 +16,9 @@ from typing import Any
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from traitlets import Bool, CaselessStrEnum, Float, Integer, TraitError, Unicode, Union, validate
 
-from . import config, environment, launcher
+from . import config, environment, launcher, quota_words
 
-_QUOTA = ("share", "limit", "memory", "resident", "service", *environment.PLACEMENT_WORDS)
+_QUOTA = ("share", "limit", "memory", "resident", "service", *quota_words.PLACEMENT_WORDS)
 
 
 class GpuShareProvisioner(LocalProvisioner):
@@ -79,7 +79,7 @@ class GpuShareProvisioner(LocalProvisioner):
         if unknown:
             allowed = ", ".join(sorted(type(self).class_own_traits(config=True)))
             self.log.warning("Ignored unknown provisioner settings %s; known are %s.", ", ".join(unknown), allowed)
-        self.quota = environment.quota_text(**{name: getattr(self, name) for name in _QUOTA})
+        self.quota = quota_words.quota_text(**{name: getattr(self, name) for name in _QUOTA})
         self.identity: environment.Identity | None = None
         self._announced: environment.Announced | None = None
         self._label = ""
@@ -87,7 +87,7 @@ class GpuShareProvisioner(LocalProvisioner):
     @validate("share", "limit", "memory", "resident", "device", "affinity", "anti_affinity", "exclusion")
     def _check_quota(self, proposal: Any) -> Any:
         try:
-            environment.quota_text(**{proposal.trait.name: proposal.value})
+            quota_words.quota_text(**{proposal.trait.name: proposal.value})
         except ValueError as error:
             raise TraitError(f"{type(self).__name__}.{proposal.trait.name}: {error}") from None
         return proposal.value
@@ -95,7 +95,7 @@ class GpuShareProvisioner(LocalProvisioner):
     @validate("memory_mode")
     def _check_memory_mode(self, proposal: Any) -> Any:
         try:
-            return environment.checked_memory_mode(str(proposal.value))
+            return quota_words.checked_memory_mode(str(proposal.value))
         except ValueError as error:
             raise TraitError(f"{type(self).__name__}.memory_mode: {error}") from None
 

@@ -13,7 +13,7 @@ import argparse
 import os
 import sys
 
-from . import environment, launcher
+from . import environment, launcher, quota_words
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,11 +51,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Returns only when there is nothing to run: 2 bad values, 126 not executable, 127 not found."""
     try:
-        place = environment.label_words(args.place)
+        place = quota_words.label_words(args.place)
         wanted = {name: getattr(args, name) for name in ("share", "limit", "memory", "resident", "service")}
-        quota = environment.quota_text(**wanted, **place)
-        quota = environment.merged_quota(quota)
-        mode = environment.checked_memory_mode(args.memory_mode)
+        quota = quota_words.quota_text(**wanted, **place)
+        quota = quota_words.merged_quota(quota)
+        mode = quota_words.checked_memory_mode(args.memory_mode)
         words = ["--gpus", str(args.gpus), *(["--simulate"] if args.simulate else [])]
         command = args.command[1:] if args.command[:1] == ["--"] else args.command
         parsed = launcher.parse([*words, "--", *command], sys.executable)

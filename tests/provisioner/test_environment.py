@@ -122,39 +122,6 @@ def test_a_missing_simulated_driver_is_said(native: Path) -> None:
     assert "simulated driver" in prepare(simulate=True)["GPUSHARE_NOTE"]
 
 
-@pytest.mark.parametrize(
-    ("wanted", "text"),
-    [
-        ({}, ""),
-        ({"share": 0.5, "memory": "8GiB", "limit": None, "service": ""}, "share=0.5 memory=8GiB"),
-        ({"memory": "0.5", "affinity": "pair", "device": "0+2"}, "memory=0.5 affinity=pair device=0+2"),
-        ({"share": "50%", "limit": 1, "memory": "8 GiB"}, "share=50% limit=1 memory=8GiB"),
-    ],
-)
-def test_quota_as_text(wanted: dict[str, Any], text: str) -> None:
-    assert environment.quota_text(**wanted) == text
-
-
-@pytest.mark.parametrize(
-    ("wanted", "complaint"),
-    [
-        ({"memory": "-1"}, "memory=-1"),
-        ({"memory": "0"}, "a size above 0"),
-        ({"memory": "lots"}, "not a size"),
-        ({"memory": "1.5"}, "memory=1.5: .*fraction above 0 and up to 1"),
-        ({"memory": "0%"}, "fraction above 0 and up to 1"),
-        ({"affinity": "a,b"}, "affinity=a,b: allowed are letters"),
-        ({"share": 2}, "from 0 to 1"),
-        ({"share": "nan"}, "not a fraction"),
-        ({"limit": 0}, "above 0, up to 1"),
-        ({"share": 0.6, "limit": 0.5}, "above limit=0.5"),
-    ],
-)
-def test_a_bad_quota_is_refused_with_what_is_allowed(wanted: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(ValueError, match=complaint):
-        environment.quota_text(**wanted)
-
-
 def test_the_label_is_the_notebooks_name_without_its_folder() -> None:
     env = {"JPY_SESSION_NAME": "/home/ada/secret project/train.ipynb"}
     assert environment.label_of(env, "python3") == "train.ipynb"
