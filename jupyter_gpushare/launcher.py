@@ -12,6 +12,7 @@ imported on that way.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from typing import NamedTuple, NoReturn
@@ -82,10 +83,16 @@ def label_in(command: list[str]) -> str:
 
 def name_of(command: list[str]) -> str:
     """What people would call it: `train.py` of `python -u train.py`, the module of `python -m MODULE`."""
-    words = [word for word in command[1:] if word == "-m" or not word.startswith("-")]
-    if os.path.basename(command[0]).startswith("python") and words:
-        return os.path.basename(words[1] if words[0] == "-m" and len(words) > 1 else words[0])
-    return os.path.basename(command[0])
+    program = os.path.basename(command[0])
+    words = iter(command[1:] if program.startswith("python") else [])
+    for word in words:
+        if word in ("-W", "-X"):
+            next(words, "")
+        elif re.fullmatch(r"-[A-Za-z]*c", word):  # what follows is the program itself
+            return f"{program} -c"
+        elif word == "-m" or not word.startswith("-"):
+            return os.path.basename(next(words, program) if word == "-m" else word)
+    return program
 
 
 def replace_process(command: list[str], env: dict[str, str]) -> NoReturn:
@@ -98,15 +105,15 @@ def replace_process(command: list[str], env: dict[str, str]) -> NoReturn:
 
 def shared_environment(parsed: Parsed, prefix: str) -> dict[str, str]:
     """Register a new client and return the environment for it. Takes at most a few seconds."""
-    from . import environment
+    from . import environment, quota_words
 
     identity = environment.Identity.new(prefix=prefix)
     try:
-        mode = environment.checked_memory_mode(parsed.memory_mode)
+        mode = quota_words.checked_memory_mode(parsed.memory_mode)
     except ValueError as error:
         raise Usage(str(error)) from None
     try:
-        quota = environment.merged_quota(parsed.quota)
+        quota = quota_words.merged_quota(parsed.quota)
     except ValueError:  # a kernel starts all the same: the coordinator refuses it, which the first cell says
         quota = f"{os.environ.get('GPUSHARE_QUOTA', '')} {parsed.quota}".strip()
     label = parsed.label or environment.label_of(os.environ, name_of(parsed.command))

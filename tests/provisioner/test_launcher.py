@@ -214,4 +214,7 @@ def test_a_package_in_a_folder_with_a_space_is_preloaded(
 def test_names_for_people() -> None:
     assert launcher.name_of(["python", "-u", "work/train.py", "--lr", "1"]) == "train.py"
     assert launcher.name_of(["/usr/bin/python3", "-m", "torch.run", "x.py"]) == "torch.run"
+    assert launcher.name_of(["python", "-W", "error", "-Xdev", "train.py"]) == "train.py"
+    assert launcher.name_of(["python3", "-uc", "import train\ntrain.run()"]) == "python3 -c"
+    assert launcher.name_of(["python", "-"]) == launcher.name_of(["python"]) == "python"
     assert launcher.name_of(["/usr/bin/R", "--slave"]) == "R"
