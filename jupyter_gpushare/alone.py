@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from . import inspection
 from .wire import address
+from .wire.client import Unreachable
+
+
+def failed(command: str, error: Exception, socket: str) -> int:
+    """Say why `jupyter gpushare COMMAND` has failed; its exit status: 1 when no coordinator answers, else 2."""
+    print(f"jupyter gpushare {command}: {error}", file=sys.stderr)
+    if not isinstance(error, Unreachable):
+        return 2
+    print(outlook(socket), file=sys.stderr)
+    return 1
 
 
 def outlook(socket: str = "") -> str:

@@ -7,7 +7,7 @@ import sys
 
 from . import alone
 from .wire import messages
-from .wire.client import Client, CoordinatorError, Unreachable
+from .wire.client import Client, CoordinatorError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,11 +31,7 @@ def main(args: argparse.Namespace) -> int:
         with Client(args.socket) as client:
             result = client.request(messages.Device(device=args.device, failed=args.fail or ""))
     except (CoordinatorError, ValueError) as error:
-        print(f"jupyter gpushare device: {error}", file=sys.stderr)
-        if not isinstance(error, Unreachable):
-            return 2
-        print(alone.outlook(args.socket), file=sys.stderr)
-        return 1
+        return alone.failed("device", error, args.socket)
     there = ", ".join(result["clients"]) or "none"
     print(f"{args.device}: {'out of use' if args.fail else 'in use again'}; clients there: {there}")
     return 0

@@ -8,7 +8,7 @@ import sys
 
 from . import alone
 from .wire import messages
-from .wire.client import Client, CoordinatorError, Unreachable
+from .wire.client import Client, CoordinatorError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,11 +25,7 @@ def main(args: argparse.Namespace) -> int:
         with Client(args.socket) as client:
             settings = client.request(messages.Config(changes=changes))
     except (CoordinatorError, ValueError) as error:
-        print(f"jupyter gpushare config: {error}", file=sys.stderr)
-        if not isinstance(error, Unreachable):
-            return 2
-        print(alone.outlook(args.socket), file=sys.stderr)
-        return 1
+        return alone.failed("config", error, args.socket)
     if args.name is not None and args.name not in settings:
         print(
             f"jupyter gpushare config: unknown setting {args.name!r}: there are {', '.join(settings)}",

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 from . import alone
 from .status_command import name_of
 from .wire import messages, text
-from .wire.client import Client, CoordinatorError, Unreachable
+from .wire.client import Client, CoordinatorError
 
 _SIZES = ("memory", "resident")
 
@@ -60,11 +59,7 @@ def main(args: argparse.Namespace) -> int:
                     changed = connection.request(messages.Resume(client=identity))["changed"]
                     said = "it takes part again" if changed else "it was not suspended"
     except (CoordinatorError, ValueError) as error:
-        print(f"jupyter gpushare {args.command_name}: {error}", file=sys.stderr)
-        if not isinstance(error, Unreachable):
-            return 2
-        print(alone.outlook(args.socket), file=sys.stderr)
-        return 1
+        return alone.failed(args.command_name, error, args.socket)
     print(f"{name}: {said}")
     return 0
 

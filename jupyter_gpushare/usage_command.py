@@ -12,7 +12,7 @@ from typing import Any
 
 from . import alone
 from .wire import messages, text
-from .wire.client import Client, CoordinatorError, Unreachable
+from .wire.client import Client, CoordinatorError
 
 FIGURES = ("gpu_seconds", "busy_seconds", "wait_seconds", "waits", "turns", "evicted_bytes", "restored_bytes")
 COLUMNS = ("user", "tenant", "device", "device_name", *FIGURES)
@@ -38,11 +38,7 @@ def main(args: argparse.Namespace) -> int:
         with Client(args.socket) as client:
             usage = client.request(messages.Usage(since=since))
     except (CoordinatorError, ValueError) as error:
-        print(f"jupyter gpushare usage: {error}", file=sys.stderr)
-        if not isinstance(error, Unreachable):
-            return 2
-        print(alone.outlook(args.socket), file=sys.stderr)
-        return 1
+        return alone.failed("usage", error, args.socket)
     if not usage["complete"]:
         print("jupyter gpushare usage: the journal cannot be read, see `jupyter gpushare status`", file=sys.stderr)
     if args.json:
