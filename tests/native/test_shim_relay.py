@@ -50,6 +50,22 @@ def name(process: Process, epoch: int) -> None:
     process.doorbell()
 
 
+def have_a_turn(client: Client, process: Process, lock: int) -> None:
+    """The first one, given by the coordinator."""
+    fcntl.flock(lock, fcntl.LOCK_UN)
+    process.lock()
+    process.open(1)
+    assert client.run("cuda.spin()") == 0
+
+
+def end_it_alone(process: Process, coordinator: FakeCoordinator) -> None:
+    """At its deadline, soon after the coordinator has died."""
+    process.page.orders.hand_on = 1
+    process.page.orders.deadline_ns = time.monotonic_ns() + 300_000_000
+    process.doorbell()
+    coordinator.die()
+
+
 def test_it_opens_its_gate_when_the_lock_comes(started: Started, lock: int) -> None:
     client, process = started
     client.start("cuda.spin()")
@@ -133,14 +149,8 @@ def test_at_its_deadline_it_hands_on_without_a_coordinator(
     machine: Machine, coordinator: FakeCoordinator, started: Started, lock: int
 ) -> None:
     client, process = started
-    fcntl.flock(lock, fcntl.LOCK_UN)
-    process.lock()
-    process.open(1)
-    assert client.run("cuda.spin()") == 0
-    process.page.orders.hand_on = 1
-    process.page.orders.deadline_ns = time.monotonic_ns() + 300_000_000
-    process.doorbell()
-    coordinator.die()
+    have_a_turn(client, process, lock)
+    end_it_alone(process, coordinator)
     until(lambda: is_free(lock))
     assert "by the lock files" not in machine.log_text()
 
@@ -190,16 +200,10 @@ def test_who_drained_out_of_reach_is_seen_not_to_run(
     machine: Machine, coordinator: FakeCoordinator, started: Started, lock: int
 ) -> None:
     client, process = started
-    fcntl.flock(lock, fcntl.LOCK_UN)
-    process.lock()
-    process.open(1)
-    assert client.run("cuda.spin()") == 0
+    have_a_turn(client, process, lock)
     assert process.client_page.any_gate_open()
     watched = Page(os.dup(process.page.descriptor))
-    process.page.orders.hand_on = 1
-    process.page.orders.deadline_ns = time.monotonic_ns() + 300_000_000
-    process.doorbell()
-    coordinator.die()
+    end_it_alone(process, coordinator)
     until(lambda: watched.report.drained_epoch == 1)
     with fake_coordinator(machine.socket) as another:
         again = another.accept().welcome()
