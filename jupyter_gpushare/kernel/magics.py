@@ -44,6 +44,8 @@ class Magic:
         words = line.split()
         name = words[0] if words else "status"
         if name.startswith("hold="):
+            if line.strip() == "hold=":
+                raise Mistake("'hold=' is not of the form key=value, for example hold=5min")
             return self._hold(line.strip()[len("hold=") :])
         if "=" in name:
             return self._quota(line)

@@ -57,7 +57,7 @@ class Report:
             if self.client and self.snapshot:
                 return [("state", "not yet known to the coordinator")]
             return [] if self.client or self.problem else [("state", f"this {self.program} isn't shared")]
-        turns = f"{seconds(client['gpu_seconds'])} in {client['quanta']} turns"
+        turns = f"{seconds(client['gpu_seconds'])} in {client['quanta']} {'turn' if client['quanta'] == 1 else 'turns'}"
         uptime = self.snapshot.get("coordinator", {}).get("uptime_seconds", self._age)
         # An earlier coordinator's figures are gone with it.
         since = f", since the coordinator started {seconds(uptime)} ago" if uptime < self._age else ""

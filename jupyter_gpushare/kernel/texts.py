@@ -26,15 +26,15 @@ def size(amount: float) -> str:
 
 
 def seconds(amount: float) -> str:
-    """0.25 -> "0.2 s", 75 -> "1 min 15 s"."""
+    """0.25 -> "0.2 s", 75 -> "1 min 15 s", 300 -> "5 min"."""
     whole = round(amount)
     if amount < 10:
         return f"{amount:.1f} s"
     if whole < 60:
         return f"{whole} s"
     if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+        return f"{whole // 60} min" + (f" {whole % 60} s" if whole % 60 else "")
+    return f"{whole // 3600} h" + (f" {whole % 3600 // 60} min" if whole % 3600 >= 60 else "")
 
 
 def percent(fraction: float) -> str:

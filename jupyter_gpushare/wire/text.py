@@ -120,12 +120,12 @@ def format_size(size: int) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """0.25 -> "0.2 s", 75 -> "1 min 15 s", 7300 -> "2 h 1 min"."""
+    """0.25 -> "0.2 s", 75 -> "1 min 15 s", 300 -> "5 min", 7300 -> "2 h 1 min"."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
     if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+        return f"{whole // 60} min" + (f" {whole % 60} s" if whole % 60 else "")
+    return f"{whole // 3600} h" + (f" {whole % 3600 // 60} min" if whole % 3600 >= 60 else "")

@@ -190,7 +190,7 @@ def test_the_commands(coordinator: Coordinator, pair: tuple[FakeProcess, FakePro
         return done.stdout
 
     a, _ = pair
-    assert say("hold", "a.ipynb", "5min") == "a.ipynb: it keeps the GPU for 5 min 0 s\n"
+    assert say("hold", "a.ipynb", "5min") == "a.ipynb: it keeps the GPU for 5 min\n"
     assert "held for" in say("status")
     assert say("hold", "a", "0") == "a.ipynb: it holds the GPU no longer\n"
     assert say("suspend", "b") == "b.ipynb: it gets no turns until it is resumed\n"

@@ -80,12 +80,12 @@ def running(**facts: Any) -> dict[str, Any]:
         ),
         (
             {"expected_wait": 8.0, "running": [running(label="a.ipynb", seconds_left=600)]},
-            "Waiting for the GPU: about 8 s (a.ipynb is running, up to 10 min 0 s left)",
+            "Waiting for the GPU: about 8 s (a.ipynb is running, up to 10 min left)",
         ),
         ({"running": [running()] * 3}, "Waiting for the GPU (alice and 2 others are running)"),
         (
             {"running": [running(label="a.ipynb", seconds_left=300, held=True)]},
-            "Waiting for the GPU (a.ipynb holds the GPU, 5 min 0 s left)",
+            "Waiting for the GPU (a.ipynb holds the GPU, 5 min left)",
         ),
         (
             {"running": [running(held=True), running(label="a.ipynb", held=True)]},

@@ -44,6 +44,7 @@ def test_running() -> None:
     assert "share 0.5, limit 0.9, memory 8 GiB, resident unlimited, class online" in text
     assert "1.5 GiB allocated, 1 GiB on the device" in text
     assert "12 s in 4 turns, waited 1 min 15 s" in text
+    assert "12 s in 1 turn, waited" in repr(Report(snapshot(client("a", quanta=1)), "a"))
     assert "Sim <A> (simulated) · 1 GiB of 4 GiB in use" in text
     assert "running  a.ipynb (this kernel)" in text and "#1  waiting  b.ipynb" in text
 

@@ -127,7 +127,15 @@ def test_a_shown_size_is_the_size_but_for_rounding(size: int) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "shown"),
-    [(0.25, "0.2 s"), (9.96, "10.0 s"), (12.4, "12 s"), (59.7, "1 min 0 s"), (75, "1 min 15 s"), (7300, "2 h 1 min")],
+    [
+        (0.25, "0.2 s"),
+        (9.96, "10.0 s"),
+        (12.4, "12 s"),
+        (59.7, "1 min"),
+        (75, "1 min 15 s"),
+        (7200, "2 h"),
+        (7300, "2 h 1 min"),
+    ],
 )
 def test_durations_are_shown(seconds: float, shown: str) -> None:
     assert text.format_seconds(seconds) == shown
