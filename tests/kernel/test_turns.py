@@ -36,7 +36,7 @@ def test_the_device_passes_on_when_a_cell_ends(coordinator: Any, notebooks: tupl
     one.run("work(0.1)")
     began = time.monotonic()
     assert other.run("work(0.01)").status == "ok"
-    assert time.monotonic() - began < 2  # the quantum is 30 s
+    assert time.monotonic() - began < 5  # the quantum is 30 s
 
 
 def test_run_all_keeps_its_turn_beside_a_busy_neighbour(
@@ -82,7 +82,7 @@ def test_release_gives_up_the_turn(
     one.kernel.execute("work(0.01)\n%gpushare release\nimport time\nwhile True: time.sleep(0.01)")
     began = time.monotonic()
     assert other.run("work(0.01)").status == "ok"
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 5
     one.manager.interrupt_kernel()
 
 
@@ -115,7 +115,7 @@ def test_a_killed_kernel_frees_the_device(
     began = time.monotonic()
     os.kill(one.pid, signal.SIGKILL)
     assert other.reply_to(waiting)["status"] == "ok"
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 5
 
 
 def test_restarts_leave_nothing_behind(coordinator: Any, start: Callable[..., Any]) -> None:

@@ -7,6 +7,8 @@ import os
 import signal
 import time
 
+import pytest
+
 from jupyter_gpushare.wire.page import Page
 
 from . import simlog
@@ -102,6 +104,7 @@ def test_who_holds_the_grant_runs_on(machine: Machine) -> None:
     assert simlog.overlap_seconds(simlog.read_all(machine.simlog).values()) == 0
 
 
+@pytest.mark.alone
 def test_no_coordinator_ever(machine: Machine) -> None:
     client = machine.client()
     begin = time.monotonic()

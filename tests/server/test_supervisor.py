@@ -43,6 +43,7 @@ async def test_one_coordinator_for_many_requests(api: Any, starts: Any, coordina
     assert count() == 1
 
 
+@pytest.mark.alone  # a busy machine may take so long that it is tried again
 async def test_failing_start_is_reported_and_not_repeated_at_once(refused: Any, starts: Any) -> None:
     count = starts("echo no room left >&2; exit 3")
     first = await refused("GET", "status")
@@ -140,7 +141,7 @@ async def test_server_start_waits_for_nothing(extension: Any, starts: Any, jp_se
     count = starts("sleep 60", sys.executable)
     began = time.monotonic()
     await jp_serverapp.extension_manager.start_all_extensions()
-    assert time.monotonic() - began < 0.5
+    assert time.monotonic() - began < 5
     assert count() == 0
 
 

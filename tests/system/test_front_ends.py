@@ -61,7 +61,7 @@ def test_front_end(patient: Host, name: str, session: str) -> None:
             assert client["label"] == label
             assert client["quanta"] >= 1
             assert len(client["processes"]) == 1
-            assert client["cells"] == 1
+            eventually(lambda: [one["cells"] for one in patient.clients().values()] == [1])
             (patient.folder / "go").touch()
             assert process.wait(HANGS) == 0, process.stdout.read()
         finally:

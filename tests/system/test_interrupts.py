@@ -16,6 +16,7 @@ from jupyter_gpushare import inspection
 from .host import HERE, Host, Program, eventually
 from .notebook import Notebook
 
+LONG = 5  # seconds: the neighbour's turn lasts twenty
 WORK = "cuda.spin(1) or cuda.cuCtxSynchronize()"
 
 
@@ -60,7 +61,7 @@ def _interrupted(notebook: Notebook, request: str) -> None:
     began = time.monotonic()
     notebook.interrupt()
     reply = notebook.finish(request)
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < LONG
     assert (reply["status"], reply["ename"]) == ("error", "KeyboardInterrupt")
     assert notebook.run("print(1 + 1)") == "2\n"
 
@@ -78,7 +79,7 @@ def test_a_program_under_run(patient: Host) -> None:
         began = time.monotonic()
         program.send(signal.SIGINT)
         assert program.raw()["error"] == "KeyboardInterrupt"
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < LONG
         assert program.run("1 + 1") == 2
     other.stop()
     assert program.run(WORK) == 0
@@ -94,7 +95,7 @@ def test_a_program_with_a_handler_of_its_own_under_run(patient: Host) -> None:
     began = time.monotonic()
     program.send(signal.SIGINT)
     assert program.result() == 304  # CUDA_ERROR_OPERATING_SYSTEM
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < LONG
     assert program.run("len(caught)") == 1
     eventually(lambda: patient.phase(next(c for c in patient.clients() if c != "neighbour")) == "idle")
     assert patient.executions(program) == []

@@ -77,7 +77,7 @@ def test_an_online_program_interrupts_an_offline_one_at_once(patient: Host) -> N
     patient.ask(messages.Hold(client="offline", seconds=60))
     began = time.monotonic()
     online.busy()
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 5
     assert patient.phase("offline") == "waiting"
     online.stop()
     offline.stop()

@@ -197,7 +197,7 @@ def test_threads_that_sleep_on_the_gate_are_woken(make: Make, action: str) -> No
         page.interrupt()
     for sleeper in sleepers:
         sleeper.join(5)
-    assert time.monotonic() - woken < 1
+    assert time.monotonic() - woken < 3
     assert [sleeper.result for sleeper in sleepers] == [0, 0, 0]
     page.close()
 
