@@ -14,6 +14,7 @@ from .peer import Peer
 INTERVAL = 0.1  # seconds between two publications
 PAUSE = 20  # and so many times as long as the last one took: turns come first
 _LONGEST = 1.0  # however long it took, on a machine that is busy with something else
+_IDLE = ("idle_seconds", "evicted_in", "suspended_in")  # pass by themselves
 
 
 class Followers:
@@ -85,9 +86,9 @@ class Followers:
 
 
 def news(status: Mapping[str, Any]) -> dict[str, Any]:
-    """What is worth telling of a snapshot: all but the uptime, how busy devices are, and for how long clients are not
-    used."""
+    """What is worth telling of a snapshot: all but the uptime, how busy devices are, and how long clients have not been
+    used or have left until something is done about it."""
     devices = [{**device, "utilisation": None} for device in status["devices"]]
-    clients = [{**client, "idle_seconds": client["idle_seconds"] is None} for client in status["clients"]]
+    clients = [{**client, **{name: client[name] is None for name in _IDLE}} for client in status["clients"]]
     told = {part: value for part, value in status.items() if part != "coordinator"}
     return {**told, "devices": devices, "clients": clients}

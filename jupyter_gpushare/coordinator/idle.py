@@ -12,10 +12,14 @@ from ..wire.text import format_size
 
 
 def of_client(scheduler: Scheduler, client: Client, now: float) -> dict[str, Any]:
-    """Fields of a client in the snapshot; `idle_seconds` is null while it is in use."""
+    """Fields of a client in the snapshot; `idle_seconds` is null while it is in use, `evicted_in` and `suspended_in`
+    (seconds) where that does not come, as things are now."""
     prospect = scheduler.idleness.prospect(client, now)
     return {
         "idle_seconds": None if prospect is None else round(prospect.idle, 3),
+        "idle_warned": prospect is not None and prospect.warned,
+        "evicted_in": _in(prospect.evicted_in if prospect else None),
+        "suspended_in": _in(prospect.suspended_in if prospect else None),
         "evicted_by_policy": client.evicted_by_policy,
         "suspended_by_policy": client.suspended_by_policy,
     }
@@ -41,6 +45,10 @@ def _note(client: Client, prospect: Prospect) -> str:
     if prospect.warned and client.held.resident:
         return f"{lasted}, with {format_size(client.held.resident)} of the GPU's memory: free what is not needed"
     return ""
+
+
+def _in(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)
 
 
 def _lasted(seconds: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .texts import percent, quota_line, seconds, size
+from .texts import idle, percent, quota_line, seconds, size
 
 
 class Report:
@@ -74,8 +74,8 @@ class Report:
         phase = str(client.get("phase", "idle"))
         if phase == "waiting":
             return _waiting(client)
-        if client.get("suspended_by_policy"):
-            return "suspended for being idle · the next cell or GPU call resumes it"
+        if idleness := idle(client):
+            return idleness
         if phase == "suspended":
             return "suspended · GPU calls wait until %gpushare resume"
         if client.get("hold_seconds_left") is not None:

@@ -1,8 +1,9 @@
-"""Quotas, sizes and times as `%gpushare` writes them."""
+"""Quotas, sizes, times and idleness as `%gpushare` writes them."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, Mapping
 
 
 def quota_line(quota: dict[str, Any]) -> str:
@@ -35,6 +36,32 @@ def seconds(amount: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min" + (f" {whole % 60} s" if whole % 60 else "")
     return f"{whole // 3600} h" + (f" {whole % 3600 // 60} min" if whole % 3600 >= 60 else "")
+
+
+def roughly(amount: float) -> str:
+    """Seconds until something, in one unit, rounded up: 61 -> "61 s", 100 -> "2 min"."""
+    whole = math.ceil(amount)
+    if whole < 90:
+        return f"{whole} s"
+    minutes = math.ceil(whole / 60)
+    return f"{minutes} min" if minutes < 90 else f"{math.ceil(minutes / 60)} h"
+
+
+def idle(client: Mapping[str, Any], elapsed: float = 0.0) -> str:
+    """What has become of a client that nobody uses, or is about to, `elapsed` seconds after the snapshot; "": nothing.
+
+    JupyterLab says the same (`model/idleness.ts`).
+    """
+    if client.get("suspended_by_policy"):
+        return "suspended for being idle · the next cell or GPU call resumes it"
+    warned, evicted, suspended = client.get("idle_warned"), client.get("evicted_in"), client.get("suspended_in")
+    if warned and evicted is not None and (suspended is None or evicted < suspended):
+        return f"idle · memory moves off in {roughly(max(0.0, evicted - elapsed))}"
+    if warned and suspended is not None:
+        return f"idle · suspended in {roughly(max(0.0, suspended - elapsed))}"
+    if client.get("evicted_by_policy"):
+        return "idle · memory moved off until its next turn"
+    return "idle for long" if warned and client.get("resident") else ""
 
 
 def percent(fraction: float) -> str:

@@ -38,6 +38,8 @@ _TICKING = {
     "expected_wait",
     "hold_seconds_left",
     "idle_seconds",
+    "evicted_in",
+    "suspended_in",
     "uptime_seconds",
     "utilisation",
 }

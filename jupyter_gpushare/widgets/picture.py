@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ..kernel.texts import quota_line
+from ..kernel.texts import idle, quota_line
 from ..wire.text import format_size
 
 Json = Mapping[str, Any]
@@ -16,7 +16,6 @@ _PHASES = {
     "overrun": "turn overrun: its work has not ended, others wait",
     "suspended": "suspended: GPU calls wait until it is resumed",
 }
-_BY_POLICY = "suspended for being idle: its next cell or GPU call resumes it"
 
 
 class Turn(NamedTuple):
@@ -84,7 +83,7 @@ def duration(seconds: float) -> str:
 
 def _headline(client: Json, devices: list[Json], elapsed: float) -> str:
     phase = str(client["phase"])
-    words = [_BY_POLICY if client.get("suspended_by_policy") else _PHASES.get(phase, phase)]
+    words = [idle(client, elapsed) or _PHASES.get(phase, phase)]
     if phase == "waiting":
         if client["queue_position"]:
             words.append(f"#{client['queue_position']} in queue")

@@ -1,6 +1,7 @@
 import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
 
 import { actionsPlugin } from './plugins/actions';
+import { idlenessPlugin } from './plugins/idleness';
 import { panelPlugin } from './plugins/panel';
 import { sharingPlugin } from './plugins/sharing';
 import { statusItemPlugin } from './plugins/statusitem';
@@ -14,7 +15,8 @@ const plugins: JupyterFrontEndPlugin<any>[] = [
   panelPlugin,
   actionsPlugin,
   toolbarPlugin,
-  waitingPlugin
+  waitingPlugin,
+  idlenessPlugin
 ];
 
 export default plugins;

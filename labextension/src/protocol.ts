@@ -80,6 +80,14 @@ export interface IClient {
   readonly suspended_by_policy?: boolean;
   /** How long nobody has used it; null: it is in use. */
   readonly idle_seconds?: number | null;
+  /** Whether its user is to be told of it; older servers tell none of these. */
+  readonly idle_warned?: boolean;
+  /** In how many seconds its memory leaves the device; null: it does not. */
+  readonly evicted_in?: number | null;
+  /** In how many seconds it is suspended; null: it is not. */
+  readonly suspended_in?: number | null;
+  /** Whether its memory has left the device for that, until its next turn. */
+  readonly evicted_by_policy?: boolean;
   /** It keeps its devices between cells for so long; null: it does not. */
   readonly hold_seconds_left?: number | null;
   readonly allocated: number;

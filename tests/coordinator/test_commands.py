@@ -32,7 +32,7 @@ CLIENT = {
     "quanta", "queue_position", "expected_wait", "gpu_busy_seconds", "drain", "resident_is_estimate",
     "resident_by_device", "resident_by_device_is_estimate", "host_pinned", "host_pageable",
     "labels", "group", "gives_way", "notes", "suspended", "hold_seconds_left",
-    "idle_seconds", "evicted_by_policy", "suspended_by_policy",
+    "idle_seconds", "idle_warned", "evicted_in", "suspended_in", "evicted_by_policy", "suspended_by_policy",
 }  # fmt: skip
 QUOTA = {"share", "limit", "memory", "resident", "service"}
 

@@ -42,8 +42,9 @@ def test_the_user_is_told_then_memory_leaves_and_a_turn_brings_it_back(
 ) -> None:
     process = used(processes, "a")
     configure(coordinator, idle_warn=1, idle_evict=3)
-    warned = wait_for(lambda: (coordinator.client("a") or {})["notes"])
-    assert "its memory leaves the GPU in" in warned[0]
+    warned = wait_for(lambda: (one := coordinator.client("a")) and one["notes"] and one)
+    assert "its memory leaves the GPU in" in warned["notes"][0]
+    assert warned["idle_warned"] and 0 <= warned["evicted_in"] <= 3 and warned["suspended_in"] is None
     client = seen(coordinator, "a", evicted_by_policy=True)
     assert client["phase"] == "idle" and client["idle_seconds"] >= 3
     assert "has left the GPU and comes back with its next turn" in client["notes"][0]
@@ -52,6 +53,7 @@ def test_the_user_is_told_then_memory_leaves_and_a_turn_brings_it_back(
     process.run_turn()
     back = seen(coordinator, "a", evicted_by_policy=False, phase="running")
     assert back["idle_seconds"] is None and back["notes"] == []
+    assert (back["idle_warned"], back["evicted_in"]) == (False, None)
 
 
 def test_memory_stays_where_all_fits(coordinator: Coordinator, processes: Processes) -> None:

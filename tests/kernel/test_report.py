@@ -61,6 +61,13 @@ def test_who_suspended_it_is_told() -> None:
     assert "the next cell or GPU call resumes it" in text and "idle for 9 h" in text
 
 
+def test_what_idleness_has_brought_or_is_about_to_is_told() -> None:
+    about_to = client("a", idle_warned=True, evicted_in=300.0, suspended_in=None)
+    assert "idle · memory moves off in 5 min" in repr(Report(snapshot(about_to), "a"))
+    moved = client("a", evicted_by_policy=True)
+    assert "idle · memory moved off until its next turn" in repr(Report(snapshot(moved), "a"))
+
+
 def test_html_says_the_same_and_escapes() -> None:
     hostile = client("a", label="<script>x</script>", notes=["a < b"])
     page = Report(snapshot(hostile), "a", problem="no & no")._repr_html_()

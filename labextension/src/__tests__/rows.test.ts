@@ -44,6 +44,18 @@ describe('a row of the list of clients', () => {
     expect(row({ idle_seconds: 59 }, 1).state).toBe('Idle for 1 min');
     expect(row({ idle_seconds: 119 * 60 }).state).toBe('Idle for 119 min');
     expect(row({ idle_seconds: 9000 }).state).toBe('Idle for 2 h');
+    expect(
+      row({ idle_seconds: 600, idle_warned: true, evicted_in: 300 }, 60).state
+    ).toBe('Idle for 11 min · memory moves off in 4 min');
+    expect(
+      row({ idle_seconds: 600, idle_warned: true, suspended_in: 80 }).state
+    ).toBe('Idle for 10 min · suspended in 80 s');
+    expect(row({ idle_seconds: 600, evicted_in: 3000 }).state).toBe(
+      'Idle for 10 min'
+    );
+    expect(row({ idle_seconds: 6000, evicted_by_policy: true }).state).toBe(
+      'Idle for 100 min · memory moved off'
+    );
     expect(row({ phase: 'migrating' }).state).toBe('migrating');
   });
 

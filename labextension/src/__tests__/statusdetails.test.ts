@@ -57,6 +57,12 @@ describe('what the status item tells of a kernel', () => {
     expect(lines()).toContain(`Memory: 3 GiB allocated, ${text}`);
   });
 
+  it('tells what the coordinator lets its user know', async () => {
+    await given.clients([client({ notes: ['idle for 2 h: …', 'moved'] })]);
+    expect(lines()).toContain('Note: idle for 2 h: …');
+    expect(lines()).toContain('Note: moved');
+  });
+
   it('tells when nobody runs, and when nothing is bounded', async () => {
     const quota = {
       share: null,

@@ -51,6 +51,26 @@ describe('what the status item says', () => {
       { phase: 'waiting', queue_position: 1, expected_wait: 0 }
     ],
     ['GPU: held', { phase: 'held' }],
+    [
+      'GPU: idle · memory moves off in 5 min',
+      { idle_warned: true, evicted_in: 300, suspended_in: 900 }
+    ],
+    [
+      'GPU: idle · suspended in 60 s',
+      { idle_warned: true, evicted_in: 90, suspended_in: 60 }
+    ],
+    ['GPU: idle for long', { idle_warned: true }],
+    ['GPU: idle', { idle_warned: true, resident: 0 }],
+    ['GPU: idle', { idle_warned: false, evicted_in: 300 }],
+    ['GPU: idle · memory moved off', { evicted_by_policy: true }],
+    [
+      'GPU: idle · suspended in 2 h',
+      { evicted_by_policy: true, idle_warned: true, suspended_in: 7200 }
+    ],
+    [
+      'GPU: suspended for being idle',
+      { phase: 'suspended', suspended_by_policy: true, evicted_by_policy: true }
+    ],
     ['GPU: idle (simulated)', {}, [simulated]],
     [
       'GPU: #2 in queue · about 40 s (simulated)',
@@ -158,6 +178,13 @@ describe('what the status item says', () => {
     expect(model.text).toBe('GPU: #1 in queue · about 1 s');
     await pass(2);
     expect(model.text).toBe('GPU: #1 in queue');
+  });
+
+  it('counts down until idleness costs the kernel its place', async () => {
+    await given.clients([client({ idle_warned: true, evicted_in: 62 })]);
+    await pass(2);
+    expect(model.text).toBe('GPU: idle · memory moves off in 60 s');
+    expect(model.announcement).toBe('GPU: idle for long');
   });
 
   it('follows a new snapshot instead of its own count', async () => {

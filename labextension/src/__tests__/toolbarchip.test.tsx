@@ -86,6 +86,15 @@ describe('the chip in a notebook toolbar', () => {
       await until(() => texts.includes(text.textContent!));
     }
     expect(texts).toContain('GPU: away');
+    for (const [changes, words] of [
+      [{ idle_warned: true, evicted_in: 300 }, 'GPU: idle for long'],
+      [{ evicted_by_policy: true }, 'GPU: idle, moved off'],
+      [{ suspended_by_policy: true }, 'GPU: suspended, idle']
+    ] as [Partial<IClient>, string][]) {
+      await show(changes);
+      await until(() => text.textContent === words);
+      expect(texts).toContain(words);
+    }
   });
 
   it('is gone where the user wants none', async () => {

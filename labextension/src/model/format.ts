@@ -1,13 +1,8 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 
-import type { IClient, IDevice, IQuota, IStatus } from '../protocol';
+import type { IClient, IQuota } from '../protocol';
+import { idlenessText } from './idleness';
 import type { IClientView, KernelView } from './sharing';
-
-/** A line of the explanation: what it is, and what it says. */
-export interface IDetail {
-  readonly label: string;
-  readonly value: string;
-}
 
 /** Whole seconds, minutes or hours, rounded up: "12 s", "2 min", "3 h". */
 export function formatDuration(
@@ -22,6 +17,20 @@ export function formatDuration(
   return minutes < 90
     ? trans.__('%1 min', minutes)
     : trans.__('%1 h', Math.ceil(minutes / 60));
+}
+
+/** Whole units that have passed: "59 s", "1 min", "119 min", "2 h". */
+export function formatPassed(
+  seconds: number,
+  trans: TranslationBundle
+): string {
+  const minutes = Math.floor(seconds / 60);
+  if (minutes === 0) {
+    return trans.__('%1 s', Math.floor(seconds));
+  }
+  return minutes < 120
+    ? trans.__('%1 min', minutes)
+    : trans.__('%1 h', Math.floor(minutes / 60));
 }
 
 /** Seconds until what is left of `seconds` reads differently. */
@@ -60,31 +69,6 @@ export function formatAnnouncement(
   return markSimulated(view, formatState(view, trans), trans);
 }
 
-/** The explanation behind the headline. */
-export function formatDetails(
-  view: KernelView,
-  status: IStatus | null,
-  trans: TranslationBundle
-): IDetail[] {
-  switch (view.kind) {
-    case 'unknown':
-      return [];
-    case 'away':
-      return view.message
-        ? [{ label: trans.__('Reason'), value: view.message }]
-        : [];
-    case 'unshared':
-      return [
-        {
-          label: trans.__('Reason'),
-          value: trans.__('This kernel was started without GPU sharing.')
-        }
-      ];
-    case 'client':
-      return clientDetails(view, status, trans);
-  }
-}
-
 function markSimulated(
   view: KernelView,
   text: string,
@@ -98,6 +82,15 @@ function markSimulated(
 function timedState(view: KernelView, trans: TranslationBundle): string {
   if (view.kind === 'client') {
     const { phase, queue_position: position } = view.client;
+    const { idleness } = view;
+    if (idleness?.kind === 'evicts') {
+      const left = formatDuration(idleness.left, trans);
+      return trans.__('GPU: idle · memory moves off in %1', left);
+    }
+    if (idleness?.kind === 'suspends') {
+      const left = formatDuration(idleness.left, trans);
+      return trans.__('GPU: idle · suspended in %1', left);
+    }
     const seconds = turnLeft(view);
     if (phase === 'running' && seconds !== null) {
       const left = formatDuration(seconds, trans);
@@ -127,6 +120,9 @@ export function formatState(
     case 'unshared':
       return trans.__('GPU: not shared');
     case 'client':
+      if (view.idleness) {
+        return idlenessText(view.idleness, trans);
+      }
       return view.isHeld ? heldText(trans) : phaseText(view.client, trans);
   }
 }
@@ -166,57 +162,6 @@ export function phaseText(
   }
 }
 
-function clientDetails(
-  view: IClientView,
-  status: IStatus | null,
-  trans: TranslationBundle
-): IDetail[] {
-  const { client, devices } = view;
-  const details: IDetail[] = [
-    { label: trans.__('Label'), value: client.label || client.id },
-    { label: trans.__('Quota'), value: formatQuota(client.quota, trans) },
-    {
-      label: trans.__('Memory'),
-      value: memoryText(client, trans)
-    },
-    {
-      label: trans.__('So far'),
-      value: trans.__(
-        '%1 on the GPU, %2 waiting',
-        formatDuration(client.gpu_seconds, trans),
-        formatDuration(client.wait_seconds, trans)
-      )
-    }
-  ];
-  if (view.holdLeft !== null) {
-    details.push({
-      label: trans.__('Held'),
-      value: trans.__('for %1', formatDuration(view.holdLeft, trans))
-    });
-  }
-  for (const device of devices) {
-    details.push({
-      label: device.simulated
-        ? trans.__('%1 (simulated)', device.name || device.uuid)
-        : device.name || device.uuid,
-      value: runnerText(device, client, status, trans)
-    });
-  }
-  return details;
-}
-
-function memoryText(client: IClient, trans: TranslationBundle): string {
-  const allocated = formatBytes(client.allocated);
-  const resident = formatBytes(client.resident);
-  const device = client.resident_is_estimate
-    ? trans.__('%1 allocated, about %2 on the device', allocated, resident)
-    : trans.__('%1 allocated, %2 on the device', allocated, resident);
-  const host = (client.host_pinned ?? 0) + (client.host_pageable ?? 0);
-  return host > 0
-    ? trans.__('%1, %2 of the host', device, formatBytes(host))
-    : device;
-}
-
 /** What a quota bounds, in one line. */
 export function formatQuota(quota: IQuota, trans: TranslationBundle): string {
   const percent = (part: number) => Math.round(part * 100);
@@ -237,31 +182,4 @@ export function formatQuota(quota: IQuota, trans: TranslationBundle): string {
     parts.push(quota.service);
   }
   return parts.length > 0 ? parts.join(', ') : trans.__('none');
-}
-
-/** Who runs on a device; of other tenants' clients only the tenant is told. */
-function runnerText(
-  device: IDevice,
-  own: IClient,
-  status: IStatus | null,
-  trans: TranslationBundle
-): string {
-  const names = device.grants.map(grant => {
-    if (grant.client === own.id) {
-      return trans.__('this kernel');
-    }
-    const other = status?.clients.find(client => client.id === grant.client);
-    if (!other) {
-      return trans.__('another client');
-    }
-    return other.tenant === own.tenant && other.label
-      ? other.label
-      : trans.__('a client of %1', other.tenant);
-  });
-  if (names.length === 0) {
-    return trans.__('nobody running');
-  }
-  return device.grants.every(({ held }) => held)
-    ? trans.__('held by %1', names.join(', '))
-    : trans.__('%1 running', names.join(', '));
 }

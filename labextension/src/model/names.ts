@@ -19,6 +19,11 @@ export function nameOf(
     : trans.__('a notebook of %1', client.tenant);
 }
 
+/** Whether it is a program under `jupyter gpushare run`: it has no document. */
+export function isProgram({ id }: Pick<IClient, 'id'>): boolean {
+  return id.startsWith('run:');
+}
+
 /** A path's last part; commands, which have words, stay as they are. */
 export function shortLabel(label: string): string {
   const isPath = label.endsWith('.ipynb') || !/\s/.test(label);

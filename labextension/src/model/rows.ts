@@ -3,8 +3,15 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import { CommandIDs } from '../commands';
 import type { IClient, IDevice, IGrant, IQuota } from '../protocol';
 import { holds, isSuspended } from './actions';
-import { formatBytes, formatDuration, formatQuota } from './format';
+import {
+  formatBytes,
+  formatDuration,
+  formatPassed,
+  formatQuota
+} from './format';
+import { idlenessOf } from './idleness';
 import type { INamed } from './named';
+import { isProgram } from './names';
 import { countDown, isHeld } from './turns';
 
 /** A command that makes sense for a client now. */
@@ -28,9 +35,6 @@ export interface IRow {
   readonly actions: ReadonlyArray<IAction>;
 }
 
-/** Programs under `jupyter gpushare run` have no document. */
-const PROGRAM = 'run:';
-
 /**
  * @param age - seconds since the snapshot
  */
@@ -41,7 +45,7 @@ export function rowOf(
   age: number,
   trans: TranslationBundle
 ): IRow {
-  const canOpen = named.isOwn && !client.id.startsWith(PROGRAM);
+  const canOpen = named.isOwn && !isProgram(client);
   return {
     named,
     phase: client.phase,
@@ -134,25 +138,46 @@ function phaseText(
     case 'idle':
       return client.devices.length === 0
         ? trans.__('Has not used the GPU yet')
-        : idleText(client.idle_seconds ?? 0, age, trans);
+        : idleState(client, age, trans);
     default:
       return client.phase;
   }
 }
 
-/** For how long nobody has used it, if that is a minute or more: in whole units that have passed. */
+/** For how long nobody has used it, and what comes, or has come, of that. */
+function idleState(
+  client: IClient,
+  age: number,
+  trans: TranslationBundle
+): string {
+  const text = idleText(client.idle_seconds ?? 0, age, trans);
+  const idleness = idlenessOf(client, age);
+  switch (idleness?.kind) {
+    case 'evicts': {
+      const left = formatDuration(idleness.left, trans);
+      return trans.__('%1 · memory moves off in %2', text, left);
+    }
+    case 'suspends': {
+      const left = formatDuration(idleness.left, trans);
+      return trans.__('%1 · suspended in %2', text, left);
+    }
+    case 'evicted':
+      return trans.__('%1 · memory moved off', text);
+    default:
+      return text;
+  }
+}
+
+/** For how long nobody has used it, if that is a minute or more. */
 function idleText(
   seconds: number,
   age: number,
   trans: TranslationBundle
 ): string {
-  const minutes = seconds > 0 ? Math.floor((seconds + age) / 60) : 0;
-  if (minutes === 0) {
-    return trans.__('Idle');
-  }
-  return minutes < 120
-    ? trans.__('Idle for %1 min', minutes)
-    : trans.__('Idle for %1 h', Math.floor(minutes / 60));
+  const passed = seconds > 0 ? seconds + age : 0;
+  return passed < 60
+    ? trans.__('Idle')
+    : trans.__('Idle for %1', formatPassed(passed, trans));
 }
 
 /** For how long a turn has lasted and, if it has an end, will last. */

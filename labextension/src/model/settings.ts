@@ -7,6 +7,8 @@ export interface ISettings {
   readonly showWaiting: boolean;
   /** Seconds that a wait must last for its end to be told; 0: never. */
   readonly notifyAfterWait: number;
+  /** Whether to tell when a kernel leaves the GPU because nobody uses it. */
+  readonly notifyIdle: boolean;
   /** Seconds between two requests where no WebSocket gets through. */
   readonly pollInterval: number;
   /** Minutes that the timeline shows. */
@@ -19,6 +21,7 @@ export const DEFAULTS: ISettings = {
   showToolbarChip: true,
   showWaiting: true,
   notifyAfterWait: 60,
+  notifyIdle: true,
   pollInterval: 5,
   timelineMinutes: 5
 };

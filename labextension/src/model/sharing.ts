@@ -14,6 +14,7 @@ import {
 import type { IVisibility } from '../visibility';
 import { EventStream } from './events';
 import { Expectations } from './expectations';
+import { idlenessOf, type Idleness } from './idleness';
 import { KernelClients } from './kernels';
 import { countDown, isHeld, others, secondsLeft, type IRunner } from './turns';
 
@@ -43,6 +44,8 @@ export interface IClientView {
   readonly isHeld: boolean;
   /** Seconds for which it keeps its devices between cells; null: it does not. */
   readonly holdLeft: number | null;
+  /** What has become of it while nobody used it, or is about to. */
+  readonly idleness: Idleness | null;
 }
 
 /** The state of GPU sharing, for every view of it. */
@@ -126,7 +129,8 @@ export class SharingModel extends Disposable implements ISharingModel {
       isHeld: isHeld(client, bound),
       expectedWait: countDown(client.expected_wait, age),
       isLate: this._expectations.isLate(client.id),
-      holdLeft: countDown(client.hold_seconds_left ?? null, age)
+      holdLeft: countDown(client.hold_seconds_left ?? null, age),
+      idleness: idlenessOf(client, age)
     };
   }
 

@@ -5,13 +5,12 @@ import { Signal, type ISignal } from '@lumino/signaling';
 import { Switchable } from '../disposable';
 import type { IVisibility } from '../visibility';
 import type { ICurrentKernel } from './current';
+import { formatDetails, type IDetail } from './details';
 import {
   formatAnnouncement,
-  formatDetails,
   formatHeadline,
   turnLeft,
-  untilNextSecond,
-  type IDetail
+  untilNextSecond
 } from './format';
 import type { ISharingModel, KernelView } from './sharing';
 import { chipText } from './toolbarchip';
@@ -152,12 +151,14 @@ export class StatusItemModel extends Switchable {
       return;
     }
     const { phase } = view.client;
+    const { idleness } = view;
+    const idleLeft = idleness && 'left' in idleness ? idleness.left : null;
     const seconds =
       phase === 'running'
         ? turnLeft(view)
         : phase === 'waiting'
           ? view.expectedWait
-          : null;
+          : idleLeft;
     if (seconds) {
       this._tickTimer = setTimeout(
         () => this.refresh(),

@@ -2,6 +2,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 
 import type { Phase } from '../protocol';
 import { formatState, heldText, phaseText } from './format';
+import { shortIdlenessText } from './idleness';
 import type { KernelView } from './sharing';
 import type { StatusItemModel } from './statusitem';
 
@@ -14,16 +15,22 @@ const PHASES: ReadonlyArray<Phase> = [
   'suspended'
 ];
 
+const IDLENESS = ['warned', 'evicted', 'suspended'] as const;
+
 /** The headline in as few words as there is room for in a toolbar. */
 export function chipText(view: KernelView, trans: TranslationBundle): string {
-  return view.kind === 'away'
-    ? trans.__('GPU: away')
+  if (view.kind === 'away') {
+    return trans.__('GPU: away');
+  }
+  return view.kind === 'client' && view.idleness
+    ? shortIdlenessText(view.idleness.kind, trans)
     : formatState(view, trans);
 }
 
 /** What the chip of a shared kernel may read, a line each. */
 export function chipTexts(trans: TranslationBundle): string {
   return PHASES.map(phase => phaseText({ phase, queue_position: 99 }, trans))
+    .concat(IDLENESS.map(kind => shortIdlenessText(kind, trans)))
     .concat(heldText(trans), chipText({ kind: 'away', message: '' }, trans))
     .join('\n');
 }

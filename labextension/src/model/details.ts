@@ -1,0 +1,117 @@
+import type { TranslationBundle } from '@jupyterlab/translation';
+
+import type { IClient, IDevice, IStatus } from '../protocol';
+import { formatBytes, formatDuration, formatQuota } from './format';
+import type { IClientView, KernelView } from './sharing';
+
+/** A line of the explanation: what it is, and what it says. */
+export interface IDetail {
+  readonly label: string;
+  readonly value: string;
+}
+
+/** The explanation behind the headline. */
+export function formatDetails(
+  view: KernelView,
+  status: IStatus | null,
+  trans: TranslationBundle
+): IDetail[] {
+  switch (view.kind) {
+    case 'unknown':
+      return [];
+    case 'away':
+      return view.message
+        ? [{ label: trans.__('Reason'), value: view.message }]
+        : [];
+    case 'unshared':
+      return [
+        {
+          label: trans.__('Reason'),
+          value: trans.__('This kernel was started without GPU sharing.')
+        }
+      ];
+    case 'client':
+      return clientDetails(view, status, trans);
+  }
+}
+
+function clientDetails(
+  view: IClientView,
+  status: IStatus | null,
+  trans: TranslationBundle
+): IDetail[] {
+  const { client, devices } = view;
+  const details: IDetail[] = [
+    { label: trans.__('Label'), value: client.label || client.id },
+    { label: trans.__('Quota'), value: formatQuota(client.quota, trans) },
+    {
+      label: trans.__('Memory'),
+      value: memoryText(client, trans)
+    },
+    {
+      label: trans.__('So far'),
+      value: trans.__(
+        '%1 on the GPU, %2 waiting',
+        formatDuration(client.gpu_seconds, trans),
+        formatDuration(client.wait_seconds, trans)
+      )
+    }
+  ];
+  if (view.holdLeft !== null) {
+    details.push({
+      label: trans.__('Held'),
+      value: trans.__('for %1', formatDuration(view.holdLeft, trans))
+    });
+  }
+  for (const note of client.notes ?? []) {
+    details.push({ label: trans.__('Note'), value: note });
+  }
+  for (const device of devices) {
+    details.push({
+      label: device.simulated
+        ? trans.__('%1 (simulated)', device.name || device.uuid)
+        : device.name || device.uuid,
+      value: runnerText(device, client, status, trans)
+    });
+  }
+  return details;
+}
+
+function memoryText(client: IClient, trans: TranslationBundle): string {
+  const allocated = formatBytes(client.allocated);
+  const resident = formatBytes(client.resident);
+  const device = client.resident_is_estimate
+    ? trans.__('%1 allocated, about %2 on the device', allocated, resident)
+    : trans.__('%1 allocated, %2 on the device', allocated, resident);
+  const host = (client.host_pinned ?? 0) + (client.host_pageable ?? 0);
+  return host > 0
+    ? trans.__('%1, %2 of the host', device, formatBytes(host))
+    : device;
+}
+
+/** Who runs on a device; of other tenants' clients only the tenant is told. */
+function runnerText(
+  device: IDevice,
+  own: IClient,
+  status: IStatus | null,
+  trans: TranslationBundle
+): string {
+  const names = device.grants.map(grant => {
+    if (grant.client === own.id) {
+      return trans.__('this kernel');
+    }
+    const other = status?.clients.find(client => client.id === grant.client);
+    if (!other) {
+      return trans.__('another client');
+    }
+    return other.tenant === own.tenant && other.label
+      ? other.label
+      : trans.__('a client of %1', other.tenant);
+  });
+  if (names.length === 0) {
+    return trans.__('nobody running');
+  }
+  return device.grants.every(({ held }) => held)
+    ? trans.__('held by %1', names.join(', '))
+    : trans.__('%1 running', names.join(', '));
+}

@@ -1,0 +1,104 @@
+import type { TranslationBundle } from '@jupyterlab/translation';
+import { Signal, type ISignal } from '@lumino/signaling';
+
+import { Disposable } from '../disposable';
+import type { IClient } from '../protocol';
+import { formatPassed } from './format';
+import { isProgram, nameOf } from './names';
+import type { ISharingModel } from './sharing';
+
+/** How far it has gone with a client that nobody uses. */
+enum Stage {
+  Present,
+  Evicted,
+  Suspended
+}
+
+/**
+ * Finds out when own kernels are moved off the GPU, or suspended, because nobody
+ * uses them. What had happened before this page was loaded is no news: their
+ * state tells it.
+ */
+export class IdleNotices extends Disposable {
+  constructor(private readonly _sharing: ISharingModel) {
+    super();
+    _sharing.changed.connect(this._look, this);
+  }
+
+  /** Emitted once for each that is evicted, and once if it is suspended. */
+  get happened(): ISignal<this, IClient> {
+    return this._happened;
+  }
+
+  /** Emitted with the id of one of these when it is used again, or is gone. */
+  get over(): ISignal<this, string> {
+    return this._over;
+  }
+
+  private _look(): void {
+    const { away, status } = this._sharing;
+    if (away || !status) {
+      return; // Nothing is known meanwhile.
+    }
+    const own = status.clients.filter(one => one.own && !isProgram(one));
+    const present = new Set(own.map(({ id }) => id));
+    for (const id of [...this._stages.keys()]) {
+      if (!present.has(id)) {
+        this._end(id);
+        this._stages.delete(id);
+      }
+    }
+    own.forEach(client => this._follow(client));
+  }
+
+  private _follow(client: IClient): void {
+    const { id } = client;
+    const stage = stageOf(client);
+    const last = this._stages.get(id);
+    if (last !== undefined && stage > last) {
+      this._told.add(id);
+      this._happened.emit(client);
+    } else if (stage === Stage.Present) {
+      this._end(id);
+    }
+    // A later coordinator may learn only from its processes what became of it.
+    const isUsed = (client.idle_seconds ?? null) === null;
+    const isLess = stage < (last ?? stage);
+    this._stages.set(id, isLess && !isUsed ? last! : stage);
+  }
+
+  private _end(id: string): void {
+    if (this._told.delete(id)) {
+      this._over.emit(id);
+    }
+  }
+
+  private readonly _stages = new Map<string, Stage>();
+  private readonly _told = new Set<string>();
+  private _happened = new Signal<this, IClient>(this);
+  private _over = new Signal<this, string>(this);
+}
+
+/** What has happened to a client that nobody uses, and what its user can do. */
+export function noticeText(client: IClient, trans: TranslationBundle): string {
+  const name = nameOf(client, trans);
+  const idle = formatPassed(client.idle_seconds ?? 0, trans);
+  return stageOf(client) === Stage.Suspended
+    ? trans.__(
+        '%1 has not been used for %2 and is therefore suspended, with no memory on the GPU. Nothing is lost: run a cell, and it goes on.',
+        name,
+        idle
+      )
+    : trans.__(
+        '%1 has not been used for %2, so its memory has moved off the GPU. Nothing is lost: run a cell, and it comes back.',
+        name,
+        idle
+      );
+}
+
+function stageOf(client: IClient): Stage {
+  if (client.suspended_by_policy) {
+    return Stage.Suspended;
+  }
+  return client.evicted_by_policy ? Stage.Evicted : Stage.Present;
+}

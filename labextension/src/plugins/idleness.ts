@@ -1,0 +1,59 @@
+import type {
+  JupyterFrontEnd,
+  JupyterFrontEndPlugin
+} from '@jupyterlab/application';
+import { Notification } from '@jupyterlab/apputils';
+import { ITranslator, nullTranslator } from '@jupyterlab/translation';
+
+import { CommandIDs } from '../commands';
+import { IdleNotices, noticeText } from '../model/idlenotices';
+import { IGpuSharing, TRANSLATION_DOMAIN } from '../tokens';
+
+/**
+ * Tells when a kernel that nobody uses is moved off the GPU, or suspended. It
+ * asks for nothing by itself: where a notebook is open, others do.
+ */
+export const idlenessPlugin: JupyterFrontEndPlugin<void> = {
+  id: 'jupyter-gpushare:idleness',
+  description: 'Tells when a kernel that nobody uses is moved off the GPU.',
+  autoStart: true,
+  requires: [IGpuSharing],
+  optional: [ITranslator],
+  activate: (
+    app: JupyterFrontEnd,
+    sharing: IGpuSharing,
+    translator: ITranslator | null
+  ): void => {
+    const trans = (translator ?? nullTranslator).load(TRANSLATION_DOMAIN);
+    const notices = new IdleNotices(sharing.model);
+    const shown = new Map<string, string>();
+    const dismiss = (client: string) => {
+      const notification = shown.get(client);
+      if (notification !== undefined) {
+        shown.delete(client);
+        Notification.dismiss(notification);
+      }
+    };
+
+    notices.happened.connect((_, client) => {
+      dismiss(client.id);
+      if (!sharing.settings.values.notifyIdle) {
+        return;
+      }
+      const notification = Notification.info(noticeText(client, trans), {
+        autoClose: false, // Who does not use it looks elsewhere.
+        actions: [
+          {
+            label: trans.__('Go There'),
+            callback: () => {
+              const args = { client: client.id };
+              void app.commands.execute(CommandIDs.openDocument, args);
+            }
+          }
+        ]
+      });
+      shown.set(client.id, notification);
+    });
+    notices.over.connect((_, client) => dismiss(client));
+  }
+};

@@ -1,0 +1,80 @@
+/** A notebook that nobody uses: its user is told, and a cell brings it back. */
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+
+import { client, configure, rest, skip } from './jupyter.mjs';
+import { Stage } from './stage.mjs';
+
+const PATH = 'idle.ipynb';
+const PLUGIN = 'lab/api/settings/jupyter-gpushare:plugin';
+const NEVER = { idle_warn: 0, idle_evict: 0, idle_suspend: 0 };
+/** What the last cell does: half a second of work. */
+const WORK = 'gpu.work(x, 0.5, launch=0.005)\nprint("goes on")';
+
+let lab;
+
+const stage = new Stage('idleness');
+
+stage.setUp(async () => {
+  await configure(NEVER);
+  await stage.notebook(PATH, { more: [WORK] });
+  lab = await stage.open(`lab/tree/${PATH}?reset`);
+});
+
+after(async () => {
+  if (!skip) {
+    await configure(NEVER);
+    await rest('PUT', PLUGIN, { raw: '{}' });
+  }
+});
+
+const notice = (page = lab.page) =>
+  page
+    .locator('.Toastify__toast')
+    .filter({ hasText: /^idle\.ipynb has not been used for \d+ / });
+
+test(
+  'it is told that its memory has moved off, then that it is suspended',
+  { skip },
+  async () => {
+    await lab.ready(PATH);
+    await lab.runsTo(0, /ready/);
+    await lab.reads(/^GPU: idle\b/);
+    await configure({ idle_warn: 1, idle_evict: 4 });
+    await lab.reads(/^GPU: idle · memory moves off in \d s/);
+    await lab.reads(/^GPU: idle · memory moved off/);
+    const first = notice().filter({ hasText: /its memory has moved off/ });
+    await first.waitFor();
+    assert.equal(await lab.chip.innerText(), 'GPU: idle, moved off');
+    await lab.screenshots('idle-evicted');
+
+    await configure({ idle_suspend: 5 });
+    await lab.reads(/^GPU: suspended for being idle/);
+    await notice()
+      .filter({ hasText: /is therefore suspended/ })
+      .waitFor();
+    await first.waitFor({ state: 'detached' });
+  }
+);
+
+test('running a cell brings it back', { skip }, async () => {
+  await configure(NEVER);
+  await lab.runsTo(2, /goes on/);
+  await notice().waitFor({ state: 'detached' });
+  await lab.reads(/^GPU: idle( \(simulated\))?$/);
+  const { resident } = await client(PATH, one => one.phase === 'idle');
+  assert.ok(resident > 0);
+});
+
+test('who wants no notification gets none', { skip }, async () => {
+  await rest('PUT', PLUGIN, { raw: '{"notifyIdle": false}' });
+  const { page: wants } = lab;
+  lab = await stage.open(`lab/tree/${PATH}?reset`);
+  await lab.ready(PATH);
+  await lab.reads(/^GPU: idle\b/);
+  await configure({ idle_evict: 1 });
+  await lab.reads(/^GPU: idle · memory moved off/);
+  await notice(wants).waitFor();
+  assert.equal(await notice().count(), 0);
+  assert.deepEqual(lab.faults, []);
+});
