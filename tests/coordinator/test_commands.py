@@ -24,7 +24,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 DEVICE = {
     "uuid", "name", "simulated", "memory_total", "memory_used", "memory_used_is_estimate", "grants", "queue",
-    "failed", "guaranteed_to", "utilisation", "utilisation_is_estimate", "outside",
+    "failed", "guaranteed_to", "utilisation", "utilisation_is_estimate", "outside", "locked_by",
 }  # fmt: skip
 GRANT = {"client", "epoch", "held_seconds", "seconds_left", "held"}
 CLIENT = {
