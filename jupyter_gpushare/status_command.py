@@ -105,7 +105,10 @@ def render(status: dict[str, Any]) -> Any:
     waits = {client["id"]: client["expected_wait"] for client in status["clients"]}
     for device in status["devices"]:
         soonest = min((waits[one] for one in device["queue"] if waits.get(one)), default=math.inf)
-        running = [f"{labels.get(g['client'], '?')}{_left(g['seconds_left'], soonest)}" for g in device["grants"]]
+        running = [
+            f"{labels.get(g['client'], '?')}{' holds it' if g.get('held') else ''}{_left(g['seconds_left'], soonest)}"
+            for g in device["grants"]
+        ]
         devices.add_row(
             escape(
                 f"{device['name']}{' (simulated)' if device['simulated'] else ''}\n{device['uuid']}"

@@ -87,8 +87,9 @@ class Report:
         return phase
 
     def turns(self, device: dict[str, Any]) -> list[tuple[str, str, str]]:
-        """Who runs, then who waits, in order: place, state, name."""
-        rows = [("", "running", self.name(grant["client"])) for grant in device.get("grants", [])]
+        """Who runs or holds it, then who waits, in order: place, state, name."""
+        grants = device.get("grants", [])
+        rows = [("", "held" if grant.get("held") else "running", self.name(grant["client"])) for grant in grants]
         queue = enumerate(device.get("queue", []), 1)
         rows += [(f"#{place}", "waiting", self.name(client)) for place, client in queue]
         return rows or [("", "free", "nobody runs or waits")]

@@ -19,7 +19,7 @@ _PHASES = {
 
 
 class Turn(NamedTuple):
-    """Who has a device ("running"), or waits for it ("#1"), and for how long about."""
+    """Who has a device ("running", "held" between cells), or waits for it ("#1"), and for how long about."""
 
     place: str
     name: str
@@ -90,16 +90,14 @@ def _headline(client: Json, devices: list[Json], elapsed: float) -> str:
         # A wait that has already lasted longer than expected promises nothing.
         if client["expected_wait"] and client["expected_wait"] > elapsed:
             words.append(f"about {duration(client['expected_wait'] - elapsed)}")
-    left = [
-        grant["seconds_left"]
-        for device in devices
-        for grant in device["grants"]
-        if grant["client"] == client["id"] and grant["seconds_left"] is not None
-    ]
+    own = [grant for device in devices for grant in device["grants"] if grant["client"] == client["id"]]
+    left = [grant["seconds_left"] for grant in own if grant["seconds_left"] is not None]
     if phase == "running" and left:
         words.append(f"{duration(min(left) - elapsed)} left")
     held = client.get("hold_seconds_left")
     if held is not None and held > elapsed:
+        if phase == "running" and all(grant.get("held") for grant in own) and own:
+            del words[0]  # no cell runs
         words.append(f"held for {duration(held - elapsed)}")
     return " · ".join(words)
 
@@ -136,7 +134,8 @@ def _device(device: Json, clients: dict[str, Any], own: Json, elapsed: float) ->
         if left is not None:
             # The time left is until the deadline; where less is expected, it says so.
             time += f", {'up to ' if soonest + 1 < left else ''}{duration(left - elapsed)} left"
-        turns.append(Turn("running", _name(grant["client"], clients, own), time, grant["client"] == own["id"]))
+        how = "held" if grant.get("held") else "running"
+        turns.append(Turn(how, _name(grant["client"], clients, own), time, grant["client"] == own["id"]))
     for place, (waiting, wait) in enumerate(zip(device["queue"], waits, strict=True), start=1):
         time = f"in about {duration(wait - elapsed)}" if wait and wait > elapsed else ""
         turns.append(Turn(f"#{place}", _name(waiting, clients, own), time, waiting == own["id"]))

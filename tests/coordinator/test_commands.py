@@ -121,6 +121,9 @@ def test_status_says_when_a_turn_may_end_before_its_deadline(scene: Coordinator)
 
     assert "up to 9.0 s left" in shown(3.0)
     assert "9.0 s left" in shown(9.0) and "up to" not in shown(9.0)
+    assert "holds it" not in shown(9.0)
+    device["grants"][0]["held"] = True
+    assert "holds it, 9.0 s left" in shown(9.0)
 
 
 def test_status_is_followed(scene: Coordinator) -> None:

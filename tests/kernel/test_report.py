@@ -47,6 +47,9 @@ def test_running() -> None:
     assert "12 s in 1 turn, waited" in repr(Report(snapshot(client("a", quanta=1)), "a"))
     assert "Sim <A> (simulated) · 1 GiB of 4 GiB in use" in text
     assert "running  a.ipynb (this kernel)" in text and "#1  waiting  b.ipynb" in text
+    held = snapshot(client("a"), client("b", phase="running"), running="b")
+    held["devices"][0]["grants"][0]["held"] = True
+    assert "held     b.ipynb" in repr(Report(held, "a")) and ">held " in Report(held, "a")._repr_html_()
 
 
 def test_waiting() -> None:

@@ -56,8 +56,8 @@ def status(*clients: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return {"devices": [device | changes], "clients": list(clients), "config": {}}
 
 
-def grant(identity: str, left: float | None = None) -> dict[str, Any]:
-    return {"client": identity, "epoch": 1, "held_seconds": 4.0, "seconds_left": left}
+def grant(identity: str, left: float | None = None, held: bool = False) -> dict[str, Any]:
+    return {"client": identity, "epoch": 1, "held_seconds": 4.0, "seconds_left": left, "held": held}
 
 
 @pytest.mark.parametrize(
@@ -68,6 +68,13 @@ def grant(identity: str, left: float | None = None) -> dict[str, Any]:
         ({"phase": "running"}, {"grants": [grant("a", 12.0)]}, 0.5, "running · 12 s left"),
         ({"phase": "running"}, {"grants": [grant("a", 12.0)]}, 20.0, "running · 0 s left"),
         ({"phase": "running", "hold_seconds_left": 90.0}, {}, 1.0, "running · held for 1 min 29 s"),
+        (
+            {"phase": "running", "hold_seconds_left": 90.0},
+            {"grants": [grant("a", held=True)]},
+            1.0,
+            "held for 1 min 29 s",
+        ),
+        ({"phase": "running", "hold_seconds_left": 90.0}, {"grants": [grant("a")]}, 91.0, "running"),
         ({"phase": "idle", "hold_seconds_left": 90.0}, {}, 91.0, "idle"),
         (
             {"phase": "waiting", "queue_position": 2, "expected_wait": 40.0},
@@ -118,6 +125,8 @@ def test_who_runs_and_waits_is_told_and_of_others_the_tenant_only() -> None:
         ("#2", "b.ipynb", "in about 28 s", False),
         ("#3", "another client", "", False),
     )
+    held = picture.of(status(*clients, grants=[grant("c", 9.0, held=True)]), "a", 0.0)
+    assert held is not None and held.devices[0].turns[0].place == "held"
 
 
 def test_memory_adds_up_and_is_told_in_words() -> None:
