@@ -14,7 +14,7 @@ from jupyter_gpushare.simulation.workload import DeviceModel
 from .worlds import GB, some_notebooks
 
 SLOW = DeviceModel(80 * GB, 20e9)  # switching costs much, or settings would not matter
-HOURS = 2.0
+HOURS = 1.0
 
 
 def waiting(**settings: Any) -> float:
