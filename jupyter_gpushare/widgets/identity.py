@@ -1,4 +1,4 @@
-"""Which client this kernel is, and where its coordinator listens."""
+"""Which client this kernel is, where its coordinator listens, and which cell of the notebook runs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import sys
 from typing import Any, NamedTuple
 
+from ..kernel import cells
 from ..wire import address
 
 
@@ -28,3 +29,11 @@ def find() -> Identity:
     else:
         client, path, problem = os.environ.get("GPUSHARE_CLIENT", ""), os.environ.get("GPUSHARE_SOCKET", ""), ""
     return Identity(client, address.socket_path(path) if client else "", "" if client else problem)
+
+
+def running() -> tuple[str, str]:
+    """The notebook's cell that runs here, "" if that is not known, and the request that it runs by."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    get_parent = getattr(getattr(shell, "kernel", None), "get_parent", lambda: None)
+    parent = get_parent()
+    return cells.cell_id(parent), cells.identity(parent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from time import monotonic
 from typing import Any
@@ -14,6 +15,7 @@ from .actions import Actions
 from .follower import Follower, Seen
 
 _UNSHARED = "Choose the kernel “Python 3 (shared GPU)”, or another shared one, to take turns on the GPU with others."
+_displayed: weakref.WeakSet[GpuShareView] = weakref.WeakSet()
 _AWAY = "It is away; kernels take turns by themselves meanwhile, and this view goes on when it is back."
 
 
@@ -29,6 +31,7 @@ class GpuShareView(widgets.VBox):  # type: ignore[misc]
         self._follower: Follower | None = None
         self._closed = False
         self._words = ""
+        self._cells: dict[str, str] = {}  # that have displayed it, with the requests by which they did
         try:
             self._who = identity.find()
         except address.BadAddress as error:
@@ -62,8 +65,22 @@ class GpuShareView(widgets.VBox):  # type: ignore[misc]
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         """Displayed: a page that counts says so only when the running cell has ended."""
+        self._replace()
         self._follow()
         return super()._repr_mimebundle_(**options)
+
+    def _replace(self) -> None:
+        """What its cell displayed when it ran before is gone: a page that was loaded anew meanwhile did not say so."""
+        cell, request = identity.running()
+        if not cell:
+            return
+        for other in list(_displayed):
+            if other._cells.get(cell, request) != request:
+                del other._cells[cell]
+                if not other._cells and other._view_count <= 1:
+                    other._stop()
+        self._cells[cell] = request
+        _displayed.add(self)
 
     def _follow(self) -> None:
         if self._follower is None and self._who.client and not self._closed:

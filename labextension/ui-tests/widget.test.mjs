@@ -68,3 +68,17 @@ test('what is not on the page follows nothing', { skip }, async () => {
   await lab.command('notebook:clear-all-cell-outputs');
   await lab.runsTo(2, /^0 follow/);
 });
+
+test(
+  'a page that was loaded anew follows its own view only',
+  { skip },
+  async () => {
+    await lab.runsTo(0, /GPU: \w/);
+    await lab.runsTo(2, /^1 follow/);
+    await lab.page.reload();
+    await lab.page.waitForFunction(() => globalThis.jupyterapp);
+    await lab.ready(PATH);
+    await lab.runsTo(0, /GPU: \w/);
+    await lab.runsTo(2, /^1 follow/);
+  }
+);

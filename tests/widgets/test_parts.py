@@ -268,6 +268,27 @@ def test_many_changes_are_shown_twice_a_second_at_most(
     assert len(told) <= 3 + 2 * (time.monotonic() - began)
 
 
+def test_what_a_cell_displays_replaces_what_it_displayed_before(view: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where no page tells that it is gone, since it was loaded anew."""
+    place = ["one", "request 1"]
+    monkeypatch.setattr("jupyter_gpushare.widgets.identity.running", lambda: tuple(place))
+    later = GpuShareView()
+    for shown in (view, later):
+        shown._repr_mimebundle_()
+    assert view.following and later.following, "both displayed by one run"
+    place[:] = "two", "request 2"
+    later._repr_mimebundle_()
+    place[:] = "one", "request 3"
+    again = GpuShareView()
+    again._repr_mimebundle_()
+    assert again.following and later.following, "still displayed by the other cell"
+    assert not view.following
+    view._repr_mimebundle_()
+    assert view.following and again.following
+    for one in (later, again):
+        one.close()
+
+
 class Wall:
     """Somebody who is shown things."""
 
