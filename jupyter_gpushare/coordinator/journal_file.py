@@ -66,6 +66,8 @@ _BY_DAY = f"""
     INSERT INTO usage SELECT hour / 24 * 24, user, tenant, device, {_SUMS} FROM usage
     WHERE hour < ? AND hour % 24 != 0 GROUP BY 1, 2, 3, 4 {_CONFLICT}
 """
+# Of what SQLite says where the tables are not those of the version that the file claims to be of.
+_OTHER_TABLES = ("no such table", "no such column", "has no column", "columns but", "already exists")
 _SIDES = ("", "-wal", "-shm")  # the names that belong to one file
 _MOST_ASIDE = 100
 
@@ -159,8 +161,8 @@ class JournalFile:
                 yield self._connection
         except sqlite3.Error as error:
             self.close()
-            if type(error) is not sqlite3.DatabaseError:  # full, locked, read-only: it may be better another time
-                raise Unusable(str(error)) from error
+            if type(error) is not sqlite3.DatabaseError and not any(words in str(error) for words in _OTHER_TABLES):
+                raise Unusable(str(error)) from error  # full, locked, read-only: it may be better another time
             raise Broken(
                 f"{self.path} was broken ({error}): it is {self._put_aside()} now, a new one begins"
             ) from error
@@ -210,6 +212,8 @@ def _version(connection: sqlite3.Connection) -> int:
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if version > len(MIGRATIONS):
         raise Unusable(f"it is of version {version}, written by a later coordinator; known here is {len(MIGRATIONS)}")
+    if version < 0:
+        raise sqlite3.DatabaseError(f"it is of version {version}, and there is none")
     return version
 
 

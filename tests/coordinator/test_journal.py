@@ -16,12 +16,33 @@ import pytest
 from jupyter_gpushare.coordinator import journal_file
 from jupyter_gpushare.coordinator.journal import Journal, path_of
 from jupyter_gpushare.coordinator.journal_file import MIGRATIONS, Broken, ClientRecord, JournalFile, Unusable, hashed
+from jupyter_gpushare.coordinator.tally import Key, Owner, Tally
 from jupyter_gpushare.wire import address, messages
 
 from .conftest import Connect, Coordinator, Processes, ask
 from .fake_process import Connection, wait_for
 
 RECORD = ClientRecord("1000", hashed("secret"), '{"share": 0.5}', True)
+
+
+# What files of each version were like, by the statements that made them; 0: just made, and nothing in it yet.
+_CLIENTS = f"""
+    CREATE TABLE clients (
+        id TEXT NOT NULL UNIQUE, user TEXT NOT NULL, token TEXT NOT NULL,
+        quota TEXT NOT NULL, suspended INTEGER NOT NULL
+    );
+    INSERT INTO clients VALUES ('a', '1000', '{hashed("secret")}', '{{"share": 0.5}}', 1);
+"""
+_USAGE = """
+    CREATE TABLE usage (
+        hour INTEGER NOT NULL, user TEXT NOT NULL, tenant TEXT NOT NULL, device TEXT NOT NULL,
+        gpu_seconds REAL NOT NULL, busy_seconds REAL NOT NULL, wait_seconds REAL NOT NULL,
+        waits INTEGER NOT NULL, turns INTEGER NOT NULL, evicted_bytes INTEGER NOT NULL, restored_bytes INTEGER NOT NULL,
+        PRIMARY KEY (hour, user, tenant, device)
+    ) WITHOUT ROWID;
+    INSERT INTO usage VALUES (479999, '1000', '', 'GPU-1', 1.5, 0.5, 2.0, 3, 4, 5, 6);
+"""
+OF_VERSION = {0: "", 1: _CLIENTS, 2: _CLIENTS + _USAGE}
 
 
 def file_of(coordinator: Coordinator) -> Path:
@@ -265,6 +286,23 @@ def test_who_else_has_the_file_keeps_nobody_waiting(
     assert len(warnings(coordinator)) == 1
 
 
+def test_sharing_goes_on_beside_a_journal_of_a_later_version(
+    idle_coordinator: Coordinator, processes: Processes
+) -> None:
+    path = file_of(idle_coordinator)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.closing(sqlite3.connect(path)) as file:
+        file.executescript(f"CREATE TABLE new (x); PRAGMA user_version = {len(MIGRATIONS) + 1};")
+    before = path.read_bytes()
+    idle_coordinator.start()
+    assert "written by a later coordinator" in in_status(idle_coordinator)
+    shares(idle_coordinator, processes)
+    assert not idle_coordinator.request(messages.Usage(since=3600.0))["complete"]
+    assert len(warnings(idle_coordinator)) == 1
+    idle_coordinator.end()
+    assert path.read_bytes() == before, "it is there for who knows it"
+
+
 def test_a_later_version_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     with contextlib.closing(sqlite3.connect(path)) as file:
@@ -275,22 +313,58 @@ def test_a_later_version_is_left_alone(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("version", range(1, len(MIGRATIONS)))
-def test_what_an_older_version_kept_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+@pytest.mark.parametrize("version", OF_VERSION)
+def test_what_an_older_version_kept_is_kept(tmp_path: Path, version: int) -> None:
     path = tmp_path / "journal.db"
-    with monkeypatch.context() as earlier:
-        earlier.setattr(journal_file, "MIGRATIONS", MIGRATIONS[:version])
-        old = sqlite3.connect(path)
-        journal_file._migrate(old, 0)
-        old.execute("INSERT INTO clients VALUES (?, ?, ?, ?, ?)", ("a", *RECORD))
-        old.commit()
-        old.close()
+    with contextlib.closing(sqlite3.connect(path)) as old:
+        old.executescript(f"{OF_VERSION[version]} PRAGMA user_version = {version};")
     file = JournalFile(path)
-    assert file.clients() == {"a": RECORD}
-    file.write({"b": RECORD}, {})
+    assert file.clients() == ({"a": RECORD} if version >= 1 else {})
+    owner = Owner("1000", "", "GPU-1")
+    used = Tally(1.5, 0.5, 2.0, 3, 4, 5, 6)
+    assert file.usage(0, "") == ({owner: used} if version >= 2 else {})
+    file.write({"b": RECORD}, {Key(480_000, owner): used})
     file.close()
+    assert "b" in JournalFile(path).clients() and owner in JournalFile(path).usage(480_000, "")
     with contextlib.closing(sqlite3.connect(path)) as now:
         assert now.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
+
+
+def test_every_version_is_tried() -> None:
+    assert list(OF_VERSION) == list(range(len(MIGRATIONS) + 1)), "add what a file of the new version looks like"
+
+
+def test_a_disk_that_is_full_while_it_is_brought_up_to_date_costs_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as old:
+        old.executescript(f"{OF_VERSION[1]} PRAGMA user_version = 1;")
+        (pages,) = old.execute("PRAGMA page_count").fetchone()
+        old.execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(sqlite3.OperationalError, match="full"):
+            journal_file._migrate(old, 1)
+    assert JournalFile(path).clients() == {"a": RECORD}
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "PRAGMA user_version = 2;",  # no tables
+        "CREATE TABLE clients (id TEXT NOT NULL UNIQUE);",  # of no version
+        "CREATE TABLE clients (id, user); CREATE TABLE usage (hour); PRAGMA user_version = 2;",
+        "PRAGMA user_version = -1;",
+    ],
+)
+def test_what_is_no_journal_is_put_aside(tmp_path: Path, made: str) -> None:
+    """However often it was tried, it would not get any better."""
+    path = tmp_path / "journal.db"
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        other.executescript(made)
+    file = JournalFile(path)
+    with pytest.raises(Broken, match="broken-1"):
+        file.write({"a": RECORD}, {})
+    assert path.with_name("journal.db.broken-1").exists()
+    file.write({"a": RECORD}, {})
+    assert file.clients() == {"a": RECORD}
 
 
 def test_a_full_disk_loses_nothing_that_was_said(tmp_path: Path) -> None:
