@@ -15,6 +15,7 @@ import yaml
 
 from jupyter_gpushare import __version__, environment
 from jupyter_gpushare.config import GpuShare
+from jupyter_gpushare.coordinator.settings import LiveSettings
 from jupyter_gpushare.wire import address
 
 KUBERNETES = environment.PACKAGE / "share" / "kubernetes"
@@ -152,7 +153,7 @@ def test_its_configuration_is_one(tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)
     config = PyFileConfigLoader(name, str(tmp_path)).load_config()
     assert set(config) == {"GpuShare"} and set(config.GpuShare) <= set(GpuShare.class_trait_names(config=True))
-    GpuShare(config=config)
+    LiveSettings(GpuShare(config=config))
 
 
 def test_it_is_read_from_a_folder_of_root() -> None:
