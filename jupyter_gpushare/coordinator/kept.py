@@ -32,10 +32,14 @@ class Kept:
     def restore(self, settings: LiveSettings) -> LiveSettings:
         """`settings` as they were changed under a coordinator that was killed; as they are if none was."""
         try:
-            if time.time() - self._path.stat().st_mtime > LONGEST:
-                self.forget()
-                return settings
-            changes = dict(json.loads(self._path.read_text()))
+            with open(os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)) as file:
+                found = os.fstat(file.fileno())
+                if found.st_uid != os.getuid():  # the socket may lie in a folder that others write to
+                    raise PermissionError(f"it belongs to uid {found.st_uid}")
+                if time.time() - found.st_mtime > LONGEST:
+                    self.forget()
+                    return settings
+                changes = dict(json.load(file))
             changed = settings.changed(changes)
         except FileNotFoundError:
             return settings

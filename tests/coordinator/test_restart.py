@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import signal
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from jupyter_gpushare.wire import messages
 
-from .conftest import Coordinator, Processes
+from .conftest import OTHER, Coordinator, Processes
 from .fake_process import CLOSED, CLOSING, OPEN, outsider, wait_for
 from .test_turns import locked
 
@@ -66,6 +67,23 @@ def test_settings_kept_by_mistake_are_not_used(coordinator: Coordinator, kept: s
     coordinator.start()
     assert coordinator.status()["config"] == before
     assert not Path(coordinator.path + ".settings").exists()
+
+
+def test_settings_that_somebody_else_has_put_there_are_not_used(coordinator: Coordinator) -> None:
+    """The socket may be in a folder that others write to."""
+    if os.getuid() != 0:
+        pytest.skip("needs root, to be two users")
+    before = coordinator.status()["config"]
+    kept = Path(coordinator.path + ".settings")
+    target = kept.with_name("target")
+    for is_link in (False, True):
+        coordinator.end(signal.SIGKILL)
+        (target if is_link else kept).write_text('{"time_quantum": 7}')
+        if is_link:
+            kept.symlink_to(target)
+        os.chown(kept, OTHER, OTHER, follow_symlinks=False)
+        coordinator.start()
+        assert coordinator.status()["config"] == before
 
 
 def test_a_drain_that_it_did_not_see_the_end_of(coordinator: Coordinator, processes: Processes) -> None:
