@@ -31,10 +31,13 @@ def config_directories() -> list[str]:
 
 
 def check_roots(file: Path) -> None:
-    """Raise NotRoots if somebody other than root could change what is read from `file`, if it is there."""
-    if not file.exists():
+    """Raise NotRoots if somebody other than root could change what is read from `file`, if it is there, and OSError if
+    that cannot be seen, or it is a link to nothing: then it is not passed over as one that isn't there."""
+    try:
+        file.lstat()
+    except (FileNotFoundError, NotADirectoryError):
         return
-    file = file.resolve()
+    file = file.resolve(strict=True)
     for part in (file, *file.parents):
         found = part.stat()
         others_write = found.st_mode & 0o022 and not (part is not file and found.st_mode & stat.S_ISVTX)

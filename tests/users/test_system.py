@@ -192,6 +192,23 @@ def test_who_may_write_above_a_file_counts(tmp_path: Path) -> None:
             system.check_roots(tmp_path / name)
 
 
+def test_a_file_that_cannot_be_looked_at_is_not_passed_over(tmp_path: Path) -> None:
+    """Or the ceilings in it would be lifted by a mistake."""
+    if os.getuid() != 0:
+        pytest.skip("needs root, to be nobody")
+    (tmp_path / "lost.py").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError):
+        system.check_roots(tmp_path / "lost.py")
+    for mode in (0o700, 0o600):
+        tmp_path.chmod(mode)
+        os.seteuid(65534)
+        try:
+            with pytest.raises(PermissionError):
+                system.check_roots(tmp_path / "jupyter_gpushare_config.py")
+        finally:
+            os.seteuid(0)
+
+
 def test_a_host_without_one_has_the_users_own(bare_host: Host) -> None:
     code = "from jupyter_gpushare.wire import address\nresult = address.socket_path()"
     assert bare_host.run("ada", code) == f"/tmp/gpushare-{bare_host.uid('ada')}/coordinator.sock"
