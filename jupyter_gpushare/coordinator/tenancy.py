@@ -24,7 +24,6 @@ class Tenancy:
         self.tenants: list[Tenant] = []
         self._users: dict[str, str] = {}
         self._groups: dict[str, str] = {}
-        self._known: dict[str, str] = {}  # by user
         for name, values in tenants.items():
             if not isinstance(values, Mapping):
                 raise Refused(f"tenant {name!r}: {values!r} is no object: allowed is for example {{'users': ['ada']}}")
@@ -44,11 +43,8 @@ class Tenancy:
 
     def of(self, user: str) -> str:
         """The tenant of a user: by name or uid, else by group, else the one of everybody; empty: none."""
-        if user not in self._known:
-            self._known[user] = self._find(user) if self.tenants else ""
-        return self._known[user]
-
-    def _find(self, user: str) -> str:
+        if not self.tenants:
+            return ""
         names, groups = account(user)
         found = [self._users[name] for name in names if name in self._users]
         found += [self._groups[name] for name in groups if name in self._groups]

@@ -7,7 +7,10 @@ import grp
 import logging
 import os
 import pwd
+import time
 from typing import NamedTuple
+
+_MOST = 4096  # users that are remembered
 
 log = logging.getLogger(__name__)
 
@@ -19,20 +22,34 @@ class Account(NamedTuple):
     groups: tuple[str, ...]
 
 
-@functools.lru_cache(maxsize=4096)
+_ASK_AGAIN = 10.0  # seconds: the database may only have been out of reach
+_unknown: dict[str, float] = {}  # when each user was looked for in vain
+
+
 def account(user: str) -> Account:
     """Of a uid as text, or a user's name. What the database doesn't know has no groups.
 
-    It is asked once for each user: whoever joins a group belongs to it from the coordinator's next start on.
+    It is asked once for each user that it knows: whoever joins a group belongs to it from the coordinator's next start
+    on. For others it is asked again, or a directory that hangs for a moment would lift a user's ceilings for ever.
     """
-    try:
-        entry = pwd.getpwuid(int(user)) if user.isdecimal() else pwd.getpwnam(user)
-        gids = os.getgrouplist(entry.pw_name, entry.pw_gid)
-    except (KeyError, ValueError, OverflowError, OSError) as error:
-        log.info("user %s: no groups are known: %s", user, error)
-        return Account((user,), ())
+    now = time.monotonic()
+    if now - _unknown.get(user, -_ASK_AGAIN) >= _ASK_AGAIN:
+        try:
+            return _known(user)
+        except (KeyError, ValueError, OverflowError, OSError) as error:
+            log.info("user %s: no groups are known: %s", user, error)
+        if len(_unknown) >= _MOST:
+            _unknown.clear()
+        _unknown[user] = now
+    return Account((user,), ())
+
+
+@functools.lru_cache(maxsize=_MOST)
+def _known(user: str) -> Account:
+    """Raises what the database raises; that is not remembered."""
+    entry = pwd.getpwuid(int(user)) if user.isdecimal() else pwd.getpwnam(user)
     groups: list[str] = []
-    for gid in gids:
+    for gid in os.getgrouplist(entry.pw_name, entry.pw_gid):
         groups.append(str(gid))
         try:
             groups.append(grp.getgrgid(gid).gr_name)

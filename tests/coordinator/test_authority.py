@@ -8,17 +8,19 @@ import os
 import pwd
 import re
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from traitlets import TraitError
 from traitlets.config import Config
 
 from jupyter_gpushare.config import GpuShare
-from jupyter_gpushare.coordinator import authority
+from jupyter_gpushare.coordinator import authority, userdb
 from jupyter_gpushare.coordinator.authority import Authority, Identity, Unidentified, paths, user_in
+from jupyter_gpushare.coordinator.tenancy import Tenancy
 from jupyter_gpushare.coordinator.userdb import account
 from jupyter_gpushare.core.errors import Refused
 
@@ -135,6 +137,23 @@ def test_accounts_of_users_that_the_host_does_not_know() -> None:
     assert account("54321") == (("54321",), ())
     assert account("pod/../x") == (("pod/../x",), ())
     assert account("9" * 40) == (("9" * 40,), ())
+
+
+def test_a_database_that_was_out_of_reach_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a user would be without groups, and so without their ceilings, until the coordinator's end."""
+    userdb._known.cache_clear()
+    tenancy = Tenancy({"mine": {"groups": [str(pwd.getpwuid(ME).pw_gid)]}})
+
+    def out_of_reach(uid: int) -> NoReturn:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    with monkeypatch.context() as context:
+        context.setattr(pwd, "getpwuid", out_of_reach)
+        assert tenancy.of(str(ME)) == ""
+    assert tenancy.of(str(ME)) == ""  # not at once: it may hang each time
+    later = time.monotonic() + 11
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    assert tenancy.of(str(ME)) == "mine"
 
 
 @pytest.mark.parametrize(
