@@ -21,6 +21,7 @@ from . import devices, health, locks, snapshot
 from .audit import Audit
 from .driver import Driver
 from .followers import Followers
+from .hearsay import Hearsay
 from .heartbeat import Heartbeat
 from .history import History
 from .journal import Journal, path_of
@@ -80,6 +81,7 @@ class Daemon:
         self.remembered = Remembered(self.journal, self._loop.time())
         self.usage = Usage(self.scheduler, self.journal, settings.traits.usage_kept, self._loop.time())
         self.problems: list[str] = []  # for people: what does not work beside sharing
+        self.hearsay = Hearsay()
         self._numbers = 0
         self._timer: asyncio.TimerHandle | None = None
         self._forgotten = Measures()
@@ -209,10 +211,14 @@ class Daemon:
         Raises BadHello and Refused, with nothing left of the process.
         """
         most = self.settings.traits.max_processes
-        if most and sum(port.peer.user == peer.user for port in self.ports.values()) >= most:
+        try:
+            if most and sum(port.peer.user == peer.user for port in self.ports.values()) >= most:
+                raise TooMany(f"this user has {most} processes on the GPU already, the most anybody may have")
+            self.hearsay.check(peer, hello, self.scheduler.devices)
+        except TooMany:
             for descriptor in descriptors:
                 os.close(descriptor)
-            raise TooMany(f"this user has {most} processes on the GPU already, the most anybody may have")
+            raise
         self._numbers += 1
         port, instead = member.admit(self._numbers, peer, hello, descriptors)
         self.ports[port.number] = port
@@ -228,7 +234,10 @@ class Daemon:
         for report in hello.devices:
             if report.uuid not in self.scheduler.devices:
                 name, memory = printable(report.name), min(report.memory, MAX_BYTES)
-                self._found(DeviceInfo(report.uuid, name, memory, hello.simulated))
+                hearsay = self.hearsay.is_new(port.peer)
+                if hearsay:
+                    log.warning("%s has device %s, which nobody else knows: no client is sent there", port.peer, name)
+                self._found(DeviceInfo(report.uuid, name, memory, hello.simulated, hearsay))
         client = self.scheduler.clients[member.client]
         # Its page is newer than the journal, but not than what was said since the client is back.
         tells = not member.met and (client.quota, client.suspended_by_person) == member.began

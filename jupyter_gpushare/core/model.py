@@ -26,6 +26,7 @@ class DeviceInfo:
     name: str = ""
     memory: int = 0
     simulated: bool = False
+    hearsay: bool = False  # only a user's process says that it is there: it is that process's, and offered to nobody
 
 
 @dataclass(frozen=True)

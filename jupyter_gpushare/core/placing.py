@@ -29,7 +29,7 @@ class Placing:
     # --- devices
 
     def found(self, info: DeviceInfo) -> None:
-        self.placement.add_device(info.uuid, info.name, info.memory)
+        self.placement.add_device(info.uuid, info.name, info.memory, info.hearsay)
 
     def failed(self, uuid: str, reason: str, now: float) -> None:
         """Raises IllegalEvent for a device that nobody knows."""

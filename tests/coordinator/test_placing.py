@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from jupyter_gpushare.wire.client import CoordinatorError
 
 from . import fake_process
 from .conftest import Connect, Coordinator, Processes, ask
-from .fake_process import CLOSING, OPEN, wait_for
+from .fake_process import CLOSING, OPEN, FakeProcess, wait_for
 
 A, B = "GPU-a", "GPU-b"
 SIZE = 8 << 30  # of a device that a fake process reports
@@ -213,3 +214,37 @@ def test_a_program_that_cannot_be_placed_does_not_start(
     assert "has a client with anti_affinity=rank" in done.stderr
     done = command("run", "--place", "rank=1", "--", "echo", "started")
     assert (done.returncode, "label 'rank=1' is none: allowed are device=NAME" in done.stderr) == (2, True)
+
+
+@pytest.fixture
+def others(as_other: Connect, processes: Processes, monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeProcess]:
+    """Processes of another user."""
+
+    def made(client: str, *devices: str, **options: Any) -> FakeProcess:
+        with monkeypatch.context() as patch:
+            patch.setattr(fake_process, "Connection", lambda _: as_other())
+            return processes(client, *devices, **options)
+
+    return made
+
+
+def test_nobody_is_sent_to_a_device_that_another_user_has_made_up(
+    two: Coordinator, others: Callable[..., FakeProcess]
+) -> None:
+    liar = others("liar", "GPU-made-up", quota="affinity=pair")
+    assert {
+        register(two, client, words)[0] for client, words in zip("abcdef", ["affinity=pair", *5 * [""]], strict=True)
+    } == {A, B}
+    assert "is not here" in refused(two, "h", "device=GPU-made-up")[1]
+    assert refused(two, "i", gpus=3)[0] == "too_many_devices"
+    liar.run_turn()  # whatever it is, it is the liar's
+    assert device(two, "GPU-made-up")["grants"][0]["client"] == "liar"
+
+
+def test_a_user_makes_up_only_so_many_devices(two: Coordinator, others: Callable[..., FakeProcess]) -> None:
+    for number in range(4):
+        others("liar", *(f"GPU-{number}-{device}" for device in range(16))).close()
+    with pytest.raises(AssertionError, match="the most anybody may"):
+        others("liar", "GPU-4")
+    others("honest", A).run_turn()
+    assert len(two.status()["devices"]) == 2 + 64

@@ -53,7 +53,7 @@ class Clients:
             self._daemon.programs.watch(member, peer)
         self._daemon.maybe_forget(member)
         client = self._daemon.scheduler.clients[request.client]
-        visible = list(client.devices) if len(self._daemon.scheduler.devices) > 1 else []
+        visible = list(client.devices) if len(self._daemon.scheduler.placing.placement.offered) > 1 else []
         return {"client": request.client, "devices": visible, "known": known}
 
     def _forget(self, peer: Peer, request: messages.Forget) -> Any:

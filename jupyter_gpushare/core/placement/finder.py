@@ -36,6 +36,7 @@ class Finder:
 
     def __init__(self, strategy: Callable[[], Strategy], oversubscription: float | None) -> None:
         self.books: dict[str, Book] = {}
+        self.offered: dict[str, Book] = {}  # those that clients may be sent to
         self.guarantees: Guarantees | None = None
         self.oversubscription = oversubscription
         self._strategy = strategy
@@ -66,12 +67,12 @@ class Finder:
 
     def measure(self) -> None:
         """The memory of a device has become known."""
-        self._smallest = min((book.memory for book in self.books.values() if book.memory), default=0)
+        self._smallest = min((book.memory for book in self.offered.values() if book.memory), default=0)
 
     def put(self, client: str, request: Request, devices: Iterable[str]) -> None:
         for uuid in devices:
             self.books[uuid].put(client, request)
-            if label := request.affinity:
+            if (label := request.affinity) and uuid in self.offered:
                 on = self._affinities.setdefault(label, {})
                 on[uuid] = on.get(uuid, 0) + 1
         self.settle(devices)
@@ -79,7 +80,7 @@ class Finder:
     def remove(self, client: str, request: Request, devices: Iterable[str]) -> None:
         for uuid in devices:
             self.books[uuid].remove(client)
-            if label := request.affinity:
+            if (label := request.affinity) and uuid in self.offered:
                 self._affinities[label][uuid] -= 1
                 if not self._affinities[label][uuid]:
                     del self._affinities[label][uuid]
@@ -87,10 +88,10 @@ class Finder:
 
     def settle(self, uuids: Iterable[str] | None = None) -> None:
         """Each of the devices (None: all) into the pool of its owner, with what is on it now."""
-        for uuid in self.books if uuids is None else uuids:
-            book = self.books.get(uuid)
+        for uuid in self.offered if uuids is None else uuids:
+            book = self.offered.get(uuid)
             if book is None:
-                continue  # in the topology, but not here
+                continue  # in the topology, but not here; or not to be offered
             owner = self.owner(uuid)
             before = self._pool_of.get(uuid)
             if before is not None and before != owner:
@@ -116,9 +117,9 @@ class Finder:
 
     def find(self, request: Request, tenant: str, has_cells: bool) -> tuple[str, ...]:
         """Devices for it. Raises Refused, saying what stands against each device, and TooManyDevices."""
-        if request.gpus > len(self.books):
-            names = ", ".join(sorted(book.name or book.uuid for book in self.books.values()))
-            raise TooManyDevices(f"gpus={request.gpus} is more than there are here: {len(self.books)} ({names})")
+        if request.gpus > len(self.offered):
+            names = ", ".join(sorted(book.name or book.uuid for book in self.offered.values()))
+            raise TooManyDevices(f"gpus={request.gpus} is more than there are here: {len(self.offered)} ({names})")
         own = has_cells and self.guarantees is not None and request.service != "offline"
         wanted = Wanted(request, tenant, own, self._named(request), self.size(request))
         if self.guarantees:
@@ -146,11 +147,11 @@ class Finder:
         if wanted.named is not None:
             return pick(nobodys.among((self.books[uuid] for uuid in wanted.named), size), gpus, fits)
         if self.guarantees and request.service == "offline":
-            return pick(nobodys.among(self.books.values(), size), gpus, fits)
+            return pick(nobodys.among(self.offered.values(), size), gpus, fits)
         found = self._pool(wanted.tenant if wanted.own else "").choose(size, gpus, fits, room)
         if found or wanted.own or not self.guarantees:
             return found
-        return pick(nobodys.among(self.books.values(), size), gpus, fits)
+        return pick(nobodys.among(self.offered.values(), size), gpus, fits)
 
     def _together(
         self, holders: list[Book], size: int, gpus: int, fits: Callable[[Book], bool]
@@ -161,7 +162,7 @@ class Finder:
             return pick(first, gpus, fits)
         if not all(fits(book) for book in first):
             return None
-        others = [book for book in self.books.values() if book not in holders and book.node == first[0].node]
+        others = [book for book in self.offered.values() if book not in holders and book.node == first[0].node]
         rest = pick(self._pool("").among(others, size), gpus - len(first), fits)
         return None if rest is None else (*first, *rest)
 
@@ -185,12 +186,12 @@ class Finder:
             return None
         found: set[str] = set()
         for wanted in request.devices:
-            match = [uuid for uuid in self.books if uuid == wanted]
-            match = match or [book.uuid for book in self.books.values() if str(book.order) == wanted]
-            match = match or [uuid for uuid in self.books if len(wanted) >= 4 and uuid.startswith(wanted)]
-            match = match or [book.uuid for book in self.books.values() if wanted.lower() in book.name.lower()]
+            match = [uuid for uuid in self.offered if uuid == wanted]
+            match = match or [book.uuid for book in self.offered.values() if str(book.order) == wanted]
+            match = match or [uuid for uuid in self.offered if len(wanted) >= 4 and uuid.startswith(wanted)]
+            match = match or [book.uuid for book in self.offered.values() if wanted.lower() in book.name.lower()]
             if not match:
-                known = "; ".join(map(self.called, self.books))
+                known = "; ".join(map(self.called, self.offered))
                 raise NoPlace(f"device={wanted!r} is not here: allowed are UUIDs, indexes and names of {known}")
             found.update(match)
         if len(found) < request.gpus:
@@ -200,7 +201,7 @@ class Finder:
 
     def _refusal(self, wanted: Wanted) -> Refused:
         request, reasons = wanted.request, []
-        asked = [book for book in self.books.values() if wanted.named is None or book.uuid in wanted.named]
+        asked = [book for book in self.offered.values() if wanted.named is None or book.uuid in wanted.named]
         for book in asked[:_SHOWN]:
             reason = self._obstacle(book, wanted) or book.lack_of_memory(request, self.oversubscription)
             reasons.append(f"{self.called(book.uuid)} {reason or 'is free, but not enough others beside it are'}")

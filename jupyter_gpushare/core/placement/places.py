@@ -46,6 +46,11 @@ class Placement:
         return self._finder.books
 
     @property
+    def offered(self) -> dict[str, Book]:
+        """Those of them that new clients may get."""
+        return self._finder.offered
+
+    @property
     def guarantees(self) -> Guarantees | None:
         """Whose cells are where; None: no tenant has any."""
         return self._finder.guarantees
@@ -69,11 +74,14 @@ class Placement:
             self._locate(book)
         self._finder.restart(self._strategy(settings), settings.oversubscription)
 
-    def add_device(self, uuid: str, name: str, memory: int) -> None:
-        """A device is known, or more is known of it."""
+    def add_device(self, uuid: str, name: str, memory: int, hearsay: bool = False) -> None:
+        """A device is known, or more is known of it. Nobody is sent to one that is only hearsay: who made it up would
+        keep others from the GPU."""
         book = self.books.get(uuid)
         if book is None:
             book = self.books[uuid] = Book(uuid, name, memory, len(self.books))
+            if not hearsay:
+                self.offered[uuid] = book
             if self.settings.topology is None and self.tenants.guarantees():
                 try:
                     self._tree, self.guarantees = self._guarantee(self.settings)
@@ -107,7 +115,7 @@ class Placement:
         each device, and TooManyDevices."""
         known = self.tenants.get(tenant)
         devices: tuple[str, ...] = ()
-        if self.books:
+        if self.offered:
             devices = self._finder.find(request, tenant, known is not None and known.has_cells)
         placed = Placed(request, tenant, devices)
         if quota:
@@ -189,8 +197,8 @@ class Placement:
         cells = Tenants(settings.tenants).guarantees()
         if settings.topology is not None:
             tree = Tree(settings.topology)
-        elif cells and self.books:
-            tree = Tree.flat(self.books)
+        elif cells and self.offered:
+            tree = Tree.flat(self.offered)
         else:
             return None, None
         if not cells:
