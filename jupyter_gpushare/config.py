@@ -16,6 +16,7 @@ _RANGES = {
     "max_wait": (1.0, 86400.0),
     "memory_of_use": (1.0, 604800.0),
     "max_hold": (0.0, 86400.0),
+    "overrun_patience": (0.0, 86400.0),
     "usage_kept": (1.0, 36500.0),
 }
 
@@ -123,6 +124,20 @@ class GpuShare(ManyUsers):
         "(1 to 604800; 0: never).",
     ).tag(config=True)
 
+    overrun = Enum(
+        ("wait", "join", "interrupt"),
+        "wait",
+        help="What becomes of a turn that is over and whose work on the GPU does not end while others wait: 'wait' "
+        "(for its end), 'join' (after overrun_patience those whose memory fits run beside it), 'interrupt' (then its "
+        "kernel is asked, once, to interrupt its cell). No process is ever ended.",
+    ).tag(config=True)
+
+    overrun_patience = Number(
+        30.0,
+        help="Seconds from when a turn is reported not to end, which is some 10 seconds after it should have, until "
+        "what overrun says is done about it (0 to 86400).",
+    ).tag(config=True)
+
     inflight_window = Number(
         0.02,
         help="Seconds of GPU work that a client may have outstanding while others wait, so that the end of its turn "
@@ -214,7 +229,7 @@ class GpuShare(ManyUsers):
             return "auto"
         return float(proposal["value"]) and _in_range(proposal, 1.0, 604800.0, "seconds, or 0 for never")
 
-    @validate("cell_linger", "min_quantum", "max_wait", "memory_of_use", "max_hold")
+    @validate("cell_linger", "min_quantum", "max_wait", "memory_of_use", "max_hold", "overrun_patience")
     def _check_range(self, proposal: dict[str, Any]) -> float:
         return _in_range(proposal, *_RANGES[proposal["trait"].name])
 

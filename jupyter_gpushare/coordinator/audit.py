@@ -1,4 +1,4 @@
-"""Who changed what, and when: a line of JSON for each change that people asked for."""
+"""Who changed what, and when: a line of JSON for each change that people asked for, and for what is done to them."""
 
 from __future__ import annotations
 
@@ -28,15 +28,16 @@ class Audit:
         self._path = directory / "audit.log"
         self._failed = False
 
-    def note(self, peer: Peer, what: str, subject: str, old: Any, new: Any) -> None:
-        """`subject`: the client or the device, "" for the coordinator. Nothing is written if nothing has changed."""
+    def note(self, peer: Peer | None, what: str, subject: str, old: Any, new: Any) -> None:
+        """`peer`: who asked for it; None: nobody, a setting says so. `subject`: the client or the device, "" for the
+        coordinator. Nothing is written if nothing has changed."""
         if old == new:
             return
         entry = {
             "when": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-            "user": peer.user,
-            "uid": peer.uid,
-            "pid": peer.pid,
+            "user": peer.user if peer else None,
+            "uid": peer.uid if peer else os.getuid(),
+            "pid": peer.pid if peer else os.getpid(),
             "what": what,
             "subject": subject,
             "old": old,

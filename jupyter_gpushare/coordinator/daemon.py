@@ -75,7 +75,13 @@ class Daemon:
         self._events: deque[ev.Event] = deque()
         self.levels = Levels(self.scheduler, self.members, self.feed)
         self.orders = Orders(
-            self.scheduler, self.members, self.ports, self._events.append, self.write_limits, self.levels.bring_back
+            self.scheduler,
+            self.members,
+            self.ports,
+            self._events.append,
+            self.write_limits,
+            self.levels.bring_back,
+            self.audit,
         )
         self.journal = Journal(path_of(socket_path, state), self._loop.call_soon_threadsafe)
         self.remembered = Remembered(self.journal, self._loop.time())

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from ..core import Scheduler
 from ..core import commands as cmd
 from ..core import events as ev
+from .audit import Audit
 from .locks import Mode
 from .members import Member
 from .ports import ProcessPort
@@ -29,6 +30,7 @@ class Orders:
         follows: Callable[[ev.Event], None],
         write_limits: Callable[[Member], None],
         bring_back: Callable[[Member], None],
+        audit: Audit,
     ) -> None:
         self._scheduler = scheduler
         self._members = members
@@ -36,6 +38,7 @@ class Orders:
         self._follows = follows
         self._write_limits = write_limits
         self._bring_back = bring_back
+        self._audit = audit
         self.overruns = 0  # turns that did not end in time
         self._kept_locked: dict[str, tuple[str, ...]] = {}
         self._loop = asyncio.get_running_loop()
@@ -99,6 +102,10 @@ class Orders:
                     member.client,
                     command.seconds,
                 )
+            case cmd.Interrupt():
+                # Its Jupyter server sees in the snapshot that it is asked to: it may signal it, and knows how.
+                log.warning("client %s: its kernel is asked to interrupt its cell", member.client)
+                self._audit.note(None, "interrupt", member.client, None, {"overrun_seconds": round(command.seconds, 1)})
 
     def _lock(self, member: Member, command: cmd.Grant) -> bool:
         mode = Mode.SHARED if command.shared else Mode.EXCLUSIVE

@@ -35,6 +35,8 @@ LIVE = (
     "max_wait",
     "memory_of_use",
     "max_hold",
+    "overrun",
+    "overrun_patience",
     "inflight_window",
     "exempt_launches",
     "placement",
@@ -174,6 +176,6 @@ class LiveSettings:
                 IndexError,
             ) as error:  # IndexError: traitlets, of two quotes
                 raise Refused(f"{name}: {error}") from None
-        changed = LiveSettings(traits)
+        changed = type(self)(traits)
         changed.topology = self.topology
         return changed

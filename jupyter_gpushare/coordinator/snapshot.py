@@ -9,7 +9,7 @@ from typing import Any
 from ..core import Scheduler
 from ..core.model import Client, Device
 from ..core.outlook import expected_waits, held, seconds_left
-from . import idle, locks, where
+from . import idle, locks, overruns, where
 from .devices import Nvml
 from .measures import Measures
 from .members import Member
@@ -70,7 +70,12 @@ def take(
             ),
             **idle.of_client(scheduler, client, now),
             **where.of_client(scheduler, client),
-            "notes": [*where.notes(scheduler, client), *idle.notes(scheduler, client, now)],
+            **overruns.of_client(client),
+            "notes": [
+                *where.notes(scheduler, client),
+                *overruns.notes(scheduler, client, now),
+                *idle.notes(scheduler, client, now),
+            ],
         }
         for client in scheduler.clients.values()
         if client.id in members

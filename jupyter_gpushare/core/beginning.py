@@ -9,7 +9,8 @@ from .commands import Close
 from .commands import Grant as GrantCommand
 from .errors import IllegalEvent
 from .model import Before, Client, Grant, Process
-from .settings import EXCLUSIVE, LONGEST_QUANTUM
+from .overruns import lets_in
+from .settings import EXCLUSIVE, JOIN, LONGEST_QUANTUM
 from .switching import SLOW_LINK
 
 
@@ -32,13 +33,15 @@ class Beginning(Closing):
             named = self.promised.pop(client.id, None)
             grant = self.new_grant(client, client.devices, now, named.epoch if named else None)
             # A lock taken over is an exclusive one.
-            grant.shared = named is None and not client.queued_at_lock and self.settings.sharing != EXCLUSIVE
+            shares = self.settings.sharing != EXCLUSIVE or self.settings.overrun == JOIN
+            grant.shared = shares and named is None and not client.queued_at_lock
             # Or a short quantum would be over before the memory is back, turn after turn.
             missing = client.part.allocated - client.part.resident if client.restores else 0
             grant.lead = grant.expected_lead = min(
                 max(client.switching.restore, missing / SLOW_LINK) if missing else 0.0, LONGEST_QUANTUM
             )
             added = grant.devices
+            self._join_overruns(grant, now)
         else:
             added = tuple(uuid for uuid in client.devices if uuid not in grant.devices)
             self.account(grant, now)
@@ -52,6 +55,12 @@ class Beginning(Closing):
             process.wants = process.drained = False
             process.epoch = grant.epoch
         self._out.append(GrantCommand(client.id, grant.epoch, added, tuple(client.processes), grant.shared))
+
+    def _join_overruns(self, grant: Grant, now: float) -> None:
+        """Those beside whom it begins have had their turns: they do not go on with them, but wait for the next one."""
+        for uuid in grant.devices:
+            for other in self.devices[uuid].grants:
+                other.parting = other.parting or lets_in(other, self.settings, now)
 
     def adopt(self, process: Process, now: float, shared: bool = False) -> bool:
         """Take a process that runs already, and whose devices' locks are held, into its client's grant.

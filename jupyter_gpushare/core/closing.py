@@ -75,7 +75,6 @@ class Closing(Grants):
         grant.next_try = now + settings.drain_retry
         if all(process.drained or process.evicting for process in grant.client.processes.values()):
             return  # nothing on the device waits for anybody
-        late = 0.0 if grant.closing_since is None else now - grant.closing_since
         if wanting := [p for p in grant.processes if p.wants and not p.evicting]:
             grant.tries += 1
             step = grant.tries <= settings.drain_steps
@@ -89,10 +88,13 @@ class Closing(Grants):
             self._reopen(grant, behind if step and behind and grant.tries % 4 else wanting, step)
         if grant.uncovered:
             self.enter_queue(grant.client, now, now)
-        too_late = grant.tries > settings.drain_steps + settings.drain_tries or late >= settings.overrun_after
+        too_late = (
+            grant.tries > settings.drain_steps + settings.drain_tries
+            or grant.closing_for(now) >= settings.overrun_after
+        )
         if too_late and not grant.overrun and self.contended(grant):
-            grant.overrun = True
-            self._out.append(Overrun(grant.client.id, grant.epoch, late))
+            grant.overrun_since = now
+            self._out.append(Overrun(grant.client.id, grant.epoch, grant.closing_for(now)))
 
     def slice_helped(self, grant: Grant, now: float) -> None:
         """A process has drained. If that was in a slice of others, then it needed them. When they wait for it in turn,
@@ -128,7 +130,7 @@ class Closing(Grants):
         self._out.append(Free(client.id, grant.devices))
         if client.wants:
             self.enter_queue(client, now, now)
-        switching = lead + (0.0 if grant.closing_since is None else now - grant.closing_since)
+        switching = lead + grant.closing_for(now)
         client.switch_seconds += switching
         self.settings = self.tuner.turn_ended(self.settings, self.waited, switching, held - switching, now)
         self.policy.settings = self.settings

@@ -127,6 +127,15 @@ class Overrun:
 
 
 @dataclass(frozen=True)
+class Interrupt:
+    """The client's turn will not end: ask its kernel to interrupt what it runs, as the stop button does."""
+
+    client: str
+    epoch: int
+    seconds: float  # since its closing began
+
+
+@dataclass(frozen=True)
 class Notice:
     """Tell the client's user something about its devices."""
 
@@ -147,5 +156,6 @@ Command = (
     | RestoreAhead
     | SetRate
     | Overrun
+    | Interrupt
     | Notice
 )

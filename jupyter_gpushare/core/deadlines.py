@@ -6,6 +6,7 @@ import math
 
 from .grants import Grants
 from .model import Client, Device, Grant
+from .overruns import patience_ends
 from .switching import SLOW_LINK
 
 
@@ -18,7 +19,11 @@ class Deadlines:
     def due(self, grant: Grant) -> float | None:
         """When the grant is to be looked at again: it is to be closed then, or, while it drains, tried again."""
         if grant.draining:
-            return grant.next_try if grant.reopen_until is None else grant.reopen_until
+            due = grant.next_try if grant.reopen_until is None else grant.reopen_until
+            patience = patience_ends(grant, self._books.settings)
+            if due is None or patience is None or patience <= self._books.now:
+                return due
+            return min(due, patience)
         return self.ends(grant, self.deadline(grant))
 
     def ends(self, grant: Grant, deadline: float | None) -> float | None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .model import Client, Device, Grant
+from .overruns import lets_in
 from .scheduler import Scheduler
+from .settings import EXCLUSIVE
 from .together import fits
 
 
@@ -25,7 +27,7 @@ def _problems(scheduler: Scheduler, now: float) -> Iterator[str]:
         if process.client.processes.get(number) is not process or scheduler.clients[process.client.id] is None:
             yield f"process {number} is not one of its client's"
     for device in scheduler.devices.values():
-        yield from _device(scheduler, device)
+        yield from _device(scheduler, device, now)
     for client in scheduler.clients.values():
         yield from _client(scheduler, client, now)
     yield from _queue(scheduler, now)
@@ -34,13 +36,16 @@ def _problems(scheduler: Scheduler, now: float) -> Iterator[str]:
         yield f"the deadline {due} was not met at {now}: an edge would spin"
 
 
-def _device(scheduler: Scheduler, device: Device) -> Iterator[str]:
+def _device(scheduler: Scheduler, device: Device, now: float) -> Iterator[str]:
     uuid = device.info.uuid
     if len(device.grants) > 1 and not all(grant.shared for grant in device.grants):
         yield f"device {uuid} is granted to {[grant.client.id for grant in device.grants]}"
-    together = [grant.client for grant in device.grants if not grant.draining]
-    if len(together) > 1 and not fits(device, together):
+    running = [grant.client for grant in device.grants if not grant.draining]
+    staying = [grant.client for grant in device.grants if lets_in(grant, scheduler.settings, now)]
+    if running and len(together := [*staying, *running]) > 1 and not fits(device, together):
         yield f"clients {[client.id for client in together]} run on {uuid} and do not fit"
+    if len(running) > 1 and scheduler.settings.sharing == EXCLUSIVE:
+        yield f"clients {[client.id for client in running]} run on {uuid}, which is for one at a time"
     for grant in device.grants:
         if scheduler.turns.grants.get(grant.client.id) is not grant or uuid not in grant.devices:
             yield f"device {uuid} has a grant of {grant.client.id} that is over or not for it"

@@ -73,7 +73,8 @@ class Grant:
     next_try: float | None = None  # when a draining grant is looked at again
     tries: int = 0  # slices given to end this closing since the last one that helped
     alternating: bool = False  # the last slice let another process drain
-    overrun: bool = False
+    overrun_since: float | None = None  # it would not end, and others wait
+    interrupted: bool = False  # its client's kernel has been asked to interrupt what it runs
     cells_ended: float | None = None  # since when its client has no open cell, if one ended during this grant
     before: Before | None = None  # set by a Grant command
     announced: tuple[bool, float | None] | None = None  # the last Orders
@@ -105,8 +106,16 @@ class Grant:
         return self.closing_since is not None
 
     @property
+    def overrun(self) -> bool:
+        return self.overrun_since is not None
+
+    @property
     def gate_open(self) -> bool:
         return self.closing_since is None or self.reopen_until is not None
+
+    def closing_for(self, now: float) -> float:
+        """Seconds."""
+        return 0.0 if self.closing_since is None else now - self.closing_since
 
     def has_open(self, process: Process) -> bool:
         """Whether the gate of `process` is open under this grant; in a slice, not everybody's is."""
@@ -120,7 +129,7 @@ class Grant:
         self.closing_since = self.evicting_since = self.reopen_until = self.next_try = self.cells_ended = None
         self.tries = 0
         self.alternating = False
-        self.overrun = False
+        self.overrun_since = None
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ LONGEST_QUANTUM = 30.0  # of those that follow from measurements
 
 EXCLUSIVE, PACKED = "exclusive", "packed"
 SHARING = (EXCLUSIVE, AUTO, PACKED)
+WAIT, JOIN, INTERRUPT = "wait", "join", "interrupt"
+OVERRUN = (WAIT, JOIN, INTERRUPT)
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class Settings:
     drain_steps: int = 16  # so many slices let through one call of each thread; after them come whole ones
     drain_tries: int = 5  # so many whole slices before it is an overrun
     overrun_after: float = 10.0  # draining for longer is reported
+    overrun: str = WAIT  # for its end; or others join it, or its kernel is interrupted, when patience with it ends
+    overrun_patience: float = 30.0  # from when it is reported
     lock_retry: float = 0.01  # how soon to try again a device whose lock somebody else holds, doubling up to 0.16
 
     def __post_init__(self) -> None:
@@ -59,6 +63,7 @@ class Settings:
             ("drain_retry", 0.001, 60.0),
             ("drain_slice", 0.001, 60.0),
             ("overrun_after", 0.001, 86400.0),
+            ("overrun_patience", 0.0, 86400.0),
             ("lock_retry", 0.001, 60.0),
         ):
             value = getattr(self, name)
@@ -72,5 +77,6 @@ class Settings:
             value = getattr(self, name)
             if not low <= value <= high:
                 raise Refused(f"{name}={value:g} is out of range: allowed are {low:g} to {high:g}")
-        if self.sharing not in SHARING:
-            raise Refused(f"sharing={self.sharing!r} is unknown: allowed are {', '.join(SHARING)}")
+        for name, allowed in (("sharing", SHARING), ("overrun", OVERRUN)):
+            if getattr(self, name) not in allowed:
+                raise Refused(f"{name}={getattr(self, name)!r} is unknown: allowed are {', '.join(allowed)}")

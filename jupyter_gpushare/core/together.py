@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from .grants import Grants
 from .model import Client, Device, Grant
+from .overruns import lets_in
 from .settings import AUTO, EXCLUSIVE, PACKED
 from .sharing import Sharing
 
@@ -29,8 +30,12 @@ class Together:
 
     def suits(self, device: Device, client: Client) -> bool:
         """Whether it would do so well enough, whatever locks those who have the device took."""
-        members = [grant.client for grant in device.grants]
-        if self._books.settings.sharing == EXCLUSIVE or not fits(device, [*members, client]):
+        if not fits(device, [*(grant.client for grant in device.grants), client]):
+            return False
+        members = [grant.client for grant in device.grants if not self._lets_in(grant)]
+        if not members:
+            return True  # none of them would go for it, as slow as it may be
+        if self._books.settings.sharing == EXCLUSIVE:
             return False
         if self._books.settings.sharing == PACKED:
             return True
@@ -51,14 +56,18 @@ class Together:
         """Clients that ran together fit no longer, or are in each other's way: an offline one goes, or the last one."""
         running = [grant for grant in device.grants if not grant.draining]
         running.sort(key=lambda grant: grant.client.rank)
-        while len(running) > 1:
-            together = self._books.settings.sharing != EXCLUSIVE and fits(device, [grant.client for grant in running])
-            if together:
+        staying = [grant for grant in device.grants if self._lets_in(grant)]
+        while running and len(running) + len(staying) > 1:
+            together = len(running) == 1 or self._books.settings.sharing != EXCLUSIVE
+            if together and fits(device, [grant.client for grant in (*staying, *running)]):
                 break
             yield running.pop()
         loser = self._sharing.loser(device, now) if self._books.settings.sharing == AUTO and len(running) > 1 else None
         if loser and loser.grant and loser.grant in running:
             yield loser.grant
+
+    def _lets_in(self, grant: Grant) -> bool:
+        return lets_in(grant, self._books.settings, self._books.now)
 
 
 def fits(device: Device, clients: list[Client]) -> bool:

@@ -6,14 +6,15 @@ from collections.abc import Iterable
 
 from .allowance import Allowance
 from .beginning import Beginning
-from .commands import Command, Orders
+from .commands import Command, Interrupt, Orders
 from .deadlines import Deadlines
 from .grants import GRANT, LINE, LOCK
 from .leavers import Leavers
 from .line import Line
 from .model import Client, Device, DeviceInfo, Grant, Process
+from .overruns import is_to_be_interrupted
 from .policies import policy_of
-from .settings import Settings
+from .settings import JOIN, Settings
 from .sharing import Sharing
 from .together import Together
 
@@ -175,6 +176,9 @@ class Turns(Beginning):
             due = self._deadlines.ends(grant, deadline)
             if due is not None and due <= now:  # somebody came to wait after its quantum was over
                 self.begin_closing(grant, now)
+        elif is_to_be_interrupted(grant, self.settings, now) and self.contended(grant):
+            grant.interrupted = True
+            self._out.append(Interrupt(grant.client.id, grant.epoch, grant.closing_for(now)))
         self.name_next(grant, self._successor(grant, now))
 
     # --- who runs
@@ -196,8 +200,8 @@ class Turns(Beginning):
 
     def _successor(self, grant: Grant, now: float) -> Process | None:
         """Who can take over by the lock itself: that takes one process with one device on either side."""
-        if len(grant.devices) != 1 or not self.contended(grant):
-            return None
+        if len(grant.devices) != 1 or not self.contended(grant) or self.settings.overrun == JOIN:
+            return None  # who waits for a lock, to have it alone, could not join an overrun
         (uuid,) = grant.devices
         device = self.devices[uuid]
         givers = list(grant.client.processes.values())

@@ -14,6 +14,7 @@ from ..config import GpuShare
 from ..wire.client import default_coordinator_argv
 from . import handlers, metrics
 from .cells import CellReports
+from .interrupts import Interrupts
 from .kernels import KERNEL_ACTIONS, KernelEvents, Kernels
 from .renames import Renames
 from .settings import Differences
@@ -54,6 +55,7 @@ class GpuShareApp(ExtensionApp):
         manager = self.serverapp.kernel_manager
         self.cells = CellReports(manager, self.kernels, lambda: self.supervisor.address, self.log)
         self.renames = Renames(self.serverapp.session_manager, self.kernels, lambda: self.supervisor.address, self.log)
+        self._interrupts = Interrupts(self.kernels, self.log)
         self._kernel_events = KernelEvents(
             self.kernels,
             functools.partial(self.supervisor.request, start=False),
@@ -67,6 +69,7 @@ class GpuShareApp(ExtensionApp):
 
     def _changed(self, before: dict[str, Any] | None, after: dict[str, Any]) -> None:
         self.renames.follow(before, after)
+        self._interrupts.follow(after)
         if self._transitions:
             self._transitions.follow(before, after)
 
@@ -110,6 +113,7 @@ class GpuShareApp(ExtensionApp):
             self._unregister = None
         self.cells.close()
         self.renames.close()
+        self._interrupts.close()
         await supervisor.close()
 
     def _coordinator_argv(self) -> list[str]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from jupyter_core.utils import ensure_async
 
 from .. import launcher
 from ..provisioner import GpuShareProvisioner
@@ -72,6 +74,17 @@ class Kernels:
         if isinstance(provisioner, GpuShareProvisioner):
             return str(provisioner.label)
         return launcher.label_in(getattr(getattr(kernel, "kernel_spec", None), "argv", []))
+
+    def of_clients(self, clients: Collection[str], status: Mapping[str, Any]) -> Iterator[str]:
+        """The kernels of this server that these clients are."""
+        for kernel_id in self._manager.list_kernel_ids() if clients else ():
+            with contextlib.suppress(UnknownKernel):
+                if self.client_of(kernel_id, status) in clients:
+                    yield kernel_id
+
+    async def interrupt(self, kernel_id: str) -> None:
+        """As the stop button does."""
+        await ensure_async(self._manager.interrupt_kernel(kernel_id))
 
     def any_shared(self) -> bool:
         """Whether some kernel of this server shares the GPU."""

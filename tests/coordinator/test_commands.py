@@ -33,6 +33,7 @@ CLIENT = {
     "resident_by_device", "resident_by_device_is_estimate", "host_pinned", "host_pageable",
     "labels", "group", "gives_way", "notes", "suspended", "hold_seconds_left",
     "idle_seconds", "idle_warned", "evicted_in", "suspended_in", "evicted_by_policy", "suspended_by_policy",
+    "interrupt_asked",
 }  # fmt: skip
 QUOTA = {"share", "limit", "memory", "resident", "service"}
 

@@ -30,6 +30,8 @@ KEYS = {
     "max_wait",
     "memory_of_use",
     "max_hold",
+    "overrun",
+    "overrun_patience",
     "policy",
     "idle_release",
     "cell_linger",
@@ -152,6 +154,8 @@ BAD: dict[str, list[tuple[Any, str]]] = {
     "max_wait": [(0, "1 to 86400"), (math.inf, "inf")],
     "memory_of_use": [(0, "1 to 604800"), (True, "True")],
     "max_hold": [(-1, "0 to 86400"), (True, "True")],
+    "overrun": [("kill", "interrupt"), (None, "None")],
+    "overrun_patience": [(-1, "0 to 86400"), (math.inf, "inf"), (True, "True")],
     "metrics": [
         ("9400", "has no port"),
         ("0.0.0.0:9400", "open:0.0.0.0:9400"),

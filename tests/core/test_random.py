@@ -19,7 +19,7 @@ from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.errors import Conflict, GpuShareError, Refused
 from jupyter_gpushare.core.policies import POLICIES
 from jupyter_gpushare.core.quota import Quota
-from jupyter_gpushare.core.settings import SHARING, Settings
+from jupyter_gpushare.core.settings import OVERRUN, SHARING, Settings
 
 from .test_illegal import frozen
 from .world import CLOSED, CLOSING, OPEN, OUTSIDER, FakeProcess, World, baseline
@@ -39,8 +39,8 @@ QUOTAS = st.builds(
     st.sampled_from([None, None, MEMORY // 8]),
 )
 SETTINGS = st.builds(
-    lambda policy, sharing, quantum, wait, use, idle: baseline(
-        policy=policy, sharing=sharing, time_quantum=quantum, max_wait=wait, memory_of_use=use, **idle
+    lambda policy, sharing, quantum, wait, use, idle, overrun: baseline(
+        policy=policy, sharing=sharing, time_quantum=quantum, max_wait=wait, memory_of_use=use, **idle, **overrun
     ),
     st.sampled_from(sorted(POLICIES)),
     st.sampled_from(SHARING),
@@ -48,6 +48,12 @@ SETTINGS = st.builds(
     st.sampled_from([1.0, 300.0]),
     st.sampled_from([5.0, 600.0]),
     st.sampled_from([{}, {"idle_evict": 1.0, "idle_suspend": 2.0}, {"idle_evict": "auto", "idle_suspend": 1.0}]),
+    st.builds(
+        lambda overrun, patience, after: {"overrun": overrun, "overrun_patience": patience, "overrun_after": after},
+        st.sampled_from(OVERRUN),
+        st.sampled_from([0.0, 0.2]),
+        st.sampled_from([0.05, 10.0]),
+    ),
 )
 NEVER = [
     ev.ClientForgotten("nobody"),
@@ -78,6 +84,10 @@ NEVER = [
 ]
 
 
+def together(settings: Settings) -> bool:
+    return settings.sharing != "exclusive" or settings.overrun == "join"
+
+
 class AnyHost(RuleBasedStateMachine):
     """Clients of one or several processes on one or several devices do what they like."""
 
@@ -85,7 +95,7 @@ class AnyHost(RuleBasedStateMachine):
     def begin(self, count: int, settings: Settings) -> None:
         self.world = World(settings)
         self.done: dict[str, int] = {}
-        self.together = settings.sharing != "exclusive"  # ever
+        self.together = together(settings)  # ever
         for uuid in DEVICES[:count]:
             self.world.device(uuid)
 
@@ -288,7 +298,7 @@ class AnyHost(RuleBasedStateMachine):
 
     @rule(settings=SETTINGS)
     def configure(self, settings: Settings) -> None:
-        self.together |= settings.sharing != "exclusive"
+        self.together |= together(settings)
         self.world.feed(ev.SettingsChanged(settings))
 
     @rule(seconds=st.sampled_from([0.0, 0.001, 0.02, 0.05, 0.1, 0.3, 1.0, 7.0]))

@@ -11,12 +11,13 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
 from jupyter_gpushare.config import GpuShare
 from jupyter_gpushare.coordinator.settings import LiveSettings
+from jupyter_gpushare.core.settings import Settings
 
 from .clock import Owner
 from .coordinator import Coordinator, kernel
@@ -59,6 +60,13 @@ class Log(logging.Handler):
         if record.levelno > logging.WARNING:
             trace = logging.Formatter().formatException(record.exc_info) if record.exc_info else ""
             self._host.bugs.append(f"{said}\n{trace}")
+
+
+class Hasty(LiveSettings):
+    """What takes longer than half a second to drain is an overrun."""
+
+    def core(self) -> Settings:
+        return replace(super().core(), overrun_after=0.5)
 
 
 class Episode:
@@ -135,15 +143,18 @@ class Episode:
         traits.time_quantum = random.choice((0.03, 0.1, 0.3))
         traits.min_quantum = 0.02
         traits.idle_release = random.choice((0.005, 0.02, 0.1))
+        traits.overrun = random.choice(("wait", "wait", "join", "interrupt"))
+        traits.overrun_patience = random.choice((0.0, 0.3))
         traits.max_wait = 5.0
         traits.max_hold = 3.0
         traits.memory_of_use = 10.0
         devices = random.choice((1, 1, 1, 2, 3))
         gc.collect()  # what others left to it would close its descriptors meanwhile
         self._before = len(os.listdir("/proc/self/fd"))
-        host = Host(random.getrandbits(64), folder, LiveSettings(traits), devices, traits.sharing != "exclusive")
+        shared = traits.sharing != "exclusive" or traits.overrun == "join"
+        host = Host(random.getrandbits(64), folder, Hasty(traits), devices, shared)
         self._before += devices
-        host.tell(f"{traits.policy}, {traits.sharing}, quantum {traits.time_quantum}")
+        host.tell(f"{traits.policy}, {traits.sharing}, quantum {traits.time_quantum}, overruns: {traits.overrun}")
         return host
 
     def _habits(self) -> Habits:

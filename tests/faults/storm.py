@@ -182,7 +182,13 @@ class Storm(Owner):
         )
         if kind == "config":
             changes = random.choice(
-                ({"time_quantum": 0.05}, {"time_quantum": 0.2}, {"idle_release": 0.02}, {"max_wait": 5})
+                (
+                    {"time_quantum": 0.05},
+                    {"time_quantum": 0.2},
+                    {"idle_release": 0.02},
+                    {"max_wait": 5},
+                    {"overrun": random.choice(("wait", "interrupt", *["join"] * self.host.shared))},
+                )
             )
             self.host.users.append(User(self.host, 0, {"type": "config", "changes": changes}))
             return

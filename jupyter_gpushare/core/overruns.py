@@ -1,0 +1,32 @@
+"""Turns that do not end: by setting, how long others wait for one, and what comes then.
+
+A client that will not drain cannot be made to: only its process ends what it has on the device. So its turn goes on,
+and closing it is tried on; but others may be let in beside it, or its kernel be asked to interrupt its cell.
+"""
+
+from __future__ import annotations
+
+from .model import Grant
+from .settings import INTERRUPT, JOIN, WAIT, Settings
+
+
+def patience_ends(grant: Grant, settings: Settings) -> float | None:
+    """When others have waited for its end for long enough; None: it is no overrun, or is waited for however long."""
+    if grant.overrun_since is None or settings.overrun == WAIT:
+        return None
+    return grant.overrun_since + settings.overrun_patience
+
+
+def lets_in(grant: Grant, settings: Settings, now: float) -> bool:
+    """Whether nobody need wait for it any more whose memory fits beside its client's."""
+    return settings.overrun == JOIN and _is_late(grant, settings, now)
+
+
+def is_to_be_interrupted(grant: Grant, settings: Settings, now: float) -> bool:
+    """Once a turn."""
+    return settings.overrun == INTERRUPT and not grant.interrupted and _is_late(grant, settings, now)
+
+
+def _is_late(grant: Grant, settings: Settings, now: float) -> bool:
+    ends = patience_ends(grant, settings)
+    return ends is not None and ends <= now

@@ -1,0 +1,80 @@
+"""Turns that do not end, with a real coordinator and fake processes: what is told of them, and recorded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Coordinator, Processes
+from .fake_process import CLOSED, CLOSING, OPEN, FakeProcess, wait_for
+
+LONG = 15.0  # what is not drained after 10 s is an overrun
+
+
+@pytest.fixture
+def state(own_host: Path, folder: Path) -> Iterator[Path]:
+    yield folder / "state"
+
+
+def overrun(coordinator: Coordinator, processes: Processes) -> tuple[FakeProcess, FakeProcess]:
+    stuck, waits = processes("stuck"), processes("waits")
+    stuck.run_turn()
+    waits.wants()
+    stuck.wait_gate(CLOSING)
+    wait_for(lambda: (coordinator.client("stuck") or {})["phase"] == "overrun", LONG)
+    return stuck, waits
+
+
+def notes(coordinator: Coordinator, client: str) -> list[str]:
+    return list((coordinator.client(client) or {})["notes"])
+
+
+def test_its_kernel_is_asked_to_interrupt_once(
+    idle_coordinator: Coordinator, processes: Processes, state: Path
+) -> None:
+    coordinator = idle_coordinator
+    coordinator.start(
+        f"--CoordinatorApp.state_directory={state}", "--GpuShare.overrun=interrupt", "--GpuShare.overrun_patience=1"
+    )
+    stuck, waits = overrun(coordinator, processes)
+    assert notes(coordinator, "stuck")[0].endswith("if it goes on, its kernel is asked to interrupt its cell")
+    sequence = stuck.orders.interrupt_seq
+    wait_for(lambda: (coordinator.client("stuck") or {})["interrupt_asked"])
+    assert "which it does when the call that runs returns" in notes(coordinator, "stuck")[0]
+    assert (coordinator.client("waits") or {})["interrupt_asked"] is False and notes(coordinator, "waits") == []
+    assert stuck.orders.interrupt_seq == sequence, "its own server interrupts it, and then its waiting calls fail"
+    found = [json.loads(line) for line in (state / "audit.log").read_text().splitlines()]
+    assert [(entry["what"], entry["subject"], entry["user"], entry["pid"]) for entry in found] == [
+        ("interrupt", "stuck", None, coordinator.pid)
+    ]
+    assert found[0]["new"]["overrun_seconds"] >= 8
+    assert "client stuck: its kernel is asked to interrupt its cell" in coordinator.log.read_text()
+    assert waits.gate[0] == CLOSED
+    stuck.drain()
+    waits.wait_gate(OPEN)
+    assert (coordinator.client("stuck") or {})["interrupt_asked"] is False
+
+
+def test_those_who_join_it_and_what_is_told(idle_coordinator: Coordinator, processes: Processes) -> None:
+    coordinator = idle_coordinator
+    coordinator.start("--GpuShare.overrun=join", "--GpuShare.overrun_patience=1", "--GpuShare.sharing=exclusive")
+    stuck, waits = overrun(coordinator, processes)
+    assert notes(coordinator, "stuck")[0].endswith("if it goes on, others whose memory fits are let in beside it")
+    waits.wait_gate(OPEN)
+
+    def phases() -> dict[str, Any]:
+        return {name: (coordinator.client(name) or {})["phase"] for name in ("stuck", "waits")}
+
+    assert phases() == {"stuck": "overrun", "waits": "running"}
+    assert notes(coordinator, "stuck")[0].endswith("others run beside it")
+    assert notes(coordinator, "waits") == [
+        "another client's turn is over, and its work on the GPU has not ended: this one runs beside it"
+    ]
+    assert [grant["client"] for grant in coordinator.status()["devices"][0]["grants"]] == ["stuck", "waits"]
+    stuck.drain()
+    wait_for(lambda: phases() == {"stuck": "idle", "waits": "running"})
+    assert notes(coordinator, "waits") == []

@@ -1,0 +1,225 @@
+"""Turns that do not end: waited for, joined, or interrupted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from jupyter_gpushare.core import commands as cmd
+from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.errors import Refused
+from jupyter_gpushare.core.settings import Settings
+
+from .conftest import QUANTUM
+from .world import CLOSED, OPEN, FakeProcess, World, baseline
+
+REPORTED = QUANTUM + 10.0  # when a drain without an end is an overrun
+PATIENCE = 5.0
+HALF = 1 << 29  # of a device
+
+MakeWorld = Callable[..., World]
+
+
+@pytest.fixture
+def joining(make_world: MakeWorld) -> World:
+    return make_world(overrun="join", overrun_patience=PATIENCE)
+
+
+def stuck(world: World, name: str = "a", drains_in: float = 1000.0) -> FakeProcess:
+    """It has a turn that does not end, once somebody waits for it."""
+    process = world.process(name, drains_in=drains_in)
+    world.want(process)
+    return process
+
+
+def test_by_default_it_is_waited_for(world: World) -> None:
+    stuck(world)
+    b = world.process("b", busy=True)
+    world.run(900)
+    assert (world.phase("a"), world.phase("b"), b.openings) == ("overrun", "waiting", 0)
+    assert not any(isinstance(command, cmd.Interrupt) for command in world.commands)
+
+
+def test_joined_once_patience_with_it_has_ended(joining: World) -> None:
+    a = stuck(joining)
+    b = joining.process("b", busy=True)
+    joining.run(REPORTED + PATIENCE - 0.5)
+    assert (joining.phase("a"), b.gate) == ("overrun", CLOSED)
+    assert joining.run_until(lambda: b.gate == OPEN) == pytest.approx(0.5, abs=0.15)
+    assert (joining.phase("a"), joining.phase("b"), a.gate) == ("overrun", "running", "closing")
+    assert set(joining.holders("gpu")) == {"a", "b"}
+
+
+def test_at_the_moment_of_it_not_when_its_closing_is_next_tried(make_world: MakeWorld) -> None:
+    """Slices grow to a quantum: whoever waits would wait for the end of one."""
+    world = make_world(overrun="join", overrun_patience=PATIENCE, time_quantum=100.0)
+    second, first = world.process("a"), world.process("a")
+    first.peer, first.collectives = second, 10**6
+    second.peer, second.collectives = first, 10**6
+    first.busy = second.busy = True
+    world.want(first)
+    b = world.process("b", busy=True)
+    world.run_until(lambda: world.phase("a") == "overrun", within=200)
+    assert world.run_until(lambda: b.gate == OPEN) == pytest.approx(PATIENCE)
+
+
+def test_those_who_joined_take_turns_with_each_other(joining: World) -> None:
+    stuck(joining)
+    b, c = joining.process("b", busy=True), joining.process("c", busy=True)
+    joining.run(REPORTED + PATIENCE + 1.0)
+    since = joining.now
+    for _ in range(100):
+        joining.run(0.1)
+        assert [b.gate, c.gate].count(OPEN) <= 1
+    held = joining.held("gpu", since)
+    assert held["b"] == pytest.approx(held["c"], abs=2 * QUANTUM) and held["b"] > 3
+
+
+def test_who_was_joined_does_not_go_on_but_waits_for_its_next_turn(joining: World) -> None:
+    """Nobody waits for it any more, yet its gate is not closed for nobody."""
+    a = stuck(joining)
+    b = joining.process("b", busy=True)
+    joining.run_until(lambda: b.gate == OPEN)
+    a.busy = True
+    joining.want(a)
+    joining.run(2 * QUANTUM)
+    assert (joining.queue("gpu"), joining.phase("a"), b.openings) == ([], "overrun", 1)
+    a.drains_in = 0.0
+    joining.run_until(lambda: joining.phase("a") == "waiting")
+    assert set(joining.holders("gpu")) == {"b"}
+    joining.run_until(lambda: a.gate == OPEN)
+    assert (joining.phase("a"), b.gate) == ("running", CLOSED)
+
+
+def test_without_anybody_who_waits_its_turn_goes_on(joining: World) -> None:
+    a = stuck(joining)
+    b = joining.process("b")
+    joining.want(b)
+    joining.run(REPORTED + 1.0)
+    joining.unwant(b)
+    joining.want(a)
+    joining.run(PATIENCE)
+    assert (joining.phase("a"), a.gate) == ("running", OPEN)
+
+
+def test_whose_memory_does_not_fit_beside_it_waits(joining: World) -> None:
+    stuck(joining)
+    joining.feed(ev.MemoryHeld("a", HALF + 1, HALF + 1))
+    b = joining.process("b")
+    joining.feed(ev.MemoryHeld("b", HALF, 0))
+    joining.want(b)
+    joining.run(900)
+    assert (joining.phase("b"), b.openings) == ("waiting", 0)
+    joining.feed(ev.MemoryHeld("a", HALF, HALF))  # of its last turns it is still known to have had more
+    assert b.gate == CLOSED
+
+
+def test_who_outgrows_the_room_beside_it_goes_back_to_waiting(joining: World) -> None:
+    stuck(joining)
+    joining.feed(ev.MemoryHeld("a", HALF, HALF))
+    b = joining.process("b", busy=True)
+    joining.run_until(lambda: b.gate == OPEN)
+    joining.feed(ev.MemoryHeld("b", HALF + 1, HALF))
+    joining.run(1.0)
+    assert (joining.phase("a"), joining.phase("b")) == ("overrun", "waiting")
+
+
+@pytest.mark.parametrize("sharing", ["exclusive", "auto"])
+def test_nobody_is_named_who_could_then_not_join(make_world: MakeWorld, sharing: str) -> None:
+    """A lock that is waited for, to have it alone, cannot be shared."""
+    world = make_world(overrun="join", overrun_patience=PATIENCE, sharing=sharing)
+    for name in "ab":
+        world.process(name, busy=True)
+    world.run(5 * QUANTUM)
+    assert not any(isinstance(command, cmd.NameNext) for command in world.commands)
+    assert all(command.shared for command in world.commands if isinstance(command, cmd.Grant))
+
+
+def test_a_turn_that_was_begun_alone_is_not_joined(world: World) -> None:
+    """It came by the lock itself, before the setting was changed."""
+    world.process("b", busy=True)
+    a = world.process("a", busy=True, drains_in=1000.0)
+    c = world.process("c", busy=True)
+    world.run_until(lambda: a.gate == OPEN)
+    world.feed(ev.SettingsChanged(baseline(time_quantum=QUANTUM, overrun="join", overrun_patience=0.0)))
+    world.run(100)
+    assert world.phase("a") == "overrun"
+    assert (world.phase("c"), c.openings, set(world.locks)) == ("waiting", 0, {"gpu"})
+
+
+def test_a_gang_joins_where_it_must(make_world: MakeWorld) -> None:
+    world = make_world("d1", "d2", overrun="join", overrun_patience=PATIENCE)
+    stuck(world)
+    gang = world.process("gang", "d1", "d2", busy=True)
+    world.run_until(lambda: gang.gate == OPEN)
+    assert set(world.holders("d1")) == {"a", "gang"} and set(world.holders("d2")) == {"gang"}
+
+
+def test_packed_clients_are_joined_as_ever_by_whom_suits_the_others(make_world: MakeWorld) -> None:
+    world = make_world(overrun="join", overrun_patience=PATIENCE, sharing="packed")
+    a, b = stuck(world), world.process("b", busy=True)
+    assert (a.gate, b.gate) == (OPEN, OPEN)
+    world.feed(ev.MemoryHeld("b", HALF, HALF))
+    c = world.process("c", busy=True)
+    world.feed(ev.MemoryHeld("c", HALF + 1, 0))
+    for _ in range(600):
+        world.run(0.1)
+        assert (b.gate, c.gate) != (OPEN, OPEN)
+    assert world.phase("a") == "overrun"
+    assert b.openings > 5 and c.openings > 5, "they take turns, with a beside them"
+
+
+def test_a_coordinator_that_comes_later_finds_them_together(joining: World) -> None:
+    stuck(joining)
+    b = joining.process("b", busy=True)
+    joining.run_until(lambda: b.gate == OPEN)
+    later = World(joining.settings)
+    later.device("gpu")
+    later.shared["gpu"] = {"a": 0.0, "b": 0.0}
+    later.adopt("a", "gpu", epoch=3)
+    later.adopt("b", "gpu", epoch=4)
+    later.run(1.0)
+    assert (later.phase("a"), later.phase("b")) == ("running", "idle"), "one at a time, as set"
+
+
+def test_interrupted_once_a_turn(make_world: MakeWorld) -> None:
+    world = make_world(overrun="interrupt", overrun_patience=PATIENCE)
+    a = stuck(world)
+    b = world.process("b", busy=True)
+    world.run(REPORTED + PATIENCE + 0.2)
+    asked = [(at, command.seconds) for at, command in world.timeline if isinstance(command, cmd.Interrupt)]
+    assert [value for pair in asked for value in pair] == pytest.approx(
+        [REPORTED + PATIENCE, REPORTED + PATIENCE - QUANTUM], abs=0.15
+    )
+    assert world.scheduler.clients["a"].grant.interrupted  # type: ignore[union-attr]
+    world.run(200)
+    assert [c.client for c in world.commands if isinstance(c, cmd.Interrupt)] == ["a"], "and no more"
+    assert (world.phase("b"), b.openings) == ("waiting", 0)
+    a.drains_in = 0.0
+    world._drain(a, a.epoch)  # its cell was interrupted, and its work has ended
+    assert b.gate == OPEN
+    a.drains_in = 1000.0
+    world.want(a)
+    world.run(100)
+    assert [c.client for c in world.commands if isinstance(c, cmd.Interrupt)] == ["a", "a"]
+
+
+def test_nobody_is_interrupted_whom_nobody_waits_for(make_world: MakeWorld) -> None:
+    world = make_world(overrun="interrupt", overrun_patience=PATIENCE)
+    stuck(world)
+    b = world.process("b")
+    world.want(b)
+    world.run(REPORTED + 1.0)
+    world.unwant(b)
+    world.run(100)
+    assert not any(isinstance(command, cmd.Interrupt) for command in world.commands)
+    world.want(b)
+    world.run(1.0)
+    assert any(isinstance(command, cmd.Interrupt) for command in world.commands)
+
+
+@pytest.mark.parametrize("wrong", [{"overrun": "kill"}, {"overrun_patience": -1.0}, {"overrun_patience": "auto"}])
+def test_what_cannot_be_set_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(Refused, match=next(iter(wrong))):
+        Settings(**wrong)  # type: ignore[arg-type]

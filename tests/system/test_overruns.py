@@ -1,0 +1,36 @@
+"""A turn that does not end: those who may join it run beside it, and nothing of anybody's is lost."""
+
+from __future__ import annotations
+
+from .host import Host, eventually
+from .test_closing import SETS, WAITS, with_flags
+
+
+def test_joined(host: Host) -> None:
+    """Its launch waits for a word that nobody sets; in turns of one at a time, with what is too large left out."""
+    host.start_coordinator(
+        "--time-quantum", "0.1", "--GpuShare.sharing=exclusive", "--GpuShare.overrun=join",
+        "--GpuShare.overrun_patience=0.5",
+    )  # fmt: skip
+    stuck, other, third = host.program("stuck"), host.program("other"), host.program("third")
+    large = host.program("large")
+    with_flags(host, stuck, third)
+    stuck.run("data = cuda.alloc(64 << 20)")
+    large.run("data = cuda.alloc(224 << 20)")
+    stuck.start(WAITS.format(0))
+    eventually(lambda: host.phase("stuck") == "running")
+    other.start_busy()
+    third.start("check(cuda.spin(1)) or check(cuda.cuCtxSynchronize())")
+    assert host.phase("other") != "running"
+    other.result(30)
+    assert third.result(30) is None
+    assert host.phase("stuck") == "overrun"
+    large.start("check(cuda.spin(1)) or check(cuda.cuCtxSynchronize())")
+    eventually(lambda: host.phase("large") == "waiting")
+    third.run(SETS.format(0))
+    assert stuck.result() == 0
+    assert large.result() is None, "now there is room"
+    other.stop()
+    assert host.overlap([stuck], [other]) > 0
+    assert [host.overlap([large], [one]) for one in (stuck, other, third)] == [0, 0, 0]
+    assert host.overlap([other], [third]) == 0
