@@ -52,6 +52,16 @@ class Together:
                 return False
         return self._sharing.suit(device, client, members, self._books.now)
 
+    def is_free(self, device: Device) -> bool:
+        """Whether nobody has the device, or nobody whose end is still waited for."""
+        return all(self._lets_in(grant) for grant in device.grants)
+
+    def is_kept_out(self, device: Device, client: Client) -> bool:
+        """Whether the client cannot have the device before an overrun there has ended."""
+        late = [grant for grant in device.grants if self._lets_in(grant)]
+        apart = client.queued_at_lock or not all(grant.shared for grant in late)
+        return bool(late) and (apart or not fits(device, [*(grant.client for grant in late), client]))
+
     def leaving(self, device: Device, now: float) -> Iterator[Grant]:
         """Clients that ran together fit no longer, or are in each other's way: an offline one goes, or the last one."""
         running = [grant for grant in device.grants if not grant.draining]

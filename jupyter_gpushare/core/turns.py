@@ -129,17 +129,18 @@ class Turns(Beginning):
         # A client that cannot start yet claims its devices, so that gangs never starve.
         while (head := device.line.head(now)) and self.can_start(head):
             self.begin(head, now)
-        if head and not device.grants and self._cannot_start_soon(head):
+        if head and self._together.is_free(device) and self._cannot_start_soon(head):
             self._lend(device, head, now)
-        if head and not device.grants:
+        if head and self._together.is_free(device):
             self._claims[device.info.uuid] = head
         else:
             self._claims.pop(device.info.uuid, None)
 
     def _cannot_start_soon(self, head: Client) -> bool:
-        """Whether a device that it needs too is taken for a time without bound: by a better class, or a lock."""
+        """Whether a device that it needs is taken for a time without bound: by a better class, a lock, an overrun."""
         return any(
             device.refused_until is not None
+            or self._together.is_kept_out(device, head)
             or any(grant.client.rank < head.rank for grant in device.grants)
             or ((first := device.line.head(self.now)) is not None and first.rank < head.rank)
             for device in head.books
@@ -150,7 +151,9 @@ class Turns(Beginning):
         if device.refused_until is not None:
             return
         for client in device.line.ordered(now):
-            if client is not head and client.books == (device,) and not client.grant and client.ready_at <= now:
+            if client is head or client.books != (device,) or client.grant or client.ready_at > now:
+                continue
+            if not device.grants or (client.rank == head.rank and self._together.packs(device, client)):
                 self.begin(client, now)
                 return
 

@@ -9,6 +9,7 @@ import pytest
 from jupyter_gpushare.core import commands as cmd
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.errors import Refused
+from jupyter_gpushare.core.quota import Quota
 from jupyter_gpushare.core.settings import Settings
 
 from .conftest import QUANTUM
@@ -113,6 +114,36 @@ def test_whose_memory_does_not_fit_beside_it_waits(joining: World) -> None:
     assert (joining.phase("b"), b.openings) == ("waiting", 0)
     joining.feed(ev.MemoryHeld("a", HALF, HALF))  # of its last turns it is still known to have had more
     assert b.gate == CLOSED
+
+
+def test_who_does_not_fit_beside_it_keeps_nobody_from_it_who_does(joining: World) -> None:
+    """It comes first as soon as there is room."""
+    a = stuck(joining)
+    joining.feed(ev.MemoryHeld("a", HALF, HALF))
+    large = joining.process("large")
+    joining.feed(ev.MemoryHeld("large", HALF + 1, 0))
+    joining.want(large)
+    b, c = joining.process("b", busy=True), joining.process("c", busy=True)
+    joining.run(REPORTED + PATIENCE + 100 * QUANTUM)
+    assert b.openings > 30 and c.openings > 30 and large.openings == 0
+    joining.feed(ev.MemoryHeld("a", 0, 0))
+    a.drains_in = 0.0
+    joining._drain(a, a.epoch)
+    joining.run(2 * QUANTUM)
+    assert large.openings == 1
+
+
+def test_an_offline_client_is_not_let_in_before_an_online_one_that_must_wait(joining: World) -> None:
+    """Its turn would be over as it began."""
+    stuck(joining)
+    joining.feed(ev.MemoryHeld("a", HALF, HALF))
+    large = joining.process("large")
+    joining.feed(ev.MemoryHeld("large", HALF + 1, 0))
+    joining.want(large)
+    joining.client("offline", Quota(service="offline"))
+    offline = joining.process("offline", busy=True)
+    joining.run(100)
+    assert (joining.phase("a"), offline.openings) == ("overrun", 0)
 
 
 def test_who_outgrows_the_room_beside_it_goes_back_to_waiting(joining: World) -> None:
