@@ -103,7 +103,12 @@ class Placing:
 
     def moved(self, client: Client, devices: tuple[str, ...], now: float) -> None:
         """The client's processes use these devices."""
-        self.placement.move(client.id, devices)
+        if not self.placement.move(client.id, devices):
+            client.quota = replace(client.quota, share=0.0)
+            self._turns.read_quota(client, now)
+            self._tell(
+                client.id, "it has no guaranteed share: on all its devices that is more than its tenant may have"
+            )
         self._read_fraction(client)
         self.settle(now)
 

@@ -102,6 +102,37 @@ def test_quotas_stay_within_the_tenants_ceiling() -> None:
         come(world, "b", "students", fraction=0.75)
 
 
+def test_who_came_beyond_its_tenants_number_stays_offline() -> None:
+    """Who runs already is not turned away, but neither does it come in by the back door."""
+    world = world_of(1, Tenant("students", max_clients=1))
+    come(world, "a", "students")
+    world.feed(ev.ClientRegistered("b", "1000", group="students", running=True))
+    for quota in (Quota(), Quota(memory=1)):
+        with pytest.raises(Refused, match="tenant 'students' has 2 clients: allowed are 1, and this one came when"):
+            world.feed(ev.QuotaChanged("b", quota))
+    world.feed(ev.QuotaChanged("b", Quota(memory=1, service="offline")))
+    for service in ("offline", "online"):
+        world.feed(ev.QuotaChanged("a", Quota(service=service)))
+    world.feed(ev.ClientForgotten("a"))
+    world.feed(ev.QuotaChanged("b", Quota()))
+    assert world.scheduler.clients["b"].quota == Quota()
+
+
+def test_a_share_counts_on_every_device_that_the_client_uses() -> None:
+    world = world_of(3, Tenant("students", share=1.0))
+    come(world, "a", "students", quota=Quota(share=0.4))
+    world.process("a", "d0", "d1")
+    assert world.scheduler.clients["a"].quota.share == 0.4
+    with pytest.raises(Refused, match=r"0.8 of 1 are taken, allowed is up to 0.2"):
+        come(world, "b", "students", quota=Quota(share=0.3))
+    with pytest.raises(Refused, match=r"share=0.6 of 2 devices is above"):
+        world.feed(ev.QuotaChanged("a", Quota(share=0.6)))
+    world.process("a", "d2")
+    assert world.scheduler.clients["a"].quota.share == 0.0
+    assert [client for client, said in notices(world) if "no guaranteed share" in said] == ["a"]
+    assert come(world, "b", "students", quota=Quota(share=1.0))
+
+
 def test_a_guest_is_interrupted_at_once_when_the_owner_wants_its_device() -> None:
     world = world_of(1, Tenant("lab", cells={"device": 1}))
     come(world, "guest")

@@ -26,6 +26,11 @@ class Placed:
     tenant: str
     devices: tuple[str, ...]
 
+    @property
+    def width(self) -> int:
+        """On how many devices it has its share: those that it asked for, or more if its processes use more."""
+        return max(self.request.gpus, len(self.devices))
+
 
 class Placement:
     """The books of all devices and clients. A call that raises has changed nothing."""
@@ -69,7 +74,7 @@ class Placement:
         self.settings, self.unmet = settings, ""
         self.tenants = Tenants(settings.tenants)
         for client, placed in self.placed.items():
-            self.tenants.put(client, placed.tenant, placed.request.share, placed.request.gpus)
+            self.tenants.put(client, placed.tenant, placed.request.share, placed.width)
         for book in self.books.values():
             self._locate(book)
         self._finder.restart(self._strategy(settings), settings.oversubscription)
@@ -130,18 +135,28 @@ class Placement:
         """The client is there already, whatever is left; where, its processes will tell (`move`)."""
         self._put(client, Placed(request, tenant, ()))
 
-    def move(self, client: str, devices: tuple[str, ...]) -> None:
-        """The client uses these devices, whatever was chosen for it."""
-        placed = self.placed[client]
-        if set(placed.devices) != set(devices):
-            self.remove(client)
-            self._put(client, replace(placed, devices=devices))
+    def move(self, client: str, devices: tuple[str, ...]) -> bool:
+        """The client uses these devices, whatever was chosen for it. Returns whether it keeps its guaranteed share: not
+        on more devices than its tenant's ceiling allows."""
+        before = self.placed[client]
+        if set(before.devices) == set(devices):
+            return True
+        placed = replace(before, devices=devices)
+        grows = placed.width > before.width
+        keeps = not grows or self.tenants.has_share(client, placed.tenant, placed.request.share, placed.width)
+        if not keeps:
+            placed = replace(placed, request=replace(placed.request, share=0.0))
+        self.remove(client)
+        self._put(client, placed)
+        return keeps
 
     def change(self, client: str, request: Request, quota: Quota | None = None) -> None:
         """Its share or memory is another now; it stays where it is. Raises Refused."""
         placed = self.placed[client]
         if quota:
-            self.tenants.check(client, placed.tenant, quota, request.gpus)
+            self.tenants.check(client, placed.tenant, quota, placed.width)
+        if placed.request.service == "offline" and request.service != "offline":
+            self.tenants.check_online(client, placed.tenant)
         if request.share > placed.request.share:
             for uuid in placed.devices:
                 if lack := self.books[uuid].lack_of_share(request.share, placed.request.share):
@@ -167,7 +182,7 @@ class Placement:
 
     def _put(self, client: str, placed: Placed) -> None:
         self.placed[client] = placed
-        self.tenants.put(client, placed.tenant, placed.request.share, placed.request.gpus)
+        self.tenants.put(client, placed.tenant, placed.request.share, placed.width)
         if self.guarantees:
             self.guarantees.enter(client, placed.tenant, placed.devices)
         self._finder.put(client, placed.request, placed.devices)

@@ -61,6 +61,7 @@ class Tenants:
         self.tenants = {tenant.name: tenant for tenant in tenants}
         # By tenant and client: its share times its devices.
         self._uses: dict[str, dict[str, float]] = {name: {} for name in self.tenants}
+        self._beyond: set[str] = set()  # clients that ran already when their tenant had as many as it may
 
     def get(self, name: str) -> Tenant | None:
         return self.tenants.get(name)
@@ -111,11 +112,38 @@ class Tenants:
                     f"{taken:g} of {known.share:g} are taken, allowed is up to {left:g}"
                 )
 
+    def check_online(self, client: str, tenant: str) -> None:
+        """Raises Refused for an offline client that would be one more than its tenant may have."""
+        known = self.tenants.get(tenant)
+        if known is None or known.max_clients is None or client not in self._beyond:
+            return
+        if self._within(tenant) >= known.max_clients:
+            raise NoPlace(
+                f"tenant {tenant!r} has {len(self._uses[tenant])} clients: allowed are {known.max_clients}, "
+                "and this one came when it had as many: it stays offline until another one ends"
+            )
+
+    def has_share(self, client: str, tenant: str, share: float, gpus: int) -> bool:
+        """Whether its guaranteed share on so many devices is within the tenant's ceiling."""
+        known = self.tenants.get(tenant)
+        if known is None or known.share is None or not share:
+            return True
+        taken = sum(use for other, use in self._uses[tenant].items() if other != client)
+        return taken + share * gpus <= known.share + 1e-9
+
     def put(self, client: str, tenant: str, share: float, gpus: int) -> None:
-        if tenant in self._uses:
-            self._uses[tenant][client] = share * gpus
+        if tenant not in self._uses:
+            return
+        most = self.tenants[tenant].max_clients
+        if client not in self._uses[tenant] and most is not None and self._within(tenant) >= most:
+            self._beyond.add(client)
+        self._uses[tenant][client] = share * gpus
+
+    def _within(self, tenant: str) -> int:
+        return sum(client not in self._beyond for client in self._uses[tenant])
 
     def remove(self, client: str) -> None:
+        self._beyond.discard(client)
         for uses in self._uses.values():
             uses.pop(client, None)
 
