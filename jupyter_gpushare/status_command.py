@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from . import alone
+from .kernel.texts import idle as idle_words
 from .wire import messages, text
 from .wire.client import Client, CoordinatorError, Unreachable
 
@@ -232,7 +233,9 @@ def _state(client: dict[str, Any]) -> str:
             return f"{client['phase']}, held for {text.format_seconds(held)}"
         if idle is None or idle < 60:
             return str(client["phase"])
-        return f"{'suspended, ' if client['suspended'] else ''}idle for {text.format_seconds(idle)}"
+        lasted = f"{'suspended, ' if client['suspended'] else ''}idle for {text.format_seconds(idle)}"
+        words = idle_words(client)
+        return f"{lasted}, {words.removeprefix('idle · ')}" if words.startswith("idle · ") else lasted
     about = "" if client["expected_wait"] is None else f", about {text.format_seconds(client['expected_wait'])}"
     return f"#{client['queue_position']} in queue{about}"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from ..core import Scheduler
@@ -26,40 +25,26 @@ def of_client(scheduler: Scheduler, client: Client, now: float) -> dict[str, Any
 
 
 def notes(scheduler: Scheduler, client: Client, now: float) -> list[str]:
-    """What its user should know."""
+    """What its user should know. Without times, which pass by themselves: whoever shows a state has them above."""
     prospect = scheduler.idleness.prospect(client, now)
-    return [] if prospect is None else [note for note in [_note(client, prospect)] if note]
+    note = _note(client, prospect) if prospect else ""
+    return [f"not used for long{note}"] if note else []
 
 
 def _note(client: Client, prospect: Prospect) -> str:
-    lasted = f"idle for {_lasted(prospect.idle)}"
     if client.suspended_by_policy:
-        return f"{lasted} and therefore suspended; its next cell or GPU call resumes it, and nothing is lost"
+        return " and therefore suspended; its next cell or GPU call resumes it, and nothing is lost"
     evicted, suspended = prospect.evicted_in, prospect.suspended_in
     if prospect.warned and evicted is not None and (suspended is None or evicted < suspended):
-        return f"{lasted}: its memory leaves the GPU in {_to_come(evicted)}, until its next turn"
+        return ": its memory is about to leave the GPU, until its next turn"
     if prospect.warned and suspended is not None:
-        return f"{lasted}: it is suspended in {_to_come(suspended)}, until its next cell or GPU call"
+        return ": it is about to be suspended, until its next cell or GPU call"
     if client.evicted_by_policy:
-        return f"{lasted}: its memory has left the GPU and comes back with its next turn"
+        return ": its memory has left the GPU and comes back with its next turn"
     if prospect.warned and client.held.resident:
-        return f"{lasted}, with {format_size(client.held.resident)} of the GPU's memory: free what is not needed"
+        return f", with {format_size(client.held.resident)} of the GPU's memory: free what is not needed"
     return ""
 
 
 def _in(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 3)
-
-
-def _lasted(seconds: float) -> str:
-    """In one unit, rounded down, so that it changes seldom: 7300 -> "2 h"."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds // 60:.0f} min" if seconds < 7200 else f"{seconds // 3600:.0f} h"
-
-
-def _to_come(seconds: float) -> str:
-    """In one unit, rounded up: 61 -> "2 min"."""
-    if seconds <= 60:
-        return f"{math.ceil(seconds)} s"
-    return f"{math.ceil(seconds / 60)} min" if seconds <= 7200 else f"{math.ceil(seconds / 3600)} h"

@@ -127,6 +127,21 @@ def test_status_says_when_a_turn_may_end_before_its_deadline(scene: Coordinator)
     assert "holds it, 9.0 s left" in shown(9.0)
 
 
+def test_status_says_what_idleness_brings(scene: Coordinator) -> None:
+    status = scene.status()
+
+    def shown(**known: object) -> str:
+        clients = [{**one, "idle_seconds": 1860.0, **known} for one in status["clients"] if one["id"] == "idle"]
+        console = Console(width=200, file=io.StringIO())
+        console.print(render({**status, "clients": clients, "devices": []}))
+        return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+
+    assert "idle for 31 min " in shown()
+    assert "idle for 31 min, memory moves off in 5 min " in shown(idle_warned=True, evicted_in=300.0)
+    assert "idle for 31 min, memory moved off until its next turn " in shown(evicted_by_policy=True)
+    assert "suspended, idle for 31 min " in shown(phase="suspended", suspended=True, suspended_by_policy=True)
+
+
 def test_status_is_followed(scene: Coordinator) -> None:
     argv = [sys.executable, "-m", "jupyter_gpushare", "status", "--watch", "--json", "--socket", scene.path]
     watching = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -6,6 +6,7 @@ import json
 import signal
 from typing import Any
 
+from jupyter_gpushare.coordinator.followers import news
 from jupyter_gpushare.wire import messages
 
 from .conftest import Coordinator, Processes
@@ -43,7 +44,7 @@ def test_the_user_is_told_then_memory_leaves_and_a_turn_brings_it_back(
     process = used(processes, "a")
     configure(coordinator, idle_warn=1, idle_evict=3)
     warned = wait_for(lambda: (one := coordinator.client("a")) and one["notes"] and one)
-    assert "its memory leaves the GPU in" in warned["notes"][0]
+    assert "its memory is about to leave the GPU" in warned["notes"][0]
     assert warned["idle_warned"] and 0 <= warned["evicted_in"] <= 3 and warned["suspended_in"] is None
     client = seen(coordinator, "a", evicted_by_policy=True)
     assert client["phase"] == "idle" and client["idle_seconds"] >= 3
@@ -54,6 +55,18 @@ def test_the_user_is_told_then_memory_leaves_and_a_turn_brings_it_back(
     back = seen(coordinator, "a", evicted_by_policy=False, phase="running")
     assert back["idle_seconds"] is None and back["notes"] == []
     assert (back["idle_warned"], back["evicted_in"]) == (False, None)
+
+
+def test_time_that_passes_is_no_news(coordinator: Coordinator, processes: Processes) -> None:
+    """Frames for it would make an idle server look busy."""
+    used(processes, "a")
+    configure(coordinator, idle_warn=1, idle_evict=50, idle_suspend=60)
+    first = wait_for(lambda: (one := coordinator.status())["clients"][0]["idle_warned"] and one)
+    (before,) = first["clients"]
+    until = before["idle_seconds"] + 1.1
+    later = wait_for(lambda: (one := coordinator.status())["clients"][0]["idle_seconds"] > until and one)
+    assert later["clients"][0]["evicted_in"] < before["evicted_in"] - 1
+    assert news(later) == news(first)
 
 
 def test_memory_stays_where_all_fits(coordinator: Coordinator, processes: Processes) -> None:

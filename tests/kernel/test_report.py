@@ -59,9 +59,9 @@ def test_waiting() -> None:
 
 def test_who_suspended_it_is_told() -> None:
     assert "until %gpushare resume" in repr(Report(snapshot(client("a", phase="suspended")), "a"))
-    idle = client("a", phase="suspended", suspended_by_policy=True, notes=["idle for 9 h and therefore suspended"])
+    idle = client("a", phase="suspended", suspended_by_policy=True, notes=["not used for long and therefore suspended"])
     text = repr(Report(snapshot(idle), "a"))
-    assert "the next cell or GPU call resumes it" in text and "idle for 9 h" in text
+    assert "the next cell or GPU call resumes it" in text and "not used for long" in text
 
 
 def test_what_idleness_has_brought_or_is_about_to_is_told() -> None:

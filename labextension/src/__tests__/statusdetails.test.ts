@@ -58,8 +58,8 @@ describe('what the status item tells of a kernel', () => {
   });
 
   it('tells what the coordinator lets its user know', async () => {
-    await given.clients([client({ notes: ['idle for 2 h: …', 'moved'] })]);
-    expect(lines()).toContain('Note: idle for 2 h: …');
+    await given.clients([client({ notes: ['not used for long: …', 'moved'] })]);
+    expect(lines()).toContain('Note: not used for long: …');
     expect(lines()).toContain('Note: moved');
   });
 
