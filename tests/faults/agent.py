@@ -1,4 +1,4 @@
-"""A process as the shim makes it: its agent (native/shim/agent.c, socket.c, relay.c), function by function.
+"""A process as the shim makes it: its agent (native/shim/agent.c), function by function.
 
 Where the agent can be interrupted between two stores that others see, its steps yield: there the host may take the
 processor away for a while, stop the process or kill it.
@@ -7,46 +7,35 @@ processor away for a while, stop the process or kill it.
 from __future__ import annotations
 
 import fcntl
-import json
-import os
 from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING, Any
-
-from jupyter_gpushare.wire.page import METERED
+from typing import TYPE_CHECKING
 
 from .clock import NEVER, Handle, Owner
+from .gates import (
+    AWAY,
+    BUSY,
+    DRAINED,
+    EVICTING,
+    IDLE,
+    STEP,
+    THERE,
+    WANTS,
+    closing_of,
+    epoch_of,
+    is_closing,
+    is_open,
+)
+from .link import Link
 from .lockmode import LockMode
 from .memory import Files, flock
 from .program import Program
-from .sockets import Connection, close_all
+from .relay import Relay
+from .sockets import close_all
 
 if TYPE_CHECKING:
     from .host import ClientOf, Host
 
-CLOSED, OPEN, CLOSING, STEP = 0, 1, 2, 3
-AWAY, ASKING, THERE = "away", "asking", "there"
-WANTS, EVICTING, DRAINED, IDLE, DECLINED, BUSY = "wants", "evicting", "drained", "idle", "declined", "busy"
-SAID_IN_ORDER = (WANTS, EVICTING, DRAINED, IDLE, DECLINED, BUSY)
-WITH_EPOCH = (EVICTING, DRAINED, IDLE, BUSY)
-ANSWER, GRACE, RETRY, STALE = 2.0, 2.0, 0.25, 5.0
-LONGEST_HOLD_OFF = 16.0
 LOOK = 1.0
-
-
-def is_open(word: int) -> bool:
-    return bool(word & 1)
-
-
-def is_closing(word: int) -> bool:
-    return word & 3 == CLOSING
-
-
-def epoch_of(word: int) -> int:
-    return (word & ~METERED) >> 2
-
-
-def closing_of(word: int) -> int:
-    return epoch_of(word) << 2 | CLOSING
 
 
 class Agent(Owner):
@@ -58,27 +47,17 @@ class Agent(Owner):
         self.random = host.fork()
         self.files = Files(devices)
         self.orders, self.report = self.files.orders, self.files.report
-        self.contact = AWAY
-        self.connection: Connection | None = None
+        self.link = Link(self)
+        self.relay = Relay(self)
         self.lockmode = LockMode(self)
         self.program = Program(self)
-        self.welcomes = 0
-        self.refused = False
         self._handle: Handle | None = None
         self._steps: Iterator[None] | None = None
         self._again = False
         self._next = NEVER
-        self._received = bytearray()
-        self._arrived: list[int] = []  # descriptors
-        self._old_locks: list[int] = []
-        self._unsaid: dict[str, None] = {}
+        self.old_locks: list[int] = []
         self._wants_for = 0
         self._wants_later = False
-        self.away_since: float | None = None
-        self._next_try = 0.0
-        self._asked_at = self._welcomed_at = 0.0
-        self._hold_off = 0.0
-        self._word_at_hello = 0
         self._latest_opening = 0
         # of the opening that is going on
         self._word = -1
@@ -89,10 +68,6 @@ class Agent(Owner):
         self._draining: int | None = None
         self._drain_began = 0.0
         self._moves_until = 0.0
-        # of the relay
-        self._named = self._done = 0
-        self._stray = False
-        self._relay_lock = -1
         host.started(self)
         self.kick()
 
@@ -136,12 +111,12 @@ class Agent(Owner):
 
     def _step(self) -> Generator[None, None, None]:
         now = self.clock.now
-        following = yield from self._socket_step(now)
+        following = yield from self.link.step(now)
         yield
         if self.contact == AWAY:
             following = min(following, self.lockmode.step(now))
             yield
-        self._relay_step(now)
+        self.relay.step(now)
         word = self.gate_word()
         if is_open(word):
             following = min(following, (yield from self._while_open(word, now)))
@@ -152,6 +127,10 @@ class Agent(Owner):
         self._next = following
 
     # --- the gate
+
+    @property
+    def contact(self) -> str:
+        return self.link.contact
 
     @property
     def running(self) -> bool:
@@ -217,7 +196,7 @@ class Agent(Owner):
     def _look_for_idleness(self, now: float, release: float) -> None:
         if self._submitted_at == now or self.program.inside:
             if self._said_idle and self.orders.hears & 8:
-                self.say(BUSY)
+                self.link.say(BUSY)
             self._idle_since, self._said_idle = None, False
             return
         if self._said_idle and not self.lockmode.active:
@@ -230,7 +209,7 @@ class Agent(Owner):
         if now < self._idle_since + release or self.lockmode.idle(now) or self.contact != THERE:
             return
         self._said_idle = True
-        self.say(IDLE)
+        self.link.say(IDLE)
 
     def _close_by_deadline(self, word: int, now: float) -> Generator[None, None, float]:
         if self.orders.gate != word:
@@ -252,10 +231,10 @@ class Agent(Owner):
             self.lockmode.hold(False)
         if self.contact == THERE:
             yield
-            self.say(DRAINED)
+            self.link.say(DRAINED)
         self._say_later_wants()
-        close_all(self._old_locks)
-        self._old_locks.clear()
+        close_all(self.old_locks)
+        self.old_locks.clear()
         return now if self.lockmode.active else NEVER
 
     def _drain_step(self, word: int, now: float) -> Generator[None, None, float | None]:
@@ -272,7 +251,7 @@ class Agent(Owner):
         if not self._moves_until:
             self._moves_until = now + self.program.evict()
             if self._moves_until > now + 0.002 and self.orders.hears & 1:
-                self.say(EVICTING)
+                self.link.say(EVICTING)
         if now < self._moves_until:
             return self._moves_until
         if self.orders.gate != word:
@@ -285,6 +264,13 @@ class Agent(Owner):
         self.report.drained_epoch = epoch_of(word)
         yield
         return None
+
+    def _hand_on(self) -> None:
+        if not self.orders.hand_on or self.lockmode.active or len(self.devices) != 1 or not self.lockmode.alone:
+            return
+        flock(self.files.locks[0], fcntl.LOCK_UN)
+        if not self.orders.hand_on:
+            flock(self.files.locks[0], fcntl.LOCK_EX)
 
     # --- wanting
 
@@ -303,14 +289,14 @@ class Agent(Owner):
         self._wants_later = False
         self._wants_for = 0
         if self.contact == THERE:
-            self._send({"type": "unwants"})
+            self.link.send({"type": "unwants"})
         word = self.orders.gate
         if self.report.waiting and not is_open(word):
             self.want(word)
 
     def _say_wants(self) -> None:
-        if self.contact != THERE or self._send({"type": "wants"}) <= 0:
-            self._unsaid[WANTS] = None
+        if self.contact != THERE or self.link.send({"type": "wants"}) <= 0:
+            self.link.unsaid[WANTS] = None
             self.kick()
 
     def _say_later_wants(self) -> None:
@@ -318,253 +304,17 @@ class Agent(Owner):
         if later and self.report.waiting:
             self._say_wants()
 
-    # --- the relay
-
-    def _relay_step(self, now: float) -> None:
-        epoch = self.orders.carry
-        if epoch != self._named:
-            self._named = epoch
-            self._relay_rings()
-        if not self._stray:
-            return
-        self._stray = False
-        if self.contact == THERE:
-            self.say(DECLINED)
-        else:
-            self.lockmode.ready(now)
-
-    def _relay_rings(self) -> None:
-        """Its thread looks at the page, unless it waits for the lock."""
-        if self._relay_lock >= 0:
-            return
-        epoch = self.orders.carry
-        if not epoch:
-            self._done = 0
-        elif epoch != self._done:
-            self._done = epoch
-            self._relay_lock = os.dup(self.files.locks[0])
-            self.host.waits_for_lock(self, self._relay_lock)
-
-    def has_lock(self) -> None:
-        """The relay's thread: `flock` has returned."""
-        self.clock.at(self.clock.now + self.random.expovariate(20_000.0), self, self._relay_opens, self._done)
-
-    def _relay_opens(self, epoch: int) -> None:
-        opened = self._relay_open_gate(epoch)
-        now_named = self.orders.carry
-        if not opened and now_named in (0, epoch):
-            self._stray = True
-        self.kick()
-        os.close(self._relay_lock)
-        self._relay_lock = -1
-        self._relay_rings()
-
-    def _relay_open_gate(self, epoch: int) -> bool:
-        word = self.orders.gate
-        if self.orders.carry != epoch or self.contact == ASKING or self.lockmode.active:
-            return False
-        if is_open(word) or epoch_of(word) == epoch:
-            return True
-        if not self.report.waiting:
-            return False
-        self.host.tell(f"{self}: takes over {epoch}")
-        self.open_gate(epoch << 2 | OPEN)
-        return True
-
-    def _hand_on(self) -> None:
-        if not self.orders.hand_on or self.lockmode.active or len(self.devices) != 1 or not self.lockmode.alone:
-            return
-        flock(self.files.locks[0], fcntl.LOCK_UN)
-        if not self.orders.hand_on:
-            flock(self.files.locks[0], fcntl.LOCK_EX)
-
-    # --- messages out
-
-    def _send(self, message: dict[str, Any], descriptors: list[int] | None = None) -> int:
-        if self.connection is None:
-            return -1
-        line = json.dumps(message).encode() + b"\n"
-        lines = self.client.line_faults(self, line) if descriptors is None else [line]
-        sent = 1
-        for one in lines:
-            sent = self.connection.send(one, descriptors)
-        return sent
-
-    def say(self, message: str) -> None:
-        if message in (IDLE, BUSY):
-            self._unsaid.pop(IDLE, None)
-            self._unsaid.pop(BUSY, None)
-        self._unsaid[message] = None
-        self._flush()
-
-    def say_restored(self) -> None:
-        if self.contact == THERE:
-            self._send({"type": "restored", "epoch": epoch_of(self.orders.gate)})
-
-    def _flush(self) -> None:
-        if self.contact != THERE:
-            return
-        for message in SAID_IN_ORDER:
-            if message not in self._unsaid:
-                continue
-            if message == WANTS and not self.report.waiting:
-                del self._unsaid[WANTS]
-                continue
-            epoch = self.report.drained_epoch if message == DRAINED else epoch_of(self.orders.gate)
-            sent = self._send({"type": message, **({"epoch": epoch} if message in WITH_EPOCH else {})})
-            if sent < 0:
-                self.lose()
-                return
-            if sent:
-                del self._unsaid[message]
-
-    # --- the connection
-
-    def lose(self) -> None:
-        was_there = self.contact == THERE
-        self.contact = AWAY
-        if self.running:
-            self.lockmode.hold(True)
-        if self.connection:
-            self.connection.close()
-        self.connection = None
-        close_all(self._arrived)
-        self._arrived.clear()
-        self.lockmode.contact(False)
-        self._received.clear()
-        self._unsaid.clear()
-        now = self.clock.now
-        if was_there or self.away_since is None:
-            self.away_since = now
-        self._next_try = now + max(RETRY, self._hold_off)
-
-    def _holds_off(self) -> None:
-        self._hold_off = min(self._hold_off * 2 or 1.0, LONGEST_HOLD_OFF)
-
-    def _socket_step(self, now: float) -> Generator[None, None, float]:
-        if self.connection:
-            yield from self._read_lines(now)
-        self._flush()
-        if self.contact == AWAY:
-            if now >= self._next_try:
-                yield from self._try_to_connect(now)
-            return self._next_try if self.contact == AWAY else now + ANSWER
-        if self.contact == ASKING:
-            if now < self._asked_at + ANSWER:
-                return self._asked_at + ANSWER
-            self._holds_off()
-            self.lose()
-            return self._next_try
-        heartbeat = max(self.orders.heartbeat_ns / 1e9, self._welcomed_at)
-        if now < heartbeat + STALE:
-            return heartbeat + STALE  # a waiting thread sees to it that somebody looks
-        self.lose()
-        return self._next_try
-
-    def _try_to_connect(self, now: float) -> Generator[None, None, None]:
-        self._next_try = now + RETRY
-        if self.away_since is None:
-            self.away_since = now
-        connection = self.host.connect(self.pid, self.client.uid, self.kick)
-        if connection is None:
-            return
-        if not self.lockmode.ready(now):
-            connection.close()
-            return
-        self.orders.carry = self.orders.hand_on = self.orders.restore_ahead = 0
-        self.contact = ASKING
-        yield
-        self.connection = connection
-        self.lockmode.contact(True)
-        self._asked_at = now
-        self._word_at_hello = self.gate_word()
-        hello = {
-            "type": "hello",
-            "wire": 1,
-            "pid": self.pid,
-            "client": self.client.name,
-            "token": self.client.token,
-            "quota": self.client.quota,
-            "devices": [{"uuid": uuid, "name": "Fake GPU", "memory": self.host.memory} for uuid in self.devices],
-            "simulated": True,
-            "epoch": epoch_of(self._word_at_hello),
-            "running": self.running,
-        }
-        if self._send(hello, self.files.descriptors()) <= 0:
-            self.lose()
-
-    def _read_lines(self, now: float) -> Generator[None, None, None]:
-        while self.connection and (part := self.connection.receive()) is not None:
-            data, descriptors = part
-            self._arrived += descriptors
-            if not data:
-                self.lose()
-                return
-            self._received += data
-            *lines, rest = self._received.split(b"\n")
-            self._received = bytearray(rest)
-            for line in lines:
-                if line:
-                    self._take_line(json.loads(line), now)
-                    yield
-                if self.connection is None:
-                    return
-            close_all(self._arrived)
-            self._arrived.clear()
-
-    def _take_line(self, message: dict[str, Any], now: float) -> None:
-        kind = message["type"]
-        if kind == "error":
-            self.refused = True
-            self.host.tell(f"{self} is refused: {message}")
-            self.host.refused(self, message)
-            self._holds_off()
-            self.lose()
-        elif self.contact == ASKING and kind == "join":
-            self._join()
-            self._welcomed(now)
-        elif self.contact == ASKING and kind == "welcome":
-            self._welcomed(now)
-
-    def _join(self) -> None:
-        self.program.leave_slot()
-        client, *locks = self._arrived
-        self._arrived.clear()
-        running = self.running
-        before = self.files.join(client, locks)
-        if running:
-            self._old_locks += before
-        else:
-            close_all(before)
-        word = self.orders.gate
-        if running and is_open(word) and word == self._word_at_hello:
-            self.orders.gate = closing_of(word)
-
-    def _welcomed(self, now: float) -> None:
-        self.refused = False
-        self.welcomes += 1
-        self.program.take_slot()
-        self._hold_off = 0.0
-        self._welcomed_at = now
-        self.contact = THERE
-        self.lockmode.end()
-        if self.report.waiting:
-            self._unsaid[WANTS] = None
-        word = self.gate_word()
-        if is_closing(word) and self.drained_of(word):
-            self._unsaid[DRAINED] = None
-
     # --- the end
 
     def locks_of(self, uuid: str) -> list[int]:
         """Its client's, and those by which it ran before it was given these, until it has drained."""
-        return [self.files.locks[self.devices.index(uuid)], *self._old_locks]
+        return [self.files.locks[self.devices.index(uuid)], *self.old_locks]
 
     @property
     def descriptors(self) -> int:
         """How many it has open, its socket aside."""
         own = 5 + len(self.files.locks)  # mmap has one of its own of either page
-        return own + (self._relay_lock >= 0) + len(self._old_locks) + len(self._arrived)
+        return own + (self.relay.waits) + len(self.old_locks) + len(self.link.arrived)
 
     def die(self) -> None:
         """Its work on the device ends with it; the kernel closes what it had open, record locks first."""
@@ -572,11 +322,10 @@ class Agent(Owner):
         self.program.die()
         self._steps = None
         self.host.forget_lock_waiter(self)
-        if self._relay_lock >= 0:
-            os.close(self._relay_lock)
-        close_all(self._old_locks)
-        close_all(self._arrived)
+        self.relay.close()
+        close_all(self.old_locks)
+        close_all(self.link.arrived)
         self.files.close()
         self.orders = self.report = None
-        if self.connection:
-            self.connection.close()
+        if self.link.connection:
+            self.link.connection.close()

@@ -104,7 +104,7 @@ class ClientOf:
             return []
         if (chance := chance - talk.lost) < talk.late:
             delay = random.choice((0.002, 0.05, 1.0)) * random.random()
-            self.host.clock.at(self.host.clock.now + delay, agent, _say_late, agent.connection, line)
+            self.host.clock.at(self.host.clock.now + delay, agent, _say_late, agent.link.connection, line)
             return []
         return [line, line] if chance - talk.late < talk.repeated else [line]
 
@@ -217,7 +217,9 @@ class Host:
     def in_flight(self, name: str) -> bool:
         """Whether something that the client's processes said has not been read."""
         client = self.clients.get(name)
-        return client is None or any(agent.connection and agent.connection.up.count for agent in client.agents)
+        return client is None or any(
+            agent.link.connection and agent.link.connection.up.count for agent in client.agents
+        )
 
     def travelling(self) -> list[str]:
         """Whose hello or its answer is on its way."""
@@ -322,7 +324,7 @@ class Host:
         for agent, descriptor in list(self._lock_waiters.items()) if self._lock_waiters else ():
             if not agent.stopped and flock(descriptor, fcntl.LOCK_EX):
                 del self._lock_waiters[agent]
-                agent.has_lock()
+                agent.relay.has_lock()
         if self._depth == 0:
             for check in self.checks:
                 check(owner)

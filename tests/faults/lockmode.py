@@ -186,7 +186,7 @@ class LockMode:
     def step(self, now: float) -> float:
         """When the agent is away from any coordinator. Returns when to look again."""
         agent = self._agent
-        begin = (now if agent.away_since is None else agent.away_since) + GRACE
+        begin = (now if agent.link.away_since is None else agent.link.away_since) + GRACE
         if now < begin:
             return begin
         if not self.active:

@@ -265,5 +265,5 @@ class Program:
             self._moved_until = self.clock.now + missing / BANDWIDTH
             report.resident = report.allocated
             if self.agent.orders.hears & 4:
-                self.agent.say_restored()
+                self.agent.link.say_restored()
         return self._moved_until

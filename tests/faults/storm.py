@@ -105,9 +105,9 @@ class Storm(Owner):
 
     def _disconnect(self) -> None:
         agent = self._an_agent()
-        if agent and agent.connection and not agent.stopped:
+        if agent and agent.link.connection and not agent.stopped:
             self.host.tell(f"{agent} loses its connection")
-            agent.lose()
+            agent.link.lose()
 
     def _runaway(self) -> None:
         """Work that takes very long."""
