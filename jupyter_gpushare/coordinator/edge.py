@@ -72,7 +72,7 @@ class Edge:
             log.warning("a connection is refused: %s", error)
             connection.close()
             return
-        ledger = self._ledgers.setdefault(identity.user, Ledger())
+        ledger = self._ledger(identity.user)
         most = self._settings().max_connections
         ledger.connections += 1
         peer = Peer(
@@ -83,11 +83,18 @@ class Edge:
         if most and ledger.connections > most:
             self._send_away(peer, f"user {identity.user} has {most} connections already, the most it may have")
 
+    def _ledger(self, user: str) -> Ledger:
+        """Who has no connection is forgotten, but for who would begin anew by that."""
+        if user not in self._ledgers:
+            now = self._loop.time()
+            for other in [one for one, ledger in self._ledgers.items() if ledger.is_blank(now)]:
+                del self._ledgers[other]
+            self._ledgers[user] = Ledger()
+        return self._ledgers[user]
+
     def _ended(self, peer: Peer) -> None:
         del self._peers[peer]
         self._ledgers[peer.user].connections -= 1
-        if not self._ledgers[peer.user].connections:
-            del self._ledgers[peer.user]
         self._service.ended(peer)
 
     def _send_away(self, peer: Peer, why: str) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from ..core.errors import Refused
 
 MOST_BUFFERED = 32 << 20  # bytes of all connections of a user: sent and not read by it, or begun and not finished
+PART = 0.25  # of the coordinator's time, that one user's messages may take; admins' may take all of it
+AT_ONCE = 0.02  # seconds of it, after a rest
 _BREATH = 0.1  # seconds of messages that a connection is given at once after it has used up what it had
 
 
@@ -17,11 +19,30 @@ class TooMany(Refused):
 
 
 class Ledger:
-    """Of one user: connections, and bytes that are kept for them."""
+    """Of one user: connections, bytes that are kept for them, and the coordinator's time that their messages take."""
 
     def __init__(self) -> None:
         self.connections = 0
         self.buffered = 0
+        self._time_left = AT_ONCE
+        self._at = float("-inf")
+
+    def spend(self, now: float, seconds: float) -> None:
+        """A message has taken so long."""
+        self._refill(now)
+        self._time_left -= seconds
+
+    def rest(self, now: float) -> float:
+        """For how many seconds no message of this user is to be taken."""
+        self._refill(now)
+        return max(_BREATH, -self._time_left / PART) if self._time_left < 0 else 0.0
+
+    def is_blank(self, now: float) -> bool:
+        return not self.connections and not self.rest(now)
+
+    def _refill(self, now: float) -> None:
+        self._time_left = min(AT_ONCE, self._time_left + (now - self._at) * PART)
+        self._at = now
 
     @property
     def overdrawn(self) -> bool:

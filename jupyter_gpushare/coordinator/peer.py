@@ -155,19 +155,33 @@ class Peer:
     def _split(self) -> None:
         *lines, rest = self._received.split(b"\n")
         for number, line in enumerate(lines):
-            wait = 0.0 if number >= _AT_ONCE else self._bucket.take(self._loop.time())
+            wait = 0.0 if number >= _AT_ONCE else self._pause_before()
             if wait or number >= _AT_ONCE:
                 self._received = bytearray(b"\n").join([*lines[number:], rest])
                 self._rest(wait)
                 return
             if line:
-                self._on_line(self, bytes(line))
+                self._hand_on(bytes(line))
             if not self.open:
                 return
         self._received = rest
         self._count()
         if len(rest) > messages.MAX_LINE:
-            self._on_line(self, bytes(rest))
+            self._hand_on(bytes(rest))
+
+    def _pause_before(self) -> float:
+        """For how many seconds the next message has to wait."""
+        return self._users_pause() or self._bucket.take(self._loop.time())
+
+    def _users_pause(self) -> float:
+        return 0.0 if self.admin else self._ledger.rest(self._loop.time())
+
+    def _hand_on(self, line: bytes) -> None:
+        began = self._loop.time()
+        self._on_line(self, line)
+        if not self.admin:
+            now = self._loop.time()
+            self._ledger.spend(now, now - began)
 
     def _rest(self, seconds: float) -> None:
         """It says much: for so long nothing is read of it, and the system keeps only so much for it."""
@@ -177,6 +191,9 @@ class Peer:
 
     def _resume(self) -> None:
         self._pause = None
+        if wait := self._users_pause():  # one of many connections of a user, that wake up together
+            self._pause = self._loop.call_later(wait, self._resume)
+            return
         self._split()
         if self.open and self._pause is None:
             self._loop.add_reader(self._fileno, self._readable)

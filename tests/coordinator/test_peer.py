@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import time
 
 import pytest
 
 from jupyter_gpushare.coordinator.authority import Identity
+from jupyter_gpushare.coordinator.limits import Ledger
 from jupyter_gpushare.coordinator.peer import Peer
 from jupyter_gpushare.coordinator.quiet import LINES, Quiet
 
@@ -34,6 +36,38 @@ def test_messages_of_one_connection_come_between_those_of_others() -> None:
     heard = asyncio.run(hear())
     others = [place for place, name in enumerate(heard) if name == "other"]
     assert others[0] <= 16 and others[-1] <= 3 * 16 + 40
+
+
+@pytest.mark.parametrize(("admin", "least", "most"), [(False, 0.15, 0.3), (True, 0.9, 1.0)])
+def test_one_users_messages_take_only_a_part_of_the_time(admin: bool, least: float, most: float) -> None:
+    """However many connections they come by, and also if each message takes long."""
+
+    async def hear() -> float:
+        loop = asyncio.get_running_loop()
+        taken = 0.0
+
+        def answer(*_: object) -> None:
+            nonlocal taken
+            began = time.monotonic()
+            while time.monotonic() < began + 0.005:
+                pass
+            taken += time.monotonic() - began
+
+        ledger, peers, ends = Ledger(), [], []
+        for _ in range(8):
+            ours, theirs = socket.socketpair()
+            theirs.sendall(b"{}\n" * 500)
+            ends.append(theirs)
+            peers.append(Peer(ours, Identity("flood", admin, 1, 1), answer, lambda _: None, ledger))
+        began = loop.time()
+        await asyncio.sleep(1.0)
+        part = taken / (loop.time() - began)
+        for peer, end in zip(peers, ends, strict=True):
+            peer.drop()
+            end.close()
+        return part
+
+    assert least < asyncio.run(hear()) < most
 
 
 def test_what_is_logged_again_and_again_is_left_out(caplog: pytest.LogCaptureFixture) -> None:

@@ -233,29 +233,37 @@ with Client(path) as client:
 
 
 FLOOD = """
-import os, select, socket
-connection = socket.socket(socket.AF_UNIX)
-connection.connect(path)
-connection.setblocking(False)
-said = b""
-while True:  # it reads what it is told, or it would be dropped soon
-    readable, writable, _ = select.select([connection], [connection], [])
-    if readable and not connection.recv(1 << 20):
-        break
-    if writable:
-        said = said or message * 1000
-        said = said[connection.send(said):]
+import os, select, socket, sys
+connections = {}
+for _ in range(NUMBER):
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(path)
+    connection.setblocking(False)
+    connections[connection] = b""
+while connections:  # it reads what it is told, or it would be dropped soon
+    readable, writable, _ = select.select(connections, connections, [])
+    for connection in readable:
+        if not connection.recv(1 << 20):
+            sys.exit("sent away")
+    for connection in writable:
+        said = connections[connection] or message * 1000
+        connections[connection] = said[connection.send(said):]
         os.write(1, b".")
 """
 
 
 @pytest.mark.usefixtures("goes_on")
-def test_a_flood_is_heard_slowly(host: Host) -> None:
-    """While one connection says more than anybody may, others are answered at once."""
+@pytest.mark.parametrize("connections", [1, 30])
+def test_a_flood_is_heard_slowly(host: Host, connections: int) -> None:
+    """While one user says more than anybody may, on one connection or on many, others are answered at once."""
+    host.request(messages.Config(changes={"max_clients": 200}))
+    for number in range(150):  # so that each answer takes long
+        host.request(messages.Register(client=f"client-{number}", token="t"))
     status = b'{"type":"status","id":1}\n'
     code = f"path, message = {SOCKET!r}, {status!r}\n{FLOOD}"
+    code = code.replace("NUMBER", str(connections))
     flood = host.start(sys.executable, "-c", code, user="bob", stdout=subprocess.PIPE)
-    assert flood.stdout and flood.stdout.read(1) == "."
+    assert flood.stdout and len(flood.stdout.read(connections)) == connections
     longest = 0.0
     for _ in range(20):
         asked = time.monotonic()
