@@ -31,6 +31,7 @@ from .limits import TooMany
 from .locks import Mode
 from .measures import Measures
 from .members import Member
+from .neighbours import Neighbours
 from .orders import Orders
 from .outside import Outside
 from .peer import Peer
@@ -83,6 +84,7 @@ class Daemon:
             self.levels.bring_back,
             self.audit,
         )
+        self.neighbours = Neighbours(self.scheduler.devices, self.feed)
         self.journal = Journal(path_of(socket_path, state), self._loop.call_soon_threadsafe)
         self.remembered = Remembered(self.journal, self._loop.time())
         self.usage = Usage(self.scheduler, self.journal, settings.traits.usage_kept, self._loop.time())
@@ -119,6 +121,7 @@ class Daemon:
         self.usage.look(self.members.values(), self._loop.time())
         self.journal.close()
         self.orders.close()
+        self.neighbours.close()
         self.driver.close()
         for member in self.members.values():
             member.abandon()
@@ -154,6 +157,7 @@ class Daemon:
         self._look(concerned)  # of what a refused lock has undone at once, nobody hears
         self.usage.changed(concerned)
         self._arm()
+        self.neighbours.tell()
         self.followers.changed()
 
     def _look(self, concerned: Iterable[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from .closing import Closing
+from .closing import RETRIES, Closing
 from .commands import Close
 from .commands import Grant as GrantCommand
 from .errors import IllegalEvent
@@ -96,7 +96,8 @@ class Beginning(Closing):
         held = before.grant.devices if before.grant else ()
         for uuid in set(grant.devices) - set(held):
             device = self.devices[uuid]
-            device.refused_until = now + self.settings.lock_retry * 2 ** min(device.refusals, 4)
+            device.refused_until = now + self.settings.lock_retry * 2 ** min(device.refusals, RETRIES)
+            device.yields = False
             device.refusals += 1
             device.grants.remove(grant)
             del grant.counted[uuid]

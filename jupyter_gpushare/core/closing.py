@@ -11,6 +11,9 @@ from .model import Client, Device, Grant, Process
 from .settings import Settings
 from .tuning import Tuner
 
+RETRIES = 2  # how often the time to the next try doubles, where somebody else has a lock
+_LONGEST_GAP = 0.2  # seconds
+
 
 class Closing(Grants):
     """Closes grants, over their books."""
@@ -128,6 +131,7 @@ class Closing(Grants):
             self.devices[uuid].refusals = 0
         self.end_grant(grant)
         self._out.append(Free(client.id, grant.devices))
+        self._leave_to_others(grant, now)
         if client.wants:
             self.enter_queue(client, now, now)
         switching = lead + grant.closing_for(now)
@@ -135,6 +139,15 @@ class Closing(Grants):
         self.settings = self.tuner.turn_ended(self.settings, self.waited, switching, held - switching, now)
         self.policy.settings = self.settings
         self._tell_pace(client)
+
+    def _leave_to_others(self, grant: Grant, now: float) -> None:
+        """Others on this host wait for its devices, and look now and then whether they are free: for that long nobody
+        here takes them. That is a small part of a turn, since one who only says to wait would cost us that much."""
+        gap = min(self.policy.quantum(grant.client) / 10, _LONGEST_GAP)
+        gap = max(gap, self.settings.lock_retry * (2**RETRIES + 1))
+        for device in (self.devices[uuid] for uuid in grant.devices):
+            if device.wanted_since is not None and not device.grants:
+                device.refused_until, device.yields = now + gap, True
 
     def _tell_pace(self, client: Client) -> None:
         """Its processes know how long a turn is and when they count as idle; these may follow from measurements."""

@@ -46,6 +46,19 @@ class Deadlines:
         return None if ends == math.inf else ends
 
     def _until(self, grant: Grant, device: Device) -> float:
+        ends = self._until_here(grant, device)
+        return ends if device.wanted_since is None else min(ends, self._until_elsewhere(grant, device.wanted_since))
+
+    def _until_elsewhere(self, grant: Grant, wanted_since: float) -> float:
+        """Somebody waits for the lock of whom nothing is known but that: for a quantum."""
+        client = grant.client
+        ends = grant.starts + self._books.policy.quantum(client)
+        if client.hold_until is None:
+            return ends
+        held = min(client.hold_until, wanted_since + self._books.settings.max_hold)
+        return held if grant.idle else max(ends, held)
+
+    def _until_here(self, grant: Grant, device: Device) -> float:
         client = grant.client
         head = device.line.head(self._books.now)
         if head is None:

@@ -242,6 +242,14 @@ class LockRefused:
 
 
 @dataclass(frozen=True)
+class LockWanted:
+    """Somebody else on this host waits for the device's lock; or nobody does any longer."""
+
+    device: str
+    wanted: bool
+
+
+@dataclass(frozen=True)
 class TimePassed:
     """The clock reached `next_deadline()`."""
 
@@ -273,5 +281,6 @@ Event = (
     | QuotaChanged
     | SettingsChanged
     | LockRefused
+    | LockWanted
     | TimePassed
 )

@@ -165,7 +165,18 @@ class Grants:
 
     def contended(self, grant: Grant) -> bool:
         """Whether somebody waits who could run if it were over."""
-        return any(self.devices[uuid].line for uuid in grant.devices)
+        devices = [self.devices[uuid] for uuid in grant.devices]
+        return any(device.line or device.wanted_since is not None for device in devices)
+
+    def wanted_elsewhere(self, device: Device, wanted: bool, now: float) -> None:
+        """Whether somebody waits for its lock of whom nothing else is known here."""
+        if not wanted:
+            device.wanted_since = None
+            if device.yields:  # they have it, or have given up
+                device.refused_until, device.yields = None, False
+        elif device.wanted_since is None:
+            device.wanted_since = now
+        self.touched[device.info.uuid] = None
 
     # --- grants
 

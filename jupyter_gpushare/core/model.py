@@ -282,6 +282,8 @@ class Device:
     changes: int = 0  # of what clients have there, or may have
     refused_until: float | None = None  # somebody else holds its lock; not tried before
     refusals: int = 0
+    wanted_since: float | None = None  # somebody else on this host waits for its lock
+    yields: bool = False  # it is left to those until `refused_until`: nobody here takes it, though nobody has it
 
     @property
     def is_short(self) -> bool:

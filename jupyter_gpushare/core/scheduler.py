@@ -50,6 +50,7 @@ class Scheduler:
             ev.DeviceFound: self._device_found,
             ev.DeviceFailed: lambda event, now: self.placing.failed(event.device, event.reason, now),
             ev.DeviceRecovered: lambda event, now: self.placing.recovered(event.device, now),
+            ev.LockWanted: self._lock_wanted,
             ev.ProcessJoined: self._process_joined,
             ev.ProcessGone: self._process_gone,
             ev.QuotaChanged: self._quota_changed,
@@ -191,6 +192,12 @@ class Scheduler:
         if client.grant and all(other.drained for other in client.processes.values()):
             self.turns.finish(client.grant, now)
         self.turns.leave_queue_if_content(client, now)
+
+    def _lock_wanted(self, event: ev.LockWanted, now: float) -> None:
+        device = self.devices.get(event.device)
+        if device is None:
+            raise IllegalEvent(f"device {event.device} is unknown")
+        self.turns.wanted_elsewhere(device, event.wanted, now)
 
     # --- quotas and settings
 

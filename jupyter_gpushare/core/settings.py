@@ -48,7 +48,7 @@ class Settings:
     overrun_after: float = 10.0  # draining for longer is reported
     overrun: str = WAIT  # for its end; or others join it, or its kernel is interrupted, when patience with it ends
     overrun_patience: float = 30.0  # from when it is reported
-    lock_retry: float = 0.01  # how soon to try again a device whose lock somebody else holds, doubling up to 0.16
+    lock_retry: float = 0.01  # how soon to try again a device whose lock somebody else holds, doubling up to 0.04
 
     def __post_init__(self) -> None:
         for name, lowest, highest in (

@@ -119,7 +119,7 @@ class Turns(Beginning):
 
     def _look_at(self, device: Device, now: float) -> None:
         if device.refused_until is not None and device.refused_until <= now:
-            device.refused_until = None
+            device.refused_until, device.yields = None, False
         device.line.settle(now)
         for grant in list(device.grants):
             if self.closed_for_nobody(grant, now):
@@ -195,7 +195,10 @@ class Turns(Beginning):
             return True
         if device.refused_until is not None or device.line.head(self.now) is not client:
             return False
-        return not device.grants or self._together.packs(device, client)
+        if not device.grants:
+            return True
+        # Nobody joins while others on this host wait: what runs together would never end.
+        return device.wanted_since is None and self._together.packs(device, client)
 
     def _dismiss(self, grant: Grant, now: float) -> None:
         grant.parting = True
@@ -210,6 +213,8 @@ class Turns(Beginning):
         givers = list(grant.client.processes.values())
         if len(givers) != 1 or not givers[0].relays or len(device.grants) != 1 or device.refused_until is not None:
             return None
+        if device.wanted_since is not None:
+            return None  # it is the turn of others on this host
         client = device.line.head(now)
         if client is None or client is grant.client:
             return None

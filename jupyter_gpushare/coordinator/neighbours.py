@@ -1,0 +1,90 @@
+"""What coordinators of different users tell each other: that one waits for a device which another one has.
+
+Whoever waits for a device's lock holds a shared record lock (of an open file description) on the lock file, which is
+another kind of lock than the one that backs turns. Who has the device sees that, ends its turn in time, and leaves the
+device to others for a moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import struct
+from collections.abc import Callable, Mapping
+
+from ..core import events as ev
+from ..core.model import Device
+from ..wire import address
+
+LOOK = 0.1  # seconds; how soon it is seen that somebody waits for a device which one of ours has
+WHILE_YIELDING = 0.01  # and how soon that they have taken it
+
+_FLOCK = struct.Struct("hhqqi4x")  # struct flock on 64-bit Linux: type, whence, start, length, pid
+
+
+class Neighbours:
+    """`feed` takes the events."""
+
+    def __init__(self, devices: Mapping[str, Device], feed: Callable[[ev.Event], None]) -> None:
+        self._devices = devices
+        self._feed = feed
+        self._files: dict[str, int] = {}
+        self._waits: set[str] = set()  # devices for which ours wait, as others see
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def close(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+        for file in self._files.values():
+            os.close(file)
+        self._files.clear()
+
+    def tell(self) -> None:
+        """After every event: say for which devices ours wait, and look at what others say as long as that matters."""
+        soon = None
+        for uuid, device in self._devices.items():
+            waits = device.refused_until is not None and not device.yields and bool(device.line)
+            if waits != (uuid in self._waits):
+                self._say(uuid, waits)
+            if device.yields:
+                soon = WHILE_YIELDING
+            elif device.grants or device.wanted_since is not None:
+                soon = soon or LOOK
+        if soon and (self._timer is None or self._timer.when() > self._loop.time() + soon):
+            if self._timer:
+                self._timer.cancel()
+            self._timer = self._loop.call_later(soon, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        for uuid, device in list(self._devices.items()):
+            wanted = bool(device.grants or device.yields) and self._others_wait(uuid)
+            if wanted != (device.wanted_since is not None):
+                self._feed(ev.LockWanted(uuid, wanted))
+        self.tell()
+
+    def _say(self, uuid: str, waits: bool) -> None:
+        with contextlib.suppress(OSError):  # without the file nobody can have the device, or tell of it
+            self._lock(uuid, fcntl.F_OFD_SETLK, fcntl.F_RDLCK if waits else fcntl.F_UNLCK)
+            (self._waits.add if waits else self._waits.discard)(uuid)
+
+    def _others_wait(self, uuid: str) -> bool:
+        with contextlib.suppress(OSError):
+            return self._lock(uuid, fcntl.F_OFD_GETLK, fcntl.F_WRLCK) != fcntl.F_UNLCK
+        return False
+
+    def _lock(self, uuid: str, command: int, kind: int) -> int:
+        """Returns the kind of lock that stands against it. Raises OSError."""
+        path = address.lock_directory() / f"{uuid}.lock"
+        file = self._files.get(uuid)
+        if file is not None and not os.path.samestat(os.fstat(file), path.lstat()):
+            os.close(self._files.pop(uuid))  # somebody has made another one
+            self._waits.discard(uuid)
+            file = None
+        if file is None:
+            file = self._files[uuid] = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        found: int = _FLOCK.unpack(fcntl.fcntl(file, command, _FLOCK.pack(kind, os.SEEK_SET, 0, 1, 0)))[0]
+        return found

@@ -1,0 +1,195 @@
+"""Coordinators of two users share a device by its lock alone: one turn of one's clients, one of the other's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import combinations
+
+import pytest
+
+from jupyter_gpushare.core import commands as cmd
+from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.errors import IllegalEvent
+from jupyter_gpushare.core.quota import Quota
+
+from .conftest import QUANTUM
+from .world import OUTSIDER, World
+
+LOOK = 0.1  # how often a coordinator looks whether somebody else waits
+GAP = 0.1  # for how long it leaves the device to them
+
+
+def wanted(world: World, yes: bool = True, uuid: str = "gpu") -> None:
+    world.feed(ev.LockWanted(uuid, yes))
+
+
+class Pair:
+    """Two hosts' worth of clients on one device: neither scheduler knows of the other's."""
+
+    def __init__(self, *worlds: World) -> None:
+        self.worlds = worlds
+        for world in worlds:
+            self._look(world)
+
+    def _look(self, world: World) -> None:
+        device = world.scheduler.devices["gpu"]
+        wants = bool(device.grants or device.yields) and any(map(self._waits, self._others(world)))
+        if wants != (device.wanted_since is not None):
+            wanted(world, wants)
+        world.at(0.01 if device.yields else LOOK, lambda: self._look(world))
+
+    def _others(self, world: World) -> list[World]:
+        return [other for other in self.worlds if other is not world]
+
+    @staticmethod
+    def _waits(world: World) -> bool:
+        device = world.scheduler.devices["gpu"]
+        return device.refused_until is not None and not device.yields and bool(device.line)
+
+    def process(self, number: int, name: str) -> None:
+        self.worlds[number].process(name, busy=True)
+        self._tell_locks(self.worlds[number])
+
+    def run(self, seconds: float) -> None:
+        end = self.worlds[0].now + seconds
+        while True:
+            moment, first = min(((self._next(world), world) for world in self.worlds), key=lambda pair: pair[0])
+            if moment > end:
+                break
+            first.run_to(max(moment, first.now))
+            self._tell_locks(first)
+        for world in self.worlds:
+            world.now = end
+
+    @staticmethod
+    def _next(world: World) -> float:
+        due = world.scheduler.next_deadline()
+        return min(world._agenda[0][0], due if due is not None else world._agenda[0][0])
+
+    def _tell_locks(self, world: World) -> None:
+        has = bool(set(world.holders("gpu")) - {OUTSIDER})
+        for other in self._others(world):
+            if has and "gpu" not in other.locks:
+                other.lock_elsewhere("gpu")
+            elif not has and OUTSIDER in other.holders("gpu"):
+                other.unlock_elsewhere("gpu")
+
+    def turns(self) -> list[tuple[float, float, int]]:
+        """From, until and by whom of all that are over."""
+        return sorted((a, b, number) for number, world in enumerate(self.worlds) for _, a, b in world.turns["gpu"])
+
+
+def together(turns: list[tuple[float, float, int]]) -> float:
+    """Seconds in which there was one of them at least."""
+    seconds = until = 0.0
+    for begin, end, _ in turns:
+        seconds += max(0.0, end - max(begin, until))
+        until = max(until, end)
+    return seconds
+
+
+@pytest.mark.parametrize("sharing", ["exclusive", "auto", "packed"])
+@pytest.mark.parametrize("clients", [(1, 1), (1, 3), (3, 3)])
+@pytest.mark.parametrize("policy", ["fcfs", "fair", "interactive"])
+def test_they_take_turns(make_world: Callable[..., World], sharing: str, clients: tuple[int, int], policy: str) -> None:
+    settings = {"sharing": sharing, "policy": policy}
+    pair = Pair(*(make_world("gpu", **settings) for _ in clients))  # type: ignore[arg-type]
+    for number, count in enumerate(clients):
+        for name in range(count):
+            pair.process(number, f"{number}-{name}")
+    pair.run(30)
+    turns = pair.turns()
+    for (_, end, one), (begin, _, other) in combinations(turns, 2):
+        assert end <= begin or one == other, "two users' clients at once"
+    for begin, end, _ in turns:
+        assert end - begin <= QUANTUM + 2 * LOOK
+    held = [together([turn for turn in turns if turn[2] == number]) for number in (0, 1)]
+    # It goes turn by turn, and `fair` gives many clients short ones.
+    assert min(held) > (10 if policy != "fair" else 2), held
+    assert sum(held) > 0.8 * 30
+    for world in pair.worlds:
+        assert all(seconds > 0.5 for name, seconds in world.held("gpu").items() if name != OUTSIDER)
+
+
+def test_who_waits_elsewhere_ends_a_turn_of_a_client_that_is_alone(world: World) -> None:
+    world.process("a", busy=True)
+    world.run(0.3)
+    wanted(world)
+    orders = [command for command in world.commands if isinstance(command, cmd.Orders)]
+    assert (orders[-1].contended, orders[-1].deadline) == (True, QUANTUM)
+    assert world.run_until(lambda: world.running() is None) == pytest.approx(QUANTUM - 0.3)
+
+
+def test_who_says_to_wait_and_takes_nothing_costs_a_small_part(world: World) -> None:
+    world.process("a", busy=True)
+    wanted(world)
+    world.run(22)
+    assert world.held("gpu")["a"] == pytest.approx(22 * QUANTUM / (QUANTUM + GAP), rel=0.05)
+
+
+def test_when_nobody_waits_there_any_more_the_turn_has_no_end(world: World) -> None:
+    world.process("a", busy=True)
+    wanted(world)
+    world.run(0.5)
+    wanted(world, False)
+    world.run(20)
+    assert world.order("gpu") == ["a"]
+
+
+def test_the_device_is_taken_at_once_when_they_have_given_up(world: World) -> None:
+    world.process("a", busy=True)
+    wanted(world)
+    world.run_until(lambda: world.running() is None)
+    wanted(world, False)
+    assert world.running() == "a"
+
+
+def test_clients_here_keep_their_order_and_none_is_named_for_the_lock(world: World) -> None:
+    for name in "abc":
+        world.process(name, busy=True)
+    wanted(world)
+    for _ in range(3):
+        world.slip_in.add("gpu")
+        world.run_until(lambda: OUTSIDER in world.holders("gpu"))
+        wanted(world, False)
+        world.run(0.5)
+        world.unlock_elsewhere("gpu")
+        world.run_until(lambda: world.running() is not None)
+        wanted(world)
+        grant = world.scheduler.clients[world.running() or ""].grant
+        assert grant and grant.named is None
+    assert [name for name in world.order("gpu") if name != OUTSIDER] == ["a", "b", "c", "a"]
+
+
+def test_offline_clients_here_make_no_turn_longer(world: World) -> None:
+    world.process("a", busy=True)
+    world.client("b", Quota(service="offline"))
+    world.process("b", busy=True)
+    wanted(world)
+    assert world.run_until(lambda: world.running() is None) == pytest.approx(QUANTUM)
+
+
+def test_a_hold_is_kept_for_as_long_as_any(make_world: Callable[..., World]) -> None:
+    world = make_world(max_hold=5.0)
+    world.process("a", busy=True)
+    world.run(0.5)
+    world.feed(ev.TurnHeld("a", 5.0))
+    wanted(world)
+    assert world.run_until(lambda: world.running() is None) == pytest.approx(5.0)
+
+
+def test_a_gang_leaves_the_device_that_is_wanted(make_world: Callable[..., World]) -> None:
+    world = make_world("d1", "d2")
+    world.process("gang", "d1", "d2", busy=True)
+    wanted(world, uuid="d2")
+    world.slip_in.add("d2")
+    world.run(QUANTUM + 0.5)
+    assert world.locks["d2"][0] == OUTSIDER and "d1" not in world.locks
+    wanted(world, False, "d2")
+    world.unlock_elsewhere("d2")
+    world.run_until(lambda: world.running("d1") == "gang")
+
+
+def test_devices_that_nobody_knows_are_illegal(world: World) -> None:
+    with pytest.raises(IllegalEvent):
+        wanted(world, uuid="other")
