@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from .doctor_neighbours import owners
 from .finding import Finding
 from .inspection import name_of
 
@@ -53,11 +54,14 @@ def others(status: dict[str, Any] | None, simulated: bool) -> Iterator[Finding]:
     if found is not None and any(not client.get("may_change", True) for client in listed):
         found = {pid for pid in found if _is_mine(pid)}  # which processes others' clients have we are not told
     everybodys = found is not None and all(client.get("may_change", True) for client in listed)
+    neighbours = owners() - {os.getuid()}
     how = "" if everybodys else " (looked for among your processes)"
     strangers = (by_files(simulated) if found is None else found) - ours
     # Others' programs too, as the coordinator sees them. One that has no process id here cannot be named.
     seen = [process["pid"] for device in (status or {}).get("devices", []) for process in device.get("outside", [])]
     strangers |= {pid for pid in seen if pid is not None} - ours
+    # Those of users who have coordinators of their own are taken to share by these.
+    strangers = {pid for pid in strangers if not _is_of(pid, neighbours)}
     if None in seen:
         yield Finding("warning", "other programs", f"{seen.count(None)} on the GPU have no process id here", _APART)
     if strangers:
@@ -111,8 +115,12 @@ def _maps_simulated(folder: Path) -> bool:
 
 
 def _is_mine(pid: int) -> bool:
+    return _is_of(pid, {os.getuid()})
+
+
+def _is_of(pid: int, users: set[int]) -> bool:
     try:
-        return os.stat(f"/proc/{pid}").st_uid == os.getuid()
+        return os.stat(f"/proc/{pid}").st_uid in users
     except OSError:  # it has ended
         return False
 

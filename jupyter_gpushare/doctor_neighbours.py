@@ -18,13 +18,13 @@ def coordinators(socket: str) -> Iterator[Finding]:
         ours = address.socket_path(socket)
     except address.BadAddress:
         return  # told by the check of the coordinator
-    users = _owners()
+    users = owners()
     if ours != address.SYSTEM_SOCKET and len(users) > 1:
         what = f"coordinators of {len(users)} users run here: a GPU passes between them one quantum at a time"
         yield Finding("warning", "neighbours", f"{what}, in no order", _ONE_FOR_ALL)
 
 
-def _owners() -> set[int]:
+def owners() -> set[int]:
     """The users whose coordinators run here, as far as their processes can be seen."""
     found = set()
     for folder in Path("/proc").glob("[0-9]*"):

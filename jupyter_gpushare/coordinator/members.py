@@ -168,6 +168,10 @@ class Member:
                 self.page.close()
                 self.page = None
 
+    def runs_unseen(self, devices: tuple[str, ...]) -> bool:
+        """Whether a process that is out of reach runs under shared locks of these devices, from an earlier turn."""
+        return self.page is not None and self.locks.shared(devices) and self.page.any_gate_open()
+
     def unlock(self, devices: tuple[str, ...]) -> bool:
         """False: a process that is out of reach runs by itself, or is about to; its devices stay locked."""
         if self.page:

@@ -108,6 +108,8 @@ class Orders:
                 self._audit.note(None, "interrupt", member.client, None, {"overrun_seconds": round(command.seconds, 1)})
 
     def _lock(self, member: Member, command: cmd.Grant) -> bool:
+        if member.runs_unseen(command.devices):
+            return False  # to ask for more than its shared lock would give that up
         mode = Mode.SHARED if command.shared else Mode.EXCLUSIVE
         return member.locks.acquire(command.devices, mode, [uuid for uuid in command.devices if self._shared(uuid)])
 

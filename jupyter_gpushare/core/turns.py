@@ -197,8 +197,9 @@ class Turns(Beginning):
             return False
         if not device.grants:
             return True
-        # Nobody joins while others on this host wait: what runs together would never end.
-        return device.wanted_since is None and self._together.packs(device, client)
+        # Nobody joins while others on this host wait: what runs together would never end. An overrun doesn't anyway.
+        free = device.wanted_since is None or any(grant.overrun for grant in device.grants)
+        return free and self._together.packs(device, client)
 
     def _dismiss(self, grant: Grant, now: float) -> None:
         grant.parting = True

@@ -365,6 +365,23 @@ def test_a_process_out_of_reach_that_is_about_to_take_its_turn_keeps_the_device(
     b.wait_gate(OPEN)
 
 
+def test_a_process_out_of_reach_keeps_the_shared_lock_that_it_runs_by(
+    coordinator: Coordinator, processes: Processes
+) -> None:
+    """To turn it into an exclusive one, as each turn begins, would give it up: somebody else shares it still."""
+    a = processes("a")
+    other = lock_file(UUID)
+    for descriptor in (a.locks[0], other):
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+    fcntl.lockf(a.client_fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 7)  # as a process of "a" with slot 7 would
+    a.wants()
+    wait_for(lambda: coordinator.client("a")["phase"] == "waiting")
+    os.close(other)
+    assert locked() and a.gate[0] == CLOSED
+    fcntl.lockf(a.client_fd, fcntl.LOCK_UN, 1, 7)
+    a.wait_gate(OPEN)
+
+
 def test_a_drain_of_which_nobody_was_told_is_seen(coordinator: Coordinator, processes: Processes) -> None:
     a, b = processes("a"), processes("b")
     a.run_turn()

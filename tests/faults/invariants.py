@@ -59,7 +59,7 @@ def leaks(coordinator: Coordinator, host: Host, before: int) -> Iterator[str]:
     for client in host.clients.values():
         if client.agents:
             expected += 2 * len(client.agents) + 2 + len({uuid for agent in client.agents for uuid in agent.devices})
-    expected += len(daemon.programs._watched)
+    expected += len(daemon.programs._watched) + len(daemon.neighbours._files)
     found = len(os.listdir("/proc/self/fd"))
     if found != expected:
         yield f"{found} descriptors are open, {expected} are accounted for"

@@ -22,6 +22,7 @@ from .episode import Episode
 EVENTS = 250_000
 # What some of them need to be seen; they would be with all faults together, only later.
 KINDS = {
+    "drained_when_one_has": ("stop",),
     "what_was_not_said_is_not_seen": ("talk",),
 }
 # Seeds that find them soon. They mean other events when the scheduler changes, so others are tried after them.
