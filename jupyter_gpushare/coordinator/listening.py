@@ -43,7 +43,7 @@ class Places:
         """Raises OSError if a socket cannot be where it is to be."""
         for path in self._missing():
             if path in self._users:
-                Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                prepare_users(Path(path).parent)
             elif self._system:
                 prepare_public(Path(path).parent)
             else:
@@ -87,6 +87,18 @@ def prepare_directory(directory: Path) -> None:
     """The socket's directory: made for this user alone, unless somebody chose an existing one."""
     if directory == address.runtime_directory() or not directory.exists():
         address.make_private(directory)
+
+
+def prepare_users(directory: Path) -> None:
+    """The directory around a user's own socket, if it is not there. The one above it keeps others of this host out; who
+    has this one mounted, inside a container, can enter it with any uid."""
+    if directory.exists():
+        return
+    above = directory.parent
+    above.mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory.mkdir(mode=0o700)
+    if not above.stat().st_mode & 0o077:
+        directory.chmod(0o755)
 
 
 def prepare_public(directory: Path) -> None:

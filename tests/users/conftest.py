@@ -67,11 +67,13 @@ class Host:
         self._programs.append(program)
         return program
 
-    def coordinator(self, *options: str, user: str = "gpushare", **more: Any) -> subprocess.Popen[str]:
-        """Of the whole host; returns when it answers."""
+    def coordinator(
+        self, *options: str, user: str = "gpushare", settings: str = "", **more: Any
+    ) -> subprocess.Popen[str]:
+        """Of the whole host, with `settings` beside the usual ones; returns when it answers."""
         config = self.folder / "etc"
         config.mkdir(mode=0o755, exist_ok=True)
-        (config / "jupyter_gpushare_config.py").write_text(ADMIN)
+        (config / "jupyter_gpushare_config.py").write_text(ADMIN + settings)
         environment = {
             **self.environment(user),
             "GPUSHARE_SYSTEM_CONFIG_PATH": str(config),
