@@ -35,6 +35,8 @@ export interface IDevice {
   readonly failed?: string | null;
   /** Those that use it without sharing it; not told by older servers. */
   readonly outside?: ReadonlyArray<IOutside>;
+  /** Those that have its lock while clients here wait for that. */
+  readonly locked_by?: ReadonlyArray<Omit<IOutside, 'memory'>>;
   readonly grants: ReadonlyArray<IGrant>;
   /** Client ids, the next one first. */
   readonly queue: ReadonlyArray<string>;

@@ -152,6 +152,9 @@ describe('the side panel', () => {
     expect(text()).not.toContain('Not shared');
     const outside = [{ pid: 7, user: 'ada', memory: 3 * GIB }];
     await shows(busy({ outside }), 'Not shared1 process · 3 GiB · of ada');
+    expect(text()).not.toContain('Locked');
+    const locked_by = [{ pid: 8, user: null }];
+    await shows(busy({ locked_by }), 'Locked1 process');
   });
 
   it('says plainly that a device is simulated, or out of use', async () => {

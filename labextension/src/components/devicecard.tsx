@@ -59,6 +59,18 @@ export const DeviceCard = React.memo(function DeviceCard(props: {
             trans.__('empty')
           )}
         </dd>
+        {device.lockedBy !== '' && (
+          <>
+            <dt
+              title={trans.__(
+                'Another session has this GPU’s lock, and clients here wait for it.'
+              )}
+            >
+              {trans.__('Locked')}
+            </dt>
+            <dd>{device.lockedBy}</dd>
+          </>
+        )}
         {device.outside !== '' && (
           <>
             <dt

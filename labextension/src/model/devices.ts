@@ -30,6 +30,8 @@ export interface IDeviceView {
   readonly queue: ReadonlyArray<IUse>;
   /** Who uses it without sharing it; empty: nobody. */
   readonly outside: string;
+  /** Who keeps it from the clients here; empty: nobody. */
+  readonly lockedBy: string;
 }
 
 /**
@@ -72,7 +74,8 @@ export function deviceView(
       named: named(id),
       time: waitTime(clients.get(id), age, trans)
     })),
-    outside: outsideText(device.outside ?? [], trans)
+    outside: outsideText(device.outside ?? [], trans),
+    lockedBy: outsideText(device.locked_by ?? [], trans)
   };
 }
 

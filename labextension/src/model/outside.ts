@@ -9,7 +9,7 @@ import { formatBytes } from './format';
  * admins whose each is.
  */
 export function outsideText(
-  processes: ReadonlyArray<IOutside>,
+  processes: ReadonlyArray<Omit<IOutside, 'memory'> & Partial<IOutside>>,
   trans: TranslationBundle
 ): string {
   if (processes.length === 0) {
