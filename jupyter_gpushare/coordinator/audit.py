@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import os
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from .peer import Peer
 
 LARGEST = 16 << 20  # bytes of a file
 KEPT = 4  # files, with the one that is written to: nobody fills the disk by changing settings
+MOST = 1000  # changes of one user in a window, or who changes much would make earlier records go
+WINDOW = 3600.0  # seconds
 
 log = logging.getLogger(__name__)
 
@@ -27,12 +31,23 @@ class Audit:
     def __init__(self, directory: Path) -> None:
         self._path = directory / "audit.log"
         self._failed = False
+        self._began = time.monotonic()
+        self._noted: Counter[str] = Counter()  # by user, in this window
 
     def note(self, peer: Peer | None, what: str, subject: str, old: Any, new: Any) -> None:
         """`peer`: who asked for it; None: nobody, a setting says so. `subject`: the client or the device, "" for the
         coordinator. Nothing is written if nothing has changed."""
         if old == new:
             return
+        if peer and not peer.admin:
+            if time.monotonic() - self._began >= WINDOW:
+                self._began = time.monotonic()
+                self._noted.clear()
+            self._noted[peer.user] += 1
+            if self._noted[peer.user] > MOST:
+                return
+            if self._noted[peer.user] == MOST:
+                what, subject, old, new = "too many changes", "", None, "further ones of this user, for up to an hour"
         entry = {
             "when": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
             "user": peer.user if peer else None,
@@ -57,7 +72,9 @@ class Audit:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            os.write(descriptor, line)
+            if (written := os.write(descriptor, line)) < len(line):
+                os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)  # half a line would spoil the next one
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             full = os.fstat(descriptor).st_size > LARGEST
         finally:
             os.close(descriptor)

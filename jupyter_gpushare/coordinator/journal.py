@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from .journal_file import Broken, ClientRecord, JournalFile, Unusable
+from .journal_file import MOST_CLIENTS, Broken, ClientRecord, JournalFile, Unusable
 from .tally import Key, Owner, Tally
 
 RETRY = 10.0  # seconds until what failed is tried again
@@ -83,6 +83,7 @@ class Journal:
         """From now on that holds for the client; None: it is over."""
         with self._changed:
             self._clients[client] = record
+            self._forget_some()
             self._changed.notify()
 
     def use(self, key: Key, tally: Tally) -> None:
@@ -160,12 +161,18 @@ class Journal:
         """What was not done is done later; what was said meanwhile of the same is newer."""
         with self._changed:
             self._clients = {**clients, **self._clients}
+            self._forget_some()
             self._jobs = [*jobs, *self._jobs]
             for key, tally in self._usage.items():
                 usage.setdefault(key, Tally()).add(tally)
             while len(usage) > MOST_USAGE:
                 del usage[next(iter(usage))]
             self._usage = usage
+
+    def _forget_some(self) -> None:
+        """Of clients that have come and gone while the disk was away the file may know still, and nobody asks."""
+        if len(self._clients) > MOST_CLIENTS:
+            self._clients = {client: record for client, record in self._clients.items() if record}
 
     def _is_due(self) -> bool:
         if self._ends or self._questions:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from .conftest import Coordinator, Processes
 
 
 class Somebody:
-    user, uid, pid = "ada", 1000, 17
+    user, uid, pid, admin = "ada", 1000, 17, True
 
 
 @pytest.fixture
@@ -43,6 +45,8 @@ def test_every_change_is_recorded(idle_coordinator: Coordinator, processes: Proc
     ask(messages.Suspend(client="a"))
     ask(messages.Resume(client="a"))
     ask(messages.Hold(client="a", seconds=30))
+    ask(messages.Release(client="a"))
+    ask(messages.Release(client="a"))
     ask(messages.Device(device="GPU-00000000-fake", failed="hot"))
     ask(messages.Stop())
     assert idle_coordinator.wait() == 0
@@ -50,12 +54,22 @@ def test_every_change_is_recorded(idle_coordinator: Coordinator, processes: Proc
     assert {(entry["user"], entry["uid"], entry["pid"]) for entry in found} == {
         (str(os.getuid()), os.getuid(), os.getpid())
     }
-    assert [entry["what"] for entry in found] == ["quota", "settings", "suspend", "resume", "hold", "device", "stop"]
-    quota, settings, suspend, resume, hold, device, _ = found
+    assert [entry["what"] for entry in found] == [
+        "quota",
+        "settings",
+        "suspend",
+        "resume",
+        "hold",
+        "release",
+        "device",
+        "stop",
+    ]
+    quota, settings, suspend, resume, hold, release, device, _ = found
     assert (quota["subject"], quota["old"]["limit"], quota["new"]["limit"]) == ("a", 1.0, 0.5)
     assert (settings["old"], settings["new"]) == ({"cell_linger": 0.05}, {"cell_linger": 1.0})
     assert (suspend["new"], resume["new"]) == ({"suspended": True}, {"suspended": False})
     assert hold["old"] is None and 29 < hold["new"] <= 30
+    assert (release["old"], release["new"]) == ({"turn": False, "hold": True}, {"turn": False, "hold": False})
     assert (device["subject"], device["old"], device["new"]) == ("GPU-00000000-fake", "", "hot")
     assert all(entry["when"][:2] == "20" for entry in found)
     assert stat.S_IMODE((state / "audit.log").stat().st_mode) == 0o600
@@ -84,3 +98,37 @@ def test_a_link_is_not_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture
     (tmp_path / "audit.log").symlink_to(tmp_path / "elsewhere")
     Audit(tmp_path).note(Somebody(), "quota", "a", 0, 1)  # type: ignore[arg-type]
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_user_who_changes_much_does_not_make_the_record_of_others_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class User(Somebody):
+        user, admin = "bob", False
+
+    record = Audit(tmp_path)
+    for number in range(audit.MOST + 50):
+        record.note(User(), "quota", "b", number, number + 1)  # type: ignore[arg-type]
+    record.note(Somebody(), "quota", "a", 0, 1)  # type: ignore[arg-type]
+    found = entries(tmp_path)
+    assert len(found) == audit.MOST + 1
+    assert (found[-2]["user"], found[-2]["what"], found[-1]["user"]) == ("bob", "too many changes", "ada")
+    later = time.monotonic() + audit.WINDOW
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    record.note(User(), "quota", "b", 0, 1)  # type: ignore[arg-type]
+    assert len(entries(tmp_path)) == audit.MOST + 2
+
+
+def test_a_disk_that_becomes_full_leaves_no_half_lines(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    record = Audit(tmp_path)
+    record.note(Somebody(), "quota", "a", 0, 1)  # type: ignore[arg-type]
+    size = (tmp_path / "audit.log").stat().st_size
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 20, before[1]))
+    try:
+        record.note(Somebody(), "quota", "a", 1, 2)  # type: ignore[arg-type]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    record.note(Somebody(), "quota", "a", 2, 3)  # type: ignore[arg-type]
+    assert [entry["new"] for entry in entries(tmp_path)] == [1, 3]
+    assert "No space left" in caplog.text

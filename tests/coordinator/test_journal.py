@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.coordinator import journal_file
+from jupyter_gpushare.coordinator import journal, journal_file
 from jupyter_gpushare.coordinator.journal import Journal, path_of
 from jupyter_gpushare.coordinator.journal_file import MIGRATIONS, Broken, ClientRecord, JournalFile, Unusable, hashed
 from jupyter_gpushare.coordinator.tally import Key, Owner, Tally
@@ -388,6 +388,21 @@ def test_only_so_many_clients_are_kept(tmp_path: Path, monkeypatch: pytest.Monke
     assert set(file.clients()) == {"b", "c", "d"}
     file.write({"b": None}, {})
     assert set(file.clients()) == {"c", "d"}
+
+
+def test_clients_that_come_and_go_while_the_disk_is_full_fill_no_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "MOST_CLIENTS", 100)
+    (tmp_path / "file").write_text("")
+    kept = Journal(tmp_path / "file" / "journal.db", lambda *_: None)
+    kept.keep("stays", RECORD)
+    for number in range(1000):
+        kept.keep(str(number), RECORD)
+        kept.keep(str(number), None)
+    wait_for(lambda: bool(kept.problems))
+    kept.close()
+    assert "stays" in kept._clients and len(kept._clients) <= 101
 
 
 def test_a_disk_that_hangs_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

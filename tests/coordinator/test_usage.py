@@ -108,6 +108,17 @@ def test_users_see_their_own_and_admins_all(coordinator: Coordinator, processes:
     assert usage(coordinator)["turns"] == 2
 
 
+def test_a_user_asks_the_disk_only_so_much_at_once(coordinator: Coordinator, processes: Processes) -> None:
+    connection = processes.connection()
+    connection.send(b"".join(b'{"type":"usage","id":%d,"since":1}\n' % number for number in range(10)))
+    answers = [connection.receive() or {} for _ in range(10)]
+    assert sorted(answer["id"] for answer in answers) == list(range(10))
+    refused = [answer for answer in answers if answer["type"] == "error"]
+    assert {answer["reason"] for answer in refused} == {"too_many"} and 0 < len(refused) <= 6
+    connection.send(b'{"type":"usage","id":11,"since":1}\n')
+    assert (connection.receive() or {})["type"] == "reply"
+
+
 def test_a_journal_that_cannot_be_read_is_said_to_be(idle_coordinator: Coordinator, processes: Processes) -> None:
     path = file_of(idle_coordinator)
     path.mkdir(parents=True)

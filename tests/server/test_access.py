@@ -9,12 +9,13 @@ from tornado.httpclient import HTTPClientError
 from traitlets.config import Config
 
 CLIENT = "6b9ad1b2-0a4c-4d6c-a0a2-1f0f7e7e0001"
-READS = [("status",), ("config",), ("clients", CLIENT, "quota")]
+READS = [("status",), ("config",), ("clients", CLIENT, "quota"), ("history",), ("usage",)]
 WRITES = [
     ("PATCH", ("config",), {"time_quantum": 3}),
     ("PATCH", ("clients", CLIENT, "quota"), {"share": 0.5}),
     ("POST", ("clients", CLIENT, "release"), {}),
     ("POST", ("clients", CLIENT, "hold"), {}),
+    ("POST", ("clients", CLIENT, "evict"), {}),
     ("POST", ("clients", CLIENT, "suspend"), {}),
     ("POST", ("clients", CLIENT, "resume"), {}),
 ]

@@ -30,6 +30,8 @@ class Turns:
 
     def _release(self, peer: Peer, request: messages.Release) -> Any:
         turn, hold = self._daemon.release(owned(self._daemon, peer, request.client))
+        had, has = {"turn": turn, "hold": hold}, {"turn": False, "hold": False}
+        self._daemon.audit.note(peer, "release", request.client, had, has)
         return {"released": turn or hold, "turn": turn, "hold": hold}
 
     def _hold(self, peer: Peer, request: messages.Hold) -> Any:

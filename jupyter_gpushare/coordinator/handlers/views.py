@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import Counter
 from typing import Any
 
 from ...core.errors import UnknownProcess
@@ -11,12 +12,14 @@ from ...wire import messages
 from .. import waiting
 from ..daemon import Daemon
 from ..inspection import Inspections
+from ..limits import TooMany
 from ..peer import Peer
 from ..replies import refuse, reply
 from . import LATER, Handler
 from .access import owned
 
 _PATIENCE = 4.0  # seconds, with a disk
+_MOST_ASKED = 4  # questions of one user to the disk at the same time
 
 
 class Views:
@@ -25,6 +28,7 @@ class Views:
     def __init__(self, daemon: Daemon, inspections: Inspections) -> None:
         self._daemon = daemon
         self._inspections = inspections
+        self._asking: Counter[str] = Counter()  # users that wait for the disk
         self.handlers: dict[type, Handler] = {
             messages.Status: lambda peer, _: daemon.followers.view(peer),
             messages.Subscribe: lambda peer, _: daemon.followers.add(peer),
@@ -66,12 +70,16 @@ class Views:
         return LATER
 
     def _usage(self, peer: Peer, request: messages.Usage) -> Any:
+        if self._asking[peer.user] >= _MOST_ASKED:
+            raise TooMany("this user asks for usage as often as anybody may: wait for the answers")
+        self._asking[peer.user] += 1
         user = "" if peer.admin else peer.user
         loop = asyncio.get_running_loop()
         why = "the journal's disk does not answer: try again later"
         late = loop.call_later(_PATIENCE, refuse, peer, request.id, "unavailable", why)
 
         def answered(result: dict[str, Any]) -> None:
+            self._asking[peer.user] -= 1
             if loop.time() < late.when():
                 late.cancel()
                 reply(peer, request.id, result)
