@@ -55,7 +55,7 @@ def test_without_its_help_the_next_one_runs_all_the_same(pair: tuple[FakeProcess
     first.wait_gate(CLOSING)
     hand_on(first)
     second.wait_gate(OPEN)
-    assert second.orders.carry == 0
+    wait_for(lambda: second.orders.carry == 0)
 
 
 def test_a_lock_that_nobody_needs_is_given_back(
