@@ -38,11 +38,15 @@ class _Over(NamedTuple):
     switch_seconds: float = 0.0
 
 
+MOST = 4096  # users with their devices, of which totals are told: pods come and go, and each is a user
+
+
 class Accounts:
     """Of all clients. `use` is told what is new; `wall` is the wall clock."""
 
     def __init__(self, use: Callable[[Key, Tally], None], wall: Callable[[], float] = time.time) -> None:
-        self.totals: dict[Owner, Tally] = {}  # since this coordinator began
+        self.totals: dict[Owner, Tally] = {}  # since this coordinator began; who has used something last comes last
+        self.changes = 0  # of the totals
         self.waits = Histogram()  # that are over
         self.switches = Histogram()  # what turns have cost, at their ends
         self._use = use
@@ -68,13 +72,22 @@ class Accounts:
         hours = list(_hours(self._wall(), now - seen.at))
         for uuid, news in self._news(seen, client, work, now).items():
             owner = Owner(client.tenant, tenant, uuid)
-            self.totals.setdefault(owner, Tally()).add(news)
+            self._add(owner, news)
             rest = news
             for hour, fraction in hours[1:]:
                 part = news.part(fraction)
                 rest = rest.less(part)
                 self._use(Key(hour, owner), part)
             self._use(Key(hours[0][0], owner), rest)
+
+    def _add(self, owner: Owner, news: Tally) -> None:
+        """What is forgotten is in the journal still."""
+        total = self.totals.pop(owner, Tally())
+        total.add(news)
+        self.totals[owner] = total
+        self.changes += 1
+        if len(self.totals) > MOST:
+            del self.totals[next(iter(self.totals))]
 
     def forget(self, client: str) -> None:
         """It is over, and was looked at."""

@@ -213,7 +213,7 @@ def start_logging(path: str, level: int) -> None:
     handler: logging.Handler = logging.StreamHandler()
     if path:
         try:
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             handler = RotatingFileHandler(path, maxBytes=4 << 20, backupCount=2)
         except OSError:
             handler = logging.NullHandler()  # no place for a log is no reason not to share

@@ -171,7 +171,7 @@ class JournalFile:
             raise Unusable(error.strerror or str(error)) from error
 
     def _opened(self) -> sqlite3.Connection:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(self.path, flags, 0o600)  # what SQLite puts beside it has the same mode
         try:

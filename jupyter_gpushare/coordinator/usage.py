@@ -26,6 +26,8 @@ class Usage:
         self._kept = kept
         self.accounts = Accounts(journal.use)
         self._pruned = (now, time.time())
+        self._rows: list[dict[str, Any]] = []  # of all totals, when there had been `_told` changes
+        self._told = -1
 
     def changed(self, clients: Iterable[str]) -> None:
         """Events were about these clients."""
@@ -66,9 +68,11 @@ class Usage:
 
     def about(self) -> dict[str, Any]:
         """Of all users since this coordinator began, for the snapshot; seconds of waits and switches by length."""
-        rows = [self._row(owner, tally) for owner, tally in sorted(self.accounts.totals.items())]
+        if self._told != self.accounts.changes:  # snapshots are taken more often
+            self._rows = [self._row(owner, tally) for owner, tally in sorted(self.accounts.totals.items())]
+            self._told = self.accounts.changes
         waits, switches = self.accounts.waits.as_json(), self.accounts.switches.as_json()
-        return {"waits": waits, "switches": switches, "usage": rows}
+        return {"waits": waits, "switches": switches, "usage": self._rows}
 
     def _row(self, owner: Owner, tally: Tally) -> dict[str, Any]:
         device = self._scheduler.devices.get(owner.device)

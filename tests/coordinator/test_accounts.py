@@ -7,6 +7,7 @@ from collections import defaultdict
 
 import pytest
 
+from jupyter_gpushare.coordinator import accounts
 from jupyter_gpushare.coordinator.accounts import Accounts
 from jupyter_gpushare.coordinator.measures import Work
 from jupyter_gpushare.coordinator.tally import HOUR, Key, Owner, Tally
@@ -43,6 +44,28 @@ class Books:
             if key.owner.device == device and hour in (None, key.hour):
                 total.add(tally)
         return total
+
+
+def test_users_without_end_fill_no_totals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Kubernetes, where each pod is one. Who uses a device now is among those that are told of."""
+    monkeypatch.setattr(accounts, "MOST", 3)
+    world = World(baseline())
+    world.device("d1")
+    books = Books(world)
+    world.client("stays", tenant="stays")
+    world.process("stays", "d1", busy=True)
+    for number in range(10):
+        name = f"pod-{number}"
+        world.client(name, tenant=name)
+        process = world.process(name, "d1", busy=True)
+        world.run(1.0)
+        books.look()
+        world.kill(process)
+        books.forget(name)
+    world.run(1.0)
+    books.look()
+    assert "stays" in {owner.user for owner in books.accounts.totals} and len(books.accounts.totals) == 3
+    assert len({key.owner.user for key in books.told}) > 3, "the journal has all"
 
 
 @pytest.mark.parametrize("sharing", ["exclusive", "packed"])

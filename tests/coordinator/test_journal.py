@@ -380,6 +380,11 @@ def test_a_full_disk_loses_nothing_that_was_said(tmp_path: Path) -> None:
     assert len(file.clients()) == 1001
 
 
+def test_its_folder_is_made_for_its_user_alone(tmp_path: Path) -> None:
+    JournalFile(tmp_path / "gpushare" / "host" / "journal.db").clients()
+    assert stat.S_IMODE((tmp_path / "gpushare" / "host").stat().st_mode) == 0o700
+
+
 def test_only_so_many_clients_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_file, "MOST_CLIENTS", 3)
     file = JournalFile(tmp_path / "journal.db")
