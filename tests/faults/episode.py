@@ -63,10 +63,10 @@ class Log(logging.Handler):
 
 
 class Hasty(LiveSettings):
-    """What takes longer than half a second to drain is an overrun."""
+    """What takes longer than a fifth of a second to drain is an overrun."""
 
     def core(self) -> Settings:
-        return replace(super().core(), overrun_after=0.5)
+        return replace(super().core(), overrun_after=0.2)
 
 
 class Episode:

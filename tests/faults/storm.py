@@ -42,7 +42,7 @@ class Storm(Owner):
             "talk": (self._talk, 0.5),
             "liar": (self._liar, 0.2),
             "user": (self._user, 2.0),
-            "runaway": (self._runaway, 0.1),
+            "runaway": (self._runaway, 0.4),
         }
         random = self.random
         self.kinds = tuple(kind for kind in rates if (random.random() < 0.5 if kinds is None else kind in kinds))
