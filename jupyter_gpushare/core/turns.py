@@ -153,7 +153,8 @@ class Turns(Beginning):
         for client in device.line.ordered(now):
             if client is head or client.books != (device,) or client.grant or client.ready_at > now:
                 continue
-            if not device.grants or (client.rank == head.rank and self._together.packs(device, client)):
+            suits = client.rank == head.rank and self._together.packs(device, client)
+            if not device.grants or (suits and device.wanted_since is None):
                 self.begin(client, now)
                 return
 

@@ -133,6 +133,22 @@ def test_who_does_not_fit_beside_it_keeps_nobody_from_it_who_does(joining: World
     assert large.openings == 1
 
 
+def test_nobody_joins_while_others_on_this_host_wait(joining: World) -> None:
+    """They cannot join, and shared locks that are handed around would keep the device from them for ever."""
+    stuck(joining)
+    joining.feed(ev.MemoryHeld("a", HALF, HALF))
+    large, b = joining.process("large"), joining.process("b")
+    joining.feed(ev.MemoryHeld("large", HALF + 1, 0))
+    joining.want(large)
+    joining.want(b)
+    joining.feed(ev.LockWanted("gpu", True))
+    joining.run(100)
+    assert (joining.phase("a"), joining.phase("b"), b.openings) == ("overrun", "waiting", 0)
+    joining.feed(ev.LockWanted("gpu", False))
+    joining.run(0.5)
+    assert (joining.phase("a"), joining.phase("b")) == ("overrun", "running")
+
+
 def test_an_offline_client_is_not_let_in_before_an_online_one_that_must_wait(joining: World) -> None:
     """Its turn would be over as it began."""
     stuck(joining)
