@@ -9,10 +9,12 @@ from typing import Any
 from ..wire import messages
 from ..wire.client import encode
 from . import viewers
+from .limits import TooMany
 from .peer import Peer
 
 INTERVAL = 0.1  # seconds between two publications
 PAUSE = 20  # and so many times as long as the last one took: turns come first
+MOST = 32  # followers of one user who is no admin: each Jupyter server is one, and a publication tells them all
 _LONGEST = 1.0  # however long it took, on a machine that is busy with something else
 _IDLE = ("idle_seconds", "evicted_in", "suspended_in")  # pass by themselves
 
@@ -39,7 +41,9 @@ class Followers:
         return viewers.seen_by(self._take(), self._owners(), peer)
 
     def add(self, peer: Peer) -> dict[str, Any]:
-        """From now on `peer` is told changes of what this returns."""
+        """From now on `peer` is told changes of what this returns. Raises TooMany."""
+        if not peer.admin and sum(other.user == peer.user for other in self._peers - {peer}) >= MOST:
+            raise TooMany(f"this user has {MOST} followers already, the most anybody may have: close some first")
         status = self._take()
         if not self._peers:
             self._published = news(status)

@@ -9,7 +9,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from jupyter_gpushare.coordinator.followers import Followers
+from jupyter_gpushare.coordinator.followers import MOST, Followers
+from jupyter_gpushare.core.errors import Refused
 
 
 @pytest.mark.parametrize(("cost", "least", "most"), [(0.0, 2, 11), (0.02, 1, 4)])
@@ -37,3 +38,20 @@ def test_turns_come_before_telling(cost: float, least: int, most: int) -> None:
         return int(peer.send.call_count)
 
     assert least <= asyncio.run(follow()) <= most
+
+
+def test_a_user_follows_by_so_many_connections_only() -> None:
+    """A publication tells them all, and turns wait for it."""
+    followers = Followers(lambda: {"devices": [], "clients": [], "config": {}, "coordinator": {}}, dict)
+    peers = [Mock(user="bob", admin=False) for _ in range(MOST)]
+    for peer in peers:
+        followers.add(peer)
+    followers.add(peers[0])  # it asks again
+    one_more = Mock(user="bob", admin=False)
+    with pytest.raises(Refused, match="32 followers already"):
+        followers.add(one_more)
+    followers.add(Mock(user="ada", admin=False))
+    followers.add(Mock(user="bob", admin=True))
+    for peer in peers[:2]:
+        followers.discard(peer)
+    followers.add(one_more)
