@@ -19,6 +19,7 @@ class Owner:
 
     alive = True
     stopped = False
+    went_on = float("-inf")  # when it did last
     counts = True  # what it does is an event
 
     def __init__(self) -> None:
@@ -67,7 +68,7 @@ class Clock:
 
     def go_on(self, owner: Owner) -> None:
         """What was due while it was stopped happens now, in that order."""
-        owner.stopped = False
+        owner.stopped, owner.went_on = False, self.now
         for handle in owner.late:
             self._push(self.now, handle)
         owner.late.clear()

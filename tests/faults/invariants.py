@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from .coordinator import Coordinator
     from .host import Host
 
+LATE = 0.5  # seconds; beyond what timers of the simulation are late
+
 
 def books(coordinator: Coordinator, host: Host) -> Iterator[str]:
     """What the scheduler, the daemon, and locks and connections say of each other. Yields what does not agree."""
@@ -21,6 +23,9 @@ def books(coordinator: Coordinator, host: Host) -> Iterator[str]:
         of_the_core.check(scheduler, scheduler.turns.now)
     except of_the_core.Broken as broken:
         yield str(broken)
+    due = scheduler.next_deadline()
+    if due is not None and host.clock.now - max(due, coordinator.went_on) > LATE:
+        yield f"the deadline at {due:.3f} was not met"
     if set(scheduler.processes) != set(daemon.ports):
         yield f"the scheduler knows processes {sorted(scheduler.processes)}, the daemon {sorted(daemon.ports)}"
     if set(scheduler.clients) != set(daemon.members):
