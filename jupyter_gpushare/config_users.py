@@ -21,9 +21,10 @@ class Count(Int):  # type: ignore[type-arg]
     """A whole number from 0 on; traitlets takes True for 1."""
 
     def validate(self, obj: Any, value: Any) -> Any:
-        if isinstance(value, bool) or (isinstance(value, int) and not 0 <= value <= _MOST):
+        number = value if isinstance(value, bool) else super().validate(obj, value)  # 5.0 comes back as 5
+        if isinstance(number, bool) or not 0 <= number <= _MOST:
             raise TraitError(f"GpuShare.{self.name} must be a whole number from 1 to {_MOST}, or 0, not {value}")
-        return super().validate(obj, value)
+        return number
 
 
 class ManyUsers(Configurable):
