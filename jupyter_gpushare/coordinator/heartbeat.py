@@ -66,10 +66,13 @@ class Heartbeat:
         process, member = daemon.scheduler.processes.get(port.number), daemon.member_of(port)
         if process is None or member is None:
             return
-        if process.client.grant and not process.drained and port.drained and port.page.epoch == process.epoch:
+        grant = process.client.grant
+        if grant and not process.drained and port.drained and port.page.epoch == process.epoch:
             log.info("%s has drained, and nobody has said so", port.peer)
             daemon.feed(ev.Drained(port.number, process.epoch))
-        waiting = port.page.report.waiting and not process.wants
-        if waiting and process.client.grant is None and not member.stopped:
+        grant = process.client.grant
+        # Also while its client's turn ends: what another process has on the device may wait for that thread.
+        waiting = port.page.report.waiting and not process.wants and not (grant and grant.has_open(process))
+        if waiting and not member.stopped:
             log.info("%s stands at the gate, and nobody has said so", port.peer)
             daemon.feed(ev.Wanted(port.number))

@@ -51,6 +51,7 @@ static bool evict(uint32_t word, uint64_t now, uint64_t *next) {
 }
 
 bool memory_evict(uint32_t word, uint64_t now, uint64_t *next) {
+    leaving = word; /* what is said meanwhile is said of this closing */
     bool done = shim.mode->beside || evict(word, now, next);
     leaving = done ? 0 : word;
     return done;

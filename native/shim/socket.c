@@ -136,6 +136,9 @@ static void flush(uint64_t now) {
     for (unsigned message = SAY_WANTS; message <= SAY_BUSY; message *= 2) {
         static char line[16384]; /* the agent's */
         size_t length = sizeof wants - 1;
+        /* In lock-file mode nobody heard it, and this may be another closing, whose work is still to be let through. */
+        if (message == SAY_EVICTING && !memory_moving())
+            contact.unsaid &= ~message;
         if (!(contact.unsaid & message))
             continue;
         memcpy(line, wants, sizeof wants);

@@ -329,6 +329,21 @@ def test_a_process_at_the_gate_whose_word_was_lost_gets_its_turn(
     assert coordinator.client("a")["phase"] == "running"
 
 
+def test_a_process_at_the_gate_whose_word_was_lost_is_let_through_for_one_that_cannot_drain(
+    coordinator: Coordinator, processes: Processes
+) -> None:
+    """What its client's other process has on the device may wait for that thread."""
+    a, other, b = processes("a"), processes("a"), processes("b")
+    a.run_turn()
+    other.wait_gate(OPEN)
+    b.wants()
+    other.wait_gate(CLOSING)
+    other.drain()
+    coordinator.status()  # so that it has heard that
+    other.report.waiting = 1
+    other.wait_gate(STEP)
+
+
 def test_a_device_that_a_process_out_of_reach_still_uses_is_unlocked_when_it_ends(
     coordinator: Coordinator, processes: Processes
 ) -> None:

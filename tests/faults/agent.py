@@ -265,6 +265,11 @@ class Agent(Owner):
         yield
         return None
 
+    @property
+    def memory_moves(self) -> bool:
+        """Nothing but that is left of the present closing."""
+        return self._draining == self.orders.gate and self._moves_until > self.clock.now
+
     def _hand_on(self) -> None:
         if not self.orders.hand_on or self.lockmode.active or len(self.devices) != 1 or not self.lockmode.alone:
             return

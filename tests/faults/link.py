@@ -78,8 +78,8 @@ class Link:
         for message in SAID_IN_ORDER:
             if message not in self.unsaid:
                 continue
-            if message == WANTS and not agent.report.waiting:
-                del self.unsaid[WANTS]
+            if (message == WANTS and not agent.report.waiting) or (message == EVICTING and not agent.memory_moves):
+                del self.unsaid[message]
                 continue
             epoch = agent.report.drained_epoch if message == DRAINED else epoch_of(agent.orders.gate)
             sent = self.send({"type": message, **({"epoch": epoch} if message in WITH_EPOCH else {})})

@@ -147,6 +147,29 @@ def test_nobody_opens_the_gate_for_memory_that_moves(machine: Machine, coordinat
     process.expect("drained", epoch=1)
 
 
+def test_what_moved_while_nobody_heard_is_not_said_of_another_closing(
+    machine: Machine, coordinator: FakeCoordinator
+) -> None:
+    """Whoever says so is given no slices: with work on the device that waits for another process it never drained."""
+    client = machine.client()
+    client.start("cuda = Cuda()")
+    first = coordinator.accept().welcome()
+    client.result()
+    first.open(1)
+    fill(client, 4)
+    first.connection.close()
+    again = coordinator.accept()
+    orders, report = again.page.orders, again.page.report
+    orders.hears, orders.resident_target = 1, 0
+    again.close_gate(1)  # before the answer to its hello
+    until(lambda: report.drained_epoch == 1)
+    assert report.resident == 0
+    orders.resident_target = EVERYTHING
+    again.open(2)
+    again.welcome()
+    again.drain(2)
+
+
 @pytest.mark.parametrize(("bits", "told"), [(1, "preferred"), (5, "accessed")])
 def test_placement_by_service_class(started: Started, bits: int, told: str) -> None:
     client, process = started
