@@ -143,6 +143,7 @@ def test_any_messages_of_strangers(edge: Edge) -> None:
     host.close()
 
 
+@pytest.mark.timeout(120 + MESSAGES // 100)
 def test_any_messages_of_admins(edge: Edge) -> None:
     """They may spoil everything but the coordinator itself."""
     random = randoms.Random(SEED)
