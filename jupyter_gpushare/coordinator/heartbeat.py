@@ -39,6 +39,9 @@ class Heartbeat:
         for port in list(daemon.ports.values()):
             self._overheard(port)
         daemon.orders.free_late()
+        for member in daemon.orders.strays():
+            log.info("client %s has a lock that nobody needs, and nobody has said so", member.client)
+            daemon.feed(ev.LockStray(member.client))
         for uuid, reason in daemon.driver.look(now):
             log.warning("device %s: %s", uuid, reason or "works again")
             daemon.set_health(uuid, reason)

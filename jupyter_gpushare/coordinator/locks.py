@@ -102,6 +102,10 @@ class Locks:
         """Whether that device was locked here, and not unlocked since."""
         return uuid in self._held
 
+    def found(self, uuid: str) -> bool:
+        """Whether that device is locked by the client, whoever did it: a process of it can, too."""
+        return uuid in self._descriptors and bool(_held_by(self._descriptors[uuid]))
+
     def acquire(
         self, devices: tuple[str, ...], mode: Mode = Mode.EXCLUSIVE, beside: Collection[str] = frozenset()
     ) -> bool:

@@ -109,6 +109,11 @@ class Member:
         return any(port.stopped for port in self.processes.values())
 
     @property
+    def at_rest(self) -> bool:
+        """Whether none of its processes runs, drains, or may take the turn that it was named for."""
+        return all(port.drained and not port.page.orders.carry for port in self.processes.values())
+
+    @property
     def deserted(self) -> bool:
         return not self.processes and not self.kernels
 

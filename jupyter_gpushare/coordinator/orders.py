@@ -153,9 +153,22 @@ class Orders:
                         port.close(port.page.epoch)
 
     def unlock_unless_granted(self, member: Member, uuids: tuple[str, ...]) -> None:
-        """The client holds these devices' locks without a grant: they came too late, or for nothing."""
-        if uuids and self._scheduler.clients[member.client].grant is None:
+        """The client holds these devices' locks without a grant: they came too late, or for nothing. If it has taken
+        over meanwhile, or is about to, then they are for that."""
+        if uuids and self._scheduler.clients[member.client].grant is None and member.at_rest:
             self._free(member, uuids)
+
+    def strays(self) -> list[Member]:
+        """Clients by whose locks devices are refused to everybody, and who have said nothing of them, or in vain."""
+        refused = [uuid for uuid, device in self._scheduler.devices.items() if device.refused_until is not None]
+        return [
+            member
+            for member in self._members.values()
+            if self._scheduler.clients[member.client].grant is None
+            and member.client not in self._kept_locked
+            and member.at_rest
+            and any(member.locks.found(uuid) for uuid in refused)
+        ]
 
     def _holds_locks(self, member: Member) -> bool:
         """Whether the grant is still backed. If we had hung, its processes may have left us and somebody else runs."""

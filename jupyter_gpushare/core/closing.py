@@ -43,6 +43,14 @@ class Closing(Grants):
             process.epoch = grant.epoch
         self._out.append(Close(grant.client.id, grant.epoch, tuple(process.number for process in opened)))
 
+    def close_anew(self, client: Client) -> None:
+        """Close gates that are closed, by an epoch of their own: once all have drained of that, nobody opens one any
+        more by what was said before."""
+        epoch = self.next_epoch()
+        for process in client.processes.values():
+            process.epoch = epoch
+        self._out.append(Close(client.id, epoch, tuple(client.processes)))
+
     def _reopen(self, grant: Grant, processes: list[Process], step: bool = False) -> None:
         grant.epoch = self.next_epoch()
         self.let_run(grant, processes, step)

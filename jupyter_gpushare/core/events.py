@@ -242,6 +242,13 @@ class LockRefused:
 
 
 @dataclass(frozen=True)
+class LockStray:
+    """The client has a device's lock, of which it said nothing, and no turn, and nobody else can begin one."""
+
+    client: str
+
+
+@dataclass(frozen=True)
 class LockWanted:
     """Somebody else on this host waits for the device's lock; or nobody does any longer."""
 
@@ -281,6 +288,7 @@ Event = (
     | QuotaChanged
     | SettingsChanged
     | LockRefused
+    | LockStray
     | LockWanted
     | TimePassed
 )

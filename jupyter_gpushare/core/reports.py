@@ -31,6 +31,7 @@ class Reports:
             ev.CellEnded: self._cell_ended,
             ev.Progress: self._progress,
             ev.LockRefused: self._lock_refused,
+            ev.LockStray: self._lock_stray,
         }
 
     def _wanted(self, event: ev.Wanted, now: float) -> None:
@@ -147,3 +148,8 @@ class Reports:
         if not client.grant or client.grant.epoch != event.epoch:
             raise IllegalEvent(f"client {event.client} has no grant of epoch {event.epoch}")
         self._turns.take_back(client.grant, now)
+
+    def _lock_stray(self, event: ev.LockStray, now: float) -> None:
+        client = self._known.client(event.client)
+        if client.grant is None:
+            self._turns.close_anew(client)

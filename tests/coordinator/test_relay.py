@@ -81,6 +81,45 @@ def test_a_lock_that_nobody_needs_is_given_back(
     os.close(outsider)
 
 
+def test_a_lock_of_which_nobody_says_anything_is_given_back(
+    processes: Processes, pair: tuple[FakeProcess, FakeProcess]
+) -> None:
+    """Whoever has it might open its gate yet: only when it has drained of one more closing it cannot."""
+    first, second = pair
+    second.say("unwants")
+    wait_for(lambda: second.orders.carry == 0)
+    third = processes("third")
+    third.wants()
+    first.wait_gate(CLOSING)
+    fcntl.flock(first.locks[0], fcntl.LOCK_UN)
+    fcntl.flock(second.locks[0], fcntl.LOCK_EX)
+    first.drain()
+    second.wait_gate(CLOSING)
+    assert third.gate[0] == CLOSED
+    second.drain()
+    third.wait_gate(OPEN)
+
+
+def test_an_old_word_does_not_unlock_what_was_taken_over(
+    coordinator: Coordinator, pair: tuple[FakeProcess, FakeProcess]
+) -> None:
+    first, second = pair
+    first.wait_gate(CLOSING)
+    fcntl.flock(first.locks[0], fcntl.LOCK_UN)
+    fcntl.flock(second.locks[0], fcntl.LOCK_EX)
+    for _ in range(2):  # before its gate is open, and after
+        second.say("declined")
+        second.say("drained", epoch=0)
+        coordinator.status()
+        outsider = lock_file(first.devices[0])
+        assert not _can_lock(outsider)
+        os.close(outsider)
+        epoch = take_over(second)
+    first.drain()
+    wait_for(lambda: second.orders.carry == 0)
+    assert second.gate == (OPEN, epoch)
+
+
 def test_who_took_over_too_late_is_closed(
     coordinator: Coordinator, processes: Processes, pair: tuple[FakeProcess, FakeProcess]
 ) -> None:

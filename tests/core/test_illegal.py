@@ -86,6 +86,7 @@ ILLEGAL: list[tuple[ev.Event, type[Exception], str]] = [
         "policy='lottery' is unknown: allowed are interactive, fair",
     ),
     (ev.LockRefused("nobody", 1), UnknownClient, "no client"),
+    (ev.LockStray("nobody"), UnknownClient, "no client"),
     (ev.LockRefused("idle", 1), IllegalEvent, "no grant of epoch 1"),
     (ev.LockRefused("runs", 1 << 20), IllegalEvent, "no grant of epoch"),
 ]

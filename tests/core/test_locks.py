@@ -139,3 +139,12 @@ def test_a_refused_turn_leaves_the_processes_as_they_were(world: World) -> None:
     assert world.queue("gpu") == []
     world.want(quiet)
     assert world.queue("gpu") == ["a"]
+
+
+def test_gates_of_a_lock_that_nobody_needs_are_closed_anew_but_not_during_a_turn(world: World) -> None:
+    a = world.process("a")
+    decided = world.feed(ev.LockStray("a"))
+    assert decided == [cmd.Close("a", world.scheduler.turns.epoch, (a.number,))]
+    world.want(a)
+    assert world.running() == "a"
+    assert world.feed(ev.LockStray("a")) == []

@@ -78,6 +78,7 @@ NEVER = [
     ev.Resumed("nobody"),
     ev.QuotaChanged("nobody", Quota()),
     ev.LockRefused("nobody", 1),
+    ev.LockStray("nobody"),
     ev.DeviceFailed("no device", "lost"),
     ev.DeviceRecovered("no device"),
     ev.SettingsChanged(baseline(policy="lottery")),
@@ -184,6 +185,14 @@ class AnyHost(RuleBasedStateMachine):
     def device_health(self, data: st.DataObject, fails: bool) -> None:
         uuid = data.draw(st.sampled_from(self.world.devices), label="device")
         self.world.feed(ev.DeviceFailed(uuid, "lost") if fails else ev.DeviceRecovered(uuid))
+
+    @rule(data=st.data())
+    def a_lock_is_found_to_be_stray(self, data: st.DataObject) -> None:
+        if clients := self.world.scheduler.clients:
+            client = data.draw(st.sampled_from(sorted(clients)), label="client")
+            mine = [process for process in self.world.processes.values() if process.client == client]
+            if all(process.gate == CLOSED and not process.carry for process in mine):
+                self.world.feed(ev.LockStray(client))
 
     @rule(data=st.data(), event=st.sampled_from(NEVER))
     def what_cannot_happen(self, data: st.DataObject, event: ev.Event) -> None:
