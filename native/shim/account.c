@@ -115,8 +115,8 @@ void account_release(uint64_t bytes, bool pinned) {
     pthread_mutex_unlock(&account_lock);
 }
 
-/* The coordinator said which client page is ours; the one before may be the very same memory. */
-void account_join(struct gpushare_client *client, int file) {
+/* The coordinator said which client page is ours; the one before may be the very same memory. Returns the file of that. */
+int account_join(struct gpushare_client *client, int file) {
     pthread_mutex_lock(&account_lock);
     struct gpushare_client *before = shim.client;
     int file_before = shim.client_file;
@@ -127,7 +127,7 @@ void account_join(struct gpushare_client *client, int file) {
     publish();
     pthread_mutex_unlock(&account_lock);
     munmap(before, GPUSHARE_PAGE_BYTES);
-    file_close(file_before);
+    return file_before;
 }
 
 void account_slot(void) {

@@ -46,21 +46,43 @@ void agent_opens(uint32_t word) {
     atomic_store(&latest_opening, word);
 }
 
-/* May a thread go by an opening? While nobody is in contact, only if the agent has seen it: then it holds the record lock
- * without which the coordinator, which sees the connection's end, would take the process not to run. */
+/* The coordinator is being lost, and the record lock is held: what it has opened until now goes on. */
+void agent_keeps_opening(void) {
+    uint32_t word = unmetered(gate_word(the_page()));
+    if (!is_open(word))
+        return;
+    agent_opens(word);
+    futex_wake_all(&the_page()->orders.gate);
+}
+
+/* May a thread go by an opening? Out of contact, only by one that was made here or that the agent has seen in contact: then
+ * it holds the record lock without which the coordinator, which sees the connection's end, would take the process not to
+ * run. */
 bool agent_has_seen(uint32_t word) {
     return atomic_load(&shim.contact) == THERE || unmetered(word) == atomic_load(&latest_opening);
 }
 
-/* A coordinator that had hung may close our gate when we have long left it: by an epoch of which we have drained. That is
- * taken as the closing of the present opening, which it becomes. */
+static bool is_stale(uint32_t word, uint32_t latest) {
+    enum contact state = atomic_load(&shim.contact);
+    if (is_closing(word))
+        return state != THERE && epoch_of(word) < epoch_of(latest);
+    return state == AWAY && is_open(word) && unmetered(word) != latest;
+}
+
+/* A coordinator that had hung may write to our gate when we have long left it. It closes by an epoch of which we have
+ * drained: that is taken as the closing of the present opening, which it becomes. It opens by a hello whose answer we never
+ * read, which may have said that another client page and other locks are ours: that opening is over for us. */
 uint32_t agent_gate_word(void) {
     struct gpushare_page *page = the_page();
-    uint32_t word = gate_word(page), latest = atomic_load(&latest_opening);
-    while (atomic_load(&shim.contact) != THERE && is_closing(word) && epoch_of(word) < epoch_of(latest)) {
-        uint32_t closing = closing_of(latest);
-        if (__atomic_compare_exchange_n(&page->orders.gate, &word, closing, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
-            return closing;
+    uint32_t word = gate_word(page), latest;
+    while (is_stale(word, latest = atomic_load(&latest_opening))) {
+        bool opened = is_open(word);
+        uint32_t closing = closing_of(opened ? word : latest);
+        if (!__atomic_compare_exchange_n(&page->orders.gate, &word, closing, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+            continue;
+        if (opened) /* the closing is not to pass for an old one; and nobody may go by that word */
+            atomic_compare_exchange_strong(&latest_opening, &latest, closing);
+        return closing;
     }
     return word;
 }
@@ -133,8 +155,6 @@ static void opened(uint32_t word, uint64_t now) {
     agent.stepping = is_step(word);
     usage_opened(now);
     lockmode_hold(true);
-    if (atomic_load(&shim.contact) != THERE)
-        futex_wake_all(&the_page()->orders.gate); /* threads that did not go by it before, see agent_has_seen */
     log_line(LOG_DEBUG, "gate open, epoch %u", epoch_of(word));
 }
 
@@ -236,7 +256,7 @@ static uint64_t step(uint64_t now) {
     relay_step(now);
     uint32_t word = agent_gate_word(), phase = GPUSHARE_PHASE_IDLE;
     part = NEVER;
-    if (is_open(word)) {
+    if (is_open(word) && agent_has_seen(word)) { /* else we wait for an answer to hello that says how it is meant */
         phase = GPUSHARE_PHASE_RUNNING;
         part = while_open(word, now);
     } else if (is_closing(word) && GET(page->report.drained_epoch) != epoch_of(word)) {

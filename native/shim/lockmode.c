@@ -286,10 +286,6 @@ uint64_t lockmode_step(uint64_t now) {
     uint32_t word = agent_gate_word();
     bool waited_for = GET(page->report.waiting) != 0;
     if (is_open(word)) {
-        if (!own.turn) { /* a coordinator that had hung, and has not noticed yet that we left: it holds the locks for us */
-            own.turn = true;
-            own.deadline = now;
-        }
         int others = own.others ? others_running() : 0;
         if (others < own.others) { /* they needed it; what we submit may wait for them in turn */
             own.slices = 0;

@@ -296,8 +296,8 @@ void account_pin(uint64_t bytes);  /* of what is reserved already */
 void account_moved(int64_t bytes); /* off the device, or back (negative) */
 uint64_t account_resident(void);
 void account_release(uint64_t bytes, bool pinned);
-void account_join(struct gpushare_client *client, int file); /* agent: another client page from now on */
-void account_slot(void);                                     /* agent: the coordinator may have given another slot */
+int account_join(struct gpushare_client *client, int file); /* agent: another client page from now on; the one before */
+void account_slot(void);                                    /* agent: the coordinator may have given another slot */
 void account_figures(uint64_t real_total, uint64_t real_free, uint64_t *total, uint64_t *free);
 void account_after_fork(void);
 extern pthread_mutex_t account_lock;
@@ -345,6 +345,7 @@ void agent_kick(void);
 void agent_unwant(void); /* the last such thread has given up */
 bool agent_has_seen(uint32_t word);
 void agent_opens(uint32_t word); /* said before the gate is */
+void agent_keeps_opening(void);  /* agent: also out of contact */
 uint32_t agent_gate_word(void);  /* agent: the gate, past orders that are not for us any more */
 void agent_want(uint32_t word);  /* a thread waits at the gate: tell whoever may open it */
 uint64_t now_ns(void);

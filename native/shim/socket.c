@@ -29,7 +29,8 @@ static struct {
     int file_count;
     int old_locks[MAX_DEVICES]; /* replaced while our gate was open: to be closed after the drain */
     int old_lock_count;
-} contact = {.lock = PTHREAD_MUTEX_INITIALIZER, .file = -1};
+    int old_client; /* the client page with them; -1: none */
+} contact = {.lock = PTHREAD_MUTEX_INITIALIZER, .file = -1, .old_client = -1};
 
 uint64_t socket_away_since(void) {
     return contact.away_since;
@@ -55,8 +56,10 @@ static void lose(uint64_t now, const char *why) {
     bool was_there = atomic_load(&shim.contact) == THERE;
     pthread_mutex_lock(&contact.lock);
     atomic_store(&shim.contact, AWAY);
-    if (is_running())
-        lockmode_hold(true); /* before the coordinator can see that we are out of reach */
+    if (was_there && is_running()) { /* else what it runs by was seen before hello */
+        lockmode_hold(true);         /* before the coordinator can see that we are out of reach */
+        agent_keeps_opening();
+    }
     if (contact.file >= 0)
         file_close(contact.file);
     contact.file = -1;
@@ -197,8 +200,13 @@ static bool join(void) {
             file_close(old);
         shim.devices[i].lock = file_keep(contact.files[1 + i]);
     }
-    account_join(client, file_keep(contact.files[0]));
+    int before = account_join(client, file_keep(contact.files[0]));
     contact.file_count = 0;
+    /* With its record lock: by that others who still have the old locks see that they are needed. */
+    if (running && contact.old_client < 0)
+        contact.old_client = before;
+    else
+        file_close(before);
     /* A turn that we took by the old locks is not the coordinator's: it ends here, and the old locks with it. If the word
      * is another than at hello, then the coordinator has opened the gate: its orders may be here before its answer is. */
     uint32_t word = gate_word(the_page());
@@ -212,6 +220,11 @@ static bool join(void) {
 void socket_forget_joined_locks(void) {
     while (contact.old_lock_count > 0)
         file_close(contact.old_locks[--contact.old_lock_count]);
+    if (contact.old_client < 0)
+        return;
+    file_close(contact.old_client);
+    contact.old_client = -1;
+    lockmode_contact(atomic_load(&shim.contact) == THERE); /* if it was the very same file, that lock went with it */
 }
 
 static void welcomed(uint64_t now) {
@@ -221,6 +234,7 @@ static void welcomed(uint64_t now) {
     contact.welcomed_at = now;
     set_contact(THERE);
     lockmode_end();
+    futex_wake_all(&page->orders.gate); /* threads that did not go by an opening before, see agent_has_seen */
     log_line(LOG_INFO, "in contact with the coordinator");
     if (__atomic_load_n(&page->report.waiting, __ATOMIC_SEQ_CST))
         contact.unsaid |= SAY_WANTS;
@@ -391,6 +405,7 @@ void socket_after_fork(void) {
     pthread_mutex_init(&contact.lock, NULL);
     contact.file = -1;
     contact.old_lock_count = 0;
+    contact.old_client = -1;
     drop_files();
     contact.away_since = contact.next_try = contact.hold_off = 0;
     contact.unsaid = 0;

@@ -184,7 +184,7 @@ static bool change_pages(void) {
     atomic_store(&shim.wants_for, 0);
     futex_wake_all(&before->orders.gate);
     shim.client_file = -1;
-    account_join(client, client_file);
+    file_close(account_join(client, client_file));
     return true;
 }
 

@@ -118,7 +118,7 @@ class Agent(Owner):
             yield
         self.relay.step(now)
         word = self.gate_word()
-        if is_open(word):
+        if is_open(word) and self.lets_in(word):
             following = min(following, (yield from self._while_open(word, now)))
         elif is_closing(word) and not self.drained_of(word):
             following = min(following, (yield from self._while_closing(word, now)))
@@ -144,10 +144,12 @@ class Agent(Owner):
         word, latest = self.orders.gate, self._latest_opening
         if self.contact != THERE and is_closing(word) and epoch_of(word) < epoch_of(latest):
             self.orders.gate = word = closing_of(latest)
+        elif self.contact == AWAY and is_open(word) and word != latest:
+            self.orders.gate = self._latest_opening = word = closing_of(word)
         return int(word)
 
     def lets_in(self, word: int) -> bool:
-        """Out of reach, only by an opening that the agent has seen: it holds the lock that says so."""
+        """Out of contact, only by an opening made here or seen in contact: the agent holds the lock that says so."""
         return self.contact == THERE or word == self._latest_opening
 
     def opens(self, word: int) -> None:
@@ -167,8 +169,6 @@ class Agent(Owner):
         self._stepping = word & 3 == STEP
         self._draining = None
         self.lockmode.hold(True)
-        if self.contact != THERE:
-            self.program.woken()
         self.host.tell(f"{self}: open {epoch_of(word)}{' step' * self._stepping} {self.lockmode.active * 'by itself'}")
 
     def _while_open(self, word: int, now: float) -> Generator[None, None, float]:
@@ -235,6 +235,7 @@ class Agent(Owner):
         self._say_later_wants()
         close_all(self.old_locks)
         self.old_locks.clear()
+        self.files.forget_joined()
         return now if self.lockmode.active else NEVER
 
     def _drain_step(self, word: int, now: float) -> Generator[None, None, float | None]:
@@ -319,7 +320,7 @@ class Agent(Owner):
     def descriptors(self) -> int:
         """How many it has open, its socket aside."""
         own = 5 + len(self.files.locks)  # mmap has one of its own of either page
-        return own + (self.relay.waits) + len(self.old_locks) + len(self.link.arrived)
+        return own + self.files.joined + self.relay.waits + len(self.old_locks) + len(self.link.arrived)
 
     def die(self) -> None:
         """Its work on the device ends with it; the kernel closes what it had open, record locks first."""

@@ -356,8 +356,6 @@ class Host:
                 flock(self._probes[uuid], fcntl.LOCK_UN)
                 raise Violation(f"{agent} enters by {word >> 2} on {uuid}, of which nobody has the lock")
             for other in beside if first else ():
-                if "asking" in (agent.contact, other.contact):
-                    continue  # it may be about to get its client's locks
                 kinds = [{lock_kind(lock) for lock in one.locks_of(uuid)} - {""} for one in (agent, other)]
                 if kinds != [{"READ"}, {"READ"}]:
                     raise Violation(f"{agent} and {other} run together on {uuid} by locks {kinds}")

@@ -93,8 +93,11 @@ class Link:
         agent = self._agent
         was_there = self.contact == THERE
         self.contact = AWAY
-        if agent.running:
+        if was_there and agent.running:
             agent.lockmode.hold(True)
+            if is_open(agent.orders.gate):
+                agent.opens(agent.orders.gate)
+                agent.program.woken()
         if self.connection:
             self.connection.close()
         self.connection = None
@@ -204,7 +207,7 @@ class Link:
         client, *locks = self.arrived
         self.arrived.clear()
         running = agent.running
-        before = agent.files.join(client, locks)
+        before = agent.files.join(client, locks, keep=running)
         if running:
             agent.old_locks += before
         else:
@@ -220,6 +223,7 @@ class Link:
         self._welcomed_at = now
         self.contact = THERE
         agent.lockmode.end()
+        agent.program.woken()
         if agent.report.waiting:
             self.unsaid[WANTS] = None
         word = agent.gate_word()

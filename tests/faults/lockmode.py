@@ -214,9 +214,6 @@ class LockMode:
         return self._look_again(now) if agent.orders.gate & 1 else self._next_try
 
     def _at_open_gate(self, now: float) -> float:
-        if not self._turn:
-            self._turn = True
-            self._deadline = now
         others = self._others_running() if self._others else 0
         if others < self._others:
             self._slices = 0

@@ -49,6 +49,7 @@ class Files:
         self.report: Any = self._page.view.report
         self.inode = self._page.inode
         self.locks = [lock_file(uuid) for uuid in devices]
+        self._record_before = -1
         self._take_client_page(memory("gpushare_client"))
 
     def _take_client_page(self, descriptor: int) -> None:
@@ -65,12 +66,24 @@ class Files:
         """All that the process writes of its page."""
         return layout()[0].buffer(layout()[0].addressof(self._page.view, "report"))
 
-    def join(self, client: int, locks: list[int]) -> list[int]:
-        """Use these from now on. Returns the locks before."""
+    def join(self, client: int, locks: list[int], keep: bool) -> list[int]:
+        """Use these from now on. Returns the locks before. `keep`: the record lock before, until `forget_joined`."""
+        if keep and self._record_before < 0:
+            self._record_before = os.dup(self._record)
         self._leave_client_page()
         self._take_client_page(client)
         before, self.locks = self.locks, locks
         return before
+
+    @property
+    def joined(self) -> bool:
+        """Whether it runs by what it had before it joined."""
+        return self._record_before >= 0
+
+    def forget_joined(self) -> None:
+        if self.joined:
+            os.close(self._record_before)
+        self._record_before = -1
 
     def _leave_client_page(self) -> None:
         self.client = None
@@ -80,6 +93,7 @@ class Files:
     def close(self) -> None:
         """What the kernel does at the end of a process."""
         self._leave_client_page()
+        self.forget_joined()
         self.orders = self.report = None
         self._page.close()
         for descriptor in self.locks:
