@@ -16,8 +16,10 @@ from pathlib import Path
 from random import Random
 
 from jupyter_gpushare.config import GpuShare
-from jupyter_gpushare.coordinator.settings import LiveSettings
+from jupyter_gpushare.coordinator.settings import LiveSettings, parse_quota
+from jupyter_gpushare.core.quota import Quota
 from jupyter_gpushare.core.settings import Settings
+from jupyter_gpushare.wire import text
 
 from .clock import Owner
 from .coordinator import Coordinator, kernel
@@ -257,8 +259,16 @@ class Episode:
         """Offline ones have what online ones leave, which may be nothing; a small limit is worth long pauses."""
         assert host.coordinator is not None
         known = host.coordinator.daemon.scheduler.clients
-        clients = [(client, known[client.name]) for client in host.clients.values() if client.name in known]
-        return {client for client, seen in clients if seen.rank or seen.quota.limit < 0.1}
+
+        def is_patient(client: ClientOf) -> bool:
+            if seen := known.get(client.name):
+                return bool(seen.rank) or seen.quota.limit < 0.1
+            quota = Quota().changed(
+                parse_quota(text.parse_pairs(client.quota))
+            )  # not heard of yet by a new coordinator
+            return quota.service == "offline" or quota.limit < 0.1
+
+        return {client for client in host.clients.values() if is_patient(client)}
 
     def _bound(self, host: Host) -> float:
         """Seconds: to be back after refusals, everybody's turn with its drain, and the longest patience."""
