@@ -210,6 +210,7 @@ class Link:
         before = agent.files.join(client, locks, keep=running)
         if running:
             agent.old_locks += before
+            agent.program.waits_for_nobody()  # who it waits for may not run beside it: a known limit, see the docs
         else:
             close_all(before)
         word = agent.orders.gate
