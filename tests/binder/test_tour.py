@@ -88,7 +88,7 @@ def test_each_step_of_the_tour_shows_what_it_is_about(home: dict[str, str], tmp_
         for word in words:
             assert re.search(rf"(?<![\d.]){re.escape(word)}", text(steps[name])), name
     waited = re.search(r"waited ([\d.]+) s", text(steps["together-status"]))
-    assert waited and 0.5 < float(waited[1]) < 15  # a turn of the neighbour is five seconds
+    assert waited and 0.5 < float(waited[1]) < 60  # a turn of the neighbour is five seconds; a busy machine adds to it
     assert "application/vnd.jupyter.widget-view+json" in steps["widget"][0]["data"]
     with Client(home["GPUSHARE_SOCKET"]) as coordinator:  # the one that served the tour
         status = coordinator.request(messages.Status())

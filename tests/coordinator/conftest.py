@@ -215,7 +215,7 @@ def visitors(shared_coordinator: Coordinator) -> Iterator[Processes]:
     made.clean_up()
     for client in shared_coordinator.status()["clients"]:
         shared_coordinator.request(messages.Forget(client=client["id"]))
-    wait_for(lambda: shared_coordinator.status()["clients"] == [])
+    wait_for(lambda: shared_coordinator.status()["clients"] == [], within=30)  # after a flood, all of it is read first
 
 
 @pytest.fixture

@@ -39,6 +39,7 @@ def test_the_device_passes_on_when_a_cell_ends(coordinator: Any, notebooks: tupl
     assert time.monotonic() - began < 5  # the quantum is 30 s
 
 
+@pytest.mark.alone  # where other tests run, a cell may come later than its kernel lingers
 def test_run_all_keeps_its_turn_beside_a_busy_neighbour(
     coordinator: Any, notebooks: tuple[Any, Any], eventually: Callable[..., Any]
 ) -> None:
