@@ -9,7 +9,10 @@ from .host import Host
 
 
 def descriptors(host: Host) -> Counter[str]:
-    """What the coordinator has open, by kind; perhaps also a connection that it has not yet seen the end of."""
+    """What the coordinator has open for others, by kind; perhaps also a connection that it has not yet seen the end of.
+
+    Of each lock file it has one for itself, by which it sees who else waits for the device.
+    """
     assert host.coordinator
     folder = f"/proc/{host.coordinator.pid}/fd"
     found: Counter[str] = Counter()
@@ -19,7 +22,7 @@ def descriptors(host: Host) -> Counter[str]:
         except FileNotFoundError:
             continue
         found[target.partition(":")[0].removesuffix(" (deleted)")] += 1
-    return found
+    return found - Counter({kind for kind in found if kind.endswith(".lock")})
 
 
 def mappings(host: Host) -> int:
