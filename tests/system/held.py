@@ -11,7 +11,7 @@ from .host import Host
 def descriptors(host: Host) -> Counter[str]:
     """What the coordinator has open for others, by kind; perhaps also a connection that it has not yet seen the end of.
 
-    Of each lock file it has one for itself, by which it sees who else waits for the device.
+    Lock files that it has opened to read are its own: by them it sees who else waits for the device.
     """
     assert host.coordinator
     folder = f"/proc/{host.coordinator.pid}/fd"
@@ -19,10 +19,14 @@ def descriptors(host: Host) -> Counter[str]:
     for name in os.listdir(folder):
         try:
             target = os.readlink(f"{folder}/{name}")
+            with open(f"/proc/{host.coordinator.pid}/fdinfo/{name}") as info:
+                flags = int(info.read().split("flags:")[1].split()[0], 8)
         except FileNotFoundError:
             continue
+        if target.endswith(".lock") and flags & os.O_ACCMODE == os.O_RDONLY:
+            continue
         found[target.partition(":")[0].removesuffix(" (deleted)")] += 1
-    return found - Counter({kind for kind in found if kind.endswith(".lock")})
+    return found
 
 
 def mappings(host: Host) -> int:
