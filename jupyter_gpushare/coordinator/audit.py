@@ -8,10 +8,10 @@ import json
 import logging
 import os
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from .limits import Window
 from .peer import Peer
 
 LARGEST = 16 << 20  # bytes of a file
@@ -31,8 +31,7 @@ class Audit:
     def __init__(self, directory: Path) -> None:
         self._path = directory / "audit.log"
         self._failed = False
-        self._began = time.monotonic()
-        self._noted: Counter[str] = Counter()  # by user, in this window
+        self._noted = Window(WINDOW)  # by user
 
     def note(self, peer: Peer | None, what: str, subject: str, old: Any, new: Any) -> None:
         """`peer`: who asked for it; None: nobody, a setting says so. `subject`: the client or the device, "" for the
@@ -40,13 +39,10 @@ class Audit:
         if old == new:
             return
         if peer and not peer.admin:
-            if time.monotonic() - self._began >= WINDOW:
-                self._began = time.monotonic()
-                self._noted.clear()
-            self._noted[peer.user] += 1
-            if self._noted[peer.user] > MOST:
+            noted = self._noted.count(peer.user)
+            if noted > MOST:
                 return
-            if self._noted[peer.user] == MOST:
+            if noted == MOST:
                 what, subject, old, new = "too many changes", "", None, "further ones of this user, for up to an hour"
         entry = {
             "when": time.strftime("%Y-%m-%dT%H:%M:%S%z"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable
 
 from ..core.errors import Refused
 
@@ -68,3 +70,21 @@ class Bucket:
             self._left -= 1.0
             return 0.0
         return max(_BREATH, (1.0 - self._left) / rate)
+
+
+class Window:
+    """Counts by key, and begins anew after so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._began = time.monotonic()
+        self._counts: Counter[Hashable] = Counter()
+
+    def count(self, key: Hashable) -> int:
+        """One more. Returns how many there are by now."""
+        now = time.monotonic()
+        if now - self._began >= self._seconds:
+            self._began = now
+            self._counts.clear()
+        self._counts[key] += 1
+        return self._counts[key]

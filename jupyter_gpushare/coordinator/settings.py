@@ -21,6 +21,8 @@ from ..wire import text
 from . import topology
 from .tenancy import Tenancy
 
+log = logging.getLogger(__name__)
+
 LIVE = (
     "time_quantum",
     "policy",
@@ -50,8 +52,6 @@ LIVE = (
     "max_clients",
     "max_messages",
 )
-log = logging.getLogger(__name__)
-
 _OF_THE_CORE = [field.name for field in fields(Settings) if field.name in LIVE and field.name != "placement"]
 _SHOWN = (*LIVE, "topology", "device_memory", "simulate")
 _FIXED = ("identity", "sockets", "cgroup_user", "admins", "admin_groups")  # nobody's business, but for the process
