@@ -6,6 +6,9 @@ from typing import Any
 
 from .texts import idle, percent, quota_line, seconds, size
 
+# Seconds by which two ages may seem to be out of order: a snapshot's uptime is in tenths.
+_ROUNDING = 0.1
+
 
 class Report:
     """The state of one client and of the devices, shown as text and as HTML.
@@ -60,7 +63,8 @@ class Report:
         turns = f"{seconds(client['gpu_seconds'])} in {client['quanta']} {'turn' if client['quanta'] == 1 else 'turns'}"
         uptime = self.snapshot.get("coordinator", {}).get("uptime_seconds", self._age)
         # An earlier coordinator's figures are gone with it.
-        since = f", since the coordinator started {seconds(uptime)} ago" if uptime < self._age else ""
+        newer = uptime < self._age - _ROUNDING
+        since = f", since the coordinator started {seconds(uptime)} ago" if newer else ""
         rows = [
             (self.program, self.name(self.client, mark=False)),
             ("state", self.state(client)),

@@ -52,6 +52,15 @@ def test_running() -> None:
     assert "held     b.ipynb" in repr(Report(held, "a")) and ">held " in Report(held, "a")._repr_html_()
 
 
+def test_figures_are_those_of_a_new_coordinator() -> None:
+    def text(age: float) -> str:
+        return repr(Report({**snapshot(client("a")), "coordinator": {"uptime_seconds": 0.6}}, "a", age=age))
+
+    assert "since the coordinator started 0.6 s ago" in text(2.0)
+    assert "since" not in text(0.5)
+    assert "since" not in text(0.64), "the uptime may be 0.65: it is told in tenths"
+
+
 def test_waiting() -> None:
     waiting = client("a", phase="waiting", queue_position=2, expected_wait=40.0)
     assert "waiting · #2 in queue · about 40 s" in repr(Report(snapshot(waiting), "a"))
