@@ -70,6 +70,8 @@ class Program:
 
     def send(self, number: int) -> None:
         self.process.send_signal(number)
+        if number == signal.SIGSTOP:  # until then its threads run on
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED)
 
     def start(self, code: str) -> None:
         assert self.process.stdin

@@ -149,15 +149,15 @@ def test_who_is_stopped_while_it_waits_is_passed_over(quick: Host) -> None:
     three.result()
     for _ in range(5):
         eventually(lambda: quick.phase("two") == "waiting")
-        os.kill(two.pid, signal.SIGSTOP)
+        two.send(signal.SIGSTOP)
         if quick.phase("two") == "waiting":
             break
-        os.kill(two.pid, signal.SIGCONT)  # it was faster: its turn has begun
+        two.send(signal.SIGCONT)  # it was faster: its turn has begun
     stopped = time.monotonic_ns()
     for program in (three, one, three, one):
         first_after(quick, program, time.monotonic_ns())
     assert not any(execution.begin_ns > stopped for execution in quick.executions(two))
-    os.kill(two.pid, signal.SIGCONT)
+    two.send(signal.SIGCONT)
     first_after(quick, two, time.monotonic_ns())
     for program in programs:
         program.stop()
