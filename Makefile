@@ -36,7 +36,7 @@ help:
 	@echo 'make sanitize | fuzz     the C parts under sanitizers | with any input (in `make test`: a short form of both)'
 	@echo 'make faults              faults in virtual time: FAULTS=1e8 events, seeds from FIRST=0 on (hours)'
 	@echo 'make stress              the ledger under eight threads with a million operations each (2 minutes)'
-	@echo 'make chaos               200 kills of the coordinator, 500 kills and stops of programs (10 minutes); SEED=n'
+	@echo 'make chaos               200 kills of the coordinator, 500 kills and stops of programs (4 minutes); SEED=n'
 	@echo 'make lint | format       check | fix the style of Python, C and TypeScript'
 	@echo 'make jest | pytest | ui  one part of the tests (ARGS="-k name" is passed to pytest, files to ui)'
 	@echo '                         JOBS=n: so many tests of pytest at a time; JOBS=0: one after the other'
@@ -198,7 +198,7 @@ SEED ?=
 # `make test` has a short form.
 chaos: env
 	$(call say,'Tests: kills and stops at random moments')
-	GPUSHARE_TEST_CHAOS=long GPUSHARE_TEST_SEED=$(SEED) GPUSHARE_TEST_FIGURES=build/chaos $(BIN)/python -m pytest -s tests/chaos $(ARGS)
+	GPUSHARE_TEST_CHAOS=long GPUSHARE_TEST_SEED=$(SEED) GPUSHARE_TEST_FIGURES=$(CURDIR)/build/chaos $(BIN)/python -m pytest -s tests/chaos $(ARGS)
 
 test-gpu: env
 	$(call say,'Tests on the real GPU')
