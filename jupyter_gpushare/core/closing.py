@@ -85,7 +85,11 @@ class Closing(Grants):
         settings = self.settings
         grant.next_try = now + settings.drain_retry
         if all(process.drained or process.evicting for process in grant.client.processes.values()):
-            return  # nothing on the device waits for anybody
+            # Nothing on the device waits for anybody.
+            if grant.evicting_since is None:
+                grant.evicting_since = now
+            self._report(grant, now, now - grant.evicting_since >= settings.evicting_overrun_after)
+            return
         if wanting := [p for p in grant.processes if p.wants and not p.evicting]:
             grant.tries += 1
             step = grant.tries <= settings.drain_steps
@@ -99,10 +103,10 @@ class Closing(Grants):
             self._reopen(grant, behind if step and behind and grant.tries % 4 else wanting, step)
         if grant.uncovered:
             self.enter_queue(grant.client, now, now)
-        too_late = (
-            grant.tries > settings.drain_steps + settings.drain_tries
-            or grant.closing_for(now) >= settings.overrun_after
-        )
+        in_vain = grant.tries > settings.drain_steps + settings.drain_tries
+        self._report(grant, now, in_vain or grant.closing_for(now) >= settings.overrun_after)
+
+    def _report(self, grant: Grant, now: float, too_late: bool) -> None:
         if too_late and not grant.overrun and self.contended(grant):
             grant.overrun_since = now
             self._out.append(Overrun(grant.client.id, grant.epoch, grant.closing_for(now)))

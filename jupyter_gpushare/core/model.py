@@ -68,7 +68,7 @@ class Grant:
     expected_lead: float = 0.0
     restored: bool = False  # so it said: before, `lead` is what is expected
     closing_since: float | None = None  # set while draining
-    evicting_since: float | None = None  # its work has finished
+    evicting_since: float | None = None  # its work has finished, and only memory leaves
     reopen_until: float | None = None  # set during the slice of a retried closing
     next_try: float | None = None  # when a draining grant is looked at again
     tries: int = 0  # slices given to end this closing since the last one that helped

@@ -23,8 +23,10 @@ def lets_in(grant: Grant, settings: Settings, now: float) -> bool:
 
 
 def is_to_be_interrupted(grant: Grant, settings: Settings, now: float) -> bool:
-    """Once a turn."""
-    return settings.overrun == INTERRUPT and not grant.interrupted and _is_late(grant, settings, now)
+    """Once a turn, and not while its memory leaves: that waits for nothing that its cell does."""
+    if settings.overrun != INTERRUPT or grant.interrupted or grant.evicting_since is not None:
+        return False
+    return _is_late(grant, settings, now)
 
 
 def _is_late(grant: Grant, settings: Settings, now: float) -> bool:

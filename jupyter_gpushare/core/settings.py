@@ -46,6 +46,7 @@ class Settings:
     drain_steps: int = 16  # so many slices let through one call of each thread; after them come whole ones
     drain_tries: int = 5  # so many whole slices before it is an overrun
     overrun_after: float = 10.0  # draining for longer is reported
+    evicting_overrun_after: float = 60.0  # so is memory that leaves for longer: most devices are emptied in 30 s
     overrun: str = WAIT  # for its end; or others join it, or its kernel is interrupted, when patience with it ends
     overrun_patience: float = 30.0  # from when it is reported
     lock_retry: float = 0.01  # how soon to try again a device whose lock somebody else holds, doubling up to 0.04
@@ -63,6 +64,7 @@ class Settings:
             ("drain_retry", 0.001, 60.0),
             ("drain_slice", 0.001, 60.0),
             ("overrun_after", 0.001, 86400.0),
+            ("evicting_overrun_after", 0.001, 86400.0),
             ("overrun_patience", 0.0, 86400.0),
             ("lock_retry", 0.001, 60.0),
         ):

@@ -252,6 +252,22 @@ def test_interrupted_once_a_turn(make_world: MakeWorld) -> None:
     assert [c.client for c in world.commands if isinstance(c, cmd.Interrupt)] == ["a", "a"]
 
 
+def test_memory_that_does_not_leave(make_world: MakeWorld) -> None:
+    """Its process is stopped, or says that it leaves and never that it has."""
+    for overrun in ("join", "interrupt"):
+        world = make_world(overrun=overrun, overrun_patience=PATIENCE)
+        a = stuck(world)
+        b = world.process("b", busy=True)
+        world.run_until(lambda a=a: a.gate == "closing")
+        world.feed(ev.Evicting(a.number, a.epoch))
+        world.run(59.5)
+        assert (world.phase("a"), b.openings) == ("draining", 0), "most devices are emptied by then"
+        assert world.run_until(lambda world=world: world.phase("a") == "overrun") == pytest.approx(0.5, abs=0.15)
+        world.run(PATIENCE + 1.0)
+        assert (b.gate == OPEN) == (overrun == "join")
+        assert not any(isinstance(command, cmd.Interrupt) for command in world.commands)
+
+
 def test_nobody_is_interrupted_whom_nobody_waits_for(make_world: MakeWorld) -> None:
     world = make_world(overrun="interrupt", overrun_patience=PATIENCE)
     stuck(world)

@@ -68,7 +68,7 @@ class Hasty(LiveSettings):
     """What takes longer than a fifth of a second to drain is an overrun."""
 
     def core(self) -> Settings:
-        return replace(super().core(), overrun_after=0.2)
+        return replace(super().core(), overrun_after=0.2, evicting_overrun_after=0.3)
 
 
 class Episode:
