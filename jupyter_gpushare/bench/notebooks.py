@@ -95,12 +95,12 @@ class Process:
         with contextlib.suppress(OSError):
             if not self._socket.recv(1 << 16):
                 raise SystemExit("the coordinator has gone")
-        report, epoch = self._page.report, self._page.epoch
+        report, (is_open, epoch) = self._page.report, self._page.gate
         if epoch != self._epoch:  # perhaps closed again by now
             self._epoch, self._opened = epoch, time.monotonic()
             report.waiting, report.resident = 0, self._memory
             self._begin()
-        if self._page.gate_open:
+        if is_open:
             self._plan_end()
         else:
             report.resident = min(report.resident, self._page.orders.resident_target)

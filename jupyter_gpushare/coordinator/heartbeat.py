@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, TypeVar
 
 from ..core import events as ev
 from ..core.settings import EXCLUSIVE
@@ -15,45 +17,79 @@ if TYPE_CHECKING:
     from .daemon import Daemon
 
 HEARTBEAT = 1.0  # seconds
+AT_A_TIME = 16  # clients or processes: a millisecond or so
+
+_Key = TypeVar("_Key")
+_Thing = TypeVar("_Thing")
 
 log = logging.getLogger(__name__)
 
 
 class Heartbeat:
-    """Of a daemon, from the next turn of its event loop on until `stop`."""
+    """Of a daemon, from the next turn of its event loop on until `stop`. A little at a time: turns come first."""
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
         self._loop = asyncio.get_running_loop()
-        self._next = self._loop.call_later(0, self._beat)
+        self._began = self._loop.time()
+        self._rest: Iterator[None] = iter(())
+        self._next: asyncio.Handle = self._loop.call_later(0, self._beat)
 
     def stop(self) -> None:
         self._next.cancel()
 
     def _beat(self) -> None:
-        self._next = self._loop.call_later(HEARTBEAT, self._beat)
-        daemon, now = self._daemon, self._loop.time()
+        self._began = self._loop.time()
+        self._rest = self._parts(self._began)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        over: bool | None = True  # also where a part fails
+        try:
+            over = next(self._rest, True)
+        finally:
+            if over:
+                self._next = self._loop.call_at(self._began + HEARTBEAT, self._beat)
+            else:
+                self._next = self._loop.call_soon(self._go_on)
+
+    def _parts(self, now: float) -> Iterator[None]:
+        """After each, whatever else is to be done comes first, and may change anything."""
+        daemon = self._daemon
         daemon.kept.touch()
-        for member in list(daemon.members.values()):
-            daemon.maybe_forget(member)
-        for port in list(daemon.ports.values()):
-            self._overheard(port)
+        yield from self._each_member(daemon.maybe_forget)
+        yield from self._each(daemon.ports, self._overheard)
         daemon.orders.free_late()
         for member in daemon.orders.strays():
             log.info("client %s has a lock that nobody needs, and nobody has said so", member.client)
             daemon.feed(ev.LockStray(member.client))
+        yield
         for uuid, reason in daemon.driver.look(now):
             log.warning("device %s: %s", uuid, reason or "works again")
             daemon.set_health(uuid, reason)
-        for member in list(daemon.members.values()):
-            self._look_at(member)
+        yield from self._each_member(self._look_at)
         daemon.outside.look(daemon.scheduler.devices, daemon.ports.values())
-        daemon.utilisation.look(daemon.scheduler, daemon.members.values(), now)
-        daemon.levels.write(now)
+        yield
+        daemon.utilisation.look(daemon.scheduler, daemon.members.values(), self._loop.time())
+        yield
+        daemon.levels.write(self._loop.time())
+        yield
         daemon.remembered.keep(daemon.members.values(), daemon.scheduler.clients, now)
-        daemon.usage.look(daemon.members.values(), now)
+        yield from self._each_member(lambda member: daemon.usage.look_at(member, self._loop.time()))
+        daemon.usage.prune(now)
         if daemon.members:
             daemon.followers.changed()
+
+    def _each_member(self, look: Callable[[Member], None]) -> Iterator[None]:
+        return self._each(self._daemon.members, look)
+
+    def _each(self, those: Mapping[_Key, _Thing], look: Callable[[_Thing], None]) -> Iterator[None]:
+        """Those that are there now, but for whoever has gone by then."""
+        for batch in _batched(those.items()):
+            for key, one in batch:
+                if those.get(key) is one:
+                    look(one)
+            yield
 
     def _look_at(self, member: Member) -> None:
         daemon = self._daemon
@@ -79,3 +115,8 @@ class Heartbeat:
         if waiting and not member.stopped:
             log.info("%s stands at the gate, and nobody has said so", port.peer)
             daemon.feed(ev.Wanted(port.number))
+
+
+def _batched(things: Iterable[_Thing]) -> list[list[_Thing]]:
+    left = iter(list(things))
+    return list(iter(lambda: list(itertools.islice(left, AT_A_TIME)), []))

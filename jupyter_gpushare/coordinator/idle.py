@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core import Scheduler
 from ..core.idleness import Prospect
 from ..core.model import Client
 from ..wire.text import format_size
 
 
-def of_client(scheduler: Scheduler, client: Client, now: float) -> dict[str, Any]:
+def of_client(client: Client, prospect: Prospect | None) -> dict[str, Any]:
     """Fields of a client in the snapshot; `idle_seconds` is null while it is in use, `evicted_in` and `suspended_in`
     (seconds) where that does not come, as things are now."""
-    prospect = scheduler.idleness.prospect(client, now)
     return {
         "idle_seconds": None if prospect is None else round(prospect.idle, 3),
         "idle_warned": prospect is not None and prospect.warned,
@@ -24,9 +22,8 @@ def of_client(scheduler: Scheduler, client: Client, now: float) -> dict[str, Any
     }
 
 
-def notes(scheduler: Scheduler, client: Client, now: float) -> list[str]:
+def notes(client: Client, prospect: Prospect | None) -> list[str]:
     """What its user should know. Without times, which pass by themselves: whoever shows a state has them above."""
-    prospect = scheduler.idleness.prospect(client, now)
     note = _note(client, prospect) if prospect else ""
     return [f"not used for long{note}"] if note else []
 

@@ -32,7 +32,7 @@ class Member:
         self.locks = locks.Locks()
         self.page: pages.ClientPage | None = None
         self.processes: dict[int, ProcessPort] = {}
-        self._ended = Measures()  # of processes that have gone
+        self._ended = Measures()  # of processes that have gone; without `drains`: none have
         self.kernels: dict[Peer, dict[str, str]] = {}  # attached connections; open requests and their cells
         self._done: dict[str, Work] = {}  # by device: theirs
         self.alone_since: float | None = None
@@ -91,7 +91,8 @@ class Member:
 
     @property
     def measures(self) -> Measures:
-        return Measures.together([self._ended, *(Measures.read(port.page) for port in self.processes.values())])
+        parts = [Measures.read(port.page) for port in self.processes.values()]
+        return Measures.together([self._ended, *parts] if self._ended.drains or not parts else parts)
 
     @property
     def work(self) -> dict[str, Work]:

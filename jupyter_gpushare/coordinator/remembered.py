@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from typing import NamedTuple
 
 from ..core.errors import Refused
 from ..core.model import Client
@@ -20,13 +21,22 @@ AWAY = 3600.0  # seconds for which a coordinator waits for clients of an earlier
 log = logging.getLogger(__name__)
 
 
+class _Facts(NamedTuple):
+    """A `ClientRecord` that need not be written to be compared."""
+
+    user: str
+    token: str
+    quota: Quota
+    suspended: bool
+
+
 class Remembered:
     """Quotas and suspensions, and whose each client is. `now`: seconds, on the clock of events."""
 
     def __init__(self, journal: Journal, now: float) -> None:
         self._journal = journal
         self._away: dict[str, ClientRecord] = {}  # clients that are not back yet
-        self._kept: dict[str, ClientRecord] = {}  # what was said of those that are here
+        self._kept: dict[str, _Facts] = {}  # what was said of those that are here
         self._until = now + AWAY
         journal.load(self._loaded, LOAD_WAIT)
 
@@ -50,12 +60,11 @@ class Remembered:
         for member in members:
             gone.discard(member.client)
             client = clients[member.client]
-            record = ClientRecord(
-                client.tenant, member.hashed_token, json.dumps(asdict(client.quota)), client.suspended_by_person
-            )
-            if self._kept.get(member.client) != record:
-                self._kept[member.client] = record
-                self._journal.keep(member.client, record)
+            facts = _Facts(client.tenant, member.hashed_token, client.quota, client.suspended_by_person)
+            if self._kept.get(member.client) != facts:
+                self._kept[member.client] = facts
+                quota = json.dumps(asdict(facts.quota))
+                self._journal.keep(member.client, ClientRecord(facts.user, facts.token, quota, facts.suspended))
         if now > self._until:
             gone |= self._away.keys()
             self._away = {}

@@ -54,15 +54,15 @@ def residencies(
     order = sorted(members, key=lambda member: (member.client in running, member.last_turn), reverse=True)
     found = {member.client: Residency() for member in order}
     room = dict(capacities)
-    ports = [(found[member.client], port) for member in order for port in member.processes.values()]
-    for of, port in ports:
+    ports = [(found[one.client], port, port.knows_resident) for one in order for port in one.processes.values()]
+    for of, port, knows in ports:
         of.host_pinned += port.host_pinned
         of.host_pageable += port.host_pageable
-        of.is_estimate = of.is_estimate or not port.knows_resident
+        of.is_estimate = of.is_estimate or not knows
         of.by_device_is_estimate = of.by_device_is_estimate or of.is_estimate or len(port.devices) > 1
     for exact in (True, False):
-        for of, port in ports:
-            if port.knows_resident is exact:
+        for of, port, knows in ports:
+            if knows is exact:
                 parts = _shared_out(port, None if exact else room)
                 of._add(parts)
                 for uuid, size in parts.items():

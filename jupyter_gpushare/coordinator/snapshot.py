@@ -57,6 +57,11 @@ def take(
                 "locked_by": _locked_by(device, ours),
             }
         )
+    here = [
+        (client, scheduler.idleness.prospect(client, now))
+        for client in scheduler.clients.values()
+        if client.id in members
+    ]
     clients = [
         {
             **_client(
@@ -68,17 +73,16 @@ def take(
                 waits.get(client.id),
                 now,
             ),
-            **idle.of_client(scheduler, client, now),
+            **idle.of_client(client, prospect),
             **where.of_client(scheduler, client),
             **overruns.of_client(client),
             "notes": [
                 *where.notes(scheduler, client),
                 *overruns.notes(scheduler, client, now),
-                *idle.notes(scheduler, client, now),
+                *idle.notes(client, prospect),
             ],
         }
-        for client in scheduler.clients.values()
-        if client.id in members
+        for client, prospect in here
     ]
     return {"devices": devices, "clients": clients, "config": config, "coordinator": about}
 

@@ -36,10 +36,17 @@ class Usage:
                 self.accounts.watch(client)
 
     def look(self, members: Iterable[Member], now: float) -> None:
-        """Once a second, and before anybody is told."""
+        """Before anybody is told."""
         for member in members:
-            tenant = self._scheduler.placing.placement.placed[member.client].tenant
-            self.accounts.look(self._scheduler.clients[member.client], tenant, member.work, now)
+            self.look_at(member, now)
+
+    def look_at(self, member: Member, now: float) -> None:
+        """Once a second."""
+        tenant = self._scheduler.placing.placement.placed[member.client].tenant
+        self.accounts.look(self._scheduler.clients[member.client], tenant, member.work, now)
+
+    def prune(self, now: float) -> None:
+        """Once an hour, of the times that this is called: forget what is too old."""
         before, wall = self._pruned
         if now - before >= HOUR:
             self._pruned = (now, time.time())
@@ -49,7 +56,7 @@ class Usage:
 
     def leave(self, member: Member, now: float) -> None:
         """The client is about to be forgotten."""
-        self.look([member], now)
+        self.look_at(member, now)
         self.accounts.forget(member.client)
 
     def tell(self, since: float, user: str, told: Callable[[dict[str, Any]], None]) -> None:

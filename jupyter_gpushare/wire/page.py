@@ -145,7 +145,13 @@ class Page(SharedMemory):
     @property
     def epoch(self) -> int:
         """Of the gate's last opening or closing."""
-        return (int(self.orders.gate) & ~METERED) >> 2
+        return self.gate[1]
+
+    @property
+    def gate(self) -> tuple[bool, int]:
+        """`gate_open` and `epoch` at the same moment."""
+        word = int(self.orders.gate)
+        return bool(word & 1), (word & ~METERED) >> 2
 
     def open_gate(self, epoch: int, step: bool = False) -> None:
         """Open (`step`: for one call of each thread), then wake every thread that waits.
