@@ -20,6 +20,7 @@ import pytest
 from jupyter_gpushare.wire import address, messages
 from jupyter_gpushare.wire.client import Client
 
+from ..system.held import descriptors_of
 from .fake_process import CLOSED, DEADLINE, OPEN, UUID, Connection, FakeProcess, wait_for
 
 QUANTUM = 0.2
@@ -68,7 +69,7 @@ class Coordinator:
         return next((client for client in self.status()["clients"] if client["id"] == name), None)
 
     def descriptors(self) -> int:
-        return len(os.listdir(f"/proc/{self.pid}/fd"))
+        return descriptors_of(self.pid).total()
 
     def end(self, number: int = signal.SIGTERM) -> int:
         """Signal it and wait for its end; returns the status."""

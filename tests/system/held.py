@@ -9,17 +9,22 @@ from .host import Host
 
 
 def descriptors(host: Host) -> Counter[str]:
-    """What the coordinator has open for others, by kind; perhaps also a connection that it has not yet seen the end of.
+    """Of its coordinator."""
+    assert host.coordinator
+    return descriptors_of(host.coordinator.pid)
+
+
+def descriptors_of(coordinator: int) -> Counter[str]:
+    """What it has open for others, by kind; perhaps also a connection that it has not yet seen the end of.
 
     Lock files that it has opened to read are its own: by them it sees who else waits for the device.
     """
-    assert host.coordinator
-    folder = f"/proc/{host.coordinator.pid}/fd"
+    folder = f"/proc/{coordinator}/fd"
     found: Counter[str] = Counter()
     for name in os.listdir(folder):
         try:
             target = os.readlink(f"{folder}/{name}")
-            with open(f"/proc/{host.coordinator.pid}/fdinfo/{name}") as info:
+            with open(f"/proc/{coordinator}/fdinfo/{name}") as info:
                 flags = int(info.read().split("flags:")[1].split()[0], 8)
         except FileNotFoundError:
             continue
