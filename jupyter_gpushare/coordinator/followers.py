@@ -26,7 +26,7 @@ class Followers:
         self._take = take
         self._owners = owners
         self._peers: set[Peer] = set()
-        self._next: asyncio.Handle | None = None
+        self._next: asyncio.TimerHandle | None = None
         self._published: dict[str, Any] = {}
         self._took = 0.0
 
@@ -57,26 +57,25 @@ class Followers:
         """Tell them soon, at most ten times a second, and less often where there is a lot to tell."""
         if self._peers and self._next is None:
             pause = max(INTERVAL, min(_LONGEST, PAUSE * self._took))
-            self._next = asyncio.get_running_loop().call_later(pause, self._look)
+            self._next = asyncio.get_running_loop().call_later(pause, self._publish_in_time)
 
     def close(self) -> None:
         if self._next:
             self._next.cancel()
 
-    def _look(self) -> None:
+    def _publish_in_time(self) -> None:
         self._next = None
         loop = asyncio.get_running_loop()
         began = loop.time()
-        status, owners = self._take(), self._owners()
-        told = news(status)
+        self._publish()
         self._took = loop.time() - began
-        if told != self._published:  # to tell it takes a while as well: turns come first
-            self._next = loop.call_soon(self._publish, status, owners, told)
 
-    def _publish(self, status: dict[str, Any], owners: Mapping[str, str], told: dict[str, Any]) -> None:
-        self._next = None
-        loop = asyncio.get_running_loop()
-        began = loop.time()
+    def _publish(self) -> None:
+        status = self._take()
+        told = news(status)
+        if told == self._published:
+            return
+        owners = self._owners()
         lines: dict[tuple[str, bool], bytes] = {}  # by user: many servers may be one user's
         for peer in self._peers:
             if not peer.congested:
@@ -84,7 +83,6 @@ class Followers:
                 if sees not in lines:
                     lines[sees] = encode(messages.Snapshot(status=viewers.seen_by(status, owners, peer)))
                 peer.send(lines[sees])
-        self._took += loop.time() - began
         if any(peer.congested for peer in self._peers):
             self.changed()  # they are told when they have caught up
         else:
