@@ -1,0 +1,96 @@
+"""What is looked at once a second, of many clients, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.coordinator.heartbeat import AT_A_TIME
+from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.client import encode
+
+from ..hostile.edge import Correct, Edge
+from ..hostile.virtual import VirtualLoop
+
+MANY = 3 * AT_A_TIME
+
+
+@pytest.fixture
+def edge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Edge]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    made = Edge(VirtualLoop(), tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def crowd(edge: Edge) -> Iterator[list[Correct]]:
+    made = [Correct(edge, f"client-{number}", "GPU-shared") for number in range(MANY)]
+    edge.pass_time(1.5)
+    yield made
+    for one in made:
+        one.close()
+
+
+def test_who_speaks_meanwhile_does_not_wait_for_its_end(
+    edge: Edge, crowd: list[Correct], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon, asks = edge.daemon, edge.connect(0)
+    touch, look_at = daemon.kept.touch, daemon.usage.look_at
+    heard: list[int] = []  # lines, when a client was looked at
+
+    def begins() -> None:
+        touch()
+        heard.clear()
+        asks.send(encode(messages.Status()))
+
+    def looks(*args: Any) -> None:
+        heard.append(edge.lines)
+        look_at(*args)
+
+    monkeypatch.setattr(daemon.kept, "touch", begins)
+    monkeypatch.setattr(daemon.usage, "look_at", looks)
+    before = edge.lines
+    edge.pass_time(1.0)
+    assert len(heard) == len(crowd) and heard[-1] == before + 1
+    asks.close()
+    edge.check()
+
+
+def test_clients_that_leave_in_its_midst_are_not_looked_at(
+    edge: Edge, crowd: list[Correct], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon, look_at = edge.daemon, edge.daemon.usage.look_at
+    looked: list[str] = []
+
+    def looks(member: Any, now: float) -> None:
+        if not looked:
+            for one in crowd[AT_A_TIME:]:
+                gone = daemon.members[one.client]
+                gone.forgotten = True
+                daemon.leave(next(iter(gone.processes.values())))
+        looked.append(member.client)
+        look_at(member, now)
+
+    monkeypatch.setattr(daemon.usage, "look_at", looks)
+    monkeypatch.setattr(daemon.usage, "leave", lambda member, now: None)
+    edge.pass_time(1.0)
+    assert looked == [one.client for one in crowd[:AT_A_TIME]]
+    edge.check()
+
+
+def test_the_next_one_comes_also_after_one_that_fails(
+    edge: Edge, crowd: list[Correct], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = crowd[0].orders.heartbeat_ns
+    with monkeypatch.context() as patch:
+        patch.setattr(edge.daemon.outside, "look", lambda *_: 1 / 0)
+        edge.pass_time(1.0)
+        assert len(edge.loop.bugs) == 1 and crowd[0].orders.heartbeat_ns == before
+    edge.loop.bugs.clear()
+    edge.pass_time(1.0)
+    assert all(one.orders.heartbeat_ns > before for one in crowd)
+    edge.check()
