@@ -337,6 +337,10 @@ class Daemon:
             member.forgotten = True
             self.maybe_forget(member)
 
+    def remember(self, member: Member) -> None:
+        """Its quota or suspension has just been changed, and is to outlive this process."""
+        self.remembered.keep_one(member, self.scheduler.clients[member.client])
+
     def _found(self, info: DeviceInfo) -> None:
         known = self.settings.capped(info)
         self.feed(ev.DeviceFound(known))

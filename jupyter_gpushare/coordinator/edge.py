@@ -45,7 +45,9 @@ class Edge:
         self._loop.add_reader(listener, self._accept, listener)
 
     def close(self) -> None:
-        """No more of them; those that are there stay."""
+        """No more of them; those that are there stay, unheard: what was agreed to from now on would not be kept."""
+        for peer in self._peers:
+            peer.silence()
         for listener in self._listeners:
             self._loop.remove_reader(listener)
             listener.close()

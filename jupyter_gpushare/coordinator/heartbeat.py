@@ -51,12 +51,13 @@ class Heartbeat:
             if over:
                 self._next = self._loop.call_at(self._began + HEARTBEAT, self._beat)
             else:
-                self._next = self._loop.call_soon(self._go_on)
+                self._next = self._loop.call_later(0, self._go_on)  # behind what is there to be read by now
 
     def _parts(self, now: float) -> Iterator[None]:
         """After each, whatever else is to be done comes first, and may change anything."""
         daemon = self._daemon
         daemon.kept.touch()
+        daemon.levels.write(now)
         yield from self._each_member(daemon.maybe_forget)
         yield from self._each(daemon.ports, self._overheard)
         daemon.orders.free_late()
@@ -72,8 +73,6 @@ class Heartbeat:
         yield
         daemon.utilisation.look(daemon.scheduler, daemon.members.values(), self._loop.time())
         yield
-        daemon.levels.write(self._loop.time())
-        yield
         daemon.remembered.keep(daemon.members.values(), daemon.scheduler.clients, now)
         yield from self._each_member(lambda member: daemon.usage.look_at(member, self._loop.time()))
         daemon.usage.prune(now)
@@ -84,11 +83,14 @@ class Heartbeat:
         return self._each(self._daemon.members, look)
 
     def _each(self, those: Mapping[_Key, _Thing], look: Callable[[_Thing], None]) -> Iterator[None]:
-        """Those that are there now, but for whoever has gone by then."""
+        """Those that are there now, but for whoever has gone by then. One at fault is not to harm the others."""
         for batch in _batched(those.items()):
             for key, one in batch:
-                if those.get(key) is one:
-                    look(one)
+                try:
+                    if those.get(key) is one:
+                        look(one)
+                except Exception:
+                    log.exception("bug: %s could not be looked at", key)
             yield
 
     def _look_at(self, member: Member) -> None:

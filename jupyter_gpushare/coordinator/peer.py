@@ -131,6 +131,14 @@ class Peer:
             os.close(descriptor)
         self._on_end(self)
 
+    def silence(self) -> None:
+        """Hear and say nothing any more. The other end notices when this process ends."""
+        if self._pause:
+            self._pause.cancel()
+        self._loop.remove_reader(self._fileno)
+        self._loop.remove_writer(self._fileno)
+        self.open = False
+
     def _readable(self) -> None:
         try:
             data, ancillary, flags, _ = self._socket.recvmsg(

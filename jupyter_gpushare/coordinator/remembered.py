@@ -36,6 +36,7 @@ class Remembered:
     def __init__(self, journal: Journal, now: float) -> None:
         self._journal = journal
         self._away: dict[str, ClientRecord] = {}  # clients that are not back yet
+        self._claimed: set[str] = set()  # that are back; nothing was said of them yet
         self._kept: dict[str, _Facts] = {}  # what was said of those that are here
         self._until = now + AWAY
         journal.load(self._loaded, LOAD_WAIT)
@@ -51,26 +52,31 @@ class Remembered:
         record = self._away.get(client)
         if record and record.user != tenant:
             raise PermissionError(f"client {client!r} belongs to another user, and may come back")
-        self._away.pop(client, None)
+        if self._away.pop(client, None):
+            self._claimed.add(client)
         return record if record and record.token == hashed(token) else None
 
     def keep(self, members: Iterable[Member], clients: Mapping[str, Client], now: float) -> None:
         """Write what has changed since the last time."""
-        gone = set(self._kept)
+        gone = self._claimed.union(self._kept)
+        self._claimed.clear()
         for member in members:
             gone.discard(member.client)
-            client = clients[member.client]
-            facts = _Facts(client.tenant, member.hashed_token, client.quota, client.suspended_by_person)
-            if self._kept.get(member.client) != facts:
-                self._kept[member.client] = facts
-                quota = json.dumps(asdict(facts.quota))
-                self._journal.keep(member.client, ClientRecord(facts.user, facts.token, quota, facts.suspended))
+            self.keep_one(member, clients[member.client])
         if now > self._until:
             gone |= self._away.keys()
             self._away = {}
         for identity in gone:
             self._kept.pop(identity, None)
             self._journal.keep(identity, None)
+
+    def keep_one(self, member: Member, client: Client) -> None:
+        """If anything about it has changed."""
+        facts = _Facts(client.tenant, member.hashed_token, client.quota, client.suspended_by_person)
+        if self._kept.get(member.client) != facts:
+            self._kept[member.client] = facts
+            quota = json.dumps(asdict(facts.quota))
+            self._journal.keep(member.client, ClientRecord(facts.user, facts.token, quota, facts.suspended))
 
 
 def quota_of(record: ClientRecord) -> Quota | None:

@@ -85,12 +85,33 @@ def test_clients_that_leave_in_its_midst_are_not_looked_at(
 def test_the_next_one_comes_also_after_one_that_fails(
     edge: Edge, crowd: list[Correct], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = crowd[0].orders.heartbeat_ns
+    daemon = edge.daemon
+    before = daemon.usage.accounts.changes
+    crowd[0].wants()
+    edge.pass_time(0.1)
     with monkeypatch.context() as patch:
-        patch.setattr(edge.daemon.outside, "look", lambda *_: 1 / 0)
+        patch.setattr(daemon.outside, "look", lambda *_: 1 / 0)
         edge.pass_time(1.0)
-        assert len(edge.loop.bugs) == 1 and crowd[0].orders.heartbeat_ns == before
+        assert len(edge.loop.bugs) == 1 and daemon.usage.accounts.changes == before
     edge.loop.bugs.clear()
     edge.pass_time(1.0)
-    assert all(one.orders.heartbeat_ns > before for one in crowd)
+    assert daemon.usage.accounts.changes > before
+    edge.check()
+
+
+def test_a_client_at_fault_harms_no_other(
+    edge: Edge, crowd: list[Correct], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    looked: list[str] = []
+
+    def looks(member: Any, _now: float) -> None:
+        looked.append(member.client)
+        if member.client == "client-0":
+            raise ValueError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(edge.daemon.usage, "look_at", looks)
+        edge.pass_time(1.0)
+    assert looked == [one.client for one in crowd]
+    assert "bug: client-0 could not be looked at" in caplog.text
     edge.check()

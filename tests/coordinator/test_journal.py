@@ -15,6 +15,7 @@ import pytest
 from jupyter_gpushare.coordinator.journal import path_of
 from jupyter_gpushare.coordinator.journal_file import ClientRecord, hashed
 from jupyter_gpushare.wire import address, messages
+from jupyter_gpushare.wire.client import Client, Unreachable
 
 from .conftest import Connect, Coordinator, Processes, ask
 from .fake_process import Connection, wait_for
@@ -105,6 +106,50 @@ def test_a_kernel_without_gpu_processes_stays_suspended(
     assert process.orders.memory_limit == 3 << 30
     coordinator.request(messages.Resume(client="a"))
     wait_for(lambda: (coordinator.client("a") or {})["phase"] == "running")
+
+
+def test_what_was_agreed_to_while_it_stops_is_kept(
+    coordinator: Coordinator, kernels: Kernels, processes: Processes
+) -> None:
+    """And processes that talk meanwhile disturb nothing: see the log."""
+    for _ in range(3):
+        kernels("a")
+        others = [processes(f"other-{number}") for number in range(4)]
+        agreed = wanted = 100 << 20
+        with contextlib.suppress(Unreachable, OSError), Client(coordinator.path) as connection:
+            while True:
+                wanted += 1 << 20
+                connection.request(messages.SetQuota(client="a", changes={"memory": wanted}))
+                agreed = wanted
+                for other in others:
+                    other.wants()
+                if agreed == 120 << 20:
+                    os.kill(coordinator.pid, signal.SIGTERM)
+        assert coordinator.wait() == 0
+        coordinator.start()
+        kernels("a")
+        # The last one may have been carried out, and its answer not have been sent any more.
+        assert (coordinator.client("a") or {})["quota"]["memory"] in (agreed, wanted)
+        coordinator.request(messages.SetQuota(client="a", changes={"memory": 100 << 20}))
+        for other in others:
+            other.disconnect()
+
+
+def test_of_a_client_that_is_over_at_once_nothing_is_kept(coordinator: Coordinator, kernels: Kernels) -> None:
+    kernels("a")
+    coordinator.request(messages.SetQuota(client="a", changes={"share": 0.25}))
+    coordinator.end()
+    kernels.clean_up()
+    coordinator.start()
+    again = kernels("a")
+    assert (coordinator.client("a") or {})["quota"]["share"] == 0.25
+    coordinator.request(messages.Forget(client="a"))
+    again.close()
+    wait_for(lambda: coordinator.client("a") is None)
+    coordinator.end()
+    coordinator.start()
+    kernels("a")
+    assert (coordinator.client("a") or {})["quota"]["share"] == 0.0
 
 
 def test_all_that_is_a_second_old_survives_many_deaths(coordinator: Coordinator, kernels: Kernels) -> None:

@@ -58,6 +58,9 @@ class Clients:
 
     def _forget(self, peer: Peer, request: messages.Forget) -> Any:
         member = owned(self._daemon, peer, request.client)
+        # One's own come and go with their kernels.
+        if self._daemon.scheduler.clients[request.client].tenant != peer.user:
+            self._daemon.audit.note(peer, "forget", request.client, "known", "forgotten")
         member.forgotten = True
         self._daemon.maybe_forget(member)
         return {}

@@ -31,6 +31,7 @@ class Quotas:
             capacity = sum(self._daemon.scheduler.devices[uuid].info.memory for uuid in client.devices)
             quota = before.changed(requests.changes_of(request.changes, capacity))
             self._daemon.feed(ev.QuotaChanged(request.client, quota, member.allocated))
+            self._daemon.remember(member)
             self._daemon.audit.note(
                 peer, "quota", request.client, msgspec.to_builtins(before), msgspec.to_builtins(client.quota)
             )

@@ -53,11 +53,12 @@ class Turns:
         return {"evicting": held.resident > held.pinned, "bytes": held.resident}
 
     def _set_suspended(self, peer: Peer, identity: str, suspended: bool) -> Any:
-        owned(self._daemon, peer, identity)
+        member = owned(self._daemon, peer, identity)
         client = self._daemon.scheduler.clients[identity]
         # Of whom is suspended for being idle, a person's word is another one.
         before = client.suspended and not (suspended and client.suspended_by_policy)
         self._daemon.feed(ev.Suspended(identity) if suspended else ev.Resumed(identity))
+        self._daemon.remember(member)
         self._daemon.audit.note(
             peer, "suspend" if suspended else "resume", identity, {"suspended": before}, {"suspended": suspended}
         )
