@@ -32,7 +32,7 @@ def clients(status: dict[str, Any]) -> Iterator[Finding]:
 def _overrun(client: dict[str, Any], devices: list[dict[str, Any]]) -> Finding:
     waiting = {other for device in devices if device["uuid"] in client["devices"] for other in device["queue"]}
     pids = [process["pid"] for process in client["processes"]]
-    advice = "interrupt it, or wait for a launch that takes long"
+    advice = "interrupt it, or wait for a launch that takes long or for its memory to leave"
     if pids:
         advice += "; " + " and ".join(f"'jupyter gpushare doctor --pid {pid}'" for pid in pids)
         advice += " shows what it is at"
@@ -41,7 +41,7 @@ def _overrun(client: dict[str, Any], devices: list[dict[str, Any]]) -> Finding:
     return Finding(
         "warning",
         "overrun",
-        f"{_label(client)} does not end its turn: its work has not finished, and {len(waiting)} client(s) wait",
+        f"{_label(client)} does not end its turn: it has not left the GPU, and {len(waiting)} client(s) wait",
         advice,
     )
 

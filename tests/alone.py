@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 AGAIN = 2  # attempts after a failed one
+BY_CHANCE = ("chaos", "faults", "hostile", "users")  # here one failure is a fault, whatever comes of the next attempt
 FOLDER = "GPUSHARE_TEST_LOCKS"  # given by pytest-xdist's controller to its workers
 
 
@@ -34,8 +35,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """They come last, so that they wait for others seldom."""
-    for item in filter(is_alone, items):
-        item.add_marker(pytest.mark.flaky(reruns=AGAIN))
+    for item in items:
+        if is_alone(item):
+            item.add_marker(pytest.mark.flaky(reruns=AGAIN))
+        elif item.path.parent.name in BY_CHANCE:
+            item.add_marker(pytest.mark.flaky(reruns=0))
     if FOLDER in os.environ:
         items.sort(key=is_alone)
 

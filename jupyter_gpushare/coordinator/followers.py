@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ..wire import messages
-from ..wire.client import encode
 from . import viewers
 from .limits import TooMany
 from .peer import Peer
@@ -75,14 +73,10 @@ class Followers:
         told = news(status)
         if told == self._published:
             return
-        owners = self._owners()
-        lines: dict[tuple[str, bool], bytes] = {}  # by user: many servers may be one user's
+        lines = viewers.Lines(status, self._owners())
         for peer in self._peers:
             if not peer.congested:
-                sees = (peer.user, peer.admin)
-                if sees not in lines:
-                    lines[sees] = encode(messages.Snapshot(status=viewers.seen_by(status, owners, peer)))
-                peer.send(lines[sees])
+                peer.send(lines.of(peer))
         if any(peer.congested for peer in self._peers):
             self.changed()  # they are told when they have caught up
         else:

@@ -9,7 +9,8 @@ from ..core.model import Client, Grant
 from ..core.overruns import lets_in
 from ..core.settings import INTERRUPT, JOIN
 
-_STATE = "its turn is over, and its work on the GPU has not ended"
+_WORKS = "its turn is over, and its work on the GPU has not ended"
+_LEAVES = "its turn is over, and its memory has not left the GPU"
 
 
 def of_client(client: Client) -> dict[str, Any]:
@@ -24,9 +25,10 @@ def notes(scheduler: Scheduler, client: Client, now: float) -> list[str]:
         return []
     others = [other for uuid in grant.devices for other in scheduler.devices[uuid].grants if other is not grant]
     if grant.overrun:
-        return [f"{_STATE}: {_what_comes(scheduler, grant, others, now)}"]
+        state = _WORKS if grant.evicting_since is None else _LEAVES
+        return [f"{state}: {_what_comes(scheduler, grant, others, now)}"]
     if any(lets_in(other, scheduler.settings, now) for other in others):
-        return ["another client's turn is over, and its work on the GPU has not ended: this one runs beside it"]
+        return ["another client's turn is over, and it has not left the GPU: this one runs beside it"]
     return []
 
 
@@ -35,7 +37,8 @@ def _what_comes(scheduler: Scheduler, grant: Grant, others: list[Grant], now: fl
         return "its kernel was asked to interrupt its cell, which it does when the call that runs returns"
     if others and lets_in(grant, scheduler.settings, now):
         return "others run beside it"
-    return {
-        JOIN: "if it goes on, others whose memory fits are let in beside it",
-        INTERRUPT: "if it goes on, its kernel is asked to interrupt its cell",
-    }.get(scheduler.settings.overrun, "others wait for that")
+    if scheduler.settings.overrun == JOIN:
+        return "if it goes on, others whose memory fits are let in beside it"
+    if scheduler.settings.overrun == INTERRUPT and grant.evicting_since is None:
+        return "if it goes on, its kernel is asked to interrupt its cell"
+    return "others wait for that"

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
+from ..wire import messages
+from ..wire.client import encode
 from .authority import Identity
 from .peer import Peer
 from .users import tenant_name
@@ -17,12 +21,44 @@ _ADMINS: dict[str, Any] = {"processes": [], "kernel_pids": []}
 
 def seen_by(status: Mapping[str, Any], owners: Mapping[str, str], peer: Peer | Identity) -> dict[str, Any]:
     """The snapshot `status` for the user of `peer`. `owners`: of each client, its user."""
+    clients = [_client(client, owners[client["id"]] == peer.user, peer.admin) for client in status["clients"]]
+    return _shown(status, clients, peer)
+
+
+class Lines:
+    """The lines that tell followers one snapshot. What several may see alike is written once: each client may be
+    another user's, and each of these a follower."""
+
+    def __init__(self, status: Mapping[str, Any], owners: Mapping[str, str]) -> None:
+        self._status = status
+        self._owners = owners
+        self._clients: dict[tuple[str, bool, bool], msgspec.Raw] = {}  # by name, seen by its owner, by an admin
+        self._lines: dict[tuple[str, bool], bytes] = {}  # by user: many servers may be one user's
+
+    def of(self, peer: Peer | Identity) -> bytes:
+        key = peer.user, peer.admin
+        if key not in self._lines:
+            clients = [
+                self._client(client, self._owners[client["id"]] == peer.user, peer.admin)
+                for client in self._status["clients"]
+            ]
+            self._lines[key] = encode(messages.Snapshot(status=_shown(self._status, clients, peer)))
+        return self._lines[key]
+
+    def _client(self, client: dict[str, Any], own: bool, admin: bool) -> msgspec.Raw:
+        key = client["id"], own, admin
+        if key not in self._clients:
+            self._clients[key] = msgspec.Raw(msgspec.json.encode(_client(client, own, admin)))
+        return self._clients[key]
+
+
+def _client(client: dict[str, Any], own: bool, admin: bool) -> dict[str, Any]:
+    hidden = {} if own else _OWNERS if admin else {**_OWNERS, **_ADMINS}
+    return {**client, **hidden, "own": own, "may_change": own or admin}
+
+
+def _shown(status: Mapping[str, Any], clients: list[Any], peer: Peer | Identity) -> dict[str, Any]:
     name, admin = tenant_name(peer.user), peer.admin
-    clients = []
-    for client in status["clients"]:
-        own = owners[client["id"]] == peer.user
-        hidden = {} if own else _OWNERS if admin else {**_OWNERS, **_ADMINS}
-        clients.append({**client, **hidden, "own": own, "may_change": own or admin})
     devices = [
         {
             **device,

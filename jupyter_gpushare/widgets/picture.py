@@ -13,7 +13,7 @@ Json = Mapping[str, Any]
 
 _PHASES = {
     "draining": "turn ending",
-    "overrun": "turn overrun: its work has not ended",
+    "overrun": "turn overrun: it has not left the GPU",
     "suspended": "suspended: GPU calls wait until it is resumed",
 }
 

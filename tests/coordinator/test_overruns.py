@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpushare.wire import messages
+
+from ..hostile.edge import USER, Correct, Edge
+from ..hostile.virtual import VirtualLoop
 from .conftest import Coordinator, Processes
 from .fake_process import CLOSED, CLOSING, OPEN, FakeProcess, wait_for
 
@@ -72,9 +76,28 @@ def test_those_who_join_it_and_what_is_told(idle_coordinator: Coordinator, proce
     assert phases() == {"stuck": "overrun", "waits": "running"}
     assert notes(coordinator, "stuck")[0].endswith("others run beside it")
     assert notes(coordinator, "waits") == [
-        "another client's turn is over, and its work on the GPU has not ended: this one runs beside it"
+        "another client's turn is over, and it has not left the GPU: this one runs beside it"
     ]
     assert [grant["client"] for grant in coordinator.status()["devices"][0]["grants"]] == ["stuck", "waits"]
     stuck.drain()
     wait_for(lambda: phases() == {"stuck": "idle", "waits": "running"})
     assert notes(coordinator, "waits") == []
+
+
+def test_memory_that_does_not_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    edge = Edge(VirtualLoop(), tmp_path, overrun="interrupt", time_quantum=0.5, sharing="exclusive")
+    stuck, waits = Correct(edge, "stuck", "GPU-shared"), Correct(edge, "waits", "GPU-shared")
+    for process in (stuck, waits):
+        process.wants()
+        edge.pass_time(0.1)
+    edge.pass_time(1.0)
+    assert stuck.gate[0] == CLOSING
+    stuck.connection.send({"type": "evicting", "epoch": stuck.gate[1]})  # type: ignore[union-attr]
+    edge.pass_time(100.0)
+    (client,) = [one for one in edge.ask(messages.Status(), uid=USER)["clients"] if one["id"] == "stuck"]
+    assert (client["phase"], client["interrupt_asked"]) == ("overrun", False)
+    assert client["notes"] == ["its turn is over, and its memory has not left the GPU: others wait for that"]
+    for process in (stuck, waits):
+        process.close()
+    edge.close()

@@ -53,6 +53,21 @@ def test_of_others_neither_labels_nor_processes_are_told(
     assert [process["pid"] for process in mine["processes"]] == [os.getpid()]
 
 
+def test_followers_are_told_what_they_would_be_answered(coordinator: Coordinator, as_other: Connect) -> None:
+    other, third = str(OTHER), "4711"
+    ask(as_other(), "register", client="theirs", token="t", label="their/secret.ipynb")
+    coordinator.request(messages.Register(client="mine", token="secret", label="my/secret.ipynb"))
+    status, owners = coordinator.status(), {"theirs": other, "mine": str(ME)}
+    client_of(status, "theirs")["label"] = "their/secret.ipynb"  # as in the whole snapshot, which nobody is shown
+    lines = viewers.Lines(status, owners)
+    for user, admin in [(other, False), (third, False), (str(ME), True), (other, True), (third, False)]:
+        peer = Identity(user, admin, 1, 1)
+        line = lines.of(peer)
+        told = json.loads(line)
+        assert told["type"] == "snapshot" and told["status"] == viewers.seen_by(status, owners, peer)
+        assert (b"their/secret" in line) == (user == other) and (b"my/secret" in line) == (user == str(ME))
+
+
 def test_which_cells_run_is_told_to_their_owner(coordinator: Coordinator, as_other: Connect) -> None:
     with contextlib.closing(Connection(coordinator.path)) as kernel:
         kernel.send({"type": "attach", "client": "mine", "token": "secret"})

@@ -74,12 +74,15 @@ def test_a_nested_run_is_part_of_its_request(recorder: Any, notebook: Any, event
 
 
 def test_silent_requests_and_user_expressions_are_work_too(
-    recorder: Any, notebook: Any, eventually: Callable[..., Any]
+    recorder: Any, notebook: Any, eventually: Callable[..., Any], tmp_path: Path
 ) -> None:
     silent = notebook.send("y = 1", silent=True)
     notebook.reply_to(silent)
-    evaluated = notebook.send("", user_expressions={"slow": "__import__('time').sleep(600)"})
-    eventually(lambda: recorder.open == [evaluated])
+    # Before it has begun, IPython takes an interrupt for one of its own callbacks.
+    slow = "open('inside', 'w').close() or __import__('time').sleep(600)"
+    evaluated = notebook.send("", user_expressions={"slow": slow})
+    eventually((tmp_path / "inside").exists)
+    assert recorder.open == [evaluated]
     notebook.manager.interrupt_kernel()
     notebook.reply_to(evaluated)
     eventually(lambda: recorder.cells == [(s, r) for r in (silent, evaluated) for s in ("start", "end")])

@@ -85,7 +85,7 @@ def grant(identity: str, left: float | None = None, held: bool = False) -> dict[
         ({"phase": "waiting", "queue_position": 2, "expected_wait": 2.0}, {}, 3.0, "waiting · #2 in queue"),
         ({"phase": "waiting", "queue_position": None}, {}, 0.0, "waiting"),
         ({"phase": "draining"}, {}, 0.0, "turn ending"),
-        ({"phase": "overrun"}, {}, 0.0, "turn overrun: its work has not ended"),
+        ({"phase": "overrun"}, {}, 0.0, "turn overrun: it has not left the GPU"),
         ({"phase": "suspended"}, {}, 0.0, "suspended: GPU calls wait until it is resumed"),
         (
             {"phase": "suspended", "suspended_by_policy": True},
