@@ -4,7 +4,6 @@
 PYTHON ?= python3
 DEVICE ?= sim
 JOBS ?= $(shell nproc)
-EXTRAS ?= demo,test
 CHROMIUM ?= /usr/bin/chromium
 
 VENV := .venv
@@ -58,7 +57,7 @@ $(VENV)/.installed: pyproject.toml hatch_build.py $(wildcard jupyter-config/*/* 
 	@$(PYTHON) -c 'import sys; sys.exit("Python >= 3.10 is needed, this is " + sys.version if sys.version_info < (3, 10) else 0)'
 	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	rm -rf $(VENV)/share/jupyter/labextensions/jupyter-gpushare $(VENV)/.labextension
-	SKIP_JUPYTER_BUILDER=1 $(BIN)/python -m pip install --progress-bar off -e '.[$(EXTRAS)]' | grep -v '^Requirement already'
+	SKIP_JUPYTER_BUILDER=1 $(BIN)/python -m pip install --progress-bar off -e '.[demo,test]' | grep -v '^Requirement already'
 	@touch $@
 
 native: $(VENV)/.installed
