@@ -22,7 +22,7 @@ from .audit import Audit
 from .driver import Driver
 from .followers import Followers
 from .hearsay import Hearsay
-from .heartbeat import HEARTBEAT, Heartbeat
+from .heartbeat import Heartbeat
 from .history import History
 from .journal import Journal, path_of
 from .kept import Kept
@@ -87,7 +87,6 @@ class Daemon:
         self.neighbours = Neighbours(self.scheduler.devices, self.feed)
         self.journal = Journal(path_of(socket_path, state), self._loop.call_soon_threadsafe)
         self.remembered = Remembered(self.journal, self._loop.time())
-        self._wrote_at = -HEARTBEAT  # when a change was written at once
         self.usage = Usage(self.scheduler, self.journal, settings.traits.usage_kept, self._loop.time())
         self.problems: list[str] = []  # for people: what does not work beside sharing
         self.hearsay = Hearsay()
@@ -339,11 +338,8 @@ class Daemon:
             self.maybe_forget(member)
 
     def remember(self, member: Member) -> None:
-        """Its quota or suspension has just been changed, and is to outlive this process. Whoever changes one again and
-        again waits for the next heartbeat: each time is a transaction."""
-        if self._loop.time() - self._wrote_at >= HEARTBEAT:
-            self._wrote_at = self._loop.time()
-            self.remembered.keep_one(member, self.scheduler.clients[member.client])
+        """Its quota or suspension has just been changed, and is to outlive this process."""
+        self.remembered.keep_soon(member, self.scheduler.clients[member.client], self._loop.time())
 
     def _found(self, info: DeviceInfo) -> None:
         known = self.settings.capped(info)

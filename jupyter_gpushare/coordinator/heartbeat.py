@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from ..core import events as ev
@@ -84,14 +83,15 @@ class Heartbeat:
 
     def _each(self, those: Mapping[_Key, _Thing], look: Callable[[_Thing], None]) -> Iterator[None]:
         """Those that are there now, but for whoever has gone by then. One at fault is not to harm the others."""
-        for batch in _batched(those.items()):
-            for key, one in batch:
-                try:
-                    if those.get(key) is one:
-                        look(one)
-                except Exception:
-                    log.exception("bug: %s could not be looked at", key)
-            yield
+        for number, (key, one) in enumerate(list(those.items()), start=1):
+            try:
+                if those.get(key) is one:
+                    look(one)
+            except Exception:
+                log.exception("bug: %s could not be looked at", key)
+            if number % AT_A_TIME == 0:
+                yield
+        yield
 
     def _look_at(self, member: Member) -> None:
         daemon = self._daemon
@@ -117,8 +117,3 @@ class Heartbeat:
         if waiting and not member.stopped:
             log.info("%s stands at the gate, and nobody has said so", port.peer)
             daemon.feed(ev.Wanted(port.number))
-
-
-def _batched(things: Iterable[_Thing]) -> list[list[_Thing]]:
-    left = iter(list(things))
-    return list(iter(lambda: list(itertools.islice(left, AT_A_TIME)), []))

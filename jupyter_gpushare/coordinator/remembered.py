@@ -16,6 +16,7 @@ from .journal_file import ClientRecord, hashed
 from .members import Member
 
 LOAD_WAIT = 2.0  # seconds; a coordinator that starts waits no longer for its disk
+PAUSE = 1.0  # seconds between two changes that are written at once: each is a transaction
 AWAY = 3600.0  # seconds for which a coordinator waits for clients of an earlier one to come back
 
 log = logging.getLogger(__name__)
@@ -39,6 +40,7 @@ class Remembered:
         self._claimed: set[str] = set()  # that are back; nothing was said of them yet
         self._kept: dict[str, _Facts] = {}  # what was said of those that are here
         self._until = now + AWAY
+        self._wrote_at = -PAUSE
         journal.load(self._loaded, LOAD_WAIT)
 
     def _loaded(self, records: Mapping[str, ClientRecord]) -> None:
@@ -62,7 +64,7 @@ class Remembered:
         self._claimed.clear()
         for member in members:
             gone.discard(member.client)
-            self.keep_one(member, clients[member.client])
+            self._keep_one(member, clients[member.client])
         if now > self._until:
             gone |= self._away.keys()
             self._away = {}
@@ -70,7 +72,13 @@ class Remembered:
             self._kept.pop(identity, None)
             self._journal.keep(identity, None)
 
-    def keep_one(self, member: Member, client: Client) -> None:
+    def keep_soon(self, member: Member, client: Client, now: float) -> None:
+        """It was changed: write it at once, or with the next `keep` where something has just been written."""
+        if now - self._wrote_at >= PAUSE:
+            self._wrote_at = now
+            self._keep_one(member, client)
+
+    def _keep_one(self, member: Member, client: Client) -> None:
         """If anything about it has changed."""
         facts = _Facts(client.tenant, member.hashed_token, client.quota, client.suspended_by_person)
         if self._kept.get(member.client) != facts:
