@@ -53,10 +53,12 @@ class Orders:
         match command:
             case cmd.Grant():
                 if member.stopped:
+                    self._unname(command)
                     self._pass_over(member, command.epoch)
                 elif self._lock(member, command):
                     self._open(command)
                 else:
+                    self._unname(command)
                     self._close_strays(command)
                     self._follows(ev.LockRefused(command.client, command.epoch))
             case cmd.Open():
@@ -141,11 +143,14 @@ class Orders:
             if port and not port.page.gate_open and port.page.report.drained_epoch == port.page.epoch:
                 self._follows(ev.Drained(number, command.epoch))
 
-    def _close_strays(self, command: cmd.Grant) -> None:
-        """The devices are locked elsewhere. If that is by a process of ours that took over too late, end its turn."""
+    def _unname(self, command: cmd.Grant) -> None:
+        """Nothing comes of it. Who was named for it would take the lock whenever it is free, and keep it."""
         for number in command.processes:
             if port := self._ports.get(number):
-                port.page.orders.carry = 0
+                port.unname()
+
+    def _close_strays(self, command: cmd.Grant) -> None:
+        """The devices are locked elsewhere. If that is by a process of ours that took over too late, end its turn."""
         for member in self._members.values():
             if self._scheduler.clients[member.client].grant is None and member.client not in self._kept_locked:
                 for port in member.processes.values():

@@ -311,7 +311,7 @@ class Host:
         self.tell(f"{uuid} is taken by somebody else")
         self._outside[uuid] = descriptor
         for agent in self._on[uuid]:
-            if self._works(agent) and not agent.client.hostile:
+            if self.works(agent) and not agent.client.hostile:
                 raise Violation(f"{agent} works on {uuid} without its lock")
         return True
 
@@ -331,7 +331,7 @@ class Host:
 
     # --- the account
 
-    def _works(self, agent: Agent) -> bool:
+    def works(self, agent: Agent) -> bool:
         return agent.program.inside > 0 or agent.program.outstanding(self.clock.now)
 
     def enters(self, agent: Agent, word: int) -> None:
@@ -346,7 +346,7 @@ class Host:
             beside = [
                 other
                 for other in self._on[uuid]
-                if other.client is not agent.client and not other.client.hostile and self._works(other)
+                if other.client is not agent.client and not other.client.hostile and self.works(other)
             ]
             if beside and not self.shared:
                 raise Violation(f"{agent} enters by {word >> 2} on {uuid} where {', '.join(map(str, beside))} works")
@@ -368,7 +368,7 @@ class Host:
             lines.append(
                 f"{agent} on {', '.join(agent.devices)}: {agent.contact}, {STATES[word & 3]} {word >> 2}, drained "
                 f"{agent.report.drained_epoch}, waiting {agent.report.waiting}, inside {agent.program.inside}, works "
-                f"{self._works(agent)}, mode {agent.report.mode}, carry {agent.orders.carry}, stopped {agent.stopped}"
+                f"{self.works(agent)}, mode {agent.report.mode}, carry {agent.orders.carry}, stopped {agent.stopped}"
             )
         scheduler = self.coordinator.daemon.scheduler if self.coordinator else None
         for client in scheduler.clients.values() if scheduler else ():

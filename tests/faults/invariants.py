@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 
 from jupyter_gpushare.core import invariants as of_the_core
 
+from .host import Violation
+
 if TYPE_CHECKING:
     from .coordinator import Coordinator
-    from .host import Host
+    from .host import ClientOf, Host
 
+IDLE = 3.0  # seconds that devices may do nothing though somebody waits and nothing is wrong
 LATE = 0.5  # seconds; beyond what timers of the simulation are late
 
 
@@ -76,3 +79,21 @@ def leaks(coordinator: Coordinator, host: Host, before: int) -> Iterator[str]:
     for name, kept in (("locks", daemon.orders._kept_locked), ("history", daemon.history._present)):
         if strangers := set(kept) - known:
             yield f"{name} are kept of {sorted(strangers)}, who are gone"
+
+
+class Idle:
+    """Whether all devices do nothing while somebody waits who is not to be patient."""
+
+    def __init__(self, host: Host, patient: set[ClientOf]) -> None:
+        self._host, self._patient = host, patient
+        self._turns, self._since = -1, 0.0
+
+    def look(self) -> None:
+        host = self._host
+        waiting = [
+            a for a in host.agents() if a.client not in self._patient and any(t.waits for t in a.program.threads)
+        ]
+        if not waiting or host.turns != self._turns or any(host.works(agent) for agent in host.agents()):
+            self._turns, self._since = host.turns, host.clock.now
+        elif host.clock.now - self._since > IDLE:
+            raise Violation(f"nothing has run for {IDLE:g} s though {', '.join(map(str, waiting))} wait")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from pathlib import Path
 
 from .held import descriptors, mappings
 from .host import Host, Program, eventually, last_end
@@ -138,26 +139,40 @@ def test_a_client_that_ends_is_forgotten_with_all_it_had(quick: Host) -> None:
 
 
 def test_who_is_stopped_while_it_waits_is_passed_over(quick: Host) -> None:
-    """By Ctrl-Z or a debugger. It would get its turn, and could not end it."""
+    """By Ctrl-Z or a debugger. It would get its turn, and could not end it.
+
+    It may have been named as the next one, and wait for the lock: that is not to come to it when it goes on.
+    """
     programs = [quick.program(name) for name in ("one", "two", "three")]
     one, two, three = programs
-    one.busy()
-    two.start_busy()
-    three.start_busy()
-    two.result()
-    three.result()
+    for program in programs:
+        program.start_busy()
+    for program in programs:
+        program.result()
     for _ in range(5):
-        eventually(lambda: quick.phase("two") == "waiting")
-        two.send(signal.SIGSTOP)
-        if quick.phase("two") == "waiting":
-            break
-        two.send(signal.SIGCONT)  # it was faster: its turn has begun
-    stopped = time.monotonic_ns()
-    for program in (three, one, three, one):
-        first_after(quick, program, time.monotonic_ns())
-    assert not any(execution.begin_ns > stopped for execution in quick.executions(two))
-    two.send(signal.SIGCONT)
-    first_after(quick, two, time.monotonic_ns())
+        stop_while_named(quick, two, "two")
+        stopped = time.monotonic_ns()
+        for program in (three, one, three, one):
+            first_after(quick, program, time.monotonic_ns())
+        assert not any(execution.begin_ns > stopped for execution in quick.executions(two))
+        two.send(signal.SIGCONT)
+        for program in (two, three, one):
+            first_after(quick, program, time.monotonic_ns())
     for program in programs:
         program.stop()
     assert quick.overlap(*([program] for program in programs)) == 0
+
+
+def stop_while_named(host: Host, program: Program, client: str) -> None:
+    """As the next one: it waits for the lock by which its turn comes."""
+    while True:
+        eventually(lambda: waits_for_lock(program))
+        program.send(signal.SIGSTOP)
+        if host.phase(client) == "waiting":
+            return
+        program.send(signal.SIGCONT)  # it was faster: its turn has begun
+
+
+def waits_for_lock(program: Program) -> bool:
+    locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    return any(words[1] == "->" and int(words[5]) == program.pid for words in locks)
