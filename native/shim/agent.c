@@ -202,7 +202,7 @@ static uint64_t while_closing(uint32_t word, uint64_t now) {
         socket_say(SAY_DRAINED);
     say_later_wants();
     publish(now);
-    socket_forget_joined_locks();
+    join_drop_old();
     log_line(LOG_DEBUG, "drained, epoch %u, %.3f ms", epoch_of(word), (double)GET(the_page()->report.drain_ns) / MS);
     return lockmode_active() ? now : NEVER;
 }

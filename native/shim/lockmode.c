@@ -39,7 +39,10 @@ static struct {
     int order[MAX_DEVICES];     /* of the devices, by UUID: who takes several locks takes them in this order */
 } own;
 
+/* False also where the program has closed our descriptors: under that number there may be a file of its own by now. */
 static bool record_lock(short type, off_t byte) {
+    if (!file_is_ours(shim.client_file))
+        return false;
     struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
     return fcntl(shim.client_file, F_SETLK, &lock) == 0;
 }

@@ -4,10 +4,10 @@
  * everything that waits: it talks to the coordinator, drains, takes turns when no coordinator is there. A signal handler
  * (interrupt.c) touches atomics and a futex only. A fork's child starts from nothing (start.c).
  *
- * Locks, in the order in which they may nest: start.lock, movement_lock (movement.c), streams (streams.c), meter (meter.c),
- * durations (durations.c), ledger shards (ledger.c), account.lock, threads.lock, socket.lock, files.lock. None is held while
- * waiting at the gate or in a driver call that may wait for the device, but for the recording of an event, and
- * movement_lock while memory moves. */
+ * Locks, in the order in which they may nest: start_lock, movement_lock (movement.c), streams (streams.c), meter (meter.c),
+ * durations (durations.c), ledger shards (ledger.c), relay.lock, account_lock, threads.lock, contact.lock (socket.c),
+ * files.lock. None is held while waiting at the gate or in a driver call that may wait for the device, but for the recording
+ * of an event, and movement_lock while memory moves. */
 #ifndef GPUSHARE_SHIM_H
 #define GPUSHARE_SHIM_H
 
@@ -167,6 +167,7 @@ static inline bool shim_awake(void) {
 }
 
 void environment_read(void); /* environment.c */
+const char *environment_memory_mode(void);
 
 /* --- files.c: descriptors that the program may close ------------------------------------------------------------- */
 
@@ -176,7 +177,6 @@ void file_close(int number);   /* if it does */
 bool files_are_ours(void);     /* do all of them? */
 void files_close_all(void);    /* those that do */
 void files_after_fork(void);   /* likewise, in the child */
-const char *environment_memory_mode(void);
 
 /* --- intercept.c, hooks.c: the driver's own functions ------------------------------------------------------------ */
 
@@ -187,6 +187,10 @@ void *own_dlsym(void *handle, const char *name); /* glibc's, past our own */
 /* --- gate.c ------------------------------------------------------------------------------------------------------ */
 
 #include "gate.h"
+
+uint64_t now_ns(void);
+void futex_wake_all(uint32_t *word);
+void futex_wait(uint32_t *word, uint32_t value, uint64_t nanoseconds);
 
 /* --- streams.c, drain.c: which streams carry work, and when it has finished ---------------------------------------- */
 
@@ -243,87 +247,14 @@ void usage_opened(uint64_t now);
 uint64_t usage_look(uint64_t now); /* when to come again */
 void usage_drained(uint64_t began, uint64_t now);
 
-/* --- ledger.c, account.c, memory.c ------------------------------------------------------------------------------- */
+/* --- ledger.c, account.c, memory.c, deferred.c, views.c, graph.c ------------------------------------------------------- */
 
-enum kind {
-    REDIRECTED, /* asked for as device memory, made as unified memory */
-    MANAGED,    /* asked for as unified memory */
-    DEVICE,     /* plain device memory */
-    POOLED,     /* plain device memory of a pool */
-    HANDLE,     /* physical memory of the virtual-memory interface */
-    ARRAY,
-    SWAPPED, /* physical memory of the shim's own making, see swap.h */
-    GRAPH,   /* not memory: what a launch of a graph counts as */
-    KINDS,
-};
+#include "books.h"
 
-struct summary {
-    uint64_t number[KINDS], bytes[KINDS];
-};
+/* --- nvml.c, inspect.c: what programs and people are told --------------------------------------------------------------- */
 
-struct entry {
-    uint64_t key; /* the address or handle; never 0 */
-    uint64_t bytes;
-    CUcontext context;
-    uint32_t kind;
-    uint32_t references; /* HANDLE: owners and mappings; REDIRECTED, MANAGED: EVICTED or 0 */
-    uint64_t of;         /* a handle or mapping: the physical memory it stands for; an address: which use of it */
-};
-
-#define EVICTED 1 /* moved off the device, and not restored since */
-
-static inline bool is_pinned(uint32_t kind) {
-    return kind != REDIRECTED && kind != MANAGED && kind != SWAPPED;
-}
-
-enum book { ADDRESSES, HANDLES, ARRAYS, MAPPINGS, GRAPHS, BOOKS };
-
-bool ledger_add(enum book book, const struct entry *entry);
-bool ledger_find(enum book book, uint64_t key, struct entry *found);
-bool ledger_take(enum book book, uint64_t key, struct entry *taken);
-bool ledger_refer(uint64_t handle, int change, struct entry *gone); /* true: nothing refers to it any more */
-/* Copies of the wanted entries, to be freed; their number, 0 also when there is no memory for that. */
-size_t ledger_list(enum book book, bool (*wanted)(const struct entry *entry), struct entry **list);
-bool ledger_mark(const struct entry *entry, uint32_t mark); /* of ADDRESSES; false: it is gone, or marked so already */
-/* Bytes that went with it; adds to the others what of them was pinned, and what was evicted. */
-uint64_t ledger_drop_context(CUcontext context, uint64_t *pinned, uint64_t *away);
-void ledger_sum(struct summary *sum);
-void ledger_after_fork(void);
-
-bool account_reserve(uint64_t bytes, bool pinned); /* false: a limit forbids it; logged */
-bool account_would_fit(uint64_t bytes);
-void account_pin(uint64_t bytes);  /* of what is reserved already */
-void account_moved(int64_t bytes); /* off the device, or back (negative) */
-uint64_t account_resident(void);
-void account_release(uint64_t bytes, bool pinned);
-int account_join(struct gpushare_client *client, int file); /* agent: another client page from now on; the one before */
-void account_slot(void);                                    /* agent: the coordinator may have given another slot */
-void account_figures(uint64_t real_total, uint64_t real_free, uint64_t *total, uint64_t *free);
-void account_after_fork(void);
-extern pthread_mutex_t account_lock;
-
-bool reserve(uint64_t bytes, bool pinned); /* memory.c: account_reserve, after giving back what can be */
-CUresult memory_release(const struct entry *entry);
-void memory_forget(const struct entry *entry); /* it is no longer allocated */
-
-#include "modes.h"
-
-CUresult deferred_add(const struct entry *entry, CUstream stream);
-uint64_t deferred_drop_context(CUcontext context, uint64_t *pinned, uint64_t *away);
-void deferred_free(void);   /* give back memory whose stream has finished with it, unless another thread is at it */
-void deferred_settle(void); /* the same, and wait for that thread: what has been finished with is free afterwards */
-bool deferred_wait(void);   /* wait for all of it; false: there was none */
-bool deferred_any(void);
-void deferred_after_fork(void);
-
-bool is_redirected(CUdeviceptr address); /* views.c */
-bool nvml_hooks(const char *name);       /* nvml.c: is it a function of NVML that is hooked? */
+bool nvml_hooks(const char *name); /* nvml.c: is it a function of NVML that is hooked? */
 void *nvml_replace(void *found, const char *name);
-
-void graphs_count(CUgraphExec graph, struct counters *counters); /* graph.c: a launch of it */
-void graphs_drop_context(CUcontext context);
-uint64_t graphs_counted(void); /* bytes that graphs allocate */
-void graphs_after_fork(void);
 
 #define UNLISTED 32 /* names */
 #define UNLISTED_LENGTH 64
@@ -336,73 +267,9 @@ bool inspect_due(void);
 uint32_t inspect_answered(void);
 void inspect_after_fork(void);
 
-/* --- agent.c, relay.c, socket.c, wire.c, lockmode.c ------------------------------------------------------------------------- */
+/* --- agent.c, relay.c, socket.c, join.c, wire.c, lockmode.c --------------------------------------------------------------- */
 
-bool agent_start(void);
-bool agent_answered(void); /* wait for the coordinator's answer, at most ANSWER_NS */
-void agent_settled(void);  /* agent: the answer has come, or will not */
-void agent_kick(void);
-void agent_unwant(void); /* the last such thread has given up */
-bool agent_has_seen(uint32_t word);
-void agent_opens(uint32_t word); /* said before the gate is */
-void agent_keeps_opening(void);  /* agent: also out of contact */
-uint32_t agent_gate_word(void);  /* agent: the gate, past orders that are not for us any more */
-void agent_want(uint32_t word);  /* a thread waits at the gate: tell whoever may open it */
-uint64_t now_ns(void);
-
-void relay_step(uint64_t now); /* agent: has the coordinator named this process as the next? */
-void relay_hand_on(void);      /* agent: drained; if somebody waits for the lock it may have it */
-void relay_pause(void);        /* agent: from here to `relay_go_on` no lock that comes opens the gate */
-void relay_go_on(void);
-void relay_forget_file(void); /* agent, likewise: the descriptor that its thread waits with */
-void relay_forget(void);
-void relay_after_fork(void);
-
-#define ANSWER_NS (2000 * MS)
-#define GRACE_NS (2000 * MS)
-#define RETRY_NS (250 * MS)
-#define STALE_NS (5000 * MS)
-
-enum {
-    SAY_WANTS = 1,
-    SAY_EVICTING = 2,
-    SAY_DRAINED = 4,
-    SAY_IDLE = 8,
-    SAY_DECLINED = 16,
-    SAY_DETAILS = 32,
-    SAY_BUSY = 64
-};
-
-int connect_anywhere(void);            /* connect.c: a socket, or -1 */
-uint64_t socket_step(uint64_t now);    /* agent: keep in contact; returns when to be called again */
-int socket_file(bool *wants_to_write); /* agent: what to poll, or -1 */
-void socket_say(unsigned messages);
-void socket_say_unwants(void);            /* any thread */
-void socket_say_short(void);              /* any thread: report.short_bytes has changed */
-void socket_say_restored(uint32_t epoch); /* any thread: what was evicted is back */
-bool socket_say_wants(void);              /* any thread; false: the agent must */
-uint64_t socket_away_since(void);
-void socket_forget_joined_locks(void); /* agent: after a drain */
-void socket_start_over(void);          /* agent: its descriptor is gone, or about to be */
-void socket_after_fork(void);
-
-size_t wire_details(char *line, size_t room, uint32_t seq);
-size_t wire_hello(char *line, size_t room, uint32_t epoch, bool running);
-size_t wire_plain(char *line, size_t room, const char *type);
-size_t wire_epoch(char *line, size_t room, const char *type, uint32_t epoch);
-bool wire_is(const char *line, const char *type);
-
-bool lockmode_open_files(void);       /* the devices' lock files; false: logged */
-uint64_t lockmode_step(uint64_t now); /* agent, away for long enough */
-bool lockmode_ready(uint64_t now);    /* agent: may hello be said? */
-void lockmode_end(void);              /* agent: a coordinator is there */
-void lockmode_contact(bool in_contact);
-bool lockmode_active(void);
-bool lockmode_alone(void);         /* no other process of the client has its gate open */
-void lockmode_stray(uint64_t now); /* agent: the locks are ours and nobody needs them */
-bool lockmode_idle(uint64_t now);  /* agent: give up an idle turn; false: it is the coordinator's to end */
-void lockmode_hold(bool open);     /* agent: show the client's other processes that our gate is open */
-void lockmode_after_fork(void);
+#include "contact.h"
 
 /* --- interrupt.c, log.c ------------------------------------------------------------------------------------------ */
 
@@ -410,8 +277,6 @@ void interrupt_after_fork(void);
 void interrupt_start(void);                                    /* wrap the program's SIGINT handler, if it has one */
 bool interrupt_pending(struct thread *thread, uint64_t began); /* must the main thread's waiting call return? */
 void interrupt_begin(struct thread *thread, uint64_t began);
-void futex_wake_all(uint32_t *word);
-void futex_wait(uint32_t *word, uint32_t value, uint64_t nanoseconds);
 
 enum level { LOG_ERROR, LOG_INFO, LOG_DEBUG };
 void log_line(enum level level, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -4,11 +4,9 @@
 #include "shim.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define LONGEST_LINE (64 * 1024)
@@ -27,10 +25,7 @@ static struct {
     uint32_t word_at_hello; /* the gate's */
     int files[MAX_FILES];   /* received, and not yet claimed by a message */
     int file_count;
-    int old_locks[MAX_DEVICES]; /* replaced while our gate was open: to be closed after the drain */
-    int old_lock_count;
-    int old_client; /* the client page with them; -1: none */
-} contact = {.lock = PTHREAD_MUTEX_INITIALIZER, .file = -1, .old_client = -1};
+} contact = {.lock = PTHREAD_MUTEX_INITIALIZER, .file = -1};
 
 uint64_t socket_away_since(void) {
     return contact.away_since;
@@ -178,55 +173,6 @@ void socket_say(unsigned messages) {
 
 /* --- in ------------------------------------------------------------------------------------------------------------- */
 
-static bool is_page(int file) {
-    struct stat status;
-    int seals = fcntl(file, F_GET_SEALS);
-    return fstat(file, &status) == 0 && status.st_size == GPUSHARE_PAGE_BYTES && seals >= 0 && (seals & F_SEAL_SHRINK);
-}
-
-/* The client's first process made the client page and opened the locks that count. */
-static bool join(void) {
-    struct gpushare_client *client = NULL;
-    if (contact.file_count == 1 + shim.device_count && is_page(contact.files[0]))
-        client = map_page(contact.files[0]);
-    if (!client || client->magic != GPUSHARE_PAGE_MAGIC)
-        return false;
-    bool running = is_running();
-    for (int i = 0; i < shim.device_count; i++) {
-        int old = shim.devices[i].lock;
-        if (running && contact.old_lock_count < MAX_DEVICES)
-            contact.old_locks[contact.old_lock_count++] = old;
-        else
-            file_close(old);
-        shim.devices[i].lock = file_keep(contact.files[1 + i]);
-    }
-    int before = account_join(client, file_keep(contact.files[0]));
-    contact.file_count = 0;
-    /* With its record lock: by that others who still have the old locks see that they are needed. */
-    if (running && contact.old_client < 0)
-        contact.old_client = before;
-    else
-        file_close(before);
-    /* A turn that we took by the old locks is not the coordinator's: it ends here, and the old locks with it. If the word
-     * is another than at hello, then the coordinator has opened the gate: its orders may be here before its answer is. */
-    uint32_t word = gate_word(the_page());
-    if (running && is_open(word) && unmetered(word) == unmetered(contact.word_at_hello))
-        __atomic_compare_exchange_n(&the_page()->orders.gate, &word, closing_of(word), false, __ATOMIC_SEQ_CST,
-                                    __ATOMIC_SEQ_CST);
-    return true;
-}
-
-/* Closing is enough: a lock on a description that nobody else holds open goes with it. */
-void socket_forget_joined_locks(void) {
-    while (contact.old_lock_count > 0)
-        file_close(contact.old_locks[--contact.old_lock_count]);
-    if (contact.old_client < 0)
-        return;
-    file_close(contact.old_client);
-    contact.old_client = -1;
-    lockmode_contact(atomic_load(&shim.contact) == THERE); /* if it was the very same file, that lock went with it */
-}
-
 static void welcomed(uint64_t now) {
     struct gpushare_page *page = the_page();
     account_slot();
@@ -251,7 +197,8 @@ static void take_line(char *line, uint64_t now) {
     if (asking && wire_is(line, "welcome")) {
         welcomed(now);
     } else if (asking && wire_is(line, "join")) {
-        if (join()) {
+        if (join_client(contact.files, contact.file_count, contact.word_at_hello)) {
+            contact.file_count = 0;
             welcomed(now);
         } else {
             hold_off();
@@ -397,15 +344,13 @@ uint64_t socket_step(uint64_t now) {
 
 void socket_start_over(void) {
     lose(now_ns(), "the program has closed its descriptors");
-    socket_forget_joined_locks();
+    join_drop_old();
     contact.hold_off = contact.next_try = 0;
 }
 
 void socket_after_fork(void) {
     pthread_mutex_init(&contact.lock, NULL);
     contact.file = -1;
-    contact.old_lock_count = 0;
-    contact.old_client = -1;
     drop_files();
     contact.away_since = contact.next_try = contact.hold_off = 0;
     contact.unsaid = 0;

@@ -159,6 +159,7 @@ static void after_fork(void) {
     deferred_after_fork();
     memory_after_fork();
     socket_after_fork();
+    join_after_fork();
     lockmode_after_fork();
     relay_after_fork();
     interrupt_after_fork();

@@ -1,4 +1,4 @@
-"""What a process's agent says to its coordinator and hears of it: native/shim/socket.c, function by function."""
+"""What a process's agent says to its coordinator and hears of it: native/shim/socket.c and join.c, by function."""
 
 from __future__ import annotations
 
