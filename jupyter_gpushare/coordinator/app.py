@@ -238,7 +238,7 @@ async def serve(
         edge.listen(listener, user)
 
     def check() -> None:
-        if exit_after and daemon.deserted_for > exit_after and not daemon.followers:
+        if exit_after and daemon.registry.deserted_for > exit_after and not daemon.followers:
             stopped.set()
         else:
             loop.call_later(min(1.0, exit_after or 1.0), check)

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +24,15 @@ log = logging.getLogger(__name__)
 
 
 class Audit:
-    """`audit.log` in `directory`, readable by its owner alone.
+    """`audit.log` in `directory`, readable by its owner alone. `clock`: seconds.
 
     A disk that is full is said once in the log, and sharing goes on.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = directory / "audit.log"
         self._failed = False
-        self._noted = Window(WINDOW)  # by user
+        self._noted = Window(WINDOW, clock)  # by user
 
     def note(self, peer: Peer | None, what: str, subject: str, old: Any, new: Any) -> None:
         """`peer`: who asked for it; None: nobody, a setting says so. `subject`: the client or the device, "" for the

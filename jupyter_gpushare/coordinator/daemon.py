@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -12,41 +11,33 @@ from typing import Any
 
 from .. import __version__
 from ..core import events as ev
-from ..core.errors import Conflict, GpuShareError, Refused
+from ..core.errors import Conflict, Refused
 from ..core.model import DeviceInfo, Held
-from ..core.placement import Request
-from ..core.quota import Quota
-from ..wire import address, messages
+from ..wire import address
 from . import devices, health, locks, snapshot
 from .audit import Audit
 from .driver import Driver
 from .followers import Followers
-from .hearsay import Hearsay
 from .heartbeat import Heartbeat
 from .history import History
 from .journal import Journal, path_of
 from .kept import Kept
 from .levels import Levels
-from .limits import TooMany
-from .locks import Mode
 from .measures import Measures
 from .members import Member
 from .neighbours import Neighbours
 from .orders import Orders
 from .outside import Outside
-from .peer import Peer
-from .ports import MAX_BYTES, ProcessPort
-from .printable import printable
-from .programs import Programs
+from .ports import ProcessPort
 from .progress import ProgressReports
-from .remembered import Remembered, quota_of
+from .registry import Registry
+from .remembered import Remembered
 from .replies import refused
 from .settings import LiveSettings
 from .usage import Usage
 from .utilisation import Utilisation
 
 AGENTS_FIRST = 0.003  # processes close their gates at the deadline by themselves; this late we see that they do
-GRACE = 60.0  # how long a client without any connection is remembered
 
 log = logging.getLogger(__name__)
 
@@ -67,11 +58,10 @@ class Daemon:
         looks = health.Health(*((None, {}) if settings.traits.simulate else self.nvml.handles))
         self.driver = Driver(self.nvml, looks)
         self.scheduler = self.settings.scheduler(found, self.nvml.distance)
-        self.members: dict[str, Member] = {}
-        self.ports: dict[int, ProcessPort] = {}
+        self.members: dict[str, Member] = {}  # by client
+        self.ports: dict[int, ProcessPort] = {}  # by the numbers of processes
+        self.registry = Registry(self)
         self.followers = Followers(self.status, self._owners)
-        self.programs = Programs(self._program_ended)
-        self._members_of: dict[int, Member] = {}  # by port
         self._loop = asyncio.get_running_loop()
         self._events: deque[ev.Event] = deque()
         self.levels = Levels(self.scheduler, self.members, self.feed)
@@ -89,23 +79,19 @@ class Daemon:
         self.remembered = Remembered(self.journal, self._loop.time())
         self.usage = Usage(self.scheduler, self.journal, settings.traits.usage_kept, self._loop.time())
         self.problems: list[str] = []  # for people: what does not work beside sharing
-        self.hearsay = Hearsay()
-        self._numbers = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._forgotten = Measures()
         self.progress = ProgressReports()
         self.utilisation = Utilisation(self.nvml)
         self.outside = Outside(self.nvml)
         self.history = History(self._loop.time())
         self._began = self._loop.time()
-        self._deserted_since = self._began
         for info in found:
             try:
                 locks.make_file(info.uuid)  # before anybody makes one that is not for everybody
             except OSError as error:
                 self.problems.append(f"not everybody can lock device {info.uuid}: {error}")
                 log.warning("%s", self.problems[-1])
-            self._found(info)
+            self.device_found(info)
         if self.scheduler.placing.placement.unmet:
             log.error("%s: what they are guaranteed does not hold", self.scheduler.placing.placement.unmet)
         self._heartbeat = Heartbeat(self)
@@ -113,7 +99,7 @@ class Daemon:
     def close(self) -> None:
         """Stop the timers and let go of every page and lock; clients run on and look for another coordinator."""
         self._heartbeat.stop()
-        self.programs.close()
+        self.registry.programs.close()
         if self._timer:
             self._timer.cancel()
         self.followers.close()
@@ -130,11 +116,6 @@ class Daemon:
     def now(self) -> float:
         """Seconds, on the clock of events."""
         return self._loop.time()
-
-    @property
-    def deserted_for(self) -> float:
-        """Seconds since the last client left; 0 while there is one."""
-        return self._loop.time() - self._deserted_since if not self.members else 0.0
 
     # --- events in, commands out
 
@@ -192,93 +173,6 @@ class Daemon:
         idle = self.scheduler.idle_release(client)
         member.write_limits(client, memory, self.scheduler.quantum(client), idle, self.settings.traits)
 
-    # --- clients and processes
-
-    def member(
-        self, client: str, token: str, tenant: str, label: str, quota: Quota, request: Request, running: bool
-    ) -> Member:
-        """The client of that name, made if need be. Raises PermissionError when it is somebody else's, and Refused."""
-        member = self.members.get(client)
-        if member and (member.token != token or self.scheduler.clients[client].tenant != tenant):
-            raise PermissionError(f"client {client!r} exists and the token does not match")
-        most = self.settings.traits.max_clients
-        if member is None and most and sum(one.tenant == tenant for one in self.scheduler.clients.values()) >= most:
-            raise TooMany(f"this user has {most} clients already, the most anybody may have: end one of them first")
-        group = self.settings.tenancy.of(tenant)
-        kept = None if member else self.remembered.claim(client, token, tenant)
-        self.feed(ev.ClientRegistered(client, tenant, printable(label), quota, request.gpus, request, group, running))
-        if not member:
-            member = self.members[client] = Member(client, token)
-            if kept:
-                self._adopt(member, quota_of(kept), kept.suspended)
-            known = self.scheduler.clients[client]
-            member.began = (known.quota, known.suspended_by_person)
-        return member
-
-    def join(self, member: Member, peer: Peer, hello: messages.Hello, descriptors: list[int]) -> list[int]:
-        """A process says hello. Returns the descriptors it is to use instead of its own.
-
-        Raises BadHello and Refused, with nothing left of the process.
-        """
-        most = self.settings.traits.max_processes
-        try:
-            if most and sum(port.peer.user == peer.user for port in self.ports.values()) >= most:
-                raise TooMany(f"this user has {most} processes on the GPU already, the most anybody may have")
-            self.hearsay.check(peer, hello, self.scheduler.devices)
-        except TooMany:
-            for descriptor in descriptors:
-                os.close(descriptor)
-            raise
-        self._numbers += 1
-        port, instead = member.admit(self._numbers, peer, hello, descriptors)
-        self.ports[port.number] = port
-        self._members_of[port.number] = member
-        try:
-            self._take_in(member, port, hello, own_locks=not instead)
-        except BaseException:
-            self.leave(port)  # its session doesn't know of it yet, so nobody else would
-            raise
-        return instead
-
-    def _take_in(self, member: Member, port: ProcessPort, hello: messages.Hello, own_locks: bool) -> None:
-        for report in hello.devices:
-            if report.uuid not in self.scheduler.devices:
-                name, memory = printable(report.name), min(report.memory, MAX_BYTES)
-                hearsay = self.hearsay.is_new(port.peer)
-                if hearsay:
-                    log.warning("%s has device %s, which nobody else knows: no client is sent there", port.peer, name)
-                self._found(DeviceInfo(report.uuid, name, memory, hello.simulated, hearsay))
-        client = self.scheduler.clients[member.client]
-        # Its page is newer than the journal, but not than what was said since the client is back.
-        tells = not member.met and (client.quota, client.suspended_by_person) == member.began
-        earlier, suspended = port.quota if tells else None, port.suspended
-        idle = port.suspended_by_policy and not member.met
-        member.met = True
-        running = hello.running and own_locks and member.locks.acquire(port.devices, Mode.KEEP)
-        if not running and port.page.gate_open:
-            port.close(hello.epoch)  # a turn of its own, or under locks that are no longer its client's
-        shared = running and member.locks.shared(port.devices)
-        self.feed(
-            ev.ProcessJoined(
-                member.client, port.number, port.devices, running, hello.epoch, port.relays, shared, port.drained_epoch
-            )
-        )
-        if earlier:  # now that it is known where the client is
-            self._adopt(member, earlier, suspended)
-        if idle:
-            self.feed(ev.Suspended(member.client, by_policy=True))
-        self.levels.write(self._loop.time())
-
-    def _adopt(self, member: Member, quota: Quota | None, suspended: bool) -> None:
-        """What was said to an earlier coordinator holds on, not what the client was started with."""
-        if quota:
-            try:
-                self.feed(ev.QuotaChanged(member.client, quota, member.allocated))
-            except GpuShareError as error:
-                log.warning("client %s: quota of an earlier coordinator not adopted: %s", member.client, error)
-        if suspended != self.scheduler.clients[member.client].suspended_by_person:
-            self.feed(ev.Suspended(member.client) if suspended else ev.Resumed(member.client))
-
     def hold(self, member: Member, seconds: float) -> float | None:
         """Returns for how long the client keeps its devices now, in seconds; None: it does not. Raises Refused."""
         self.feed(ev.TurnHeld(member.client, seconds))
@@ -303,45 +197,12 @@ class Daemon:
         self.feed(ev.Evicted(member.client))
         return held
 
-    def leave(self, port: ProcessPort) -> None:
-        """A process's connection ended."""
-        if member := self.member_of(port):
-            del self.ports[port.number], self._members_of[port.number]
-            member.remove(port.number)
-            if port.number in self.scheduler.processes:
-                self.feed(ev.ProcessGone(port.number))
-            self.maybe_forget(member)
-
-    def member_of(self, port: ProcessPort) -> Member | None:
-        return self._members_of.get(port.number)
-
-    def maybe_forget(self, member: Member) -> None:
-        """Drop a client that nobody is connected to: at once if it was said to be over, else after a grace."""
-        if not member.deserted:
-            member.alone_since = None
-            return
-        member.alone_since = member.alone_since or self._loop.time()
-        if member.forgotten or self._loop.time() - member.alone_since > GRACE:
-            self.usage.leave(member, self._loop.time())
-            self.feed(ev.ClientForgotten(member.client))
-            self._forgotten = Measures.together([self._forgotten, member.measures])
-            self.progress.forget(member.client)
-            del self.members[member.client]
-            self.programs.forget(member)
-            self._deserted_since = self._loop.time()
-            self.followers.changed()
-
-    def _program_ended(self, member: Member) -> None:
-        """The client is over as soon as its other processes are gone too."""
-        if self.members.get(member.client) is member:
-            member.forgotten = True
-            self.maybe_forget(member)
-
     def remember(self, member: Member) -> None:
         """Its quota or suspension has just been changed, and is to outlive this process."""
         self.remembered.keep_soon(member, self.scheduler.clients[member.client], self._loop.time())
 
-    def _found(self, info: DeviceInfo) -> None:
+    def device_found(self, info: DeviceInfo) -> None:
+        """It counts with as much memory as the settings leave it."""
         known = self.settings.capped(info)
         self.feed(ev.DeviceFound(known))
 
@@ -375,7 +236,7 @@ class Daemon:
     def status(self) -> dict[str, Any]:
         """The whole snapshot, which nobody is shown as it is: see `Followers.view`."""
         measures = {member.client: member.measures for member in self.members.values()}
-        together = Measures.together([self._forgotten, *measures.values()])
+        together = Measures.together([self.registry.forgotten, *measures.values()])
         about = {
             **snapshot.about(self.socket_path, __version__, self._loop.time() - self._began, together),
             **self.usage.about(),

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from ..config import GpuShare
 from .authority import Authority, Unidentified
-from .limits import Ledger
+from .limits import Ledger, Window
 from .peer import Peer
 from .replies import refuse
 from .service import Service
@@ -36,7 +36,7 @@ class Edge:
         self._listeners: dict[socket.socket, str] = {}
         self._peers: dict[Peer, None] = {}  # the newest last
         self._ledgers: dict[str, Ledger] = {}
-        self._said: dict[str, float] = {}  # by user: when it was last refused something in the log
+        self._said = Window(60.0, self._loop.time)  # refusals in the log, by user
         self._spare: int | None = _spare()
 
     def listen(self, listener: socket.socket, entrance: str = "") -> None:
@@ -100,10 +100,8 @@ class Edge:
         self._service.ended(peer)
 
     def _send_away(self, peer: Peer, why: str) -> None:
-        now = self._loop.time()
-        if now - self._said.get(peer.user, -60.0) >= 60.0:  # or the log would be what it floods
+        if self._said.count(peer.user) == 1:  # or the log would be what it floods
             log.warning("%s is sent away: %s", peer, why)
-            self._said[peer.user] = now
         refuse(peer, 0, "too_many", why)
         peer.drop()
 

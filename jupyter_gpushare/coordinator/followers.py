@@ -26,6 +26,7 @@ class Followers:
         self._peers: set[Peer] = set()
         self._next: asyncio.TimerHandle | None = None
         self._published: dict[str, Any] = {}
+        self._behind: set[Peer] = set()  # who was told nothing of that: they had not read what came before
         self._took = 0.0
 
     def __iter__(self) -> Iterator[Peer]:
@@ -50,6 +51,7 @@ class Followers:
 
     def discard(self, peer: Peer) -> None:
         self._peers.discard(peer)
+        self._behind.discard(peer)
 
     def changed(self) -> None:
         """Tell them soon, at most ten times a second, and less often where there is a lot to tell."""
@@ -71,16 +73,15 @@ class Followers:
     def _publish(self) -> None:
         status = self._take()
         told = news(status)
-        if told == self._published:
-            return
-        lines = viewers.Lines(status, self._owners())
-        for peer in self._peers:
-            if not peer.congested:
-                peer.send(lines.of(peer))
-        if any(peer.congested for peer in self._peers):
+        to = self._behind if told == self._published else self._peers
+        ready = {peer for peer in to if not peer.congested}
+        self._behind = set(to) - ready
+        self._published = told
+        if self._behind:
             self.changed()  # they are told when they have caught up
-        else:
-            self._published = told
+        lines = viewers.Lines(status, self._owners())
+        for peer in ready:
+            peer.send(lines.of(peer))
 
 
 def news(status: Mapping[str, Any]) -> dict[str, Any]:

@@ -87,9 +87,13 @@ class Journal:
             self._changed.notify()
 
     def use(self, key: Key, tally: Tally) -> None:
-        """Add that to what was used."""
+        """Add that to what was used. It is written with what comes next, by `flush` at the latest."""
         with self._changed:
             self._usage.setdefault(key, Tally()).add(tally)
+
+    def flush(self) -> None:
+        """Write what is to be written, if it can be."""
+        with self._changed:
             self._changed.notify()
 
     def prune(self, hour: int, days: float) -> None:

@@ -75,14 +75,15 @@ class Bucket:
 class Window:
     """Counts by key, and begins anew after so many seconds."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds
-        self._began = time.monotonic()
+        self._clock = clock
+        self._began = clock()
         self._counts: Counter[Hashable] = Counter()
 
     def count(self, key: Hashable) -> int:
         """One more. Returns how many there are by now."""
-        now = time.monotonic()
+        now = self._clock()
         if now - self._began >= self._seconds:
             self._began = now
             self._counts.clear()

@@ -32,7 +32,7 @@ class Member:
         self.locks = locks.Locks()
         self.page: pages.ClientPage | None = None
         self.processes: dict[int, ProcessPort] = {}
-        self._ended = Measures()  # of processes that have gone; without `drains`: none have
+        self._ended: list[Measures] = []  # of processes that have gone, together
         self.kernels: dict[Peer, dict[str, str]] = {}  # attached connections; open requests and their cells
         self._done: dict[str, Work] = {}  # by device: theirs
         self.alone_since: float | None = None
@@ -92,7 +92,7 @@ class Member:
     @property
     def measures(self) -> Measures:
         parts = [Measures.read(port.page) for port in self.processes.values()]
-        return Measures.together([self._ended, *parts] if self._ended.drains or not parts else parts)
+        return Measures.together([*self._ended, *parts] or [Measures()])
 
     @property
     def work(self) -> dict[str, Work]:
@@ -165,7 +165,7 @@ class Member:
         port = self.processes.pop(number)
         if self.page:
             self.page.clear_slot(port.slot)
-        self._ended = Measures.together([self._ended, Measures.read(port.page)])
+        self._ended = [Measures.together([*self._ended, Measures.read(port.page)])]
         self._done = summed([self._done, port.work])
         port.page.close()
         if not self.processes:

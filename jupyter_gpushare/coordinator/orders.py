@@ -52,15 +52,10 @@ class Orders:
             return
         match command:
             case cmd.Grant():
-                if member.stopped:
-                    self._unname(command)
-                    self._pass_over(member, command.epoch)
-                elif self._lock(member, command):
+                if not member.stopped and self._lock(member, command):
                     self._open(command)
                 else:
-                    self._unname(command)
-                    self._close_strays(command)
-                    self._follows(ev.LockRefused(command.client, command.epoch))
+                    self._refuse(member, command)
             case cmd.Open():
                 if self._holds_locks(member):
                     self._open(command)
@@ -128,11 +123,21 @@ class Orders:
             if port := self._ports.get(number):
                 port.open(command.epoch, contended, isinstance(command, cmd.Open) and command.step)
 
-    def _pass_over(self, member: Member, epoch: int) -> None:
+    def _refuse(self, member: Member, command: cmd.Grant) -> None:
+        """The turn does not begin."""
+        for number in command.processes:
+            if port := self._ports.get(number):
+                port.unname()  # it would take the lock whenever that is free, and keep it from everybody
+        self._follows(ev.LockRefused(member.client, command.epoch))
+        if member.stopped:
+            self._pass_over(member)
+        else:
+            self._close_strays(command)
+
+    def _pass_over(self, member: Member) -> None:
         """A process that is stopped (Ctrl-Z, a debugger) would hold its turn and never end it: it counts as waiting no
         more until it goes on, which the next heartbeat after that sees."""
         log.info("client %s is stopped: it is passed over until it goes on", member.client)
-        self._follows(ev.LockRefused(member.client, epoch))
         for number in member.processes:
             self._follows(ev.Unwanted(number))
 
@@ -142,12 +147,6 @@ class Orders:
             port = self._ports.get(number)
             if port and not port.page.gate_open and port.page.report.drained_epoch == port.page.epoch:
                 self._follows(ev.Drained(number, command.epoch))
-
-    def _unname(self, command: cmd.Grant) -> None:
-        """Nothing comes of it. Who was named for it would take the lock whenever it is free, and keep it."""
-        for number in command.processes:
-            if port := self._ports.get(number):
-                port.unname()
 
     def _close_strays(self, command: cmd.Grant) -> None:
         """The devices are locked elsewhere. If that is by a process of ours that took over too late, end its turn."""

@@ -120,12 +120,8 @@ class Peer:
         """End the connection. `on_end` is called once, before this returns."""
         if not self.open:
             return
-        self.open = False
+        self.silence()
         self._count()
-        if self._pause:
-            self._pause.cancel()
-        self._loop.remove_reader(self._fileno)
-        self._loop.remove_writer(self._fileno)
         self._socket.close()
         for descriptor in self.take_descriptors():
             os.close(descriptor)

@@ -97,7 +97,7 @@ class ProcessPort:
     @property
     def drained(self) -> bool:
         """Whether it has, of the closing of its gate."""
-        return not self.page.gate_open and self.drained_epoch == self.page.epoch
+        return self.page.gate == (False, self.drained_epoch)
 
     @property
     def relays(self) -> bool:
@@ -123,8 +123,10 @@ class ProcessPort:
     def unname(self) -> None:
         """Should it have been faster, its turn ends at once: nobody would."""
         epoch, self.page.orders.carry = self.page.orders.carry, 0
+        if not epoch:
+            return
         self.peer.send(DOORBELL)
-        if epoch and self.page.gate_open and self.page.epoch == epoch:
+        if self.page.gate == (True, epoch):
             self.close(epoch)
 
     def restore_ahead(self, most: int) -> None:

@@ -46,15 +46,19 @@ class Remembered:
     def _loaded(self, records: Mapping[str, ClientRecord]) -> None:
         self._away = {client: record for client, record in records.items() if client not in self._kept}
 
-    def claim(self, client: str, token: str, tenant: str) -> ClientRecord | None:
-        """What held for the client that comes. Raises PermissionError when it is another user's.
-
-        Who has lost its token begins anew, as it does after it was away for too long.
-        """
+    def check(self, client: str, tenant: str) -> None:
+        """Raises PermissionError when a client of that name is another user's."""
         record = self._away.get(client)
         if record and record.user != tenant:
             raise PermissionError(f"client {client!r} belongs to another user, and may come back")
-        if self._away.pop(client, None):
+
+    def claim(self, client: str, token: str) -> ClientRecord | None:
+        """What held for the client that has come back.
+
+        Who has lost its token begins anew, as it does after it was away for too long.
+        """
+        record = self._away.pop(client, None)
+        if record:
             self._claimed.add(client)
         return record if record and record.token == hashed(token) else None
 
@@ -74,17 +78,18 @@ class Remembered:
 
     def keep_soon(self, member: Member, client: Client, now: float) -> None:
         """It was changed: write it at once, or with the next `keep` where something has just been written."""
-        if now - self._wrote_at >= PAUSE:
+        if now - self._wrote_at >= PAUSE and self._keep_one(member, client):
             self._wrote_at = now
-            self._keep_one(member, client)
 
-    def _keep_one(self, member: Member, client: Client) -> None:
-        """If anything about it has changed."""
+    def _keep_one(self, member: Member, client: Client) -> bool:
+        """If anything about it has changed, which is returned."""
         facts = _Facts(client.tenant, member.hashed_token, client.quota, client.suspended_by_person)
-        if self._kept.get(member.client) != facts:
-            self._kept[member.client] = facts
-            quota = json.dumps(asdict(facts.quota))
-            self._journal.keep(member.client, ClientRecord(facts.user, facts.token, quota, facts.suspended))
+        if self._kept.get(member.client) == facts:
+            return False
+        self._kept[member.client] = facts
+        quota = json.dumps(asdict(facts.quota))
+        self._journal.keep(member.client, ClientRecord(facts.user, facts.token, quota, facts.suspended))
+        return True
 
 
 def quota_of(record: ClientRecord) -> Quota | None:

@@ -59,11 +59,11 @@ class Sessions:
     def end(self, peer: Peer) -> None:
         session = self._sessions.pop(peer, Session())
         if session.port:
-            self._daemon.leave(session.port)
+            self._daemon.registry.leave(session.port)
         elif session.member:
             for request in session.member.kernels.pop(peer, {}):
                 self._daemon.feed(ev.CellEnded(session.member.client, request))
-            self._daemon.maybe_forget(session.member)
+            self._daemon.registry.maybe_forget(session.member)
 
     def take(self, peer: Peer, message: Any) -> bool:
         """False: the message is no process's or kernel's. Raises IllegalEvent for one that cannot come now."""
@@ -104,18 +104,17 @@ class Sessions:
         known = hello.client in self._daemon.members
         try:
             member = self._clients.member(peer, hello)
-            instead = self._daemon.join(member, peer, hello, peer.take_descriptors())
+            session.port, instead = self._daemon.registry.join(member, peer, hello)
         except (PermissionError, BadHello, Refused) as error:
             log.warning("%s: hello refused: %s", peer, error)
             refuse(peer, 0, _reason(error), str(error))
             peer.drop()
             if not known and hello.client in self._daemon.members:
                 member.forgotten = True
-                self._daemon.maybe_forget(member)
+                self._daemon.registry.maybe_forget(member)
             return
-        session.port = next(port for port in member.processes.values() if port.peer is peer)
         session.member = member
-        self._daemon.maybe_forget(member)
+        self._daemon.registry.maybe_forget(member)
         if instead:
             peer.send(encode(messages.Join()), instead)
         else:
@@ -131,7 +130,7 @@ class Sessions:
             peer.drop()
             return
         session.member.kernels[peer] = {}
-        self._daemon.maybe_forget(session.member)
+        self._daemon.registry.maybe_forget(session.member)
         peer.send(encode(messages.Welcome()))
 
     def _cell(self, peer: Peer, session: Session, cell: messages.Cell) -> None:

@@ -45,8 +45,9 @@ class Usage:
         tenant = self._scheduler.placing.placement.placed[member.client].tenant
         self.accounts.look(self._scheduler.clients[member.client], tenant, member.work, now)
 
-    def prune(self, now: float) -> None:
-        """Once an hour, of the times that this is called: forget what is too old."""
+    def keep(self, now: float) -> None:
+        """Once a second, when all have been looked at. Once an hour also what is too old is forgotten."""
+        self._journal.flush()
         before, wall = self._pruned
         if now - before >= HOUR:
             self._pruned = (now, time.time())

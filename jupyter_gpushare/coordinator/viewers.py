@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -21,7 +21,7 @@ _ADMINS: dict[str, Any] = {"processes": [], "kernel_pids": []}
 
 def seen_by(status: Mapping[str, Any], owners: Mapping[str, str], peer: Peer | Identity) -> dict[str, Any]:
     """The snapshot `status` for the user of `peer`. `owners`: of each client, its user."""
-    clients = [_client(client, owners[client["id"]] == peer.user, peer.admin) for client in status["clients"]]
+    clients = [_client(client, own, peer.admin) for client, own in _whose(status, owners, peer)]
     return _shown(status, clients, peer)
 
 
@@ -38,10 +38,7 @@ class Lines:
     def of(self, peer: Peer | Identity) -> bytes:
         key = peer.user, peer.admin
         if key not in self._lines:
-            clients = [
-                self._client(client, self._owners[client["id"]] == peer.user, peer.admin)
-                for client in self._status["clients"]
-            ]
+            clients = [self._client(one, own, peer.admin) for one, own in _whose(self._status, self._owners, peer)]
             self._lines[key] = encode(messages.Snapshot(status=_shown(self._status, clients, peer)))
         return self._lines[key]
 
@@ -50,6 +47,13 @@ class Lines:
         if key not in self._clients:
             self._clients[key] = msgspec.Raw(msgspec.json.encode(_client(client, own, admin)))
         return self._clients[key]
+
+
+def _whose(
+    status: Mapping[str, Any], owners: Mapping[str, str], peer: Peer | Identity
+) -> Iterator[tuple[dict[str, Any], bool]]:
+    """Each client, and whether it is that peer's user's own."""
+    return ((client, owners[client["id"]] == peer.user) for client in status["clients"])
 
 
 def _client(client: dict[str, Any], own: bool, admin: bool) -> dict[str, Any]:

@@ -84,11 +84,8 @@ class Closing(Grants):
         that is what the others wait for, and nothing new."""
         settings = self.settings
         grant.next_try = now + settings.drain_retry
-        if all(process.drained or process.evicting for process in grant.client.processes.values()):
-            # Nothing on the device waits for anybody.
-            if grant.evicting_since is None:
-                grant.evicting_since = now
-            self._report(grant, now, now - grant.evicting_since >= settings.evicting_overrun_after)
+        if (leaves_since := self.only_memory_leaves(grant, now)) is not None:
+            self._report(grant, now, now - leaves_since >= settings.evicting_overrun_after)
             return
         if wanting := [p for p in grant.processes if p.wants and not p.evicting]:
             grant.tries += 1
@@ -105,6 +102,14 @@ class Closing(Grants):
             self.enter_queue(grant.client, now, now)
         in_vain = grant.tries > settings.drain_steps + settings.drain_tries
         self._report(grant, now, in_vain or grant.closing_for(now) >= settings.overrun_after)
+
+    def only_memory_leaves(self, grant: Grant, now: float) -> float | None:
+        """Since when nothing on the device waits for anybody: all that has run there has finished. None: it has not."""
+        if not all(process.drained or process.evicting for process in grant.client.processes.values()):
+            grant.evicting_since = None
+        elif grant.evicting_since is None:
+            grant.evicting_since = now
+        return grant.evicting_since
 
     def _report(self, grant: Grant, now: float, too_late: bool) -> None:
         if too_late and not grant.overrun and self.contended(grant):

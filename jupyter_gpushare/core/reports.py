@@ -80,8 +80,7 @@ class Reports:
         if not grant or process.drained or event.epoch != process.epoch or not grant.has_closed(process):
             return  # of a closing that was taken back meanwhile
         process.evicting = True
-        if all(p.evicting or p.drained for p in grant.client.processes.values()):
-            grant.evicting_since = now
+        self._turns.only_memory_leaves(grant, now)
 
     def _restored(self, event: ev.Restored, now: float) -> None:
         process = self._known.process(event.process)

@@ -56,6 +56,10 @@ class Together:
         """Whether nobody has the device, or nobody whose end is still waited for."""
         return all(self._lets_in(grant) for grant in device.grants)
 
+    def can_be_joined(self, device: Device) -> bool:
+        """Whether nobody has the device alone whose end is still waited for."""
+        return all(grant.shared or self._lets_in(grant) for grant in device.grants)
+
     def is_kept_out(self, device: Device, client: Client) -> bool:
         """Whether the client cannot have the device before an overrun there has ended."""
         late = [grant for grant in device.grants if self._lets_in(grant)]

@@ -27,7 +27,7 @@ class Turns(Beginning):
         self.sharing = Sharing(lambda client: self.policy.share(client), self.quantum)
         self._together = Together(self, self.sharing)
         self._deadlines = Deadlines(self)
-        self._claims: dict[str, Client] = {}  # by device: it is free, and kept for this client
+        self._claims: dict[str, Client] = {}  # by device that another could have, or join: it is kept for this client
 
     def configure(self, settings: Settings, now: float) -> None:
         """Raises Refused, having changed nothing."""
@@ -110,8 +110,8 @@ class Turns(Beginning):
         return seen
 
     def _claims_passed_on(self, now: float) -> bool:
-        """Touch devices that are kept free for a gang that is not the next one there any more: its tenant has used
-        others meanwhile, or somebody has waited for too long."""
+        """Touch devices that are kept for a client that is not the next one there any more: its tenant has used others
+        meanwhile, or somebody has waited for too long."""
         for uuid, head in self._claims.items():
             if self.devices[uuid].line.head(now) is not head:
                 self.touched[uuid] = None
@@ -131,7 +131,7 @@ class Turns(Beginning):
             self.begin(head, now)
         if head and self._together.is_free(device) and self._cannot_start_soon(head):
             self._lend(device, head, now)
-        if head and self._together.is_free(device):
+        if head and self._together.can_be_joined(device):
             self._claims[device.info.uuid] = head
         else:
             self._claims.pop(device.info.uuid, None)

@@ -140,7 +140,7 @@ class Page(SharedMemory):
 
     @property
     def gate_open(self) -> bool:
-        return bool(self.orders.gate & 1)
+        return self.gate[0]
 
     @property
     def epoch(self) -> int:

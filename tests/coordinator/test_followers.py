@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
-from jupyter_gpushare.coordinator.followers import MOST, Followers
+from jupyter_gpushare.coordinator.followers import INTERVAL, MOST, Followers
 from jupyter_gpushare.core.errors import Refused
 
 
@@ -38,6 +39,37 @@ def test_turns_come_before_telling(cost: float, least: int, most: int) -> None:
         return int(peer.send.call_count)
 
     assert least <= asyncio.run(follow()) <= most
+
+
+def test_who_does_not_read_is_told_later_and_nobody_else_again() -> None:
+    number = 0
+
+    def take() -> dict[str, Any]:
+        return {"devices": [], "clients": [], "config": {"number": number}, "coordinator": {}}
+
+    async def follow() -> None:
+        nonlocal number
+        followers = Followers(take, dict)
+        reads, sleeps = Mock(user="ada", admin=True, congested=False), Mock(user="bob", admin=True, congested=True)
+        for peer in (reads, sleeps):
+            followers.add(peer)
+        number = 1
+        followers.changed()
+        await until(lambda: reads.send.called)
+        for _ in range(3):
+            followers.changed()
+            await asyncio.sleep(2 * INTERVAL)
+        assert (reads.send.call_count, sleeps.send.call_count) == (1, 0)
+        sleeps.congested = False
+        await until(lambda: sleeps.send.called)
+        assert (reads.send.call_count, sleeps.send.call_count) == (1, 1)
+        followers.close()
+
+    async def until(condition: Callable[[], bool]) -> None:
+        while not condition():
+            await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(follow(), 20))
 
 
 def test_a_user_follows_by_so_many_connections_only() -> None:

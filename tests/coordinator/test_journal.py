@@ -15,7 +15,7 @@ import pytest
 from jupyter_gpushare.coordinator.journal import path_of
 from jupyter_gpushare.coordinator.journal_file import ClientRecord, hashed
 from jupyter_gpushare.wire import address, messages
-from jupyter_gpushare.wire.client import Client, Unreachable
+from jupyter_gpushare.wire.client import Client, CoordinatorError, Unreachable
 
 from .conftest import Connect, Coordinator, Processes, ask
 from .fake_process import Connection, wait_for
@@ -203,6 +203,24 @@ def test_a_client_that_is_over_is_forgotten(coordinator: Coordinator) -> None:
     wait_for(lambda: "a" in kept(coordinator))
     coordinator.request(messages.Forget(client="a"))
     wait_for(lambda: "a" not in kept(coordinator))
+
+
+def test_who_is_refused_when_it_comes_back_loses_nothing(
+    coordinator: Coordinator, kernels: Kernels, processes: Processes
+) -> None:
+    kernels("a")
+    coordinator.request(messages.Suspend(client="a"))
+    wait_for(lambda: suspended(coordinator, "a"))
+    coordinator.end(signal.SIGKILL)
+    coordinator.start()
+    processes("other")
+    with pytest.raises(CoordinatorError, match="64"):
+        coordinator.request(messages.Register(client="a", token="secret", gpus=64))
+    kernels("b")
+    wait_for(lambda: "b" in kept(coordinator))
+    assert suspended(coordinator, "a")
+    kernels("a")
+    assert (coordinator.client("a") or {})["suspended"]
 
 
 def test_who_has_another_token_begins_anew(coordinator: Coordinator, kernels: Kernels) -> None:

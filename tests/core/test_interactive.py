@@ -164,3 +164,28 @@ def test_nobody_waits_longer_than_max_wait_and_a_turn_of_each_before() -> None:
             assert world.now - long.waiting_since <= max_wait + 6 * 1.0
     assert max(waits) > max_wait / 2, "it did have to wait"
     assert world.scheduler.clients["long"].quanta > 3
+
+
+def test_what_a_tenant_uses_elsewhere_counts_where_another_may_join() -> None:
+    world = World(baseline(policy="interactive", sharing="packed", time_quantum=60.0))
+    for device in ("one", "two"):
+        world.device(device)
+    processes = {}
+    for name, tenant, device, bytes_ in (
+        ("elsewhere", "ada", "two", 0),
+        ("runs", "bob", "one", 1 << 28),
+        ("large", "ada", "one", 1 << 30),
+        ("small", "bob", "one", 1 << 28),
+    ):
+        world.client(name, tenant=tenant)
+        processes[name] = world.process(name, device)
+        world.feed(ev.MemoryHeld(name, bytes_, 0))
+    world.want(processes["runs"])
+    world.run(1.0)
+    for name in ("elsewhere", "large", "small"):
+        world.want(processes[name])
+    assert (world.phase("large"), world.phase("small")) == ("waiting", "waiting"), "the next one does not fit beside it"
+    world.run(5.0)
+    world.feed(ev.TurnReleased("elsewhere"))
+    world.run(0.1)
+    assert (world.phase("large"), world.phase("small")) == ("waiting", "running")

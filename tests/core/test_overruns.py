@@ -259,8 +259,9 @@ def test_memory_that_does_not_leave(make_world: MakeWorld) -> None:
         a = stuck(world)
         b = world.process("b", busy=True)
         world.run_until(lambda a=a: a.gate == "closing")
-        world.feed(ev.Evicting(a.number, a.epoch))
-        world.run(59.5)
+        for _ in range(2):  # whatever it says
+            world.feed(ev.Evicting(a.number, a.epoch))
+            world.run(29.75)
         assert (world.phase("a"), b.openings) == ("draining", 0), "most devices are emptied by then"
         assert world.run_until(lambda world=world: world.phase("a") == "overrun") == pytest.approx(0.5, abs=0.15)
         world.run(PATIENCE + 1.0)

@@ -48,7 +48,7 @@ class NoJournal:
     def ignore(self, *what: Any) -> None:
         pass
 
-    keep = use = prune = usage = ignore
+    keep = use = flush = prune = usage = ignore
 
     def close(self) -> None:
         pass

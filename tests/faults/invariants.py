@@ -34,7 +34,7 @@ def books(coordinator: Coordinator, host: Host) -> Iterator[str]:
     if set(scheduler.clients) != set(daemon.members):
         yield f"the scheduler knows clients {sorted(scheduler.clients)}, the daemon {sorted(daemon.members)}"
     for number, port in daemon.ports.items():
-        member = daemon.member_of(port)
+        member = daemon.registry.member_of(port)
         if member is None or member.processes.get(number) is not port:
             yield f"port {number} is of no client"
         if not port.peer.open:
@@ -67,7 +67,7 @@ def leaks(coordinator: Coordinator, host: Host, before: int) -> Iterator[str]:
     for client in host.clients.values():
         if client.agents:
             expected += 2 * len(client.agents) + 2 + len({uuid for agent in client.agents for uuid in agent.devices})
-    expected += len(daemon.programs._watched) + len(daemon.neighbours._files)
+    expected += len(daemon.registry.programs._watched) + len(daemon.neighbours._files)
     found = len(os.listdir("/proc/self/fd"))
     if found != expected:
         yield f"{found} descriptors are open, {expected} are accounted for"

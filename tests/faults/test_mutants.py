@@ -88,7 +88,14 @@ def what_was_not_said_is_not_seen(patch: Patch) -> None:
 
 
 def who_is_passed_over_stays_named(patch: Patch) -> None:
-    patch(Orders, "_unname", lambda self, command: None)
+    def refuse(self: Orders, member: Member, command: Any) -> None:
+        carried = [(port, port.page.orders.carry) for port in member.processes.values()]
+        real(self, member, command)
+        for port, epoch in carried:
+            port.page.orders.carry = epoch
+
+    real = Orders._refuse
+    patch(Orders, "_refuse", refuse)
 
 
 MISTAKES = [

@@ -40,7 +40,7 @@ class Clients:
             log.warning("%s: quota %r not used: %s", peer, message.quota, error)
             quota, request = default, Request()
         # Whose program is not about to start has its devices already.
-        member = self._daemon.member(
+        member = self._daemon.registry.member(
             message.client, message.token, peer.user, message.label, quota, request, running=gpus is None
         )
         member.forgotten = False
@@ -50,8 +50,8 @@ class Clients:
         known = request.client in self._daemon.members
         member = self.member(peer, request)
         if request.ends_with_sender:
-            self._daemon.programs.watch(member, peer)
-        self._daemon.maybe_forget(member)
+            self._daemon.registry.programs.watch(member, peer)
+        self._daemon.registry.maybe_forget(member)
         client = self._daemon.scheduler.clients[request.client]
         visible = list(client.devices) if len(self._daemon.scheduler.placing.placement.offered) > 1 else []
         return {"client": request.client, "devices": visible, "known": known}
@@ -62,5 +62,5 @@ class Clients:
         if self._daemon.scheduler.clients[request.client].tenant != peer.user:
             self._daemon.audit.note(peer, "forget", request.client, "known", "forgotten")
         member.forgotten = True
-        self._daemon.maybe_forget(member)
+        self._daemon.registry.maybe_forget(member)
         return {}

@@ -50,7 +50,7 @@ class Views:
 
     def _inspect(self, peer: Peer, request: messages.Inspect) -> Any:
         port = next((port for port in self._daemon.ports.values() if port.peer.pid == request.pid), None)
-        member = self._daemon.member_of(port) if port else None
+        member = self._daemon.registry.member_of(port) if port else None
         if port is None or member is None:
             raise UnknownProcess(f"process {request.pid} is no client's process here")
         owned(self._daemon, peer, member.client)
