@@ -11,7 +11,7 @@ from typing import Any
 
 from .doctor_neighbours import owners
 from .finding import Finding
-from .inspection import name_of
+from .inspection import name_of, page_of
 
 _APART = "start them with the shared kernel or 'jupyter gpushare run --', or keep them apart with device_memory"
 _REAL = re.compile(r"/dev/nvidia\d+$")
@@ -61,7 +61,7 @@ def others(status: dict[str, Any] | None, simulated: bool) -> Iterator[Finding]:
     seen = [process["pid"] for device in (status or {}).get("devices", []) for process in device.get("outside", [])]
     strangers |= {pid for pid in seen if pid is not None} - ours
     # Those of users who have coordinators of their own are taken to share by these.
-    strangers = {pid for pid in strangers if not _is_of(pid, neighbours)}
+    strangers = {pid for pid in strangers if not _is_of(pid, neighbours) and not _shares(pid)}
     if None in seen:
         yield Finding("warning", "other programs", f"{seen.count(None)} on the GPU have no process id here", _APART)
     if strangers:
@@ -69,6 +69,14 @@ def others(status: dict[str, Any] | None, simulated: bool) -> Iterator[Finding]:
         yield Finding("warning", "other programs", f"on the GPU without sharing it: {names}{how}", _APART)
     elif None not in seen:
         yield Finding("ok", "other programs", f"none bypasses sharing{how}")
+
+
+def _shares(pid: int) -> bool:
+    """Whether it does though no coordinator here knows it: there is none, or it was turned away."""
+    try:
+        return page_of(pid) is not None
+    except OSError:  # it has ended, or is another user's
+        return False
 
 
 def by_nvml() -> set[int] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import difflib
 import gc
 import logging
 import os
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from jupyter_core.application import JupyterApp, base_aliases, base_flags
 from traitlets import Bool, Float, TraitError, Unicode, default
+from traitlets.config import Config
 
 from .. import __version__
 from ..config import GpuShare
@@ -121,17 +123,23 @@ class CoordinatorApp(JupyterApp):
 
     def start(self) -> None:
         super().start()
-        if unknown := self.unknown_options():
+        if unknown := [*self.extra_args, *self.unknown(self.cli_config)]:
             self.exit_with(f"unknown options: {', '.join(unknown)} (--help-all tells what there is)")
+        if self.system and (unknown := [name for name in self.unknown(self.config) if self.is_like_ours(name)]):
+            names = ", ".join(f"c.{name.removeprefix('--')}" for name in unknown)
+            self.exit_with(f"unknown settings: {names} (--help-all tells what there is)")
         if self.system and not self._reads_as_system:
             self.exit_with("c.CoordinatorApp.system: it is an option of the command line, --system")
         try:
             traits = GpuShare(parent=self)
             settings, authority = LiveSettings(traits), Authority(traits)
             places = Places(traits, self.system, inherited())
-            places.prepare()
         except (Refused, TraitError, address.BadAddress, BadInheritance, OSError) as error:
             self.exit_with(str(error))
+        try:
+            places.prepare()
+        except (address.BadAddress, OSError) as error:
+            self.exit_with(f"no coordinator can serve {places.path}: {error}")
         if self.detach and not daemonize(places.path):
             return
         start_logging(self.log_file if self.detach else "", logging.DEBUG if self.debug else logging.INFO)
@@ -149,15 +157,22 @@ class CoordinatorApp(JupyterApp):
             log.exception("a bug ends this coordinator; clients run on and look for another one")
             self.exit(1)
 
-    def unknown_options(self) -> list[str]:
-        """Words of the command line that mean nothing here: a mistyped option must not go unnoticed."""
+    def unknown(self, config: Config) -> list[str]:
+        """What means nothing here: a mistyped option, or a ceiling, must not go unnoticed."""
         known = {cls.__name__: cls.class_trait_names(config=True) for cls in self._classes_inc_parents()}
-        unknown = list(self.extra_args)
-        for name, value in self.cli_config.items():
+        unknown = []
+        for name, value in config.items():
             unknown += (
                 [f"--{name}.{key}" for key in value if key not in known[name]] if name in known else [f"--{name}"]
             )
         return unknown
+
+    def is_like_ours(self, name: str) -> bool:
+        """Whether that, in a file that may be for other programs too, is meant for this one."""
+        section = name.removeprefix("--").partition(".")[0]
+        return bool(
+            difflib.get_close_matches(section, [cls.__name__ for cls in self._classes_inc_parents()], cutoff=0.8)
+        )
 
     def exit_with(self, message: str) -> None:
         print(f"jupyter gpushare coordinator: {message}", file=sys.stderr)

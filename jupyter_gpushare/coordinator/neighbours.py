@@ -1,8 +1,8 @@
 """What coordinators of different users tell each other: that one waits for a device which another one has.
 
-Whoever waits for a device's lock holds a shared record lock (of an open file description) on the lock file, which is
-another kind of lock than the one that backs turns. Who has the device sees that, ends its turn in time, and leaves the
-device to others for a moment.
+Whoever waits for a device's lock, a process without a coordinator too, holds a shared record lock (of an open file
+description) on the lock file, which is another kind of lock than the one that backs turns. Who has the device sees
+that, ends its turn in time, and leaves the device to others for a moment.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..wire import address
 LOOK = 0.1  # seconds; how soon it is seen that somebody waits for a device which one of ours has
 WHILE_YIELDING = 0.01  # and how soon that they have taken it
 
-_FLOCK = struct.Struct("hhqqi4x")  # struct flock on 64-bit Linux: type, whence, start, length, pid
+FLOCK = struct.Struct("hhqqi4x")  # struct flock on 64-bit Linux: type, whence, start, length, pid
 
 
 class Neighbours:
@@ -86,5 +86,5 @@ class Neighbours:
             file = None
         if file is None:
             file = self._files[uuid] = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        found: int = _FLOCK.unpack(fcntl.fcntl(file, command, _FLOCK.pack(kind, os.SEEK_SET, 0, 1, 0)))[0]
+        found: int = FLOCK.unpack(fcntl.fcntl(file, command, FLOCK.pack(kind, os.SEEK_SET, 0, 1, 0)))[0]
         return found

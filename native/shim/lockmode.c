@@ -30,6 +30,7 @@ static struct {
     _Atomic bool active;    /* report.mode says so too */
     bool turn;              /* our gate is open, or draining, by a turn that ends here */
     bool holds, in_contact; /* our slot's bytes are locked */
+    bool waits;             /* and others are told so */
     uint32_t slot, contact_slot;
     uint64_t deadline, closed_at, next_try;
     uint64_t waited_since;      /* a thread waits for our drain; 0: none */
@@ -140,6 +141,16 @@ static bool lock_devices(void) {
             return false;
         }
     return true;
+}
+
+/* A coordinator that has a device ends its turn when others on the host wait for it: it looks for a lock on the first byte of
+ * the lock file, of another kind than the devices' (coordinator/neighbours.py). All processes of the client share this one. */
+static void say_waits(bool waits) {
+    struct flock lock = {.l_type = waits ? F_RDLCK : F_UNLCK, .l_whence = SEEK_SET, .l_len = 1};
+    own.waits = waits;
+    for (int i = 0; i < shim.device_count; i++)
+        if (file_is_ours(shim.devices[i].lock))
+            fcntl(shim.devices[i].lock, F_OFD_SETLK, &lock);
 }
 
 /* Does the client have them all, shared ones included? A try to lock one for ourselves would give up a shared lock. */
@@ -315,10 +326,15 @@ uint64_t lockmode_step(uint64_t now) {
     }
     if (own.turn && !leave(now))
         return now + MS;
-    if (!waited_for)
+    if (!waited_for) {
+        if (own.waits)
+            say_waits(false);
         return NEVER;
-    if (now >= own.next_try)
+    }
+    if (now >= own.next_try) {
         try_for_turn(now);
+        say_waits(!own.turn);
+    }
     return is_open(gate_word(page)) ? look_again(now) : own.next_try;
 }
 
@@ -356,6 +372,7 @@ void lockmode_stray(uint64_t now) {
 void lockmode_end(void) {
     own.active = own.turn = false;
     own.next_try = 0;
+    say_waits(false);
     PUT(the_page()->report.mode, GPUSHARE_MODE_COORDINATED);
     PUT(shim.client->turn_began_ns, 0);
     lockmode_hold(own.holds && is_running()); /* it may have drained since hello */
@@ -363,6 +380,6 @@ void lockmode_end(void) {
 }
 
 void lockmode_after_fork(void) {
-    own.active = own.turn = own.holds = own.in_contact = false;
+    own.active = own.turn = own.holds = own.in_contact = own.waits = false;
     own.next_try = 0;
 }

@@ -274,7 +274,7 @@ def busy(path: str, client: str, uuid: str) -> None:
             elif state == CLOSING and process.report.drained_epoch != epoch:
                 if running:
                     _report("end", epoch=epoch)
-                running = False
+                running = waiting = False  # also where its turn was over before it was seen here
                 process.drain()
             elif state != OPEN and not waiting:
                 waiting = True

@@ -61,7 +61,14 @@ def test_time_that_passes_is_no_news(coordinator: Coordinator, processes: Proces
     """Frames for it would make an idle server look busy."""
     used(processes, "a")
     configure(coordinator, idle_warn=1, idle_evict=50, idle_suspend=60)
-    first = wait_for(lambda: (one := coordinator.status())["clients"][0]["idle_warned"] and one)
+
+    def warned() -> dict[str, Any] | None:
+        """With what it has on the device, which is looked at once a second."""
+        status = coordinator.status()
+        (client,) = status["clients"]
+        return status if client["idle_warned"] and client["evicted_in"] else None
+
+    first = wait_for(warned)
     (before,) = first["clients"]
     until = before["idle_seconds"] + 1.1
     later = wait_for(lambda: (one := coordinator.status())["clients"][0]["idle_seconds"] > until and one)

@@ -126,7 +126,10 @@ def tenants(**cells: int) -> str:
 
 
 def test_clients_count_for_their_users_tenant(two: Coordinator) -> None:
-    two.request(messages.Config(changes={"tenants": json.loads(tenants(device=1))}))
+    changes = {"tenants": json.loads(tenants(device=1)), "default_quota": "limit=0.9"}
+    two.request(messages.Config(changes=changes))
+    assert "limit=0.8 is above that of tenant 'mine': allowed is up to 0.5" in refused(two, "a", "limit=0.8")[1]
+    assert "share=0.8 is above limit=0.5: allowed is a share up to the limit" in refused(two, "a", "share=0.8")[1]
     owned = [one["uuid"] for one in two.status()["devices"] if one["guaranteed_to"] == "mine"]
     assert register(two, "a") == register(two, "b") == owned
     client = two.client("a") or {}

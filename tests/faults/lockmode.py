@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import os
 from typing import TYPE_CHECKING
+
+from jupyter_gpushare.coordinator.neighbours import FLOCK
 
 from .clock import NEVER
 
@@ -37,7 +40,7 @@ class LockMode:
         self._waited_since: float | None = None
         self._slices = self._slices_of = 0
         self._others = 0
-        self._helped = False
+        self._helped = self._waits = False
 
     # --- record locks
 
@@ -88,6 +91,12 @@ class LockMode:
                 return False
             taken.append(number)
         return True
+
+    def _say_waits(self, waits: bool) -> None:
+        self._waits = waits
+        kind = fcntl.F_RDLCK if waits else fcntl.F_UNLCK
+        for lock in self._agent.files.locks:
+            fcntl.fcntl(lock, fcntl.F_OFD_SETLK, FLOCK.pack(kind, os.SEEK_SET, 0, 1, 0))
 
     # --- turns
 
@@ -208,9 +217,12 @@ class LockMode:
         if self._turn and not self._leave(now):
             return now + 0.001
         if not waited_for:
+            if self._waits:
+                self._say_waits(False)
             return NEVER
         if now >= self._next_try:
             self._try_for_turn(now)
+            self._say_waits(not self._turn)
         return self._look_again(now) if agent.orders.gate & 1 else self._next_try
 
     def _at_open_gate(self, now: float) -> float:
@@ -243,6 +255,7 @@ class LockMode:
         """A coordinator is there. The client page may be another by now, the slot too."""
         self.active = self._turn = False
         self._next_try = 0.0
+        self._say_waits(False)
         self._agent.report.mode = 0
         self._agent.files.client.turn_began_ns = 0
         self.hold(self._holds and self._agent.running)

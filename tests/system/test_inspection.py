@@ -116,6 +116,14 @@ def test_programs_that_do_not_share_are_found(patient: Host) -> None:
     assert findings(patient)[1]["other programs"]["level"] == "ok"
 
 
+def test_programs_share_without_a_coordinator_too(patient: Host) -> None:
+    program = patient.program("shares")
+    patient.kill_coordinator()
+    found = findings(patient)[1]
+    assert str(program.pid) in found["coordinator"]["what"]
+    assert found["other programs"]["level"] == "ok"
+
+
 def test_a_client_that_does_not_drain_is_told_of(quick: Host) -> None:
     stuck, waits = quick.program("stuck"), quick.program("waits")
     stuck.run("check(cuda.spin(60000))")

@@ -163,6 +163,23 @@ def test_who_is_stopped_while_it_waits_is_passed_over(quick: Host) -> None:
     assert quick.overlap(*([program] for program in programs)) == 0
 
 
+def test_who_is_turned_away_waits_for_one_turn_only(host: Host) -> None:
+    """It has turns by the lock file alone, and the coordinator leaves the device to it."""
+    host.start_coordinator("--time-quantum", "0.2", "--GpuShare.max_clients=1")
+    one, other = host.program("one"), host.program("other", cuda=False)
+    one.busy()
+    other.start("cuda = Cuda()")
+    other.start_busy()
+    first_after(host, other, time.monotonic_ns())
+    assert list(host.clients()) == ["one"]
+    assert (other.result(), other.result()) == (None, None)
+    other.stop()
+    other.end()
+    first_after(host, one, time.monotonic_ns())
+    one.stop()
+    assert host.overlap([one], [other]) == 0
+
+
 def stop_while_named(host: Host, program: Program, client: str) -> None:
     """As the next one: it waits for the lock by which its turn comes."""
     while True:

@@ -118,16 +118,24 @@ def test_a_configuration_that_a_user_could_change_is_refused(bare_host: Host, wh
     assert "only if it and every folder above belong to root" in said
 
 
-def test_a_configuration_that_is_wrong_ends_it(bare_host: Host) -> None:
+@pytest.mark.parametrize(
+    ("line", "said_of_it"),
+    [
+        ("c.GpuShare.tenants = {", "never closed"),
+        ("c.GpuShare.tenant = {}", "unknown settings: c.GpuShare.tenant "),
+        ("c.GpuShar.tenants = {}", "unknown settings: c.GpuShar "),
+    ],
+)
+def test_a_configuration_that_is_wrong_ends_it(bare_host: Host, line: str, said_of_it: str) -> None:
     """Or the ceilings in it would be lifted by a mistake."""
     config = bare_host.folder / "etc"
     config.mkdir()
-    (config / "jupyter_gpushare_config.py").write_text("c.GpuShare.tenants = {\n")
+    (config / "jupyter_gpushare_config.py").write_text(f"c.ServerApp.port = 8888\n{line}\n")
     environment = {**bare_host.environment("gpushare"), "GPUSHARE_SYSTEM_CONFIG_PATH": str(config)}
     words = (sys.executable, "-m", "jupyter_gpushare", "coordinator", "--system")
     program = bare_host.start(*words, user="gpushare", env=environment)
     said, _ = program.communicate(timeout=30)
-    assert program.returncode == 2 and "never closed" in said
+    assert program.returncode == 2 and said_of_it in said
 
 
 ACTIVATE = """

@@ -31,7 +31,9 @@ class Clients:
     def member(self, peer: Peer, message: messages.Hello | messages.Attach | messages.Register) -> Member:
         """The client that the message is about, made if need be. Raises PermissionError and Refused."""
         gpus = message.gpus if isinstance(message, messages.Register) else None
-        default = self._daemon.settings.default_quota
+        settings = self._daemon.settings
+        tenants = self._daemon.scheduler.placing.placement.tenants
+        default = tenants.lowered(settings.default_quota, settings.tenancy.of(peer.user))
         try:
             quota, request = requests.read(message.quota, default, gpus or 1)
         except Refused as error:

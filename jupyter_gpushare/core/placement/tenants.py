@@ -72,15 +72,19 @@ class Tenants:
         if known is None:
             return quota
         memory = known.memory if quota.memory is None else quota.memory
-        limit = min(quota.limit, max(known.limit, quota.share))
+        limit = quota.limit if quota.limit < 1 else max(known.limit, quota.share)
         return replace(quota, memory=memory, limit=limit)
 
     def capped(self, quota: Quota, tenant: str) -> Quota:
         """The quota of a client that cannot be refused any more: what it asks for, but no more than the ceilings of one
         client, and no guaranteed share."""
+        return self.lowered(replace(quota, share=0.0), tenant)
+
+    def lowered(self, quota: Quota, tenant: str) -> Quota:
+        """A quota that nobody asked for, with no more than the ceilings of one client."""
         known = self.tenants.get(tenant)
-        limit = quota.limit if known is None else min(quota.limit, known.limit)
-        return self.with_memory_capped(replace(quota, share=0.0, limit=limit), tenant)
+        limit = quota.limit if known is None else min(quota.limit, max(known.limit, quota.share))
+        return self.with_memory_capped(replace(quota, limit=limit), tenant)
 
     def with_memory_capped(self, quota: Quota, tenant: str) -> Quota:
         """The quota with no more memory than the ceiling."""
