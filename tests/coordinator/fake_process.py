@@ -228,6 +228,18 @@ class FakeProcess:
                 os.close(descriptor)
 
 
+def locked(uuid: str = UUID) -> bool:
+    """Whether somebody holds the device's lock."""
+    descriptor = lock_file(uuid)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def wait_for(condition: Callable[[], Any], within: float = DEADLINE, explain: Callable[[], str] = str) -> Any:
     """Poll until `condition` is true; returns what it returned."""
     deadline = time.monotonic() + within
