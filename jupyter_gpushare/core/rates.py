@@ -3,7 +3,10 @@
 The adaptive rate control of TGS (Wu et al., "Transparent GPU Sharing in Container Clouds for Deep Learning Workloads",
 NSDI 2023): the guaranteed client's own launch rate shows what the other one costs it, so nothing needs to be known of
 either program. As in TCP, the limit of the opportunistic one starts slowly, doubles and halves where little is known,
-and creeps where much is. The parameters are TGS's; what is ours says so.
+and creeps where much is. The parameters are TGS's; what is ours says so. Two additions of ours make it converge within
+a minute, whatever the size of a block: slow start jumps to what the device seems to have left, where that is known, and
+after a loss the limit returns half of the way to the limit of that loss with each step, as in BIC (Xu et al., "Binary
+Increase Congestion Control for Fast Long-Distance Networks", INFOCOM 2004).
 
 Rates are in blocks per WINDOW unless they are said to be per second.
 """
@@ -21,6 +24,8 @@ SEVERE = 0.09  # the loss at which it starts anew from a tenth
 FIRST_LIMIT = 20_000.0
 LEAST_LIMIT = WINDOW  # one block per second: as good as stopped; ours, for a rate of 0 means "no limit" to a page
 _STEP = 1_000.0  # the least change in congestion avoidance
+_PART_OF_ROOM = 0.9  # of what the device seems to have left, that slow start jumps to
+_PROBE = 1.08  # a limit that has met no loss up to its ceiling is tried up to so many times that
 _AGREE = 0.05  # two windows alone that differ by no more say what the rate is
 
 
@@ -71,14 +76,18 @@ class AdaptiveRate:
         self._recent: deque[float] = deque(maxlen=SAMPLES)
         self._stepped: float | None = None
         self._losses = 0  # windows in a row with more than is tolerated
+        self._ceiling = 0.0  # the limit at the last loss; 0: none is known
         self._began = (0.0, 0.0)  # limit and loss at the first of them
 
-    def update(self, guaranteed: float | None, opportunistic: float | None, now: float) -> float | None:
+    def update(
+        self, guaranteed: float | None, opportunistic: float | None, now: float, room: float | None = None
+    ) -> float | None:
         """Blocks per second that the opportunistic client may launch; None: as many as it likes.
 
         Call it about once a second with what the two have launched lately, in blocks per WINDOW; the limit changes
-        once per WINDOW. 0 says that the guaranteed client launches nothing, which is no loss but leave to go ahead;
-        None that its rate is unknown, and nothing changes.
+        once per WINDOW. A rate of 0 says that the guaranteed client launches nothing, which is no loss but leave to go
+        ahead; None says that its rate is unknown, and nothing changes. `room`: the blocks per WINDOW for which the
+        device seems to have time left beside all that the guaranteed client does; None: not known.
         """
         if guaranteed == 0:
             self._recent.clear()
@@ -94,7 +103,7 @@ class AdaptiveRate:
             if self.baseline is None:
                 self._measure_alone()
             else:
-                self._step(guaranteed, opportunistic)
+                self._step(guaranteed, opportunistic, room or 0.0)
         self.allowed = max(self.limit, LEAST_LIMIT) / WINDOW
         return self.allowed
 
@@ -113,14 +122,14 @@ class AdaptiveRate:
         means = [(one + other) / 2 for one, other in pairwise(self._recent)]
         return max(means, default=0.0)
 
-    def _step(self, guaranteed: float, opportunistic: float | None) -> None:
+    def _step(self, guaranteed: float, opportunistic: float | None, room: float) -> None:
         self.baseline = max(self.baseline or 0.0, self._recent_maximum())
         loss = self.loss(guaranteed)
         if loss <= TOLERATED:
             self._losses = 0
             # Else it does not use what it has, and nothing would be learnt. (Ours, as all that looks at its rate.)
             if opportunistic is None or 2 * opportunistic >= self.limit:
-                self._raise()
+                self._raise(room)
             return
         if opportunistic is not None:
             if opportunistic <= LEAST_LIMIT:  # it does nothing: this is the rate alone
@@ -130,6 +139,7 @@ class AdaptiveRate:
         if not self._losses:
             self._began = (self.limit, loss)
         self._losses += 1
+        self._ceiling = self.limit
         if self._losses >= SAMPLES and self._another_cause(guaranteed, loss):
             return
         if self._slow_start:
@@ -141,15 +151,19 @@ class AdaptiveRate:
         if loss >= SEVERE:
             self._start_anew()
 
-    def _raise(self) -> None:
+    def _raise(self, room: float) -> None:
         if self._slow_start:
-            self.limit = self.limit * 1.5 + 1
-        else:
-            # The last bound is ours: where launches are few and large, steps of a thousand blocks are no small ones.
-            self.limit += min(max(0.00025 * (self.baseline or 0.0), _STEP), 0.08 * self.limit)
+            self.limit = max(self.limit * 1.5 + 1, _PART_OF_ROOM * room)
+            return
+        # The last bound is ours: where launches are few and large, steps of a thousand blocks are no small ones.
+        step = min(max(0.00025 * (self.baseline or 0.0), _STEP), 0.08 * self.limit)
+        if self.limit + step >= self._ceiling:
+            self._ceiling = _PROBE * self.limit
+        self.limit += max(step, (self._ceiling - self.limit) / 2)
 
     def _start_anew(self) -> None:
         self.limit = max(self.limit / 10, LEAST_LIMIT)
+        self._ceiling = 0.0
         self._slow_start = True
 
     def _another_cause(self, guaranteed: float, loss: float) -> bool:

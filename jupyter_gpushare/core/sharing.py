@@ -19,7 +19,7 @@ from .elastic import ElasticLimits
 from .events import Progress
 from .model import Client, Device
 from .packing import Packing, Sample
-from .rates import SAMPLES, AdaptiveRate, LaunchWindow
+from .rates import SAMPLES, WINDOW, AdaptiveRate, LaunchWindow
 from .spacing import LaunchLength, spacing_ppm
 
 _LEAST_REQUEST = 0.01  # of a device, for a client without a share beside others that have all of it
@@ -36,6 +36,7 @@ class _Runner:
     last: Progress | None = None
     read_at: float = 0.0
     used: float = 0.0  # of its devices, lately
+    pace: float = 0.0  # blocks per second of work on its devices, lately; 0: not known
     shared: float = 0.0  # seconds in company, up to `company_since`
     company_since: float | None = None
     company_ended: float = float("-inf")
@@ -61,6 +62,12 @@ class _Place:
     limits: dict[str, tuple[int, int]] = field(default_factory=dict)  # by client: launch rate, spacing
     changed: dict[str, Client] = field(default_factory=dict)  # whose limits have, and nobody has said so
 
+    @property
+    def peers(self) -> tuple[Client, ...]:
+        """The members whose packing is tried: those of the best class. The adaptive rate limits the others."""
+        best = min((client.rank for client in self.members), default=0)
+        return tuple(client for client in self.members if client.rank == best)
+
 
 class Sharing:
     """Of all devices. `share` and `quantum`: what the policy in force says of a client."""
@@ -76,16 +83,18 @@ class Sharing:
 
     def suit(self, device: Device, client: Client, members: Sequence[Client], now: float) -> bool:
         """Whether `client` may try to run beside `members`, whose memory fits beside its own."""
-        others = [member.id for member in members]
-        return self._place(device).packing.may_join(client.id, others, {}, 0, now)
+        if any(member.rank < client.rank for member in members):
+            return True  # the adaptive rate limits it to what these leave
+        peers = [member.id for member in members if member.rank == client.rank]
+        return not peers or self._place(device).packing.may_join(client.id, peers, {}, 0, now)
 
     def loser(self, device: Device, now: float) -> Client | None:
         """Who is to go, because together they do worse than in turns."""
         place = self._place(device)
-        if len(place.members) < 2:
+        if len(place.peers) < 2:
             return None
-        loser = place.packing.verdict(now, _overhead(place.members, self._quantum))
-        return next((client for client in place.members if client.id == loser), None)
+        loser = place.packing.verdict(now, _overhead(place.peers, self._quantum))
+        return next((client for client in place.peers if client.id == loser), None)
 
     # --- what happens
 
@@ -95,7 +104,10 @@ class Sharing:
         if runner.last is not None and at <= runner.read_at:
             return  # its counters have not been read again
         if runner.last is not None:
-            runner.used = max(0.0, event.gpu_seconds - runner.last.gpu_seconds) / (at - runner.read_at)
+            worked, blocks = event.gpu_seconds - runner.last.gpu_seconds, event.blocks - runner.last.blocks
+            runner.used = max(0.0, worked) / (at - runner.read_at)
+            if worked > 0 and blocks > 0:
+                runner.pace = blocks / worked
         runner.last, runner.read_at = event, at
         runner.window.add(event.blocks, at)
         runner.lengths.add(event.launches, event.gpu_seconds)
@@ -129,15 +141,25 @@ class Sharing:
             self._look(place, now)
 
     def _look(self, place: _Place, now: float) -> None:
-        place.packing.observe(place.reported.values(), now)
+        peers = {client.id for client in place.peers}
+        place.packing.observe([sample for sample in place.reported.values() if sample.client in peers], now)
         place.reported.clear()
         place.elastic.update({client.id: min(1.0, self._runner(client).used) for client in place.members}, now)
         launched = [self._runner(client).window.rate for client in place.members if client.rank]
         opportunistic = None if None in launched else sum(rate for rate in launched if rate)
         for client in place.members:
             if client.id in place.rates and not client.rank:
-                place.rates[client.id].update(self._runner(client).window.rate, opportunistic, now)
+                place.rates[client.id].update(self._runner(client).window.rate, opportunistic, now, self._room(place))
         self._limit(place)
+
+    def _room(self, place: _Place) -> float | None:
+        """Blocks per WINDOW of offline members, for which the online ones seem to leave the device time."""
+        wanted = [client.demand.fraction for client in place.members if not client.rank]
+        paces = [self._runner(client).pace for client in place.members if client.rank]
+        if None in wanted or not all(paces):
+            return None
+        left = 1.0 - sum(fraction for fraction in wanted if fraction)
+        return max(0.0, left) * WINDOW * sum(paces) / len(paces)
 
     def settle(self, device: Device, now: float) -> Iterator[SetRate]:
         """Who has the device may be others now; returns what changes in how fast clients may launch."""
@@ -155,7 +177,7 @@ class Sharing:
     def _members_changed(self, place: _Place, members: tuple[Client, ...], now: float) -> None:
         before, place.members = place.members, members
         place.reported.clear()
-        place.packing.together([client.id for client in members], now)
+        place.packing.together([client.id for client in place.peers], now)
         for client in {*before, *members}:
             self._note_company(client, now)
         for client in before:

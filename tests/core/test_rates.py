@@ -60,13 +60,11 @@ def mean(values: list[float]) -> float:
 @pytest.mark.parametrize("load", [0.2, 0.5, 0.8])
 @pytest.mark.parametrize("cost", [5e-7, 1e-5, 1e-4])
 def test_the_guaranteed_client_keeps_its_rate_and_the_other_one_gets_what_is_left(load: float, cost: float) -> None:
-    """Slow start ends with two thirds of what is left at least; creeping up with 1,000 blocks at a time may take very
-    long."""
     device = SharedDevice(load=load, cost=cost)
     device.run(900)
     assert mean(device.lost) <= 0.05
     assert mean(device.lost[-300:]) <= 0.04  # it hovers about what is tolerated
-    assert mean(device.used[-300:]) >= 0.66 * (1 - load)
+    assert mean(device.used[-300:]) >= 0.8 * (1 - load)
 
 
 @pytest.mark.parametrize("friction", [0.1, 0.3, 1.0])
@@ -95,7 +93,7 @@ def test_who_does_not_launch_loses_nothing() -> None:
     assert device.limit is None
     device.load = 0.6
     device.run(1)
-    assert device.limit == pytest.approx(before, rel=0.01)
+    assert device.limit == pytest.approx(before, rel=0.05)
     device.run(60)
     assert mean(device.lost[-60:]) <= 0.05
 
@@ -146,6 +144,13 @@ def test_a_known_rate_alone_needs_no_measuring() -> None:
     assert unknown.update(500_000, 0, 10) == FIRST_LIMIT / WINDOW
 
 
+def test_slow_start_jumps_to_what_the_device_seems_to_have_left() -> None:
+    rate = AdaptiveRate(baseline=1e6)
+    rate.update(1e6, FIRST_LIMIT, 0)
+    rate.update(1e6, FIRST_LIMIT, WINDOW, room=5e6)
+    assert rate.limit == pytest.approx(0.9 * 5e6)
+
+
 def test_the_limit_moves_by_the_published_steps() -> None:
     rate = AdaptiveRate(baseline=1e7)
     limits = []
@@ -155,7 +160,8 @@ def test_the_limit_moves_by_the_published_steps() -> None:
     first = FIRST_LIMIT
     # The first call only starts the clock.
     assert limits[:4] == [first, first * 1.5 + 1, (first * 1.5 + 1) * 1.5 + 1, pytest.approx(limits[2] / 1.5)]
-    assert limits[4] == pytest.approx(limits[3] + min(max(0.00025 * 1e7, 1000), 0.08 * limits[3]))
+    # Half of the way back to the limit of the loss; that is more than the published step here.
+    assert limits[4] == pytest.approx((limits[3] + limits[2]) / 2)
     assert limits[5] == pytest.approx(limits[4] - max(0.08 * limits[4], 1000))
     assert limits[6] == pytest.approx((limits[5] - max(0.08 * limits[5], 1000)) / 10)
     assert limits[7] == pytest.approx(limits[6] * 1.5 + 1)

@@ -53,6 +53,16 @@ class Host:
 
     def __init__(self, sharing: str, efficiency: float = 1.0, quantum: float = 1.0) -> None:
         self.scheduler = Scheduler(Settings(sharing=sharing, policy="burst_share", time_quantum=quantum))
+        self._begin(efficiency)
+
+    @classmethod
+    def of_shipped_defaults(cls) -> Host:
+        host = cls.__new__(cls)
+        host.scheduler = Scheduler(Settings())
+        host._begin(efficiency=1.0)
+        return host
+
+    def _begin(self, efficiency: float) -> None:
         self.efficiency = efficiency
         self.programs: dict[str, Program] = {}
         self.memory: dict[str, int] = {}
@@ -221,15 +231,35 @@ def test_an_online_client_that_computes_on_the_cpu_misses_nothing() -> None:
     assert offline.rate > 0
 
 
-def test_an_online_client_does_not_wait_for_an_offline_one_either_way() -> None:
-    """In auto too they run together from the first moment, the offline one all but stopped until more is known."""
-    host = Host("auto")
-    offline = host.start("offline", service="offline")
-    host.run(5)
-    online = host.start("online", asks=0.6)
-    host.run(150)
-    assert online.lately(150) >= 0.95 * 0.6
-    assert offline.lately(50) >= 0.2
+@pytest.mark.parametrize("load", [0.3, 0.6, 0.9])
+@pytest.mark.parametrize("order", [("online", "offline"), ("offline", "online")], ids="-then-".join)
+def test_an_offline_client_has_what_an_online_one_leaves_in_whatever_order_they_come(
+    load: float, order: tuple[str, str]
+) -> None:
+    host = Host.of_shipped_defaults()
+    for name in order:
+        if name == "online":
+            host.start(name, asks=load, cost=2e-6)
+        else:
+            host.start(name, service="offline")
+        host.run(20)
+    online, offline = host.programs["online"], host.programs["offline"]
+    host.run(100)
+    assert online.lately(100) >= 0.95 * load
+    assert offline.lately(60) >= 0.8 * (1 - load)
+    host.end_cell("online")
+    host.run(2)
+    assert offline.lately(1) == pytest.approx(1.0), "the device is free within a second"
+
+
+def test_the_packing_of_online_clients_is_judged_beside_an_offline_one() -> None:
+    host = Host("auto", efficiency=0.7)
+    for name in ("a", "b"):
+        host.start(name)
+    host.start("offline", service="offline")
+    host.run(120)
+    parted = sum(not (host.programs["a"].got[at] and host.programs["b"].got[at]) for at in range(-60_000, 0))
+    assert parted > 40_000, "together the online clients do worse than in turns"
 
 
 def test_together_each_has_its_share() -> None:
