@@ -105,7 +105,7 @@ class Beginning(Closing):
             client.wait_seconds -= grant.began - before.waiting_since
         if before.grant:
             for field in fields(grant):
-                if field.name not in ("began", "lead", "counted"):  # what was used until now is accounted for
+                if field.name not in ("began", "lead", "counted", "earlier_work"):  # accounted for until now
                     setattr(grant, field.name, getattr(before.grant, field.name))
         else:
             grant.devices = ()

@@ -11,6 +11,7 @@ from .policies import policy_of
 from .settings import Settings
 
 GRANT, LOCK, LINE = "grant", "lock", "line"  # what a key of the agenda is about
+PAUSE = 1.0  # seconds without the device, after which a program without cells begins other work
 EPOCHS = 1 << 29  # GPUSHARE_GATE_EPOCHS of page.h
 
 
@@ -41,6 +42,14 @@ class Grants:
         for uuid in client.grant.devices if client.grant else ():
             self.touched[uuid] = None
 
+    def begin_work(self, client: Client, now: float) -> None:
+        """The client begins other work: its first open cell, or, in a program without cells, work after a pause."""
+        grant = client.grant
+        if grant:
+            grant.earlier_work = now - grant.began - self._contended_seconds(grant, now)
+        self.policy.begins_work(client, 0.0 if grant else now - client.last_ran)
+        self.line_up_again(client, now)
+
     # --- the queue
 
     def enter_queue(self, client: Client, since: float, now: float, ticket: int | None = None) -> None:
@@ -55,6 +64,8 @@ class Grants:
             client.waits += 1
             if client.grant is None:
                 client.demand.paused(now - max(client.last_ran, client.cells_since))
+                if not client.cells and now - client.last_ran >= PAUSE:
+                    self.begin_work(client, now)
             self.policy.waits(client, now)
             if client.allowance:
                 client.allowance.wanted(now)
@@ -126,7 +137,7 @@ class Grants:
     def _may_leave(self, client: Client, device: Device) -> None:
         """Its memory there may be the next to leave, now that it waits, or does not any more."""
         if client in device.line:
-            device.leavers.waits(client, self.policy.group_key(self.policy.group(client)), self.policy.key(client))
+            device.leavers.waits(client, self.policy.key(client))
         elif client.grant is None:
             device.leavers.idle(client)
 
@@ -151,16 +162,13 @@ class Grants:
             return
         client.counted_share = self.policy.share(client)
         for device in client.books:
-            device.rivals.count += 1
-            device.rivals.shares += client.counted_share
+            device.rivals.add(client.tenant, client.counted_share)
 
     def _discount(self, client: Client) -> None:
         if client.counted_share is None:
             return
         for device in client.books:
-            device.rivals.count -= 1
-            # Sums of fractions that come and go: without rivals it is 0, whatever rounding has left.
-            device.rivals.shares = device.rivals.shares - client.counted_share if device.rivals.count else 0.0
+            device.rivals.remove(client.tenant, client.counted_share)
         client.counted_share = None
 
     def contended(self, grant: Grant) -> bool:
@@ -225,12 +233,18 @@ class Grants:
         client, seconds = grant.client, now - grant.began
         client.gpu_seconds += seconds
         client.held_seconds = client.held_seconds_at(now)
+        self.policy.worked(client, seconds - grant.earlier_work, self._contended_seconds(grant, now))
         grant.counted = dict.fromkeys(grant.counted, now)
         self.policy.ran(client, seconds, now)
         if client.allowance:
             client.allowance.ran(seconds, now)
         grant.began = now
-        grant.lead = 0.0
+        grant.lead = grant.earlier_work = 0.0
+
+    def _contended_seconds(self, grant: Grant, now: float) -> float:
+        """Return for how long another client has waited for one of the grant's devices, since `grant.began`."""
+        since = min((self.devices[uuid].line.waits_since(grant.client.rank) for uuid in grant.devices), default=now)
+        return max(0.0, now - max(since, grant.began))
 
     def end_grant(self, grant: Grant) -> None:
         if grant.named:

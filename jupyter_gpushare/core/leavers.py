@@ -12,29 +12,28 @@ class Leavers:
     """Of one device. Idle clients, the longest idle first; then those that wait, the last of the queue first.
 
     Entries may be out of date: they are looked at again when their turn comes, so that each event costs O(log n) and a
-    question as much as it has answers. Where a policy compares groups, a waiting client's place is that of when it came
-    to wait.
+    question as much as it has answers.
     """
 
     def __init__(self, device: Device) -> None:
         self._device = device
         self._idle: dict[str, Client] = {}
-        self._waiting: list[tuple[float, float, int, str]] = []
+        self._waiting: list[tuple[float, int, str]] = []
 
     def idle(self, client: Client) -> None:
         """From now on it neither has the device nor waits for it."""
         self._idle.pop(client.id, None)
         self._idle[client.id] = client
 
-    def waits(self, client: Client, group_key: float, key: float) -> None:
+    def waits(self, client: Client, key: float) -> None:
         if len(self._waiting) > 64 + 2 * len(self._device.clients):
-            self._waiting = list({entry[3]: entry for entry in self._waiting if self._waits_still(entry)}.values())
+            self._waiting = list({entry[2]: entry for entry in self._waiting if self._waits_still(entry)}.values())
             heapq.heapify(self._waiting)
-        heapq.heappush(self._waiting, (-group_key, -key, -client.ticket, client.id))
+        heapq.heappush(self._waiting, (-key, -client.ticket, client.id))
 
-    def _waits_still(self, entry: tuple[float, float, int, str]) -> bool:
-        client = self._device.clients.get(entry[3])
-        return client is not None and client in self._device.line and client.ticket == -entry[2]
+    def _waits_still(self, entry: tuple[float, int, str]) -> bool:
+        client = self._device.clients.get(entry[2])
+        return client is not None and client in self._device.line and client.ticket == -entry[1]
 
     def forget(self, client: Client) -> None:
         self._idle.pop(client.id, None)
@@ -54,12 +53,12 @@ class Leavers:
 
     def last_waiting(self) -> Generator[Client, None, None]:
         """Those that have memory on the device."""
-        kept: dict[str, tuple[float, float, int, str]] = {}
+        kept: dict[str, tuple[float, int, str]] = {}
         try:
             while self._waiting:
                 entry = heapq.heappop(self._waiting)
-                client = self._device.clients.get(entry[3])
-                if client is None or client not in self._device.line or client.ticket != -entry[2]:
+                client = self._device.clients.get(entry[2])
+                if client is None or client not in self._device.line or client.ticket != -entry[1]:
                     continue
                 if client.part.resident and client.id not in kept:
                     kept[client.id] = entry

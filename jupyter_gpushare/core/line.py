@@ -1,9 +1,8 @@
 """Who waits for one device, in the policy's order.
 
-Online clients come before offline ones. Within a class whoever has waited for longer than `max_wait` comes first, then
-the policy's order: by group (a tenant, if the policy is fair among them), and within a group by client. Keys of waiting
-clients do not change and keys of groups only grow, so that heaps whose outdated entries are dropped or moved when they
-come up suffice.
+Online clients come before offline ones. Within a class, a client that has waited for longer than `max_wait` comes
+first, then the client with the smallest key of the policy. Keys of waiting clients do not change, so that a heap
+suffices whose outdated entries are dropped when they come up.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class Line:
         self._parts = (_Part(self, 0), _Part(self, 1))
         self._places: dict[str, tuple[int, _Entry]] = {}  # of those that are ready: part and valid entry
         self._head: Client | None = None
-        self._head_holds = (-1, -math.inf)  # for which version of the policy, and until when
+        self._head_until = -math.inf
         self._parked: list[_Entry] = []  # until when: they have used up what they may
         self._until: dict[str, _Entry] = {}  # of those: the valid entry
 
@@ -58,7 +57,7 @@ class Line:
         self._until.pop(client.id, None)
         if place := self._places.pop(client.id, None):
             self._parts[place[0]].count -= 1
-            self._head_holds = (-1, -math.inf)
+            self._head_until = -math.inf
 
     def settle(self, now: float) -> None:
         """Let those in whose time has come."""
@@ -77,19 +76,22 @@ class Line:
     def head(self, now: float) -> Client | None:
         if not self._places:
             return None
-        version = self._policy.version
-        if self._head_holds[0] == version and now < self._head_holds[1]:
+        if now < self._head_until:
             return self._head
         part = self._parts[0] if self._parts[0].count else self._parts[1]
         patience = part.oldest() + self._max_wait
         self._head = part.head(now)
         # Somebody whose patience has ended stays the head as long as nothing changes.
-        self._head_holds = (version, patience if now < patience else math.inf)
+        self._head_until = patience if now < patience else math.inf
         return self._head
 
     def patience_ends(self, part: int) -> float:
         """When somebody of that class will have waited for too long."""
         return self._parts[part].oldest() + self._max_wait
+
+    def waits_since(self, part: int) -> float:
+        """Return since when a client of that class, or of a better one, waits; infinity: none does."""
+        return min(self._parts[number].oldest() for number in range(part + 1))
 
     def ordered(self, now: float) -> list[Client]:
         """The next one first; those that may not run yet last, by when they may."""
@@ -104,24 +106,22 @@ class Line:
         own = self.order_key(client, now)
         return [other for other in self._clients.values() if self.order_key(other, now) < own]
 
-    def order_key(self, client: Client, now: float) -> tuple[float | str, ...]:
+    def order_key(self, client: Client, now: float) -> tuple[float, ...]:
         """Sorts as the heads come."""
         place = self._places.get(client.id)
         if place is None:
-            return (2, client.ready_at, "", 0.0, client.ticket)
+            return (2, 0, client.ready_at, client.ticket)
         part, (key, ticket, _) = place
         if client.waiting_since is not None and now >= client.waiting_since + self._max_wait:
-            return (part, -1, "", 0.0, ticket)
-        group = self._policy.group(client)
-        rank = self._policy.group_key(group)
-        return (part, 0, "", rank, group, key, ticket) if group else (part, 0, "", 0.0, "", key, ticket)
+            return (part, 0, 0.0, ticket)
+        return (part, 1, key, ticket)
 
     def _enter(self, client: Client) -> None:
         part = client.rank
         entry = (self._policy.key(client), client.ticket, client.id)
         self._places[client.id] = (part, entry)
-        self._head_holds = (-1, -math.inf)
-        self._parts[part].add(client, self._policy.group(client), entry)
+        self._head_until = -math.inf
+        self._parts[part].add(client, entry)
 
     def _is_parked(self, entry: _Entry) -> bool:
         return self._until.get(entry[2]) == entry
@@ -131,27 +131,23 @@ class Line:
 
 
 class _Part:
-    """Those of one service class."""
+    """The clients of one service class."""
 
     def __init__(self, line: Line, number: int) -> None:
         self._line = line
         self._number = number
         self.count = 0
-        self._groups: dict[str, list[_Entry]] = {}
-        self._order: list[tuple[float, str]] = []
+        self._entries: list[_Entry] = []
         self._oldest: list[tuple[float, int, _Entry]] = []
 
-    def add(self, client: Client, group: str, entry: _Entry) -> None:
+    def add(self, client: Client, entry: _Entry) -> None:
         self.count += 1
         since = client.waiting_since if client.waiting_since is not None else math.inf
         heapq.heappush(self._oldest, (since, client.ticket, entry))
-        if group not in self._groups:
-            self._groups[group] = []
-            heapq.heappush(self._order, (self._line._policy.group_key(group), group))
-        heapq.heappush(self._groups[group], entry)
+        heapq.heappush(self._entries, entry)
 
     def oldest(self) -> float:
-        """Since when somebody waits."""
+        """Return since when a client waits; infinity: none does."""
         while self._oldest and not self._line._valid(self._number, self._oldest[0][2]):
             heapq.heappop(self._oldest)
         return self._oldest[0][0] if self._oldest else math.inf
@@ -160,16 +156,6 @@ class _Part:
         line = self._line
         if now >= self.oldest() + line._max_wait:
             return line._clients[self._oldest[0][2][2]]
-        while self._order:
-            key, group = self._order[0]
-            entries = self._groups[group]
-            while entries and not line._valid(self._number, entries[0]):
-                heapq.heappop(entries)
-            if not entries:
-                heapq.heappop(self._order)
-                del self._groups[group]
-            elif (fresh := line._policy.group_key(group)) > key:
-                heapq.heapreplace(self._order, (fresh, group))
-            else:
-                return line._clients[entries[0][2]]
-        return None
+        while self._entries and not line._valid(self._number, self._entries[0]):
+            heapq.heappop(self._entries)
+        return line._clients[self._entries[0][2]] if self._entries else None

@@ -61,6 +61,7 @@ class Grant:
     epoch: int
     devices: tuple[str, ...]
     began: float
+    earlier_work: float = 0.0  # seconds since then that are not part of the work at hand: see `begin_work`
     counted: dict[str, float] = field(default_factory=dict)  # by device: until when it is in the client's books
     shared: bool = False  # others may hold the devices at the same time
     parting: bool = False  # it ends because of those beside whom it runs
@@ -262,10 +263,27 @@ class Client:
 
 @dataclass
 class Rivals:
-    """Clients that want a device now, waiting or running, and their shares together."""
+    """Clients that want a device now, waiting or running: their number, in all and by tenant, and their shares."""
 
     count: int = 0
     shares: float = 0.0
+    tenants: dict[str, int] = field(default_factory=dict)
+
+    def of_tenant(self, tenant: str) -> int:
+        return self.tenants.get(tenant, 0)
+
+    def add(self, tenant: str, share: float) -> None:
+        self.count += 1
+        self.shares += share
+        self.tenants[tenant] = self.of_tenant(tenant) + 1
+
+    def remove(self, tenant: str, share: float) -> None:
+        self.count -= 1
+        # Sums of fractions that come and go: without rivals it is 0, whatever rounding has left.
+        self.shares = self.shares - share if self.count else 0.0
+        self.tenants[tenant] -= 1
+        if not self.tenants[tenant]:
+            del self.tenants[tenant]
 
 
 @dataclass(eq=False)

@@ -121,6 +121,7 @@ class Reports:
         client = self._known.client(event.client)
         if not client.cells:
             client.cells_since = now
+            self._turns.begin_work(client, now)
         client.cells.add(event.request)
         if client.grant:
             client.grant.cells_ended = None

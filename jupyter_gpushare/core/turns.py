@@ -110,8 +110,8 @@ class Turns(Beginning):
         return seen
 
     def _claims_passed_on(self, now: float) -> bool:
-        """Touch devices that are kept for a client that is not the next one there any more: its tenant has used others
-        meanwhile, or somebody has waited for too long."""
+        """Touch each device that is kept for a client which is not the next one there any more, because another client
+        has waited for longer than `max_wait`."""
         for uuid, head in self._claims.items():
             if self.devices[uuid].line.head(now) is not head:
                 self.touched[uuid] = None

@@ -166,26 +166,67 @@ def test_nobody_waits_longer_than_max_wait_and_a_turn_of_each_before() -> None:
     assert world.scheduler.clients["long"].quanta > 3
 
 
-def test_what_a_tenant_uses_elsewhere_counts_where_another_may_join() -> None:
-    world = World(baseline(policy="interactive", sharing="packed", time_quantum=60.0))
+def thinking(world: World, process: FakeProcess, length: float, pause: float) -> list[float]:
+    """Run cells of `length` with pauses between them for ever; the list returned grows by the wait of each cell."""
+    waits: list[float] = []
+
+    def again() -> None:
+        waited = world.scheduler.clients[process.client].wait_seconds
+
+        def done() -> None:
+            waits.append(world.scheduler.clients[process.client].wait_seconds - waited)
+            world.at(pause, again)
+
+        cell(world, process, length, done)
+
+    again()
+    return waits
+
+
+@pytest.mark.parametrize("begins", [0.0, 0.5, 15.0], ids=lambda seconds: f"newcomer-{seconds:g}s-old")
+def test_use_of_an_idle_device_is_free(world: World, begins: float) -> None:
+    """A notebook works for 20 s while no other client wants the device: it does not wait for a newcomer afterwards."""
+    notebook = start(world, "notebook", busy=False)
+    done: list[float] = []
+    cell(world, notebook, 20.0, lambda: done.append(world.now))
+    world.run_until(lambda: bool(done))
+    start(world, "newcomer")
+    world.run(begins)
+    waits = thinking(world, notebook, 0.02, 2.0)
+    world.run(300)
+    assert len(waits) > 100
+    assert max(waits) <= LEAST + 1e-6
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+@pytest.mark.parametrize("length", [0.1, 1.0])
+def test_short_cells_beside_endless_jobs_start_at_once(world: World, jobs: int, length: float) -> None:
+    for number in range(jobs):
+        start(world, f"job {number}")
+    world.run(30)
+    waits = thinking(world, start(world, "notebook", busy=False), length, 4.0)
+    world.run(300)
+    assert max(waits) <= LEAST * (1 + 2 * length) + 1e-6
+
+
+def test_cells_that_use_less_than_their_part_do_not_wait_for_long_ones(world: World) -> None:
+    """Cells of ten seconds, one after the other, are not short because they are many."""
+    thinking(world, start(world, "long cells", busy=False), 10.0, 0.1)
+    world.run(30)
+    waits = thinking(world, start(world, "short cells", busy=False), 0.5, 2.0)
+    world.run(300)
+    assert sorted(waits)[len(waits) * 9 // 10] <= 0.6
+
+
+def test_what_a_tenant_uses_where_no_other_waits_does_not_count_elsewhere() -> None:
+    world = World(baseline(policy="interactive", time_quantum=QUANTUM))
     for device in ("one", "two"):
         world.device(device)
-    processes = {}
-    for name, tenant, device, bytes_ in (
-        ("elsewhere", "ada", "two", 0),
-        ("runs", "bob", "one", 1 << 28),
-        ("large", "ada", "one", 1 << 30),
-        ("small", "bob", "one", 1 << 28),
-    ):
+    for name, tenant, device in (("elsewhere", "ada", "two"), ("here", "ada", "one"), ("other", "bob", "one")):
         world.client(name, tenant=tenant)
-        processes[name] = world.process(name, device)
-        world.feed(ev.MemoryHeld(name, bytes_, 0))
-    world.want(processes["runs"])
-    world.run(1.0)
-    for name in ("elsewhere", "large", "small"):
-        world.want(processes[name])
-    assert (world.phase("large"), world.phase("small")) == ("waiting", "waiting"), "the next one does not fit beside it"
-    world.run(5.0)
-    world.feed(ev.TurnReleased("elsewhere"))
-    world.run(0.1)
-    assert (world.phase("large"), world.phase("small")) == ("waiting", "running")
+        world.process(name, device, busy=True)
+    world.run(30)
+    since = world.now
+    world.run(200)
+    held = world.held("one", since)
+    assert held["here"] == pytest.approx(held["other"], rel=0.06)

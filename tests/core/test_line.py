@@ -24,19 +24,13 @@ MAX_WAIT = 10.0
 
 
 class Used(Policy):
-    """Least use first, of tenants and then of clients."""
+    """Least use first."""
 
     name = "used"
 
     def __init__(self) -> None:
         super().__init__(Settings())
         self.used: dict[str, float] = {}
-
-    def group(self, client: Client) -> str:
-        return client.tenant
-
-    def group_key(self, group: str) -> float:
-        return self.used.get(group, 0.0)
 
     def key(self, client: Client, *_: float) -> float:
         return self.used.get(client.id, 0.0)
@@ -51,7 +45,7 @@ class Ready:
 
 
 def make(number: int) -> Client:
-    return Client(f"c{number}", f"t{number % 3}", "", Quota(), 1, number)
+    return Client(f"c{number}", "t", "", Quota(), 1, number)
 
 
 class AnyQueue(RuleBasedStateMachine):
@@ -110,9 +104,7 @@ class AnyQueue(RuleBasedStateMachine):
     @rule(data=st.data(), seconds=st.sampled_from([0.5, 1.0, 2.5]))
     def run_a_while(self, data: st.DataObject, seconds: float) -> None:
         client = self.pick(data, waiting=False)
-        for name in (client.id, client.tenant):
-            self.policy.used[name] = self.policy.used.get(name, 0.0) + seconds
-        self.policy.version += 1
+        self.policy.used[client.id] = self.policy.used.get(client.id, 0.0) + seconds
 
     @rule(seconds=st.sampled_from([0.3, 1.0, 4.0, 11.0]))
     def time_passes(self, seconds: float) -> None:
@@ -126,8 +118,7 @@ class AnyQueue(RuleBasedStateMachine):
             return (2, client.ready_at, client.ticket)
         if since is not None and since + MAX_WAIT <= self.now:
             return (client.rank, 0, client.ticket)
-        group = self.policy.group_key(client.tenant)
-        return (client.rank, 1, group, client.tenant, self.keys[client.id], client.ticket)
+        return (client.rank, 1, self.keys[client.id], client.ticket)
 
     @invariant()
     def as_if_sorted(self) -> None:
@@ -178,9 +169,7 @@ def test_a_few_heap_operations_per_turn_however_long_the_queue(monkeypatch: pyte
         assert head is not None
         line.remove(head)
         now += 0.01
-        for name in (head.id, head.tenant):
-            policy.used[name] = policy.used.get(name, 0.0) + choose.uniform(0.1, 5.0)
-        policy.version += 1
+        policy.used[head.id] = policy.used.get(head.id, 0.0) + choose.uniform(0.1, 5.0)
         tickets += 1
         head.ticket, head.waiting_since = tickets, now
         line.add(head, now)

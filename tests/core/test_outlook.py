@@ -53,11 +53,10 @@ def test_short_turns_shorten_the_wait(world: World) -> None:
 
 
 def test_a_turn_that_lasts_longer_than_usual_goes_on_for_half_as_long_again() -> None:
-    world = World(baseline(time_quantum=QUANTUM, policy="interactive"))
+    world = World(baseline(time_quantum=1000.0))
     world.device("gpu")
     a = short_turns(world)
     world.client("b")
-    world.scheduler.turns.policy.ran(world.scheduler.clients["b"], 300.0, world.now)
     world.start_cell("a", "long")
     world.want(a)
     world.process("b", busy=True)

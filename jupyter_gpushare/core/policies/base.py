@@ -14,24 +14,16 @@ _SHORTEST_IDLE, _LONGEST_IDLE = 0.02, 5.0  # seconds
 class Policy:
     """Who is next, and for how long. The scheduler does the rest: service classes, limits, locks, gangs, closing.
 
-    Keys are compared among waiting clients. A client's key must not change while it waits, a group's may only grow.
+    Keys are compared among waiting clients. A client's key must not change while it waits.
     """
 
     name: ClassVar[str]
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.version = 0  # changes when keys of groups may have
         self._clients: dict[str, Usage] = {}
 
     # --- who is next
-
-    def group(self, client: Client) -> str:
-        """Groups come in the order of their keys, clients in that of theirs within the group."""
-        return ""
-
-    def group_key(self, group: str) -> float:
-        return 0.0
 
     def key(self, client: Client) -> float:
         """The smallest first; among equals whoever came first."""
@@ -83,8 +75,13 @@ class Policy:
 
     def ran(self, client: Client, seconds: float, now: float) -> None:
         """The client held its devices for `seconds` until `now`."""
-        self.version += 1
         self.usage(client).add(seconds, now)
+
+    def begins_work(self, client: Client, pause: float) -> None:
+        """The client begins other work than what it had its last turns for, `pause` seconds after the last of them."""
+
+    def worked(self, client: Client, seconds: float, contended: float) -> None:
+        """The client has had `seconds` more for the work at hand, during `contended` of which another client waited."""
 
     def forget(self, client: Client) -> None:
         self._clients.pop(client.id, None)

@@ -1,11 +1,10 @@
 """Shares: each client gets its guaranteed fraction of the time, and a part of what others leave.
 
-Whoever has the largest part of its share missing comes first, as in Gemini (Chen et al., HPDC'20, under KubeShare),
-where overuse is debited in the same way. What is missing is counted as in start-time fair queueing (Goyal et al.,
-SIGCOMM'96): each client has a clock that advances by the seconds that it ran over its weight, and whoever begins to
-wait sets it to the device's, if it is behind. So idle time is lent and given back at once, and nobody is owed what it
-did not want. A client's weight is its `share` plus an equal part of what nobody was promised. A turn is in proportion
-to the weight, so that the fractions hold over a few turns already. `limit` holds under every policy (see `allowance`).
+The client with the largest part of its share missing comes first, as in Gemini (Chen et al., HPDC'20, under KubeShare),
+where overuse is debited in the same way. Virtual clocks count what is missing (see `clocks`), so that idle time is lent
+and given back at once. A client's weight is its `share` plus an equal part of what no client was promised. A turn is in
+proportion to the weight, so that the fractions hold over a few turns already. `limit` holds under every policy (see
+`allowance`).
 
 The settings of qGPU and cGPU are presets, which read quotas differently.
 """
@@ -14,21 +13,16 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ..model import Client, Device, Grant
-from ..settings import AUTO, LONGEST_QUANTUM, Settings
-from .base import Policy
+from ..model import Client, Grant
+from ..settings import AUTO, LONGEST_QUANTUM
+from .clocks import VirtualClocks
 
 _ROUND = 0.5  # all contenders' turns together, in quanta: after ten quanta each fraction is right to a few percent
 _LEAST = 1e-3
 
 
-class Fair(Policy):
+class Fair(VirtualClocks):
     name: ClassVar[str] = "fair"
-
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
-        self._clocks: dict[str, float] = {}
-        self._devices: dict[str, float] = {}  # their clocks: that of whoever is to be served next
 
     def weight(self, client: Client) -> float:
         """The fraction of time that the client gets if everybody who wants the device now goes on to."""
@@ -39,47 +33,8 @@ class Fair(Policy):
         left = max(0.0, 1.0 - rivals.shares) / rivals.count
         return max(share / max(1.0, rivals.shares) + left, _LEAST)
 
-    def waits(self, client: Client, now: float) -> None:
-        clock = max((self._clock(device, client, now) for device in client.books), default=0.0)
-        self._clocks[client.id] = max(self._clocks.get(client.id, 0.0), clock)
-        # The devices of a gang have one clock from now on: whoever waits there already comes before it once at most.
-        for device in client.books if len(client.books) > 1 else ():
-            self._devices[device.info.uuid] = max(self._devices.get(device.info.uuid, 0.0), clock)
-
-    def key(self, client: Client) -> float:
-        return self._clocks.get(client.id, 0.0)
-
-    def _clock(self, device: Device, newcomer: Client, now: float) -> float:
-        clock = self._devices.get(device.info.uuid, 0.0)
-        running = [grant for grant in device.grants if grant.client is not newcomer]
-        if running:
-            # Who runs counts from the beginning of its turn, if that is no longer than turns are while others wait.
-            clock = max(clock, min(self._of_turn(grant, now) for grant in running))
-        return clock
-
-    def _of_turn(self, grant: Grant, now: float) -> float:
-        client = grant.client
-        ran = max(0.0, now - grant.began - self._turn(client)) / self.weight(client)
-        return self._clocks.get(client.id, 0.0) + ran
-
-    def ran(self, client: Client, seconds: float, now: float) -> None:
-        super().ran(client, seconds, now)
-        began = self._clocks.get(client.id, 0.0)
-        ended = self._clocks[client.id] = began + seconds / self.weight(client)
-        for device in client.books:
-            head = device.line.head(now)
-            clock = max(began, ended - self._turn(client) / self.weight(client)) if head is None else self.key(head)
-            uuid = device.info.uuid
-            self._devices[uuid] = max(self._devices.get(uuid, 0.0), min(ended, clock))
-
-    def forget(self, client: Client) -> None:
-        super().forget(client)
-        self._clocks.pop(client.id, None)
-
-    def inherit(self, other: Policy) -> None:
-        super().inherit(other)
-        if isinstance(other, Fair):
-            self._clocks, self._devices = other._clocks, other._devices
+    def lead(self, client: Client) -> float:
+        return self._turn(client)
 
     def until(self, grant: Grant, head: Client, patience: float) -> float:
         client = grant.client

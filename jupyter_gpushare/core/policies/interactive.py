@@ -1,67 +1,102 @@
-"""Short cells overtake long ones, without anybody knowing how long a cell is: the default.
+"""Short cells overtake long ones, although no length of a cell is known: the default.
 
-Foreground-background scheduling (least attained service first; Rai et al., SIGMETRICS'03, and for clusters Tiresias, Gu
-et al., NSDI'19), where attained service decays with time. So a cell that has run for less comes first, a notebook that
-computed for an hour this morning is a newcomer again in the afternoon, and splitting work into many cells, or
-pretending to begin new ones, gains nothing. Tenants are compared first, then their clients.
+The order of clients is that of a sum of two terms, both in seconds over the client's weight:
 
-Whoever has attained less interrupts a turn, but not before the turn has paid for its switch.
+* The client's virtual clock (see `clocks`) makes clients fair to each other over time.
+* The time that the work at hand has had, up to `LONGEST_WORK`, makes short cells fast: foreground-background
+  scheduling, least attained service first (Rai et al., SIGMETRICS'03; for clusters Tiresias, Gu et al., NSDI'19).
+
+Use of a device that no other client wants is free: the clock of a client that comes later begins where the first
+client's is, and other work, such as the next cell, starts from zero. Only time for which other clients waited is carried
+over to other work, less the pause before it. So cutting long work into many cells gains nothing.
+
+A client with a smaller sum interrupts a turn, but not before the turn has paid for its switch, and the difference must
+be as large as what the interrupting work has had already, up to a quantum. So new work starts at once, while two long
+cells take turns of a quantum.
+
+A tenant's clients that want the same device divide the tenant's part of it: five notebooks get no more than one.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from ..model import Client, Grant
 from ..settings import Settings
-from ..usage import Usage
 from .base import Policy
+from .clocks import VirtualClocks
+
+LONGEST_WORK = 600.0  # seconds; all work that has had more is equally long
 
 
-class Interactive(Policy):
+@dataclass
+class _Work:
+    """Time that a client has had for the work at hand, in seconds over its weight."""
+
+    seconds: float = 0.0
+    contended: float = 0.0  # of these, while another client waited
+
+
+class Interactive(VirtualClocks):
     name: ClassVar[str] = "interactive"
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self._tenants: dict[str, Usage] = {}
+        self._work: dict[str, _Work] = {}
 
-    def group(self, client: Client) -> str:
-        return client.tenant
-
-    def group_key(self, group: str) -> float:
-        return self._tenant(group).key
+    def weight(self, client: Client) -> float:
+        """One for each client while all tenants have equally many; else less for the clients of large tenants."""
+        rivals = max((device.rivals for device in client.books), key=lambda rivals: rivals.count, default=None)
+        if rivals is None or not rivals.count:
+            return 1.0
+        return rivals.count / len(rivals.tenants) / max(1, rivals.of_tenant(client.tenant))
 
     def key(self, client: Client) -> float:
-        return self.usage(client).key
+        return self.clock(client) + min(self._work_of(client).seconds, LONGEST_WORK)
 
     def until(self, grant: Grant, head: Client, patience: float) -> float:
         client = grant.client
         quantum = self.quantum(client)
         base = grant.starts + quantum
-        if client.tenant == head.tenant:
-            mine, other = self.usage(client), self.usage(head)
-        else:
-            mine, other = self._tenant(client.tenant), self._tenant(head.tenant)
-        # From then on the head has attained less than this client, by a quantum.
-        overtaken = grant.starts + other.at(grant.began) + quantum - mine.at(grant.began)
+        weight = self.weight(client)
+        ahead = self.key(head) + min(quantum / weight, self._work_of(head).seconds) - self.clock(client)
+        work = self._work_of(client).seconds - grant.earlier_work / weight
+        overtaken = grant.starts + weight * _time_to_advance(ahead, work)
         pays = grant.starts + max(self.settings.min_quantum, client.switching.cost)
         if overtaken < base:
             return max(overtaken, min(pays, base))
         return max(base, min(overtaken, patience))
 
-    def ran(self, client: Client, seconds: float, now: float) -> None:
-        super().ran(client, seconds, now)
-        self._tenant(client.tenant).add(seconds, now)
+    def begins_work(self, client: Client, pause: float) -> None:
+        work = self._work_of(client)
+        work.seconds = work.contended = max(0.0, work.contended - pause)
+
+    def worked(self, client: Client, seconds: float, contended: float) -> None:
+        work, weight = self._work_of(client), self.weight(client)
+        work.seconds += seconds / weight
+        work.contended += contended / weight
+
+    def forget(self, client: Client) -> None:
+        super().forget(client)
+        self._work.pop(client.id, None)
 
     def inherit(self, other: Policy) -> None:
         super().inherit(other)
         if isinstance(other, Interactive):
-            self._tenants = other._tenants
-            for usage in self._tenants.values():
-                usage.remember(self.settings.memory_of_use)
+            self._work = other._work
 
-    def _tenant(self, tenant: str) -> Usage:
-        usage = self._tenants.get(tenant)
-        if usage is None:
-            usage = self._tenants[tenant] = Usage(self.settings.memory_of_use)
-        return usage
+    def _work_of(self, client: Client) -> _Work:
+        work = self._work.get(client.id)
+        if work is None:
+            work = self._work[client.id] = _Work()
+        return work
+
+
+def _time_to_advance(ahead: float, work: float) -> float:
+    """Return the time, in seconds over a weight, in which the sum of a clock and the work at hand advances by `ahead`.
+
+    `work`: what the work at hand has had before.
+    """
+    time = (ahead - min(work, LONGEST_WORK)) / 2.0  # both advance
+    return time if work + time <= LONGEST_WORK else ahead - LONGEST_WORK
