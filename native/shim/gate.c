@@ -36,7 +36,6 @@ static bool may_pass(struct thread *thread, uint32_t word) {
 static CUresult wait_for_opening(struct thread *thread) {
     struct gpushare_page *page = the_page();
     uint64_t began = now_ns();
-    uint32_t asked = GET(page->orders.interrupt_seq);
     CUresult verdict = CUDA_SUCCESS;
     interrupt_begin(thread, began);
     __atomic_fetch_add(&page->report.waiting, 1, __ATOMIC_SEQ_CST);
@@ -44,7 +43,7 @@ static CUresult wait_for_opening(struct thread *thread) {
         uint32_t word = gate_word(page);
         if (may_pass(thread, word) || page != the_page())
             break;
-        if (thread->main && (interrupt_pending(thread, began) || GET(page->orders.interrupt_seq) != asked)) {
+        if (interrupt_pending(thread)) {
             log_line(LOG_INFO, "interrupted while waiting for the GPU: the call was not made");
             verdict = CUDA_ERROR_OPERATING_SYSTEM;
             break;
@@ -64,8 +63,7 @@ static CUresult wait_for_opening(struct thread *thread) {
 }
 
 struct metering {
-    uint64_t began; /* 0: the call has not been held back */
-    uint32_t asked;
+    uint64_t began;   /* 0: the call has not been held back */
     bool interrupted; /* no longer: the program is to see its signal soon */
 };
 
@@ -75,14 +73,12 @@ static void wait_for_meter(struct thread *thread, struct metering *metering, uin
     struct gpushare_page *page = the_page();
     if (!metering->began) {
         metering->began = now_ns();
-        metering->asked = GET(page->orders.interrupt_seq);
         interrupt_begin(thread, metering->began);
     }
     uint32_t word = gate_word(page);
     if (word & GPUSHARE_GATE_METERED)
         futex_wait(&page->orders.gate, word, pause);
-    metering->interrupted = thread->main && (interrupt_pending(thread, metering->began) ||
-                                             GET(page->orders.interrupt_seq) != metering->asked);
+    metering->interrupted = interrupt_pending(thread);
 }
 
 static void metering_ends(const struct metering *metering) {
@@ -127,7 +123,7 @@ static bool gives_up(struct thread *thread, uint64_t *since) {
         *since = now_ns();
         interrupt_begin(thread, *since);
     }
-    bool interrupted = thread->main && interrupt_pending(thread, *since);
+    bool interrupted = interrupt_pending(thread);
     if (interrupted)
         log_line(LOG_INFO, "interrupted while waiting for room on the device: the call was not made");
     return interrupted;

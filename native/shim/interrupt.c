@@ -1,6 +1,6 @@
 /* SIGINT while a thread waits at the gate. The order matters: first the program's own handler, so that an interpreter
  * knows that it was interrupted, then the waiting call returns with an error. So the handler is wrapped; sigaction and
- * signal show the program its own. */
+ * signal show the program its own. In a Python program its signal handlers decide, see python.c. */
 #include "shim.h"
 
 #include <errno.h>
@@ -141,15 +141,30 @@ void interrupt_after_fork(void) {
 }
 
 void interrupt_begin(struct thread *thread, uint64_t began) {
+    thread->interrupt_seq = GET(the_page()->orders.interrupt_seq);
     if (began > atomic_load(&interrupts.at_ns) + LATE_NS)
         thread->interrupts = atomic_load(&interrupts.count);
 }
 
-bool interrupt_pending(struct thread *thread, uint64_t began) {
-    (void)began;
+static bool is_pythons(void) {
+    struct sigaction present;
+    if (real_sigaction(SIGINT, NULL, &present) != 0 || !is_ours(&present))
+        return false;
+    present = interrupts.saved[atomic_load(&interrupts.in_use)];
+    return python_has(present.sa_flags & SA_SIGINFO ? (void *)present.sa_sigaction : (void *)present.sa_handler);
+}
+
+bool interrupt_pending(struct thread *thread) {
+    if (!thread->main)
+        return false;
+    if (python_raised()) /* what called is to come back to Python code, whatever else it tries */
+        return true;
     uint64_t count = atomic_load(&interrupts.count);
-    if (count == thread->interrupts)
+    uint32_t seq = GET(the_page()->orders.interrupt_seq);
+    bool signalled = count != thread->interrupts;
+    if (!signalled && seq == thread->interrupt_seq)
         return false;
     thread->interrupts = count;
-    return true;
+    thread->interrupt_seq = seq;
+    return !is_pythons() || !python_handles(thread, signalled);
 }

@@ -69,7 +69,7 @@ struct gpushare_page_header {
  * coordinator's word, and the next one may be too old to know: carry, hand_on, restore_ahead, exempt_ns. */
 struct gpushare_orders {
     uint32_t gate;             /* futex; stored with release, loaded with acquire */
-    uint32_t interrupt_seq;    /* futex-woken with the gate: waiting calls return an error when it changes */
+    uint32_t interrupt_seq;    /* futex-woken with the gate: a change interrupts a waiting call, as SIGINT does */
     uint32_t contended;        /* another client waits for a device of this one: watch for idleness */
     uint32_t queue_position;   /* 1 = next; 0 = not queued */
     uint64_t deadline_ns;      /* when the turn ends; 0 = it goes on */

@@ -2,7 +2,8 @@
  *
  * Who runs where. Program threads run the hooks: the gate (gate.c), memory, contexts. One agent thread (agent.c) does
  * everything that waits: it talks to the coordinator, drains, takes turns when no coordinator is there. A signal handler
- * (interrupt.c) touches atomics and a futex only. A fork's child starts from nothing (start.c).
+ * (interrupt.c) touches atomics and a futex only. The main thread of a Python program runs Python's signal handlers while
+ * it waits (python.c); another thread of ours tries the interpreter lock for it. A fork's child starts from nothing (start.c).
  *
  * Locks, in the order in which they may nest: start_lock, movement_lock (movement.c), streams (streams.c), meter (meter.c),
  * durations (durations.c), ledger shards (ledger.c), relay.lock, account_lock, threads.lock, contact.lock (socket.c),
@@ -271,12 +272,17 @@ void inspect_after_fork(void);
 
 #include "contact.h"
 
-/* --- interrupt.c, log.c ------------------------------------------------------------------------------------------ */
+/* --- interrupt.c, python.c, log.c -------------------------------------------------------------------------------- */
 
 void interrupt_after_fork(void);
-void interrupt_start(void);                                    /* wrap the program's SIGINT handler, if it has one */
-bool interrupt_pending(struct thread *thread, uint64_t began); /* must the main thread's waiting call return? */
+void interrupt_start(void); /* wrap the program's SIGINT handler, if it has one */
 void interrupt_begin(struct thread *thread, uint64_t began);
+bool interrupt_pending(struct thread *thread); /* must the waiting call of this thread return an error? */
+
+bool python_has(void *function); /* is this thread one of Python's, and `function` the handler that Python has set? */
+/* Run Python's signal handlers. `noted`: Python has noted the signal, by that handler. True: they returned, the wait goes on. */
+bool python_handles(struct thread *thread, bool noted);
+bool python_raised(void); /* a handler has raised, and Python code has not seen its exception yet */
 
 enum level { LOG_ERROR, LOG_INFO, LOG_DEBUG };
 void log_line(enum level level, const char *format, ...) __attribute__((format(printf, 2, 3)));

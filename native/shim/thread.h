@@ -20,6 +20,7 @@ struct thread {
     _Atomic(CUstream) marked[MARKED]; /* streams known to be in the table of streams.c: by hash of the handle */
     uint32_t stepped;                 /* the gate word of the last step in which it made a call */
     uint64_t interrupts;              /* SIGINTs that this thread has answered or let pass */
+    uint32_t interrupt_seq;           /* likewise of the page's orders */
     bool registered, main;
     uint8_t registrations; /* a thread that ends may register again in a later destructor, not for ever */
     uint32_t quiet;        /* the agent's: the last scan in which depth was seen 0 */

@@ -45,8 +45,8 @@ def built_program(source: str, *flags: str) -> Path:
 class Client:
     """A `cuda_client.py`: `run` a line in it, or `start` one that may wait and ask for its `result` later."""
 
-    def __init__(self, environment: dict[str, str]) -> None:
-        argv = [sys.executable, str(HERE / "cuda_client.py")]
+    def __init__(self, environment: dict[str, str], python: str = sys.executable) -> None:
+        argv = [python, str(HERE / "cuda_client.py")]
         self.process = subprocess.Popen(
             argv, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
@@ -140,8 +140,8 @@ class Machine:
             | more
         )
 
-    def client(self, **environment: str) -> Client:
-        client = Client(self.environment(**environment))
+    def client(self, python: str = sys.executable, **environment: str) -> Client:
+        client = Client(self.environment(**environment), python)
         self._clients.append(client)
         return client
 

@@ -1,4 +1,7 @@
-"""SIGINT while a call waits at the gate: the program's own handler first, then the call returns."""
+"""SIGINT while a call waits at the gate: the program's own handler first, then the call returns.
+
+What Python's own handlers do is in `test_shim_python.py`. A handler of C's is one that Python knows nothing of.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from .fake_coordinator import fake_coordinator, until
 
 Started = tuple[Client, Any]
 OPERATING_SYSTEM = 304
+HANDLER_OF_C = "ctypes.CDLL(None).signal(2, ctypes.CDLL(None).abs)"
 
 
 def interrupted(client: Client, seconds: float = 1.0) -> None:
@@ -79,7 +83,7 @@ def test_other_threads_wait_on(started: Started) -> None:
 
 def test_just_before_the_wait_counts_and_long_before_does_not(started: Started) -> None:
     client, process = started
-    client.run("signal.signal(signal.SIGINT, lambda *_: None)")
+    client.run(HANDLER_OF_C)
     assert client.run("os.kill(os.getpid(), signal.SIGINT) or cuda.spin()") == OPERATING_SYSTEM
     client.start("os.kill(os.getpid(), signal.SIGINT) or time.sleep(0.1) or cuda.spin()")
     until(lambda: process.page.report.waiting == 1)
@@ -90,7 +94,7 @@ def test_just_before_the_wait_counts_and_long_before_does_not(started: Started) 
 
 def test_the_error_does_not_stick(started: Started) -> None:
     client, process = started
-    client.run("signal.signal(signal.SIGINT, lambda *_: None)")
+    client.run(HANDLER_OF_C)
     client.start("[cuda.spin(), cuda.spin()]")
     until(lambda: process.page.report.waiting == 1)
     os.kill(client.pid, signal.SIGINT)
@@ -105,6 +109,7 @@ def test_the_error_does_not_stick(started: Started) -> None:
 def test_by_message(started: Started) -> None:
     """The coordinator's way, for kernels that are interrupted by a message."""
     client, process = started
+    client.run(HANDLER_OF_C)
     client.start("cuda.spin()")
     until(lambda: process.page.report.waiting == 1)
     process.page.interrupt()

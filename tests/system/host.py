@@ -68,6 +68,11 @@ class Program:
     def pid(self) -> int:
         return self.process.pid
 
+    @property
+    def errors(self) -> list[str]:
+        """The lines that it has written to standard error so far."""
+        return list(self._errors)
+
     def send(self, number: int) -> None:
         self.process.send_signal(number)
         if number == signal.SIGSTOP:  # until then its threads run on

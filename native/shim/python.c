@@ -1,0 +1,221 @@
+/* A program that is Python: an interrupt ends a waiting call as it ends Python's own calls (PEP 475). The signal handlers that
+ * the program has set in Python run inside the wait. If they return, the wait goes on. If one raises, the waiting call returns
+ * an error, and the handler's exception takes the place of whatever the calling library makes of that error:
+ *
+ * - A library that raises an exception of its own: a trace function puts the handler's exception in its place at the
+ *   exception's first trace event, which comes before any `except` clause is looked at.
+ * - A library that returns the error code, or ignores it: a pending call raises the exception as soon as Python code goes on.
+ *
+ * Nothing is linked against Python: its functions are looked up when an interrupt meets a waiting call. Where one of them is
+ * missing, and in other programs, the waiting call returns the error and nothing else happens. */
+#include "shim.h"
+
+#include <dlfcn.h>
+
+#define PATIENCE_NS (1000 * MS) /* for the interpreter lock */
+#define TRACE_EXCEPTION 1       /* PyTrace_EXCEPTION */
+
+typedef struct _object object;
+typedef struct _frame frame;
+typedef int (*trace_function)(object *self, frame *where, int event, object *details);
+
+#define FUNCTIONS(ROW)                                                                                                 \
+    ROW(int, Py_IsInitialized, (void))                                                                                 \
+    ROW(void, Py_DecRef, (object *))                                                                                   \
+    ROW(int, Py_AddPendingCall, (int (*)(void *), void *))                                                             \
+    ROW(int, PyGILState_Check, (void))                                                                                 \
+    ROW(int, PyGILState_Ensure, (void))                                                                                \
+    ROW(void, PyGILState_Release, (int))                                                                               \
+    ROW(void *, PyGILState_GetThisThreadState, (void))                                                                 \
+    ROW(void, PyErr_Clear, (void))                                                                                     \
+    ROW(int, PyErr_CheckSignals, (void))                                                                               \
+    ROW(void, PyErr_SetInterrupt, (void))                                                                              \
+    ROW(void, PyErr_Fetch, (object **, object **, object **))                                                          \
+    ROW(void, PyErr_Restore, (object *, object *, object *))                                                           \
+    ROW(int, PyErr_GivenExceptionMatches, (object *, object *))                                                        \
+    ROW(void, PyEval_SetTrace, (trace_function, object *))                                                             \
+    ROW(int, PyTraceBack_Here, (frame *))                                                                              \
+    ROW(object *, PySys_GetObject, (const char *))                                                                     \
+    ROW(object *, PyObject_CallFunctionObjArgs, (object *, ...))                                                       \
+    ROW(int, PyObject_HasAttrString, (object *, const char *))                                                         \
+    ROW(object *, PyTuple_GetItem, (object *, long))
+
+#define POINTER(result, name, parameters) result(*name) parameters;
+#define LOOK_UP(result, name, parameters)                                                                              \
+    python.name = (result(*) parameters)own_dlsym(RTLD_DEFAULT, #name);                                                \
+    complete &= python.name != NULL;
+
+static struct {
+    FUNCTIONS(POINTER)
+    object **stop_iteration; /* PyExc_StopIteration */
+    object *none;
+} python;
+
+/* Used by the main thread only, under the interpreter lock; `raised` is also read without it. */
+static struct {
+    _Atomic bool raised; /* a handler's exception has not reached Python code yet */
+    object *type, *value, *traceback;
+    bool tracing;
+    object *tracer; /* the program's own trace function, a function or a method; NULL: it had none */
+} held;
+
+static _Atomic uint32_t lock_wanted; /* counts tries for the interpreter lock */
+static uint32_t lock_had;            /* the last of them that came to it; a futex */
+
+static bool find_python(void) {
+    static bool found;
+    if (!found) {
+        bool complete = true;
+        FUNCTIONS(LOOK_UP)
+        python.stop_iteration = own_dlsym(RTLD_DEFAULT, "PyExc_StopIteration");
+        python.none = own_dlsym(RTLD_DEFAULT, "_Py_NoneStruct");
+        found = complete && python.stop_iteration && python.none;
+    }
+    return found && python.Py_IsInitialized();
+}
+
+/* Is `function`, the program's handler of SIGINT, the one that notes signals for Python code? */
+bool python_has(void *function) {
+    Dl_info its, pythons;
+    return find_python() && python.PyGILState_GetThisThreadState() && dladdr(function, &its) != 0 &&
+           dladdr((void *)python.Py_IsInitialized, &pythons) != 0 && its.dli_fbase == pythons.dli_fbase;
+}
+
+/* --- the interpreter lock ------------------------------------------------------------------------------------------ */
+
+static void *try_lock(void *nothing) {
+    uint32_t number = atomic_load(&lock_wanted);
+    int state = python.PyGILState_Ensure();
+    __atomic_store_n(&lock_had, number, __ATOMIC_SEQ_CST);
+    futex_wake_all(&lock_had);
+    python.PyGILState_Release(state);
+    return nothing;
+}
+
+/* Can this thread have the interpreter lock soon? The caller may have a lock of its own while it waits at the gate, and a
+ * thread that has the interpreter lock may wait for that one until the call returns. So another thread tries first. */
+static bool lock_comes(void) {
+    if (python.PyGILState_Check())
+        return true;
+    uint32_t number = atomic_fetch_add(&lock_wanted, 1) + 1;
+    uint64_t end = now_ns() + PATIENCE_NS;
+    if (!threads_start_own(try_lock))
+        return false;
+    for (;;) {
+        uint32_t had = __atomic_load_n(&lock_had, __ATOMIC_SEQ_CST);
+        uint64_t now = now_ns();
+        if (had == number || now >= end)
+            return had == number;
+        futex_wait(&lock_had, had, end - now);
+    }
+}
+
+/* --- the exception's way ------------------------------------------------------------------------------------------- */
+
+/* The program's trace function, if it can be put back: a function or a method is one that sys.settrace takes. What else is
+ * traced with may have been set by C code, which has to be left alone. */
+static bool take_tracer(void) {
+    object *gettrace = python.PySys_GetObject("gettrace");
+    object *tracer = gettrace ? python.PyObject_CallFunctionObjArgs(gettrace, NULL) : NULL;
+    if (!tracer)
+        python.PyErr_Clear();
+    bool known = tracer && (tracer == python.none || python.PyObject_HasAttrString(tracer, "__name__"));
+    if (known && tracer != python.none)
+        held.tracer = tracer;
+    else if (tracer)
+        python.Py_DecRef(tracer);
+    return known;
+}
+
+static void stop_tracing(void) {
+    object *tracer = held.tracer, *done = NULL;
+    if (!held.tracing)
+        return;
+    held.tracing = false;
+    held.tracer = NULL;
+    python.PyEval_SetTrace(NULL, NULL);
+    if (!tracer)
+        return;
+    object *settrace = python.PySys_GetObject("settrace");
+    if (settrace)
+        done = python.PyObject_CallFunctionObjArgs(settrace, tracer, NULL);
+    if (done)
+        python.Py_DecRef(done);
+    else
+        python.PyErr_Clear();
+    python.Py_DecRef(tracer);
+}
+
+/* Raise what is held, if anything is. -1: it is raised. */
+static int deliver(frame *where) {
+    if (!atomic_exchange(&held.raised, false))
+        return 0;
+    stop_tracing();
+    python.PyErr_Restore(held.type, held.value, held.traceback);
+    if (where)
+        python.PyTraceBack_Here(where);
+    return -1;
+}
+
+static int when_python_goes_on(void *nothing) {
+    (void)nothing;
+    return deliver(NULL);
+}
+
+/* The interpreter itself clears a StopIteration right after this event, and would clear what had taken its place. */
+static int on_trace(object *self, frame *where, int event, object *details) {
+    (void)self;
+    if (event != TRACE_EXCEPTION)
+        return 0;
+    object *type = python.PyTuple_GetItem(details, 0);
+    return type && !python.PyErr_GivenExceptionMatches(type, *python.stop_iteration) ? deliver(where) : 0;
+}
+
+/* A handler has raised: its exception is set. */
+static void hold_exception(void) {
+    object *before[] = {held.type, held.value, held.traceback};
+    bool again = atomic_load(&held.raised);
+    python.PyErr_Fetch(&held.type, &held.value, &held.traceback);
+    for (int i = 0; again && i < 3; i++)
+        if (before[i])
+            python.Py_DecRef(before[i]);
+    if (python.Py_AddPendingCall(when_python_goes_on, NULL) != 0) { /* too many: the signal is noted again */
+        python.PyErr_Restore(held.type, held.value, held.traceback);
+        python.PyErr_Clear();
+        atomic_store(&held.raised, false);
+        stop_tracing();
+        python.PyErr_SetInterrupt();
+        return;
+    }
+    atomic_store(&held.raised, true);
+    if (!held.tracing && take_tracer()) {
+        held.tracing = true;
+        python.PyEval_SetTrace(on_trace, NULL);
+    }
+}
+
+/* --- what the wait asks -------------------------------------------------------------------------------------------- */
+
+bool python_raised(void) {
+    return atomic_load(&held.raised);
+}
+
+bool python_handles(struct thread *thread, bool noted) {
+    CUfunction function = thread->function; /* handlers may make CUDA calls */
+    object *type, *value, *traceback;
+    if (!lock_comes()) {
+        log_line(LOG_INFO, "interrupted, but Python's interpreter lock could not be had");
+        return false;
+    }
+    int state = python.PyGILState_Ensure();
+    python.PyErr_Fetch(&type, &value, &traceback);
+    if (!noted)
+        python.PyErr_SetInterrupt();
+    bool raises = python.PyErr_CheckSignals() != 0;
+    if (raises)
+        hold_exception();
+    python.PyErr_Restore(type, value, traceback);
+    python.PyGILState_Release(state);
+    thread->function = function;
+    return !raises;
+}

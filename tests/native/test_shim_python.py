@@ -1,0 +1,333 @@
+"""SIGINT while a call of a Python program waits at the gate: its handlers run, and what they raise is all that it sees.
+
+For each CPython from 3.8 on that is on the PATH with its headers.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from typing import Any
+
+import pytest
+
+from .. import sanitizers
+from .conftest import Client, Machine
+from .extension import built_extension, include_folder
+from .fake_coordinator import FakeCoordinator, until
+
+pytestmark = pytest.mark.skipif(
+    sanitizers.KIND == "thread", reason="the sanitizer puts a handler of its own in the place of Python's"
+)
+
+Started = tuple[Client, Any]
+OPERATING_SYSTEM = 304
+THIS = f"{sys.version_info.major}.{sys.version_info.minor}"
+OTHERS = [version for version in (f"3.{minor}" for minor in range(8, 15)) if version != THIS]
+
+SETUP = """
+import sys, traceback
+sys.path.insert(0, {folder!r})
+import raising
+cuda = Cuda()
+error, array = cuda.alloc(4096)
+assert error == 0
+def check(error, *_):
+    if error:
+        raise RuntimeError("CUDA error %d" % error)
+    return error
+def memset(library):
+    return library.cuMemsetD8_v2(c_uint64(array), c_int(1), c_size_t(4096))
+pydll, checked = ctypes.PyDLL("libcuda.so.1"), ctypes.CDLL("libcuda.so.1")
+checked.cuMemsetD8_v2.errcheck = check
+def attempt(call):
+    entered = []
+    try:
+        try:
+            call()
+        except RuntimeError as error:
+            entered.append("RuntimeError")
+        except KeyboardInterrupt as error:
+            entered.append("KeyboardInterrupt")
+            entered.append(repr(error.__context__))
+            raise
+    except BaseException as error:
+        entered.append(traceback.format_exc())
+    return entered
+def contents():
+    there = (ctypes.c_char * 4096)()
+    assert cuda.cuMemcpyDtoH_v2(there, c_uint64(array), c_size_t(4096)) == 0
+    return there.raw[0], there.raw == there.raw[:1] * 4096
+"""
+
+CALLS = {
+    "a library that raises": "raising.set(array, 1, 4096)",
+    "a library that looks at its errors later": "raising.set_all(array, 4096, 10)",
+    "ctypes": "check(memset(cuda.library))",
+    "ctypes, in one expression": "check(cuda.library.cuMemsetD8_v2(c_uint64(array), c_int(1), c_size_t(4096)))",
+    "ctypes with the interpreter lock": "check(memset(pydll))",
+    "ctypes with errcheck": "memset(checked)",
+    "an iterator": "[each for each in map(lambda _: raising.set(array, 1, 4096), [1])]",
+}
+
+
+@pytest.fixture(params=[THIS, *OTHERS])
+def python(request: pytest.FixtureRequest) -> str:
+    if request.param == THIS:
+        return sys.executable
+    found = shutil.which(f"python{request.param}")
+    include = include_folder(found) if found else None
+    if not found or not include or not (include / "Python.h").exists():
+        pytest.skip(f"no Python {request.param} with headers")
+    if sanitizers.KIND:
+        pytest.skip("one Python is enough for the sanitizers")
+    return found
+
+
+@pytest.fixture
+def started(machine: Machine, coordinator: FakeCoordinator, python: str) -> Started:
+    include = include_folder(python)
+    assert include
+    client = machine.client(python)
+    client.start(SETUP.format(folder=str(built_extension(include).parent)))
+    process = coordinator.accept().welcome()
+    client.result()
+    return client, process
+
+
+def interrupt_when_waiting(started: Started, count: int = 1) -> None:
+    client, process = started
+    until(lambda: process.page.report.waiting == count)
+    os.kill(client.pid, signal.SIGINT)
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_keyboard_interrupt_and_nothing_else(started: Started, call: str) -> None:
+    """No `except RuntimeError` is entered, nothing is chained, and neither the program nor its memory is harmed."""
+    client, process = started
+    for _ in range(3):
+        client.start(f"attempt(lambda: {call})")
+        interrupt_when_waiting(started)
+        *entered, text = client.result(3.0)
+        assert entered == ["KeyboardInterrupt", "None"]
+        assert text.startswith("Traceback") and text.endswith("\nKeyboardInterrupt\n")
+        assert "During handling" not in text and "RuntimeError" not in text
+        assert text.count("in attempt") == 1
+    assert client.run("sys.gettrace()") is None
+    assert process.page.report.waiting == 0
+    assert process.page.report.launches == 0
+    process.open(1)
+    assert client.run("raising.set(array, 7, 4096)") is None
+    assert client.run("contents()") == [7, True]
+    assert client.run(f"attempt(lambda: {call})") == []
+    assert client.run("contents()") == [1, True]
+
+
+def test_the_program_goes_on_after_its_except(started: Started) -> None:
+    """Its code in `except KeyboardInterrupt` calls CUDA at once: that is another call, which waits for its turn."""
+    client, process = started
+    client.run(
+        """
+def stopped():
+    try:
+        raising.set(array, 1, 4096)
+    except KeyboardInterrupt:
+        raising.set(array, 2, 4096)
+        return contents()
+"""
+    )
+    client.start("stopped()")
+    interrupt_when_waiting(started)
+    until(lambda: process.page.report.gate_waits >= 1)
+    until(lambda: process.page.report.waiting == 1)
+    process.open(1)
+    assert client.result() == [2, True]
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_the_wait_goes_on_after_a_handler_that_returns(started: Started, call: str) -> None:
+    """As with Python's own calls: the interrupted call is made when its turn comes."""
+    client, process = started
+    client.run("calls = []; signal.signal(signal.SIGINT, lambda *_: calls.append(1))")
+    client.start(f"attempt(lambda: {call})")
+    for _ in range(3):
+        interrupt_when_waiting(started)
+        assert client.waits(0.05)
+    process.open(1)
+    assert client.result() == []
+    assert client.run("len(calls)") in (1, 2, 3)  # signals that come together are one
+    assert client.run("contents()") == [1, True]
+
+
+def test_a_handler_runs_while_the_call_waits(started: Started) -> None:
+    """It may use the device itself, and its own exception is what the program sees."""
+    client, process = started
+    client.run(
+        """
+class Stop(Exception):
+    pass
+def handler(*_):
+    raising.set(array, 5, 4096)
+    calls.append(contents())
+    raise Stop
+calls = []
+signal.signal(signal.SIGINT, handler)
+def run():
+    try:
+        raising.set(array, 1, 4096)
+    except Stop as error:
+        return repr(error), repr(error.__context__)
+"""
+    )
+    client.start("run()")
+    interrupt_when_waiting(started)
+    until(lambda: process.page.report.waiting == 2)
+    process.open(1)
+    assert client.result() == ["Stop()", "None"]
+    assert client.run("calls") == [[5, True]]
+
+
+def test_an_interrupt_of_a_handler_that_waits(started: Started) -> None:
+    client, process = started
+    client.run(
+        """
+def handler(*_):
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    raising.set(array, 5, 4096)
+signal.signal(signal.SIGINT, handler)
+"""
+    )
+    client.start("attempt(lambda: raising.set(array, 1, 4096))")
+    interrupt_when_waiting(started)
+    interrupt_when_waiting(started, 2)
+    *entered, text = client.result(3.0)
+    assert entered == ["KeyboardInterrupt", "None"]
+    assert "in handler" in text
+    assert process.page.report.waiting == 0
+
+
+TRACERS = {
+    "a function": "def tracer(frame, event, argument):\n    events.append(event)\n    return tracer\n",
+    "a method": """
+class Tracer:
+    def trace(self, frame, event, argument):
+        events.append(event)
+        return self.trace
+tracer = Tracer().trace
+""",
+}
+TRACED = """
+events = []
+def traced():
+    seen = attempt(lambda: raising.set(array, 1, 4096))
+    events.clear()
+    sum([])
+    assert events == ["line", "line"], events
+    return seen
+def run():
+    sys.settrace(tracer)
+    try:
+        seen = traced()
+        there = sys.gettrace() == tracer
+        events.clear()
+        check(0)
+        return seen, there, list(events)
+    finally:
+        sys.settrace(None)
+"""
+
+
+@pytest.mark.parametrize("tracer", TRACERS.values(), ids=TRACERS)
+def test_a_debugger_stays(started: Started, tracer: str) -> None:
+    """The program's trace function is there afterwards, also in the frames that were on their way."""
+    client, _ = started
+    client.run(TRACED + tracer)
+    client.start("run()")
+    interrupt_when_waiting(started)
+    seen, there, events = client.result(3.0)
+    assert seen[:2] == ["KeyboardInterrupt", "None"]
+    assert there
+    assert events == ["call", "line", "line", "return"]
+
+
+def test_a_tracer_that_may_be_of_c_is_left_alone(started: Started) -> None:
+    """Then the exception of the library is seen first; KeyboardInterrupt follows."""
+    client, _ = started
+    client.run(
+        """
+class Tracer:
+    def __call__(self, frame, event, argument):
+        return None
+def run():
+    sys.settrace(Tracer())
+    try:
+        return attempt(lambda: raising.set(array, 1, 4096))
+    finally:
+        sys.settrace(None)
+"""
+    )
+    client.start("run()")
+    interrupt_when_waiting(started)
+    seen = client.result(3.0)
+    assert "KeyboardInterrupt" in seen[-1]
+    assert client.run("1 + 1") == 2
+
+
+def test_a_profiler_stays(started: Started) -> None:
+    client, _ = started
+    client.run("import cProfile; profile = cProfile.Profile(); profile.enable()")
+    client.start("attempt(lambda: raising.set(array, 1, 4096))")
+    interrupt_when_waiting(started)
+    assert client.result(3.0)[0] == "KeyboardInterrupt"
+    client.run("profile.disable(); profile.create_stats()")
+    assert "attempt" in client.run("[name for _, _, name in profile.stats]")
+
+
+def test_by_message(started: Started) -> None:
+    """The coordinator's way, for kernels that are interrupted by a message: as by a signal."""
+    client, process = started
+    client.start("attempt(lambda: raising.set(array, 1, 4096))")
+    until(lambda: process.page.report.waiting == 1)
+    process.page.interrupt()
+    *entered, _ = client.result(3.0)
+    assert entered == ["KeyboardInterrupt", "None"]
+
+
+def test_a_library_s_lock_that_another_thread_waits_for(started: Started) -> None:
+    """With the interpreter lock held: that is not waited for in turn, so the call returns and everything goes on."""
+    client, process = started
+    ours, theirs = os.pipe()
+    client.run(f"descriptor = os.open('/proc/{os.getpid()}/fd/{theirs}', os.O_WRONLY)")
+    client.run(
+        """
+def wait():
+    while not waits:
+        time.sleep(0.001)
+    raising.take_lock(descriptor)
+waits = []
+thread = in_thread(wait)
+"""
+    )
+    client.start("attempt(lambda: waits.append(1) or raising.set_locked(array, 1, 4096))")
+    until(lambda: process.page.report.waiting == 1)
+    assert os.read(ours, 1)
+    os.close(ours)
+    os.close(theirs)
+    os.kill(client.pid, signal.SIGINT)
+    assert "KeyboardInterrupt" in client.result()[-1]
+    assert client.run("thread.join(10) or thread.is_alive()") is False
+    assert client.run("sys.gettrace()") is None
+
+
+def test_a_handler_that_is_not_python_s(started: Started) -> None:
+    """Python is not interrupted then: the call returns an error, as in any other program."""
+    client, process = started
+    client.run("libc = ctypes.CDLL(None); libc.signal(2, libc.abs)")
+    client.start("cuda.spin()")
+    interrupt_when_waiting(started)
+    assert client.result(3.0) == OPERATING_SYSTEM
+    assert client.run("1 + 1") == 2
+    process.open(1)
+    assert client.run("cuda.spin()") == 0
