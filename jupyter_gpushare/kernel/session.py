@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from . import cell_quota, cells, completion, magics
+from . import cell_quota, cells, completion, magics, stopping
 from .calls import Calls
 from .connection import Attachment
 from .layers import Layers, tidy
@@ -67,6 +67,7 @@ def activate(shell: Any, asked_for: bool = False) -> None:
     prefix = _prefix(os.environ, session.client)
     layers = Layers(session.calls, prefix)
     cell_quota.install(shell, layers)
+    stopping.install(shell)
     completion.register(shell)
     _warn_once(shell, session)
     if session.attachment is not None:

@@ -56,7 +56,8 @@ static struct {
     _Atomic bool raised; /* a handler's exception has not reached Python code yet */
     object *type, *value, *traceback;
     bool tracing;
-    object *tracer; /* the program's own trace function, a function or a method; NULL: it had none */
+    uint32_t handling; /* handlers run inside so many waits */
+    object *tracer;    /* the program's own trace function, a function or a method; NULL: it had none */
 } held;
 
 static _Atomic uint32_t lock_wanted; /* counts tries for the interpreter lock */
@@ -194,6 +195,11 @@ static void hold_exception(void) {
     }
 }
 
+/* For a handler written in Python: was the main thread interrupted in a wait for the GPU? */
+EXPORT int gpushare_waits(void) {
+    return held.handling != 0;
+}
+
 /* --- what the wait asks -------------------------------------------------------------------------------------------- */
 
 bool python_raised(void) {
@@ -211,7 +217,9 @@ bool python_handles(struct thread *thread, bool noted) {
     python.PyErr_Fetch(&type, &value, &traceback);
     if (!noted)
         python.PyErr_SetInterrupt();
+    held.handling++;
     bool raises = python.PyErr_CheckSignals() != 0;
+    held.handling--;
     if (raises)
         hold_exception();
     python.PyErr_Restore(type, value, traceback);

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(bool(sanitizers.KIND), reason="a sanitizer adds 
 
 TABLE = (ROOT / "native" / "shim" / "hooks.def").read_text()
 TWINS = {"PTSZ": "_ptsz", "PTDS": "_ptds"}
-OTHERS = {"dlsym", "dlvsym", "sigaction", "signal", "gpushare_version"}
+OTHERS = {"dlsym", "dlvsym", "sigaction", "signal", "gpushare_version", "gpushare_waits"}
 OTHERS |= {"nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2"}
 
 
