@@ -77,7 +77,7 @@ def variant(
         config["memory_mode"] = memory_mode
         options += ["--memory-mode", memory_mode]
     content = json.loads(json.dumps(original.content))
-    content["argv"] = [sys.executable, "-m", launcher.MODULE, *options, "--", *original.content["argv"]]
+    content["argv"] = [sys.executable, "-c", launcher.START, *options, "--", *original.content["argv"]]
     content["display_name"] = display_name or f"{original.content.get('display_name', original.name)} (shared GPU)"
     content.setdefault("metadata", {}).update(
         {

@@ -1,8 +1,10 @@
 """Starts a shared kernel where front ends ignore provisioners: prepares its environment and *execs* it.
 
-    python -m jupyter_gpushare.launcher [OPTIONS] -m MODULE ARGUMENTS...   (a module of this Python)
-    python -m jupyter_gpushare.launcher [OPTIONS] -- COMMAND...            (anything)
+    python -c START [OPTIONS] -m MODULE ARGUMENTS...   (a module of this Python)
+    python -c START [OPTIONS] -- COMMAND...            (anything)
 
+`START` keeps the current folder off the path, where the package could be a clone of the sources; kernelspecs made by
+earlier versions have `-m jupyter_gpushare.launcher` in its place.
 Options: `--quota TEXT`, `--gpus N`, `--label TEXT`, `--memory-mode MODE`, `--simulate`. The kernel has the
 process id of the launcher, gets every signal itself, and its exit status is the launcher's. Where our
 provisioner has prepared the environment already (GPUSHARE_PREPARED), there is nothing to do but exec. Little is
@@ -18,6 +20,8 @@ import sys
 from typing import NamedTuple, NoReturn
 
 MODULE = "jupyter_gpushare.launcher"
+START = f"import sys; sys.path[:] = filter(None, sys.path); from {MODULE} import main; sys.exit(main(sys.argv[1:]))"
+_HEADS = (["-c", START], ["-m", MODULE])
 
 
 class Usage(ValueError):
@@ -59,21 +63,21 @@ def parse(arguments: list[str], python: str) -> Parsed:
     else:
         command = [python, *rest] if rest else []
     if not command:
-        raise Usage(f"no command: python -m {MODULE} -m MODULE ... | -- COMMAND ...")
+        raise Usage(f"no command: {MODULE} [OPTIONS] -m MODULE ... | -- COMMAND ...")
     mode = options.get("--memory-mode", "")
     return Parsed(command, options.get("--quota", ""), int(gpus), options.get("--label", ""), simulate, mode)
 
 
 def unwrap(command: list[str]) -> list[str]:
     """What `command` execs if it is our launcher, else `command`. Saves the provisioner a detour."""
-    if command[1:3] != ["-m", MODULE]:
+    if command[1:3] not in _HEADS:
         return command
     return parse(command[3:], command[0]).command
 
 
 def label_in(command: list[str]) -> str:
     """The `--label` of `command` if it is our launcher, else ""."""
-    if command[1:3] != ["-m", MODULE]:
+    if command[1:3] not in _HEADS:
         return ""
     try:
         return parse(command[3:], command[0]).label

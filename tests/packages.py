@@ -46,12 +46,26 @@ class Environment:
                 (packages / entry.name).symlink_to(entry)
 
     def run(self, module: str, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return self._run(["bin/python", "-m", module, *words], self.folder, variables)
+
+    def console_script(self, name: str, module: str, function: str) -> None:
+        """Make `bin/NAME`, as pip does for a package that is linked here only."""
+        script = self.folder / "bin" / name
+        program = f"import sys\nfrom {module} import {function}\nsys.exit({function}())\n"
+        script.write_text(f"#!{self.folder}/bin/python\n{program}")
+        script.chmod(0o755)
+
+    def script(self, name: str, *words: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Run a console script in a folder."""
+        return self._run([f"bin/{name}", *words], cwd, variables)
+
+    def _run(self, command: list[str], cwd: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
         ours = ("GPUSHARE_", "JUPYTER_", "XDG_", "PYTHONPATH", "LD_")
         clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         return subprocess.run(
-            [str(self.folder / "bin" / "python"), "-m", module, *words],
+            [str(self.folder / command[0]), *command[1:]],
             env=clean | {"HOME": str(self.home)} | variables,
-            cwd=self.folder,
+            cwd=cwd,
             capture_output=True,
             text=True,
             timeout=120,

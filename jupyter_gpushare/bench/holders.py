@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..wire import messages
+from ..wire import messages, program
 from ..wire.client import Client
 from . import setting
 
@@ -39,9 +38,9 @@ class Holder:
     """A `memory_program`; `shared`: as a client of its own, with `options` of `jupyter gpushare run`."""
 
     def __init__(self, environment: dict[str, str], name: str, *options: str, shared: bool = True) -> None:
-        command = [sys.executable, "-m", "jupyter_gpushare.bench.memory_program"]
+        command = program.argv("jupyter_gpushare.bench.memory_program")
         if shared:
-            command = [sys.executable, "-m", "jupyter_gpushare", "run", "--label", name, *options, "--", *command]
+            command = program.argv("jupyter_gpushare", "run", "--label", name, *options, "--", *command)
         elif environment.get("GPUSHARE_SIMULATE") == "1":
             environment = {**environment, "LD_LIBRARY_PATH": str(setting.PROGRAM.parent / "simcuda")}
         self.label = name

@@ -10,14 +10,13 @@ import itertools
 import os
 import statistics
 import subprocess
-import sys
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from ..wire import messages
+from ..wire import messages, program
 from ..wire.client import Client
 from . import setting
 from .notebooks import FILLS, Turn
@@ -70,7 +69,7 @@ def measure(device: str, rounds: int, clients: int = 200, devices: int = 4, seco
 
 def _start(environment: dict[str, str], clients: int, memory: int, seconds: float) -> list[subprocess.Popen[str]]:
     bounds = [clients * number // PROCESSES for number in range(PROCESSES + 1)]
-    argv = [sys.executable, "-m", "jupyter_gpushare.bench.notebooks", environment["GPUSHARE_SOCKET"]]
+    argv = program.argv("jupyter_gpushare.bench.notebooks", environment["GPUSHARE_SOCKET"])
     workers = []
     for number, (first, end) in enumerate(itertools.pairwise(bounds)):
         words = (first, end - first, FOLLOWERS if number == 0 else 0, memory, seconds)

@@ -1,4 +1,4 @@
-"""A program that holds device memory, for the benches: `python -m jupyter_gpushare.bench.memory_program`.
+"""A program that holds device memory, for the benches.
 
 Reads commands from standard input, one a line, and answers each with a line of JSON:
 

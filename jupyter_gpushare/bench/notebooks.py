@@ -1,6 +1,6 @@
 """Notebooks that exist only on the wire: many of them in one process, with real pages and lock files, without a shim.
 
-`python -m jupyter_gpushare.bench.notebooks` runs some as its arguments say and prints what turns they had.
+As a program, this module runs some as its arguments say and prints what turns they had.
 """
 
 from __future__ import annotations

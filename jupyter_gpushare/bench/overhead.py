@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import statistics
-import sys
 from typing import Any
 
+from ..wire import program
 from . import setting
 
 _ROUNDS = 5
@@ -42,7 +42,7 @@ def measure(device: str, rounds: int) -> dict[str, Any]:
 def _speed(device: str, environment: dict[str, str], shared: bool) -> float:
     seconds = str(_SECONDS[device])
     if device == "gpu":
-        command = [sys.executable, "-m", f"{__package__}.training", seconds]
+        command = program.argv("jupyter_gpushare.bench.training", seconds)
         result = setting.result(setting.run(command, environment, shared=shared))
         return float(result["steps"] / result["seconds"])
     result = setting.result(setting.start(["drain", seconds, str(_LAUNCH_NS)], environment, shared=shared))

@@ -6,13 +6,12 @@ import contextlib
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..wire import messages
+from ..wire import messages, program
 from ..wire.client import Client, ensure_coordinator
 
 _NATIVE = Path(__file__).resolve().parent.parent / "native"
@@ -34,7 +33,7 @@ def coordinator(device: str, *options: str, how: tuple[str, ...] = TURNS) -> Ite
         directory = Path(name)
         environment = {**os.environ, "GPUSHARE_SOCKET": str(directory / "c.sock"), "XDG_STATE_HOME": name}
         environment.pop("GPUSHARE_PREPARED", None)
-        argv = [sys.executable, "-m", "jupyter_gpushare", "coordinator", "--detach", *how, *options]
+        argv = program.argv("jupyter_gpushare", "coordinator", "--detach", *how, *options)
         if device == "sim":
             environment |= {
                 "GPUSHARE_SIMULATE": "1",
@@ -73,16 +72,16 @@ def start(arguments: list[str], environment: dict[str, str], *, shared: bool) ->
 def run(command: list[str], environment: dict[str, str], *, shared: bool) -> subprocess.Popen[str]:
     """Start any program that prints its figures as JSON, as a client of its own or bare."""
     if shared:
-        command = [sys.executable, "-m", "jupyter_gpushare", "run", "--label", "bench", "--", *command]
+        command = program.argv("jupyter_gpushare", "run", "--label", "bench", "--", *command)
     elif environment.get("GPUSHARE_SIMULATE") == "1":
         environment = {**environment, "LD_LIBRARY_PATH": str(PROGRAM.parent / "simcuda")}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
 
 
-def result(program: subprocess.Popen[str]) -> dict[str, Any]:
-    """What it printed. Raises RuntimeError when it failed."""
-    output, _ = program.communicate(timeout=120)
-    if program.returncode:
-        raise RuntimeError(f"{PROGRAM.name} ended with status {program.returncode}")
+def result(started: subprocess.Popen[str]) -> dict[str, Any]:
+    """What the program printed. Raises RuntimeError when the program failed."""
+    output, _ = started.communicate(timeout=120)
+    if started.returncode:
+        raise RuntimeError(f"{PROGRAM.name} ended with status {started.returncode}")
     figures: dict[str, Any] = json.loads(output)
     return figures

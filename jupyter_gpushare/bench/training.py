@@ -1,4 +1,4 @@
-"""A training loop for `bench overhead`, as a program: `python -m jupyter_gpushare.bench.training SECONDS`.
+"""A training loop for `bench overhead`, as a program with one argument, SECONDS.
 
 PyTorch; a small transformer with mixed precision and a new batch from the host at every step. Prints
 `{"steps", "seconds"}`; what compiles or warms up lies before the measured time.

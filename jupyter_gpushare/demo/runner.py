@@ -14,7 +14,7 @@ from typing import Any
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
-from ..wire import messages, text
+from ..wire import messages, program, text
 from ..wire.client import AsyncClient, ensure_coordinator_async
 from . import report
 from .notebooks import Script, scripts
@@ -31,7 +31,7 @@ async def run(device: str, output: str, quantum: float) -> int:
     with tempfile.TemporaryDirectory(prefix="gpushare-demo-") as directory:
         environment = _environment(Path(directory), device, memory)
         os.environ.update(environment)
-        argv = [sys.executable, "-m", "jupyter_gpushare", "coordinator", "--detach", "--time-quantum", str(quantum)]
+        argv = program.argv("jupyter_gpushare", "coordinator", "--detach", "--time-quantum", str(quantum))
         argv += ["--policy", "fcfs", "--sharing", "exclusive"]  # it is about turns, so that one can follow them
         argv += ["--simulate"] if device == "sim" else ["--device-memory", str(memory)]
         socket = await ensure_coordinator_async(environment["GPUSHARE_SOCKET"], argv)

@@ -40,16 +40,26 @@ def _gpushare_startup(namespace: "dict[str, object]") -> None:
         shell = get_ipython() if get_ipython else None
         if shell is None:
             return
-        from importlib import import_module, util
+        # `import jupyter_gpushare` is then the package that prepared this kernel. The path of the kernel may lead to
+        # none, to another version, or to a clone in the current folder.
+        load("jupyter_gpushare", os.path.dirname(here))
+        from importlib import import_module
 
-        name = "_gpushare_kernel"  # not our installed package, which may be missing here, or another version
-        if name not in sys.modules:
-            place = os.path.join(here, "__init__.py")
-            spec = util.spec_from_file_location(name, place, submodule_search_locations=[here])
-            assert spec is not None and spec.loader is not None
-            sys.modules[name] = util.module_from_spec(spec)
-            spec.loader.exec_module(sys.modules[name])
+        name = "_gpushare_kernel"  # by itself: what is imported at the start of a kernel stays small
+        load(name, here)
         import_module(name + ".session").activate(shell)
+
+    def load(name: str, folder: str) -> None:
+        """Make the package in `folder` known, unless one of that name is."""
+        from importlib import util
+
+        if name in sys.modules:
+            return
+        place = os.path.join(folder, "__init__.py")
+        spec = util.spec_from_file_location(name, place, submodule_search_locations=[folder])
+        assert spec is not None and spec.loader is not None
+        sys.modules[name] = util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
 
     def log(error: Exception) -> None:
         state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")

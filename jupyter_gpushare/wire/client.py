@@ -9,14 +9,13 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import msgspec
 
-from . import address, messages
+from . import address, messages, program
 
 _decoder = msgspec.json.Decoder(messages.Outgoing)
 _encoder = msgspec.json.Encoder()
@@ -231,7 +230,7 @@ def default_coordinator_argv(simulate: bool = False) -> list[str]:
     given = os.environ.get("GPUSHARE_COORDINATOR_ARGV", "")
     if given:
         return [str(word) for word in json.loads(given)]
-    argv = [sys.executable, "-m", "jupyter_gpushare", "coordinator", "--detach"]
+    argv = program.argv("jupyter_gpushare", "coordinator", "--detach")
     return [*argv, "--simulate"] if simulate else argv
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare import kernelspec
+from jupyter_gpushare import kernelspec, launcher
 
 # A kernel in a "language" of its own: it shows its environment and ends.
 OTHER = {
@@ -58,7 +58,7 @@ def test_a_variant_keeps_what_the_original_says(other: Path, tmp_path: Path) -> 
     place = tmp_path / "p" / "share" / "jupyter" / "kernels" / "other-gpushare"
     made = json.loads((place / "kernel.json").read_text())
     options = ["--quota", "memory=8GiB", "--gpus", "2", "--memory-mode", "plain", "--"]
-    assert made["argv"] == [sys.executable, "-m", "jupyter_gpushare.launcher", *options, *OTHER["argv"]]
+    assert made["argv"] == [sys.executable, "-c", launcher.START, *options, *OTHER["argv"]]
     assert made["display_name"] == "Other 1.0 (shared GPU)"
     for key in ("language", "interrupt_mode", "env"):
         assert made[key] == OTHER[key]

@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +77,9 @@ def test_the_launchers_own_mistakes(words: list[str], complaint: str) -> None:
     assert done.returncode == 2 and complaint in done.stderr and "Traceback" not in done.stderr
 
 
-def test_what_the_provisioner_runs_instead_of_the_launcher() -> None:
-    launched = ["/env/python", "-m", launcher.MODULE, "--quota", "share=0.5"]
+@pytest.mark.parametrize("start", [("-c", launcher.START), LAUNCHER], ids=["now", "of an earlier version"])
+def test_what_the_provisioner_runs_instead_of_the_launcher(start: Sequence[str]) -> None:
+    launched = ["/env/python", *start, "--quota", "share=0.5"]
     assert launcher.unwrap([*launched, "-m", "ipykernel_launcher"]) == ["/env/python", "-m", "ipykernel_launcher"]
     assert launcher.unwrap([*launched, "--", "R", "-e", "x"]) == ["R", "-e", "x"]
     assert launcher.unwrap([*launched, "--", "python3", "x.py"]) == ["/env/python", "x.py"]

@@ -1,0 +1,110 @@
+"""A regular installation, used with a clone of the sources as the current folder: the installed package is in use.
+
+No native part is built in the clone, so a program that imports the package from there fails. Each test runs with the
+shipped defaults.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.client import Client, Unreachable
+
+from .packages import ROOT, Environment, build_package
+
+CELLS = [
+    "%gpushare",
+    "import helper, jupyter_gpushare as gs\nprint(helper.PLACE, gs.__file__, gs.quota()['limit'], sep='\\n')",
+    "from jupyter_gpushare.demo.gpu import Gpu\ngpu = Gpu()\nprint(gpu.full(1000, 2.0).numpy()[0])",
+]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """An environment with the wheel, and with the command that JupyterLab's users have."""
+    made = Environment(tmp_path_factory.mktemp("installed") / "env")
+    wheel = build_package("wheel", tmp_path_factory.mktemp("wheel"))
+    made.must("pip", "install", "--no-deps", "--no-index", str(wheel))
+    made.console_script("jupyter-execute", "nbclient.cli", "main")
+    return made
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sources as git has them, with a module of the user's own beside them."""
+    made = tmp_path_factory.mktemp("clone")
+    unbuilt = shutil.ignore_patterns("native", "labextension", "__pycache__")
+    shutil.copytree(ROOT / "jupyter_gpushare", made / "jupyter_gpushare", ignore=unbuilt)
+    (made / "helper.py").write_text("PLACE = 'beside the notebook'\n")
+    return made
+
+
+@pytest.fixture
+def host() -> Iterator[dict[str, str]]:
+    """The variables of a host with one simulated device; its coordinator is stopped at the end."""
+    with tempfile.TemporaryDirectory(prefix="gs-clone-") as name:
+        variables = {
+            "GPUSHARE_SIMULATE": "1",
+            "GPUSHARE_SOCKET": f"{name}/c.sock",
+            "GPUSHARE_LOCK_DIR": f"{name}/locks",
+            "GPUSHARE_SIM_STATE": f"{name}/devices",
+            "XDG_STATE_HOME": f"{name}/state",
+        }
+        yield variables
+        try:
+            with Client(variables["GPUSHARE_SOCKET"]) as client:
+                client.request(messages.Stop())
+        except Unreachable:  # it was never started, as a test has said by then
+            pass
+
+
+@pytest.mark.parametrize("start", ["provisioner", "launcher"])
+def test_a_notebook_uses_the_installed_package(
+    installed: Environment, clone: Path, host: dict[str, str], start: str
+) -> None:
+    kernels = installed.folder / "share" / "jupyter" / "kernels"
+    spec = json.loads((kernels / "python3-gpushare" / "kernel.json").read_text())
+    if start == "launcher":  # of a front end that ignores provisioners
+        del spec["metadata"]["kernel_provisioner"]
+    (kernels / start).mkdir()
+    (kernels / start / "kernel.json").write_text(json.dumps(spec))
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in CELLS])
+    nbformat.write(notebook, clone / f"{start}.ipynb")
+    words = [f"--kernel_name={start}", f"{start}.ipynb", f"--output={start}-done"]
+    done = installed.script("jupyter-execute", *words, cwd=clone, **host)
+    assert done.returncode == 0, done.stderr
+    report, imported, computed = nbformat.read(clone / f"{start}-done.ipynb", 4).cells
+    printed = ["".join(output.get("text", "") for output in cell.outputs) for cell in (report, imported, computed)]
+    shown = report.outputs[-1]["data"]["text/plain"]
+    assert "missing" not in printed[0] + shown and "may allocate" in report.outputs[-1]["data"]["text/html"]
+    helper, place, limit = printed[1].splitlines()
+    assert (helper, limit) == ("beside the notebook", "1.0")
+    assert Path(place).is_relative_to(installed.folder)
+    assert printed[2] == "2.0\n"
+
+
+def test_a_bench_uses_the_installed_package(installed: Environment, clone: Path, host: dict[str, str]) -> None:
+    done = installed.script("jupyter-gpushare", "bench", "gate", "--rounds", "1", "--json", cwd=clone, **host)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["gated_ns"] > 0
+
+
+def test_a_program_gets_a_coordinator_of_the_installed_package(
+    installed: Environment, clone: Path, host: dict[str, str]
+) -> None:
+    done = installed.script("jupyter-gpushare", "run", "--", "true", cwd=clone, **host)
+    assert (done.returncode, done.stderr) == (0, "")
+    with Client(host["GPUSHARE_SOCKET"]) as client:
+        pid = client.request(messages.Status())["coordinator"]["pid"]
+    assert str(installed.folder / "lib") in Path(f"/proc/{pid}/cmdline").read_text()
+    said = installed.script("jupyter-gpushare", "doctor", "--json", cwd=clone, **host)
+    problems = [found for found in json.loads(said.stdout) if found["level"] == "error"]
+    assert problems == []
