@@ -37,7 +37,7 @@ class Size(Unicode):  # type: ignore[type-arg]
         if isinstance(value, int) and not isinstance(value, bool):
             value = str(value)
         elif not isinstance(value, str):
-            raise TraitError(f"GpuShare.{self.name}: {value!r} is not a size (examples: 8GiB, 512MiB, 8589934592)")
+            raise TraitError(f"GpuShare.{self.name}: {value!r} is not a size (examples: 8GiB, 512MiB)")
         return super().validate(obj, value)
 
 

@@ -13,6 +13,7 @@ from .audit import Audit
 from .locks import Mode
 from .members import Member
 from .ports import ProcessPort
+from .sizes import worded
 
 FREE_RETRY = 0.02  # how soon to look again at a process out of reach that has its device; then with every heartbeat
 
@@ -91,7 +92,7 @@ class Orders:
             case cmd.SetRate():
                 member.set_rate(command.launch_rate, command.spacing_ppm)
             case cmd.Notice():
-                log.warning("client %s: %s", member.client, command.message)
+                log.warning("client %s: %s", member.client, worded(command.message))
             case cmd.Overrun():
                 self.overruns += 1
                 log.warning(

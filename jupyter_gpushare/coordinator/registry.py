@@ -22,6 +22,7 @@ from .ports import MAX_BYTES, ProcessPort
 from .printable import printable
 from .programs import Programs
 from .remembered import quota_of
+from .sizes import worded
 
 if TYPE_CHECKING:
     from .daemon import Daemon
@@ -127,7 +128,7 @@ class Registry:
             try:
                 self._feed(ev.QuotaChanged(member.client, quota, member.allocated))
             except GpuShareError as error:
-                log.warning("client %s: quota of an earlier coordinator not adopted: %s", member.client, error)
+                log.warning("client %s: quota of an earlier coordinator not adopted: %s", member.client, worded(error))
         if suspended != self._scheduler.clients[member.client].suspended_by_person:
             self._feed(ev.Suspended(member.client) if suspended else ev.Resumed(member.client))
 

@@ -18,6 +18,7 @@ from .members import Member
 from .peer import Peer
 from .ports import ProcessPort
 from .replies import refuse
+from .sizes import worded
 
 MAX_CELLS = 1024
 
@@ -106,7 +107,7 @@ class Sessions:
             member = self._clients.member(peer, hello)
             session.port, instead = self._daemon.registry.join(member, peer, hello)
         except (PermissionError, BadHello, Refused) as error:
-            log.warning("%s: hello refused: %s", peer, error)
+            log.warning("%s: hello refused: %s", peer, worded(error))
             refuse(peer, 0, _reason(error), str(error))
             peer.drop()
             if not known and hello.client in self._daemon.members:

@@ -1,4 +1,7 @@
-"""What the core raises. An event that raises has changed nothing."""
+"""What the core raises. An event that raises has changed nothing.
+
+A message writes each size as "561048576 bytes". The edge makes "535.1 MiB" of it (`coordinator/sizes.py`).
+"""
 
 from __future__ import annotations
 

@@ -206,8 +206,8 @@ class Scheduler:
         memory = event.quota.memory
         if memory is not None and memory != client.quota.memory and memory < event.allocated:
             raise Conflict(
-                f"memory={memory} is below what is allocated now, {event.allocated} bytes: "
-                "free some first, or ask for at least that much"
+                f"memory={memory} bytes is below what is allocated now, {event.allocated} bytes: "
+                f"free some first, or ask for at least {event.allocated} bytes"
             )
         self.placing.change(client, event.quota)
         client.quota = event.quota

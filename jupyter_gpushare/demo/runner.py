@@ -33,7 +33,7 @@ async def run(device: str, output: str, quantum: float) -> int:
         os.environ.update(environment)
         argv = program.argv("jupyter_gpushare", "coordinator", "--detach", "--time-quantum", str(quantum))
         argv += ["--policy", "fcfs", "--sharing", "exclusive"]  # it is about turns, so that one can follow them
-        argv += ["--simulate"] if device == "sim" else ["--device-memory", str(memory)]
+        argv += ["--simulate"] if device == "sim" else ["--device-memory", f"{memory >> 20}MiB"]
         socket = await ensure_coordinator_async(environment["GPUSHARE_SOCKET"], argv)
         coordinator = await AsyncClient.connect(socket)
         try:

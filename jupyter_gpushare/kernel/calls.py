@@ -71,7 +71,11 @@ class Calls:
             return Report(None, self.client, problem or error.problem, program=self._program)
 
     def quota(self, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Change the quota, or only read it if there are no changes; returns the whole."""
+        """Change the quota, or only read it if there are no changes; returns the whole.
+
+        Beside the quota: `device_memory`, bytes that the client's devices have, and `notes`, sentences on what of the
+        quota has no effect as the coordinator is set.
+        """
         return dict(self._own("quota", changes=checked(changes)))
 
     def hold(self, seconds: float | str | None = None) -> dict[str, Any]:
@@ -160,8 +164,9 @@ def _age() -> float:
 
 
 def joined(text: str) -> str:
-    """`share = 0.5` -> `share=0.5`."""
-    return re.sub(r"(?<=\S)\s*=\s*(?=\S)", "=", text)
+    """`share = 0.5 memory=8 GiB` -> `share=0.5 memory=8GiB`."""
+    tight = re.sub(r"(?<=\S)\s*=\s*(?=\S)", "=", text)
+    return re.sub(r"(=[0-9.]+)\s+([kmgt]i?b?|b)(?=\s|$)", r"\1\2", tight, flags=re.IGNORECASE)
 
 
 def pairs(text: str) -> dict[str, str]:

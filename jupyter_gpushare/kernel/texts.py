@@ -6,24 +6,29 @@ import math
 from typing import Any, Mapping
 
 
-def quota_line(quota: dict[str, Any]) -> str:
-    """`{"share": 0.5, "memory": None, …}` -> "share 0.5, memory unlimited"."""
+def quota_line(quota: Mapping[str, Any], device_memory: float = 0) -> str:
+    """`{"share": 0.5, "memory": None, …}` -> "share 0.5, memory all of the device's (8 GiB)".
+
+    `device_memory`: bytes that the client's devices have, 0 where that is not known.
+    """
     words = [f"{key} {quota[key]:g}" for key in ("share", "limit") if quota.get(key) is not None]
-    for key in ("memory", "resident"):
+    whole = "all of the device's" + (f" ({size(device_memory)})" if device_memory else "")
+    for key, unbounded in (("memory", whole), ("resident", "as much as fits")):
         if key in quota:
-            words.append(f"{key} {'unlimited' if quota[key] is None else size(quota[key])}")
+            words.append(f"{key} {unbounded if quota[key] is None else size(quota[key])}")
     if quota.get("service"):
         words.append(f"class {quota['service']}")
     return ", ".join(words)
 
 
 def size(amount: float) -> str:
-    """Bytes: 1536 -> "1.5 KiB"."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if amount < 1024:
-            return f"{amount:.0f} {unit}" if amount >= 100 else f"{amount:.3g} {unit}"
-        amount /= 1024.0
-    return f"{amount:.4g} TiB"
+    """Bytes: 1536 -> "1.5 KiB", 561048576 -> "535.1 MiB", as `format_size` of the coordinator writes them."""
+    for power, unit in enumerate(("B", "KiB", "MiB", "GiB", "TiB")):
+        parts = 1 if power == 0 else 10 if abs(amount) >= 10 * 1024**power else 100
+        shown = round(amount * parts / 1024**power) / parts
+        if abs(shown) < 1024 or unit == "TiB":
+            break
+    return f"{shown:.2f}".rstrip("0").rstrip(".") + f" {unit}"
 
 
 def seconds(amount: float) -> str:

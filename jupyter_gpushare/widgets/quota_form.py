@@ -16,7 +16,7 @@ LATE = 1.0  # seconds
 FIELDS = ("share", "limit", "memory", "resident")
 HINT = (
     "share (guaranteed) and limit (at most): parts of the GPU's time, 0.5 or 50%. memory (to allocate) and resident "
-    "(to stay on the GPU while others wait): sizes, 8GiB; empty: unlimited. class offline: others go first."
+    "(to stay on the GPU while others wait): sizes, 8GiB; empty: all of the device. class offline: others go first."
 )
 _LAYOUT = {"width": "260px"}
 
@@ -24,7 +24,10 @@ _LAYOUT = {"width": "260px"}
 def filled(quota: Mapping[str, Any]) -> dict[str, str]:
     """A quota as the texts of the form's fields."""
     texts = {key: f"{quota[key]:g}" for key in ("share", "limit")}
-    texts |= {key: "" if quota[key] is None else _exact(quota[key]) for key in ("memory", "resident")}
+    texts |= {
+        key: "" if quota[key] is None else text.format_size(quota[key]).replace(" ", "")
+        for key in ("memory", "resident")
+    }
     return {**texts, "service": quota["service"]}
 
 
@@ -57,12 +60,6 @@ def changes(texts: Mapping[str, str], before: Mapping[str, str]) -> dict[str, st
     return {key: texts[key].strip() or None for key in texts if texts[key].strip() != before[key].strip()}
 
 
-def _exact(size: int) -> str:
-    """1073741824 -> "1GiB"; bytes where that is not exact."""
-    short = text.format_size(size).replace(" ", "")
-    return short if text.parse_size(short) == size else str(size)
-
-
 class QuotaForm(widgets.VBox):  # type: ignore[misc]
     """Fields for each word of a quota, checked as they are filled in. `apply` is the button.
 
@@ -75,8 +72,8 @@ class QuotaForm(widgets.VBox):  # type: ignore[misc]
         self.fields: dict[str, Any] = {
             key: widgets.Text(description=key, continuous_update=False, layout=_LAYOUT) for key in FIELDS
         }
-        for key in ("memory", "resident"):
-            self.fields[key].placeholder = "unlimited"
+        self.fields["memory"].placeholder = "all of the device's"
+        self.fields["resident"].placeholder = "as much as fits"
         self.fields["service"] = widgets.Dropdown(description="class", options=["online", "offline"], layout=_LAYOUT)
         self.apply = widgets.Button(
             description="Change GPU Quota", tooltip="Share, limit, memory and class of the kernel."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -18,6 +18,8 @@ for _power, _prefix in enumerate("kmgt", start=1):
 _FRACTION = re.compile(r"^(?:[0-9]+(?:\.[0-9]*)?%|[01]?\.[0-9]+)$")
 _SIZE = re.compile(r"^([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-z]*)$")
 
+_SPACED = re.compile(r"(=[0-9.]+)\s+([kmgt]i?b?|b)(?=\s|$)", re.IGNORECASE)  # a size as `format_size` writes it
+
 _DURATION = re.compile(r"^([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(|s|sec|seconds?|m|min|minutes?|h|hours?)$")
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -29,10 +31,10 @@ _LONGEST_SINCE = 36500 * 86400.0
 def parse_size(value: object) -> int:
     """Bytes from 8589934592, "8GiB", "8G" (both binary) or "8GB" (decimal). No parts of a byte. Raises ValueError."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        raise ValueError(f"{value!r} is not a size (examples: 8GiB, 512MiB, 8589934592)")
+        raise ValueError(f"{value!r} is not a size (examples: 8GiB, 512MiB)")
     match = _SIZE.match(str(value).strip().lower())
     if not match or match[2] not in _UNITS or (_UNITS[match[2]] == 1 and match[1].partition(".")[2].strip("0")):
-        raise ValueError(f"{value!r} is not a size (examples: 8GiB, 512MiB, 8589934592)")
+        raise ValueError(f"{value!r} is not a size (examples: 8GiB, 512MiB)")
     try:
         return int(float(match[1]) * _UNITS[match[2]]) if "." in match[1] else int(match[1]) * _UNITS[match[2]]
     except OverflowError:
@@ -87,9 +89,12 @@ def parse_since(value: str, now: float) -> float:
 
 
 def parse_pairs(text: str) -> dict[str, str]:
-    """`share=0.5 memory=8GiB` as a dictionary. Raises ValueError on a word without `=` and on a repeated key."""
+    """`share=0.5 memory=8GiB`, or `memory=8 GiB`, as a dictionary.
+
+    Raises ValueError on a word without `=` and on a repeated key.
+    """
     pairs: dict[str, str] = {}
-    for word in shlex.split(text.replace(",", " ")):
+    for word in shlex.split(_SPACED.sub(r"\1\2", text.replace(",", " "))):
         key, separator, value = word.partition("=")
         if not separator or not key or not value:
             raise ValueError(f"{word!r} is not of the form key=value")
@@ -109,14 +114,25 @@ def quota_words(words: Mapping[str, Any]) -> dict[str, Any]:
     return known
 
 
-def format_size(size: int) -> str:
-    """1536 -> "1.5 KiB"."""
-    amount = float(size)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+def format_size(size: float, rounding: Callable[[float], int] = round) -> str:
+    """1536 -> "1.5 KiB", 561048576 -> "535.1 MiB": `parse_size` reads each.
+
+    `rounding` is `math.floor` for what is allowed at most, and `math.ceil` for what is needed at least.
+    """
+    for power, unit in enumerate(("B", "KiB", "MiB", "GiB", "TiB")):
+        parts = 1 if power == 0 else 10 if abs(size) >= 10 * 1024**power else 100
+        amount = rounding(size * parts / 1024**power) / parts
         if abs(amount) < 1024 or unit == "TiB":
             break
-        amount /= 1024
-    return f"{amount:.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:.3g} {unit}"
+    return f"{amount:.2f}".rstrip("0").rstrip(".") + f" {unit}"
+
+
+def quota_line(quota: Mapping[str, Any]) -> str:
+    """A whole quota as it may be typed: "share=0.5 limit=1 memory=8GiB resident=none class=online"."""
+    words = [f"{name}={quota[name]:g}" for name in ("share", "limit")]
+    for name in ("memory", "resident"):
+        words.append(f"{name}={'none' if quota[name] is None else format_size(quota[name]).replace(' ', '')}")
+    return " ".join([*words, f"class={quota['service']}"])
 
 
 def format_seconds(seconds: float) -> str:

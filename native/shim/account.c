@@ -34,24 +34,21 @@ static void publish(void) {
 }
 
 static void refuse(uint64_t bytes, uint64_t sum, uint64_t limit, uint64_t backing) {
-    static const double gib = 1 << 30;
     ADD(the_page()->report.refused, 1);
     if (limit)
         log_line(
             LOG_ERROR,
-            "an allocation of %.3f GiB was refused: %.3f GiB are allocated and the memory limit is %.3f GiB "
+            "an allocation of %s was refused: %s are allocated and the memory limit is %s "
             "(to raise it: %%gpushare quota memory=%lluMiB in a notebook, or jupyter gpushare run --memory %lluMiB)",
-            (double)bytes / gib, (double)sum / gib, (double)limit / gib,
+            size_text(bytes).text, size_text(sum).text, size_text(limit).text,
             (unsigned long long)((sum + bytes + (1 << 20) - 1) >> 20),
             (unsigned long long)((sum + bytes + (1 << 20) - 1) >> 20));
     else
         log_line(LOG_ERROR,
-                 "an allocation of %.3f GiB was refused: device and host memory together can back only %.3f "
-                 "GiB more; "
-                 "a limit does not help, other clients must free some (%.3f GiB are allocated here; see "
-                 "%%gpushare, and "
+                 "an allocation of %s was refused: device and host memory together can back only %s more; "
+                 "a limit does not help, other clients must free some (%s are allocated here; see %%gpushare, and "
                  "%%gpushare quota memory=... to keep others within theirs)",
-                 (double)bytes / gib, (double)backing / gib, (double)sum / gib);
+                 size_text(bytes).text, size_text(backing).text, size_text(sum).text);
 }
 
 bool account_reserve(uint64_t bytes, bool pinned) {

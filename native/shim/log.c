@@ -57,6 +57,22 @@ static void make_folders(void) {
     }
 }
 
+struct size_text size_text(uint64_t bytes) {
+    static const char *units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    struct size_text made;
+    double amount = (double)bytes;
+    size_t unit = 0;
+    for (; amount >= 1023.95 && unit < sizeof units / sizeof *units - 1; unit++)
+        amount /= 1024;
+    int length = snprintf(made.text, sizeof made.text, "%.*f", amount < 10 ? 2 : 1, amount);
+    while (made.text[length - 1] == '0')
+        length--;
+    if (made.text[length - 1] == '.')
+        length--;
+    snprintf(made.text + length, sizeof made.text - (size_t)length, " %s", units[unit]);
+    return made;
+}
+
 void log_line(enum level level, const char *format, ...) {
     static const char *names[] = {"error", "info", "debug"};
     static atomic_flag said = ATOMIC_FLAG_INIT;

@@ -147,8 +147,8 @@ bool memory_ready(uint32_t word) {
     if (can_ask() && GET(page->report.short_bytes) != absent && now > waits_since + ROOM_PATIENCE_NS)
         say_short(absent);
     if (now > waits_since + ROOM_NS)
-        log_once(LOG_ERROR, "%.3f GiB of this program's memory do not fit on the device any more: it waits for room",
-                 (double)absent / (1 << 30));
+        log_once(LOG_ERROR, "%s of this program's memory do not fit on the device any more: it waits for room",
+                 size_text(absent).text);
     futex_wait(&page->orders.gate, gate_word(page), ROOM_PAUSE_NS);
     return false;
 }

@@ -9,9 +9,9 @@ static CUresult allocate(CUdeviceptr *address, size_t bytes, struct entry *entry
     CUresult result = REAL(cuMemAlloc_v2)(address, bytes);
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
         log_line(LOG_ERROR,
-                 "an allocation of %.3f GiB was refused: the device is full (memory mode plain moves nothing, and has "
+                 "an allocation of %s was refused: the device is full (memory mode plain moves nothing, and has "
                  "nothing moved for it)",
-                 (double)bytes / (1 << 30));
+                 size_text(bytes).text);
     return result;
 }
 

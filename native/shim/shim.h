@@ -285,6 +285,11 @@ bool python_handles(struct thread *thread, bool noted);
 bool python_raised(void); /* a handler has raised, and Python code has not seen its exception yet */
 
 enum level { LOG_ERROR, LOG_INFO, LOG_DEBUG };
+/* A size as people write it, for a log line: "700 MiB", "1.5 GiB". Valid until the end of the full expression. */
+struct size_text {
+    char text[24];
+};
+struct size_text size_text(uint64_t bytes);
 void log_line(enum level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool log_wants(enum level level);
 void log_start(void); /* reads the environment, if that has not been done */

@@ -28,8 +28,8 @@ static CUresult release(const struct entry *entry) {
 }
 
 static void describe(char *text, size_t room) {
-    snprintf(text, room, "swap: copied to the host and back with the turns, %.1f GiB of it pinned",
-             (double)shim.environment.pinned / (1 << 30));
+    snprintf(text, room, "swap: copied to the host and back with the turns, %s of it pinned",
+             size_text(shim.environment.pinned).text);
 }
 
 const struct memory_mode mode_swap = {

@@ -44,11 +44,10 @@ uint64_t swap_most(void) {
 bool swap_fits(uint64_t bytes) {
     if (bytes + absent + present <= swap_most())
         return true;
-    log_line(
-        LOG_ERROR,
-        "an allocation of %.3f GiB was refused: %.3f GiB are allocated, and in memory mode swap a client has at most "
-        "%.3f GiB of this device (mode unified has no such bound)",
-        (double)bytes / (1 << 30), (double)(absent + present) / (1 << 30), (double)swap_most() / (1 << 30));
+    log_line(LOG_ERROR,
+             "an allocation of %s was refused: %s are allocated, and in memory mode swap a client has at most "
+             "%s of this device (mode unified has no such bound)",
+             size_text(bytes).text, size_text(absent + present).text, size_text(swap_most()).text);
     return false;
 }
 

@@ -31,7 +31,7 @@ static uint64_t fetch(uint64_t surplus) {
 
 static void log_evicted(void) {
     if (out.bytes)
-        log_line(LOG_DEBUG, "evicted %.1f MiB in %.1f ms", (double)out.bytes / (1 << 20), (double)out.nanoseconds / MS);
+        log_line(LOG_DEBUG, "evicted %s in %.1f ms", size_text(out.bytes).text, (double)out.nanoseconds / MS);
     out.bytes = out.nanoseconds = 0;
 }
 
@@ -102,7 +102,7 @@ static void report_restored(uint64_t bytes, uint64_t began) {
         return;
     ADD(report->restored_bytes, bytes);
     ADD(report->restored_ns, took);
-    log_line(LOG_DEBUG, "restored %.1f MiB in %.1f ms", (double)bytes / (1 << 20), (double)took / MS);
+    log_line(LOG_DEBUG, "restored %s in %.1f ms", size_text(bytes).text, (double)took / MS);
 }
 
 static uint64_t room_for(const struct block *block) {

@@ -119,7 +119,7 @@ static bool evict(uint64_t target, uint64_t now, uint64_t *next) {
         uint64_t took = now_ns() - moves.began;
         ADD(report->evicted_bytes, moves.bytes);
         ADD(report->evicted_ns, took);
-        log_line(LOG_DEBUG, "evicted %.1f MiB in %.1f ms", (double)moves.bytes / (1 << 20), (double)took / MS);
+        log_line(LOG_DEBUG, "evicted %s in %.1f ms", size_text(moves.bytes).text, (double)took / MS);
     }
     moves.evicting = !done;
     pthread_mutex_unlock(&movement_lock);
@@ -153,7 +153,7 @@ static void report_restored(uint64_t bytes, uint64_t began) {
         return;
     ADD(report->restored_bytes, bytes);
     ADD(report->restored_ns, took);
-    log_line(LOG_DEBUG, "restored %.1f MiB in %.1f ms", (double)bytes / (1 << 20), (double)took / MS);
+    log_line(LOG_DEBUG, "restored %s in %.1f ms", size_text(bytes).text, (double)took / MS);
 }
 
 static void ahead_arrived(void) {

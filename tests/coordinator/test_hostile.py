@@ -214,7 +214,11 @@ def test_bad_quotas_change_nothing(visitors: Processes, shared_coordinator: Coor
         ({"memory": "many"}, "invalid", "'many' is not a size (examples: 8GiB"),
         ({"memory": True}, "invalid", "is not a size"),
         ({"memory": "9" * 400 + ".5GiB"}, "invalid", "beyond any size"),
-        ({"memory": "1KiB"}, "conflict", "memory=1024 is below what is allocated now, 1048576 bytes"),
+        (
+            {"memory": "1KiB"},
+            "conflict",
+            "memory=1KiB is below what is allocated now, 1 MiB",
+        ),
         ({"share": 2}, "invalid", "share=2 is out of range: allowed is a fraction from 0 to 1"),
         ({"share": "lots"}, "invalid", "share: 'lots' is not a fraction"),
         ({"share": [0.5]}, "invalid", "is not a fraction"),

@@ -79,7 +79,11 @@ ILLEGAL: list[tuple[ev.Event, type[Exception], str]] = [
     (ev.CellEnded("nobody", "1"), UnknownClient, "no client"),
     (ev.TurnReleased("nobody"), UnknownClient, "no client"),
     (ev.QuotaChanged("nobody", Quota()), UnknownClient, "no client"),
-    (ev.QuotaChanged("runs", Quota(memory=100), allocated=101), Conflict, "memory=100 is below what is allocated"),
+    (
+        ev.QuotaChanged("runs", Quota(memory=100), allocated=101),
+        Conflict,
+        "memory=100 bytes is below what is",
+    ),
     (
         ev.SettingsChanged(baseline(policy="lottery")),
         Refused,

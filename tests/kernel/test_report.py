@@ -41,7 +41,7 @@ def snapshot(*clients: dict[str, Any], running: str = "", queue: tuple[str, ...]
 def test_running() -> None:
     text = repr(Report(snapshot(client("a", phase="running"), client("b"), running="a", queue=("b",)), "a"))
     assert "running · 12 s left" in text
-    assert "share 0.5, limit 0.9, memory 8 GiB, resident unlimited, class online" in text
+    assert "share 0.5, limit 0.9, memory 8 GiB, resident as much as fits, class online" in text
     assert "1.5 GiB allocated, 1 GiB on the device" in text
     assert "12 s in 4 turns, waited 1 min 15 s" in text
     assert "12 s in 1 turn, waited" in repr(Report(snapshot(client("a", quanta=1)), "a"))

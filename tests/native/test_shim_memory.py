@@ -42,7 +42,7 @@ def test_limit_refuses_and_says_why(machine: Machine, started: Started) -> None:
     assert client.run("cuda.alloc(40 << 20)[0]") == 0
     assert process.page.report.refused == 3
     assert process.page.report.allocated == 100 * MIB
-    assert "memory limit is 0.098 GiB" in machine.log_text()
+    assert "memory limit is 100 MiB" in machine.log_text()
     assert "%gpushare quota memory=101MiB" in machine.log_text()
     assert client.end().count("\n") == 1, "more than one line on standard error"
 

@@ -91,7 +91,8 @@ class Book:
             bound = self.memory
         if not needed or not self.memory or bound is None or self.promised + needed <= bound:
             return ""
-        return f"has {max(0, int(bound) - self.promised)} bytes left of the {int(bound)} that may be asked for"
+        left = max(0, int(bound) - self.promised)
+        return f"has at most {left} bytes left of the {int(bound)} bytes that may be asked for"
 
     def has_room(self, request: Request) -> bool:
         """Whether nothing is oversubscribed with it there."""

@@ -86,7 +86,7 @@ class Request:
         if self.fraction is not None:
             words.append(f"memory={self.fraction:g}")
         if self.memory is not None:
-            words.append(f"memory={self.memory}")
+            words.append(f"memory={self.memory} bytes")
         return " ".join([*words, *(f"{word}={value}" for word, value in self.words().items())]) or "a client"
 
     def words(self) -> dict[str, str]:

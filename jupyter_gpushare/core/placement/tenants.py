@@ -105,8 +105,8 @@ class Tenants:
         if quota.limit > known.limit:
             raise NoPlace(f"limit={quota.limit:g} is above that of {where}: allowed is up to {known.limit:g}")
         if known.memory is not None and (quota.memory is None or quota.memory > known.memory):
-            asked = "unlimited" if quota.memory is None else quota.memory
-            raise NoPlace(f"memory={asked} is above that of {where}: allowed is up to {known.memory} bytes")
+            asked = "all of the device's memory" if quota.memory is None else f"memory={quota.memory} bytes"
+            raise NoPlace(f"{asked} is above that of {where}: allowed is up to {known.memory} bytes")
         if known.share is not None and quota.share:
             taken = sum(others)
             if taken + quota.share * gpus > known.share + 1e-9:

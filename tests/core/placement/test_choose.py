@@ -69,7 +69,7 @@ def test_memory_is_promised_up_to_the_bound() -> None:
     placement = host(1, PlacementSettings(oversubscription=1.5))
     where(placement, "a", fraction=1.0)
     where(placement, "b", memory=40 * GIB)
-    with pytest.raises(Refused, match=f"has 0 bytes left of the {3 * MEMORY // 2} that may be asked for"):
+    with pytest.raises(Refused, match=f"has at most 0 bytes left of the {3 * MEMORY // 2} bytes that may be asked for"):
         where(placement, "c", memory=1)
 
 

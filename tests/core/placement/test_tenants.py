@@ -36,8 +36,11 @@ def test_what_is_not_asked_for_is_within_the_ceiling() -> None:
     ("quota", "said"),
     [
         ({"limit": 0.9}, "limit=0.9 is above that of tenant 'students': allowed is up to 0.8"),
-        ({"memory": 21 * GIB}, f"memory={21 * GIB} is above that of tenant 'students': allowed is up to {20 * GIB}"),
-        ({"memory": None}, "memory=unlimited is above"),
+        (
+            {"memory": 21 * GIB},
+            f"memory={21 * GIB} bytes is above that of tenant 'students': allowed is up to {20 * GIB}",
+        ),
+        ({"memory": None}, "all of the device's memory is above"),
     ],
 )
 def test_no_client_is_above_its_tenants_ceiling(placement: Placement, quota: dict[str, Any], said: str) -> None:
