@@ -71,7 +71,8 @@ def quota(
     given = {key: value for key, value in {**named, "class": class_}.items() if value is not _AS_IT_IS}
     if twice := given.keys() & others.keys():
         raise Mistake(f"{twice.pop()!r} is given twice")
-    return _calls().quota({**given, **others})
+    now = _calls().quota({**given, **others})
+    return {key: now[key] for key in named}
 
 
 def hold(seconds: float | str | None = None) -> float | None:

@@ -11,8 +11,6 @@ from .status_command import name_of
 from .wire import messages, text
 from .wire.client import Client, CoordinatorError
 
-_SIZES = ("memory", "resident")
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Called by the command line on the parser of each of these sub-commands."""
@@ -86,11 +84,11 @@ def _title(client: dict[str, Any]) -> str:
 
 
 def _words(quota: dict[str, Any]) -> str:
-    """As it may be typed."""
-    values = {name: "unlimited" if quota[name] is None else text.format_size(quota[name]) for name in _SIZES}
-    words = {"class" if name == "service" else name: value for name, value in quota.items()}
-    words |= {"share": f"{quota['share']:g}", "limit": f"{quota['limit']:g}", **values}
-    return " ".join(f"{name}={str(value).replace(' ', '')}" for name, value in words.items())
+    """As it may be typed, and what to know about it."""
+    total = quota.get("device_memory")
+    whole = f"; memory=none is all of the device's, {text.format_size(total)}" if total else ""
+    lines = [text.quota_line(quota) + (whole if quota["memory"] is None else "")]
+    return "\n".join([*lines, *(f"note: {note}" for note in quota.get("notes", []))])
 
 
 def _released(result: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from ..core import Scheduler
 from ..core.model import Client, Device
 from ..core.outlook import expected_waits, held, seconds_left
-from . import idle, locks, overruns, where
+from . import idle, locks, overruns, shares, where
 from .devices import Nvml
 from .measures import Measures
 from .members import Member
@@ -78,6 +78,7 @@ def take(
             **overruns.of_client(client),
             "notes": [
                 *where.notes(scheduler, client),
+                *shares.notes(scheduler, client),
                 *overruns.notes(scheduler, client, now),
                 *idle.notes(client, prospect),
             ],

@@ -68,7 +68,7 @@ class Report:
         rows = [
             (self.program, self.name(self.client, mark=False)),
             ("state", self.state(client)),
-            ("quota", quota_line(client.get("quota", {}))),
+            ("quota", quota_line(client.get("quota", {}), sum(one.get("memory_total") or 0 for one in self.devices))),
             ("memory", memory_line(client)),
             ("GPU time", f"{turns}, waited {seconds(client['wait_seconds'])}{since}"),
         ]

@@ -11,7 +11,8 @@ from .texts import quota_line, seconds, size
 
 
 def quota(now: dict[str, Any], changed: bool) -> str:
-    return ("Quota is now: " if changed else "Quota: ") + quota_line(now)
+    line = ("Quota is now: " if changed else "Quota: ") + quota_line(now, now.get("device_memory", 0))
+    return "\n".join([line, *(f"Note: {note}" for note in now.get("notes", []))])
 
 
 def released(result: dict[str, Any]) -> str:

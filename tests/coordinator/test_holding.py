@@ -199,10 +199,11 @@ def test_the_commands(coordinator: Coordinator, pair: tuple[FakeProcess, FakePro
     assert say("resume", "b") == "b.ipynb: it takes part again\n"
     assert "not suspended" in say("resume", "b")
     assert a.gate[0] == OPEN, "nobody waits"
-    assert say("quota", "b") == "b.ipynb: share=0 limit=1 memory=unlimited resident=unlimited class=online\n"
-    changed = "b.ipynb: share=0.25 limit=1 memory=2GiB resident=unlimited class=offline\n"
-    assert say("quota", "b", "share=25%", "memory=2GiB", "class=Offline") == changed
-    assert say("quota", "b") == changed
+    whole = "memory=none is all of the device's, 8 GiB"
+    assert say("quota", "b") == f"b.ipynb: share=0 limit=1 memory=none resident=none class=online; {whole}\n"
+    changed = "b.ipynb: share=0.25 limit=1 memory=2GiB resident=none class=offline\nnote: share 0.25 counts in"
+    assert say("quota", "b", "share=25%", "memory=2GiB", "class=Offline").startswith(changed)
+    assert say("quota", "b").startswith(changed)
     assert say("evict", "b") == "b.ipynb: it has no memory on the device that could leave\n"
     a.allocate(512 << 20)
     assert say("evict", "a") == "a.ipynb: 512 MiB leave the device, and come back with its next turn\n"

@@ -91,7 +91,8 @@ def test_a_kernel_without_gpu_processes_stays_suspended(
     coordinator: Coordinator, kernels: Kernels, processes: Processes, number: int
 ) -> None:
     kernels("a"), kernels("b")
-    quota = coordinator.request(messages.SetQuota(client="a", changes={"share": 0.25, "memory": "3GiB"}))
+    coordinator.request(messages.SetQuota(client="a", changes={"share": 0.25, "memory": "3GiB"}))
+    quota = (coordinator.client("a") or {})["quota"]
     coordinator.request(messages.Suspend(client="a"))
     wait_for(lambda: suspended(coordinator, "a"))
     coordinator.end(number)

@@ -20,7 +20,8 @@ from .test_turns import locked
 def test_a_running_turn_is_adopted_with_page_quota_and_lock(coordinator: Coordinator, processes: Processes) -> None:
     a, b = processes("a"), processes("b")
     changes = {"memory": "3GiB", "share": 0.25, "limit": "50%", "service": "offline", "resident": "1GiB"}
-    quota = coordinator.request(messages.SetQuota(client="a", changes=changes))
+    coordinator.request(messages.SetQuota(client="a", changes=changes))
+    quota = (coordinator.client("a") or {})["quota"]
     a.run_turn()
     held = a.gate
     coordinator.end(signal.SIGKILL)

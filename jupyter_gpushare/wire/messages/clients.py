@@ -31,7 +31,10 @@ class Forget(Request, tag="forget", frozen=True, kw_only=True):
 
 
 class SetQuota(Request, tag="quota", frozen=True, kw_only=True):
-    """Change a client's quota; an empty `changes` only reads it. Result: the quota.
+    """Change a client's quota; an empty `changes` only reads it.
+
+    Result: the quota, and beside it `device_memory`, bytes that the client's devices have (0: not known), and `notes`,
+    sentences on what of the quota has no effect as the coordinator is set.
 
     Values may be text ("8GiB", "0.5").
     """

@@ -1,0 +1,82 @@
+"""What people read of sizes and quotas, from the programs as they are installed: with the shipped defaults."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from .host import Host
+from .notebook import Notebook
+
+RAW = re.compile(r"\b\d{6,}\b")  # a size in bytes
+ODD = (100 << 20) + 60_000  # bytes: 100.06 MiB
+HEEDED = "among clients that run at the same time"
+
+
+@pytest.fixture
+def shipped(host: Host) -> Host:
+    """With a coordinator that has no configuration file."""
+    (host.folder / "config" / "jupyter_gpushare_config.py").unlink()
+    host.start_coordinator()
+    return host
+
+
+def said(notebook: Notebook, line: str) -> str:
+    notebook.text = notebook.errors = ""
+    notebook.finish(notebook.start(line))
+    return notebook.text + notebook.errors
+
+
+def test_a_size_in_a_refusal_can_be_typed_back_in(shipped: Host, start: Callable[..., Notebook]) -> None:
+    notebook = start()
+    assert notebook.value(f"cuda.alloc({ODD})[0]") == 0
+    refused = said(notebook, "%gpushare memory=1MiB")
+    assert "memory=1MiB is below what is allocated now, 100.1 MiB" in refused and not RAW.search(refused)
+    (enough,) = re.findall(r"at least ([\d.]+ \w+)", refused)
+    assert f"Quota is now: share 0, limit 1, memory {enough}," in said(notebook, f"%gpushare memory={enough}")
+
+    by_command = shipped.command("quota", notebook.client, "memory=1MiB")
+    assert by_command.returncode == 2 and "at least 100.1 MiB" in by_command.stderr
+    assert shipped.command("quota", notebook.client, f"memory={enough}").returncode == 0
+    logged = [line for line in (shipped.folder / "coordinator.log").read_text().splitlines() if "the quota of" in line]
+    assert "from share=0 limit=1 memory=none resident=none class=online to" in logged[0]
+    assert "memory=100.1MiB" in logged[0]
+
+
+def test_a_quota_without_a_memory_limit_is_the_memory_of_the_device(
+    shipped: Host, start: Callable[..., Notebook]
+) -> None:
+    notebook = start()
+    for line in ("%gpushare quota", "print(get_ipython().run_line_magic('gpushare', 'status'))"):
+        shown = said(notebook, line)
+        assert "memory all of the device's (256 MiB)" in shown and "unlimited" not in shown
+    typed = shipped.command("quota", notebook.client).stdout
+    assert "memory=none resident=none class=online; memory=none is all of the device's, 256 MiB" in typed
+
+
+def test_a_share_that_turns_do_not_heed_is_said_to_be_one(shipped: Host, start: Callable[..., Notebook]) -> None:
+    notebook = start()
+    answer = said(notebook, "%gpushare share=0.5")
+    assert f"Note: share 0.5 counts in placement and {HEEDED}, not in turns: the policy interactive" in answer
+    typed = shipped.command("quota", notebook.client, "share=0.4").stdout
+    assert f"note: share 0.4 counts in placement and {HEEDED}, not in turns" in typed
+    assert any("not in turns" in note for note in shipped.clients()[notebook.client]["notes"])
+    assert notebook.value("__import__('jupyter_gpushare').quota(share=0.3)['share']") == 0.3
+
+    assert shipped.command("config", "sharing", "exclusive").returncode == 0
+    answer = said(notebook, "%gpushare quota")
+    assert "share 0.3 counts in placement, not in turns" in answer and HEEDED not in answer
+
+    assert shipped.command("config", "policy", "fair").returncode == 0
+    assert "not in turns" not in said(notebook, "%gpushare share=0.5")
+    assert shipped.clients()[notebook.client]["notes"] == []
+    assert shipped.command("config", "policy", "best_effort").returncode == 0
+    assert "share 0.5 counts in placement, not in turns: the policy best_effort" in said(notebook, "%gpushare quota")
+
+
+def test_a_share_that_nobody_asked_for_needs_no_note(shipped: Host, start: Callable[..., Notebook]) -> None:
+    notebook = start()
+    assert "Note" not in said(notebook, "%gpushare memory=128MiB")
+    assert "note" not in shipped.command("quota", notebook.client).stdout
