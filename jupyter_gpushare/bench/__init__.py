@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from ..wire.text import format_size
+
 # name: (module, what it measures)
 BENCHES = {
     "gate": ("gate", "nanoseconds per launch, bare and under an open gate"),
@@ -74,7 +76,8 @@ def main(args: argparse.Namespace) -> int:
         print("\n".join(module.lines(figures)))
         return 0
     for name, value in figures.items():
-        print(f"{name:>14}  {value:,.2f}" if isinstance(value, float) else f"{name:>14}  {value}")
+        shown = f"{value:,.2f}" if isinstance(value, float) else value
+        print(f"{name:>14}  {format_size(value) if name.endswith('_bytes') else shown}")
     where = "simulated driver" if args.device == "sim" else "real GPU"
     print(f"{'on':>14}  {platform.processor() or platform.machine()}, {where}")
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from . import setting
+from . import progress, setting
 
 _ROUNDS = 5
 _BATCHES = "2000"
@@ -21,7 +21,7 @@ def measure(device: str, rounds: int) -> dict[str, Any]:
     rounds = rounds or _ROUNDS
     figures: dict[str, list[float]] = {name: [] for name in ("bare", "shim", "managed", "plain")}
     with setting.coordinator(device) as environment:
-        for _ in range(rounds):
+        for _ in progress.each(range(rounds), lambda _: "allocations, bare and under the shim"):
             bare = setting.result(setting.start(["alloc", _BATCHES], environment, shared=False))
             shim = setting.result(setting.start(["alloc", _BATCHES], environment, shared=True))
             mode = {**environment, "GPUSHARE_MEMORY_MODE": "plain"}

@@ -2,53 +2,76 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from . import holders
+from . import holders, progress
 
-_SECONDS = 90.0  # of the device, for each client's job on a whole card
+_SECONDS = 30.0  # of the device, for each client's job on a whole card: six quanta, and three uses of 10 s
+_QUANTA = (5, 30)
+
+
+class Run(NamedTuple):
+    """`quantum` 0: one after the other; `half`: clients that use the device half of the time."""
+
+    quantum: int
+    half: bool
+
+    def __str__(self) -> str:
+        how = f"side by side, turns of {self.quantum} s" if self.quantum else "one after the other"
+        return f"{how}, {'busy half of the time' if self.half else 'always busy'}"
 
 
 def measure(device: str, rounds: int) -> dict[str, Any]:
-    """`{"q5_busy", "q5_half", "q30_busy", …}`: total time over one after the other, for quanta of 5 and 30 s, with
-    clients that are always busy and clients that use the device for 10 s and then not for 10 s; `q5_aim` is what the
-    link allows the busy ones."""
-    mode = "swap"
+    """`{"q5_busy", "q5_half", "q5_aim", …}`: total time over one after the other, for quanta of 5 s, with clients that
+    are always busy and clients that use the device for 10 s and then not for 10 s; `q5_aim` is what the link allows the
+    busy ones.
+
+    `rounds`: seconds of each job (0: 30). From 90 on the same for quanta of 30 s, `q30_busy` …: jobs of three quanta.
+    """
+    mode, seconds = "swap", rounds or _SECONDS
     figures: dict[str, Any] = {
         "card": f"simulated, {holders.CARD}" if device == "sim" else "real",
         "mode": mode,
+        "seconds": seconds,
     }
     cap, _ = holders.scale(device)
     link = 25e9 if device == "sim" else None
-    serial = {half: _run(device, 30, mode, half, together=False, rounds=rounds) for half in (False, True)}
-    for quantum in (5, 30):
+    quanta = [quantum for quantum in _QUANTA if quantum == _QUANTA[0] or seconds >= 3 * quantum]
+    runs = [Run(quantum, half) for quantum in (0, *quanta) for half in (False, True)]
+    taken = {run: _run(device, run, mode, seconds) for run in progress.each(runs, str)}
+    for quantum in quanta:
         for half in (False, True):
-            total = _run(device, quantum, mode, half, together=True, rounds=rounds)
-            figures[f"q{quantum}_{'half' if half else 'busy'}"] = round(total / serial[half], 3)
+            total = taken[Run(quantum, half)] / taken[Run(0, half)]
+            figures[f"q{quantum}_{'half' if half else 'busy'}"] = round(total, 3)
         if link:
             shrunk = holders.SHRUNK if device == "sim" else 1
             figures[f"q{quantum}_aim"] = round(1 + 1.1 * (0.95 * cap / link) / (quantum / shrunk), 3)
     return figures
 
 
-def _run(device: str, quantum: int, mode: str, half: bool, *, together: bool, rounds: int) -> float:
+def _run(device: str, run: Run, mode: str, job: float) -> float:
     """Real seconds from the first launch to the last."""
     cap, slowed = holders.scale(device)
     shrunk = holders.SHRUNK if device == "sim" else 1
     piece = cap // 32
     size = int(cap * 0.95 * 15 / 16) // piece * piece
-    sweep = (10 if half else 0.5) / shrunk
-    seconds = (rounds or _SECONDS) / shrunk
-    options = ["--time-quantum", str(quantum / shrunk * slowed), "--pinned-memory", f"{size >> 20}MiB"]
+    sweep = min(10 if run.half else 0.5, job) / shrunk
+    seconds = job / shrunk
+    options = [
+        "--time-quantum",
+        str((run.quantum or max(_QUANTA)) / shrunk * slowed),
+        "--pinned-memory",
+        f"{size >> 20}MiB",
+    ]
     with holders.host(device, *options) as environment:
         programs = [holders.Holder(environment, name, "--memory-mode", mode) for name in ("one", "two")]
         try:
             for program in programs:
                 program.end()
                 program.do("hold", size, piece)
-            words = ("job", seconds, sweep, sweep * slowed if half else 0)
+            words = ("job", seconds, sweep, sweep * slowed if run.half else 0)
             ran = []
-            if together:
+            if run.quantum:
                 for program in programs:
                     program.begin(*words)
                 ran = [program.end() for program in programs]

@@ -7,7 +7,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from . import setting
+from . import progress, setting
 
 _QUANTUM = 0.1
 _SECONDS = 10.0
@@ -24,8 +24,8 @@ def measure(device: str, rounds: int) -> dict[str, Any]:
     `throughput_ratio` is launches per second with the window over those without: below 1, what the window costs.
     """
     seconds = float(rounds or _SECONDS)
-    drains, throughput = _run(device, seconds, _WINDOW)
-    unbounded, throughput_unbounded = _run(device, seconds, 0.0)
+    windows = progress.each((_WINDOW, 0.0), lambda window: f"{seconds:g} s with{'' if window else 'out'} a window")
+    (drains, throughput), (unbounded, throughput_unbounded) = (_run(device, seconds, window) for window in windows)
     first, *drains = drains
     drains.sort()
     return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import holders
+from . import holders, progress
 
 _BURST = 0.05
 _SECONDS = 4.0
@@ -14,8 +14,8 @@ def measure(device: str, rounds: int) -> dict[str, Any]:
     """`{"ratio", "shared_s", "unscheduled_s", "moved_bytes"}`: each client uses the device for 50 ms, then thinks for
     50 ms. Real seconds until both are done."""
     seconds = float(rounds or _SECONDS)
-    shared, moved = _run(device, seconds, shared=True)
-    bare, _ = _run(device, seconds, shared=False)
+    ways = progress.each((True, False), lambda shared: "shared" if shared else "not scheduled")
+    (shared, moved), (bare, _) = (_run(device, seconds, shared=way) for way in ways)
     return {
         "card": f"simulated, {holders.CARD}" if device == "sim" else "real",
         "ratio": round(shared / bare, 3),

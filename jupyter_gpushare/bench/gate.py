@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from . import setting
+from . import progress, setting
 
 _ROUNDS = 9
 
@@ -20,8 +20,9 @@ def measure(device: str, rounds: int, threads: int = 4) -> dict[str, Any]:
     """
     rounds = rounds or _ROUNDS
     with setting.coordinator(device) as environment:
-        alone = [_pair(environment, 1) for _ in range(rounds)]
-        together = [_pair(environment, threads) for _ in range(rounds)]
+        each = [count for count in (1, threads) for _ in range(rounds)]
+        pairs = [_pair(environment, count) for count in progress.each(each, lambda n: f"launches of {n} thread(s)")]
+    alone, together = pairs[:rounds], pairs[rounds:]
     medians = {name: round(statistics.median(pair[name] for pair in alone), 2) for name in alone[0]}
     for name in ("bare_call_ns", "gated_call_ns", "overhead_ns"):
         medians[f"threads_{name}"] = round(statistics.median(pair[name] for pair in together), 2)

@@ -18,7 +18,7 @@ from typing import Any
 
 from ..wire import messages, program
 from ..wire.client import Client
-from . import setting
+from . import progress, setting
 from .notebooks import FILLS, Turn
 
 PROCESSES = 4
@@ -81,7 +81,7 @@ def _watch(pid: int, workers: Sequence[subprocess.Popen[str]], seconds: float) -
     """Bytes of memory at each step after the first, the part of a processor since then, and when that was."""
     sizes: list[int] = []
     used = began = 0.0
-    for step in range(_STEPS):
+    for step in progress.each(range(_STEPS), lambda _: f"{seconds / _STEPS:g} s of load"):
         threading.Event().wait(seconds / _STEPS)
         if any(worker.poll() for worker in workers):
             raise RuntimeError("a part of the load has failed")

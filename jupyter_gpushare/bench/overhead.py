@@ -7,7 +7,7 @@ import statistics
 from typing import Any
 
 from ..wire import program
-from . import setting
+from . import progress, setting
 
 _ROUNDS = 5
 _SECONDS = {"sim": 2.0, "gpu": 15.0}
@@ -26,7 +26,7 @@ def measure(device: str, rounds: int) -> dict[str, Any]:
         raise RuntimeError("PyTorch is not installed here, which the training loop is written in: pip install torch")
     pairs = []
     with setting.coordinator(device) as environment:
-        for number in range(rounds):
+        for number in progress.each(range(rounds), lambda _: "a training loop, bare and shared"):
             ways = (False, True) if number % 2 == 0 else (True, False)
             speeds = {shared: _speed(device, environment, shared) for shared in ways}
             pairs.append((speeds[False], speeds[True]))

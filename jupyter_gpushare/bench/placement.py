@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..simulation import fragmentation
+from . import progress
 
 FOLDER = "GPUSHARE_TRACES"
 
@@ -24,7 +25,7 @@ def measure(device: str, rounds: int) -> dict[str, Any]:
     except ValueError as error:
         raise RuntimeError(str(error)) from None
     figures: dict[str, Any] = {"devices": sum(trace.nodes), "device": "simulated"}
-    for strategy in ("spread", "pack", "fgd"):
+    for strategy in progress.each(("spread", "pack", "fgd"), str):
         runs = [fragmentation.measure(trace, strategy, seed) for seed in range(1, (rounds or 3) + 1)]
         for name in ("allocated", "failed", "fragmented"):
             figures[f"{strategy}_{name}_percent"] = round(sum(run[name] for run in runs) / len(runs) * 100, 2)

@@ -10,7 +10,7 @@ from typing import Any
 
 from jupyter_client.manager import KernelManager
 
-from . import setting
+from . import progress, setting
 
 _ROUNDS = 7
 _PROGRAMS = 300
@@ -26,7 +26,7 @@ def measure(device: str, rounds: int) -> dict[str, Any]:
     with setting.coordinator(device) as environment:
         _start("python3", environment)  # the first start reads the disk
         _start("python3-gpushare", environment)
-        for _ in range(rounds):
+        for _ in progress.each(range(rounds), lambda _: "starts of a plain and of a shared kernel"):
             plain.append(_start("python3", environment))
             shared.append(_start("python3-gpushare", environment))
     extra = statistics.median(b - a for a, b in zip(plain, shared, strict=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import holders
+from . import holders, progress
 
 _ROUNDS = 4
 _KINDS = {"swap_pinned": "swap", "swap_pageable": "swap", "unified": "unified"}
@@ -15,7 +15,7 @@ def measure(device: str, rounds: int) -> dict[str, Any]:
     `…_out`, `…_in` from the second change of turns on, `…_first_out`, and their fractions of `copy_out`, `copy_in`."""
     rounds = max(2, rounds or _ROUNDS)
     figures: dict[str, Any] = {"card": f"simulated, {holders.CARD}" if device == "sim" else "real"}
-    for kind, mode in _KINDS.items():
+    for kind, mode in progress.each(list(_KINDS.items()), lambda kind: f"memory of the kind {kind[0]}"):
         for name, value in _measure(device, mode, kind == "swap_pinned", rounds).items():
             if name.startswith("copy"):
                 figures[name] = max(figures.get(name, 0.0), value)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpushare.bench import progress
 from jupyter_gpushare.bench.crowd import Crowd, shown
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import Client
@@ -40,6 +41,21 @@ def test_a_missing_browser_is_named() -> None:
     assert ran.returncode == 1
     assert "/nowhere/chromium was not found" in ran.stderr and "CHROMIUM=" in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+def test_a_bench_says_what_it_measures_beside_its_figures() -> None:
+    argv = [sys.executable, "-m", "jupyter_gpushare", "bench", "coexist", "--rounds", "1", "--json"]
+    ran = subprocess.run(argv, capture_output=True, text=True, timeout=100, check=False)
+    assert ran.returncode == 0, ran.stderr
+    figures = json.loads(ran.stdout)
+    assert figures["q5_busy"] > 0 and figures["q5_half"] > 0
+    assert ran.stderr.startswith("1 of 4: one after the other, always busy\n")
+
+
+def test_the_steps_of_a_bench_are_counted(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "PAUSE", 0.0)
+    assert list(progress.each(("bare", "shared"), str.upper)) == ["bare", "shared"]
+    assert capsys.readouterr() == ("", "1 of 2: BARE\n2 of 2: SHARED\n")
 
 
 def test_a_load_for_a_moment() -> None:
