@@ -7,8 +7,8 @@ The order of clients is that of a sum of two terms, both in seconds over the cli
   scheduling, least attained service first (Rai et al., SIGMETRICS'03; for clusters Tiresias, Gu et al., NSDI'19).
 
 Use of a device that no other client wants is free: the clock of a client that comes later begins where the first
-client's is, and other work, such as the next cell, starts from zero. Only time for which other clients waited is carried
-over to other work, less the pause before it. So cutting long work into many cells gains nothing.
+client's is, and other work, such as the next cell, starts from zero. Only time for which other clients waited is
+carried over to other work, less the pause before it. So cutting long work into many cells gains nothing.
 
 A client with a smaller sum interrupts a turn, but not before the turn has paid for its switch, and the difference must
 be as large as what the interrupting work has had already, up to a quantum. So new work starts at once, while two long
