@@ -14,7 +14,6 @@ _RANGES = {
     "cell_linger": (0.0, 60.0),
     "min_quantum": (0.001, 30.0),
     "max_wait": (1.0, 86400.0),
-    "memory_of_use": (1.0, 604800.0),
     "max_hold": (0.0, 86400.0),
     "overrun_patience": (0.0, 86400.0),
     "usage_kept": (1.0, 36500.0),
@@ -81,10 +80,6 @@ class GpuShare(ManyUsers):
     max_wait = Number(
         300.0,
         help="Seconds after which a waiting client goes first, whatever it has used before (1 to 86400).",
-    ).tag(config=True)
-
-    memory_of_use = Number(
-        600.0, help="Seconds after which use of the GPU counts 1/e in who is next (1 to 604800)."
     ).tag(config=True)
 
     max_hold = Number(600.0, help="Seconds that a client may keep the GPU between cells with `hold` (0 to 86400).").tag(
@@ -229,7 +224,7 @@ class GpuShare(ManyUsers):
             return "auto"
         return float(proposal["value"]) and _in_range(proposal, 1.0, 604800.0, "seconds, or 0 for never")
 
-    @validate("cell_linger", "min_quantum", "max_wait", "memory_of_use", "max_hold", "overrun_patience")
+    @validate("cell_linger", "min_quantum", "max_wait", "max_hold", "overrun_patience")
     def _check_range(self, proposal: dict[str, Any]) -> float:
         return _in_range(proposal, *_RANGES[proposal["trait"].name])
 

@@ -35,7 +35,6 @@ LIVE = (
     "tuning",
     "min_quantum",
     "max_wait",
-    "memory_of_use",
     "max_hold",
     "overrun",
     "overrun_patience",

@@ -235,6 +235,7 @@ class Grants:
         client.held_seconds = client.held_seconds_at(now)
         self.policy.worked(client, seconds - grant.earlier_work, self._contended_seconds(grant, now))
         grant.counted = dict.fromkeys(grant.counted, now)
+        client.usage.add(seconds, now)
         self.policy.ran(client, seconds, now)
         if client.allowance:
             client.allowance.ran(seconds, now)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from .demand import Demand
 from .quota import Quota
 from .switching import Switching
+from .usage import Usage
 
 if TYPE_CHECKING:
     from .allowance import Allowance
@@ -185,6 +186,7 @@ class Client:
     peaks: tuple[int, int] = (0, 0)  # bytes that it had allocated at most in its last turn, and since
     switching: Switching = field(default_factory=Switching)
     demand: Demand = field(default_factory=Demand)
+    usage: Usage = field(default_factory=Usage)
     allowance: Allowance | None = None  # if it may not run all the time
     pace: tuple[float, float] = (1.0, 1.0)  # quantum and idle release that its processes know
     suspended: bool = False

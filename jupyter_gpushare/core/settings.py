@@ -32,7 +32,6 @@ class Settings:
     sharing: str = AUTO  # clients whose memory fits together: one after the other, or at the same time
     min_quantum: float = 0.1  # nobody is interrupted before, but by a better service class
     max_wait: float = 300.0  # whoever has waited so long goes first, whatever it had before
-    memory_of_use: float = 600.0  # what was used so long ago counts 1/e
     max_hold: float = 600.0  # the longest that a client may keep the devices without working
     idle_warn: float | str = 0.0  # nobody has used a client for so long: it is told; 0: never
     idle_evict: float | str = 0.0  # its memory leaves; "auto": only where memory is short
@@ -58,7 +57,6 @@ class Settings:
             ("cell_linger", 0.0, 60.0),
             ("min_quantum", 0.001, LONGEST_QUANTUM),
             ("max_wait", 1.0, 86400.0),
-            ("memory_of_use", 1.0, 604800.0),
             ("max_hold", 0.0, 86400.0),
             *((name, 1.0, LONGEST_IDLE) for name in NEVER),
             ("drain_retry", 0.001, 60.0),

@@ -47,7 +47,7 @@ class Together:
         if asked > _FULL and len({one.rank for one in together}) == 1:
             if shares:
                 return False
-            used = [self._books.policy.usage(one).at(self._books.now) for one in together]
+            used = [one.usage.at(self._books.now) for one in together]
             if min(used) < max(_LONG, max(used) / 3):
                 return False
         return self._sharing.suit(device, client, members, self._books.now)

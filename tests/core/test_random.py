@@ -39,14 +39,13 @@ QUOTAS = st.builds(
     st.sampled_from([None, None, MEMORY // 8]),
 )
 SETTINGS = st.builds(
-    lambda policy, sharing, quantum, wait, use, idle, overrun: baseline(
-        policy=policy, sharing=sharing, time_quantum=quantum, max_wait=wait, memory_of_use=use, **idle, **overrun
+    lambda policy, sharing, quantum, wait, idle, overrun: baseline(
+        policy=policy, sharing=sharing, time_quantum=quantum, max_wait=wait, **idle, **overrun
     ),
     st.sampled_from(sorted(POLICIES)),
     st.sampled_from(SHARING),
     st.sampled_from([0.001, 0.1, QUANTUM, 5.0, "auto"]),
     st.sampled_from([1.0, 300.0]),
-    st.sampled_from([5.0, 600.0]),
     st.sampled_from([{}, {"idle_evict": 1.0, "idle_suspend": 2.0}, {"idle_evict": "auto", "idle_suspend": 1.0}]),
     st.builds(
         lambda overrun, patience, after: {"overrun": overrun, "overrun_patience": patience, "overrun_after": after},

@@ -151,7 +151,6 @@ class Episode:
         traits.overrun_patience = random.choice((0.0, 0.3))
         traits.max_wait = 5.0
         traits.max_hold = 3.0
-        traits.memory_of_use = 10.0
         devices = random.choice((1, 1, 1, 2, 3))
         if self._crowded:
             traits.sharing, traits.overrun, devices = "exclusive", "wait", 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -11,10 +12,24 @@ from .notebook import Notebook, starter
 
 
 @pytest.fixture
-def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
+def memory() -> int:
+    """Bytes of the simulated device. A test overrides the fixture by parametrization."""
+    return 256 << 20
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch, memory: int) -> Iterator[Host]:
     """Without a coordinator yet. The test's own process lives on this host too."""
-    with own_host(monkeypatch) as made:
+    with own_host(monkeypatch, functools.partial(Host, memory=memory)) as made:
         yield made
+
+
+@pytest.fixture
+def shipped(host: Host) -> Host:
+    """With a coordinator that has the shipped defaults."""
+    (host.folder / "config" / "jupyter_gpushare_config.py").unlink()
+    host.start_coordinator()
+    return host
 
 
 @pytest.fixture

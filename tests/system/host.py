@@ -288,7 +288,7 @@ class Host:
 
 
 @contextlib.contextmanager
-def own_host(monkeypatch: pytest.MonkeyPatch, kind: type[AnyHost] = Host) -> Iterator[AnyHost]:
+def own_host(monkeypatch: pytest.MonkeyPatch, kind: Callable[[Path], AnyHost] = Host) -> Iterator[AnyHost]:
     """A host in a folder of its own, on which the test's own process lives too."""
     folder = Path(tempfile.mkdtemp(prefix="gs-"))  # not pytest's: a socket's path has at most 107 bytes
     made = kind(folder)

@@ -33,14 +33,23 @@ def check(status: int) -> None:
 class Busy:
     """Launches of `launch` seconds on an array of its own, one after the other, each adding 1 to every element.
 
-    `pause` seconds lie between two launches; the device is waited for after every `look` launches.
+    `pause` seconds lie between two launches; the device is waited for after every `look` launches. With a `period`, a
+    launch comes every `period` seconds by the clock, as requests come to a service.
     """
 
-    def __init__(self, cuda: Cuda, launch: float = 0.002, look: int = 4, pause: float = 0.0, stream: bool = False):
+    def __init__(
+        self,
+        cuda: Cuda,
+        launch: float = 0.002,
+        look: int = 4,
+        pause: float = 0.0,
+        stream: bool = False,
+        period: float = 0.0,
+    ) -> None:
         self.cuda = cuda
         self.launches = 0
         self.failure = ""
-        self._launch, self._look, self._pause = int(launch * 1e9), look, pause
+        self._launch, self._look, self._pause, self._period = int(launch * 1e9), look, pause, period
         self._over = threading.Event()
         status, self._array = cuda.alloc(4 * LENGTH)
         check(status)
@@ -52,11 +61,15 @@ class Busy:
     def _work(self) -> None:
         try:
             self.cuda.here()
+            next_launch = time.monotonic()
             while not (self.launches and self._over.is_set()):  # once at least, however soon it is stopped
                 check(self.cuda.launch("work_f32", self._array, LENGTH, self._launch, 0, stream=self._stream))
                 self.launches += 1
                 if self.launches % self._look == 0:
                     check(self.cuda.cuStreamSynchronize(c_void_p(self._stream)))
+                if self._period:
+                    next_launch += self._period
+                    time.sleep(max(0.0, next_launch - time.monotonic()))
                 if self._pause:
                     time.sleep(self._pause)
             check(self.cuda.cuStreamSynchronize(c_void_p(self._stream)))

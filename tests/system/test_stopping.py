@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ import pytest
 from jupyter_gpushare import inspection
 
 from ..native.extension import built_extension, include_folder
-from .host import HERE, WAIT, Host, Program, eventually, own_host
-from .notebook import Notebook, starter
+from .host import HERE, WAIT, Host, Program, eventually
+from .notebook import Notebook
 
 PROMPTLY = 5.0  # seconds
 MOST = 200 << 20  # bytes, of 256 MiB: what two clients have does not fit together, so they take turns
@@ -47,21 +47,6 @@ CALLS = {
     "a library that raises": "raising.set(array, 1, 4096)",
     "in a cell that awaits": "await asyncio.sleep(0); raising.set(array, 1, 4096); await asyncio.sleep(0)",
 }
-
-
-@pytest.fixture
-def shipped(monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
-    """A host whose coordinator has no settings."""
-    with own_host(monkeypatch) as made:
-        (made.folder / "config" / "jupyter_gpushare_config.py").unlink()
-        made.start_coordinator()
-        yield made
-
-
-@pytest.fixture
-def start() -> Iterator[Callable[..., Notebook]]:
-    with starter() as begin:
-        yield begin
 
 
 def neighbour(host: Host) -> Program:

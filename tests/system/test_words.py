@@ -5,22 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-import pytest
-
 from .host import Host
 from .notebook import Notebook
 
 RAW = re.compile(r"\b\d{6,}\b")  # a size in bytes
 ODD = (100 << 20) + 60_000  # bytes: 100.06 MiB
 HEEDED = "among clients that run at the same time"
-
-
-@pytest.fixture
-def shipped(host: Host) -> Host:
-    """With a coordinator that has no configuration file."""
-    (host.folder / "config" / "jupyter_gpushare_config.py").unlink()
-    host.start_coordinator()
-    return host
 
 
 def said(notebook: Notebook, line: str) -> str:

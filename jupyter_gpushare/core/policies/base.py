@@ -6,7 +6,6 @@ from typing import ClassVar
 
 from ..model import Client, Grant
 from ..settings import AUTO, LONGEST_QUANTUM, Settings
-from ..usage import Usage
 
 _SHORTEST_IDLE, _LONGEST_IDLE = 0.02, 5.0  # seconds
 
@@ -21,7 +20,6 @@ class Policy:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self._clients: dict[str, Usage] = {}
 
     # --- who is next
 
@@ -67,15 +65,8 @@ class Policy:
 
     # --- what was used
 
-    def usage(self, client: Client) -> Usage:
-        usage = self._clients.get(client.id)
-        if usage is None:
-            usage = self._clients[client.id] = Usage(self.settings.memory_of_use)
-        return usage
-
     def ran(self, client: Client, seconds: float, now: float) -> None:
         """The client held its devices for `seconds` until `now`."""
-        self.usage(client).add(seconds, now)
 
     def begins_work(self, client: Client, pause: float) -> None:
         """The client begins other work than what it had its last turns for, `pause` seconds after the last of them."""
@@ -84,10 +75,7 @@ class Policy:
         """The client has had `seconds` more for the work at hand, during `contended` of which another client waited."""
 
     def forget(self, client: Client) -> None:
-        self._clients.pop(client.id, None)
+        """The client is over."""
 
     def inherit(self, other: Policy) -> None:
         """Go on from what an earlier policy, or this one with other settings, knew."""
-        self._clients = other._clients
-        for usage in self._clients.values():
-            usage.remember(self.settings.memory_of_use)
