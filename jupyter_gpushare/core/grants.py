@@ -43,7 +43,7 @@ class Grants:
             self.touched[uuid] = None
 
     def begin_work(self, client: Client, now: float) -> None:
-        """The client begins other work: its first open cell, or, in a program without cells, work after a pause."""
+        """The client's first open cell begins: other work than before."""
         grant = client.grant
         if grant:
             grant.earlier_work = now - grant.began - self._contended_seconds(grant, now)
@@ -65,7 +65,7 @@ class Grants:
             if client.grant is None:
                 client.demand.paused(now - max(client.last_ran, client.cells_since))
                 if not client.cells and now - client.last_ran >= PAUSE:
-                    self.begin_work(client, now)
+                    self.policy.begins_work(client, now - client.last_ran)
             self.policy.waits(client, now)
             if client.allowance:
                 client.allowance.wanted(now)

@@ -150,7 +150,7 @@ class AnyHost(RuleBasedStateMachine):
     @precondition(lambda self: self.world.scheduler.clients)
     def hold(self, data: st.DataObject, seconds: float) -> None:
         client = self.pick_client(data)
-        if self.world.scheduler.clients[client].suspended:
+        if self.world.scheduler.clients[client].suspended_by_person:
             with pytest.raises(Conflict):
                 self.world.feed(ev.TurnHeld(client, max(seconds, 0.5)))
         else:
