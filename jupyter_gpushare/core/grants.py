@@ -127,12 +127,13 @@ class Grants:
         for device in client.books:
             device.allocated += part.allocated - client.part.allocated
             device.resident += part.resident - client.part.resident
+            device.pinned += part.pinned - client.part.pinned
             device.changes += 1
         came = part.resident and not client.part.resident
         client.held, client.part = held, part
         for device in client.books if came else ():
             self._may_leave(client, device)
-        client.peaks = (client.peaks[0], max(client.peaks[1], held.allocated))
+        client.peaks = (client.peaks[0], max(client.peaks[1], held.allocated - client.short))
 
     def _may_leave(self, client: Client, device: Device) -> None:
         """Its memory there may be the next to leave, now that it waits, or does not any more."""

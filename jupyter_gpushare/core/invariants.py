@@ -55,6 +55,8 @@ def _device(scheduler: Scheduler, device: Device, now: float) -> Iterator[str]:
     here = [client for client in scheduler.clients.values() if uuid in client.devices]
     if device.allocated != sum(client.part.allocated for client in here):
         yield f"device {uuid} counts {device.allocated} bytes, its clients do not"
+    if device.pinned != sum(client.part.pinned for client in here):
+        yield f"device {uuid} counts {device.pinned} bytes that can't leave, its clients do not"
     rivals = [client for client in here if client.grant or client.waiting_since is not None]
     if device.rivals.count != len(rivals):
         yield f"device {uuid} counts {device.rivals.count} rivals, there are {len(rivals)}"

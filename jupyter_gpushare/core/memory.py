@@ -59,6 +59,20 @@ def room(device: Device) -> int:
     return max(0, device.info.memory - device.resident - away)
 
 
+def can_come(device: Device, client: Client, ahead: Client | None = None) -> bool:
+    """Whether all that `client` has allocated can be on the device, and others have memory there that can leave it.
+
+    What is on its way back counts as there: of clients that run, and of `ahead`, which waits.
+    """
+    stuck = device.pinned - client.part.pinned
+    if client.part.allocated + stuck > device.info.memory:
+        return False
+    there = device.resident - device.pinned - client.part.movable
+    coming = [grant.client for grant in device.grants] + ([ahead] if ahead else [])
+    there += sum(other.part.away for other in coming if other is not client)
+    return there > 0
+
+
 class Residence:
     """Keeps what was last said to each client, and says what has changed."""
 
@@ -68,7 +82,6 @@ class Residence:
         self._plans: dict[str, dict[str, int]] = {}  # by device: bytes there that a client keeps
         self._seen: dict[str, tuple[object, ...]] = {}  # by device: what its plan followed from
         self._said: dict[str, int] = {}
-        self._ahead: dict[str, Client] = {}  # by device: who was told to come back
 
     def settle(self, uuids: Iterable[str], now: float) -> Iterator[SetResident | RestoreAhead]:
         """Commands for what has changed on these devices."""
@@ -149,17 +162,13 @@ class Residence:
         return plan
 
     def _bring_back(self, device: Device, head: Client | None) -> Iterator[RestoreAhead]:
-        uuid = device.info.uuid
         coming = head if head and not head.grant and device.grants and self._fits_too(device, head) else None
-        before = self._ahead.get(uuid)
+        before, device.ahead = device.ahead, coming
         if coming is before:
             return
-        if before:
-            del self._ahead[uuid]
-            if before.id in self._clients:
-                yield RestoreAhead(before.id, False)
+        if before and before.id in self._clients:
+            yield RestoreAhead(before.id, False)
         if coming:
-            self._ahead[uuid] = coming
             yield RestoreAhead(coming.id, True)
 
     def _fits_too(self, device: Device, head: Client) -> bool:

@@ -38,6 +38,15 @@ class Held:
     resident: int = 0
     pinned: int = 0
 
+    @property
+    def movable(self) -> int:
+        """Bytes on the device that can leave it."""
+        return self.resident - self.pinned
+
+    @property
+    def away(self) -> int:
+        return self.allocated - self.resident
+
 
 @dataclass(eq=False)
 class Process:
@@ -183,7 +192,7 @@ class Client:
     last_ran: float = float("-inf")  # the end of its last turn
     mean_turn: float | None = None  # exponentially weighted, for expected waits
     restores: bool = True  # what is not on the device comes back before its turn's work, as far as has been seen
-    peaks: tuple[int, int] = (0, 0)  # bytes that it had allocated at most in its last turn, and since
+    peaks: tuple[int, int] = (0, 0)  # bytes that it had at most in its last turn, and since
     switching: Switching = field(default_factory=Switching)
     demand: Demand = field(default_factory=Demand)
     usage: Usage = field(default_factory=Usage)
@@ -297,6 +306,10 @@ class Device:
     rivals: Rivals = field(default_factory=Rivals)
     allocated: int = 0  # bytes of all clients
     resident: int = 0  # of these, on the device
+    pinned: int = 0  # of these, what can't leave it
+    ahead: Client | None = None  # the waiting client whose memory comes back ahead of its turn
+    full_at: int | None = None  # bytes that its clients had on it when a running one found it full; None: not known
+    full_until: float = 0.0  # when that is forgotten
     leavers: Leavers = field(init=False)
     bounded: dict[str, Client] = field(default_factory=dict)  # whose memory leaves though there is room for it
     changes: int = 0  # of what clients have there, or may have
@@ -304,6 +317,11 @@ class Device:
     refusals: int = 0
     wanted_since: float | None = None  # somebody else on this host waits for its lock
     yields: bool = False  # it is left to those until `refused_until`: nobody here takes it, though nobody has it
+
+    @property
+    def capacity(self) -> int:
+        """Bytes that clients can have on the device at the same time, as far as is known."""
+        return self.info.memory if self.full_at is None else min(self.info.memory, self.full_at)
 
     @property
     def is_short(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .grants import Grants
+from .memory import can_come
 from .model import Client, Device, Grant
 from .overruns import lets_in
 from .settings import AUTO, EXCLUSIVE, PACKED
@@ -13,6 +14,7 @@ from .sharing import Sharing
 _FULL = 1.1  # what clients who run together may ask for of a device: some of it is estimated
 _UNKNOWN = 0.5  # what a client asks for of which nothing is known yet
 _LONG = 30.0  # seconds of recent use
+_REMEMBERED = 600.0  # seconds for which a device is taken to hold no more than when a client found it full
 
 
 class Together:
@@ -71,6 +73,10 @@ class Together:
         running = [grant for grant in device.grants if not grant.draining]
         running.sort(key=lambda grant: grant.client.rank)
         staying = [grant for grant in device.grants if self._lets_in(grant)]
+        if device.full_until <= now:
+            device.full_at = None
+        if len(running) + len(staying) > 1:
+            self._note_shortage(device, running, staying, now)
         while running and len(running) + len(staying) > 1:
             together = len(running) == 1 or self._books.settings.sharing != EXCLUSIVE
             if together and fits(device, [grant.client for grant in (*staying, *running)]):
@@ -80,15 +86,30 @@ class Together:
         if loser and loser.grant and loser.grant in running:
             yield loser.grant
 
+    def _note_shortage(self, device: Device, running: list[Grant], staying: list[Grant], now: float) -> None:
+        """Take note of what the device holds, if running clients are short of more than the others can give up there:
+        the driver takes a part of its memory, and so may programs that are not shared.
+        """
+        asking = [grant.client for grant in running if can_come(device, grant.client)]
+        short = sum(min(client.short, client.part.allocated) for client in asking)
+        leaves = device.resident - device.pinned - sum(grant.client.part.movable for grant in [*running, *staying])
+        if short > leaves:
+            missing = sum(grant.client.part.away for grant in running)
+            device.full_at, device.full_until = device.resident + missing - short, now + _REMEMBERED
+
     def _lets_in(self, grant: Grant) -> bool:
         return lets_in(grant, self._books.settings, self._books.now)
 
 
 def fits(device: Device, clients: list[Client]) -> bool:
-    """Whether all that the clients have, or had a turn ago, is on the device at the same time."""
-    return sum(needs(client) for client in clients) <= device.info.memory
+    """Whether all that the clients have, or had a turn ago, is on the device at the same time, beside what others have
+    there that cannot leave.
+    """
+    stuck = device.pinned - sum(client.part.pinned for client in clients)
+    return sum(needs(device, client) for client in clients) + stuck <= device.capacity
 
 
-def needs(client: Client) -> int:
-    """Bytes on each of its devices."""
-    return max(client.peaks) // max(1, len(client.devices))
+def needs(device: Device, client: Client) -> int:
+    """Bytes on the device, and on each other one of the client's. What it asks for in vain does not count."""
+    asked = client.held.allocated if client.short and can_come(device, client) else 0
+    return max(*client.peaks, asked) // max(1, len(client.devices))
