@@ -64,7 +64,7 @@ class Daemon:
         self.followers = Followers(self.status, self._owners)
         self._loop = asyncio.get_running_loop()
         self._events: deque[ev.Event] = deque()
-        self.levels = Levels(self.scheduler, self.members, self.feed)
+        self.levels = Levels(self.scheduler, self.members, self.feed, self._loop.time)
         self.orders = Orders(
             self.scheduler,
             self.members,

@@ -60,6 +60,7 @@ class Heartbeat:
         yield
         self._try("what the driver says", self._ask_driver, now)
         yield from self._each_member(self._look_at)
+        self._try("what there is no room for", daemon.levels.make_room, daemon.ports.values())
         self._try("what is remembered", daemon.remembered.keep, daemon.members.values(), daemon.scheduler.clients, now)
         yield from self._each_member(lambda member: daemon.usage.look_at(member, self._loop.time()))
         self._try("usage", daemon.usage.keep, now)

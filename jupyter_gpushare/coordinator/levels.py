@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from weakref import WeakKeyDictionary
 
 from ..core import Scheduler
 from ..core import events as ev
-from ..core.memory import room
+from ..core.memory import can_come, room
 from ..core.outlook import expected_waits
 from . import hostmemory
 from .members import Member
 from .ports import MAX_BYTES, ProcessPort
 
+_PATIENCE = 15.0  # seconds for which memory that can leave may stay before what it is needed for is refused
+
 
 class Levels:
     """Between the pages of all processes and the scheduler."""
 
-    def __init__(self, scheduler: Scheduler, members: Mapping[str, Member], feed: Callable[[ev.Event], None]) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        members: Mapping[str, Member],
+        feed: Callable[[ev.Event], None],
+        now: Callable[[], float],
+    ) -> None:
         self._scheduler = scheduler
         self._members = members
         self._feed = feed
+        self._now = now
+        # By process that is short of room: how often its devices have changed, and since when they have not.
+        self._unchanged: WeakKeyDictionary[ProcessPort, tuple[int, float]] = WeakKeyDictionary()
 
     def bring_back(self, member: Member) -> None:
         """As much of it as its devices have room for, `device_memory` being all that they have. Nothing beside a client
@@ -33,21 +45,47 @@ class Levels:
         rooms = [room(device) for device in devices] if wanted else []
         member.restore_ahead(min(rooms, default=0) * len(rooms))
 
-    def make_room(self, port: ProcessPort) -> None:
-        """The device is full for this process. Others are told to leave by now; if nobody can, it is told that."""
-        for member in list(self._members.values()):
+    def make_room(self, ports: Iterable[ProcessPort]) -> None:
+        """For what these processes are short of, others leave; a process for which none can leave is refused.
+
+        A request that comes meanwhile is another one: its own answer follows.
+        """
+        asks = [(port, number) for port in ports if (number := port.asks) is not None]
+        if not asks:
+            return
+        members = list(self._members.values())
+        for member in members:
             self.look(member)
-        if port.short and not any(self._leaves(member) for member in self._members.values()):
-            port.page.orders.no_room = port.page.report.short_seq
+        for member in members:  # now that it is known what all the others have
+            self.look(member, asks=True)
+        for port, number in asks:
+            if port.number in self._scheduler.processes and self._is_hopeless(port):
+                port.page.orders.no_room = number
 
-    def _leaves(self, member: Member) -> bool:
-        target = self._scheduler.residence.said(member.client)
-        return target is not None and target < member.held.resident
+    def _is_hopeless(self, port: ProcessPort) -> bool:
+        """Whether nothing more can leave for it, or nothing has for long. What it asks for while its turn ends, it asks
+        for again in its next turn.
+        """
+        client = self._scheduler.processes[port.number].client
+        if client.grant is None or client.grant.draining:
+            return False
+        if not any(can_come(device, client, device.ahead) for device in client.books):
+            return True
+        changes = sum(device.changes for device in client.books)
+        before, since = self._unchanged.get(port, (-1, 0.0))
+        if before != changes or any(len(device.grants) > 1 for device in client.books):
+            self._unchanged[port] = changes, self._now()
+            return False
+        return self._now() > since + _PATIENCE
 
-    def look(self, member: Member) -> None:
-        """Tell the scheduler what the client holds, if that is another than it knows."""
+    def look(self, member: Member, asks: bool = False) -> None:
+        """Tell the scheduler what the client holds, if that is another than it knows. `asks`: also if it is short of
+        more than before; what that means depends on what others hold.
+        """
         held, short = member.held, sum(port.short for port in member.processes.values())
         client = self._scheduler.clients[member.client]
+        if short > client.short and not asks:
+            return
         if (client.held, client.short) != (held, short):
             self._feed(ev.MemoryHeld(member.client, held.allocated, held.resident, held.pinned, short))
 

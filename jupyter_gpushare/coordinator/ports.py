@@ -40,6 +40,16 @@ class ProcessPort:
         return min(int(self.page.report.short_bytes), MAX_BYTES)
 
     @property
+    def asks(self) -> int | None:
+        """The number of its request for room, if that has no answer yet.
+
+        The number is read first: what is read of the page afterwards is of this request, or of a later one, which
+        does not take the answer for its own.
+        """
+        number = int(self.page.report.short_seq)
+        return number if self.short and int(self.page.orders.no_room) != number else None
+
+    @property
     def held(self) -> Held:
         report = self.page.report
         allocated = self.allocated

@@ -93,7 +93,8 @@ class Sessions:
                     # It may have begun to wait after a closing of its own, of which we have only just heard.
                     self._daemon.feed(ev.Wanted(port.number))
         elif isinstance(message, messages.Short):
-            self._daemon.levels.make_room(port)
+            self._daemon.levels.make_room([port])
+            self._daemon.levels.look(member)
         elif isinstance(message, messages.Declined):
             self._daemon.orders.unlock_unless_granted(member, port.devices)
         else:
