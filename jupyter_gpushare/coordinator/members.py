@@ -18,7 +18,7 @@ from .ports import MAX_BYTES, ProcessPort
 
 MAX_DRAWS = 16
 
-HEARS = 1 | 2 | 4 | 8  # evicting, short, restored, busy: see orders.hears in page.h
+HEARS = 1 | 2 | 4 | 8 | 16  # evicting, short, restored, busy; every short is answered: see orders.hears in page.h
 
 
 class Member:

@@ -40,9 +40,18 @@ void memory_let_go(CUcontext gone); /* ... here; NULL: none has ended */
 void memory_after_fork(void);
 extern pthread_mutex_t movement_lock;
 
-/* The device is full. Others may be asked to leave: true, try again (movement_lock is let go meanwhile). */
-bool room_wait(uint64_t bytes, uint64_t *end);
-void room_found(void);
+/* A need for room on the device, which is full. */
+struct room {
+    uint64_t began;        /* 0: it has not been asked for */
+    uint64_t asked_at;     /* 0: not in this turn */
+    uint32_t first, asked; /* the short_seq of the first request for it, and of the present one */
+    bool refused;
+};
+
+/* Others are asked to leave. CUDA_SUCCESS: try again (movement_lock is let go meanwhile); else what is to be returned. */
+CUresult room_wait(struct room *room, uint64_t bytes);
+CUresult room_next_turn(struct room *room); /* the turn has ended before there was room; returns the same */
+void room_found(struct room *room);         /* or not needed any more */
 uint64_t room_to_spare(void); /* bytes of the current context's device that nobody has, but for a reserve */
 
 /* --- lanes.c: all under movement_lock --- */

@@ -9,6 +9,7 @@
 #define ROOM_NS (15000 * MS)       /* so long an allocation waits for others to leave */
 #define ROOM_PATIENCE_NS (20 * MS) /* so long those may take to begin whose turn has just ended */
 #define ROOM_PAUSE_NS (1 * MS)
+#define ROOM_AGAIN_NS (100 * MS) /* between requests: another may have taken what was made room for this one */
 #define SPARE 32 /* of a device, that part stays free for who has the turn when others' memory comes back */
 
 pthread_mutex_t movement_lock = PTHREAD_MUTEX_INITIALIZER; /* nested into no other of the shim's but start.lock */
@@ -17,6 +18,8 @@ static _Atomic bool came;            /* memory, since the last turn began */
 static _Atomic uint64_t waits_since; /* memory that has no room; 0: none */
 static bool moving;                  /* the agent's: an eviction is under way */
 static uint32_t leaving;             /* the agent's: the closing that waits for it; 0: none */
+static struct room *asking;          /* the page has one request at a time, under movement_lock; NULL: none */
+static struct room turn;             /* what this turn's first call waits for */
 
 static struct { /* the agent's */
     bool asked;
@@ -82,10 +85,12 @@ uint64_t memory_look(uint64_t now) {
     return evict(gate_word(page), now, &next) ? look_ahead(now) : next;
 }
 
-static void say_short(uint64_t bytes) {
+/* The bytes first: whoever reads the number before them has those of this request, or of a later one. */
+static void say_short(struct room *room, uint64_t bytes) {
     struct gpushare_report *report = &the_page()->report;
+    asking = bytes ? room : NULL;
     PUT(report->short_bytes, bytes);
-    ADD(report->short_seq, 1);
+    room->asked = __atomic_add_fetch(&report->short_seq, 1, __ATOMIC_RELEASE);
     socket_say_short();
 }
 
@@ -93,21 +98,51 @@ static bool can_ask(void) {
     return (GET(the_page()->orders.hears) & 2) && atomic_load(&shim.contact) == THERE;
 }
 
-bool room_wait(uint64_t bytes, uint64_t *end) {
+/* Who refuses may have seen others leave after our last try: so one more follows. */
+static bool is_refused(struct room *room, uint64_t now) {
+    struct gpushare_orders *orders = &the_page()->orders;
+    bool answered = asking == room && GET(orders->no_room) - room->first <= room->asked - room->first;
+    bool patient = (GET(orders->hears) & 16) && atomic_load(&shim.contact) == THERE;
+    return answered || (!patient && now > room->began + ROOM_NS);
+}
+
+/* At the gate, so that all that the program has is on the device when this is tried again: what has no room then, and
+ * nothing can make any, has none at all. */
+CUresult room_next_turn(struct room *room) {
+    room_found(room);
+    pthread_mutex_unlock(&movement_lock);
+    CUresult result = gate_enter(&self, DEFAULT);
+    if (result == CUDA_SUCCESS)
+        gate_leave(&self);
+    pthread_mutex_lock(&movement_lock);
+    *room = (struct room){.began = now_ns()};
+    return result;
+}
+
+CUresult room_wait(struct room *room, uint64_t bytes) {
     struct gpushare_page *page = the_page();
     uint64_t now = now_ns();
-    if (!can_ask())
-        return false;
-    if (!*end) {
-        *end = now + ROOM_NS;
-        say_short(bytes);
+    if (room->refused || (!room->began && !can_ask()))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!room->began) {
+        room->began = now;
+        threads_register(&self); /* which finds out whether it is the main one */
+        interrupt_begin(&self, now);
     }
-    if (now >= *end || GET(page->orders.no_room) == GET(page->report.short_seq))
-        return false;
+    if (!asking || asking == &turn || (asking == room && now > room->asked_at + ROOM_AGAIN_NS)) {
+        say_short(room, bytes);
+        room->first = room->asked_at ? room->first : room->asked;
+        room->asked_at = now;
+    }
+    room->refused = is_refused(room, now);
     pthread_mutex_unlock(&movement_lock);
-    futex_wait(&page->orders.gate, gate_word(page), ROOM_PAUSE_NS);
+    if (!room->refused)
+        futex_wait(&page->orders.gate, gate_word(page), ROOM_PAUSE_NS);
+    bool interrupted = self.main && interrupt_pending(&self, room->began);
     pthread_mutex_lock(&movement_lock);
-    return true;
+    if (interrupted)
+        log_line(LOG_INFO, "interrupted while waiting for room on the device: nothing was allocated");
+    return interrupted ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
 }
 
 uint64_t room_to_spare(void) {
@@ -117,9 +152,24 @@ uint64_t room_to_spare(void) {
     return free_bytes > total / SPARE ? free_bytes - total / SPARE : 0;
 }
 
-void room_found(void) {
-    if (GET(the_page()->report.short_bytes))
-        say_short(0);
+void room_found(struct room *room) {
+    if (asking == room)
+        say_short(room, 0);
+}
+
+static void turn_needs_room(uint64_t bytes) {
+    pthread_mutex_lock(&movement_lock);
+    if (can_ask() && (!asking || asking == &turn) && GET(the_page()->report.short_bytes) != bytes)
+        say_short(&turn, bytes);
+    pthread_mutex_unlock(&movement_lock);
+}
+
+static void turn_has_room(void) {
+    if (!GET(the_page()->report.short_bytes))
+        return;
+    pthread_mutex_lock(&movement_lock);
+    room_found(&turn);
+    pthread_mutex_unlock(&movement_lock);
 }
 
 /* What does not fit yet will: others leave, now or when the coordinator hears of it. */
@@ -132,7 +182,7 @@ bool memory_ready(uint32_t word) {
     if (GET(page->report.restored_bytes) != before)
         atomic_store(&came, true);
     if (all) {
-        room_found();
+        turn_has_room();
         waits_since = 0;
         if (atomic_load_explicit(&came, memory_order_relaxed) && atomic_exchange(&came, false) &&
             (GET(page->orders.hears) & 4))
@@ -144,8 +194,8 @@ bool memory_ready(uint32_t word) {
         return false; /* others are leaving: there is room for more by now */
     if (!waits_since)
         waits_since = now;
-    if (can_ask() && GET(page->report.short_bytes) != absent && now > waits_since + ROOM_PATIENCE_NS)
-        say_short(absent);
+    if (now > waits_since + ROOM_PATIENCE_NS)
+        turn_needs_room(absent);
     if (now > waits_since + ROOM_NS)
         log_once(LOG_ERROR, "%s of this program's memory do not fit on the device any more: it waits for room",
                  size_text(absent).text);
@@ -167,6 +217,7 @@ void memory_after_fork(void) {
     pthread_mutex_init(&movement_lock, NULL);
     moving = false;
     leaving = 0;
+    asking = NULL;
     ahead.asked = false;
     waits_since = 0;
     lanes_after_fork();

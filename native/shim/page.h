@@ -95,7 +95,7 @@ struct gpushare_orders {
     /* since version 3 */
     uint64_t resident_quota; /* quota: bytes that may stay on the device while others wait */
     uint32_t hears;          /* bits: messages that not every coordinator knows: 1 "evicting", 2 "short",
-                                 4 "restored", 8 "busy" */
+                                 4 "restored", 8 "busy"; 16: it answers every "short", as long as that takes */
     uint32_t no_room;        /* since version 4: the short_seq to which the answer is that nobody can make room */
     /* since version 5 */
     uint32_t inspect_seq; /* when it changes, the agent answers with "details" */

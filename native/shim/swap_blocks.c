@@ -53,14 +53,23 @@ bool swap_fits(uint64_t bytes) {
 
 /* Only who has its turn takes room on the device. */
 static CUresult create(struct block *block, uint64_t wanted) {
-    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    for (uint64_t end = 0; is_running();) {
+    struct room room = {0};
+    CUresult result = CUDA_SUCCESS;
+    while (result == CUDA_SUCCESS) {
+        if (!is_running()) {
+            if (!room.began)
+                break; /* it comes with the next turn */
+            result = room_next_turn(&room);
+            continue;
+        }
         result = REAL(cuMemCreate)(&block->handle, block->bytes, &block->properties, 0);
-        if (result != CUDA_ERROR_OUT_OF_MEMORY || !room_wait(wanted, &end))
-            return result;
+        if (result != CUDA_ERROR_OUT_OF_MEMORY)
+            break;
         block->handle = 0;
+        result = room_wait(&room, wanted);
     }
-    return CUDA_SUCCESS; /* it comes with the next turn */
+    room_found(&room);
+    return result;
 }
 
 CUresult block_new(uint64_t bytes, const CUmemAllocationProp *properties, uint64_t wanted, struct block **made) {
@@ -71,7 +80,6 @@ CUresult block_new(uint64_t bytes, const CUmemAllocationProp *properties, uint64
     block->properties = *properties;
     block->context = current();
     CUresult result = create(block, wanted);
-    room_found();
     if (result != CUDA_SUCCESS) {
         free(block);
         return result;

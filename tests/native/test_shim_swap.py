@@ -249,6 +249,64 @@ def test_out_of_memory_where_nobody_can_leave(machine: Machine, coordinator: Fak
     assert process.page.report.allocated == 0
 
 
+def test_an_answer_to_an_earlier_request_refuses_nothing(machine: Machine, coordinator: FakeCoordinator) -> None:
+    client, process = swapping(machine, coordinator, GPUSHARE_SIM_MEMORY="256MiB")
+    other = machine.client(GPUSHARE_DISABLE="1", GPUSHARE_SIM_MEMORY="256MiB")
+    other.run("cuda = Cuda(); taken = cuda.alloc(150 << 20)")
+    process.page.orders.hears = 2 | 16
+    process.open(1)
+    for _ in range(2):
+        client.start("cuda.alloc(150 << 20)[0]")
+        process.expect("short")
+        refused = process.page.report.short_seq
+        process.page.orders.no_room = refused
+        assert client.result() == 2
+        process.expect("short")  # of nothing more
+    assert process.page.report.short_bytes == 0
+    client.start("cuda.alloc(150 << 20)[0]")
+    until(lambda: process.page.report.short_bytes)
+    assert process.page.orders.no_room == refused != process.page.report.short_seq
+    assert client.waits()
+    other.run("cuda.free(taken[1])")
+    assert client.result() == 0
+
+
+def test_an_allocation_that_waits_for_room_can_be_interrupted(machine: Machine, coordinator: FakeCoordinator) -> None:
+    client, process = swapping(machine, coordinator, GPUSHARE_SIM_MEMORY="256MiB")
+    other = machine.client(GPUSHARE_DISABLE="1", GPUSHARE_SIM_MEMORY="256MiB")
+    other.run("cuda = Cuda(); taken = cuda.alloc(150 << 20)")
+    process.page.orders.hears = 2 | 16
+    process.open(1)
+    client.run("found = []")
+    client.start("found.append(cuda.alloc(150 << 20)[0])")
+    process.expect("short")
+    os.kill(client.pid, signal.SIGINT)
+    assert client.raw()["error"] == "KeyboardInterrupt"
+    process.expect("short")
+    assert process.page.report.short_bytes == process.page.report.allocated == 0
+    assert client.run("cuda.alloc(50 << 20)[0]") == 0
+
+
+def test_threads_that_need_room_at_the_same_time_ask_one_after_the_other(
+    machine: Machine, coordinator: FakeCoordinator
+) -> None:
+    client, process = swapping(machine, coordinator, GPUSHARE_SIM_MEMORY="256MiB")
+    other = machine.client(GPUSHARE_DISABLE="1", GPUSHARE_SIM_MEMORY="256MiB")
+    other.run("cuda = Cuda(); taken = [cuda.alloc(60 << 20)[1] for _ in range(4)]")
+    process.page.orders.hears = 2 | 16
+    process.open(1)
+    client.run("import threading; found = []")
+    client.run("ask = lambda: cuda.here() or found.append(cuda.alloc(50 << 20)[0])")
+    client.run("threads = [threading.Thread(target=ask) for _ in range(3)]; [thread.start() for thread in threads]")
+    process.expect("short")
+    until(lambda: process.page.report.allocated == 150 << 20)  # all three are at it
+    assert process.page.report.short_bytes == 50 << 20
+    other.run("[cuda.free(address) for address in taken]")
+    client.run("[thread.join() for thread in threads]")
+    assert client.run("found") == [0] * 3
+    assert process.page.report.short_bytes == 0
+
+
 def test_waiting_for_room_can_be_interrupted(machine: Machine, coordinator: FakeCoordinator) -> None:
     client, process = swapping(machine, coordinator, GPUSHARE_SIM_MEMORY="256MiB")
     assert client.run("cuda.alloc(150 << 20)[0]") == 0

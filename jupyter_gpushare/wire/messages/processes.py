@@ -68,7 +68,8 @@ class Restored(Message, tag="restored", frozen=True, kw_only=True):
 class Short(Message, tag="short", frozen=True, kw_only=True):
     """`report.short_bytes` has changed: this process needs so much more of its device, which is full; 0: no more.
 
-    Who can leaves; if nobody can, `orders.no_room` says so. Sent when `orders.hears` says that it is known.
+    Memory of other clients leaves; if none can, `orders.no_room` names this request. Sent when `orders.hears` says that
+    it is known, and again every 100 ms with a new number: a later one stands for those before.
     """
 
 
