@@ -24,7 +24,7 @@ from jupyter_gpushare.wire import text
 from .clock import Owner
 from .coordinator import Coordinator, kernel
 from .host import ClientOf, Host, Violation
-from .invariants import Idle, books, leaks
+from .invariants import Idle, books, leaks, refusals
 from .people import FrontEnd, Notebook
 from .program import Habits
 from .storm import Storm
@@ -141,6 +141,7 @@ class Episode:
         random = self.random
         # What most hosts are at their worst, where turns pass from one process to the next by the lock.
         self._crowded = random.random() < 0.4
+        self._swapping = random.random() < 0.3
         traits = GpuShare()
         traits.policy = random.choice(("fcfs", "interactive", "fair"))
         traits.sharing = random.choice(("exclusive", "exclusive", "exclusive", "auto", "packed"))
@@ -152,6 +153,8 @@ class Episode:
         traits.max_wait = 5.0
         traits.max_hold = 3.0
         devices = random.choice((1, 1, 1, 2, 3))
+        if self._swapping:
+            traits.sharing = random.choice(("exclusive", "auto", "packed"))
         if self._crowded:
             traits.sharing, traits.overrun, devices = "exclusive", "wait", 1
         gc.collect()  # what others left to it would close its descriptors meanwhile
@@ -184,6 +187,8 @@ class Episode:
             ("", "", "", "limit=0.3", "share=0.1", "class=offline", "memory=2GiB resident=1GiB")
         )
         client.ranks = random.choice((1, 1, 1, 1, 1, 2) if self._crowded else (1, 1, 1, 2, 3))
+        if self._swapping and count == 1:
+            client.habits.swaps, client.habits.most = True, 6 << 30
         if client.ranks > 1 and random.random() < 0.5:
             client.habits.collectives = 0.3
         return client
@@ -214,6 +219,7 @@ class Episode:
         if host.bugs:
             raise Violation(host.bugs[0])
         if isinstance(owner, Coordinator) and owner.alive:
+            self._demand(refusals(owner, host))
             self._looks += 1
             if self._looks % self._look_every == 0:
                 self._demand(books(owner, host))
@@ -251,6 +257,12 @@ class Episode:
             ]
 
         self._until(host, bound, "wait in vain", stuck, idle.look)
+        asking = {room: room.since for agent in host.agents() if (room := agent.program.room).waits}
+
+        def short() -> list[str]:
+            return [str(room) for room, since in asking.items() if room.waits and room.since == since]
+
+        self._until(host, bound, "wait for room in vain", short)
         self.outcome.longest_wait = max(self.outcome.longest_wait, host.clock.now - began)
         while host.clock.now < began + CALM:
             host.run(min(host.clock.now + 0.05, began + CALM))

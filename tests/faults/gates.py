@@ -7,6 +7,7 @@ from jupyter_gpushare.wire.page import METERED
 CLOSED, OPEN, CLOSING, STEP = 0, 1, 2, 3
 AWAY, ASKING, THERE = "away", "asking", "there"
 WANTS, EVICTING, DRAINED, IDLE, DECLINED, BUSY = "wants", "evicting", "drained", "idle", "declined", "busy"
+SHORT = "short"
 
 
 def is_open(word: int) -> bool:

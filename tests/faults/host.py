@@ -123,6 +123,7 @@ class Host:
         self.kernel = Kernel()
         self.folder, self.settings, self.shared = folder, settings, shared
         self.memory = 8 << 30
+        self.driver_has = self.random.choice((0, 1 << 30))  # of it, which no coordinator knows of
         self.devices = tuple(f"GPU-{number}" for number in range(devices))
         self.clients: dict[str, ClientOf] = {}
         self.coordinator: Coordinator | None = None
@@ -169,6 +170,15 @@ class Host:
     def client(self, name: str, devices: tuple[str, ...], habits: Habits, uid: int = 1000, quota: str = "") -> ClientOf:
         client = self.clients[name] = ClientOf(self, name, uid, devices, habits, quota)
         return client
+
+    def room(self, agent: Agent) -> int:
+        """Bytes that its device still has, beside what is there of all processes whose memory is not paged."""
+        there = sum(
+            other.report.resident - other.program.room.wanted
+            for other in self._on[agent.devices[0]]
+            if other.program.habits.swaps
+        )
+        return self.memory - self.driver_has - int(there)
 
     def started(self, agent: Agent) -> None:
         self._agents[agent.files.inode] = agent

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from jupyter_gpushare.core import invariants as of_the_core
 
 from .host import Violation
+from .room import PATIENCE
 
 if TYPE_CHECKING:
     from .coordinator import Coordinator
@@ -55,6 +56,25 @@ def books(coordinator: Coordinator, host: Host) -> Iterator[str]:
             ]
             if not unfinished and not host.in_flight(member.client):
                 yield f"{member.client} has locks of {sorted(locked)} and no grant"
+
+
+def refusals(coordinator: Coordinator, host: Host) -> Iterator[str]:
+    """Requests for room that this event has refused, while another client's memory on that device could leave."""
+    ports = {port.page.inode: port for port in coordinator.daemon.ports.values()}
+    for agent in host.agents():
+        room = agent.program.room
+        if not room.is_answered or room.judged == agent.orders.no_room:
+            continue
+        room.judged = agent.orders.no_room
+        others = [
+            other
+            for other in host.agents()
+            if other.client is not agent.client and other.devices[0] == agent.devices[0] and other.files.inode in ports
+        ]
+        own = sum(other.report.allocated for other in agent.client.agents)
+        there = [str(other) for other in others if other.report.resident]
+        if there and own <= host.memory and host.clock.now < room.since + PATIENCE:
+            yield f"{agent} is refused room though memory of {', '.join(there)} can leave"
 
 
 def leaks(coordinator: Coordinator, host: Host, before: int) -> Iterator[str]:

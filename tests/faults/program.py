@@ -6,10 +6,12 @@ collectives: the work of one ends only when the others have made their calls, to
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .clock import NEVER, Handle
+from .room import Room
 
 if TYPE_CHECKING:
     from .agent import Agent
@@ -33,6 +35,7 @@ class Habits:
     collectives: float = 0.0  # the fraction of calls that wait for the client's other processes
     patience: float = 0.0  # how often a wait is given up
     most: int = 0  # bytes that a process allocates at most
+    swaps: bool = False  # its memory must have room on the device; else the driver pages it
 
 
 @dataclass(eq=False)
@@ -64,6 +67,7 @@ class Program:
         self._stream_end = 0.0
         self._waits_for: list[Collective] = []
         self._submissions = self._seen = 0
+        self.room = Room(agent)
         self._slot: int | None = None
         self._moved_until = 0.0
         self.passed = 0  # calls
@@ -78,8 +82,7 @@ class Program:
 
     def _burst(self, thread: Thread) -> None:
         thread.left = 1 + int(self.random.expovariate(1 / self.habits.calls))
-        self._allocate()
-        self._call(thread)
+        self._allocate(lambda: self._call(thread))
 
     def _may_pass(self, thread: Thread, word: int) -> bool:
         return bool(word & 1) and not (word & 3 == 3 and thread.stepped == word) and self.agent.lets_in(word)
@@ -133,6 +136,8 @@ class Program:
         ahead = self._stream_end - self.clock.now - AHEAD
         if ahead > 0 or self._waits_for:
             self._in(max(ahead, 0.005), self._next, thread)
+        elif self.habits.swaps and self.random.random() < 0.1:
+            self._allocate(lambda: self._call(thread))
         else:
             self._call(thread)
 
@@ -216,25 +221,34 @@ class Program:
 
     # --- memory
 
-    def _allocate(self) -> None:
-        """More or less than before, as far as the limit goes."""
-        if not self.habits.most or self.random.random() < 0.5:
+    def _allocate(self, then: Callable[[], None]) -> None:
+        """More or less than before, as far as the limit goes; `then` is called when that has been done."""
+        if not self.habits.most or self.room.waits or self.random.random() < 0.5:
+            then()
             return
         orders, report, client = self.agent.orders, self.agent.report, self.agent.files.client
         wanted = self.random.randrange(self.habits.most)
+        if self.habits.swaps and self.random.random() < 0.8:  # it grows
+            wanted = min(report.allocated + self.random.randrange(1 << 30), self.habits.most)
         others = sum(client.allocated[number] for number in range(64) if number != self._slot)
         most = orders.memory_limit - others if orders.memory_limit else wanted
         if wanted > report.allocated:
             more = min(wanted, max(most, 0)) - report.allocated
             if more <= 0 or more > orders.memory_backing:
                 report.refused += 1
+                then()
                 return
             wanted = report.allocated + more
-        report.resident = max(0, min(report.resident + max(0, wanted - report.allocated), wanted))
+        added = max(0, wanted - report.allocated)
+        report.resident = max(0, min(report.resident + added, wanted))
         report.allocated = wanted
-        self._say_allocated()
+        self.say_allocated()
+        if added and self.habits.swaps:
+            self.room.wait(added, then)
+        else:
+            then()
 
-    def _say_allocated(self) -> None:
+    def say_allocated(self) -> None:
         if self._slot is not None:
             self.agent.files.client.allocated[self._slot] = self.agent.report.allocated
 
@@ -243,7 +257,7 @@ class Program:
         if self._slot is not None and self._slot != slot:
             self.agent.files.client.allocated[self._slot] = 0
         self._slot = slot
-        self._say_allocated()
+        self.say_allocated()
 
     def leave_slot(self) -> None:
         if self._slot is not None:
@@ -251,7 +265,7 @@ class Program:
 
     def evict(self) -> float:
         """What is to leave leaves; how many seconds that takes."""
-        report, target = self.agent.report, self.agent.orders.resident_target
+        report, target = self.agent.report, max(self.agent.orders.resident_target, self.room.wanted)
         if target >= report.resident:
             return 0.0
         moved = report.resident - target

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpushare.coordinator import levels
 from jupyter_gpushare.coordinator.daemon import Daemon
 from jupyter_gpushare.coordinator.heartbeat import Heartbeat
 from jupyter_gpushare.coordinator.locks import Locks
@@ -98,6 +99,10 @@ def who_is_passed_over_stays_named(patch: Patch) -> None:
     patch(Orders, "_refuse", refuse)
 
 
+def refused_though_memory_can_leave(patch: Patch) -> None:
+    patch(levels, "can_come", lambda device, client, ahead: False)
+
+
 MISTAKES = [
     drained_when_one_has,
     any_epoch_will_do,
@@ -109,6 +114,7 @@ MISTAKES = [
     deadlines_are_not_met,
     what_was_not_said_is_not_seen,
     who_is_passed_over_stays_named,
+    refused_though_memory_can_leave,
 ]
 
 
