@@ -141,7 +141,7 @@ class Host:
         self.log = folder / "shim.log"
         self.coordinator: subprocess.Popen[bytes] | None = None
         self.devices = 1
-        self._memory = memory
+        self.memory = memory
         self._programs: list[Program] = []
         self._logs: dict[int, simlog.Log] = {}
         for name in ("run", "simlog", "share/kernels"):
@@ -162,7 +162,7 @@ class Host:
             "GPUSHARE_SIMULATE": "1",
             "GPUSHARE_SIM_STATE": f"{folder}/devices",
             "GPUSHARE_SIM_LOG": str(self.simlog),
-            "GPUSHARE_SIM_MEMORY": str(self._memory),
+            "GPUSHARE_SIM_MEMORY": str(self.memory),
             "GPUSHARE_SIM_DEVICES": str(self.devices),
             "GPUSHARE_LOCK_DIR": f"{folder}/locks",
             "GPUSHARE_LOG": "debug",

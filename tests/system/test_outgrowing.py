@@ -1,0 +1,171 @@
+"""Clients that grow until they no longer fit on the device together, under the settings that are shipped."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+
+import pytest
+
+from jupyter_gpushare.wire import messages
+
+from ..native import simlog
+from .host import WAIT, Host, Program, eventually
+
+MIB = 1 << 20
+OUT_OF_MEMORY = 2
+LONG = 9 * WAIT  # with each turn hundreds of MiB move, on a machine that is busy
+
+# An array is filled with its number and worked on three times while it is among the last four; each launch adds 1.
+GROW = """
+def fill(array, value, length):
+    check(cuda.launch('fill_f32', array, float(value), length))
+
+def work(arrays, length):
+    for array in arrays:
+        check(cuda.launch('work_f32', array, length, 2000000, 0))
+    check(cuda.cuCtxSynchronize())
+
+def grow(total, step, number):
+    arrays = []
+    while len(arrays) < total // step:
+        status, array = cuda.alloc(step)
+        if status:
+            return f"status {status} after {len(arrays)} arrays"
+        fill(array, number + len(arrays), step // 4)
+        arrays.append(array)
+        work(arrays[-4:], step // 4)
+    return arrays
+
+def wrong(arrays, step, number, rounds):
+    values = array_type('f', bytes(step))
+    found = 0
+    for index, array in enumerate(arrays):
+        check(cuda.cuMemcpyDtoH_v2(c_void_p(values.buffer_info()[0]), c_uint64(array), c_size_t(step)))
+        expected = number + index + min(4, len(arrays) - index) + rounds
+        found += values.tobytes() != (array_type('f', [expected]) * (step // 4)).tobytes()
+    return found
+"""
+
+
+@pytest.fixture
+def shipped(host: Host) -> Host:
+    (host.folder / "config" / "jupyter_gpushare_config.py").write_text("")
+    return host
+
+
+def begin(host: Host, *modes: str) -> list[Program]:
+    programs = [
+        host.program(f"{mode}-{number}", GPUSHARE_MEMORY_MODE=mode, GPUSHARE_SIM_MEMORY=str(host.memory))
+        for number, mode in enumerate(modes)
+    ]
+    for program in programs:
+        program.run(GROW)
+    return programs
+
+
+def at_once(programs: Sequence[Program], *lines: str) -> None:
+    for program, line in zip(programs, lines, strict=True):
+        program.start(line)
+    for program in programs:
+        program.result(LONG)
+
+
+def grow(programs: Sequence[Program], total: int, step: int) -> None:
+    at_once(programs, *(f"arrays = grow({total}, {step}, {1000 * number})" for number in range(len(programs))))
+    for program in programs:
+        assert program.run("arrays if isinstance(arrays, str) else len(arrays)") == total // step
+
+
+def work(host: Host, programs: Sequence[Program], step: int, rounds: int) -> None:
+    """All at the same time, on all that they have; none beside another.
+
+    What is paged is never short of room: the coordinator sees within a second that such clients have outgrown it.
+    """
+    eventually(lambda: sum(client["phase"] == "running" for client in host.clients().values()) < 2)
+    before = {program: len(launches(host, program)) for program in programs}
+    at_once(programs, *[f"for _ in range({rounds}): work(arrays, {step // 4})"] * len(programs))
+    assert simlog.overlap_seconds(launches(host, program)[before[program] :] for program in programs) == 0
+
+
+def launches(host: Host, program: Program) -> list[simlog.Execution]:
+    return [execution for execution in host.executions(program) if execution.kind == "launch"]
+
+
+def data_is_right(programs: Sequence[Program], step: int, rounds: int) -> None:
+    for number, program in enumerate(programs):
+        assert program.run(f"wrong(arrays, {step}, {1000 * number}, {rounds})", LONG) == 0
+
+
+def outgrow(host: Host, programs: Sequence[Program], total: int, step: int) -> None:
+    grow(programs, total, step)
+    work(host, programs, step, 2)
+    data_is_right(programs, step, 2)
+
+
+def test_two_clients_of_mode_swap_take_turns(shipped: Host) -> None:
+    """768 MiB of 1 GiB each, in steps of 16 MiB."""
+    shipped.memory = 1 << 30
+    shipped.start_coordinator()
+    outgrow(shipped, begin(shipped, "swap", "swap"), 768 * MIB, 16 * MIB)
+
+
+@pytest.mark.parametrize("sharing", ["auto", "packed", "exclusive"])
+@pytest.mark.parametrize("modes", ["swap swap swap", "swap unified", "unified swap"])
+def test_so_do_others(shipped: Host, sharing: str, modes: str) -> None:
+    """192 of 256 MiB each."""
+    shipped.start_coordinator("--sharing", sharing)
+    outgrow(shipped, begin(shipped, *modes.split()), 192 * MIB, 4 * MIB)
+
+
+def test_threads_of_a_program_that_ask_at_the_same_time(shipped: Host) -> None:
+    shipped.start_coordinator()
+    idle, program = begin(shipped, "swap", "swap")
+    idle.run("arrays = grow(200 << 20, 4 << 20, 0)", LONG)
+    program.run("import threading; found = []; spun = cuda.spin(1)")
+    program.run(
+        "def ask():\n"
+        "    cuda.here()\n"
+        "    found.extend(cuda.alloc(4 << 20)[0] for _ in range(12))\n"
+        "threads = [threading.Thread(target=ask) for _ in range(4)]"
+    )
+    program.run("[thread.start() for thread in threads]; [thread.join() for thread in threads]", LONG)
+    assert program.run("found") == [0] * 48
+    assert idle.run(f"wrong(arrays, {4 * MIB}, 0, 0)", LONG) == 0
+
+
+def test_what_cannot_be_had_is_refused_at_once_and_nothing_else_is(shipped: Host) -> None:
+    """Memory of mode plain stays on the device."""
+    shipped.start_coordinator()
+    plain, idle, program = begin(shipped, "plain", "swap", "swap")
+    assert plain.run("cuda.alloc(140 << 20)[0]") == 0
+    idle.run("arrays = grow(40 << 20, 4 << 20, 0)", LONG)
+    shipped.ask(messages.Hold(client="swap-2", seconds=60.0))
+    assert program.run("cuda.spin(1)") == 0
+    assert program.run("cuda.alloc(245 << 20)[0]") == OUT_OF_MEMORY  # no client of this mode can have as much
+    assert program.run("cuda.alloc(120 << 20)[0]") == OUT_OF_MEMORY
+    assert program.run("cuda.alloc(100 << 20)[0]") == OUT_OF_MEMORY  # contexts take 16 MiB each
+    eventually(lambda: shipped.clients()["swap-1"]["resident"] == 0)
+    assert program.run("cuda.alloc(60 << 20)[0]") == 0
+    plain.end()
+    shipped.ask(messages.Release(client="swap-2"))
+    assert idle.run(f"wrong(arrays, {4 * MIB}, 0, 0)", LONG) == 0
+
+
+def test_a_wait_for_room_can_be_interrupted_and_ends_with_the_turn(shipped: Host) -> None:
+    """The other client cannot make room yet: a launch of it waits for a flag."""
+    shipped.start_coordinator("--sharing", "packed")
+    program, other = begin(shipped, "swap", "swap")
+    program.run("kept = cuda.alloc(100 << 20); check(cuda.spin(1) or cuda.cuCtxSynchronize())")
+    other.run("kept = cuda.alloc(120 << 20)[1]; flag = cuda.alloc(4)[1]; check(cuda.launch('set_flag', flag, 0))")
+    other.run("check(cuda.launch('wait_flag', flag, 1))")
+    program.start("cuda.alloc(60 << 20)[0]")
+    eventually(lambda: shipped.phase("swap-1") in ("draining", "overrun"))
+    program.send(signal.SIGINT)
+    assert program.raw()["error"] == "KeyboardInterrupt"
+    program.start("cuda.alloc(60 << 20)[0]")
+    eventually(lambda: shipped.clients()["swap-0"]["allocated"] == 160 * MIB)
+    shipped.ask(messages.Release(client="swap-0"))
+    eventually(lambda: shipped.phase("swap-0") == "waiting")
+    other.end()
+    assert program.result() == 0
