@@ -138,7 +138,7 @@ CUresult room_wait(struct room *room, uint64_t bytes) {
     pthread_mutex_unlock(&movement_lock);
     if (!room->refused)
         futex_wait(&page->orders.gate, gate_word(page), ROOM_PAUSE_NS);
-    bool interrupted = self.main && interrupt_pending(&self, room->began);
+    bool interrupted = self.main && interrupt_pending(&self);
     pthread_mutex_lock(&movement_lock);
     if (interrupted)
         log_line(LOG_INFO, "interrupted while waiting for room on the device: nothing was allocated");
