@@ -257,7 +257,8 @@ class Episode:
             ]
 
         self._until(host, bound, "wait in vain", stuck, idle.look)
-        asking = {room: room.since for agent in host.agents() if (room := agent.program.room).waits}
+        impatient = [agent.program.room for agent in host.agents() if agent.client not in patient]
+        asking = {room: room.since for room in impatient if room.waits}
 
         def short() -> list[str]:
             return [str(room) for room, since in asking.items() if room.waits and room.since == since]
