@@ -31,7 +31,7 @@ KINDS = {
     "who_is_passed_over_stays_named": ("stop",),
 }
 # A seed that finds it soon. It means other events when the scheduler changes, so others are tried after it.
-FIRST = {"who_is_passed_over_stays_named": 58}
+FIRST = {"who_is_passed_over_stays_named": 66}
 
 Patch = Callable[[Any, str, Any], None]
 
