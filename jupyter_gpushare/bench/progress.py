@@ -1,4 +1,4 @@
-"""What a bench measures now, on standard error: figures alone go to standard output."""
+"""Progress of a bench on standard error; standard output has the figures alone."""
 
 from __future__ import annotations
 

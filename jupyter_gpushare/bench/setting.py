@@ -79,7 +79,7 @@ def run(command: list[str], environment: dict[str, str], *, shared: bool) -> sub
 
 
 def result(started: subprocess.Popen[str]) -> dict[str, Any]:
-    """What the program printed. Raises RuntimeError when the program failed."""
+    """Return what the program printed. Raises RuntimeError when the program failed."""
     output, _ = started.communicate(timeout=120)
     if started.returncode:
         raise RuntimeError(f"{PROGRAM.name} ended with status {started.returncode}")

@@ -63,8 +63,9 @@ class Levels:
                 port.page.orders.no_room = number
 
     def _is_hopeless(self, port: ProcessPort) -> bool:
-        """Whether nothing more can leave for it, or nothing has for long. What it asks for while its turn ends, it asks
-        for again in its next turn.
+        """Return whether no more memory can leave for the process, or none has left for long.
+
+        A process repeats a request that it makes while its turn ends, in its next turn.
         """
         client = self._scheduler.processes[port.number].client
         if client.grant is None or client.grant.draining:

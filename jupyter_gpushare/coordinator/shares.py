@@ -1,4 +1,4 @@
-"""What a client's guaranteed share is good for, as the coordinator is set."""
+"""Effect of a client's guaranteed share under the coordinator's settings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..core.settings import EXCLUSIVE
 
 
 def notes(scheduler: Scheduler, client: Client) -> list[str]:
-    """What its user should know of it: that turns, or anything at all, do not go by it."""
+    """Return a note for the client's user if turns, or all decisions, ignore the share."""
     settings, policy = scheduler.settings, scheduler.turns.policy
     counts = policy.share(client)
     if not client.quota.share or (counts and isinstance(policy, Fair)):

@@ -60,7 +60,7 @@ def room(device: Device) -> int:
 
 
 def can_come(device: Device, client: Client, ahead: Client | None = None) -> bool:
-    """Whether all that `client` has allocated can be on the device, and others have memory there that can leave it.
+    """Return whether all that `client` has allocated can be on the device, and memory of others there can leave it.
 
     What is on its way back counts as there: of clients that run, and of `ahead`, which waits.
     """

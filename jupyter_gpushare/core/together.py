@@ -102,8 +102,9 @@ class Together:
 
 
 def fits(device: Device, clients: list[Client]) -> bool:
-    """Whether all that the clients have, or had a turn ago, is on the device at the same time, beside what others have
-    there that cannot leave.
+    """Return whether all that the clients have, or had a turn ago, fits on the device at the same time.
+
+    Memory of other clients that cannot leave the device counts as well.
     """
     stuck = device.pinned - sum(client.part.pinned for client in clients)
     return sum(needs(device, client) for client in clients) + stuck <= device.capacity

@@ -85,7 +85,7 @@ uint64_t memory_look(uint64_t now) {
     return evict(gate_word(page), now, &next) ? look_ahead(now) : next;
 }
 
-/* The bytes first: whoever reads the number before them has those of this request, or of a later one. */
+/* The bytes come first: a reader that reads the number before the bytes has those of this request or of a later one. */
 static void say_short(struct room *room, uint64_t bytes) {
     struct gpushare_report *report = &the_page()->report;
     asking = bytes ? room : NULL;

@@ -74,7 +74,7 @@ def holds(port: ProcessPort, mib: int, pinned: int = 0) -> None:
 
 
 def asks(port: ProcessPort, mib: int) -> int:
-    """What it says in its page when an allocation of so many MiB finds the device full. Returns the number."""
+    """Report in the page that an allocation of so many MiB finds the device full. Return the request's number."""
     port.page.report.allocated += mib * MIB
     port.page.report.resident += mib * MIB
     port.page.report.short_bytes = mib * MIB
@@ -131,7 +131,7 @@ def test_running_ones_are_parted_and_the_request_waits_for_what_they_leave(bench
 
 
 def test_what_is_left_in_vain_is_refused_in_the_end(bench: Bench) -> None:
-    """A program that nobody knows has the rest of the device."""
+    """A program outside sharing has the rest of the device."""
     port, idle = bench.process("a", 400), bench.process("idle", 50, runs=False)
     number = asks(port, 100)
     bench.levels.make_room([port])

@@ -43,7 +43,7 @@ def holds(world: World, client: str, mib: int, short: int = 0, pinned: int = 0, 
 
 
 def leaves(world: World, client: str) -> None:
-    """What the scheduler has told the client to evict."""
+    """Return what the scheduler has asked the client to evict."""
     known = world.scheduler.clients[client]
     target = world.scheduler.residence.said(client)
     if target is not None:
@@ -55,7 +55,7 @@ def open_gates(world: World) -> list[str]:
 
 
 def overlaps(world: World, since: float) -> bool:
-    """Whether several clients had the device at a time after `since`."""
+    """Return whether several clients had the device at the same time after `since`."""
     turns = [(began, until) for _, began, until in world.turns["d"]]
     turns = sorted((began, until) for began, until in turns if until > since)
     return any(later < until - 1e-9 for (_, until), (later, _) in itertools.pairwise(turns))

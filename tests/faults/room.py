@@ -17,7 +17,7 @@ PATIENCE = 15.0  # without a coordinator that answers
 
 
 class Room:
-    """Of one process, for one allocation at a time: the bytes of it count as allocated and resident from the start."""
+    """The requests for room of one process, one allocation at a time. Its bytes count as resident from the start."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -44,7 +44,7 @@ class Room:
 
     @property
     def is_answered(self) -> bool:
-        """Whether one of its requests of this turn has been refused."""
+        """Return whether a request of the present turn has been refused."""
         return bool(self._first) and self._first <= self._agent.orders.no_room <= self.asked
 
     def _try(self) -> None:

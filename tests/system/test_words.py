@@ -1,4 +1,4 @@
-"""What people read of sizes and quotas, from the programs as they are installed: with the shipped defaults."""
+"""Sizes and quotas in messages to users, with the shipped defaults."""
 
 from __future__ import annotations
 
