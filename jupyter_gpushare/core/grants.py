@@ -47,7 +47,7 @@ class Grants:
         grant = client.grant
         if grant:
             grant.earlier_work = now - grant.began - self._contended_seconds(grant, now)
-        self.policy.begins_work(client, 0.0 if grant else now - client.last_ran)
+        self.policy.begins_work(client, 0.0 if grant else now - client.last_ran, now)
         self.line_up_again(client, now)
 
     # --- the queue
@@ -65,7 +65,7 @@ class Grants:
             if client.grant is None:
                 client.demand.paused(now - max(client.last_ran, client.cells_since))
                 if not client.cells and now - client.last_ran >= PAUSE:
-                    self.policy.begins_work(client, now - client.last_ran)
+                    self.policy.begins_work(client, now - client.last_ran, now)
             self.policy.waits(client, now)
             if client.allowance:
                 client.allowance.wanted(now)

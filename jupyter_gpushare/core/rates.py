@@ -24,7 +24,7 @@ SEVERE = 0.09  # the loss at which it starts anew from a tenth
 FIRST_LIMIT = 20_000.0
 LEAST_LIMIT = WINDOW  # one block per second: as good as stopped; ours, for a rate of 0 means "no limit" to a page
 _STEP = 1_000.0  # the least change in congestion avoidance
-_PART_OF_ROOM = 0.9  # of what the device seems to have left, that slow start jumps to
+_PART_OF_ROOM = 0.8  # of what the device seems to have left, that slow start jumps to
 _PROBE = 1.08  # a limit that has met no loss up to its ceiling is tried up to so many times that
 _AGREE = 0.05  # two windows alone that differ by no more say what the rate is
 
@@ -123,7 +123,8 @@ class AdaptiveRate:
         return max(means, default=0.0)
 
     def _step(self, guaranteed: float, opportunistic: float | None, room: float) -> None:
-        self.baseline = max(self.baseline or 0.0, self._recent_maximum())
+        # Three windows in a row: for a moment a client that catches up launches faster than it does alone.
+        self.baseline = max(self.baseline or 0.0, min(list(self._recent)[-3:]) if len(self._recent) > 2 else 0.0)
         loss = self.loss(guaranteed)
         if loss <= TOLERATED:
             self._losses = 0
@@ -152,8 +153,11 @@ class AdaptiveRate:
             self._start_anew()
 
     def _raise(self, room: float) -> None:
+        if self._slow_start and _PART_OF_ROOM * room > self.limit * 1.5:
+            self.limit, self._ceiling, self._slow_start = _PART_OF_ROOM * room, room, False
+            return
         if self._slow_start:
-            self.limit = max(self.limit * 1.5 + 1, _PART_OF_ROOM * room)
+            self.limit = self.limit * 1.5 + 1
             return
         # The last bound is ours: where launches are few and large, steps of a thousand blocks are no small ones.
         step = min(max(0.00025 * (self.baseline or 0.0), _STEP), 0.08 * self.limit)

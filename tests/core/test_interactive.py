@@ -218,6 +218,28 @@ def test_cells_that_use_less_than_their_part_do_not_wait_for_long_ones(world: Wo
     assert sorted(waits)[len(waits) * 9 // 10] <= 0.6
 
 
+@pytest.mark.parametrize(("many", "pause"), [(2, 0.3), (3, 0.5)])
+def test_dividing_work_among_many_clients_gains_nothing(world: World, many: int, pause: float) -> None:
+    start(world, "loop", tenant="one")
+    for number in range(many):
+        thinking(world, start(world, f"cells {number}", tenant="other", busy=False), 0.25, pause)
+    world.run(30)
+    assert fractions(world, 200)["loop"] >= 0.4
+
+
+def test_one_client_after_the_other_gains_nothing(world: World) -> None:
+    start(world, "loop", tenant="one")
+    numbers = iter(range(1000))
+
+    def again() -> None:
+        process = start(world, f"short-lived {next(numbers)}", tenant="other", busy=False)
+        cell(world, process, 5.0, lambda: (world.kill(process), world.at(0.2, again)))  # type: ignore[func-returns-value]
+
+    again()
+    world.run(30)
+    assert fractions(world, 200)["loop"] >= 0.4
+
+
 def test_what_a_tenant_uses_where_no_other_waits_does_not_count_elsewhere() -> None:
     world = World(baseline(policy="interactive", time_quantum=QUANTUM))
     for device in ("one", "two"):

@@ -148,7 +148,7 @@ def test_slow_start_jumps_to_what_the_device_seems_to_have_left() -> None:
     rate = AdaptiveRate(baseline=1e6)
     rate.update(1e6, FIRST_LIMIT, 0)
     rate.update(1e6, FIRST_LIMIT, WINDOW, room=5e6)
-    assert rate.limit == pytest.approx(0.9 * 5e6)
+    assert rate.limit == pytest.approx(0.8 * 5e6)
 
 
 def test_the_limit_moves_by_the_published_steps() -> None:

@@ -68,7 +68,7 @@ class Policy:
     def ran(self, client: Client, seconds: float, now: float) -> None:
         """The client held its devices for `seconds` until `now`."""
 
-    def begins_work(self, client: Client, pause: float) -> None:
+    def begins_work(self, client: Client, pause: float, now: float) -> None:
         """The client begins other work than what it had its last turns for, `pause` seconds after the last of them."""
 
     def worked(self, client: Client, seconds: float, contended: float) -> None:

@@ -8,7 +8,9 @@ The order of clients is that of a sum of two terms, both in seconds over the cli
 
 Use of a device that no other client wants is free: the clock of a client that comes later begins where the first
 client's is, and other work, such as the next cell, starts from zero. Only time for which other clients waited is
-carried over to other work, less the pause before it. So cutting long work into many cells gains nothing.
+carried over to other work, less the pause before it. So cutting long work into many cells gains nothing. Time for which
+another tenant waited is carried over to the work of all clients of the tenant, so that dividing work among many clients
+gains nothing either.
 
 A client with a smaller sum interrupts a turn, but not before the turn has paid for its switch, and the difference must
 be as large as what the interrupting work has had already, up to a quantum. So new work starts at once, while two long
@@ -22,7 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..model import Client, Grant
+from ..model import Client, Device, Grant
 from ..settings import Settings
 from .base import Policy
 from .clocks import VirtualClocks
@@ -38,12 +40,21 @@ class _Work:
     contended: float = 0.0  # of these, while another client waited
 
 
+@dataclass
+class _Tenant:
+    """Time that all clients of a tenant have had on a device while another tenant wanted it, less pauses since."""
+
+    contended: float = 0.0
+    ended: float = 0.0  # when it was counted last
+
+
 class Interactive(VirtualClocks):
     name: ClassVar[str] = "interactive"
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self._work: dict[str, _Work] = {}
+        self._tenants: dict[tuple[str, str], _Tenant] = {}  # by device and tenant
 
     def weight(self, client: Client) -> float:
         """One for each client while all tenants have equally many; else less for the clients of large tenants."""
@@ -68,14 +79,30 @@ class Interactive(VirtualClocks):
             return max(overtaken, min(pays, base))
         return max(base, min(overtaken, patience))
 
-    def begins_work(self, client: Client, pause: float) -> None:
+    def begins_work(self, client: Client, pause: float, now: float) -> None:
         work = self._work_of(client)
-        work.seconds = work.contended = max(0.0, work.contended - pause)
+        carried = max(0.0, work.contended - pause)
+        for device in client.books:
+            tenant = self._tenant_of(device, client)
+            # While another client of the tenant wants the device, there is no pause.
+            if device.rivals.of_tenant(client.tenant) == (client.counted_share is not None):
+                tenant.contended = max(0.0, tenant.contended - (now - tenant.ended))
+                tenant.ended = now
+            carried = max(carried, tenant.contended)
+        work.seconds = work.contended = carried
+
+    def ran(self, client: Client, seconds: float, now: float) -> None:
+        super().ran(client, seconds, now)
+        for device in client.books:
+            self._tenant_of(device, client).ended = now
 
     def worked(self, client: Client, seconds: float, contended: float) -> None:
         work, weight = self._work_of(client), self.weight(client)
         work.seconds += seconds / weight
         work.contended += contended / weight
+        for device in client.books:
+            if len(device.rivals.tenants) > 1:
+                self._tenant_of(device, client).contended += contended / weight
 
     def forget(self, client: Client) -> None:
         super().forget(client)
@@ -84,13 +111,20 @@ class Interactive(VirtualClocks):
     def inherit(self, other: Policy) -> None:
         super().inherit(other)
         if isinstance(other, Interactive):
-            self._work = other._work
+            self._work, self._tenants = other._work, other._tenants
 
     def _work_of(self, client: Client) -> _Work:
         work = self._work.get(client.id)
         if work is None:
             work = self._work[client.id] = _Work()
         return work
+
+    def _tenant_of(self, device: Device, client: Client) -> _Tenant:
+        key = (device.info.uuid, client.tenant)
+        tenant = self._tenants.get(key)
+        if tenant is None:
+            tenant = self._tenants[key] = _Tenant()
+        return tenant
 
 
 def _time_to_advance(ahead: float, work: float) -> float:
