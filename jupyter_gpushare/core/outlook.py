@@ -70,7 +70,7 @@ def _present(scheduler: Scheduler, device: str, now: float) -> float:
 def _left(scheduler: Scheduler, grant: Grant, now: float) -> float:
     """Seconds until the turn has probably ended.
 
-    It lasts as long as its client's turns usually do. One that has lasted longer goes on for half as long again, as
+    It lasts as long as its client's turns usually do. Work that has had more goes on for half as long again, as
     lengths with a long tail do: without that, whoever waits for a training cell is told "now" all the time. It ends at
     its deadline, and not before if the client holds its devices.
     """
@@ -80,7 +80,8 @@ def _left(scheduler: Scheduler, grant: Grant, now: float) -> float:
     if deadline is not None and grant.client.held_for(now) is not None:
         return deadline
     lasted = now - grant.began
-    left = max(_turn(scheduler, grant.client) - lasted, lasted * _TAIL)
+    worked = lasted + scheduler.turns.policy.work(grant.client)
+    left = max(_turn(scheduler, grant.client) - lasted, worked * _TAIL)
     return left if deadline is None else min(left, deadline)
 
 

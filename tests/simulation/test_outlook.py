@@ -21,7 +21,7 @@ class Waits(Simulation):
 
     def __init__(self, *args: object) -> None:
         self.told: list[tuple[float, float]] = []
-        self._open: dict[str, list[tuple[float, float]]] = {}  # by client: when, and what was expected
+        self._asked: dict[str, list[tuple[float, float]]] = {}  # by client: when, and what was expected
         super().__init__(*args)  # type: ignore[arg-type]
 
     def feed(self, event: ev.Event) -> None:
@@ -29,10 +29,10 @@ class Waits(Simulation):
         if self._feeding:
             return
         waiting = self.scheduler.turns.waiting
-        for name in [name for name in self._open if name not in waiting]:
-            self.told += [(expected, self.now - at) for at, expected in self._open.pop(name)]
+        for name in [name for name in self._asked if name not in waiting]:
+            self.told += [(expected, self.now - at) for at, expected in self._asked.pop(name)]
         for name, client in waiting.items():
-            looks = self._open.setdefault(name, [])
+            looks = self._asked.setdefault(name, [])
             if not looks or self.now - looks[-1][0] >= LOOK:
                 expected = outlook(self.scheduler, client, self.now)
                 assert expected

@@ -12,15 +12,12 @@ from .notebook import Notebook, starter
 
 
 @pytest.fixture
-def memory() -> int:
-    """Bytes of the simulated device. A test overrides the fixture by parametrization."""
-    return 256 << 20
+def host(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Host]:
+    """Without a coordinator yet. The test's own process lives on this host too.
 
-
-@pytest.fixture
-def host(monkeypatch: pytest.MonkeyPatch, memory: int) -> Iterator[Host]:
-    """Without a coordinator yet. The test's own process lives on this host too."""
-    with own_host(monkeypatch, functools.partial(Host, memory=memory)) as made:
+    The parameter, if there is one, is the memory of the simulated device in bytes.
+    """
+    with own_host(monkeypatch, functools.partial(Host, memory=getattr(request, "param", 256 << 20))) as made:
         yield made
 
 

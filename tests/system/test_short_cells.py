@@ -21,8 +21,8 @@ LOAD = 0.4  # of the device, by the online program
 WAIT_FOR_A_TURN = 1.0  # seconds
 
 
-@pytest.mark.parametrize("memory", [1024 * MIB])
-def test_a_short_cell_does_not_wait_for_a_newcomer(shipped: Host, start: Callable[..., Notebook], memory: int) -> None:
+@pytest.mark.parametrize("host", [1024 * MIB], indirect=True)
+def test_a_short_cell_does_not_wait_for_a_newcomer(shipped: Host, start: Callable[..., Notebook]) -> None:
     """A notebook worked for 20 s on an idle device before another one begins an endless loop."""
     notebook, newcomer = start(), start()
     notebook.run(FILL)
@@ -61,7 +61,7 @@ def test_an_offline_program_has_what_an_online_one_leaves(shipped: Host, order: 
     time.sleep(10.0)
     assert part_of_device(shipped, offline, 10.0) >= 0.8 * (1 - LOAD)
     assert part_of_device(shipped, online, time.monotonic() - began) >= 0.95 * LOAD
-    online.stop()
+    online.end()
     time.sleep(2.0)
     assert part_of_device(shipped, offline, 1.0) >= 0.9, "it has the device a second later"
     offline.stop()

@@ -74,6 +74,10 @@ class Policy:
     def worked(self, client: Client, seconds: float, contended: float) -> None:
         """The client has had `seconds` more for the work at hand, during `contended` of which another client waited."""
 
+    def work(self, client: Client) -> float:
+        """Return the seconds that the work at hand had in earlier turns, as far as the policy counts them."""
+        return 0.0
+
     def forget(self, client: Client) -> None:
         """The client is over."""
 

@@ -104,6 +104,9 @@ class Interactive(VirtualClocks):
             if len(device.rivals.tenants) > 1:
                 self._tenant_of(device, client).contended += contended / weight
 
+    def work(self, client: Client) -> float:
+        return self._work_of(client).seconds
+
     def forget(self, client: Client) -> None:
         super().forget(client)
         self._work.pop(client.id, None)
