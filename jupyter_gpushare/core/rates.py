@@ -25,7 +25,8 @@ FIRST_LIMIT = 20_000.0
 LEAST_LIMIT = WINDOW  # one block per second: as good as stopped; ours, for a rate of 0 means "no limit" to a page
 _STEP = 1_000.0  # the least change in congestion avoidance
 _PART_OF_ROOM = 0.8  # of what the device seems to have left, that slow start jumps to
-_PROBE = 1.08  # a limit that has met no loss up to its ceiling is tried up to so many times that
+_PROBE = 1.08  # the factor by which a limit exceeds its ceiling, if it has met no loss up to there; doubled each time
+_LARGEST_PROBE = 1.5
 _AGREE = 0.05  # two windows alone that differ by no more say what the rate is
 
 
@@ -77,6 +78,7 @@ class AdaptiveRate:
         self._stepped: float | None = None
         self._losses = 0  # windows in a row with more than is tolerated
         self._ceiling = 0.0  # the limit at the last loss; 0: none is known
+        self._probe = _PROBE
         self._began = (0.0, 0.0)  # limit and loss at the first of them
 
     def update(
@@ -97,6 +99,9 @@ class AdaptiveRate:
             return None
         if self._stepped is None:
             self._stepped = now
+        if self.limit == FIRST_LIMIT and self.baseline is not None and room is not None:
+            # TGS's first limit is none at all where launches are large.
+            self.limit = min(self.limit, max(_PART_OF_ROOM * room, 2 * LEAST_LIMIT))
         if guaranteed is not None and now - self._stepped >= WINDOW * 0.99:
             self._stepped = now
             self._recent.append(guaranteed)
@@ -140,7 +145,7 @@ class AdaptiveRate:
         if not self._losses:
             self._began = (self.limit, loss)
         self._losses += 1
-        self._ceiling = self.limit
+        self._ceiling, self._probe = self.limit, _PROBE
         if self._losses >= SAMPLES and self._another_cause(guaranteed, loss):
             return
         if self._slow_start:
@@ -162,8 +167,11 @@ class AdaptiveRate:
         # The last bound is ours: where launches are few and large, steps of a thousand blocks are no small ones.
         step = min(max(0.00025 * (self.baseline or 0.0), _STEP), 0.08 * self.limit)
         if self.limit + step >= self._ceiling:
-            self._ceiling = _PROBE * self.limit
-        self.limit += max(step, (self._ceiling - self.limit) / 2)
+            self._ceiling = max(self.limit + step, self._probe * self.limit)
+            self._probe = min(_LARGEST_PROBE, 2 * self._probe - 1)
+            self.limit = self._ceiling
+        else:
+            self.limit += max(step, (self._ceiling - self.limit) / 2)
 
     def _start_anew(self) -> None:
         self.limit = max(self.limit / 10, LEAST_LIMIT)

@@ -36,6 +36,7 @@ class _Runner:
     last: Progress | None = None
     read_at: float = 0.0
     used: float = 0.0  # of its devices, lately
+    load: float | None = None  # `used`, exponentially weighted
     pace: float = 0.0  # blocks per second of work on its devices, lately; 0: not known
     shared: float = 0.0  # seconds in company, up to `company_since`
     company_since: float | None = None
@@ -106,6 +107,7 @@ class Sharing:
         if runner.last is not None:
             worked, blocks = event.gpu_seconds - runner.last.gpu_seconds, event.blocks - runner.last.blocks
             runner.used = max(0.0, worked) / (at - runner.read_at)
+            runner.load = runner.used if runner.load is None else 0.7 * runner.load + 0.3 * runner.used
             if worked > 0 and blocks > 0:
                 runner.pace = blocks / worked
         runner.last, runner.read_at = event, at
@@ -154,11 +156,11 @@ class Sharing:
 
     def _room(self, place: _Place) -> float | None:
         """Blocks per WINDOW of offline members, for which the online ones seem to leave the device time."""
-        wanted = [client.demand.fraction for client in place.members if not client.rank]
+        loads = [self._runner(client).load for client in place.members if not client.rank]
         paces = [self._runner(client).pace for client in place.members if client.rank]
-        if None in wanted or not all(paces):
+        if None in loads or not all(paces):
             return None
-        left = 1.0 - sum(fraction for fraction in wanted if fraction)
+        left = 1.0 - sum(load for load in loads if load)
         return max(0.0, left) * WINDOW * sum(paces) / len(paces)
 
     def settle(self, device: Device, now: float) -> Iterator[SetRate]:
