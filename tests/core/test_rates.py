@@ -151,6 +151,20 @@ def test_slow_start_jumps_to_what_the_device_seems_to_have_left() -> None:
     assert rate.limit == pytest.approx(0.8 * 5e6)
 
 
+def test_the_first_limit_is_no_more_than_the_device_seems_to_have_left() -> None:
+    """A launch of 2 ms may have few blocks: the published first limit would be none at all."""
+    rate = AdaptiveRate(baseline=2_000)
+    rate.update(2_000, 0, 0, room=250)
+    assert rate.limit == pytest.approx(0.8 * 250)
+
+
+def test_a_client_that_catches_up_for_a_moment_does_not_raise_the_baseline() -> None:
+    rate = AdaptiveRate(baseline=1e6)
+    for window, part in enumerate([1.0, 0.95, 1.05, 1.05, 1.0, 1.0]):
+        rate.update(1e6 * part, 1e5, window * WINDOW)
+    assert rate.baseline == 1e6
+
+
 def test_the_limit_moves_by_the_published_steps() -> None:
     rate = AdaptiveRate(baseline=1e7)
     limits = []
