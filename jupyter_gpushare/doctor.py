@@ -136,7 +136,7 @@ def _device(driver: Any, index: int) -> Finding:
 def _shim(socket: str) -> Iterator[Finding]:
     path = environment.SHIM
     if not path.exists():
-        yield Finding("error", "shim", f"{path} is missing", "reinstall the package, or run 'make native'")
+        yield Finding("error", "shim", f"{path} is missing", environment.native_remedy())
         return
     with suppress(address.BadAddress):  # told by the check of the coordinator
         socket = address.socket_path(socket)

@@ -33,6 +33,21 @@ _MAX_LABEL = 200
 _FRAMEWORKS = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
 
 
+def native_part(name: str) -> Path:
+    """Return the path of a part that is built from C. Raises FileNotFoundError, which names the remedy."""
+    path = PACKAGE / "native" / name
+    if not path.exists():
+        raise FileNotFoundError(f"{path} is missing: {native_remedy()}")
+    return path
+
+
+def native_remedy() -> str:
+    """Return what to do if a native part is missing."""
+    if (PACKAGE.parent / "hatch_build.py").exists():
+        return f"run 'make native' in {PACKAGE.parent}, or use an installed package from another folder than this one"
+    return "reinstall the package"
+
+
 class TooManyDevices(ValueError):
     """More devices are asked for than there are, or others than can be had; the message says which there are."""
 
@@ -210,13 +225,13 @@ def _bytes(size: str) -> int:
 def _no_shim() -> str:
     if SHIM.exists():
         return f"unshared: {SHIM} can't be preloaded from a path like this, and a link to it can't be made"
-    return f"unshared: {SHIM} is missing (reinstall the package, or build it with 'make native')"
+    return f"unshared: {SHIM} is missing ({native_remedy()})"
 
 
 def _simulate(env: dict[str, str], socket: str) -> str:
     directory = _reachable(SIMULATED_DRIVER.parent, _LIBRARY_PATH_SPLITS, socket)
     if directory is None or not SIMULATED_DRIVER.exists():
-        return f"unshared: the simulated driver {SIMULATED_DRIVER} is missing (build it with 'make native')"
+        return f"unshared: the simulated driver {SIMULATED_DRIVER} is missing ({native_remedy()})"
     env["GPUSHARE_SIMULATE"] = "1"
     env["LD_LIBRARY_PATH"] = _first(directory, env.get("LD_LIBRARY_PATH", ""), ":", r"[:;]")
     return ""

@@ -43,6 +43,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("clone")
     unbuilt = shutil.ignore_patterns("native", "labextension", "__pycache__")
     shutil.copytree(ROOT / "jupyter_gpushare", made / "jupyter_gpushare", ignore=unbuilt)
+    shutil.copy(ROOT / "hatch_build.py", made)
     (made / "helper.py").write_text("PLACE = 'beside the notebook'\n")
     return made
 
@@ -108,3 +109,16 @@ def test_a_program_gets_a_coordinator_of_the_installed_package(
     said = installed.script("jupyter-gpushare", "doctor", "--json", cwd=clone, **host)
     problems = [found for found in json.loads(said.stdout) if found["level"] == "error"]
     assert problems == []
+
+
+def test_a_script_that_imports_an_unbuilt_clone_gets_the_remedy(
+    installed: Environment, clone: Path, host: dict[str, str]
+) -> None:
+    """Python puts the folder of a script first on the path, so the script imports the clone."""
+    (clone / "script.py").write_text(CELLS[2])
+    python = str(installed.folder / "bin" / "python")
+    remedy = f"is missing: run 'make native' in {clone}, or use an installed package from another folder than this one"
+    done = installed.script("jupyter-gpushare", "run", "--", python, "script.py", cwd=clone, **host)
+    assert done.stderr.endswith(f"builtins.ptx {remedy}\n")
+    checked = installed.script("python", "-m", "jupyter_gpushare", "doctor", cwd=clone, **host)
+    assert "libgpushare.so" in checked.stdout and remedy.partition(": ")[2] in checked.stdout

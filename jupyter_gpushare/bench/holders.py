@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ..environment import SIMULATED_DRIVER
 from ..wire import messages, program
 from ..wire.client import Client
 from . import setting
@@ -42,7 +43,7 @@ class Holder:
         if shared:
             command = program.argv("jupyter_gpushare", "run", "--label", name, *options, "--", *command)
         elif environment.get("GPUSHARE_SIMULATE") == "1":
-            environment = {**environment, "LD_LIBRARY_PATH": str(setting.PROGRAM.parent / "simcuda")}
+            environment = {**environment, "LD_LIBRARY_PATH": str(SIMULATED_DRIVER.parent)}
         self.label = name
         self._process = subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -17,10 +17,9 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-PTX = Path(__file__).resolve().parent.parent / "native" / "builtins.ptx"
+from ..environment import native_part
 
 
 class Program:
@@ -32,7 +31,7 @@ class Program:
         self._check(self.cuda.cuInit(0))
         self._check(self.cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0))
         self._check(self.cuda.cuCtxSetCurrent(context))
-        self._check(self.cuda.cuModuleLoadData(ctypes.byref(module), PTX.read_bytes()))
+        self._check(self.cuda.cuModuleLoadData(ctypes.byref(module), native_part("builtins.ptx").read_bytes()))
         self._check(self.cuda.cuModuleGetFunction(ctypes.byref(self._work), module, b"work_f32"))
 
     def _check(self, status: int) -> None:

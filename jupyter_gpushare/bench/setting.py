@@ -11,13 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ..environment import SIMULATED_DRIVER, native_part
 from ..wire import messages, program
 from ..wire.client import Client, ensure_coordinator
-
-_NATIVE = Path(__file__).resolve().parent.parent / "native"
-PROGRAM = _NATIVE / "gpushare-bench"
-SHIM = _NATIVE / "libgpushare.so"
-
 
 # One client after the other, whatever they do: what most benches measure.
 TURNS = ("--policy", "fcfs", "--sharing", "exclusive", "--idle-release", "0.25")
@@ -63,9 +59,7 @@ def environ(environment: dict[str, str]) -> Iterator[None]:
 
 def start(arguments: list[str], environment: dict[str, str], *, shared: bool) -> subprocess.Popen[str]:
     """Start the measuring program, as a client of its own or bare."""
-    command = [str(PROGRAM), *arguments]
-    if not PROGRAM.exists():
-        raise OSError(f"{PROGRAM} is missing: reinstall the package, or run 'make native'")
+    command = [str(native_part("gpushare-bench")), *arguments]
     return run(command, environment, shared=shared)
 
 
@@ -74,7 +68,7 @@ def run(command: list[str], environment: dict[str, str], *, shared: bool) -> sub
     if shared:
         command = program.argv("jupyter_gpushare", "run", "--label", "bench", "--", *command)
     elif environment.get("GPUSHARE_SIMULATE") == "1":
-        environment = {**environment, "LD_LIBRARY_PATH": str(PROGRAM.parent / "simcuda")}
+        environment = {**environment, "LD_LIBRARY_PATH": str(SIMULATED_DRIVER.parent)}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
 
 
@@ -82,6 +76,6 @@ def result(started: subprocess.Popen[str]) -> dict[str, Any]:
     """Return what the program printed. Raises RuntimeError when the program failed."""
     output, _ = started.communicate(timeout=120)
     if started.returncode:
-        raise RuntimeError(f"{PROGRAM.name} ended with status {started.returncode}")
+        raise RuntimeError(f"gpushare-bench ended with status {started.returncode}")
     figures: dict[str, Any] = json.loads(output)
     return figures

@@ -10,6 +10,7 @@ from typing import Any
 
 from jupyter_client.manager import KernelManager
 
+from ..environment import SHIM
 from . import progress, setting
 
 _ROUNDS = 7
@@ -42,7 +43,7 @@ def measure(device: str, rounds: int) -> dict[str, Any]:
 def preload(times: int = _PROGRAMS) -> float:
     """Seconds that the preloaded shim adds to the life of `/bin/true`."""
     bare = {"PATH": "/bin"}
-    shared = bare | {"LD_PRELOAD": str(setting.SHIM)}
+    shared = bare | {"LD_PRELOAD": str(SHIM)}
     return statistics.median(_run(shared) - _run(bare) for _ in range(times))
 
 

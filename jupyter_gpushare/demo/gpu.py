@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from cuda.bindings import driver
 
-PTX = Path(__file__).resolve().parent.parent / "native" / "builtins.ptx"
+from ..environment import native_part
+
 _BLOCK = 256
 _MAX_LAUNCHES = 1 << 16
 
@@ -60,7 +60,7 @@ class Gpu:
         self._device = check(driver.cuDeviceGet(0))
         check(driver.cuCtxSetCurrent(check(driver.cuDevicePrimaryCtxRetain(self._device))))
         self.name = check(driver.cuDeviceGetName(128, self._device)).split(b"\0")[0].decode()
-        module = check(driver.cuModuleLoadData(PTX.read_bytes() + b"\0"))
+        module = check(driver.cuModuleLoadData(native_part("builtins.ptx").read_bytes() + b"\0"))
         self._functions = {
             name: check(driver.cuModuleGetFunction(module, name.encode()))
             for name in ("fill_f32", "axpy_f32", "work_f32")
