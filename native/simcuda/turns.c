@@ -16,8 +16,10 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Whoever waits for a slice looks at least this often, in case the holder was killed. */
+/* A process that waits for slices looks this often whether the holder has been killed: its work stays active until then. */
 #define LOOK_NS 20000000ull
+
+static _Atomic uint64_t looked;
 
 static int is_runnable(const struct world_share *share) {
     return share->active && (share->unbounded || share->consumed < share->need);
@@ -142,7 +144,7 @@ uint64_t turns_wait(struct world *world, int device_index, int slot, uint64_t ta
     struct world_share *share = &device->share[(unsigned)slot % WORLD_SLOTS];
     uint64_t slice = world->params.slice_ns;
     world_lock_device(world, device_index);
-    uint64_t now = sim_now(), looked = now;
+    uint64_t now = sim_now();
     settle(device, now, slice);
     int bounded = 0;
     while (!(device->turn == slot && share->consumed + slack_ns >= target) && share->consumed < target) {
@@ -171,7 +173,7 @@ uint64_t turns_wait(struct world *world, int device_index, int slot, uint64_t ta
             wait_turn(world, device_index, deadline < now + LOOK_NS ? deadline : now + LOOK_NS);
         }
         now = sim_now();
-        if (device->turn != slot && now - looked > LOOK_NS) { /* is the holder alive at all? */
+        if (device->turn != slot && now > looked + LOOK_NS) {
             looked = now;
             world_unlock_device(world, device_index);
             world_reap(world, 0);
