@@ -1,4 +1,4 @@
-"""Sizes in what the core says, as people write them."""
+"""Sizes in the core's messages, as people write them."""
 
 from __future__ import annotations
 

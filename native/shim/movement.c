@@ -98,7 +98,7 @@ static bool can_ask(void) {
     return (GET(the_page()->orders.hears) & 2) && atomic_load(&shim.contact) == THERE;
 }
 
-/* Who refuses may have seen others leave after our last try: so one more follows. */
+/* The coordinator may have refused before memory left that our last try did not find, so one more try follows. */
 static bool is_refused(struct room *room, uint64_t now) {
     struct gpushare_orders *orders = &the_page()->orders;
     bool answered = asking == room && GET(orders->no_room) - room->first <= room->asked - room->first;
