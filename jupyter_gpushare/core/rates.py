@@ -4,7 +4,7 @@ The adaptive rate control of TGS (Wu et al., "Transparent GPU Sharing in Contain
 NSDI 2023): the guaranteed client's own launch rate shows what the other one costs it, so nothing needs to be known of
 either program. As in TCP, the limit of the opportunistic one starts slowly, doubles and halves where little is known,
 and creeps where much is. The parameters are TGS's; what is ours says so. Two additions of ours make it converge within
-a minute, whatever the size of a block: slow start jumps to what the device seems to have left, where that is known, and
+a minute, whatever the size of a block: the first limit is what the device seems to have left, where that is known, and
 after a loss the limit returns half of the way to the limit of that loss with each step, as in BIC (Xu et al., "Binary
 Increase Congestion Control for Fast Long-Distance Networks", INFOCOM 2004).
 
@@ -24,7 +24,7 @@ SEVERE = 0.09  # the loss at which it starts anew from a tenth
 FIRST_LIMIT = 20_000.0
 LEAST_LIMIT = WINDOW  # one block per second: as good as stopped; ours, for a rate of 0 means "no limit" to a page
 _STEP = 1_000.0  # the least change in congestion avoidance
-_PART_OF_ROOM = 0.8  # of what the device seems to have left, that slow start jumps to
+_PART_OF_ROOM = 0.8  # of what the device seems to have left: the first limit, where that is known
 _PROBE = 1.08  # the factor by which a limit exceeds its ceiling, if it has met no loss up to there; doubled each time
 _LARGEST_PROBE = 1.5
 _AGREE = 0.05  # two windows alone that differ by no more say what the rate is
@@ -89,7 +89,7 @@ class AdaptiveRate:
         Call it about once a second with what the two have launched lately, in blocks per WINDOW; the limit changes
         once per WINDOW. A rate of 0 says that the guaranteed client launches nothing, which is no loss but leave to go
         ahead; None says that its rate is unknown, and nothing changes. `room`: the blocks per WINDOW for which the
-        device seems to have time left beside all that the guaranteed client does; None: not known.
+        device seems to have time left beside all that the guaranteed client does alone; None: not known.
         """
         if guaranteed == 0:
             self._recent.clear()
@@ -99,16 +99,16 @@ class AdaptiveRate:
             return None
         if self._stepped is None:
             self._stepped = now
-        if self.limit == FIRST_LIMIT and self.baseline is not None and room is not None:
-            # TGS's first limit is none at all where launches are large.
-            self.limit = min(self.limit, max(_PART_OF_ROOM * room, 2 * LEAST_LIMIT))
         if guaranteed is not None and now - self._stepped >= WINDOW * 0.99:
             self._stepped = now
             self._recent.append(guaranteed)
             if self.baseline is None:
                 self._measure_alone()
             else:
-                self._step(guaranteed, opportunistic, room or 0.0)
+                self._step(guaranteed, opportunistic)
+        if self.limit == FIRST_LIMIT and self.baseline is not None and room is not None:
+            # TGS's first limit is none at all where launches are large.
+            self.limit = min(self.limit, max(_PART_OF_ROOM * room, 2 * LEAST_LIMIT))
         self.allowed = max(self.limit, LEAST_LIMIT) / WINDOW
         return self.allowed
 
@@ -127,7 +127,7 @@ class AdaptiveRate:
         means = [(one + other) / 2 for one, other in pairwise(self._recent)]
         return max(means, default=0.0)
 
-    def _step(self, guaranteed: float, opportunistic: float | None, room: float) -> None:
+    def _step(self, guaranteed: float, opportunistic: float | None) -> None:
         # Three windows in a row: for a moment a client that catches up launches faster than it does alone.
         self.baseline = max(self.baseline or 0.0, min(list(self._recent)[-3:]) if len(self._recent) > 2 else 0.0)
         loss = self.loss(guaranteed)
@@ -135,11 +135,13 @@ class AdaptiveRate:
             self._losses = 0
             # Else it does not use what it has, and nothing would be learnt. (Ours, as all that looks at its rate.)
             if opportunistic is None or 2 * opportunistic >= self.limit:
-                self._raise(room)
+                self._raise()
             return
         if opportunistic is not None:
             if opportunistic <= LEAST_LIMIT:  # it does nothing: this is the rate alone
                 self.baseline = (guaranteed + self._recent[-min(2, len(self._recent))]) / 2
+                return
+            if opportunistic > 2 * self.limit:  # most of it came before this limit was in force
                 return
             self.limit = min(self.limit, opportunistic)  # at this rate the loss came about
         if not self._losses:
@@ -157,10 +159,7 @@ class AdaptiveRate:
         if loss >= SEVERE:
             self._start_anew()
 
-    def _raise(self, room: float) -> None:
-        if self._slow_start and _PART_OF_ROOM * room > self.limit * 1.5:
-            self.limit, self._ceiling, self._slow_start = _PART_OF_ROOM * room, room, False
-            return
+    def _raise(self) -> None:
         if self._slow_start:
             self.limit = self.limit * 1.5 + 1
             return

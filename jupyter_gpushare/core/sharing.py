@@ -22,6 +22,7 @@ from .packing import Packing, Sample
 from .rates import SAMPLES, WINDOW, AdaptiveRate, LaunchWindow
 from .spacing import LaunchLength, spacing_ppm
 
+_FADING = 0.95
 _LEAST_REQUEST = 0.01  # of a device, for a client without a share beside others that have all of it
 _ALONE_FOR = SAMPLES + 1.0  # seconds without company, after which its launch window shows it alone
 
@@ -36,11 +37,17 @@ class _Runner:
     last: Progress | None = None
     read_at: float = 0.0
     used: float = 0.0  # of its devices, lately
-    load: float | None = None  # `used`, exponentially weighted
-    pace: float = 0.0  # blocks per second of work on its devices, lately; 0: not known
+    load: float | None = None  # `used` while nothing else used its devices, exponentially weighted
+    worked: float = 0.0  # seconds of work on its devices; each second counts `_FADING` times the next one
+    blocks: float = 0.0  # launched in the same time, weighted likewise
     shared: float = 0.0  # seconds in company, up to `company_since`
     company_since: float | None = None
     company_ended: float = float("-inf")
+
+    @property
+    def pace(self) -> float:
+        """Blocks per second of work; 0: not known. Work is sampled, so seconds with little of it must count little."""
+        return self.blocks / self.worked if self.worked and self.blocks else 0.0
 
     def shared_at(self, at: float) -> float:
         return self.shared + (max(0.0, at - self.company_since) if self.company_since is not None else 0.0)
@@ -107,9 +114,10 @@ class Sharing:
         if runner.last is not None:
             worked, blocks = event.gpu_seconds - runner.last.gpu_seconds, event.blocks - runner.last.blocks
             runner.used = max(0.0, worked) / (at - runner.read_at)
-            runner.load = runner.used if runner.load is None else 0.7 * runner.load + 0.3 * runner.used
-            if worked > 0 and blocks > 0:
-                runner.pace = blocks / worked
+            if runner.company_since is None or self._is_measured_alone(client):
+                runner.load = runner.used if runner.load is None else 0.7 * runner.load + 0.3 * runner.used
+            runner.worked = _FADING * runner.worked + max(0.0, worked)
+            runner.blocks = _FADING * runner.blocks + max(0, blocks)
         runner.last, runner.read_at = event, at
         runner.window.add(event.blocks, at)
         runner.lengths.add(event.launches, event.gpu_seconds)
@@ -129,6 +137,11 @@ class Sharing:
         )
         for device in client.books:
             self._report(self._place(device), sample, now)
+
+    def _is_measured_alone(self, client: Client) -> bool:
+        """Return whether the client's company is all but stopped until its rate alone is known."""
+        rates = (self._place(device).rates.get(client.id) for device in client.books)
+        return any(rate is not None and rate.baseline is None for rate in rates)
 
     def _report(self, place: _Place, sample: Sample, now: float) -> None:
         """A packing is looked at when all of its members have reported, or one of them again."""

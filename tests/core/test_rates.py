@@ -144,18 +144,22 @@ def test_a_known_rate_alone_needs_no_measuring() -> None:
     assert unknown.update(500_000, 0, 10) == FIRST_LIMIT / WINDOW
 
 
-def test_slow_start_jumps_to_what_the_device_seems_to_have_left() -> None:
-    rate = AdaptiveRate(baseline=1e6)
-    rate.update(1e6, FIRST_LIMIT, 0)
-    rate.update(1e6, FIRST_LIMIT, WINDOW, room=5e6)
-    assert rate.limit == pytest.approx(0.8 * 5e6)
-
-
 def test_the_first_limit_is_no_more_than_the_device_seems_to_have_left() -> None:
     """A launch of 2 ms may have few blocks: the published first limit would be none at all."""
     rate = AdaptiveRate(baseline=2_000)
     rate.update(2_000, 0, 0, room=250)
     assert rate.limit == pytest.approx(0.8 * 250)
+
+
+def test_a_loss_from_before_the_first_limit_does_not_lower_it() -> None:
+    """The room is known a second or two after the opportunistic client begins to launch."""
+    rate = AdaptiveRate(baseline=2_000)
+    rate.update(2_000, None, 0)
+    rate.update(1_500, 1_000, 2, room=250)
+    rate.update(1_700, 800, WINDOW, room=250)
+    assert rate.limit == pytest.approx(0.8 * 250)
+    rate.update(2_000, 200, 2 * WINDOW, room=250)
+    assert rate.limit > 0.8 * 250
 
 
 def test_a_client_that_catches_up_for_a_moment_does_not_raise_the_baseline() -> None:

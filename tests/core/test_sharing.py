@@ -30,6 +30,7 @@ class Program:
     number: int
     asks: float = 1.0
     cost: float = 1e-6
+    seen: float = 1.0  # the part of its work that is measured while it has less than a tenth of the device
     open: bool = False
     said: bool = False
     rate: int = 0
@@ -135,7 +136,7 @@ class Host:
             part = wishes.get(name, 0.0) * speed
             program.got.append(part)
             program.blocks += part * MS / program.cost
-            program.worked += MS * (bool(part) if crowd > 1 else part)
+            program.worked += MS * (bool(part) if crowd > 1 else part) * (program.seen if part < 0.1 else 1.0)
 
     def together_lately(self, seconds: float) -> float:
         part = self.together[-round(seconds / MS) :]
@@ -250,6 +251,19 @@ def test_an_offline_client_has_what_an_online_one_leaves_in_whatever_order_they_
     host.end_cell("online")
     host.run(2)
     assert offline.lately(1) == pytest.approx(1.0), "the device is free within a second"
+
+
+@pytest.mark.parametrize("load", [0.3, 0.6, 0.9])
+def test_sampled_work_of_rare_launches_does_not_distort_the_first_limit(load: float) -> None:
+    """Work is sampled, so that most of a launch a second is not seen: its blocks seem shorter than they are."""
+    host = Host.of_shipped_defaults()
+    offline = host.start("offline", service="offline", cost=0.002)
+    offline.seen = 0.1
+    host.run(20)
+    online = host.start("online", asks=load, cost=0.002)
+    host.run(40)
+    assert online.lately(39) >= 0.97 * load
+    assert offline.lately(20) >= 0.8 * (1 - load)
 
 
 def test_the_packing_of_online_clients_is_judged_beside_an_offline_one() -> None:
