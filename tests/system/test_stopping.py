@@ -151,3 +151,24 @@ def test_a_plain_script_that_catches_nothing(shipped: Host) -> None:
         assert (output, process.returncode) == ("", -signal.SIGINT)
         assert errors.startswith("Traceback") and errors.endswith("\nKeyboardInterrupt\n")
         assert "RuntimeError" not in errors
+
+
+def test_the_second_interrupt_ends_a_wait_under_asyncio_run(shipped: Host) -> None:
+    """At the first one asyncio's own handler cancels the task, which goes no further than its next await."""
+    with script(
+        shipped,
+        """
+import asyncio
+async def work():
+    raising.set(array, 1, 4096)
+try:
+    asyncio.run(work())
+except KeyboardInterrupt as error:
+    print("KeyboardInterrupt", error.__context__)
+""",
+    ) as process:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1.0)  # it waits on; two signals at once would be one
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=WAIT)
+        assert (output, errors, process.returncode) == ("KeyboardInterrupt None\n", "", 0)
