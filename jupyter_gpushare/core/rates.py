@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import pairwise
+from math import inf
 
 WINDOW = 5.0  # seconds over which launches are counted, and between two changes of the limit
 SAMPLES = 5  # windows that the baseline remembers
@@ -22,6 +23,7 @@ SAMPLES = 5  # windows that the baseline remembers
 TOLERATED = 0.03  # the loss of the guaranteed client up to which the other one may go faster
 SEVERE = 0.09  # the loss at which it starts anew from a tenth
 FIRST_LIMIT = 20_000.0
+_MOST_UNMEASURED = 1e12
 LEAST_LIMIT = WINDOW  # one block per second: as good as stopped; ours, for a rate of 0 means "no limit" to a page
 _STEP = 1_000.0  # the least change in congestion avoidance
 _PART_OF_ROOM = 0.8  # of what the device seems to have left: the first limit, where that is known
@@ -74,6 +76,7 @@ class AdaptiveRate:
         self.limit = FIRST_LIMIT if baseline else LEAST_LIMIT
         self.allowed: float | None = self.limit / WINDOW  # what `update` said last
         self._slow_start = True
+        self._room_awaited = True  # until it has set the limit, or a loss has
         self._recent: deque[float] = deque(maxlen=SAMPLES)
         self._stepped: float | None = None
         self._losses = 0  # windows in a row with more than is tolerated
@@ -89,7 +92,8 @@ class AdaptiveRate:
         Call it about once a second with what the two have launched lately, in blocks per WINDOW; the limit changes
         once per WINDOW. A rate of 0 says that the guaranteed client launches nothing, which is no loss but leave to go
         ahead; None says that its rate is unknown, and nothing changes. `room`: the blocks per WINDOW for which the
-        device seems to have time left beside all that the guaranteed client does alone; None: not known.
+        device seems to have time left beside all that the guaranteed client does alone; inf: the
+        opportunistic client has not used enough of it to know what its blocks cost; None: not known.
         """
         if guaranteed == 0:
             self._recent.clear()
@@ -106,11 +110,19 @@ class AdaptiveRate:
                 self._measure_alone()
             else:
                 self._step(guaranteed, opportunistic)
-        if self.limit == FIRST_LIMIT and self.baseline is not None and room is not None:
-            # TGS's first limit is none at all where launches are large.
-            self.limit = min(self.limit, max(_PART_OF_ROOM * room, 2 * LEAST_LIMIT))
+        if self._room_awaited and self.baseline is not None and room is not None:
+            self._begin_at(room, now)
         self.allowed = max(self.limit, LEAST_LIMIT) / WINDOW
         return self.allowed
+
+    def _begin_at(self, room: float, now: float) -> None:
+        """TGS's first limit is none at all where launches have few blocks, and next to nothing where they have many."""
+        if room == inf:
+            self.limit = min(2 * self.limit, _MOST_UNMEASURED)
+            return
+        self.limit = max(_PART_OF_ROOM * room, 2 * LEAST_LIMIT)
+        self._room_awaited = False
+        self._stepped = now + WINDOW  # the window at hand has losses from before
 
     def loss(self, guaranteed: float) -> float:
         """The fraction of its rate that the guaranteed client lacks."""
@@ -137,11 +149,10 @@ class AdaptiveRate:
             if opportunistic is None or 2 * opportunistic >= self.limit:
                 self._raise()
             return
+        self._room_awaited = False
         if opportunistic is not None:
             if opportunistic <= LEAST_LIMIT:  # it does nothing: this is the rate alone
                 self.baseline = (guaranteed + self._recent[-min(2, len(self._recent))]) / 2
-                return
-            if opportunistic > 2 * self.limit:  # most of it came before this limit was in force
                 return
             self.limit = min(self.limit, opportunistic)  # at this rate the loss came about
         if not self._losses:
@@ -150,7 +161,8 @@ class AdaptiveRate:
         self._ceiling, self._probe = self.limit, _PROBE
         if self._losses >= SAMPLES and self._another_cause(guaranteed, loss):
             return
-        if self._slow_start:
+        # A severe loss in one window alone is no reason to start anew; ours, as the probes are that cause it.
+        if self._slow_start or (loss >= SEVERE and self._losses == 1):
             self.limit /= 1.5
             self._slow_start = False
             return

@@ -171,8 +171,10 @@ class Sharing:
         """Blocks per WINDOW of offline members, for which the online ones seem to leave the device time."""
         loads = [self._runner(client).load for client in place.members if not client.rank]
         paces = [self._runner(client).pace for client in place.members if client.rank]
-        if None in loads or not all(paces):
+        if None in loads:
             return None
+        if not all(paces):
+            return inf
         left = 1.0 - sum(load for load in loads if load)
         return max(0.0, left) * WINDOW * sum(paces) / len(paces)
 

@@ -144,11 +144,22 @@ def test_a_known_rate_alone_needs_no_measuring() -> None:
     assert unknown.update(500_000, 0, 10) == FIRST_LIMIT / WINDOW
 
 
-def test_the_first_limit_is_no_more_than_the_device_seems_to_have_left() -> None:
-    """A launch of 2 ms may have few blocks: the published first limit would be none at all."""
+@pytest.mark.parametrize("room", [250, 5e6, 5e9])
+def test_the_first_limit_is_what_the_device_seems_to_have_left(room: float) -> None:
+    """The published first limit is none at all for launches of one block, next to nothing for launches of millions."""
     rate = AdaptiveRate(baseline=2_000)
-    rate.update(2_000, 0, 0, room=250)
-    assert rate.limit == pytest.approx(0.8 * 250)
+    rate.update(2_000, 0, 0, room=room)
+    assert rate.limit == pytest.approx(0.8 * room)
+
+
+def test_room_that_is_known_late_sets_the_limit_unless_a_loss_has() -> None:
+    late, lost = AdaptiveRate(baseline=2_000), AdaptiveRate(baseline=2_000)
+    for step, guaranteed in enumerate([2_000, 2_000, 2_000]):
+        late.update(guaranteed, FIRST_LIMIT, step * WINDOW)
+        lost.update(guaranteed * (0.9 if step == 1 else 1), FIRST_LIMIT, step * WINDOW)
+    late.update(2_000, FIRST_LIMIT, 3 * WINDOW, room=5e6)
+    lost.update(2_000, FIRST_LIMIT, 3 * WINDOW, room=5e6)
+    assert late.limit == pytest.approx(0.8 * 5e6) and lost.limit < 2 * FIRST_LIMIT
 
 
 def test_a_loss_from_before_the_first_limit_does_not_lower_it() -> None:
@@ -156,9 +167,9 @@ def test_a_loss_from_before_the_first_limit_does_not_lower_it() -> None:
     rate = AdaptiveRate(baseline=2_000)
     rate.update(2_000, None, 0)
     rate.update(1_500, 1_000, 2, room=250)
-    rate.update(1_700, 800, WINDOW, room=250)
+    rate.update(1_700, 800, 2 + WINDOW, room=250)
     assert rate.limit == pytest.approx(0.8 * 250)
-    rate.update(2_000, 200, 2 * WINDOW, room=250)
+    rate.update(2_000, 200, 2 + 2 * WINDOW, room=250)
     assert rate.limit > 0.8 * 250
 
 

@@ -233,21 +233,22 @@ def test_an_online_client_that_computes_on_the_cpu_misses_nothing() -> None:
 
 
 @pytest.mark.parametrize("load", [0.3, 0.6, 0.9])
+@pytest.mark.parametrize("cost", [2e-3, 1e-6, 1e-8])
 @pytest.mark.parametrize("order", [("online", "offline"), ("offline", "online")], ids="-then-".join)
 def test_an_offline_client_has_what_an_online_one_leaves_in_whatever_order_they_come(
-    load: float, order: tuple[str, str]
+    load: float, order: tuple[str, str], cost: float
 ) -> None:
+    """`cost`: of a block. A launch of 2 ms may have one of them or thousands."""
     host = Host.of_shipped_defaults()
     for name in order:
         if name == "online":
-            host.start(name, asks=load, cost=2e-6)
+            host.start(name, asks=load, cost=0.002)
         else:
-            host.start(name, service="offline")
-        host.run(20)
+            host.start(name, service="offline", cost=cost)
+        host.run(20 if name == order[0] else 60)
     online, offline = host.programs["online"], host.programs["offline"]
-    host.run(100)
-    assert online.lately(100) >= 0.95 * load
-    assert offline.lately(60) >= 0.8 * (1 - load)
+    assert online.lately(60) >= 0.95 * load
+    assert offline.lately(20) >= 0.8 * (1 - load)
     host.end_cell("online")
     host.run(2)
     assert offline.lately(1) == pytest.approx(1.0), "the device is free within a second"

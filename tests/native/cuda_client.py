@@ -49,13 +49,13 @@ class Cuda:
             self.functions[name] = handle
         return self.functions[name]
 
-    def launch(self, name: str, *values: Any, stream: int = 0, call: Any = None) -> int:
+    def launch(self, name: str, *values: Any, stream: int = 0, call: Any = None, blocks: int = 1) -> int:
         kinds = SIGNATURES[name]
         assert len(kinds) == len(values)
         arguments = [KINDS[kinds[i]](value) for i, value in enumerate(values)]
         array = (c_void_p * len(arguments))(*(ctypes.cast(byref(a), c_void_p) for a in arguments))
         launch = call or self.cuLaunchKernel
-        return launch(self.function(name), 1, 1, 1, 1, 1, 1, 0, c_void_p(stream), array, None)
+        return launch(self.function(name), blocks, 1, 1, 1, 1, 1, 0, c_void_p(stream), array, None)
 
     def spin(self, milliseconds: float = 0.0, stream: int = 0) -> int:
         return self.launch("spin", int(milliseconds * 1e6), stream=stream)

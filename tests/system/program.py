@@ -45,11 +45,13 @@ class Busy:
         pause: float = 0.0,
         stream: bool = False,
         period: float = 0.0,
+        blocks: int = 1,
     ) -> None:
         self.cuda = cuda
         self.launches = 0
         self.failure = ""
         self._launch, self._look, self._pause, self._period = int(launch * 1e9), look, pause, period
+        self._blocks = blocks
         self._over = threading.Event()
         status, self._array = cuda.alloc(4 * LENGTH)
         check(status)
@@ -63,7 +65,8 @@ class Busy:
             self.cuda.here()
             next_launch = time.monotonic()
             while not (self.launches and self._over.is_set()):  # once at least, however soon it is stopped
-                check(self.cuda.launch("work_f32", self._array, LENGTH, self._launch, 0, stream=self._stream))
+                values = (self._array, LENGTH, self._launch, 0)
+                check(self.cuda.launch("work_f32", *values, stream=self._stream, blocks=self._blocks))
                 self.launches += 1
                 if self.launches % self._look == 0:
                     check(self.cuda.cuStreamSynchronize(c_void_p(self._stream)))
