@@ -14,6 +14,8 @@ import os
 import sys
 
 from . import environment, launcher, quota_words
+from .wire import messages
+from .wire.client import Client, CoordinatorError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +76,20 @@ def main(args: argparse.Namespace) -> int:
         return _fail(str(error), 2)
     if env.get("GPUSHARE_NOTE"):
         print(f"gpushare: {env['GPUSHARE_NOTE']}", file=sys.stderr)
+    for note in _quota_notes(env) if args.share else ():
+        print(f"gpushare: note: {note}", file=sys.stderr)
     return _become(command, env)
+
+
+def _quota_notes(env: dict[str, str]) -> list[str]:
+    """Return what of the quota has no effect."""
+    if not env.get("GPUSHARE_CLIENT"):
+        return []
+    try:
+        with Client(env["GPUSHARE_SOCKET"]) as coordinator:
+            return list(coordinator.request(messages.SetQuota(client=env["GPUSHARE_CLIENT"], changes={}))["notes"])
+    except CoordinatorError:
+        return []
 
 
 def _join(args: argparse.Namespace, command: list[str]) -> int:

@@ -54,6 +54,8 @@ def test_a_share_that_turns_do_not_heed_is_said_to_be_one(shipped: Host, start: 
     assert f"note: share 0.4 counts in placement and {HEEDED}, not in turns" in typed
     assert any("not in turns" in note for note in shipped.clients()[notebook.client]["notes"])
     assert notebook.value("__import__('jupyter_gpushare').quota(share=0.3)['share']") == 0.3
+    started = shipped.command("run", "--share", "0.2", "--", "true").stderr
+    assert started.startswith(f"gpushare: note: share 0.2 counts in placement and {HEEDED}, not in turns")
 
     assert shipped.command("config", "sharing", "exclusive").returncode == 0
     answer = said(notebook, "%gpushare quota")
