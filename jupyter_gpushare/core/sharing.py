@@ -22,7 +22,7 @@ from .packing import Packing, Sample
 from .rates import SAMPLES, WINDOW, AdaptiveRate, LaunchWindow
 from .spacing import LaunchLength, spacing_ppm
 
-_FADING = 0.95
+_FADING = 0.95  # of measured work and blocks, a second later
 _LEAST_REQUEST = 0.01  # of a device, for a client without a share beside others that have all of it
 _ALONE_FOR = SAMPLES + 1.0  # seconds without company, after which its launch window shows it alone
 
@@ -38,7 +38,7 @@ class _Runner:
     read_at: float = 0.0
     used: float = 0.0  # of its devices, lately
     load: float | None = None  # `used` while nothing else used its devices, exponentially weighted
-    worked: float = 0.0  # seconds of work on its devices; each second counts `_FADING` times the next one
+    worked: float = 0.0  # seconds of work on its devices; each second counts as `_FADING` of the next one
     blocks: float = 0.0  # launched in the same time, weighted likewise
     shared: float = 0.0  # seconds in company, up to `company_since`
     company_since: float | None = None
