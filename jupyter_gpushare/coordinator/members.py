@@ -16,8 +16,6 @@ from .measures import Measures, Work, summed
 from .peer import Peer
 from .ports import MAX_BYTES, ProcessPort
 
-MAX_DRAWS = 16
-
 HEARS = 1 | 2 | 4 | 8 | 16  # evicting, short, restored, busy; every short is answered: see orders.hears in page.h
 
 
@@ -42,7 +40,6 @@ class Member:
         self.last_turn = 0.0
         self._resident: int | None = None
         self._rate = (0, 0)  # blocks per second of all processes together, and spacing in millionths
-        self.draws: dict[str, None] = {}  # sessions of front ends that show waits by themselves, the latest last
         self.comes_ahead = False  # its memory may come back while it waits
 
     @property
@@ -117,13 +114,6 @@ class Member:
     @property
     def deserted(self) -> bool:
         return not self.processes and not self.kernels
-
-    def add_draws(self, session: str) -> None:
-        """Remembers the last few: who looks at a notebook again has another session."""
-        self.draws.pop(session, None)
-        self.draws[session] = None
-        while len(self.draws) > MAX_DRAWS:
-            del self.draws[next(iter(self.draws))]
 
     def admit(self, number: int, peer: Peer, hello: Hello, descriptors: list[int]) -> tuple[ProcessPort, list[int]]:
         """Take a process in. Returns its port and the descriptors it is to use instead of its own (empty: its own).

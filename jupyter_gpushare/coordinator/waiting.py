@@ -7,13 +7,12 @@ from typing import Any
 from ..core import Scheduler
 from ..core.model import Client, Grant
 from ..core.outlook import held, outlook, seconds_left
-from .members import Member
 from .users import tenant_name
 
 
-def told(scheduler: Scheduler, member: Member, user: str, now: float) -> dict[str, Any]:
+def told(scheduler: Scheduler, client_id: str, user: str, now: float) -> dict[str, Any]:
     """The result of an Outlook of user `user`: see `wire.messages`. Labels of other users' clients are not told."""
-    client = scheduler.clients[member.client]
+    client = scheduler.clients[client_id]
     expected = outlook(scheduler, client, now)
     waits_since = client.waiting_since if client.waiting_since is not None else client.stands_since
     running = {
@@ -30,7 +29,6 @@ def told(scheduler: Scheduler, member: Member, user: str, now: float) -> dict[st
         "expected_wait": round(expected.wait, 3) if expected else None,
         "suspended": client.suspended,
         "running": list(running.values()),
-        "draws": list(member.draws),
     }
 
 

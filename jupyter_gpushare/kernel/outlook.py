@@ -10,10 +10,11 @@ from .texts import seconds
 
 
 class Notice(NamedTuple):
-    """One line, as text and as HTML."""
+    """One line as text and as HTML, and its facts for front ends that draw the wait themselves."""
 
     text: str
     html: str
+    data: dict[str, Any]
 
 
 def waiting(outlook: dict[str, Any], waited_seconds: float) -> Notice:
@@ -30,7 +31,8 @@ def waiting(outlook: dict[str, Any], waited_seconds: float) -> Notice:
     if expected is not None:
         fraction = waited_seconds / max(waited_seconds + expected, 1e-9)
         line += bar([Part(fraction, COLOURS["waiting"], "")], f"waited {_time(waited_seconds)}", height=4)
-    return Notice(text, _small(line))
+    facts = {name: outlook.get(name) for name in ("queue_position", "expected_wait", "running")}
+    return Notice(text, _small(line), {"state": "waiting", "waited_seconds": round(waited_seconds, 1), **facts})
 
 
 def suspended(client: str) -> Notice:
@@ -39,19 +41,19 @@ def suspended(client: str) -> Notice:
         "This kernel is suspended: its GPU calls wait until it is resumed. Interrupt the cell and run "
         f"%gpushare resume, or in a terminal: jupyter gpushare resume {client}"
     )
-    return Notice(text, _small(escape(text)))
+    return Notice(text, _small(escape(text)), {"state": "suspended", "client": client})
 
 
 def waited(amount: float) -> Notice:
     """The line that stays."""
     text = f"waited {_time(amount)} for the GPU"
-    return Notice(text, _small(escape(text)))
+    return Notice(text, _small(escape(text)), {"state": "ended", "waited_seconds": round(amount, 1)})
 
 
 def gave_up(amount: float) -> Notice:
     """The line that stays of a wait that was interrupted."""
     text = f"stopped waiting for the GPU after {_time(amount)}"
-    return Notice(text, _small(escape(text)))
+    return Notice(text, _small(escape(text)), {"state": "interrupted", "waited_seconds": round(amount, 1)})
 
 
 def _running(running: list[dict[str, Any]], expected: float | None) -> str:

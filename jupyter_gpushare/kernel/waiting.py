@@ -1,10 +1,10 @@
-"""Under a cell that waits for the GPU: that it does, for how long, and for whom.
+"""Display, under a cell that waits for the GPU, of the wait's length and cause.
 
-Front ends that draw this themselves (JupyterLab with our extension) tell the coordinator so; for all others a
-thread asks the coordinator once a second while a request runs for longer than a second, and says it as an output
-that is updated in place. The output goes straight to the front end, with the request as its parent: what the
-cell does with `sys.stdout` or `%%capture` is not disturbed. Requests without `allow_stdin` come from programs
-(nbclient, nbconvert, papermill), whose results are to be the same with and without a wait.
+A thread asks the coordinator once a second while a request runs for longer than a second, and publishes one display
+that it updates in place. The display has a MIME type of its own, which lets a front end (JupyterLab with the extension)
+replace it, and a text for every other front end. It goes straight to the front end, with the request as its parent, so
+that `sys.stdout` and `%%capture` in the cell are not disturbed. Requests without `allow_stdin` come from programs
+(nbclient, nbconvert, papermill), whose results must be the same with and without a wait; they get no display.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from .outlook import Notice
 
+MIME_TYPE = "application/vnd.gpushare.wait+json"
 LOOK = 1.0  # seconds between two questions
 LEAST = 1.0  # seconds of waiting that nobody is told of
 REST = 5.0  # seconds after a question that was not answered
@@ -32,7 +33,6 @@ class Request:
 
     def __init__(self, parent: dict[str, Any]) -> None:
         self.parent = parent
-        self.session = str(parent.get("header", {}).get("session", ""))
         self.began = monotonic()
         self.display = ""  # its id, "" as long as nothing is shown
         self.shown: Notice | None = None
@@ -52,7 +52,6 @@ class Waiting:
         self._outlook = outlook
         self._publish = publish
         self._open: dict[str, Request] = {}
-        self._draws: set[str] = set()  # front-end sessions that show waits by themselves
         self._lock = threading.Lock()  # of what is shown
         self._wake = threading.Event()
         self._asleep = True
@@ -66,10 +65,7 @@ class Waiting:
         content = parent.get("content", {})
         if self._over or not content.get("allow_stdin") or content.get("silent"):
             return
-        one = Request(parent)
-        if one.session in self._draws:
-            return
-        self._open[request] = one
+        self._open[request] = Request(parent)
         if self._thread is None:
             self._start()
         elif self._asleep:
@@ -119,17 +115,14 @@ class Waiting:
     def _look(self) -> None:
         now = monotonic()
         due = [one for one in list(self._open.values()) if now - one.began >= 0.9 * LOOK]
-        due = [one for one in due if one.session not in self._draws]
         if not due or now < self._rest_until:
             return
         self._rest_until = now + REST  # unless an answer comes
         outlook = self._outlook()
         self._rest_until = 0.0
-        self._draws.update(str(session) for session in outlook.get("draws", []))
         for one in due:
-            if one.session not in self._draws:
-                with self._lock:
-                    self._see(one, outlook, now)
+            with self._lock:
+                self._see(one, outlook, now)
 
     def _see(self, one: Request, outlook: dict[str, Any], now: float) -> None:
         if one.over:
@@ -177,7 +170,7 @@ def publisher(kernel: Any) -> Callable[..., None]:
 
     def publish(parent: dict[str, Any], display: str, notice: Notice, update: bool) -> None:
         content = {
-            "data": {"text/plain": notice.text, "text/html": notice.html},
+            "data": {MIME_TYPE: notice.data, "text/html": notice.html, "text/plain": notice.text},
             "metadata": {},
             "transient": {"display_id": display},
         }

@@ -92,7 +92,6 @@ class GpuShareApp(ExtensionApp):
             ("/clients/([^/]+)/suspend", handlers.SuspendHandler),
             ("/clients/([^/]+)/resume", handlers.ResumeHandler),
             ("/kernels/([^/]+)", handlers.KernelHandler),
-            ("/kernels/([^/]+)/draws", handlers.DrawsHandler),
             ("/(.*)", handlers.NoSuchRoute),
         ]
         self.handlers.extend((ROOT + pattern, handler, parts) for pattern, handler in routes)

@@ -37,10 +37,10 @@ class GpuShareHandler(APIHandler):
         self.supervisor = supervisor
         self.kernels = kernels
 
-    async def ask(self, message: msgspec.Struct, start: bool = True) -> None:
-        """Answer with the result of a request to the coordinator; `start` one if none answers."""
+    async def ask(self, message: msgspec.Struct) -> None:
+        """Answer with the result of a request to the coordinator, which is started if none answers."""
         try:
-            self.answer(await self.supervisor.request(message, start))
+            self.answer(await self.supervisor.request(message))
         except CoordinatorError as error:
             raise errors.refusal(error) from None
 
@@ -217,24 +217,6 @@ class KernelHandler(GpuShareHandler):
         Starts no coordinator: front ends ask this about every notebook.
         """
         self.answer({"kernel": kernel_id, "client": self.client_of(kernel_id)})
-
-
-class DrawsHandler(GpuShareHandler):
-    example = '{"session": "…"}'
-
-    @web.authenticated
-    @authorized
-    async def post(self, kernel_id: str) -> None:
-        """A front end shows by itself when cells of the body's `session` wait.
-
-        Starts no coordinator: front ends say this of every notebook.
-        """
-        words = self.changes()
-        session = words.get("session")
-        if words.keys() != {"session"} or not isinstance(session, str) or not 0 < len(session) <= 128:
-            raise errors.Refused(400, "invalid", 'The body must be the session of a front end: {"session": "…"}.')
-        message = messages.Draws(client=self.client_of(kernel_id), session=session)
-        await self.ask(message, start=False)
 
 
 class NoSuchRoute(GpuShareHandler):

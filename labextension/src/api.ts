@@ -69,13 +69,6 @@ export interface IApi {
   /** Change settings; resolves with all. Rejects with {@link ApiError}. */
   setConfig(changes: Readonly<Record<string, unknown>>): Promise<IConfig>;
 
-  /**
-   * Say that this front end shows by itself when cells of `session`, a client
-   * of the kernel, wait: the kernel need not print it. Rejects with
-   * {@link ApiError}.
-   */
-  draws(kernelId: string, session: string): Promise<void>;
-
   /** Open a socket whose frames `parseMessage` reads. The caller closes it. */
   openEvents(): WebSocket;
 }
@@ -137,10 +130,6 @@ export class Api implements IApi {
     changes: Readonly<Record<string, unknown>>
   ): Promise<IConfig> {
     return (await this._call('PATCH', ['config'], changes)) as IConfig;
-  }
-
-  async draws(kernelId: string, session: string): Promise<void> {
-    await this._call('POST', ['kernels', kernelId, 'draws'], { session });
   }
 
   openEvents(): WebSocket {

@@ -8,8 +8,8 @@ import type { Widget } from '@lumino/widgets';
 import { WaitingView } from './components/waiting';
 import { Disposable } from './disposable';
 import { CurrentKernel, type ICurrentKernel } from './model/current';
-import { DrawsTeller } from './model/draws';
 import { LongWaits } from './model/longwaits';
+import { WaitDisplays } from './model/waitdisplays';
 import { WaitModel, type IRuns } from './model/waiting';
 import type { IGpuSharing } from './tokens';
 
@@ -18,17 +18,12 @@ export class DocumentWaits extends Disposable {
   constructor(private readonly _options: DocumentWaits.IOptions) {
     super();
     const { document, runs, trans } = _options;
-    const { api, model: sharing, settings, visibility } = _options.sharing;
+    const { model: sharing, settings, visibility } = _options.sharing;
     const { sessionContext } = document;
     this._kernel = new CurrentKernel([], () => sessionContext);
     const common = { sharing, kernel: this._kernel, runs, visibility };
     this._wait = new WaitModel({ ...common, trans });
-    this._draws = new DrawsTeller({
-      api,
-      sharing,
-      kernel: this._kernel,
-      session: () => sessionContext.session?.kernel?.clientId
-    });
+    this._displays = new WaitDisplays({ sessionContext, sharing });
     this._longWaits = new LongWaits({
       ...common,
       isInSight: _options.isInSight,
@@ -53,7 +48,7 @@ export class DocumentWaits extends Disposable {
 
   dispose(): void {
     this._wait.dispose();
-    this._draws.dispose();
+    this._displays.dispose();
     this._longWaits.dispose();
     this._view.dispose();
     this._options.runs.dispose();
@@ -75,7 +70,7 @@ export class DocumentWaits extends Disposable {
 
   private _onSettings(): void {
     const { showWaiting } = this._options.sharing.settings.values;
-    this._wait.isEnabled = this._draws.isEnabled = showWaiting;
+    this._wait.isEnabled = this._displays.isEnabled = showWaiting;
   }
 
   private _onRestarting(_: ICurrentKernel, kernelId: string): void {
@@ -84,7 +79,7 @@ export class DocumentWaits extends Disposable {
 
   private readonly _kernel: CurrentKernel;
   private readonly _wait: WaitModel<Cell>;
-  private readonly _draws: DrawsTeller;
+  private readonly _displays: WaitDisplays;
   private readonly _longWaits: LongWaits<Cell>;
   private readonly _view: WaitingView;
 }

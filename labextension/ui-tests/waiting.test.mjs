@@ -158,6 +158,12 @@ test(
     await explore.finish();
     await lab.output(1).filter({ hasText: 'work done' }).waitFor();
     assert.equal((await lab.output(1).innerText()).trim(), 'work done');
+    await lab.command('docmanager:save');
+    const { outputs } = (await explore.saved()).cells[1];
+    assert.deepEqual(
+      outputs.map(({ text }) => text),
+      ['work done\n']
+    );
     assert.deepEqual(lab.faults, []);
   }
 );

@@ -1,4 +1,4 @@
-"""What a client that waits is told, also over its kernel's own connection, and who shows it."""
+"""Forecasts for a client that waits, also over its kernel's own connection."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 
 from jupyter_gpushare.coordinator.snapshot import tenant_name
 from jupyter_gpushare.wire import messages
-from jupyter_gpushare.wire.client import CoordinatorError
 
 from .conftest import OTHER, Connect, Coordinator, Processes, ask
 from .fake_process import CLOSING, Connection, FakeProcess, wait_for
@@ -71,10 +70,8 @@ def test_a_kernel_asks_over_its_own_connection_between_its_cells(
         assert kernel.receive() == {"type": "welcome"}
         kernel.send({"type": "cell", "state": "start", "request": "1"})
         assert ask(kernel, "outlook", client="b")["waiting"] is True
-        assert ask(kernel, "draws", client="nobody", session="s") == "unknown_client"
         kernel.send({"type": "cell", "state": "start", "request": "2"})
-        assert ask(kernel, "draws", client="b", session="s") == {"draws": ["s"]}
-        assert ask(kernel, "outlook", client="b")["draws"] == ["s"]
+        assert ask(kernel, "outlook", client="nobody") == "unknown_client"
         client = idle_coordinator.client("b")
         assert client and client["cells"] == 2
 
@@ -86,7 +83,6 @@ def test_of_other_users_the_name_only(coordinator: Coordinator, processes: Proce
     mine = processes("mine")
     mine.run_turn()
     assert ask(other, "outlook", client="mine") == "forbidden"
-    assert ask(other, "draws", client="mine", session="s") == "forbidden"
     theirs = FakeProcess(coordinator.path, "theirs", token="t")
     try:
         theirs.connection = as_other()
@@ -106,12 +102,3 @@ def test_of_other_users_the_name_only(coordinator: Coordinator, processes: Proce
         assert (running["label"], running["tenant"]) == ("", tenant_name(str(OTHER)))
     finally:
         theirs.close()
-
-
-def test_the_last_front_ends_are_remembered(coordinator: Coordinator) -> None:
-    with pytest.raises(CoordinatorError, match="no client 'a'"):
-        coordinator.request(messages.Draws(client="a", session="s"))
-    coordinator.request(messages.Register(client="a", token="secret"))
-    for number in (*range(20), 10, 10):
-        coordinator.request(messages.Draws(client="a", session=f"s{number}"))
-    assert outlook(coordinator, "a")["draws"] == [f"s{number}" for number in (*range(4, 10), *range(11, 20), 10)]

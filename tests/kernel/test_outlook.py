@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.kernel.outlook import waited, waiting
+from jupyter_gpushare.kernel.outlook import gave_up, suspended, waited, waiting
 from jupyter_gpushare.kernel.waiting import Waiting
 
 
@@ -19,23 +19,20 @@ class Front:
     def __init__(self) -> None:
         self.asked = 0
         self.shown: list[str] = []
-        self.draws: list[str] = []
         self.waiting = Waiting(
             "k", self._outlook, lambda parent, display, notice, update: self.shown.append(notice.text)
         )
 
     def _outlook(self) -> dict[str, Any]:
         self.asked += 1
-        facts: dict[str, Any] = {"waiting": False, "waited_seconds": 0.0, "wait_seconds": 0.0, "suspended": False}
-        return {**facts, "draws": self.draws}
+        return {"waiting": False, "waited_seconds": 0.0, "wait_seconds": 0.0, "suspended": False}
 
-    def begin(self, request: str, session: str = "s", **content: Any) -> None:
-        self.waiting.begin(request, {"header": {"session": session}, "content": {"allow_stdin": True, **content}})
+    def begin(self, request: str, **content: Any) -> None:
+        self.waiting.begin(request, {"content": {"allow_stdin": True, **content}})
 
 
-def test_nothing_is_asked_for_short_cells_and_front_ends_that_draw(eventually: Callable[..., Any]) -> None:
+def test_the_coordinator_is_asked_about_long_cells_only(eventually: Callable[..., Any]) -> None:
     front = Front()
-    front.draws = ["lab"]
     deadline = time.monotonic() + 1.5
     while time.monotonic() < deadline:
         front.begin("short")
@@ -43,13 +40,9 @@ def test_nothing_is_asked_for_short_cells_and_front_ends_that_draw(eventually: C
     front.begin("program", allow_stdin=False)
     front.begin("silent", silent=True)
     assert front.asked == 0
-    front.begin("a", "lab")
-    eventually(lambda: front.asked == 1)
-    front.begin("b", "lab")
-    front.begin("c", "other")
-    eventually(lambda: front.asked == 3)
-    for request in ("a", "b", "c"):
-        front.waiting.end(request)
+    front.begin("long")
+    eventually(lambda: front.asked == 2)
+    front.waiting.end("long")
     assert front.shown == []
 
 
@@ -103,3 +96,11 @@ def test_words(outlook: dict[str, Any], said: str) -> None:
 def test_a_name_is_no_markup() -> None:
     assert "<b>" not in waiting({"running": [running(label="<b>x</b>")]}, 1.0).html
     assert waited(0.3).text == "waited 1 s for the GPU"
+
+
+def test_facts_for_front_ends_that_draw_the_wait() -> None:
+    facts = {"queue_position": 2, "expected_wait": 40.2, "running": [running(label="a.ipynb")]}
+    assert waiting({**facts, "suspended": False}, 5.0).data == {"state": "waiting", "waited_seconds": 5.0, **facts}
+    assert suspended("c").data == {"state": "suspended", "client": "c"}
+    assert waited(3.25).data == {"state": "ended", "waited_seconds": 3.2}
+    assert gave_up(3.0).data == {"state": "interrupted", "waited_seconds": 3.0}

@@ -1,4 +1,4 @@
-"""What is said under a cell that waits for the GPU, in front ends that don't draw it themselves."""
+"""The display that a kernel publishes under a cell that waits for the GPU."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import nbformat
 import pytest
 
+from jupyter_gpushare.kernel.waiting import MIME_TYPE
 from jupyter_gpushare.wire import messages
 
 from .programs import SETUP
@@ -86,15 +87,16 @@ def test_a_cell_that_waits_says_so_and_for_whom(coordinator: Any, one: Any, two:
     heard = outputs(two, request, lambda heard: len(heard) >= 3)
     first, *updates = heard[1:]
     assert first["msg_type"] == "display_data" and WAITS.fullmatch(text(first)), text(first)
-    assert (
-        "<script" not in first["content"]["data"]["text/html"] and 'role="img"' in first["content"]["data"]["text/html"]
-    )
+    data = first["content"]["data"]
+    assert "<script" not in data["text/html"] and 'role="img"' in data["text/html"]
+    assert data[MIME_TYPE]["state"] == "waiting" and data[MIME_TYPE]["queue_position"] == 1
     assert {one["msg_type"] for one in updates} == {"update_display_data"}
     one.manager.interrupt_kernel()
     heard += outputs(two, request)
     displays = [message for message in heard if message["msg_type"].endswith("display_data")]
     assert len({message["content"]["transient"]["display_id"] for message in displays}) == 1
     assert re.fullmatch(r"waited \d+ s for the GPU", text(displays[-1]))
+    assert displays[-1]["content"]["data"][MIME_TYPE]["state"] == "ended"
     assert [message["msg_type"] for message in displays].count("display_data") == 1
     streams = "".join(one["content"]["text"] for one in heard if one["msg_type"] == "stream")
     assert streams == "begins\nends\n"
@@ -137,11 +139,8 @@ def test_a_suspended_kernel_says_how_it_goes_on(coordinator: Any, two: Any) -> N
     outputs(two, request, lambda heard: any(WAITS.fullmatch(text(one)) for one in heard))
 
 
-def test_front_ends_that_draw_and_programs_see_nothing(
-    coordinator: Any, one: Any, two: Any, eventually: Callable[..., Any]
-) -> None:
-    coordinator.request(messages.Draws(client=two.manager.kernel_id, session=two.kernel.session.session))
-    for options in ({}, {"allow_stdin": False}, {"silent": True}):
+def test_programs_see_nothing(coordinator: Any, one: Any, two: Any, eventually: Callable[..., Any]) -> None:
+    for options in ({"allow_stdin": False}, {"silent": True}):
         request = ask(two, "work(0.01)", **options)
         eventually(lambda: phase(coordinator, two) == "waiting")
         eventually(lambda: coordinator.request(messages.Outlook(client=two.manager.kernel_id))["waited_seconds"] > 2.2)

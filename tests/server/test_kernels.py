@@ -162,23 +162,3 @@ def test_kernel_whose_process_is_gone_shares_nothing() -> None:
     process = os.posix_spawn("/bin/true", ["true"], {"GPUSHARE_CLIENT": "gone"})
     os.waitpid(process, 0)
     assert not Kernels(FakeManager(gone=FakeKernel(process))).any_shared()
-
-
-async def test_a_front_end_that_shows_waits_says_so(
-    start: Any, spec: Any, api: Any, refused: Any, coordinator: Any
-) -> None:
-    unshared = await start("echo")
-    assert (await refused("POST", "kernels", unshared, "draws", body={"session": "s"}))[:2] == (404, "not_shared")
-    assert (await refused("POST", "kernels", "no-kernel", "draws", body={"session": "s"}))[:2] == (
-        404,
-        "unknown_kernel",
-    )
-    kernel = await start(spec("launched", env={"GPUSHARE_CLIENT": "launched-17"}))
-    refusal = await refused("POST", "kernels", kernel, "draws", body={"session": "s"})
-    assert (refusal.status, refusal.reason) == (503, "unreachable"), "nothing is started for it"
-    assert coordinator.pid == 0
-    await coordinator.start("launched-17")
-    assert await api("POST", "kernels", kernel, "draws", body={"session": "s"}) == {"draws": ["s"]}
-    assert (await coordinator.request(messages.Outlook(client="launched-17")))["draws"] == ["s"]
-    for body in ({}, {"session": ""}, {"session": 5}, {"session": "x" * 129}, {"session": "s", "more": 1}):
-        assert (await refused("POST", "kernels", kernel, "draws", body=body))[:2] == (400, "invalid")

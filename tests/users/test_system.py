@@ -60,7 +60,6 @@ with Client() as client:
         ["Suspend", {"client": "adas"}],
         ["Resume", {"client": "adas"}],
         ["Outlook", {"client": "adas"}],
-        ["Draws", {"client": "adas", "session": "s"}],
         ["Forget", {"client": "adas"}],
         ["Register", {"client": "adas", "token": "t"}],
         ["Config", {"changes": {"time_quantum": 60}}],

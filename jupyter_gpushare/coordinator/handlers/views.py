@@ -34,19 +34,13 @@ class Views:
             messages.Subscribe: lambda peer, _: daemon.followers.add(peer),
             messages.History: lambda _, request: daemon.tell_history(request.after, request.client),
             messages.Outlook: self._outlook,
-            messages.Draws: self._draws,
             messages.Inspect: self._inspect,
             messages.Usage: self._usage,
         }
 
     def _outlook(self, peer: Peer, request: messages.Outlook) -> Any:
         member = owned(self._daemon, peer, request.client)
-        return waiting.told(self._daemon.scheduler, member, peer.user, self._daemon.now)
-
-    def _draws(self, peer: Peer, request: messages.Draws) -> Any:
-        member = owned(self._daemon, peer, request.client)
-        member.add_draws(request.session)
-        return {"draws": list(member.draws)}
+        return waiting.told(self._daemon.scheduler, member.client, peer.user, self._daemon.now)
 
     def _inspect(self, peer: Peer, request: messages.Inspect) -> Any:
         port = next((port for port in self._daemon.ports.values() if port.peer.pid == request.pid), None)

@@ -33,21 +33,13 @@ class Outlook(Request, tag="outlook", frozen=True, kw_only=True):
     """What the client waits for (its owner or an admin); cheap enough to be asked every second.
 
     Result: `{"waiting": bool, "waited_seconds": of this wait, "wait_seconds": of all, "queue_position",
-    "expected_wait", "suspended": bool, "draws": [session],
+    "expected_wait", "suspended": bool,
     "running": [{"client", "label", "tenant", "seconds_left", "held": bool}]}`: who has its devices (`label` is "" for
-    other users' clients; `held`: by a hold, while it runs nothing), and what Draws said. One that is suspended waits
-    for its resumption and has no place in a queue (null). Since 0.1.
+    other users' clients; `held`: by a hold, while it runs nothing). One that is suspended waits for its resumption and
+    has no place in a queue (null). Since 0.1.
     """
 
     client: Identity
-
-
-class Draws(Request, tag="draws", frozen=True, kw_only=True):
-    """A front end shows waits of the client by itself: requests whose `header.session` is `session` need no printed
-    wait. The last 16 are remembered, for the client's life. Result: `{"draws": [session]}`. Since 0.1."""
-
-    client: Identity
-    session: Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 
 
 class Inspect(Request, tag="inspect", frozen=True, kw_only=True):
@@ -73,4 +65,4 @@ class Usage(Request, tag="usage", frozen=True, kw_only=True):
     since: Annotated[float, msgspec.Meta(ge=0, le=1e10)] = 7 * 86400.0
 
 
-ViewRequest = Status | Subscribe | History | Outlook | Draws | Inspect | Usage
+ViewRequest = Status | Subscribe | History | Outlook | Inspect | Usage

@@ -126,8 +126,7 @@ describe('Api, against an HTTP server', () => {
       () => api.setConfig({ time_quantum: 5 }),
       'config',
       { time_quantum: 5 }
-    ],
-    ['POST', () => api.draws('k', 's'), 'kernels/k/draws', { session: 's' }]
+    ]
   ])('%s, whose refusal is told', async (method, call, path, body) => {
     answers(200, {});
     await call();

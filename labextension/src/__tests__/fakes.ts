@@ -181,10 +181,6 @@ export class FakeApi implements IApi {
     return changes;
   }
 
-  async draws(kernelId: string, session: string): Promise<void> {
-    this._change('draws', kernelId, session);
-  }
-
   private _change(what: string, about: string, value?: unknown): void {
     if (this.refusal) {
       throw this.refusal;
