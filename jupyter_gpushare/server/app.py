@@ -16,7 +16,7 @@ from . import handlers, metrics
 from .cells import CellReports
 from .interrupts import Interrupts
 from .kernels import KERNEL_ACTIONS, KernelEvents, Kernels
-from .renames import Renames
+from .labels import CONTENTS_ACTIONS, Labels
 from .settings import Differences
 from .supervisor import Supervisor
 from .transitions import Transitions
@@ -54,7 +54,13 @@ class GpuShareApp(ExtensionApp):
         )
         manager = self.serverapp.kernel_manager
         self.cells = CellReports(manager, self.kernels, lambda: self.supervisor.address, self.log)
-        self.renames = Renames(self.serverapp.session_manager, self.kernels, lambda: self.supervisor.address, self.log)
+        self._labels = Labels(
+            self.serverapp.session_manager,
+            self.kernels,
+            lambda: self.supervisor.status,
+            lambda: self.supervisor.address,
+            self.log,
+        )
         self._interrupts = Interrupts(self.kernels, self.log)
         self._kernel_events = KernelEvents(
             self.kernels,
@@ -65,10 +71,11 @@ class GpuShareApp(ExtensionApp):
         )
         if events:
             events.add_listener(schema_id=KERNEL_ACTIONS, listener=self._kernel_events)
+            events.add_listener(schema_id=CONTENTS_ACTIONS, listener=self._labels)
         self._unregister: Callable[[], None] | None = metrics.register(lambda: self.supervisor.status)
 
     def _changed(self, before: dict[str, Any] | None, after: dict[str, Any]) -> None:
-        self.renames.follow(before, after)
+        self._labels.follow(before, after)
         self._interrupts.follow(after)
         if self._transitions:
             self._transitions.follow(before, after)
@@ -107,11 +114,12 @@ class GpuShareApp(ExtensionApp):
         assert self.serverapp is not None
         if events := self.serverapp.event_logger:
             events.remove_listener(schema_id=KERNEL_ACTIONS, listener=self._kernel_events)
+            events.remove_listener(schema_id=CONTENTS_ACTIONS, listener=self._labels)
         if self._unregister:
             self._unregister()
             self._unregister = None
         self.cells.close()
-        self.renames.close()
+        self._labels.close()
         self._interrupts.close()
         await supervisor.close()
 
