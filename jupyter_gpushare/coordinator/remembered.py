@@ -83,13 +83,12 @@ class Remembered:
 
     def _keep_one(self, member: Member, client: Client) -> bool:
         """If anything about it has changed, which is returned."""
-        quota = member.cell_quotas.without(client.quota)
-        facts = _Facts(client.tenant, member.hashed_token, quota, client.suspended_by_person)
+        facts = _Facts(client.tenant, member.hashed_token, client.quota, client.suspended_by_person)
         if self._kept.get(member.client) == facts:
             return False
         self._kept[member.client] = facts
-        record = ClientRecord(facts.user, facts.token, json.dumps(asdict(quota)), facts.suspended)
-        self._journal.keep(member.client, record)
+        quota = json.dumps(asdict(facts.quota))
+        self._journal.keep(member.client, ClientRecord(facts.user, facts.token, quota, facts.suspended))
         return True
 
 

@@ -24,7 +24,6 @@ from .replies import refuse, reply
 from .sessions import Sessions
 
 log = logging.getLogger(__name__)
-_BELL = messages.DOORBELL[:-1]
 _decoder = msgspec.json.Decoder(messages.Incoming)
 
 
@@ -35,11 +34,10 @@ class Service:
         self._daemon = daemon
         inspections = Inspections()
         clients = Clients(daemon)
-        quotas = Quotas(daemon)
-        self._sessions = Sessions(daemon, clients, quotas, inspections)
+        self._sessions = Sessions(daemon, clients, inspections)
         self._handlers: dict[type, Handler] = {
             **clients.handlers,
-            **quotas.handlers,
+            **Quotas(daemon).handlers,
             **Turns(daemon).handlers,
             **Views(daemon, inspections).handlers,
             **Administration(daemon, stop).handlers,
@@ -63,14 +61,12 @@ class Service:
             peer.drop()
             return
         try:
-            message = None if line == _BELL else _decoder.decode(line)
+            message = _decoder.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             refuse(peer, _id_of(line), "malformed", f"not a message: {error}")
             return
         try:
-            if message is None:
-                self._sessions.bell(peer)
-            elif not self._sessions.take(peer, message):
+            if not self._sessions.take(peer, message):
                 self._answer(peer, message)
         except IllegalEvent as error:
             log.warning("%s dropped: %s", peer, error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .model import DeviceInfo, Turn
+from .model import DeviceInfo
 from .placement import Request
 from .quota import Quota
 from .settings import Settings
@@ -62,13 +62,19 @@ class DeviceRecovered:
 class ProcessJoined:
     """A process of a registered client initialised CUDA on `devices`.
 
-    `turn`: the turn that the process is in, which outlived an earlier coordinator or began without one; None: in none.
+    `running`: its gate is open, or its drain unfinished, from a grant that outlived an earlier coordinator, and the
+    edge holds the locks of its devices; `epoch` is that grant's. `shared`: those locks are shared ones. `relays`: it
+    understands NameNext. `drained_epoch`: the last one of which it says to have drained.
     """
 
     client: str
     process: int
     devices: tuple[str, ...]
-    turn: Turn | None = None
+    running: bool = False
+    epoch: int = 0
+    relays: bool = False
+    shared: bool = False
+    drained_epoch: int = 0
 
 
 @dataclass(frozen=True)
@@ -93,49 +99,19 @@ class Unwanted:
 
 
 @dataclass(frozen=True)
-class Began:
-    """The process has entered the turn `turn`, at the time `at`."""
+class Drained:
+    """After the closing of `epoch`, the process's submitted work has finished and no call is inside the gate."""
 
     process: int
-    turn: int
-    at: float
-
-
-@dataclass(frozen=True)
-class Closed:
-    """The process, which is in the turn `turn`, has closed its gate at the time `at`."""
-
-    process: int
-    turn: int
-    at: float
-
-
-@dataclass(frozen=True)
-class Ended:
-    """The process has left the turn `turn`: its work has finished, and it holds no lock any more.
-
-    `closed`: when its gate closed, if no Closed has said so.
-    """
-
-    process: int
-    turn: int
-    closed: float | None = None
-
-
-@dataclass(frozen=True)
-class NotTaken:
-    """The client has not begun by its permit: one of its processes is stopped; else its processes try in vain, because
-    a client that this coordinator does not know has a device."""
-
-    client: str
-    stopped: bool
+    epoch: int
 
 
 @dataclass(frozen=True)
 class Evicting:
-    """The process's submitted work has finished, and its memory leaves the device; Ended follows."""
+    """The process's submitted work has finished, and its memory leaves the device; Drained follows."""
 
     process: int
+    epoch: int
 
 
 @dataclass(frozen=True)
@@ -143,6 +119,7 @@ class Restored:
     """The process's memory is back on the device: only now its work begins."""
 
     process: int
+    epoch: int
 
 
 @dataclass(frozen=True)
@@ -160,16 +137,18 @@ class MemoryHeld:
 
 @dataclass(frozen=True)
 class WentIdle:
-    """The process, which is in a turn, submitted nothing and ran nothing for the idle-release time."""
+    """The process submitted nothing and ran nothing for the idle-release time under the grant `epoch`."""
 
     process: int
+    epoch: int
 
 
 @dataclass(frozen=True)
 class WentBusy:
-    """The process works again in the turn in which it went idle."""
+    """The process works again under the grant `epoch`, after it went idle."""
 
     process: int
+    epoch: int
 
 
 @dataclass(frozen=True)
@@ -255,8 +234,23 @@ class SettingsChanged:
 
 
 @dataclass(frozen=True)
+class LockRefused:
+    """Somebody else holds the lock of a device just granted: the grant of `epoch` did not take place."""
+
+    client: str
+    epoch: int
+
+
+@dataclass(frozen=True)
+class LockStray:
+    """The client has a device's lock, of which it said nothing, and no turn, and nobody else can begin one."""
+
+    client: str
+
+
+@dataclass(frozen=True)
 class LockWanted:
-    """A client that this coordinator does not know waits for the device; or none does any longer."""
+    """Somebody else on this host waits for the device's lock; or nobody does any longer."""
 
     device: str
     wanted: bool
@@ -277,10 +271,7 @@ Event = (
     | ProcessGone
     | Wanted
     | Unwanted
-    | Began
-    | Closed
-    | Ended
-    | NotTaken
+    | Drained
     | Evicting
     | Restored
     | MemoryHeld
@@ -296,6 +287,8 @@ Event = (
     | Progress
     | QuotaChanged
     | SettingsChanged
+    | LockRefused
+    | LockStray
     | LockWanted
     | TimePassed
 )

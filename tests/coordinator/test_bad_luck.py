@@ -18,9 +18,8 @@ import pytest
 
 from jupyter_gpushare.wire import messages
 
-from ..support.rule import IN
 from .conftest import Coordinator, Processes
-from .fake_process import UUID, FakeProcess, wait_for
+from .fake_process import OPEN, UUID, FakeProcess, wait_for
 
 PACKAGE = Path(sys.modules[messages.__name__].__file__ or "").parents[2]
 # Who may ask for the wall clock, and what for.
@@ -87,13 +86,13 @@ def take_turns(coordinator: Coordinator, *names: str) -> None:
     """Two clients, one after the other."""
     with contextlib.ExitStack() as stack:
         first, second = (stack.enter_context(closing(FakeProcess(coordinator.path, name))) for name in names)
-        first.say_hello()
+        first.connect()
         first.run_turn()
-        second.say_hello()
+        second.connect()
         second.wants()
-        wait_for(lambda: first.phase != IN)
+        wait_for(lambda: first.gate[0] != OPEN)
         first.drain()
-        second.wait_phase(IN)
+        second.wait_gate(OPEN)
 
 
 def said(coordinator: Coordinator, words: str) -> bool:

@@ -10,9 +10,8 @@ import pytest
 from jupyter_gpushare.coordinator.snapshot import tenant_name
 from jupyter_gpushare.wire import messages
 
-from ..support.rule import CLOSING
 from .conftest import OTHER, Connect, Coordinator, Processes, ask
-from .fake_process import Connection, FakeProcess, wait_for
+from .fake_process import CLOSING, Connection, FakeProcess, wait_for
 
 
 @pytest.fixture
@@ -24,7 +23,7 @@ def pair(idle_coordinator: Coordinator, processes: Processes) -> tuple[FakeProce
     a, b = processes("a"), processes("b")
     a.run_turn()
     b.wants()
-    wait_for(lambda: a.permit.deadline_ns)
+    wait_for(lambda: a.orders.deadline_ns > 0)
     return a, b
 
 
@@ -58,7 +57,7 @@ def test_who_is_suspended_waits_for_that(pair: tuple[FakeProcess, FakeProcess], 
         None,
     )
     assert told["waited_seconds"] > 0
-    b.gives_up()  # it was interrupted
+    b.say("unwants")  # it was interrupted
     wait_for(lambda: outlook(idle_coordinator, "b")["waiting"] is False)
 
 
@@ -86,14 +85,16 @@ def test_of_other_users_the_name_only(coordinator: Coordinator, processes: Proce
     assert ask(other, "outlook", client="mine") == "forbidden"
     theirs = FakeProcess(coordinator.path, "theirs", token="t")
     try:
-        theirs.say_hello(through=as_other())
+        theirs.connection = as_other()
+        theirs.connection.send(theirs.hello(), [theirs.page_fd, theirs.client_fd, *theirs.locks])
+        assert (theirs.connection.receive() or {})["type"] == "welcome"
         theirs.wants()
         wait_for(lambda: ask(other, "outlook", client="theirs")["waiting"])
         told = ask(other, "outlook", client="theirs")
         (running,) = told["running"]
         assert (running["client"], running["label"], running["tenant"]) == ("mine", "", tenant_name("0"))
         coordinator.request(messages.Release(client="mine"))
-        mine.wait_phase(CLOSING)
+        mine.wait_gate(CLOSING)
         mine.drain()
         mine.wants()
         wait_for(lambda: outlook(coordinator, "mine")["running"])

@@ -68,8 +68,10 @@ class Host:
         self.edge.check()
         if self.admins:
             return  # they may have let clients share the device
-        running = [process.client for process in self.correct if process.running]
-        assert len(running) < 2, f"{running} run at the same time"
+        running = [process for process in self.correct if process.running and process.gate[0] == 1]
+        assert len(running) < 2, f"{[process.client for process in running]} run at the same time"
+        for process in running:
+            assert not process.is_alone(), process.is_alone()
 
     def all_leave(self) -> None:
         """Who behaves then has turns one after the other, as before, and nothing is left of the others."""
@@ -163,11 +165,10 @@ def test_any_few_messages_of_a_process(edge: Edge, kinds: list[Kind], random: ra
     with bugs() as found, contextlib.closing(Correct(edge, "correct-a", DEVICE)) as process:
         process.act()
         edge.handle()
-        connection = process.link.connection
-        assert connection
+        assert process.connection
         for kind in kinds:
             with contextlib.suppress(OSError):  # it may have been sent away
-                connection.send(lines.line(kind) + b"\n")
+                process.connection.send(lines.line(kind) + b"\n")
             edge.handle()
         edge.check()
         assert not found, found[0]

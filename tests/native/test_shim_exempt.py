@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from .conftest import Client, Machine
+from .conftest import Client
+from .fake_coordinator import until
 
 Started = tuple[Client, Any]
 MS = 1_000_000
@@ -31,6 +32,7 @@ def limited(process: Any, exempt: float) -> None:
     process.page.orders.exempt_ns = int(exempt * MS)
     process.page.orders.launch_rate = RATE
     process.open(1)
+    until(lambda: process.page.orders.gate & 1 << 31)
 
 
 def seconds(client: Client, code: str) -> float:
@@ -88,12 +90,12 @@ def test_a_function_that_becomes_long_is_limited_again(queueing: Started) -> Non
     assert process.page.report.meter_waits > waits
 
 
-def test_nothing_is_metered_without_a_rate(machine: Machine, queueing: Started) -> None:
+def test_nothing_is_metered_without_a_rate(queueing: Started) -> None:
     client, process = queueing
     process.page.orders.exempt_ns = 5 * MS
     process.open(1)
     client.run("queue(50, 0.1, wait=False)")
-    assert not machine.metered()
+    assert process.page.orders.gate == 1 << 2 | 1
     assert process.page.report.meter_waits == 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..errors import Refused
 from ..settings import Settings
 from .base import Policy
 from .fair import BestEffort, BurstShare, Fair, FixedShare, Weighted
@@ -15,7 +16,11 @@ POLICIES: dict[str, type[Policy]] = {
 
 
 def policy_of(settings: Settings) -> Policy:
-    return POLICIES[settings.policy](settings)
+    """Raises Refused for an unknown name."""
+    try:
+        return POLICIES[settings.policy](settings)
+    except KeyError:
+        raise Refused(f"policy={settings.policy!r} is unknown: allowed are {', '.join(POLICIES)}") from None
 
 
 __all__ = ["POLICIES", "Policy", "policy_of"]
