@@ -26,7 +26,7 @@ ifeq ($(filter $(DEVICE),sim gpu),)
 $(error DEVICE must be sim (the simulated device) or gpu (the real one), not "$(DEVICE)")
 endif
 
-.PHONY: help env native labextension demo lab test lint lint-python lint-types lint-c lint-typescript jest pytest sanitize sanitize-short fuzz faults stress chaos ui pictures test-gpu format wheel clean distclean
+.PHONY: help env native labextension demo lab test lint lint-python lint-types lint-c lint-typescript jest pytest sanitize sanitize-short fuzz faults stress chaos ui pictures test-gpu format configuration wheel clean distclean
 
 help:
 	@echo 'make demo [DEVICE=gpu]   three notebooks at the same time on one device; writes demo-report/'
@@ -41,6 +41,7 @@ help:
 	@echo 'make jest | pytest | ui  one part of the tests (ARGS="-k name" is passed to pytest, files to ui)'
 	@echo '                         JOBS=n: so many tests of pytest at a time; JOBS=0: one after the other'
 	@echo 'make pictures            the pictures of README and docs, from JupyterLab on the simulated device'
+	@echo 'make configuration       docs/configuration.md from the tables of settings'
 	@echo 'make env | native        only the environment | only the C parts, in place'
 	@echo 'make wheel               an sdist and a wheel in dist/'
 	@echo 'make clean | distclean   remove what was built | the environment and node_modules as well'
@@ -155,6 +156,9 @@ PARALLEL := --numprocesses $(JOBS) --dist worksteal
 pictures: env labextension/node_modules/.yarn-state.yml
 	$(call say,'Pictures of the documentation')
 	cd labextension && CHROMIUM='$(CHROMIUM)' node ui-tests/with-server.mjs ui-tests/pictures.mjs
+
+configuration: env
+	$(BIN)/python -m jupyter_gpushare.settings.document >docs/configuration.md
 
 pytest: env
 	$(call say,'Tests: Python and C')

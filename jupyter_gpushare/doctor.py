@@ -14,9 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from . import __version__, alone, doctor_clients, doctor_neighbours, environment
+from . import __version__, alone, doctor_clients, doctor_neighbours, environment, units
 from .finding import Finding
-from .wire import address, messages, text
+from .wire import address, messages
 from .wire.client import Client, CoordinatorError
 
 _MANAGED_MEMORY, _CONCURRENT_MANAGED_ACCESS = 83, 89  # CUdevice_attribute
@@ -122,7 +122,7 @@ def _device(driver: Any, index: int) -> Finding:
     for attribute in (_MANAGED_MEMORY, _CONCURRENT_MANAGED_ACCESS):
         driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, device)
         supported.append(bool(value.value))
-    what = f"{name.value.decode()}, {text.format_size(total.value)}"
+    what = f"{name.value.decode()}, {units.format_size(total.value)}"
     if all(supported):
         return Finding("ok", f"device {index}", f"{what}, unified memory may exceed the device")
     return Finding(
@@ -232,7 +232,7 @@ def _host_memory() -> Iterator[Finding]:
     except (OSError, StopIteration, ValueError):
         yield Finding("warning", "host memory", "cannot be read", "memory beyond the device is not bounded")
         return
-    what = f"{text.format_size(free)} available for what does not fit the device"
+    what = f"{units.format_size(free)} available for what does not fit the device"
     if free < _LEAST_HOST_MEMORY:
         yield Finding("warning", "host memory", what, "little can be moved out of the device; larger sums are refused")
     else:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from . import units
 from .wire import address
 
 PACKAGE = Path(__file__).resolve().parent
@@ -196,7 +197,7 @@ def prepare(
         if memory_mode:
             made.setdefault("GPUSHARE_MEMORY_MODE", memory_mode)
         if pinned_memory:
-            made.setdefault("GPUSHARE_PINNED", str(_bytes(pinned_memory)))
+            made.setdefault("GPUSHARE_PINNED", str(units.parse_size(pinned_memory)))
         if visible_devices:
             made.setdefault("CUDA_VISIBLE_DEVICES", ",".join(visible_devices))
     if simulate:
@@ -214,12 +215,6 @@ def preloadable_shim(socket: str) -> Path | None:
 def label_of(env: Mapping[str, str], fallback: str) -> str:
     """The notebook's file name, if the server says which it is; its folder is its owner's business."""
     return (os.path.basename(env.get("JPY_SESSION_NAME", "")) or fallback)[:_MAX_LABEL]
-
-
-def _bytes(size: str) -> int:
-    from .wire import text
-
-    return text.parse_size(size)
 
 
 def _no_shim() -> str:

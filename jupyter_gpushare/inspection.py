@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .wire import messages, text
+from .units import format_duration, format_size
+from .wire import messages
 from .wire import page as pages
 from .wire.client import Client, CoordinatorError, Unreachable
 
-_PHASES = ("idle", "waiting", "running", "draining")
-_GATES = ("closed", "open", "closing", "open for one call of each thread")
+_PHASES = ("out", "in", "closing", "closing, open for single calls", "leaving")
 _LINK = "/memfd:gpushare-page"  # what /proc says of the page's descriptor
 _ALONE = (
     "No coordinator that answers here is in contact with it: this is its page as it stands, read from the process "
@@ -118,29 +118,30 @@ def lines(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if not alone:
         yield "client", f"{found['client']}" + (f", {found['label']}" if found["label"] else "")
         yield "coordinator", f"pid {found['coordinator']['pid']}, at {found['coordinator']['socket']}"
-    yield "gate", f"{_GATES[orders['gate'] & 3]}, {_epoch(orders['gate'])}, drained of {report['drained_epoch']}"
-    yield "phase", f"{_word_of(_PHASES, report['phase'])}, {report['waiting']} thread(s) wait at the gate"
+    yield "phase", f"{_word_of(_PHASES, report['turn_phase'])}, {report['waiting']} thread(s) wait at the gate"
     yield "turn", ", ".join(_turn(orders, report, now))
     yield "limits", ", ".join(_limits(orders))
     yield (
         "memory",
-        f"{pages.memory_mode(report['memory_mode']) or 'mode unknown'}, {_size(report['allocated'])} allocated, "
-        f"{_size(report['resident'])} on the device{_estimate(report)}, "
-        f"{_size(report['pinned'])} pinned, {report['refused']} allocation(s) refused",
+        f"{pages.memory_mode(report['memory_mode']) or 'mode unknown'}, "
+        f"{format_size(report['allocated'])} allocated, "
+        f"{format_size(report['resident'])} on the device{_estimate(report)}, "
+        f"{format_size(report['pinned'])} pinned, {report['refused']} allocation(s) refused",
     )
     yield (
         "host memory",
-        f"{_size(report['host_pinned'])} page-locked and {_size(report['host_pageable'])} ordinary for what has left",
+        f"{format_size(report['host_pinned'])} page-locked and "
+        f"{format_size(report['host_pageable'])} ordinary for what has left",
     )
     yield (
         "moved",
-        f"{_size(report['evicted_bytes'])} evicted in {_seconds(report['evicted_ns'])}, "
-        f"{_size(report['restored_bytes'])} restored in {_seconds(report['restored_ns'])}",
+        f"{format_size(report['evicted_bytes'])} evicted in {_seconds(report['evicted_ns'])}, "
+        f"{format_size(report['restored_bytes'])} restored in {_seconds(report['restored_ns'])}",
     )
     yield (
         "work",
         f"{report['launches']} launches ({report['blocks']} blocks), {report['copies']} copies "
-        f"({_size(report['bytes_copied'])}), counted {_ago(report['sampled_ns'], now)}; "
+        f"({format_size(report['bytes_copied'])}), counted {_ago(report['sampled_ns'], now)}; "
         f"last submission {_ago(report['last_submission_ns'], now)}",
     )
     yield (
@@ -160,27 +161,29 @@ def _estimate(report: dict[str, int]) -> str:
 
 
 def _turn(orders: dict[str, int], report: dict[str, int], now: int) -> Iterator[str]:
-    yield "by lock files" if report["mode"] else "given by the coordinator"
+    if report["turn_phase"] != pages.OUT:
+        by = "by a permit" if report["turn_epoch"] else "without a coordinator"
+        yield f"number {report['turn_turn']:#x}, {by}, began {_ago(report['turn_began_ns'], now)}"
+    elif orders["permit_flags"] & pages.MAY:
+        yield f"permitted, tried {report['turn_tries']} time(s) in vain so far"
     yield f"quantum {_seconds(orders['quantum_ns'])}"
-    if orders["deadline_ns"]:
-        yield f"ends in {max(0, orders['deadline_ns'] - now) / 1e9:.1f} s"
-    if orders["contended"]:
+    if orders["permit_deadline_ns"]:
+        yield f"ends in {_seconds(max(0, orders['permit_deadline_ns'] - now))}"
+    if orders["permit_flags"] & pages.CONTENDED:
         yield "others wait"
     if orders["queue_position"]:
         yield f"number {orders['queue_position']} in the queue"
 
 
-def _epoch(word: int) -> str:
-    return f"epoch {(word & ~pages.METERED) >> 2}{', metered' if word & pages.METERED else ''}"
-
-
 def _limits(orders: dict[str, int]) -> Iterator[str]:
-    yield f"{_size(orders['memory_limit'])} to allocate" if orders["memory_limit"] else "no memory limit"
-    yield f"told to have {_size(orders['memory_total'])}" if orders["memory_total"] else "told the device's memory"
+    yield f"{format_size(orders['memory_limit'])} to allocate" if orders["memory_limit"] else "no memory limit"
+    yield (
+        f"told to have {format_size(orders['memory_total'])}" if orders["memory_total"] else "told the device's memory"
+    )
     if orders["memory_backing"] != pages.UNKNOWN:
-        yield f"{_size(orders['memory_backing'])} can still be backed"
+        yield f"{format_size(orders['memory_backing'])} can still be backed"
     if orders["resident_target"] != pages.UNKNOWN:
-        yield f"{_size(orders['resident_target'])} may stay on the device"
+        yield f"{format_size(orders['resident_target'])} may stay on the device"
     if orders["launch_rate"]:
         yield f"{orders['launch_rate']} blocks a second"
     if orders["window_ns"]:
@@ -195,7 +198,7 @@ def _details(details: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
         yield "", "The process does not say more: it is stopped, or its shim is older than this."
         return
     for line in details["ledger"]:
-        yield line["kind"], f"{line['number']}, {_size(line['bytes'])}"
+        yield line["kind"], f"{line['number']}, {format_size(line['bytes'])}"
     if not details["ledger"]:
         yield "ledger", "nothing is allocated"
     unhooked = details["unhooked"]
@@ -206,13 +209,9 @@ def _word_of(names: tuple[str, ...], number: int) -> str:
     return names[number] if number < len(names) else f"unknown ({number})"
 
 
-def _size(number: int) -> str:
-    return text.format_size(number)
-
-
 def _seconds(nanoseconds: int) -> str:
-    return f"{nanoseconds / 1e9:.3g} s"
+    return format_duration(nanoseconds / 1e9)
 
 
 def _ago(then: int, now: int) -> str:
-    return f"{max(0, now - then) / 1e9:.1f} s ago" if then else "never"
+    return f"{_seconds(max(0, now - then))} ago" if then else "never"

@@ -11,6 +11,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from .settings import SETTINGS
+from .settings.quota import QUOTA, check, read
 from .wire import text
 
 PLACEMENT_WORDS = ("device", "affinity", "anti_affinity", "exclusion")  # of a quota; the coordinator knows them
@@ -38,27 +40,11 @@ def quota_text(**wanted: Any) -> str:
     start.
     """
     given = {key: value for key, value in wanted.items() if value not in (None, "")}
-    fractions: dict[str, float] = {}
-    for key, value in given.items():
-        try:
-            if key in ("share", "limit"):
-                fractions[key] = text.parse_fraction(value)
-            elif key == "memory" and text.is_fraction(value):
-                if not 0 < text.parse_fraction(value) <= 1:
-                    raise ValueError("out of range: allowed is a fraction above 0 and up to 1, or a size")
-            elif key in ("memory", "resident") and not 0 < text.parse_size(value) < 1 << 62:
-                raise ValueError("out of range: allowed is a size above 0, for example 8GiB")
-            elif key in PLACEMENT_WORDS and not _WORD.match(str(value)):
-                raise ValueError("allowed are letters, digits and any of _ . : @ - +")
-        except ValueError as error:
-            raise ValueError(f"{key}={value}: {error}") from None
-    share, limit = fractions.get("share", 0.0), fractions.get("limit", 1.0)
-    if not 0 <= share <= 1:
-        raise ValueError(f"share={share:g} is out of range: allowed is a fraction from 0 to 1")
-    if not 0 < limit <= 1:
-        raise ValueError(f"limit={limit:g} is out of range: allowed is a fraction above 0, up to 1")
-    if share > limit:
-        raise ValueError(f"share={share:g} is above limit={limit:g}: allowed is a share up to the limit")
+    for key in given.keys() & set(PLACEMENT_WORDS):
+        if not _WORD.match(str(given[key])):
+            raise ValueError(f"{key}={given[key]}: allowed are letters, digits and any of _ . : @ - +")
+    fields = read({key: value for key, value in given.items() if key in QUOTA}, parts=("memory",))
+    check({key: fields[key] for key in ("share", "limit") if key in fields})
     return " ".join(f"{key}={str(value).replace(' ', '')}" for key, value in given.items())
 
 
@@ -77,6 +63,4 @@ def merged_quota(own: str) -> str:
 
 def checked_memory_mode(mode: str) -> str:
     """`mode`, or "" for the coordinator's. Raises ValueError naming the allowed ones."""
-    if mode and mode not in text.MEMORY_MODES:
-        raise ValueError(f"memory mode {mode!r} is unknown: allowed are {', '.join(text.MEMORY_MODES)}")
-    return mode
+    return str(SETTINGS["memory_mode"].check(mode)) if mode else ""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .wire import text
+from . import units
 
 if TYPE_CHECKING:
     from .simulation.workload import DeviceModel, Workload
@@ -104,7 +104,7 @@ def _settings(pairs: list[str]) -> tuple[dict[str, str], dict[str, Any]]:
         if not separator or not name or not value:
             raise ValueError(f"--set {pair!r} is not of the form setting=value")
         if name == "device_memory":
-            own[name] = text.parse_size(value)
+            own[name] = units.parse_size(value)
         elif name == "inflight_window":
             own[name] = _number(0.001, 10)(value)
         else:
@@ -217,7 +217,7 @@ def _count(least: int, most: int) -> Callable[[str], int]:
 
 def _size(word: str) -> int:
     try:
-        size = text.parse_size(word)
+        size = units.parse_size(word)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     if size <= 0:

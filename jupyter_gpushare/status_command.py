@@ -10,9 +10,9 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from . import alone
-from .kernel.texts import idle as idle_words
-from .wire import messages, text
+from . import alone, units
+from .kernel.texts import state_line
+from .wire import messages
 from .wire.client import Client, CoordinatorError, Unreachable
 
 _LEGEND = "~: an estimate; unified memory cannot be asked where it is, and who has several devices tells only the sum"
@@ -119,7 +119,7 @@ def render(status: dict[str, Any]) -> Any:
                 + (f"\nof tenant {device['guaranteed_to']}" if device.get("guaranteed_to") else "")
             ),
             f"{_about(device['memory_used'], device.get('memory_used_is_estimate', False))} of "
-            f"{text.format_size(device['memory_total'])}",
+            f"{units.format_size(device['memory_total'])}",
             _busy(device),
             "\n".join(running) or "nobody",
             "\n".join(f"#{n} {labels.get(client, '?')}" for n, client in enumerate(device["queue"], 1)) or "empty",
@@ -146,13 +146,13 @@ def _clients(clients: list[dict[str, Any]], labels: dict[str, str]) -> Any:
 
     columns: dict[str, list[str]] = {
         "label": [labels[client["id"]] for client in clients],
-        "state": [_state(client) for client in clients],
+        "state": [state_line(client) for client in clients],
         "quota": [_quota(client["quota"], client.get("labels", {})) for client in clients],
-        "allocated": [text.format_size(client["allocated"]) for client in clients],
+        "allocated": [units.format_size(client["allocated"]) for client in clients],
         "on device": [_resident(client) for client in clients],
         "on host": [_host(client) for client in clients],
-        "GPU time": [text.format_seconds(client["gpu_seconds"]) for client in clients],
-        "waited": [text.format_seconds(client["wait_seconds"]) for client in clients],
+        "GPU time": [units.format_duration(client["gpu_seconds"]) for client in clients],
+        "waited": [units.format_duration(client["wait_seconds"]) for client in clients],
         "turns": [str(client["quanta"]) for client in clients],
     }
     for name, nothing in (("quota", "default"), ("on host", "-")):
@@ -179,7 +179,7 @@ def _outside(processes: list[dict[str, Any]]) -> str:
     words = []
     for process in processes:
         memory = process["memory"]
-        words.append(f"\nbeside sharing: {_who(process)}{'' if memory is None else f', {text.format_size(memory)}'}")
+        words.append(f"\nbeside sharing: {_who(process)}{'' if memory is None else f', {units.format_size(memory)}'}")
     return "".join(words)
 
 
@@ -207,8 +207,8 @@ def _resident(client: dict[str, Any]) -> str:
 def _host(client: dict[str, Any]) -> str:
     """Of the host, for what was evicted: nothing in most memory modes."""
     pinned, pageable = client.get("host_pinned", 0), client.get("host_pageable", 0)
-    words = [f"{text.format_size(pageable)}"] if pageable else []
-    return " + ".join(words + ([f"{text.format_size(pinned)} pinned"] if pinned else [])) or "-"
+    words = [units.format_size(pageable)] if pageable else []
+    return " + ".join(words + ([f"{units.format_size(pinned)} pinned"] if pinned else [])) or "-"
 
 
 def _estimated(client: dict[str, Any]) -> bool:
@@ -216,28 +216,14 @@ def _estimated(client: dict[str, Any]) -> bool:
 
 
 def _about(size: int, estimate: bool) -> str:
-    return f"{'~' if estimate and size else ''}{text.format_size(size)}"
+    return f"{'~' if estimate and size else ''}{units.format_size(size)}"
 
 
 def _left(seconds: float | None, soonest: float) -> str:
     """Until the deadline; where who waits is expected to get the device `soonest`, before that, it says so."""
     if seconds is None:
         return ""
-    return f", {'up to ' if soonest + 1 < seconds else ''}{text.format_seconds(seconds)} left"
-
-
-def _state(client: dict[str, Any]) -> str:
-    if client["queue_position"] is None:
-        held, idle = client.get("hold_seconds_left"), client.get("idle_seconds")
-        if held is not None:
-            return f"{client['phase']}, held for {text.format_seconds(held)}"
-        if idle is None or idle < 60:
-            return str(client["phase"])
-        lasted = f"{'suspended, ' if client['suspended'] else ''}idle for {text.format_seconds(idle)}"
-        words = idle_words(client)
-        return f"{lasted}, {words.removeprefix('idle · ')}" if words.startswith("idle · ") else lasted
-    about = "" if client["expected_wait"] is None else f", about {text.format_seconds(client['expected_wait'])}"
-    return f"#{client['queue_position']} in queue{about}"
+    return f", {'up to ' if soonest + 1 < seconds else ''}{units.format_duration(seconds)} left"
 
 
 def _quota(quota: dict[str, Any], labels: dict[str, str]) -> str:
@@ -248,7 +234,7 @@ def _quota(quota: dict[str, Any], labels: dict[str, str]) -> str:
         words.append(f"limit={quota['limit']:g}")
     for name in ("memory", "resident"):
         if quota[name] is not None:
-            words.append(f"{name}={text.format_size(quota[name]).replace(' ', '')}")
+            words.append(f"{name}={units.size_word(quota[name])}")
     if quota["service"] != "online":
         words.append(f"class={quota['service']}")
     return " ".join(words) or "default"

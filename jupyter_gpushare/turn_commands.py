@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from . import alone
+from . import alone, units
 from .status_command import name_of
 from .wire import messages, text
 from .wire.client import Client, CoordinatorError
@@ -86,7 +86,7 @@ def _title(client: dict[str, Any]) -> str:
 def _words(quota: dict[str, Any]) -> str:
     """As it may be typed, and what to know about it."""
     total = quota.get("device_memory")
-    whole = f"; memory=none is all of the device's, {text.format_size(total)}" if total else ""
+    whole = f"; memory=none is all of the device's, {units.format_size(total)}" if total else ""
     lines = [text.quota_line(quota) + (whole if quota["memory"] is None else "")]
     return "\n".join([*lines, *(f"note: {note}" for note in quota.get("notes", []))])
 
@@ -101,14 +101,14 @@ def _released(result: dict[str, Any]) -> str:
 def _evicted(result: dict[str, Any]) -> str:
     if not result["evicting"]:
         return "it has no memory on the device that could leave"
-    return f"{text.format_size(result['bytes'])} leave the device, and come back with its next turn"
+    return f"{units.format_size(result['bytes'])} leave the device, and come back with its next turn"
 
 
 def _held(result: dict[str, Any]) -> str:
     left = result["hold_seconds_left"]
     if left is None:
         return "it holds the GPU no longer"
-    span = text.format_seconds(left)
+    span = units.format_duration(left)
     return (
         f"it keeps the GPU for {span}"
         if result["running"]

@@ -10,8 +10,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from . import alone
-from .wire import messages, text
+from . import alone, units
+from .wire import messages
 from .wire.client import Client, CoordinatorError
 
 FIGURES = ("gpu_seconds", "busy_seconds", "wait_seconds", "waits", "turns", "evicted_bytes", "restored_bytes")
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """0, or 1 when no coordinator answers, 2 when it refuses or the time is none."""
     try:
-        since = text.parse_since(args.since, time.time())
+        since = units.parse_since(args.since, time.time())
     except ValueError as error:
         print(f"jupyter gpushare usage: --since {error}", file=sys.stderr)
         return 2
@@ -85,7 +85,7 @@ _HEADS = ("had it", "worked", "waited", "waits", "turns", "moved out", "moved ba
 def _cells(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     sums = {name: sum(row[name] for row in rows) for name in FIGURES}
     return [
-        *(text.format_seconds(sums[name]) for name in FIGURES if name.endswith("_seconds")),
+        *(units.format_duration(sums[name]) for name in FIGURES if name.endswith("_seconds")),
         *(str(sums[name]) for name in ("waits", "turns")),
-        *(text.format_size(sums[name]) for name in FIGURES if name.endswith("_bytes")),
+        *(units.format_size(sums[name]) for name in FIGURES if name.endswith("_bytes")),
     ]

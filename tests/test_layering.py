@@ -19,17 +19,19 @@ PACKAGE = Path(__file__).resolve().parent.parent / "jupyter_gpushare"
 # What a part may import of ours; "" is `jupyter_gpushare/__init__.py` itself, for the version. Parts not named
 # here may import everything but OFF_LIMITS: they reach the coordinator through wire's client only.
 MAY_IMPORT: dict[str, set[str]] = {
-    "core": set(),
+    "units": set(),
+    "core": {"settings"},
+    "settings": {"wire"},
     "wire": set(),
     "kernel": set(),  # runs in environments without this package
-    "config": {"wire", "config_users"},
-    "config_users": {"wire"},
+    "config": {"wire", "settings"},
     "families": set(),
-    "coordinator": {"", "core", "wire", "config", "families"},
+    "coordinator": {"", "core", "wire", "config", "settings", "families"},
     "simulation": {"core"},
-    "widgets": {"wire", "kernel"},
+    "widgets": {"wire", "kernel", "settings"},
 }
 OFF_LIMITS = {"core", "coordinator", "cli"}
+FOR_ALL = "units"  # imports nothing of ours
 
 # `jupyter gpushare coordinator` is the coordinator; `python -m jupyter_gpushare` is the command.
 EXCEPTIONS = {("cli", "coordinator"), ("__main__", "cli")}
@@ -77,7 +79,7 @@ def offences(source: str, module: str, is_package: bool = False) -> list[str]:
         if first == "jupyter_gpushare":
             target = rest[0] if rest and _is_part(rest[0]) else ""
             allowed = (
-                target == own
+                target in (own, FOR_ALL)
                 or (own, target) in EXCEPTIONS
                 or (target in MAY_IMPORT[own] if own in MAY_IMPORT else target not in OFF_LIMITS)
             )
@@ -108,8 +110,9 @@ def test_imports_only_what_its_part_may(path: Path) -> None:
     assert offences(path.read_text(), module, is_package) == []
 
 
-# Kernels load the first two together with `kernel/`, whether or not their environment has this package.
-IN_KERNELS = [PACKAGE / "__init__.py", PACKAGE / "api.py", *sorted((PACKAGE / "kernel").rglob("*.py"))]
+# Kernels load the first three together with `kernel/`, whether or not their environment has this package.
+IN_KERNELS = [PACKAGE / f"{name}.py" for name in ("__init__", "api", "units")]
+IN_KERNELS += sorted((PACKAGE / "kernel").rglob("*.py"))
 
 
 @pytest.mark.parametrize("path", IN_KERNELS, ids=lambda path: str(path.relative_to(PACKAGE)))

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGETS = ["demo", "lab", "test", "lint", "jest", "ui", "pytest", "sanitize", "fuzz", "faults", "stress", "chaos"]
-TARGETS += ["test-gpu", "format", "pictures", "env", "native", "wheel", "clean", "distclean", "help"]
+TARGETS += ["test-gpu", "format", "pictures", "env", "configuration", "native", "wheel", "clean", "distclean", "help"]
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from ..wire.text import format_size
+from ..units import format_size
 
 # name: (module, what it measures)
 BENCHES = {

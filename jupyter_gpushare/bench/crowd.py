@@ -91,7 +91,7 @@ class Crowd:
             "utilisation_is_estimate": True,
             "failed": None,
             "guaranteed_to": None,
-            "grants": [{"client": running, "epoch": self._steps, "held_seconds": 1.0, "seconds_left": _TURN - 1.0}],
+            "grants": [{"client": running, "held_seconds": 1.0, "seconds_left": _TURN - 1.0}],
             "queue": waiting,
         }
 

@@ -1,7 +1,7 @@
 """A coordinator with many notebooks for a long time: does it keep the time, and what does it take?
 
-The notebooks exist only on the wire (`notebooks.py`). They are faster than real ones, and every turn goes by the
-coordinator, so it has more to do than the same number of people would give it.
+The notebooks exist only on the wire (`notebooks.py`). They are faster than real ones, so the coordinator has more to do
+than the same number of people would give it.
 """
 
 from __future__ import annotations
@@ -70,9 +70,11 @@ def measure(device: str, rounds: int, clients: int = 200, devices: int = 4, seco
 def _start(environment: dict[str, str], clients: int, memory: int, seconds: float) -> list[subprocess.Popen[str]]:
     bounds = [clients * number // PROCESSES for number in range(PROCESSES + 1)]
     argv = program.argv("jupyter_gpushare.bench.notebooks", environment["GPUSHARE_SOCKET"])
+    parts = [(first, end - first, 0) for first, end in itertools.pairwise(bounds)]
+    parts.append((0, 0, FOLLOWERS))  # by themselves: to read what they get would delay notebooks in the same process
     workers = []
-    for number, (first, end) in enumerate(itertools.pairwise(bounds)):
-        words = (first, end - first, FOLLOWERS if number == 0 else 0, memory, seconds)
+    for first, count, followers in parts:
+        words = (first, count, followers, memory, seconds)
         workers.append(setting.run([*argv, *map(str, words)], environment, shared=False))
     return workers
 

@@ -10,10 +10,9 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..core.model import Client
-from .histogram import Histogram
 from .measures import Work
 from .tally import HOUR, Key, Owner, Tally
 
@@ -36,6 +35,24 @@ class _Over(NamedTuple):
     waits: int = 0
     wait_seconds: float = 0.0
     switch_seconds: float = 0.0
+
+
+class Histogram:
+    """How often something took how long: bucket i counts times below 2^i ms and not below the bound of the one before,
+    the last bucket whatever took longer."""
+
+    BUCKETS = 22  # the last but one ends after 17 minutes
+
+    def __init__(self) -> None:
+        self._buckets = [0] * self.BUCKETS
+        self._seconds = 0.0
+
+    def add(self, seconds: float) -> None:
+        self._buckets[min(int(seconds * 1000).bit_length(), self.BUCKETS - 1)] += 1
+        self._seconds += seconds
+
+    def as_json(self) -> dict[str, Any]:
+        return {"buckets": list(self._buckets), "seconds": round(self._seconds, 6)}
 
 
 MOST = 4096  # users with their devices, of which totals are told: pods come and go, and each is a user

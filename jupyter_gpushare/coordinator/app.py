@@ -247,7 +247,7 @@ async def serve(
         loop.add_signal_handler(number, stopped.set)
     daemon = Daemon(settings, places.path, state)
     edge = Edge(Service(daemon, stopped.set), authority, lambda: daemon.settings.traits)
-    endpoint = await tell_metrics(daemon)
+    endpoint = serve_metrics(daemon)
     places.open()
     for listener, user in places.listeners.items():
         edge.listen(listener, user)
@@ -266,19 +266,19 @@ async def serve(
         await asyncio.sleep(0)  # lets the answer to a stop request go out
     finally:
         edge.close()
-        endpoint.close()
+        if endpoint:
+            endpoint.close()
         if places.clear():
             daemon.kept.forget()
         daemon.close()
 
 
-async def tell_metrics(daemon: Daemon) -> Endpoint:
-    """Where the settings say so. If it cannot be there, sharing goes on, and the status says why."""
-    endpoint = Endpoint(daemon.metrics)
-    if where := daemon.settings.traits.metrics:
-        try:
-            await endpoint.start(address.metrics_address(where))
-        except OSError as error:
-            daemon.problems.append(f"no metrics are told at {where}: {error.strerror or error}")
-            log.warning("%s", daemon.problems[-1])
-    return endpoint
+def serve_metrics(daemon: Daemon) -> Endpoint | None:
+    """Serve them where the settings say so; where that cannot be, sharing goes on, and the status says why."""
+    where = daemon.settings.traits.metrics
+    try:
+        return Endpoint(address.metrics_address(where), daemon.followers.ask) if where else None
+    except OSError as error:
+        daemon.problems.append(f"no metrics are told at {where}: {error.strerror or error}")
+        log.warning("%s", daemon.problems[-1])
+        return None

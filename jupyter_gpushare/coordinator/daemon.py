@@ -12,12 +12,12 @@ from typing import Any
 from .. import __version__
 from ..core import events as ev
 from ..core.errors import Conflict, Refused
-from ..core.model import DeviceInfo, Held
+from ..core.model import Client, DeviceInfo, Held
 from ..wire import address
-from . import devices, health, locks, snapshot
+from . import devices, health, locks, snapshot, turn_reports
 from .audit import Audit
 from .driver import Driver
-from .followers import Followers
+from .followers import Followers, Taking
 from .heartbeat import Heartbeat
 from .history import History
 from .journal import Journal, path_of
@@ -37,6 +37,7 @@ from .settings import LiveSettings
 from .usage import Usage
 from .utilisation import Utilisation
 
+TORN = 0.001  # seconds after which a page that was being written is read again
 AGENTS_FIRST = 0.003  # processes close their gates at the deadline by themselves; this late we see that they do
 
 log = logging.getLogger(__name__)
@@ -66,9 +67,7 @@ class Daemon:
         self._events: deque[ev.Event] = deque()
         self.levels = Levels(self.scheduler, self.members, self.feed, self._loop.time)
         self.orders = Orders(
-            self.scheduler,
             self.members,
-            self.ports,
             self._events.append,
             self.write_limits,
             self.levels.bring_back,
@@ -106,7 +105,6 @@ class Daemon:
         self.remembered.keep(self.members.values(), self.scheduler.clients, self._loop.time())
         self.usage.look(self.members.values(), self._loop.time())
         self.journal.close()
-        self.orders.close()
         self.neighbours.close()
         self.driver.close()
         for member in self.members.values():
@@ -135,11 +133,34 @@ class Daemon:
             event = self._events.popleft()
             concerned |= self._whose(event)
             decided = self.scheduler.handle(event, self._loop.time())
-        self._look(concerned)  # of what a refused lock has undone at once, nobody hears
+        self._look(concerned)
         self.usage.changed(concerned)
         self._arm()
         self.neighbours.tell()
-        self.followers.changed()
+        self.followers.changed(concerned)
+
+    def look_at_page(self, port: ProcessPort, again: bool = True) -> None:
+        """Handle what the page of a process says, after its doorbell and once a second."""
+        process, member = self.scheduler.processes.get(port.number), self.registry.member_of(port)
+        if process is None or member is None:
+            return
+        news = turn_reports.news(member, port, process, self.now)
+        if news is None and again:
+            self._loop.call_later(TORN, self.look_at_page, port, False)
+        for event in news or ():
+            if isinstance(event, ev.Began):
+                self._look_at_those_before(process.client)
+            self.feed(event)
+        if port.became_short():
+            self.levels.make_room([port])
+            self.levels.look(member)
+
+    def _look_at_those_before(self, client: Client) -> None:
+        """A client has entered a turn, so the clients that had its devices have left theirs: read that first."""
+        before = [grant.client.id for device in client.books for grant in device.grants if grant.client is not client]
+        for identity in before:
+            for port in list(self.members[identity].processes.values()):
+                self.look_at_page(port)
 
     def _look(self, concerned: Iterable[str]) -> None:
         now = self._loop.time()
@@ -233,10 +254,12 @@ class Daemon:
         simulated = bool(devices) and all(device.info.simulated for device in devices)
         return {**self.settings.as_json(), "devices_are_simulated": simulated or self.settings.traits.simulate}
 
-    def status(self) -> dict[str, Any]:
-        """The whole snapshot, which nobody is shown as it is: see `Followers.view`."""
-        measures = {member.client: member.measures for member in self.members.values()}
-        together = Measures.together([self.registry.forgotten, *measures.values()])
+    def status(self, touched: set[str]) -> Taking:
+        """Make the whole snapshot, which is shown to no user as it is, in slices; see `snapshot.take`."""
+        found, clients, measures = yield from snapshot.take(
+            self.scheduler, self.members, self.nvml, self.utilisation, self.outside, touched, self._loop.time
+        )
+        together = Measures.together([self.registry.forgotten, *measures])
         about = {
             **snapshot.about(self.socket_path, __version__, self._loop.time() - self._began, together),
             **self.usage.about(),
@@ -244,23 +267,7 @@ class Daemon:
             "refused": dict(refused),
             "problems": [*self.problems, *self.journal.problems],
         }
-        now = self._loop.time()
-        return snapshot.take(
-            self.scheduler,
-            self.members,
-            measures,
-            self.nvml,
-            self.utilisation,
-            self.outside,
-            self.config(),
-            about,
-            now,
-        )
-
-    def metrics(self) -> dict[str, Any]:
-        """The snapshot with what was used up to now, by everybody."""
-        self.usage.look(self.members.values(), self._loop.time())
-        return self.status()
+        return {"devices": found, "clients": clients, "config": self.config(), "coordinator": about}
 
     def _owners(self) -> dict[str, str]:
         return {client.id: client.tenant for client in self.scheduler.clients.values()}

@@ -1,107 +1,100 @@
-"""The coordinator's own `/metrics`, for Prometheus: the least of HTTP that a scrape needs, on the event loop.
-
-Whoever asks too slowly, or with too many others, is hung up on; what is told is made at most once a second.
-"""
+"""The coordinator's own `/metrics` for Prometheus, on a port or a Unix socket, in threads beside the event loop."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
+import socket
 import stat
-from collections.abc import Callable, Iterator, Mapping
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import Metric
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.registry import Collector
 
 from .. import families
 from ..wire.address import MetricsAddress
+from .listening import listen
+from .viewers import Views
 
-TIMEOUT = 5.0  # seconds for a request, and for taking the answer
-MOST = 16  # scrapes at a time
-FRESH = 1.0  # seconds for which an answer holds
-
-_LONGEST = 8192  # bytes of a request
-_TYPES = {200: CONTENT_TYPE_LATEST}
-_REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed"}
+TIMEOUT = 5.0  # seconds without a byte of a request, or of its answer
+MAX_THREADS = 20  # of the coordinator: its own few, and one for each scrape
+FRESH = 1.0  # seconds for which a snapshot is good
+_SWITCH = 0.001  # seconds after which the thread of a scrape lets the event loop go on
 
 
-class Endpoint:
-    """`take` returns a snapshot with everybody's usage."""
+class Endpoint(Collector):
+    """Serve the families of snapshots that `ask` passes to its second argument; it is called on the event loop."""
 
-    def __init__(self, take: Callable[[], Mapping[str, Any]]) -> None:
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(_Snapshot(take))
-        self._server: asyncio.AbstractServer | None = None
-        self._path = ""
-        self._asking = 0
-        self._told = (b"", float("-inf"))
-
-    async def start(self, where: MetricsAddress) -> None:
-        """Raises OSError when it cannot be there."""
-        if not where.path:
-            self._server = await asyncio.start_server(self._answer, where.host, where.port, limit=_LONGEST)
-            return
-        with contextlib.suppress(FileNotFoundError):
-            if not stat.S_ISSOCK(os.lstat(where.path).st_mode):
-                raise FileExistsError(f"{where.path} exists and is no socket")
-            os.unlink(where.path)
-        mask = os.umask(0o117)  # for its user and its group
-        try:
-            self._server = await asyncio.start_unix_server(self._answer, where.path, limit=_LONGEST)
-        finally:
-            os.umask(mask)
+    def __init__(self, where: MetricsAddress, ask: Callable[[None, Callable[[Views], None]], None]) -> None:
+        """Raises OSError when the address cannot be used."""
+        self._ask = ask
+        self._loop = asyncio.get_running_loop()
+        self._lock = threading.Lock()
+        self._views, self._taken = Views({}, {}), float("-inf")  # read by the threads of scrapes, changed by none
         self._path = where.path
+        registry = CollectorRegistry()
+        registry.register(self)
+        self._server = _Server(_listener(where))
+        self._server.set_app(make_wsgi_app(registry))
+        sys.setswitchinterval(_SWITCH)
+        threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
 
     def close(self) -> None:
-        if self._server:
-            self._server.close()
+        threading.Thread(target=self._server.shutdown, daemon=True).start()  # which takes half a second
         if self._path:
             with contextlib.suppress(OSError):
                 os.unlink(self._path)
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._asking += 1
-        try:
-            if self._asking <= MOST:
-                writer.write(self._page(await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), TIMEOUT)))
-                await asyncio.wait_for(writer.drain(), TIMEOUT)
-        except (OSError, EOFError, asyncio.TimeoutError, asyncio.LimitOverrunError):
-            pass  # who asks in no way that we know
-        finally:
-            self._asking -= 1
-            writer.close()
-
-    def _page(self, request: bytes) -> bytes:
-        method, _, rest = request.partition(b" ")
-        path = rest.partition(b" ")[0].partition(b"?")[0]
-        if not rest:
-            status, body = 400, b"This is no request.\n"
-        elif method not in (b"GET", b"HEAD"):
-            status, body = 405, b"Only GET is allowed here.\n"
-        elif path != b"/metrics":
-            status, body = 404, b"There is only /metrics here.\n"
-        else:
-            status, body = 200, self._metrics()
-        head = (
-            f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {_TYPES.get(status, 'text/plain')}\r\n"
-            f"Content-Length: {len(body)}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
-        )
-        return head.encode() + (b"" if method == b"HEAD" else body)
-
-    def _metrics(self) -> bytes:
-        now = asyncio.get_running_loop().time()
-        if now - self._told[1] >= FRESH:
-            self._told = (generate_latest(self._registry), now)
-        return self._told[0]
-
-
-class _Snapshot(Collector):
-    def __init__(self, take: Callable[[], Mapping[str, Any]]) -> None:
-        self._take = take
-
     def collect(self) -> Iterator[Metric]:
-        return families.of_snapshot(self._take())
+        with self._lock:
+            if time.monotonic() - self._taken >= FRESH:
+                views: Future[Views] = Future()
+                self._loop.call_soon_threadsafe(self._ask, None, views.set_result)
+                self._views, self._taken = views.result(TIMEOUT), time.monotonic()
+        return families.of_snapshot(self._views.status)
+
+
+class _Server(ThreadingWSGIServer):
+    def __init__(self, listener: socket.socket) -> None:
+        super().__init__(("", 0), _Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listener
+        self.server_name, self.server_port = "gpushare", 0
+        self.setup_environ()
+
+    def get_request(self) -> tuple[socket.socket, tuple[str, int]]:
+        return super().get_request()[0], ("", 0)  # whatever family the peer's address is of
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if threading.active_count() > MAX_THREADS:
+            self.shutdown_request(request)
+        else:
+            super().process_request(request, client_address)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Nothing: the peer has gone, or was too slow."""
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = TIMEOUT
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing, for a scrape every few seconds."""
+
+
+def _listener(where: MetricsAddress) -> socket.socket:
+    if not where.path:
+        family = socket.AF_INET6 if ":" in where.host else socket.AF_INET
+        return socket.create_server((where.host, where.port), family=family)
+    if os.path.lexists(where.path) and not stat.S_ISSOCK(os.lstat(where.path).st_mode):
+        raise FileExistsError(f"{where.path} exists and is no socket")
+    return listen(where.path, 0o660)  # for its user and its group

@@ -1,33 +1,48 @@
-"""Who follows the snapshot, and what each is told when it changes."""
+"""Snapshots for all who ask for one, and for those who follow: these get another one when something has changed."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
 
-from . import viewers
+from ..wire import messages
+from ..wire.client import encode
 from .limits import TooMany
 from .peer import Peer
+from .slices import Slices
+from .viewers import Views
 
 INTERVAL = 0.1  # seconds between two publications
 PAUSE = 20  # and so many times as long as the last one took: turns come first
-MOST = 32  # followers of one user who is no admin: each Jupyter server is one, and a publication tells them all
-_LONGEST = 1.0  # however long it took, on a machine that is busy with something else
+MOST = 32  # followers of one user who is no admin: each Jupyter server is one, and a publication goes to all of them
+_LONGEST = 1.0  # seconds of that pause at most, on a machine that is busy with something else
 _IDLE = ("idle_seconds", "evicted_in", "suspended_in")  # pass by themselves
+
+Taking: TypeAlias = Generator[None, None, dict[str, Any]]
 
 
 class Followers:
-    """`take` makes the whole snapshot, which nobody is shown as it is; `owners` tells the user of each client."""
+    """The connections that follow the snapshot, and the requests for a single one.
 
-    def __init__(self, take: Callable[[], dict[str, Any]], owners: Callable[[], Mapping[str, str]]) -> None:
+    `take` makes the whole snapshot in slices; its argument is the set of clients that events were about meanwhile.
+    `owners` returns the user of each client.
+    """
+
+    def __init__(self, take: Callable[[set[str]], Taking], owners: Callable[[], Mapping[str, str]]) -> None:
         self._take = take
         self._owners = owners
         self._peers: set[Peer] = set()
         self._next: asyncio.TimerHandle | None = None
         self._published: dict[str, Any] = {}
-        self._behind: set[Peer] = set()  # who was told nothing of that: they had not read what came before
+        self._behind: set[Peer] = set()  # without the last publication: they had not read what came before
+        self._joining: set[Peer] = set()  # followers without a first snapshot
+        self._asked: list[tuple[Peer | None, Callable[[Views], None]]] = []
+        self._answered: list[Peer] = []  # by the snapshot that is being taken
+        self._due = False  # a publication
+        self._touched: set[str] = set()
         self._took = 0.0
+        self._slices: Slices | None = None
 
     def __iter__(self) -> Iterator[Peer]:
         return iter(self._peers)
@@ -35,26 +50,33 @@ class Followers:
     def __len__(self) -> int:
         return len(self._peers)
 
-    def view(self, peer: Peer) -> dict[str, Any]:
-        """The snapshot as that peer may see it."""
-        return viewers.seen_by(self._take(), self._owners(), peer)
+    def ask(self, peer: Peer | None, answer: Callable[[Views], None]) -> None:
+        """Pass a snapshot that is begun from now on to `answer`; before this returns where there are few clients.
 
-    def add(self, peer: Peer) -> dict[str, Any]:
-        """From now on `peer` is told changes of what this returns. Raises TooMany."""
+        The time that a snapshot of many clients takes is charged to the users that ask for it.
+        """
+        self._asked.append((peer, answer))
+        self._begin()
+
+    def add(self, peer: Peer, answer: Callable[[Views], None]) -> None:
+        """Send changes to `peer` after the snapshot that `answer` gets. Raises TooMany."""
         if not peer.admin and sum(other.user == peer.user for other in self._peers - {peer}) >= MOST:
             raise TooMany(f"this user has {MOST} followers already, the most anybody may have: close some first")
-        status = self._take()
-        if not self._peers:
-            self._published = news(status)
         self._peers.add(peer)
-        return viewers.seen_by(status, self._owners(), peer)
+        self._joining.add(peer)
+        self.ask(peer, answer)
 
     def discard(self, peer: Peer) -> None:
         self._peers.discard(peer)
         self._behind.discard(peer)
 
-    def changed(self) -> None:
-        """Tell them soon, at most ten times a second, and less often where there is a lot to tell."""
+    def changed(self, clients: Iterable[str] = ()) -> None:
+        """Publish soon, at most ten times a second, and less often where a snapshot takes long.
+
+        `clients`: those that events were about.
+        """
+        if self._slices and not self._slices.over:
+            self._touched.update(clients)
         if self._peers and self._next is None:
             pause = max(INTERVAL, min(_LONGEST, PAUSE * self._took))
             self._next = asyncio.get_running_loop().call_later(pause, self._publish_in_time)
@@ -62,31 +84,61 @@ class Followers:
     def close(self) -> None:
         if self._next:
             self._next.cancel()
+        if self._slices:
+            self._slices.cancel()
 
     def _publish_in_time(self) -> None:
         self._next = None
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        self._publish()
-        self._took = loop.time() - began
+        self._due = True
+        self._begin()
 
-    def _publish(self) -> None:
-        status = self._take()
-        told = news(status)
-        to = self._behind if told == self._published else self._peers
+    def _begin(self) -> None:
+        if self._slices is None or self._slices.over:
+            self._slices = Slices(self._serve(), self._spend)
+
+    def _spend(self, seconds: float) -> None:
+        self._took += seconds
+        for peer in self._answered:
+            peer.spend(seconds / len(self._answered))
+
+    def _serve(self) -> Iterator[None]:
+        """Take snapshots for as long as there is a request that came after the last one was begun."""
+        while self._asked or self._due:
+            asked, self._asked = self._asked, []
+            joining, self._joining = self._joining, set()
+            due, self._due = self._due, False
+            followers, self._took = set(self._peers), 0.0
+            self._answered = [peer for peer, _ in asked if peer]
+            self._touched = set()
+            views = Views((yield from self._take(self._touched)), self._owners())
+            if followers <= joining:
+                self._published = news(views.status)
+            for _, answer in asked:
+                answer(views)
+                yield
+            self._answered = []
+            if due:
+                yield
+                yield from self._publish(views, followers)
+
+    def _publish(self, views: Views, followers: set[Peer]) -> Iterator[None]:
+        told = news(views.status)
+        to = self._behind if told == self._published else followers
         ready = {peer for peer in to if not peer.congested}
         self._behind = set(to) - ready
         self._published = told
         if self._behind:
-            self.changed()  # they are told when they have caught up
-        lines = viewers.Lines(status, self._owners())
+            self.changed()  # they get it when they have caught up
         for peer in ready:
-            peer.send(lines.of(peer))
+            yield
+            peer.send(encode(messages.Snapshot(status=views.of(peer))))
 
 
 def news(status: Mapping[str, Any]) -> dict[str, Any]:
-    """What is worth telling of a snapshot: all but the uptime, how busy devices are, and how long clients have not been
-    used or have left until something is done about it."""
+    """Return what of a snapshot is worth a publication.
+
+    That is all but the uptime, how busy devices are, and how long clients have been idle or have left.
+    """
     devices = [{**device, "utilisation": None} for device in status["devices"]]
     clients = [{**client, **{name: client[name] is None for name in _IDLE}} for client in status["clients"]]
     told = {part: value for part, value in status.items() if part != "coordinator"}

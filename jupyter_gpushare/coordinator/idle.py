@@ -6,7 +6,7 @@ from typing import Any
 
 from ..core.idleness import Prospect
 from ..core.model import Client
-from ..wire.text import format_size
+from ..units import format_size
 
 
 def of_client(client: Client, prospect: Prospect | None) -> dict[str, Any]:

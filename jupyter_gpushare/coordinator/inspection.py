@@ -8,12 +8,11 @@ from typing import Any
 
 import msgspec
 
-from ..wire.messages import DOORBELL, Details
+from ..wire.messages import Details
 from .ports import ProcessPort
 from .printable import printable
 
 ANSWER = 1.0  # seconds that a process has for its answer
-SINCE = 5  # the version of the page from which on it can be asked
 
 Answered = Callable[[dict[str, Any] | None], None]
 
@@ -26,15 +25,12 @@ class Inspections:
 
     def ask(self, port: ProcessPort, answered: Answered) -> None:
         """Call `answered` once: with what the process says, or with None if it does not, within `ANSWER` seconds."""
-        if int(port.page.view.header.version) < SINCE:
-            answered(None)
-            return
         orders = port.page.orders
         orders.inspect_seq = (orders.inspect_seq + 1) & 0xFFFFFFFF
         question = port.number, int(orders.inspect_seq)
         timer = asyncio.get_running_loop().call_later(ANSWER, self._end, question, None)
         self._open[question] = answered, timer
-        port.peer.send(DOORBELL)
+        port.ring()
 
     def answer(self, port: ProcessPort, details: Details) -> None:
         """What a process says. Who asks again before that is answered as well, by the last answer."""

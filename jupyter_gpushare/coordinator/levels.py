@@ -30,6 +30,8 @@ class Levels:
         self._members = members
         self._feed = feed
         self._now = now
+        self._backing: int | None = None
+        self._waits: dict[str, tuple[int, float]] = {}  # position and seconds, by client
         # By process that is short of room: how often its devices have changed, and since when they have not.
         self._unchanged: WeakKeyDictionary[ProcessPort, tuple[int, float]] = WeakKeyDictionary()
 
@@ -90,21 +92,24 @@ class Levels:
         if (client.held, client.short) != (held, short):
             self._feed(ev.MemoryHeld(member.client, held.allocated, held.resident, held.pinned, short))
 
-    def write(self, now: float) -> None:
-        """On all pages: that we are alive, what host and devices can still back, who waits for how long."""
-        allocated = sum(member.allocated for member in self._members.values())
+    def measure(self, now: float) -> None:
+        """Find out what host and devices can still back, and which client waits for how long."""
+        held = [member.held for member in self._members.values()]
+        allocated = sum(one.allocated for one in held)
         capacity = sum(device.info.memory for device in self._scheduler.devices.values())
         simulated = any(device.info.simulated for device in self._scheduler.devices.values())
         # The simulated driver keeps "device" memory on the host too.
-        held = [member.held for member in self._members.values()]
         evicted = max(allocated - capacity, sum(one.allocated - one.resident for one in held))
         backing = hostmemory.backing(capacity, allocated, allocated if simulated else evicted)
-        if backing is not None:
-            backing = min(backing, MAX_BYTES)  # any number of devices may have been reported
-        waits: dict[str, tuple[int, float]] = {}
-        for uuid in self._scheduler.devices:
-            for position, (client, wait) in enumerate(expected_waits(self._scheduler, uuid, now).items(), start=1):
-                waits[client] = (position, wait)
-        for member in self._members.values():
-            position, wait = waits.get(member.client, (0, 0.0))
-            member.write_levels(int(now * 1e9), backing, position, wait)
+        # Any number of devices may have been reported.
+        self._backing = None if backing is None else min(backing, MAX_BYTES)
+        self._waits = {
+            client: (position, wait)
+            for uuid in self._scheduler.devices
+            for position, (client, wait) in enumerate(expected_waits(self._scheduler, uuid, now).items(), start=1)
+        }
+
+    def write(self, member: Member) -> None:
+        """Write to the client's pages that this coordinator is alive, and what was measured last."""
+        position, wait = self._waits.get(member.client, (0, 0.0))
+        member.write_levels(int(self._now() * 1e9), self._backing, position, wait)

@@ -1,43 +1,41 @@
-"""What the daemon holds for each client: processes, page, locks, kernels. The scheduler's orders end here."""
+"""What the daemon holds for each client: processes, page, kernels. The scheduler's orders end here."""
 
 from __future__ import annotations
 
-import os
-
 from ..config import GpuShare
+from ..core.commands import Permit
 from ..core.model import Client, Held
 from ..core.quota import Quota
 from ..wire import page as pages
-from ..wire.messages import DOORBELL, Hello
-from . import locks, quotabits
-from .brought import BadHello, Brought
+from ..wire.messages import Hello
+from . import quotabits
+from .brought import BadHello, brought
+from .cell_quotas import CellQuotas
 from .journal_file import hashed
 from .measures import Measures, Work, summed
 from .peer import Peer
 from .ports import MAX_BYTES, ProcessPort
 
-HEARS = 1 | 2 | 4 | 8 | 16  # evicting, short, restored, busy; every short is answered: see orders.hears in page.h
-
 
 class Member:
-    """One client: the page its processes share, its locks, its processes, its kernels."""
+    """One client: the page its processes share, its processes, its kernels."""
 
     def __init__(self, client: str, token: str) -> None:
         self.client = client
         self.token = token
         self.hashed_token = hashed(token)
         self.began = (Quota(), False)  # quota and suspension before anybody here has said anything of them
-        self.locks = locks.Locks()
         self.page: pages.ClientPage | None = None
         self.processes: dict[int, ProcessPort] = {}
         self._ended: list[Measures] = []  # of processes that have gone, together
         self.kernels: dict[Peer, dict[str, str]] = {}  # attached connections; open requests and their cells
+        self.cell_quotas = CellQuotas()
         self._done: dict[str, Work] = {}  # by device: theirs
         self.alone_since: float | None = None
         self.forgotten = False
         self.met = False  # whether this coordinator has had a process of it: what its page says is from here then
         self.simulated = False
-        self.last_turn = 0.0
+        self._permit: Permit | None = None
         self._resident: int | None = None
         self._rate = (0, 0)  # blocks per second of all processes together, and spacing in millionths
         self.comes_ahead = False  # its memory may come back while it waits
@@ -52,6 +50,28 @@ class Member:
         parts = [port.held for port in self.processes.values()]
         return Held(sum(p.allocated for p in parts), sum(p.resident for p in parts), sum(p.pinned for p in parts))
 
+    def set_permit(self, permit: Permit) -> None:
+        """Write a permit to the page of each process whose devices it covers; the others may not enter."""
+        self._permit = permit
+        for port in self.processes.values():
+            self.write_permit(port)
+
+    def write_permit(self, port: ProcessPort) -> None:
+        """Write the client's permit to the page of one process, if there is one and the page does not have it."""
+        permit = self._permit
+        if permit is None or self.page is None:
+            return
+        may = permit.may and set(port.devices) <= set(permit.devices)
+        port.permit(
+            pages.Permit(
+                turn=permit.turn,
+                devices=self.page.bits(permit.devices),
+                deadline_ns=int((permit.deadline or 0) * 1e9),
+                epoch=permit.epoch,
+                flags=may * pages.MAY | permit.relieved * pages.RELIEVED | permit.contended * pages.CONTENDED,
+            )
+        )
+
     def set_resident(self, target: int | None) -> None:
         """What the client may keep on the device, each process in proportion to what it has there."""
         self._resident = target
@@ -63,12 +83,12 @@ class Member:
                 part = target * here // total if total else target
             if port.page.orders.resident_target != part:
                 port.page.orders.resident_target = part
-                if not port.page.gate_open:
-                    port.peer.send(DOORBELL)  # an idle one makes room at once
+                if port.turn.phase == pages.OUT:
+                    port.ring()  # it makes room at once
 
     def restore_ahead(self, room: int) -> None:
         """Up to `room` bytes of its memory may come back while it waits, shared by its processes in proportion to what
-        each has away; 0: no more does. Where a process doesn't know how, all comes back with its turn.
+        each has away; 0: no more does.
         """
         away = {port: port.held.allocated - port.held.resident for port in self.processes.values()}
         missing = sum(away.values())
@@ -84,7 +104,7 @@ class Member:
             orders = port.page.orders
             if (orders.launch_rate, orders.spacing_ppm) != (part, spacing_ppm):
                 orders.launch_rate, orders.spacing_ppm = part, spacing_ppm
-                port.peer.send(DOORBELL)
+                port.ring()
 
     @property
     def measures(self) -> Measures:
@@ -106,38 +126,37 @@ class Member:
         """Whether one of its processes is: then all would run, and none could end the turn."""
         return any(port.stopped for port in self.processes.values())
 
-    @property
-    def at_rest(self) -> bool:
-        """Whether none of its processes runs, drains, or may take the turn that it was named for."""
-        return all(port.drained and not port.page.orders.carry for port in self.processes.values())
+    def tries_in_vain(self) -> bool:
+        """Return True if a process of it has been refused a turn since this was asked last."""
+        return any([port.tries_in_vain() for port in self.processes.values()])
 
     @property
     def deserted(self) -> bool:
         return not self.processes and not self.kernels
 
-    def admit(self, number: int, peer: Peer, hello: Hello, descriptors: list[int]) -> tuple[ProcessPort, list[int]]:
-        """Take a process in. Returns its port and the descriptors it is to use instead of its own (empty: its own).
+    def admit(self, number: int, peer: Peer, hello: Hello, descriptors: list[int]) -> tuple[ProcessPort, int | None]:
+        """Take a process in. Returns its port, and the client page that it is to use instead of its own, if any.
 
         Takes ownership of `descriptors`. Raises BadHello and leaves everything as it was.
         """
-        brought = Brought.with_hello(hello, descriptors)
-        port = ProcessPort(number, peer, brought.page, hello)
-        client_page = brought.client_page
-        replace = self.page is not None and self.page.inode != client_page.inode
-        if self.page is None:
-            self.page = client_page
-        else:
+        page, client_page = brought(hello, descriptors)
+        port = ProcessPort(number, peer, page, hello)
+        known = self.page or client_page
+        try:
+            for device in hello.devices:
+                known.add_device(device.uuid)
+            self._assign_slot(port)
+        except (pages.BadPage, BadHello) as error:
+            page.close()
             client_page.close()
-        for device, descriptor in zip(hello.devices, brought.locks, strict=True):
-            if device.uuid in self.locks:
-                os.close(descriptor)
-            else:
-                self.locks.add(device.uuid, descriptor)
-        self._assign_slot(port)
+            raise BadHello(str(error)) from error
+        replaces = known.inode != client_page.inode
+        if known is not client_page:
+            client_page.close()
+        self.page = known
         self.processes[number] = port
         self.simulated = self.simulated or hello.simulated
-        own = [self.page.descriptor, *(self.locks[device.uuid] for device in hello.devices)]
-        return port, own if replace else []
+        return port, known.descriptor if replaces else None
 
     def _assign_slot(self, port: ProcessPort) -> None:
         taken = {other.slot for other in self.processes.values()}
@@ -145,45 +164,26 @@ class Member:
         wanted = port.page.orders.slot
         free = [slot for slot in range(slots) if slot not in taken]
         if not free:
-            port.page.close()
             raise BadHello(f"client {self.client} has {slots} processes already, the most it may have")
         port.slot = wanted if wanted in free else free[0]
         port.page.orders.slot = port.slot
 
     def remove(self, number: int) -> None:
-        """A process is gone: its bytes no longer count. The last one takes the locks, still locked if it lives."""
+        """A process is gone: its bytes no longer count."""
         port = self.processes.pop(number)
         if self.page:
             self.page.clear_slot(port.slot)
         self._ended = [Measures.together([*self._ended, Measures.read(port.page)])]
         self._done = summed([self._done, port.work])
         port.page.close()
-        if not self.processes:
-            self.locks.close()
-            if self.page:
-                self.page.close()
-                self.page = None
-
-    def runs_unseen(self, devices: tuple[str, ...]) -> bool:
-        """Whether a process that is out of reach runs under shared locks of these devices, from an earlier turn."""
-        return self.page is not None and self.locks.shared(devices) and self.page.any_gate_open()
-
-    def unlock(self, devices: tuple[str, ...]) -> bool:
-        """False: a process that is out of reach runs by itself, or is about to; its devices stay locked."""
-        if self.page:
-            with self.page.no_turns() as none_begins:
-                if not none_begins or self.page.any_gate_open():
-                    return False
-                self.locks.release(devices)
-        else:
-            self.locks.release(devices)
-        return True
+        if self.page and not self.processes:
+            self.page.close()
+            self.page = self._permit = None
 
     def abandon(self) -> None:
         """Let go of everything without a trace in the pages: another coordinator will take over."""
         for port in self.processes.values():
             port.page.close()
-        self.locks.close()
         if self.page:
             self.page.close()
 
@@ -202,7 +202,6 @@ class Member:
             orders.idle_release_ns = int(idle_release * 1e9)
             orders.window_ns = int(traits.inflight_window * 1e9)
             orders.exempt_ns = int(traits.exempt_launches * 1e9)
-            orders.hears = HEARS
 
     def write_levels(self, now_ns: int, backing: int | None, position: int, expected_wait: float | None) -> None:
         """What is written every second."""

@@ -1,8 +1,8 @@
 """What coordinators of different users tell each other: that one waits for a device which another one has.
 
 Whoever waits for a device's lock, a process without a coordinator too, holds a shared record lock (of an open file
-description) on the lock file, which is another kind of lock than the one that backs turns. Who has the device sees
-that, ends its turn in time, and leaves the device to others for a moment.
+description) on byte 0 of the lock file, which no turn uses. The coordinator whose client has the device sees that, ends
+its turn in time, and leaves the device to others for a moment.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class Neighbours:
         """After every event: say for which devices ours wait, and look at what others say as long as that matters."""
         soon = None
         for uuid, device in self._devices.items():
-            waits = device.refused_until is not None and not device.yields and bool(device.line)
+            waits = device.taken_since is not None and device.left_until is None and bool(device.line)
             if waits != (uuid in self._waits):
                 self._say(uuid, waits)
-            if device.yields:
+            if device.left_until is not None:
                 soon = WHILE_YIELDING
             elif device.grants or device.wanted_since is not None:
                 soon = soon or LOOK
@@ -61,7 +61,7 @@ class Neighbours:
     def _look(self) -> None:
         self._timer = None
         for uuid, device in list(self._devices.items()):
-            wanted = bool(device.grants or device.yields) and self._others_wait(uuid)
+            wanted = bool(device.grants or device.left_until is not None) and self._others_wait(uuid)
             if wanted != (device.wanted_since is not None):
                 self._feed(ev.LockWanted(uuid, wanted))
         self.tell()

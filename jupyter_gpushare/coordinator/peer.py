@@ -13,7 +13,7 @@ from ..wire import messages
 from .authority import Identity, process_of
 from .limits import Bucket, Ledger
 
-_MAX_DESCRIPTORS = 66  # page, client page, one lock for each of at most 64 devices
+_MAX_DESCRIPTORS = 2  # page and client page
 _MAX_BACKLOG = 4 << 20
 _AT_ONCE = 16  # messages of one connection that are answered before others are heard
 
@@ -183,9 +183,12 @@ class Peer:
     def _hand_on(self, line: bytes) -> None:
         began = self._loop.time()
         self._on_line(self, line)
+        self.spend(self._loop.time() - began)
+
+    def spend(self, seconds: float) -> None:
+        """Charge its user for time that its messages have taken of the coordinator; an admin's are free."""
         if not self.admin:
-            now = self._loop.time()
-            self._ledger.spend(now, now - began)
+            self._ledger.spend(self._loop.time(), seconds)
 
     def _rest(self, seconds: float) -> None:
         """It says much: for so long nothing is read of it, and the system keeps only so much for it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ..core.grants import EPOCHS
 from ..core.model import Held
 from ..core.quota import Quota
 from ..wire import page as pages
@@ -23,6 +22,12 @@ class ProcessPort:
         self.page = page
         self.devices = tuple(sorted({device.uuid for device in hello.devices}))
         self.slot = 0
+        self.turn = pages.Turn()  # as the page said when it was looked at last
+        self.levels = (False, False, int(page.report.restored))  # idle, evicting, how often restored: then
+        self.looked_at = 0.0
+        self._short_seq = 0
+        self._tries = 0  # when the permit was written, or the last time that they were asked for
+        self._permit = pages.Permit()
         self._before = Work.read(page)  # done with an earlier coordinator, or none
 
     @property
@@ -58,7 +63,7 @@ class ProcessPort:
 
     @property
     def memory_mode(self) -> str:
-        """ "" if it is too old to say."""
+        """The mode by its name; empty if the process has not set it."""
         return pages.memory_mode(int(self.page.report.memory_mode))
 
     @property
@@ -99,64 +104,37 @@ class ProcessPort:
         except (OSError, IndexError):
             return False
 
-    @property
-    def drained_epoch(self) -> int:
-        """The last one of which it has drained, as far as it says the truth."""
-        return int(self.page.report.drained_epoch) % EPOCHS
-
-    @property
-    def drained(self) -> bool:
-        """Whether it has, of the closing of its gate."""
-        return self.page.gate == (False, self.drained_epoch)
-
-    @property
-    def relays(self) -> bool:
-        return int(self.page.view.header.version) >= 2
-
-    def open(self, epoch: int, contended: bool, step: bool = False) -> None:
-        """Where the process has opened its gate by itself, with this very epoch, this changes nothing."""
-        orders = self.page.orders
-        orders.deadline_ns = 0  # the last turn's would close it at once
-        orders.hand_on = 0
-        orders.contended = contended  # from the first call on
-        self.page.open_gate(epoch, step)
-        orders.carry = 0
+    def ring(self) -> None:
+        """Let the process look at its page."""
         self.peer.send(DOORBELL)
 
-    def name_next(self, epoch: int) -> None:
-        orders = self.page.orders
-        orders.deadline_ns = 0
-        orders.contended = 1  # whoever has to go now comes again, most likely
-        orders.carry = epoch
-        self.peer.send(DOORBELL)
+    def permit(self, permit: pages.Permit) -> None:
+        if permit != self._permit:
+            if permit.epoch != self._permit.epoch:
+                self.tries_in_vain()
+            self._permit = permit
+            self.page.write_permit(permit)
+            self.ring()
 
-    def unname(self) -> None:
-        """Should it have been faster, its turn ends at once: nobody would."""
-        epoch, self.page.orders.carry = self.page.orders.carry, 0
-        if not epoch:
-            return
-        self.peer.send(DOORBELL)
-        if self.page.gate == (True, epoch):
-            self.close(epoch)
+    def tries_in_vain(self) -> bool:
+        """Return True if the process has been refused a turn since it was asked last, or given a permit."""
+        turn = self.page.read_turn()
+        if turn is None or turn.tries == self._tries:
+            return False
+        self._tries = turn.tries
+        return True
+
+    def became_short(self) -> bool:
+        """Return True if the process has asked for room, or no longer does, since this was asked last."""
+        before, self._short_seq = self._short_seq, int(self.page.report.short_seq)
+        return before != self._short_seq
+
+    def interrupt(self) -> None:
+        self.page.interrupt()
+        self.ring()
 
     def restore_ahead(self, most: int) -> None:
-        """Up to `most` bytes of this process may be on the device while its gate is closed; 0: no more comes back.
-
-        A process of a page version before 7 doesn't look there.
-        """
+        """Up to `most` bytes of this process may be on the device while its gate is closed; 0: no more comes back."""
         if self.page.orders.restore_ahead != most:
             self.page.orders.restore_ahead = most
-            self.peer.send(DOORBELL)
-
-    def close(self, epoch: int) -> None:
-        self.page.close_gate(epoch)
-        self.peer.send(DOORBELL)
-
-    def orders(self, contended: bool, deadline: float | None) -> None:
-        """Levels of a running turn. The agent ends it at the deadline by itself."""
-        orders = self.page.orders
-        deadline_ns = int(deadline * 1e9) if deadline is not None else 0
-        if orders.contended != contended or orders.deadline_ns != deadline_ns:
-            orders.contended = contended
-            orders.deadline_ns = deadline_ns
-            self.peer.send(DOORBELL)
+            self.ring()

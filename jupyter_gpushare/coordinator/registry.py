@@ -12,9 +12,9 @@ from ..core.model import DeviceInfo
 from ..core.placement import Request
 from ..core.quota import Quota
 from ..wire import messages
+from . import turn_reports
 from .hearsay import Hearsay
 from .limits import TooMany
-from .locks import Mode
 from .measures import Measures
 from .members import Member
 from .peer import Peer
@@ -22,7 +22,6 @@ from .ports import MAX_BYTES, ProcessPort
 from .printable import printable
 from .programs import Programs
 from .remembered import quota_of
-from .sizes import worded
 
 if TYPE_CHECKING:
     from .daemon import Daemon
@@ -73,8 +72,8 @@ class Registry:
             member.began = (known.quota, known.suspended_by_person)
         return member
 
-    def join(self, member: Member, peer: Peer, hello: messages.Hello) -> tuple[ProcessPort, list[int]]:
-        """A process says hello. Returns its port and the descriptors it is to use instead of its own.
+    def join(self, member: Member, peer: Peer, hello: messages.Hello) -> tuple[ProcessPort, int | None]:
+        """A process says hello. Returns its port, and the client page that it is to use instead of its own, if any.
 
         Raises BadHello and Refused, with nothing left of the process.
         """
@@ -87,13 +86,13 @@ class Registry:
         self._ports[port.number] = port
         self._members_of[port.number] = member
         try:
-            self._take_in(member, port, hello, own_locks=not instead)
+            self._take_in(member, port, hello)
         except BaseException:
             self.leave(port)  # its session doesn't know of it yet, so nobody else would
             raise
         return port, instead
 
-    def _take_in(self, member: Member, port: ProcessPort, hello: messages.Hello, own_locks: bool) -> None:
+    def _take_in(self, member: Member, port: ProcessPort, hello: messages.Hello) -> None:
         for report in hello.devices:
             if report.uuid not in self._scheduler.devices:
                 name, memory = printable(report.name), min(report.memory, MAX_BYTES)
@@ -107,20 +106,15 @@ class Registry:
         earlier, suspended = port.quota if tells else None, port.suspended
         idle = port.suspended_by_policy and not member.met
         member.met = True
-        running = hello.running and own_locks and member.locks.acquire(port.devices, Mode.KEEP)
-        if not running and port.page.gate_open:
-            port.close(hello.epoch)  # a turn of its own, or under locks that are no longer its client's
-        shared = running and member.locks.shared(port.devices)
-        self._feed(
-            ev.ProcessJoined(
-                member.client, port.number, port.devices, running, hello.epoch, port.relays, shared, port.drained_epoch
-            )
-        )
+        turn = turn_reports.brought(port, self._loop.time())
+        self._feed(ev.ProcessJoined(member.client, port.number, port.devices, turn))
+        member.write_permit(port)
         if earlier:  # now that it is known where the client is
             self._adopt(member, earlier, suspended)
         if idle:
             self._feed(ev.Suspended(member.client, by_policy=True))
-        self._daemon.levels.write(self._loop.time())
+        self._daemon.levels.measure(self._loop.time())
+        self._daemon.levels.write(member)
 
     def _adopt(self, member: Member, quota: Quota | None, suspended: bool) -> None:
         """What was said to an earlier coordinator holds on, not what the client was started with."""
@@ -128,7 +122,7 @@ class Registry:
             try:
                 self._feed(ev.QuotaChanged(member.client, quota, member.allocated))
             except GpuShareError as error:
-                log.warning("client %s: quota of an earlier coordinator not adopted: %s", member.client, worded(error))
+                log.warning("client %s: quota of an earlier coordinator not adopted: %s", member.client, error)
         if suspended != self._scheduler.clients[member.client].suspended_by_person:
             self._feed(ev.Suspended(member.client) if suspended else ev.Resumed(member.client))
 

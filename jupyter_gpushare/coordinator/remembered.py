@@ -83,12 +83,13 @@ class Remembered:
 
     def _keep_one(self, member: Member, client: Client) -> bool:
         """If anything about it has changed, which is returned."""
-        facts = _Facts(client.tenant, member.hashed_token, client.quota, client.suspended_by_person)
+        quota = member.cell_quotas.without(client.quota)
+        facts = _Facts(client.tenant, member.hashed_token, quota, client.suspended_by_person)
         if self._kept.get(member.client) == facts:
             return False
         self._kept[member.client] = facts
-        quota = json.dumps(asdict(facts.quota))
-        self._journal.keep(member.client, ClientRecord(facts.user, facts.token, quota, facts.suspended))
+        record = ClientRecord(facts.user, facts.token, json.dumps(asdict(quota)), facts.suspended)
+        self._journal.keep(member.client, record)
         return True
 
 

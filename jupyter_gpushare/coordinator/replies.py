@@ -8,7 +8,6 @@ from typing import Any
 from ..wire import messages
 from ..wire.client import encode
 from .peer import Peer
-from .sizes import worded
 
 refused: Counter[str] = Counter()  # messages of this coordinator's peers, by reason
 
@@ -21,4 +20,4 @@ def reply(peer: Peer, number: int, result: Any) -> None:
 def refuse(peer: Peer, number: int, reason: str, message: str) -> None:
     """`number` is 0 for what is no request; `reason` is for programs, `message` for people."""
     refused[reason] += 1
-    peer.send(encode(messages.Error(id=number, reason=reason, message=worded(message))))
+    peer.send(encode(messages.Error(id=number, reason=reason, message=message)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .. import units
 from ..core.errors import Refused
 from ..core.placement import WORDS, Request
 from ..core.quota import Quota
@@ -36,9 +37,9 @@ def read(words: str, default: Quota, gpus: int = 1) -> tuple[Quota, Request]:
 def fraction_in(words: Mapping[str, Any], key: str = "memory") -> float | None:
     """The part of its devices' memory that is asked for, if that is how it is said. Raises Refused."""
     value = words.get(key)
-    if value is None or not text.is_fraction(value):
+    if value is None or not units.is_fraction(value):
         return None
-    fraction = text.parse_fraction(value)
+    fraction = units.parse_fraction(value)
     if not 0 < fraction <= 1:
         raise Refused(f"{key}={value} is out of range: allowed is a fraction above 0 and up to 1, or a size")
     return fraction

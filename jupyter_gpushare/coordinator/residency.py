@@ -9,7 +9,7 @@ A process reports one figure. If it has several devices, it is shared out among 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,14 +47,11 @@ class Residency:
             self.by_device[uuid] = self.by_device.get(uuid, 0) + size
 
 
-def residencies(
-    members: Iterable[Member], capacities: Mapping[str, int], running: frozenset[str]
-) -> dict[str, Residency]:
-    """By client. `capacities`: bytes of each device; `running`: the clients that have a grant."""
-    order = sorted(members, key=lambda member: (member.client in running, member.last_turn), reverse=True)
-    found = {member.client: Residency() for member in order}
+def residencies(members: Sequence[Member], capacities: Mapping[str, int]) -> dict[str, Residency]:
+    """By client. `members`: those that run, or ran last, come first; `capacities`: bytes of each device."""
+    found = {member.client: Residency() for member in members}
     room = dict(capacities)
-    ports = [(found[one.client], port, port.knows_resident) for one in order for port in one.processes.values()]
+    ports = [(found[one.client], port, port.knows_resident) for one in members for port in one.processes.values()]
     for of, port, knows in ports:
         of.host_pinned += port.host_pinned
         of.host_pageable += port.host_pageable

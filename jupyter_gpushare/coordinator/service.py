@@ -24,6 +24,7 @@ from .replies import refuse, reply
 from .sessions import Sessions
 
 log = logging.getLogger(__name__)
+_BELL = messages.DOORBELL[:-1]
 _decoder = msgspec.json.Decoder(messages.Incoming)
 
 
@@ -34,10 +35,11 @@ class Service:
         self._daemon = daemon
         inspections = Inspections()
         clients = Clients(daemon)
-        self._sessions = Sessions(daemon, clients, inspections)
+        quotas = Quotas(daemon)
+        self._sessions = Sessions(daemon, clients, quotas, inspections)
         self._handlers: dict[type, Handler] = {
             **clients.handlers,
-            **Quotas(daemon).handlers,
+            **quotas.handlers,
             **Turns(daemon).handlers,
             **Views(daemon, inspections).handlers,
             **Administration(daemon, stop).handlers,
@@ -61,12 +63,14 @@ class Service:
             peer.drop()
             return
         try:
-            message = _decoder.decode(line)
+            message = None if line == _BELL else _decoder.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             refuse(peer, _id_of(line), "malformed", f"not a message: {error}")
             return
         try:
-            if not self._sessions.take(peer, message):
+            if message is None:
+                self._sessions.bell(peer)
+            elif not self._sessions.take(peer, message):
                 self._answer(peer, message)
         except IllegalEvent as error:
             log.warning("%s dropped: %s", peer, error)

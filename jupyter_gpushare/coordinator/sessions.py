@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Any
 
 from ..core import events as ev
@@ -13,12 +12,12 @@ from ..wire.client import encode
 from .brought import BadHello
 from .daemon import Daemon
 from .handlers.clients import Clients
+from .handlers.quotas import Quotas
 from .inspection import Inspections
 from .members import Member
 from .peer import Peer
 from .ports import ProcessPort
 from .replies import refuse
-from .sizes import worded
 
 MAX_CELLS = 1024
 
@@ -36,20 +35,12 @@ class Session:
 class Sessions:
     """Of all connections of one daemon."""
 
-    def __init__(self, daemon: Daemon, clients: Clients, inspections: Inspections) -> None:
+    def __init__(self, daemon: Daemon, clients: Clients, quotas: Quotas, inspections: Inspections) -> None:
         self._daemon = daemon
         self._clients = clients
+        self._quotas = quotas
         self._inspections = inspections
         self._sessions: dict[Peer, Session] = {}
-        self._process_messages: dict[type, Callable[[ProcessPort, Any], ev.Event]] = {
-            messages.Wants: lambda port, _: ev.Wanted(port.number),
-            messages.Unwants: lambda port, _: ev.Unwanted(port.number),
-            messages.Drained: lambda port, message: ev.Drained(port.number, message.epoch),
-            messages.Evicting: lambda port, message: ev.Evicting(port.number, message.epoch),
-            messages.Restored: lambda port, message: ev.Restored(port.number, message.epoch),
-            messages.Idle: lambda port, message: ev.WentIdle(port.number, message.epoch),
-            messages.Busy: lambda port, message: ev.WentBusy(port.number, message.epoch),
-        }
 
     def begin(self, peer: Peer) -> None:
         self._sessions[peer] = Session()
@@ -62,6 +53,7 @@ class Sessions:
         if session.port:
             self._daemon.registry.leave(session.port)
         elif session.member:
+            self._quotas.end_cell(peer, session.member)
             for request in session.member.kernels.pop(peer, {}):
                 self._daemon.feed(ev.CellEnded(session.member.client, request))
             self._daemon.registry.maybe_forget(session.member)
@@ -69,10 +61,8 @@ class Sessions:
     def take(self, peer: Peer, message: Any) -> bool:
         """False: the message is no process's or kernel's. Raises IllegalEvent for one that cannot come now."""
         session = self._sessions[peer]
-        if isinstance(message, messages.AfterHello):
-            if session.port is None or session.member is None:
-                raise IllegalEvent(f"{type(message).__name__.lower()} before hello")
-            self._hear(session.port, session.member, message)
+        if isinstance(message, messages.Details):
+            self._inspections.answer(self._port(peer, "details"), message)
         elif isinstance(message, messages.Hello):
             self._hello(peer, session, message)
         elif isinstance(message, messages.Attach):
@@ -83,22 +73,18 @@ class Sessions:
             return False
         return True
 
-    def _hear(self, port: ProcessPort, member: Member, message: Any) -> None:
-        if to_event := self._process_messages.get(type(message)):
+    def bell(self, peer: Peer) -> None:
+        """The page of the process says something new. Raises IllegalEvent."""
+        port, member = self._port(peer, "doorbell"), self._sessions[peer].member
+        if member:
             self._daemon.levels.look(member)
-            self._daemon.feed(to_event(port, message))
-            if isinstance(message, messages.Drained):
-                self._daemon.orders.unlock_unless_granted(member, port.devices)
-                if port.page.report.waiting:
-                    # It may have begun to wait after a closing of its own, of which we have only just heard.
-                    self._daemon.feed(ev.Wanted(port.number))
-        elif isinstance(message, messages.Short):
-            self._daemon.levels.make_room([port])
-            self._daemon.levels.look(member)
-        elif isinstance(message, messages.Declined):
-            self._daemon.orders.unlock_unless_granted(member, port.devices)
-        else:
-            self._inspections.answer(port, message)
+        self._daemon.look_at_page(port)
+
+    def _port(self, peer: Peer, what: str) -> ProcessPort:
+        port = self._sessions[peer].port
+        if port is None:
+            raise IllegalEvent(f"{what} before hello")
+        return port
 
     def _hello(self, peer: Peer, session: Session, hello: messages.Hello) -> None:
         if session.port or session.member:
@@ -108,7 +94,7 @@ class Sessions:
             member = self._clients.member(peer, hello)
             session.port, instead = self._daemon.registry.join(member, peer, hello)
         except (PermissionError, BadHello, Refused) as error:
-            log.warning("%s: hello refused: %s", peer, worded(error))
+            log.warning("%s: hello refused: %s", peer, error)
             refuse(peer, 0, _reason(error), str(error))
             peer.drop()
             if not known and hello.client in self._daemon.members:
@@ -117,10 +103,10 @@ class Sessions:
             return
         session.member = member
         self._daemon.registry.maybe_forget(member)
-        if instead:
-            peer.send(encode(messages.Join()), instead)
-        else:
+        if instead is None:
             peer.send(encode(messages.Welcome()))
+        else:
+            peer.send(encode(messages.Join()), [instead])
 
     def _attach(self, peer: Peer, session: Session, attach: messages.Attach) -> None:
         if session.port or session.member:
@@ -141,6 +127,7 @@ class Sessions:
         requests = session.member.kernels[peer]
         if cell.state == "end":
             requests.pop(cell.request, None)
+            self._quotas.end_cell(peer, session.member, cell.request)
             self._daemon.feed(ev.CellEnded(session.member.client, cell.request))
         elif len(requests) < MAX_CELLS:
             requests[cell.request] = cell.cell_id

@@ -3,114 +3,46 @@
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from traitlets import Bool, Float, TraitError
+from traitlets import TraitError
 
+from .. import units
 from ..config import GpuShare
 from ..core import Scheduler
 from ..core.errors import Refused
 from ..core.model import DeviceInfo
 from ..core.placement import PlacementSettings
-from ..core.policies import policy_of
-from ..core.quota import SERVICE_CLASSES, Quota
-from ..core.settings import AUTO, OR_AUTO, Settings
+from ..core.quota import Quota
+from ..core.settings import Settings
+from ..settings import quota
+from ..settings.table import LIVE, PUBLIC
 from ..wire import text
+from ..wire.page import FIRST_TURN, LAST_TURN
 from . import topology
 from .tenancy import Tenancy
 
 log = logging.getLogger(__name__)
 
-LIVE = (
-    "time_quantum",
-    "policy",
-    "idle_release",
-    "cell_linger",
-    "idle_warn",
-    "idle_evict",
-    "idle_suspend",
-    "sharing",
-    "tuning",
-    "min_quantum",
-    "max_wait",
-    "max_hold",
-    "overrun",
-    "overrun_patience",
-    "inflight_window",
-    "exempt_launches",
-    "placement",
-    "oversubscription",
-    "tenants",
-    "default_quota",
-    "memory_mode",
-    "pinned_memory",
-    "max_connections",
-    "max_processes",
-    "max_clients",
-    "max_messages",
-)
 _OF_THE_CORE = [field.name for field in fields(Settings) if field.name in LIVE and field.name != "placement"]
-_SHOWN = (*LIVE, "topology", "device_memory", "simulate")
-_FIXED = ("identity", "sockets", "cgroup_user", "admins", "admin_groups")  # nobody's business, but for the process
-_PARSERS = {
-    "share": text.parse_fraction,
-    "limit": text.parse_fraction,
-    "memory": text.parse_size,
-    "resident": text.parse_size,
-}
 
 
 def parse_quota(changes: dict[str, Any]) -> dict[str, Any]:
-    """Quota fields from what people or programs wrote ("8GiB", 0.5, "50%", None). Raises Refused."""
-    parsed: dict[str, Any] = {}
-    written = {"service": "class"} if "class" in changes else {}
+    """Return the fields of a quota from what people or programs wrote ("8GiB", 0.5, "50%", None). Raises Refused."""
     try:
-        changes = text.quota_words(changes)
+        return quota.read(changes)
     except ValueError as error:
-        raise Refused(f"quota: {error}") from None
-    for key, value in changes.items():
-        parser = _PARSERS.get(key)
-        if value is None or (isinstance(value, str) and value.lower() in ("none", "unlimited")):
-            parsed[key] = None
-            if key not in ("memory", "resident"):
-                raise Refused(f"{written.get(key, key)} needs a value")
-            continue
-        if key == "service" and value not in SERVICE_CLASSES:
-            raise Refused(f"{written.get(key, key)}={value!r} is unknown: allowed are {', '.join(SERVICE_CLASSES)}")
-        if key in ("memory", "resident") and str(value).strip().startswith("-"):
-            raise Refused(f"{key}={value} is out of range: allowed is a size above 0, for example 8GiB")
-        try:
-            parsed[key] = parser(value) if parser else value
-        except ValueError as error:
-            raise Refused(f"{key}: {error}") from None
-    return parsed
-
-
-def _from_text(traits: GpuShare, name: str, value: str) -> Any:
-    """What people write on a command line: the quota as `share=0.5 memory=8GiB` too."""
-    if name == "default_quota" and not value.lstrip().startswith("{"):
-        return text.parse_pairs(value)
-    trait = traits.traits()[name]
-    if name in OR_AUTO and value.strip().lower() == AUTO:
-        return AUTO
-    if isinstance(trait, Float) or name in OR_AUTO:
-        try:
-            return float(value)
-        except ValueError:
-            examples = '30, 0.5, "auto"' if name in OR_AUTO else "30, 0.5"
-            raise ValueError(f"{value!r} is not a number of seconds (examples: {examples})") from None
-    if isinstance(trait, Bool) and value.lower() not in ("0", "1", "false", "true"):
-        raise ValueError(f"{value!r} is neither true nor false")
-    return trait.from_string(value)
+        raise Refused(str(error)) from None
 
 
 class LiveSettings:
     """The traits, and what follows from them for the core."""
 
     def __init__(self, traits: GpuShare) -> None:
-        """Raises Refused when a value is out of range."""
+        """Raises Refused when a quota or a tenant cannot be."""
         self.traits = traits
         try:
             self.default_quota = Quota().changed(parse_quota(dict(traits.default_quota)))
@@ -122,8 +54,7 @@ class LiveSettings:
             raise Refused(f"tenants: {error}") from None
         self.topology: dict[str, Any] | None = None  # as soon as the devices are known
         self.topology_file = topology.read(traits.topology) if traits.topology else None
-        policy_of(self.core())
-        self._memory_cap = text.parse_size(traits.device_memory) if traits.device_memory else 0
+        self._memory_cap = units.parse_size(traits.device_memory) if traits.device_memory else 0
 
     def core(self) -> Settings:
         traits = self.traits
@@ -142,14 +73,14 @@ class LiveSettings:
                 self.topology = topology.resolved(self.topology_file, uuids)
             elif len(found) > 1 and not any(info.simulated for info in found):
                 self.topology = topology.of_distances(uuids, distance)
-            return Scheduler(self.core())
+            return Scheduler(self.core(), first_turn())
         except Refused as error:
             log.error("%s; all devices are taken to be alike", error)
             self.topology = None
-            return Scheduler(self.core())
+            return Scheduler(self.core(), first_turn())
 
     def as_json(self) -> dict[str, Any]:
-        return {name: getattr(self.traits, name) for name in _SHOWN}
+        return {name: getattr(self.traits, name) for name in PUBLIC}
 
     def capped(self, info: DeviceInfo) -> DeviceInfo:
         """The device as the scheduler takes it to be."""
@@ -157,24 +88,25 @@ class LiveSettings:
 
     def changed(self, changes: dict[str, Any]) -> LiveSettings:
         """New settings with some of them replaced. Raises Refused on an unknown name or a bad value."""
-        traits = GpuShare(parent=self.traits.parent)
-        for name in (*_SHOWN, *_FIXED):
-            setattr(traits, name, getattr(self.traits, name))
+        traits = GpuShare(parent=self.traits.parent, **self.traits.values())
         for name, value in changes.items():
             if name not in LIVE:
                 raise Refused(f"setting {name!r} is unknown or fixed while running: allowed are {', '.join(LIVE)}")
             try:
-                setattr(traits, name, _from_text(traits, name, value) if isinstance(value, str) else value)
-            except (
-                TraitError,
-                ValueError,
-                TypeError,
-                SyntaxError,
-                RecursionError,
-                MemoryError,
-                IndexError,
-            ) as error:  # IndexError: traitlets, of two quotes
+                if isinstance(value, str):
+                    is_words = name == "default_quota" and not value.lstrip().startswith("{")  # share=0.5 memory=8GiB
+                    value = text.parse_pairs(value) if is_words else traits.traits()[name].from_string(value)
+                setattr(traits, name, value)
+            except TraitError as error:
+                said = str(error).removeprefix("GpuShare.")
+                raise Refused(said if name in said else f"{name}: {said}") from None
+            except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:  # of a dictionary's text
                 raise Refused(f"{name}: {error}") from None
         changed = type(self)(traits)
         changed.topology = self.topology
         return changed
+
+
+def first_turn() -> int:
+    """Return a random number from which on a coordinator numbers its turns, so that no other one has the same."""
+    return secrets.randbelow(LAST_TURN // 2 - FIRST_TURN) + FIRST_TURN

@@ -3,89 +3,78 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 from ..core import Scheduler
 from ..core.model import Client, Device
 from ..core.outlook import expected_waits, held, seconds_left
-from . import idle, locks, overruns, shares, where
+from . import idle, locks, overruns, shares, states, where
 from .devices import Nvml
 from .measures import Measures
 from .members import Member
 from .outside import Outside
 from .ports import MAX_BYTES
 from .residency import Residency, residencies
+from .slices import each
 from .users import tenant_name, user_of
 from .utilisation import Utilisation
-
-_MODES = ("coordinated", "lock_file")
 
 
 def take(
     scheduler: Scheduler,
-    members: dict[str, Member],
-    measures: Mapping[str, Measures],
+    members: Mapping[str, Member],
     nvml: Nvml,
     utilisation: Utilisation,
     outside: Outside,
-    config: dict[str, Any],
-    about: dict[str, Any],
-    now: float,
-) -> dict[str, Any]:
-    """The snapshot described in docs/design.md. Times in seconds, sizes in bytes; `measures` are each member's."""
-    waits: dict[str, float | None] = {}
-    positions: dict[str, int] = {}
+    touched: set[str],
+    clock: Callable[[], float],
+) -> Generator[None, None, tuple[list[dict[str, Any]], list[dict[str, Any]], list[Measures]]]:
+    """Make `devices` and `clients` of the snapshot that docs/design.md describes, in slices; and each one's measures.
+
+    Times in seconds, sizes in bytes. `touched`: the clients that events were about since the first slice. The last
+    slice looks at these again, so that all is as the scheduler has it then.
+    """
     capacities = {uuid: device.info.memory for uuid, device in scheduler.devices.items()}
-    running = frozenset(client.id for client in scheduler.clients.values() if client.grant)
-    resident = residencies(members.values(), capacities, running)
+    here = [client for client in scheduler.clients.values() if client.id in members]
+    latest = sorted(here, key=lambda client: (client.grant is not None, client.last_ran), reverse=True)
+    resident = residencies([members[client.id] for client in latest], capacities)
+    clients: dict[str, dict[str, Any]] = {}
+    measures: dict[str, Measures] = {}
+
+    def look(identity: str) -> None:
+        if member := members.get(identity):
+            here = resident.get(identity) or Residency()
+            measured = measures[identity] = member.measures
+            clients[identity] = _client(scheduler, scheduler.clients[identity], member, measured, here, clock())
+
+    yield from each(members, look)
+    for identity in touched.union(members.keys() - clients.keys()):
+        look(identity)
+    now = clock()
     ours = {os.getpid(), *(port.peer.pid for member in members.values() for port in member.processes.values())}
     devices = []
-    for device in scheduler.devices.values():
-        queue = expected_waits(scheduler, device.info.uuid, now)
-        for position, (client, wait) in enumerate(queue.items(), start=1):
-            positions[client] = max(position, positions.get(client, 0))
-            waits[client] = max(wait, waits.get(client) or 0.0)
-        placed = where.of_device(scheduler, device.info.uuid)
-        utilised = utilisation.of(device.info.uuid).as_json()
+    for uuid, device in scheduler.devices.items():
+        queue = expected_waits(scheduler, uuid, now)
+        for position, (identity, wait) in enumerate(queue.items(), start=1):
+            if client := clients.get(identity):
+                client["queue_position"] = max(position, client["queue_position"] or 0)
+                client["expected_wait"] = max(round(wait, 3), client["expected_wait"] or 0.0)
         devices.append(
             {
                 **_device(device, list(queue), resident, nvml, now),
-                **utilised,
-                **placed,
-                "outside": outside.of(device.info.uuid),
+                **utilisation.of(uuid).as_json(),
+                **where.of_device(scheduler, uuid),
+                "outside": outside.of(uuid),
                 "locked_by": _locked_by(device, ours),
             }
         )
-    here = [
-        (client, scheduler.idleness.prospect(client, now))
-        for client in scheduler.clients.values()
-        if client.id in members
-    ]
-    clients = [
-        {
-            **_client(
-                client,
-                members[client.id],
-                measures[client.id],
-                resident[client.id],
-                positions.get(client.id),
-                waits.get(client.id),
-                now,
-            ),
-            **idle.of_client(client, prospect),
-            **where.of_client(scheduler, client),
-            **overruns.of_client(client),
-            "notes": [
-                *where.notes(scheduler, client),
-                *shares.notes(scheduler, client),
-                *overruns.notes(scheduler, client, now),
-                *idle.notes(client, prospect),
-            ],
-        }
-        for client, prospect in here
-    ]
-    return {"devices": devices, "clients": clients, "config": config, "coordinator": about}
+    present = [identity for identity in scheduler.clients if identity in members]
+    for identity in present:
+        known, found = scheduler.clients[identity], clients[identity]
+        prospect = scheduler.idleness.prospect(known, now)
+        found |= states.of_client(known, found["queue_position"], prospect, now)
+    return devices, [clients[identity] for identity in present], [measures[identity] for identity in present]
 
 
 def _device(device: Device, queue: list[str], resident: dict[str, Residency], nvml: Nvml, now: float) -> dict[str, Any]:
@@ -98,7 +87,6 @@ def _device(device: Device, queue: list[str], resident: dict[str, Residency], nv
         grants.append(
             {
                 "client": grant.client.id,
-                "epoch": grant.epoch,
                 "held_seconds": round(now - grant.began, 3),
                 "seconds_left": None if left is None else round(left, 3),
                 "held": held(grant, now),
@@ -118,29 +106,23 @@ def _device(device: Device, queue: list[str], resident: dict[str, Residency], nv
 
 def _locked_by(device: Device, ours: set[int]) -> list[dict[str, Any]]:
     """Who keeps it from the clients here, as another coordinator does in its turns, and anybody can."""
-    if device.refused_until is None:
+    if device.taken_since is None:
         return []
     return [{"pid": pid, "user": user_of(pid)} for pid in locks.holders(device.info.uuid) if pid not in ours]
 
 
 def _client(
-    client: Client,
-    member: Member,
-    measures: Measures,
-    resident: Residency,
-    position: int | None,
-    wait: float | None,
-    now: float,
+    scheduler: Scheduler, client: Client, member: Member, measures: Measures, resident: Residency, now: float
 ) -> dict[str, Any]:
+    """All but the place in the queue."""
     quota, hold = client.quota, client.held_for(now)
+    prospect = scheduler.idleness.prospect(client, now)
     processes = []
     for port in member.processes.values():
         report = port.page.report
-        mode = int(report.mode)  # looked at once: its process may change it at any time
         processes.append(
             {
                 "pid": port.peer.pid,
-                "mode": _MODES[mode] if mode < len(_MODES) else "unknown",
                 "memory_mode": port.memory_mode or None,
                 "allocated": port.allocated,
                 "resident": port.held.resident,
@@ -174,12 +156,21 @@ def _client(
         **measures.of_client(),
         "wait_seconds": round(client.wait_seconds_at(now), 3),
         "quanta": client.quanta,
-        "queue_position": position,
-        "expected_wait": None if wait is None else round(wait, 3),
+        "queue_position": None,
+        "expected_wait": None,
         "cells": len(client.cells),
         "cell_ids": [cell for requests in member.kernels.values() for cell in requests.values() if cell],
         "processes": processes,
         "kernel_pids": [peer.pid for peer in member.kernels],
+        **idle.of_client(client, prospect),
+        **where.of_client(scheduler, client),
+        **overruns.of_client(client),
+        "notes": [
+            *where.notes(scheduler, client),
+            *shares.notes(scheduler, client),
+            *overruns.notes(scheduler, client, now),
+            *idle.notes(client, prospect),
+        ],
     }
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .. import units
 from ..core.errors import Refused
 from ..core.placement import Tenant
 from ..core.placement.tenants import from_mapping
-from ..wire import text
 from .userdb import account
 
 EVERYBODY = "*"  # as a user: whoever is named nowhere else
 
-_PARSERS = {"share": text.parse_fraction, "limit": text.parse_fraction, "memory": text.parse_size}
+_PARSERS = {"share": units.parse_fraction, "limit": units.parse_fraction, "memory": units.parse_size}
 
 
 class Tenancy:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from ..wire import messages
-from ..wire.client import encode
 from .authority import Identity
 from .peer import Peer
 from .users import tenant_name
@@ -19,41 +17,34 @@ _OWNERS: dict[str, Any] = {"label": "", "notes": [], "cell_ids": []}
 _ADMINS: dict[str, Any] = {"processes": [], "kernel_pids": []}
 
 
-def seen_by(status: Mapping[str, Any], owners: Mapping[str, str], peer: Peer | Identity) -> dict[str, Any]:
-    """The snapshot `status` for the user of `peer`. `owners`: of each client, its user."""
-    clients = [_client(client, own, peer.admin) for client, own in _whose(status, owners, peer)]
-    return _shown(status, clients, peer)
+class Views:
+    """The views that users have of one snapshot. What several may see alike is encoded once.
 
-
-class Lines:
-    """The lines that tell followers one snapshot. What several may see alike is written once: each client may be
-    another user's, and each of these a follower."""
+    `owners`: the user of each client.
+    """
 
     def __init__(self, status: Mapping[str, Any], owners: Mapping[str, str]) -> None:
-        self._status = status
+        self.status = status  # the whole of it, which is shown to no user as it is
         self._owners = owners
         self._clients: dict[tuple[str, bool, bool], msgspec.Raw] = {}  # by name, seen by its owner, by an admin
-        self._lines: dict[tuple[str, bool], bytes] = {}  # by user: many servers may be one user's
+        self._views: dict[tuple[str, bool], msgspec.Raw] = {}  # by user: many servers may be one user's
 
-    def of(self, peer: Peer | Identity) -> bytes:
+    def of(self, peer: Peer | Identity) -> msgspec.Raw:
+        """Return the snapshot for the user of `peer`, as JSON."""
         key = peer.user, peer.admin
-        if key not in self._lines:
-            clients = [self._client(one, own, peer.admin) for one, own in _whose(self._status, self._owners, peer)]
-            self._lines[key] = encode(messages.Snapshot(status=_shown(self._status, clients, peer)))
-        return self._lines[key]
+        if key not in self._views:
+            clients = [
+                self._client(client, self._owners[client["id"]] == peer.user, peer.admin)
+                for client in self.status["clients"]
+            ]
+            self._views[key] = msgspec.Raw(msgspec.json.encode(_shown(self.status, clients, peer)))
+        return self._views[key]
 
     def _client(self, client: dict[str, Any], own: bool, admin: bool) -> msgspec.Raw:
         key = client["id"], own, admin
         if key not in self._clients:
             self._clients[key] = msgspec.Raw(msgspec.json.encode(_client(client, own, admin)))
         return self._clients[key]
-
-
-def _whose(
-    status: Mapping[str, Any], owners: Mapping[str, str], peer: Peer | Identity
-) -> Iterator[tuple[dict[str, Any], bool]]:
-    """Each client, and whether it is that peer's user's own."""
-    return ((client, owners[client["id"]] == peer.user) for client in status["clients"])
 
 
 def _client(client: dict[str, Any], own: bool, admin: bool) -> dict[str, Any]:

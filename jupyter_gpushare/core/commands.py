@@ -6,79 +6,30 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Grant:
-    """Lock the devices for the client, then open the gates of `processes` with `epoch`.
+class Permit:
+    """A level for the pages of all processes of the client, until another one follows.
 
-    If a lock is held elsewhere, lock and open nothing and report LockRefused. A client that holds devices already may
-    be granted further ones: some of its gates are then open or closing under an earlier epoch. `shared`: others of ours
-    may hold the devices at the same time.
+    `may`: they may be in the turn `turn`, which they enter by themselves on all of `devices`. `relieved`: another
+    client takes over, so the turn ends at its deadline without a further command. `contended`: another client waits, so
+    idleness matters. `deadline` in seconds; None: not known. `epoch` counts permissions: one that a process has left
+    under is used up.
     """
 
     client: str
+    turn: int
     epoch: int
     devices: tuple[str, ...]
-    processes: tuple[int, ...]
-    shared: bool = False
+    may: bool
+    relieved: bool = False
+    contended: bool = False
+    deadline: float | None = None
 
 
 @dataclass(frozen=True)
-class Open:
-    """Open gates under locks that the client holds already: a joining process, or a retried closing.
-
-    `step`: for one call of each thread, which then waits again until the gate opens another time.
-    """
+class Probe:
+    """The client has not used its permit, though its devices have been free for a while: find out why (NotTaken)."""
 
     client: str
-    epoch: int
-    processes: tuple[int, ...]
-    step: bool = False
-
-
-@dataclass(frozen=True)
-class NameNext:
-    """Tell `process` of the client that with the device's lock, which `giver` will give up when it has drained, it may
-    open its gate by itself with `epoch`. A Grant of that epoch follows, unless Unname does.
-    """
-
-    client: str
-    epoch: int
-    process: int
-    giver: int
-
-
-@dataclass(frozen=True)
-class Unname:
-    """Take a NameNext back. `process` may have the lock and an open gate by then: grants are refused until it goes."""
-
-    client: str
-    process: int
-    giver: int
-
-
-@dataclass(frozen=True)
-class Close:
-    """Close the gates opened with `epoch`; each process answers Drained (or goes)."""
-
-    client: str
-    epoch: int
-    processes: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Free:
-    """Unlock the client's devices: all its processes have drained."""
-
-    client: str
-    devices: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Orders:
-    """Levels for the pages of a client that holds a grant. `deadline` in seconds, None: nobody waits."""
-
-    client: str
-    contended: bool
-    deadline: float | None
 
 
 @dataclass(frozen=True)
@@ -91,7 +42,7 @@ class Limits:
 @dataclass(frozen=True)
 class SetResident:
     """Bytes that the client may keep on its devices from the end of its turn on, or from now if it has none; None:
-    everything. What a Grant of the same list needs leaves before.
+    everything. What a Permit of the same list needs leaves before.
     """
 
     client: str
@@ -122,7 +73,7 @@ class Overrun:
     """The client did not drain in time; report it. It keeps the device until it does."""
 
     client: str
-    epoch: int
+    turn: int
     seconds: float
 
 
@@ -131,7 +82,7 @@ class Interrupt:
     """The client's turn will not end: ask its kernel to interrupt what it runs, as the stop button does."""
 
     client: str
-    epoch: int
+    turn: int
     seconds: float  # since its closing began
 
 
@@ -143,19 +94,4 @@ class Notice:
     message: str
 
 
-Command = (
-    Grant
-    | Open
-    | NameNext
-    | Unname
-    | Close
-    | Free
-    | Orders
-    | Limits
-    | SetResident
-    | RestoreAhead
-    | SetRate
-    | Overrun
-    | Interrupt
-    | Notice
-)
+Command = Permit | Probe | Limits | SetResident | RestoreAhead | SetRate | Overrun | Interrupt | Notice

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from .grants import Grants
+from .closing import Closing
 from .model import Client, Device, Grant
 from .overruns import patience_ends
 from .switching import SLOW_LINK
@@ -13,17 +13,16 @@ from .switching import SLOW_LINK
 class Deadlines:
     """Of the grants in `books`; changes nothing there."""
 
-    def __init__(self, books: Grants) -> None:
+    def __init__(self, books: Closing) -> None:
         self._books = books
 
     def due(self, grant: Grant) -> float | None:
-        """When the grant is to be looked at again: it is to be closed then, or, while it drains, tried again."""
+        """When the grant is to be looked at again: it is to be closed then, or, while it drains, has become late."""
         if grant.draining:
-            due = grant.next_try if grant.reopen_until is None else grant.reopen_until
-            patience = patience_ends(grant, self._books.settings)
-            if due is None or patience is None or patience <= self._books.now:
-                return due
-            return min(due, patience)
+            if not self._books.contended(grant):
+                return None
+            due = self._books.late_at(grant) if not grant.overrun else patience_ends(grant, self._books.settings)
+            return None if due is None or due <= self._books.now else due
         return self.ends(grant, self.deadline(grant))
 
     def ends(self, grant: Grant, deadline: float | None) -> float | None:
@@ -61,6 +60,8 @@ class Deadlines:
     def _until_here(self, grant: Grant, device: Device) -> float:
         client = grant.client
         head = device.line.head(self._books.now)
+        if head is client:  # for further devices
+            head = next((one for one in device.line.ordered(self._books.now) if one is not client), None)
         if head is None:
             return math.inf
         if head.rank < client.rank:

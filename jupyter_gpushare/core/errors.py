@@ -1,7 +1,4 @@
-"""Errors of the core. An event that raises has changed nothing.
-
-A message writes each size as "561048576 bytes". The edge makes "535.1 MiB" of it (`coordinator/sizes.py`).
-"""
+"""Errors of the core. An event that raises has changed nothing."""
 
 from __future__ import annotations
 

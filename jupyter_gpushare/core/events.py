@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .model import DeviceInfo
+from .model import DeviceInfo, Turn
 from .placement import Request
 from .quota import Quota
 from .settings import Settings
@@ -62,19 +62,13 @@ class DeviceRecovered:
 class ProcessJoined:
     """A process of a registered client initialised CUDA on `devices`.
 
-    `running`: its gate is open, or its drain unfinished, from a grant that outlived an earlier coordinator, and the
-    edge holds the locks of its devices; `epoch` is that grant's. `shared`: those locks are shared ones. `relays`: it
-    understands NameNext. `drained_epoch`: the last one of which it says to have drained.
+    `turn`: the turn that the process is in, which outlived an earlier coordinator or began without one; None: in none.
     """
 
     client: str
     process: int
     devices: tuple[str, ...]
-    running: bool = False
-    epoch: int = 0
-    relays: bool = False
-    shared: bool = False
-    drained_epoch: int = 0
+    turn: Turn | None = None
 
 
 @dataclass(frozen=True)
@@ -99,19 +93,49 @@ class Unwanted:
 
 
 @dataclass(frozen=True)
-class Drained:
-    """After the closing of `epoch`, the process's submitted work has finished and no call is inside the gate."""
+class Began:
+    """The process has entered the turn `turn`, at the time `at`."""
 
     process: int
-    epoch: int
+    turn: int
+    at: float
+
+
+@dataclass(frozen=True)
+class Closed:
+    """The process, which is in the turn `turn`, has closed its gate at the time `at`."""
+
+    process: int
+    turn: int
+    at: float
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The process has left the turn `turn`: its work has finished, and it holds no lock any more.
+
+    `closed`: when its gate closed, if no Closed has said so.
+    """
+
+    process: int
+    turn: int
+    closed: float | None = None
+
+
+@dataclass(frozen=True)
+class NotTaken:
+    """The client has not begun by its permit: one of its processes is stopped; else its processes try in vain, because
+    a client that this coordinator does not know has a device."""
+
+    client: str
+    stopped: bool
 
 
 @dataclass(frozen=True)
 class Evicting:
-    """The process's submitted work has finished, and its memory leaves the device; Drained follows."""
+    """The process's submitted work has finished, and its memory leaves the device; Ended follows."""
 
     process: int
-    epoch: int
 
 
 @dataclass(frozen=True)
@@ -119,7 +143,6 @@ class Restored:
     """The process's memory is back on the device: only now its work begins."""
 
     process: int
-    epoch: int
 
 
 @dataclass(frozen=True)
@@ -137,18 +160,16 @@ class MemoryHeld:
 
 @dataclass(frozen=True)
 class WentIdle:
-    """The process submitted nothing and ran nothing for the idle-release time under the grant `epoch`."""
+    """The process, which is in a turn, submitted nothing and ran nothing for the idle-release time."""
 
     process: int
-    epoch: int
 
 
 @dataclass(frozen=True)
 class WentBusy:
-    """The process works again under the grant `epoch`, after it went idle."""
+    """The process works again in the turn in which it went idle."""
 
     process: int
-    epoch: int
 
 
 @dataclass(frozen=True)
@@ -234,23 +255,8 @@ class SettingsChanged:
 
 
 @dataclass(frozen=True)
-class LockRefused:
-    """Somebody else holds the lock of a device just granted: the grant of `epoch` did not take place."""
-
-    client: str
-    epoch: int
-
-
-@dataclass(frozen=True)
-class LockStray:
-    """The client has a device's lock, of which it said nothing, and no turn, and nobody else can begin one."""
-
-    client: str
-
-
-@dataclass(frozen=True)
 class LockWanted:
-    """Somebody else on this host waits for the device's lock; or nobody does any longer."""
+    """A client that this coordinator does not know waits for the device; or none does any longer."""
 
     device: str
     wanted: bool
@@ -271,7 +277,10 @@ Event = (
     | ProcessGone
     | Wanted
     | Unwanted
-    | Drained
+    | Began
+    | Closed
+    | Ended
+    | NotTaken
     | Evicting
     | Restored
     | MemoryHeld
@@ -287,8 +296,6 @@ Event = (
     | Progress
     | QuotaChanged
     | SettingsChanged
-    | LockRefused
-    | LockStray
     | LockWanted
     | TimePassed
 )

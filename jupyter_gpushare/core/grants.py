@@ -5,42 +5,43 @@ from __future__ import annotations
 import math
 
 from .agenda import Agenda
-from .commands import Command, NameNext, Open, Unname
-from .model import Client, Device, Grant, Held, Named, Process
+from .commands import Command
+from .model import Client, Device, Grant, Held
+from .permits import Permits
 from .policies import policy_of
 from .settings import Settings
 
-GRANT, LOCK, LINE = "grant", "lock", "line"  # what a key of the agenda is about
+GRANT, NEXT, GAP, LINE = "grant", "next", "gap", "line"  # what a key of the agenda is about
 PAUSE = 1.0  # seconds without the device, after which a program without cells begins other work
-EPOCHS = 1 << 29  # GPUSHARE_GATE_EPOCHS of page.h
+FIRST_TURN = 1 << 32  # GPUSHARE_FIRST_TURN of page.h
 
 
 class Grants:
-    """The queue and the grants of all devices. Commands are appended to `out`."""
+    """The queue and the grants of all devices. Commands go to `out`; turns are numbered from `first_turn` on."""
 
-    def __init__(self, settings: Settings, devices: dict[str, Device], out: list[Command]) -> None:
+    def __init__(
+        self, settings: Settings, devices: dict[str, Device], out: list[Command], first_turn: int = FIRST_TURN
+    ) -> None:
         self.settings = settings
         self.now = -math.inf  # of the event that is being handled
         self.policy = policy_of(settings)
         self.devices = devices
         self.waiting: dict[str, Client] = {}
         self.grants: dict[str, Grant] = {}
-        self.promised: dict[str, Named] = {}  # by client: named for a turn that is over, and not granted yet
-        self.epoch = 0
-        self._brought: dict[int, set[int]] = {}  # by process: epochs that it has from before, beyond what others follow
+        self.permits = Permits()
         self.waited = 0.0  # seconds, of all clients together
         self.agenda = Agenda()
         self.touched: dict[str, None] = {}  # devices on which something may have become possible
         self.stirred: dict[str, Client] = {}  # clients that may have begun, or ceased, to be idle
         self._out = out
         self._tickets = 0
+        self._turns = first_turn - 1
 
     def touch(self, client: Client) -> None:
         self.stirred[client.id] = client
-        for uuid in client.devices:
-            self.touched[uuid] = None
-        for uuid in client.grant.devices if client.grant else ():
-            self.touched[uuid] = None
+        self.permits.touch(client)
+        for uuid in {*client.devices, *(client.grant.devices if client.grant else ())}:
+            self.touch_device(self.devices[uuid])
 
     def begin_work(self, client: Client, now: float) -> None:
         """The client's first open cell begins: other work than before."""
@@ -81,16 +82,19 @@ class Grants:
         client.wait_seconds += now - client.waiting_since
         self.waited += now - client.waiting_since
         client.waiting_since = None
+        self.retract(client)
         del self.waiting[client.id]
         for device in client.books:
             device.line.remove(client)
+            if not device.line:
+                device.taken_since = None
             self._may_leave(client, device)
         self.count(client)
         self.touch(client)
 
     def leave_queue_if_content(self, client: Client, now: float) -> None:
         """A thread gave up or a process ended: perhaps nothing is left to wait for."""
-        if not (client.grant.uncovered if client.grant else client.wants):
+        if not (client.uncovered if client.grant else client.wants):
             self.leave_queue(client, now)
 
     def line_up_again(self, client: Client, now: float) -> None:
@@ -173,61 +177,65 @@ class Grants:
         client.counted_share = None
 
     def contended(self, grant: Grant) -> bool:
-        """Whether somebody waits who could run if it were over."""
+        """Whether a client waits that could run if the turn were over."""
         devices = [self.devices[uuid] for uuid in grant.devices]
-        return any(device.line or device.wanted_since is not None for device in devices)
+        return any(device.wanted_since is not None or device.line.has_others(grant.client) for device in devices)
 
     def wanted_elsewhere(self, device: Device, wanted: bool, now: float) -> None:
-        """Whether somebody waits for its lock of whom nothing else is known here."""
+        """Whether a client that this coordinator does not know waits for the device."""
         if not wanted:
-            device.wanted_since = None
-            if device.yields:  # they have it, or have given up
-                device.refused_until, device.yields = None, False
+            device.wanted_since = device.left_until = None  # such a client has it now, or has given up
         elif device.wanted_since is None:
             device.wanted_since = now
+        self.touch_device(device)
+
+    def touch_device(self, device: Device) -> None:
+        """Something may have become possible there, or the levels of who runs there may be others."""
         self.touched[device.info.uuid] = None
+        for grant in device.grants:
+            self.permits.touch(grant.client)
+        if device.next:
+            self.permits.touch(device.next)
+
+    # --- permits to begin
+
+    def retract(self, client: Client) -> None:
+        """It is not the next one any more."""
+        if client.next is None:
+            return
+        for uuid in client.next.devices:
+            device = self.devices[uuid]
+            if device.next is client:
+                device.next = None
+                self.touch_device(device)
+        client.next = None
+        self.permits.touch(client)
+        self.agenda.set((NEXT, client.id), None)
+
+    def next_turn(self) -> int:
+        """A number that no turn has had."""
+        self._turns += 1
+        return self._turns
 
     # --- grants
 
-    def name_next(self, grant: Grant, process: Process | None) -> None:
-        """Let `process` take over from the grant's only one by the device's lock itself; None: nobody."""
-        giver = next(iter(grant.client.processes.values()), None)
-        if grant.named and grant.named.process is process and grant.named.giver is giver:
-            return
-        if grant.named:
-            self.unname(grant.named)
-            grant.named = None
-        if process and giver:
-            process.queued_at_lock = True
-            grant.named = Named(process, giver, self.next_epoch())
-            self._out.append(NameNext(process.client.id, grant.named.epoch, process.number, giver.number))
-
-    def unname(self, named: Named) -> None:
-        self._out.append(Unname(named.process.client.id, named.process.number, named.giver.number))
-
-    def new_grant(self, client: Client, devices: tuple[str, ...], now: float, epoch: int | None = None) -> Grant:
-        grant = client.grant = Grant(client, self.next_epoch() if epoch is None else epoch, (), now)
+    def new_grant(self, client: Client, turn: int, devices: tuple[str, ...], began: float) -> Grant:
+        grant = client.grant = Grant(client, turn, (), began)
         self.grants[client.id] = grant
         client.quanta += 1
         self.set_evicted(client, False)
         self.count(client)
         self.cover(grant, devices)
+        self.touch(client)
         return grant
 
     def cover(self, grant: Grant, devices: tuple[str, ...]) -> None:
-        """Make `devices`, which it can have or has already, part of the grant."""
+        """Make `devices` part of the grant."""
         for uuid in set(devices) - set(grant.devices):
             self.devices[uuid].grants.append(grant)
             grant.counted[uuid] = self.now
         grant.devices = tuple(sorted({*grant.devices, *devices}))
-
-    def let_run(self, grant: Grant, processes: list[Process], step: bool = False) -> None:
-        """Open the gates of processes that the grant covers, under locks that their client holds."""
-        for process in processes:
-            process.wants = process.drained = process.evicting = False
-            process.epoch = grant.epoch
-        grant.announced = None  # their pages do not know the levels
-        self._out.append(Open(grant.client.id, grant.epoch, tuple(process.number for process in processes), step))
+        self.touch(grant.client)
 
     def account(self, grant: Grant, now: float) -> None:
         """Add what was used of the grant so far to its client's sum."""
@@ -249,35 +257,15 @@ class Grants:
         return max(0.0, now - max(since, grant.began))
 
     def end_grant(self, grant: Grant) -> None:
-        if grant.named:
-            self.promised[grant.named.process.client.id] = grant.named
         self.touch(grant.client)
+        self.retract(grant.client)  # what it was to take into this turn, it takes into the next one
+        self.permits.use_up(grant.client)
         grant.client.grant = None
         del self.grants[grant.client.id]
         self.agenda.set((GRANT, grant.client.id), None)
         for uuid in grant.devices:
-            self.devices[uuid].grants.remove(grant)
-            self._may_leave(grant.client, self.devices[uuid])
+            device = self.devices[uuid]
+            device.grants.remove(grant)
+            device.free_since = self.now
+            self._may_leave(grant.client, device)
         self.count(grant.client)
-
-    # --- epochs
-
-    def next_epoch(self) -> int:
-        """One that no process has from before: it might take itself to have drained of it."""
-        self.epoch = (self.epoch + 1) % EPOCHS
-        while any(self.epoch in epochs for epochs in self._brought.values()):
-            self.epoch = (self.epoch + 1) % EPOCHS
-        return self.epoch
-
-    def follow_epochs(self, process: int, epochs: set[int]) -> None:
-        """A process comes with epochs of an earlier coordinator. Only half of them may be claimed so that others
-        follow, or a hostile process could make the epochs of others repeat."""
-        self.epoch = max(self.epoch, min(max(epochs), EPOCHS // 2))
-        self._brought[process] = {epoch for epoch in epochs if epoch > EPOCHS // 2}
-
-    def forget_epochs(self, process: int) -> None:
-        self._brought.pop(process, None)
-
-    def knows_epoch(self, process: int, epoch: int) -> bool:
-        """Whether the process can have it from here, or has it from before."""
-        return epoch <= self.epoch or epoch in self._brought.get(process, ())

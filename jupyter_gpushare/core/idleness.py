@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from ..units import format_duration
 from .agenda import Agenda
 from .commands import Command, Notice
 from .model import Client
@@ -49,18 +50,22 @@ class Idleness:
 
     def settle(self, now: float) -> None:
         """Look at clients that something has happened to, and act on those that have been idle for long enough."""
-        stirred, self._turns.stirred = self._turns.stirred, {}
-        for client in stirred.values():
-            if self._clients.get(client.id) is client:
-                self._look_at(client, now)
-            else:
-                self._agenda.set((_IDLE, client.id), None)
+        self.look(now)
         for _, identity in self._agenda.take_due(now):
             client = self._clients[identity]
             if client.idle_since is None:
                 self._look_at(client, now)  # its hold is over
             else:
                 self._act(client, client.idle_since, now)
+
+    def look(self, now: float) -> None:
+        """Find out which clients have begun, or ceased, to be idle."""
+        stirred, self._turns.stirred = self._turns.stirred, {}
+        for client in stirred.values():
+            if self._clients.get(client.id) is client:
+                self._look_at(client, now)
+            else:
+                self._agenda.set((_IDLE, client.id), None)
 
     def settings_changed(self) -> None:
         """What has been done stays until the client is back."""
@@ -134,10 +139,11 @@ class Idleness:
         evict, suspend = self._evicts_at(client, since), self._suspends_at(client, since)
         if suspend is not None and suspend <= now:
             self._wishes.suspend(client, now, by_policy=True)
-            self._out.append(Notice(client.id, f"idle for {now - since:.0f} s: suspended until it is used"))
+            self._out.append(Notice(client.id, f"idle for {format_duration(now - since)}: suspended until it is used"))
         elif evict is not None and evict <= now and not self._spares(client):
             self._wishes.evict(client, now, by_policy=True)
-            self._out.append(Notice(client.id, f"idle for {now - since:.0f} s: its memory leaves until its next turn"))
+            idle = format_duration(now - since)
+            self._out.append(Notice(client.id, f"idle for {idle}: its memory leaves until its next turn"))
         self._arm(client, since, now)
 
     def _arm(self, client: Client, since: float, now: float) -> None:

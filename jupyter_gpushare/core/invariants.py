@@ -38,8 +38,20 @@ def _problems(scheduler: Scheduler, now: float) -> Iterator[str]:
 
 def _device(scheduler: Scheduler, device: Device, now: float) -> Iterator[str]:
     uuid = device.info.uuid
-    if len(device.grants) > 1 and not all(grant.shared for grant in device.grants):
-        yield f"device {uuid} is granted to {[grant.client.id for grant in device.grants]}"
+    if len({grant.turn for grant in device.grants}) > 1:
+        yield f"device {uuid} is in several turns: {[(grant.client.id, grant.turn) for grant in device.grants]}"
+    permits = [client.permit for client in device.clients.values() if client.permit and client.permit.may]
+    permitted = {permit.turn for permit in permits if uuid in permit.devices}
+    if len(permitted) > 2:
+        yield f"device {uuid} has permits for the turns {sorted(permitted)}"
+    if device.next and (device.next.next is None or uuid not in device.next.next.devices):
+        yield f"the next client on {uuid}, {device.next.id}, does not know"
+    for grant in device.grants:
+        permit = grant.client.permit
+        if permit and permit.may and permit.relieved and device.wanted_since is None and len(grant.devices) == 1:
+            following = device.next.permit if device.next else None
+            if following is None or not following.may:
+                yield f"client {grant.client.id} is relieved on {uuid}, and no client has a permit to follow"
     running = [grant.client for grant in device.grants if not grant.draining]
     staying = [grant.client for grant in device.grants if lets_in(grant, scheduler.settings, now)]
     if running and len(together := [*staying, *running]) > 1 and not fits(device, together):
@@ -70,7 +82,7 @@ def _client(scheduler: Scheduler, client: Client, now: float) -> Iterator[str]:
         yield f"client {client.id} and the list of grants disagree"
     if client.wants and client.grant is None and not queued and not client.suspended:
         yield f"client {client.id} wants the device and is not queued"
-    if queued and not (client.grant.uncovered if client.grant else client.wants):
+    if queued and not (client.uncovered if client.grant else client.wants):
         yield f"client {client.id} is queued and there is nothing that it waits for"
     if client.suspended and (queued or (client.grant and not client.grant.draining)):
         yield f"client {client.id} is suspended, and {client.phase}"
@@ -86,8 +98,13 @@ def _client(scheduler: Scheduler, client: Client, now: float) -> Iterator[str]:
         yield f"client {client.id} gives way: {client.gives_way}, against what placement says"
     if client.grant:
         yield from _grant(scheduler, client.grant)
-    elif undrained := [process.number for process in client.processes.values() if not process.drained]:
-        yield f"client {client.id} has no grant, and processes {undrained} have not drained"
+    if client.next and (
+        client.waiting_since is None or any(uuid not in client.devices for uuid in client.next.devices)
+    ):
+        yield f"client {client.id} is next on {client.next.devices} and does not wait for them"
+    permit = client.permit
+    if permit and permit.may != (client.next is not None or (client.grant is not None and not client.grant.draining)):
+        yield f"client {client.id} has the permit {permit}, and is {client.phase}"
 
 
 def _grant(scheduler: Scheduler, grant: Grant) -> Iterator[str]:
@@ -95,25 +112,15 @@ def _grant(scheduler: Scheduler, grant: Grant) -> Iterator[str]:
     for uuid in grant.devices:
         if grant not in scheduler.devices[uuid].grants:
             yield f"the grant of {client.id} covers {uuid}, which does not know"
-    if grant.epoch > scheduler.turns.epoch:
-        yield f"epoch {grant.epoch} of {client.id} is beyond the last one, {scheduler.turns.epoch}"
-    holding = [process for process in client.processes.values() if not process.drained]
-    if not holding:
-        yield f"all processes of {client.id} have drained and its grant is not over"
-    for process in holding:
-        if not set(process.devices) <= set(grant.devices):
-            yield f"process {process.number} of {client.id} runs on {process.devices}, granted are {grant.devices}"
-        if grant.has_open(process) and process.wants:
-            yield f"process {process.number} of {client.id} waits at an open gate"
-    if grant.draining and not grant.gate_open and grant.next_try is None:
-        yield f"the closing of {client.id} will never be looked at again"
+    if not grant.processes:
+        yield f"all processes of {client.id} have left and its grant is not over"
 
 
 def _queue(scheduler: Scheduler, now: float) -> Iterator[str]:
-    """Nobody waits for devices that it could have."""
+    """Each client that could have its devices has a permit for them."""
     for device in scheduler.devices.values():
         head = device.line.head(now)
-        if head and scheduler.turns.can_start(head):
-            yield f"client {head.id} waits for {head.devices}, which are free"
+        if head and head.next is None and scheduler.turns.may_be_next(head):
+            yield f"client {head.id} waits for {head.devices}, and has no permit"
         if device.line.ordered(now)[:1] not in ([], [head]) and device.line:
             yield f"the head of {device.info.uuid} is {head}, its order begins with {device.line.ordered(now)[0].id}"

@@ -38,6 +38,10 @@ class Line:
     def __contains__(self, client: Client) -> bool:
         return client.id in self._clients
 
+    def has_others(self, client: Client) -> bool:
+        """Return whether another client than this one waits and may run."""
+        return len(self._places) > (client.id in self._places)
+
     @property
     def clients(self) -> Iterable[Client]:
         return self._clients.values()

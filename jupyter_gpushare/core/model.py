@@ -12,6 +12,7 @@ from .usage import Usage
 
 if TYPE_CHECKING:
     from .allowance import Allowance
+    from .commands import Permit
     from .leavers import Leavers
     from .line import Line
 
@@ -48,6 +49,14 @@ class Held:
         return self.allocated - self.resident
 
 
+@dataclass(frozen=True)
+class Turn:
+    """A turn that a process says to be in when it joins: the number, and whether its gate is open."""
+
+    number: int
+    open: bool
+
+
 @dataclass(eq=False)
 class Process:
     number: int
@@ -55,41 +64,31 @@ class Process:
     devices: tuple[str, ...]
     wants: bool = False  # a thread of it waits at the gate
     wants_since: float = float("-inf")
-    evicting: bool = False  # its work has finished, its memory leaves; it is not drained yet
-    drained: bool = True  # its gate is closed and nothing of it is left on the device
-    epoch: int = -1  # by which its gate was opened or closed last
-    idle_epoch: int = -1  # the grant under which it reported itself idle
-    relays: bool = False  # it can take over, and hand on, by the device's lock itself
-    queued_at_lock: bool = False  # it was named, and may wait for the exclusive lock until it gets it, whatever is said
+    turn: int = 0  # the number of the turn that it is in; 0: it is in none
+    evicting: bool = False  # its work has finished and its memory leaves; it is in the turn still
+    idle: bool = False  # in the turn, without work
+    left: int = 0  # the epoch of the permit under which it left a turn last
 
 
 @dataclass(eq=False)
 class Grant:
-    """The right of `client` to run on `devices` since `began`."""
+    """A turn of `client` on `devices`, from its first process's entry to its last one's leaving."""
 
     client: Client
-    epoch: int
+    turn: int  # its number; grants that run together have the same one
     devices: tuple[str, ...]
     began: float
     earlier_work: float = 0.0  # seconds since then that are not part of the work at hand: see `begin_work`
     counted: dict[str, float] = field(default_factory=dict)  # by device: until when it is in the client's books
-    shared: bool = False  # others may hold the devices at the same time
     parting: bool = False  # it ends because of those beside whom it runs
     lead: float = 0.0  # of that, spent on bringing memory back: the quantum counts from then on
     expected_lead: float = 0.0
     restored: bool = False  # so it said: before, `lead` is what is expected
-    closing_since: float | None = None  # set while draining
+    closing_since: float | None = None  # set from the withdrawal of its permit, or its own closing, on
     evicting_since: float | None = None  # its work has finished, and only memory leaves
-    reopen_until: float | None = None  # set during the slice of a retried closing
-    next_try: float | None = None  # when a draining grant is looked at again
-    tries: int = 0  # slices given to end this closing since the last one that helped
-    alternating: bool = False  # the last slice let another process drain
     overrun_since: float | None = None  # it would not end, and others wait
     interrupted: bool = False  # its client's kernel has been asked to interrupt what it runs
     cells_ended: float | None = None  # since when its client has no open cell, if one ended during this grant
-    before: Before | None = None  # set by a Grant command
-    announced: tuple[bool, float | None] | None = None  # the last Orders
-    named: Named | None = None  # who takes over by the lock itself
 
     @property
     def starts(self) -> float:
@@ -98,19 +97,13 @@ class Grant:
 
     @property
     def processes(self) -> list[Process]:
-        """Those that it lets run: a process that joined on further devices waits for a grant that covers them."""
-        return [p for p in self.client.processes.values() if set(p.devices) <= set(self.devices)]
-
-    @property
-    def uncovered(self) -> bool:
-        """Whether a thread waits that this grant cannot let through."""
-        covered = self.processes
-        return any(process.wants and process not in covered for process in self.client.processes.values())
+        """The processes that are in the turn."""
+        return [process for process in self.client.processes.values() if process.turn == self.turn]
 
     @property
     def idle(self) -> bool:
         """Whether all its processes said so."""
-        return all(process.idle_epoch == self.epoch for process in self.processes)
+        return all(process.idle for process in self.processes)
 
     @property
     def draining(self) -> bool:
@@ -120,48 +113,24 @@ class Grant:
     def overrun(self) -> bool:
         return self.overrun_since is not None
 
-    @property
-    def gate_open(self) -> bool:
-        return self.closing_since is None or self.reopen_until is not None
-
     def closing_for(self, now: float) -> float:
         """Seconds."""
         return 0.0 if self.closing_since is None else now - self.closing_since
 
-    def has_open(self, process: Process) -> bool:
-        """Whether the gate of `process` is open under this grant; in a slice, not everybody's is."""
-        return self.gate_open and not process.drained and process.epoch == self.epoch
-
-    def has_closed(self, process: Process) -> bool:
-        return self.draining and not self.has_open(process)
-
     def forget_closing(self) -> None:
-        """It runs as if nobody had tried to end it."""
-        self.closing_since = self.evicting_since = self.reopen_until = self.next_try = self.cells_ended = None
-        self.tries = 0
-        self.alternating = False
-        self.overrun_since = None
+        """It runs as if nothing had tried to end it."""
+        self.closing_since = self.evicting_since = self.cells_ended = self.overrun_since = None
 
 
-@dataclass(frozen=True)
-class Named:
-    """The next to run on the device of a grant, told to both processes beforehand."""
+@dataclass(eq=False)
+class Next:
+    """A permit to begin a turn, or to take further devices into one, that has not been used yet."""
 
-    process: Process
-    giver: Process
-    epoch: int
-
-
-@dataclass(frozen=True)
-class Before:
-    """What was before a Grant command, to go back to when a lock is refused; `grant` is a copy."""
-
-    grant: Grant | None
-    waiting_since: float | None
-    wanting: frozenset[int]
-    drained: frozenset[int]
-    epochs: tuple[tuple[int, int], ...]  # by process
-    evicted: bool
+    turn: int
+    devices: tuple[str, ...]
+    since: float
+    joins: bool = False  # the turn of others, beside whom it is to run
+    probes: int = 0  # how often the edge has been asked why it is not used
 
 
 @dataclass(eq=False)
@@ -177,6 +146,8 @@ class Client:
     processes: dict[int, Process] = field(default_factory=dict)
     cells: set[str] = field(default_factory=set)
     cells_since: float = float("-inf")  # since when there has been an open one
+    permit: Permit | None = None  # what the pages of its processes say
+    next: Next | None = None
     grant: Grant | None = None
     waiting_since: float | None = None
     ticket: int = 0  # of its present place in the queue
@@ -243,9 +214,10 @@ class Client:
         return self.grant is not None or bool(self.cells) or self.wants
 
     @property
-    def queued_at_lock(self) -> bool:
-        """Whether a shared lock would be lost to a process of it, which makes an exclusive one of it or waits to."""
-        return any(process.queued_at_lock for process in self.processes.values())
+    def uncovered(self) -> bool:
+        """Whether a thread waits in a process whose devices its turn does not cover."""
+        covered = set(self.grant.devices) if self.grant else set()
+        return any(process.wants and not set(process.devices) <= covered for process in self.processes.values())
 
     @property
     def stands_since(self) -> float | None:
@@ -313,10 +285,13 @@ class Device:
     leavers: Leavers = field(init=False)
     bounded: dict[str, Client] = field(default_factory=dict)  # whose memory leaves though there is room for it
     changes: int = 0  # of what clients have there, or may have
-    refused_until: float | None = None  # somebody else holds its lock; not tried before
-    refusals: int = 0
-    wanted_since: float | None = None  # somebody else on this host waits for its lock
-    yields: bool = False  # it is left to those until `refused_until`: nobody here takes it, though nobody has it
+    next: Client | None = None  # has a permit for it, and has not begun
+    free_since: float = float("-inf")  # when the last turn there ended
+    taken_since: float | None = (
+        None  # since when a client that this coordinator does not know has been found to have it
+    )
+    wanted_since: float | None = None  # since when a client that this coordinator does not know waits for it
+    left_until: float | None = None  # until then no client here takes it, so that such a client can
 
     @property
     def capacity(self) -> int:

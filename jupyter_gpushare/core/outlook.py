@@ -49,7 +49,8 @@ def outlook(scheduler: Scheduler, client: Client, now: float) -> Outlook | None:
 
 def seconds_left(grant: Grant, now: float) -> float | None:
     """Until the turn ends, as its client was told; None: nobody waits, or it has ended and drains."""
-    deadline = grant.announced[1] if grant.announced and not grant.draining else None
+    permit = grant.client.permit
+    deadline = permit.deadline if permit and not grant.draining else None
     return None if deadline is None else max(0.0, deadline - now)
 
 

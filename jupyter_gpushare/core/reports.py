@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from . import events as ev
-from .errors import IllegalEvent
 from .known import Known
 from .model import Held
 from .turns import Turns
@@ -21,7 +20,10 @@ class Reports:
         self.handlers: dict[type, Callable[[Any, float], None]] = {
             ev.Wanted: self._wanted,
             ev.Unwanted: self._unwanted,
-            ev.Drained: self._drained,
+            ev.Began: self._began,
+            ev.Closed: self._closed,
+            ev.Ended: self._ended,
+            ev.NotTaken: self._not_taken,
             ev.Evicting: self._evicting,
             ev.Restored: self._restored,
             ev.MemoryHeld: self._memory_held,
@@ -30,27 +32,20 @@ class Reports:
             ev.CellStarted: self._cell_started,
             ev.CellEnded: self._cell_ended,
             ev.Progress: self._progress,
-            ev.LockRefused: self._lock_refused,
-            ev.LockStray: self._lock_stray,
         }
 
     def _wanted(self, event: ev.Wanted, now: float) -> None:
         process = self._known.process(event.process)
         client = process.client
-        grant = client.grant
-        if grant and grant.gate_open:
-            if grant.has_open(process):
-                return  # sent before its gate opened
-            # It uses a device that this grant does not cover, so that a new grant must; or it is not of this slice.
-            process.wants, process.wants_since = True, now
-            self._turns.begin_closing(grant, now)
-            return
         if not process.wants:
             process.wants_since = now
         process.wants = True
         self._turns.touch(client)
-        if grant is None:
+        grant = client.grant
+        if grant is None or client.uncovered:
             self._turns.enter_queue(client, now, now)
+        elif client.permit and process.turn == 0 and process.left == client.permit.epoch:
+            self._turns.permits.use_up(client)  # the turn goes on, and this process may come back to it
 
     def _unwanted(self, event: ev.Unwanted, now: float) -> None:
         process = self._known.process(event.process)
@@ -58,34 +53,35 @@ class Reports:
         self._turns.touch(process.client)
         self._turns.leave_queue_if_content(process.client, now)
 
-    def _drained(self, event: ev.Drained, now: float) -> None:
+    def _began(self, event: ev.Began, now: float) -> None:
+        self._turns.began(self._known.process(event.process), event.turn, event.at, now)
+
+    def _closed(self, event: ev.Closed, now: float) -> None:
         process = self._known.process(event.process)
         grant = process.client.grant
-        if not self._turns.knows_epoch(process.number, event.epoch):
-            raise IllegalEvent(f"process {event.process} drained of epoch {event.epoch}, which was never granted")
-        if not grant or event.epoch != process.epoch or (grant.reopen_until is not None and grant.has_open(process)):
-            return  # of a closing that was taken back meanwhile
-        process.drained = True
-        process.evicting = False
-        self._turns.touch(process.client)
-        self._turns.begin_closing(grant, now)  # its agent may have closed by itself, at the deadline that it was told
-        if all(other.drained for other in process.client.processes.values()):
-            self._turns.finish(grant, now)
-        else:
-            self._turns.slice_helped(grant, now)
+        if grant and grant.turn == event.turn == process.turn:
+            self._turns.begin_closing(grant, now, event.at)
+
+    def _ended(self, event: ev.Ended, now: float) -> None:
+        process = self._known.process(event.process)
+        if process.turn == event.turn:
+            self._turns.ended(process, event.turn, event.closed, now)
+
+    def _not_taken(self, event: ev.NotTaken, now: float) -> None:
+        self._turns.not_taken(self._known.client(event.client), event.stopped, now)
 
     def _evicting(self, event: ev.Evicting, now: float) -> None:
         process = self._known.process(event.process)
         grant = process.client.grant
-        if not grant or process.drained or event.epoch != process.epoch or not grant.has_closed(process):
-            return  # of a closing that was taken back meanwhile
-        process.evicting = True
-        self._turns.only_memory_leaves(grant, now)
+        if grant and grant.draining and process.turn == grant.turn:
+            process.evicting = True
+            self._turns.only_memory_leaves(grant, now)
+            self._turns.touch(process.client)
 
     def _restored(self, event: ev.Restored, now: float) -> None:
         process = self._known.process(event.process)
         grant = process.client.grant
-        if not grant or event.epoch != process.epoch:
+        if not grant or process.turn != grant.turn:
             return
         # Whatever it says, its turn is not longer than two quanta, or than its memory was expected to take.
         longest = max(self._turns.quantum(process.client), process.client.switching.cost, grant.expected_lead)
@@ -103,9 +99,9 @@ class Reports:
     def _went_idle(self, event: ev.WentIdle, now: float) -> None:
         process = self._known.process(event.process)
         grant = process.client.grant
-        if not grant or grant.draining or event.epoch != grant.epoch or not self._turns.contended(grant):
+        if not grant or grant.draining or process.turn != grant.turn or not self._turns.contended(grant):
             return
-        process.idle_epoch = event.epoch
+        process.idle = True
         held = process.client.hold_until
         if grant.idle and (held is None or held <= now):
             self._turns.begin_closing(grant, now)
@@ -113,9 +109,8 @@ class Reports:
 
     def _went_busy(self, event: ev.WentBusy, now: float) -> None:
         process = self._known.process(event.process)
-        if process.idle_epoch == event.epoch:
-            process.idle_epoch = -1
-            self._turns.touch(process.client)
+        process.idle = False
+        self._turns.touch(process.client)
 
     def _cell_started(self, event: ev.CellStarted, now: float) -> None:
         client = self._known.client(event.client)
@@ -142,14 +137,3 @@ class Reports:
         self._turns.sharing.progress(client, event, now)
         if any(len(device.grants) > 1 or device.line for device in client.books):
             self._turns.touch(client)
-
-    def _lock_refused(self, event: ev.LockRefused, now: float) -> None:
-        client = self._known.client(event.client)
-        if not client.grant or client.grant.epoch != event.epoch:
-            raise IllegalEvent(f"client {event.client} has no grant of epoch {event.epoch}")
-        self._turns.take_back(client.grant, now)
-
-    def _lock_stray(self, event: ev.LockStray, now: float) -> None:
-        client = self._known.client(event.client)
-        if client.grant is None:
-            self._turns.close_anew(client)

@@ -1,20 +1,23 @@
 """The scheduler's one door: `handle(event, now) -> [command]` and `next_deadline()`.
 
-A client is idle, waiting, running or draining. It waits from the first thread that stands at the gate; a Grant opens
-the gates of all its processes on all its devices at once (a gang); closing ends when every process has drained. Because
-one process's work on the device may depend on a thread that now stands at the gate, closing is retried: see
-`Closing.retry_closing`.
+A client is idle, waiting, running or draining. It waits from the first thread that stands at the gate. The first client
+in the line has a permit: its processes enter the turn by themselves, on all its devices at once (a gang), as soon as
+the devices' locks admit them, and report that. A turn ends when every process has drained and left. docs/turns.md has
+the rule and the tables.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from ..units import format_size, size_word
 from . import events as ev
-from .commands import Close, Command, Limits
+from .commands import Command, Limits
 from .errors import Conflict, GpuShareError, IllegalEvent
+from .grants import FIRST_TURN
 from .idleness import Idleness
 from .known import Known
 from .memory import Residence
@@ -32,13 +35,14 @@ _STORY = 200
 class Scheduler:
     """Decides who runs on which device and until when. Deterministic; keeps no clock and does no input or output."""
 
-    def __init__(self, settings: Settings | None = None) -> None:
+    def __init__(self, settings: Settings | None = None, first_turn: int = FIRST_TURN) -> None:
+        """Turns have numbers from `first_turn` on, which no other coordinator's turns may have."""
         self.known = Known()
         self.clients, self.devices, self.processes = self.known.clients, self.known.devices, self.known.processes
         self._registered = 0
         self._now = float("-inf")
         self._out: list[Command] = []
-        self.turns = Turns(settings or Settings(), self.devices, self._out)
+        self.turns = Turns(settings or Settings(), self.devices, self._out, first_turn)
         self.residence = Residence(self.clients, self.devices)
         self.placing = Placing(self.settings.placement, self.clients, self.turns, self._out)
         wishes = Wishes(self.known, self.turns, self._out)
@@ -79,6 +83,7 @@ class Scheduler:
         self._now = now
         self.idleness.settle(now)
         touched = self.turns.advance(now)
+        self.idleness.look(now)  # a turn that has begun without a permit is found there
         # First: a process whose gate closes looks at what it may keep.
         commands = [*self.residence.settle(touched, now), *self._out]
         self._out.clear()
@@ -138,6 +143,7 @@ class Scheduler:
         self.placing.leave(client, now)
         self.turns.policy.forget(client)
         self.turns.sharing.forget(client)
+        self.turns.permits.forget(client)
         self.residence.forget(client)
         del self.clients[client.id]
 
@@ -159,21 +165,13 @@ class Scheduler:
             raise IllegalEvent(f"process {event.process} uses no device")
         if unknown := set(event.devices) - set(self.devices):
             raise IllegalEvent(f"process {event.process} uses unknown devices {sorted(unknown)}")
-        process = Process(event.process, client, event.devices, relays=event.relays)
-        if client.grant:
-            self.turns.name_next(client.grant, None)  # before the new one runs under the lock that would be given up
-        self.processes[event.process] = client.processes[event.process] = process
+        process = self.processes[event.process] = Process(event.process, client, event.devices)
+        client.processes[event.process] = process
         self._set_devices(client, now)
-        self.turns.follow_epochs(event.process, {event.epoch, event.drained_epoch})
-        # An earlier coordinator may have named it.
-        process.queued_at_lock = event.relays and event.epoch > 0 and not event.running
         self._out.append(Limits(client.id))
-        grant = client.grant
-        if event.running:
-            if not self.turns.adopt(process, now, event.shared):
-                self._out.append(Close(client.id, event.epoch, (process.number,)))
-        elif grant and grant.gate_open and process in grant.processes:
-            self.turns.let_run(grant, [process])
+        if event.turn:
+            self.turns.adopt(process, event.turn, now)
+        self.turns.permits.joined(client)
 
     def _set_devices(self, client: Client, now: float) -> None:
         """A client's devices are what its processes use, in one order for all so that gangs lock without deadlock."""
@@ -187,9 +185,8 @@ class Scheduler:
         process = self.known.process(event.process)
         client = process.client
         del self.processes[process.number], client.processes[process.number]
-        self.turns.forget_epochs(process.number)
         self._set_devices(client, now)
-        if client.grant and all(other.drained for other in client.processes.values()):
+        if client.grant and not client.grant.processes:
             self.turns.finish(client.grant, now)
         self.turns.leave_queue_if_content(client, now)
 
@@ -206,8 +203,8 @@ class Scheduler:
         memory = event.quota.memory
         if memory is not None and memory != client.quota.memory and memory < event.allocated:
             raise Conflict(
-                f"memory={memory} bytes is below what is allocated now, {event.allocated} bytes: "
-                f"free some first, or ask for at least {event.allocated} bytes"
+                f"memory={size_word(memory)} is below what is allocated now, {format_size(event.allocated)}: "
+                f"free some first, or ask for at least {format_size(event.allocated, math.ceil)}"
             )
         self.placing.change(client, event.quota)
         client.quota = event.quota

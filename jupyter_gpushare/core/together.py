@@ -26,12 +26,8 @@ class Together:
 
     def packs(self, device: Device, client: Client) -> bool:
         """Whether the client may run beside those who have the device."""
-        if client.grant or client.queued_at_lock:
+        if client.grant:
             return False
-        return all(grant.shared for grant in device.grants) and self.suits(device, client)
-
-    def suits(self, device: Device, client: Client) -> bool:
-        """Whether it would do so well enough, whatever locks those who have the device took."""
         if not fits(device, [*(grant.client for grant in device.grants), client]):
             return False
         members = [grant.client for grant in device.grants if not self._lets_in(grant)]
@@ -58,15 +54,10 @@ class Together:
         """Whether nobody has the device, or nobody whose end is still waited for."""
         return all(self._lets_in(grant) for grant in device.grants)
 
-    def can_be_joined(self, device: Device) -> bool:
-        """Whether nobody has the device alone whose end is still waited for."""
-        return all(grant.shared or self._lets_in(grant) for grant in device.grants)
-
     def is_kept_out(self, device: Device, client: Client) -> bool:
         """Whether the client cannot have the device before an overrun there has ended."""
         late = [grant for grant in device.grants if self._lets_in(grant)]
-        apart = client.queued_at_lock or not all(grant.shared for grant in late)
-        return bool(late) and (apart or not fits(device, [*(grant.client for grant in late), client]))
+        return bool(late) and not fits(device, [*(grant.client for grant in late), client])
 
     def leaving(self, device: Device, now: float) -> Iterator[Grant]:
         """Clients that ran together fit no longer, or are in each other's way: an offline one goes, or the last one."""

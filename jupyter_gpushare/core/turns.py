@@ -1,4 +1,4 @@
-"""Turns: who is granted the devices, and whose turn is to end, looked at whenever something may have changed."""
+"""Turns: which client is next, and whose turn is to end, looked at whenever something may have changed."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Iterable
 
 from .allowance import Allowance
 from .beginning import Beginning
-from .commands import Command, Interrupt, Orders
+from .commands import Command, Interrupt, Permit
 from .deadlines import Deadlines
-from .grants import GRANT, LINE, LOCK
+from .grants import FIRST_TURN, GAP, GRANT, LINE, NEXT
 from .leavers import Leavers
 from .line import Line
-from .model import Client, Device, DeviceInfo, Grant, Process
+from .model import Client, Device, DeviceInfo, Grant
 from .overruns import is_to_be_interrupted
 from .policies import policy_of
-from .settings import JOIN, Settings
+from .settings import Settings
 from .sharing import Sharing
 from .together import Together
 
@@ -22,12 +22,14 @@ from .together import Together
 class Turns(Beginning):
     """Decides, over the books of grants. What an event may have changed is looked at device by device."""
 
-    def __init__(self, settings: Settings, devices: dict[str, Device], out: list[Command]) -> None:
-        super().__init__(settings, devices, out)
+    def __init__(
+        self, settings: Settings, devices: dict[str, Device], out: list[Command], first_turn: int = FIRST_TURN
+    ) -> None:
+        super().__init__(settings, devices, out, first_turn)
         self.sharing = Sharing(lambda client: self.policy.share(client), self.quantum)
         self._together = Together(self, self.sharing)
         self._deadlines = Deadlines(self)
-        self._claims: dict[str, Client] = {}  # by device that another could have, or join: it is kept for this client
+        self._heads: dict[str, Client] = {}  # by device: the first in its line, when it was looked at
 
     def configure(self, settings: Settings, now: float) -> None:
         """Raises Refused, having changed nothing."""
@@ -66,12 +68,13 @@ class Turns(Beginning):
         return first[0] if first else None
 
     def ends_turn(self, due: float) -> bool:
-        """Whether `due`, the next deadline, is that of a turn, as announced to its processes."""
+        """Whether `due`, the next deadline, is that of a turn which its processes end by themselves."""
         first = self.agenda.first()
         if first is None or first[1][0] != GRANT:
             return False
         grant = self.grants[first[1][1]]
-        return grant.announced == (True, due) and not grant.draining
+        permit = grant.client.permit
+        return permit is not None and permit.may and permit.relieved and permit.deadline == due and not grant.draining
 
     def quantum(self, client: Client) -> float:
         return self.policy.quantum(client)
@@ -83,144 +86,175 @@ class Turns(Beginning):
         """Do what is due at `now`, and what has become possible on devices that were touched; returns these."""
         for kind, name in self.agenda.take_due(now):
             if kind == GRANT:
-                self.touch(self.grants[name].client)
-                self._meet_deadlines(self.grants[name], now)
+                self._meet_deadline(self.grants[name], now)
+            elif kind == NEXT:
+                self.probe(self.waiting[name])
             else:
                 self.touched[name] = None
         seen: dict[str, None] = {}
-        while self.touched or self._claims_passed_on(now):
+        while self.touched or self._heads_passed_over(now):
             uuid = next(iter(self.touched))
             del self.touched[uuid]
             seen[uuid] = None
             self._look_at(self.devices[uuid], now)
-        while self.promised:
-            self.unname(self.promised.popitem()[1])
         for uuid in seen:
             device = self.devices[uuid]
             self._out += self.sharing.settle(device, now)
             for grant in list(device.grants):
                 self._settle(grant, now)
-            self.agenda.set((LOCK, uuid), device.refused_until if device.line else None)
+            if device.next:
+                self.arm_probe(device.next)
+            self.agenda.set((GAP, uuid), device.left_until)
             self.agenda.set((LINE, uuid), device.line.next_ready())
         seen.update(self.touched)  # the settling of one may have begun the closing of another
         self.touched.clear()
         for uuid in seen:
             for grant in self.devices[uuid].grants:
                 self.agenda.set((GRANT, grant.client.id), self._deadlines.due(grant))
+        self._out += self.permits.settle(self._wanted_permit)
         return seen
 
-    def _claims_passed_on(self, now: float) -> bool:
-        """Touch each device that is kept for a client which is not the next one there any more, because another client
-        has waited for longer than `max_wait`."""
-        for uuid, head in self._claims.items():
+    def _heads_passed_over(self, now: float) -> bool:
+        """Touch each device whose first client is not the first one there any more, because another client has waited
+        for longer than `max_wait`."""
+        for uuid, head in self._heads.items():
             if self.devices[uuid].line.head(now) is not head:
                 self.touched[uuid] = None
         return bool(self.touched)
 
     def _look_at(self, device: Device, now: float) -> None:
-        if device.refused_until is not None and device.refused_until <= now:
-            device.refused_until, device.yields = None, False
+        if device.left_until is not None and device.left_until <= now:
+            device.left_until = None
         device.line.settle(now)
         for grant in list(device.grants):
             if self.closed_for_nobody(grant, now):
                 self.withdraw_closing(grant)
+            self.look_for_overrun(grant, now)
         for grant in self._together.leaving(device, now):
             self._dismiss(grant, now)
+        self.adopt_unpermitted(device, now)
+        head = device.line.head(now)
+        found = self._turn_for(head) if head else None
+        if head and found:
+            self.permit(head, found[0], now, joins=found[1])
+        elif lent := self._borrower(device, head, now):
+            self.permit(lent[0], lent[1], now, joins=lent[2])
+        elif device.next:
+            self.retract(device.next)
         # A client that cannot start yet claims its devices, so that gangs never starve.
-        while (head := device.line.head(now)) and self.can_start(head):
-            self.begin(head, now)
-        if head and self._together.is_free(device) and self._cannot_start_soon(head):
-            self._lend(device, head, now)
-        if head and self._together.can_be_joined(device):
-            self._claims[device.info.uuid] = head
+        if head:
+            self._heads[device.info.uuid] = head
         else:
-            self._claims.pop(device.info.uuid, None)
+            self._heads.pop(device.info.uuid, None)
 
-    def _cannot_start_soon(self, head: Client) -> bool:
-        """Whether a device that it needs is taken for a time without bound: by a better class, a lock, an overrun."""
-        return any(
-            device.refused_until is not None
-            or self._together.is_kept_out(device, head)
-            or any(grant.client.rank < head.rank for grant in device.grants)
-            or ((first := device.line.head(self.now)) is not None and first.rank < head.rank)
-            for device in head.books
-        )
+    # --- who is next
 
-    def _lend(self, device: Device, head: Client, now: float) -> None:
-        """Meanwhile the next one that needs only this device has a turn there, as long as any."""
-        if device.refused_until is not None:
-            return
+    def may_be_next(self, client: Client) -> bool:
+        """Whether the client comes next on each of its devices, so that it must have a permit."""
+        wanted = [device for device in client.books if client.grant is None or client.grant not in device.grants]
+        return bool(wanted) and all(self._comes_next(device, client) for device in wanted)
+
+    def _turn_for(self, client: Client) -> tuple[int, bool] | None:
+        """The number of the turn that the client may enter next, and whether that is the turn of others; None: it has
+        to wait."""
+        if not self.may_be_next(client):
+            return None
+        if client.grant:
+            return client.grant.turn, False
+        wanted = client.books
+        running = {grant.turn for device in wanted for grant in device.grants}
+        if len(running) == 1 and all(self._joins(device, client) for device in wanted if device.grants):
+            return running.pop(), True
+        return self._own_turn(client), False
+
+    def _own_turn(self, client: Client) -> int:
+        known = client.next
+        own = known is not None and not known.joins and known.devices == client.devices
+        return known.turn if known and own else self.next_turn()
+
+    def _comes_next(self, device: Device, client: Client) -> bool:
+        if device.left_until is not None or device.line.head(self.now) is not client:
+            return False
+        if self._borrower(device, client, self.now):
+            return False
+        # Nothing follows while clients of other coordinators wait, but for an overrun, which doesn't end anyway.
+        return device.wanted_since is None or all(grant.overrun for grant in device.grants)
+
+    def _joins(self, device: Device, client: Client) -> bool:
+        # What runs together while others on this host wait would never end.
+        free = device.wanted_since is None or any(grant.overrun for grant in device.grants)
+        return free and self._together.packs(device, client)
+
+    def _borrower(self, device: Device, head: Client | None, now: float) -> tuple[Client, int, bool] | None:
+        """A client that needs only this device has a turn there, as long as any, while the first one in the line cannot
+        start soon; with the number of that turn, and whether it is the turn of others."""
+        if head is None or device.left_until is not None or not self._together.is_free(device):
+            return None
+        if not self._cannot_start_soon(device, head):
+            return None
         for client in device.line.ordered(now):
             if client is head or client.books != (device,) or client.grant or client.ready_at > now:
                 continue
-            suits = client.rank == head.rank and self._together.packs(device, client)
-            if not device.grants or (suits and device.wanted_since is None):
-                self.begin(client, now)
-                return
+            if not device.grants:
+                return client, self._own_turn(client), False
+            if client.rank == head.rank and device.wanted_since is None and self._together.packs(device, client):
+                return client, device.grants[0].turn, True
+        return None
 
-    def _meet_deadlines(self, grant: Grant, now: float) -> None:
+    def _cannot_start_soon(self, device: Device, head: Client) -> bool:
+        """Whether another device that it needs is taken for a time without bound: by a better class, a client that this
+        coordinator does not know, an overrun."""
+        return any(
+            (other is not device and (other.taken_since is not None or other.left_until is not None))
+            or self._together.is_kept_out(other, head)
+            or any(grant.client.rank < head.rank for grant in other.grants)
+            or ((first := other.line.head(self.now)) is not None and first.rank < head.rank)
+            for other in head.books
+        )
+
+    # --- who has to go
+
+    def _meet_deadline(self, grant: Grant, now: float) -> None:
+        self.touch(grant.client)
         due = self._deadlines.due(grant)
-        while due is not None and due <= now and grant.client.grant is grant and grant.draining:
-            if grant.reopen_until is not None:
-                self.close(grant, now)
-            else:
-                self.retry_closing(grant, now)
-            due = self._deadlines.due(grant)
         if due is not None and due <= now and not grant.draining:
             self.begin_closing(grant, now)
 
     def _settle(self, grant: Grant, now: float) -> None:
-        """Tell a grant's processes what has changed for them."""
+        """End a turn whose time is over, and interrupt one that should have ended."""
         if not grant.draining:
-            deadline = self._deadlines.deadline(grant)
-            levels = (self.contended(grant), deadline)
-            if levels != grant.announced:
-                grant.announced = levels
-                self._out.append(Orders(grant.client.id, *levels))
-            due = self._deadlines.ends(grant, deadline)
-            if due is not None and due <= now:  # somebody came to wait after its quantum was over
+            due = self._deadlines.ends(grant, self._deadlines.deadline(grant))
+            if due is not None and due <= now:  # a client came to wait after the quantum was over
                 self.begin_closing(grant, now)
-        elif is_to_be_interrupted(grant, self.settings, now) and self.contended(grant):
+            return
+        if is_to_be_interrupted(grant, self.settings, now) and self.contended(grant):
             grant.interrupted = True
-            self._out.append(Interrupt(grant.client.id, grant.epoch, grant.closing_for(now)))
-        self.name_next(grant, self._successor(grant, now))
-
-    # --- who runs
-
-    def can_start(self, client: Client) -> bool:
-        """It is the next one on each of its devices, and there is room for it."""
-        return bool(client.books) and all(self._has_room(device, client) for device in client.books)
-
-    def _has_room(self, device: Device, client: Client) -> bool:
-        if client.grant and client.grant in device.grants:
-            return True
-        if device.refused_until is not None or device.line.head(self.now) is not client:
-            return False
-        if not device.grants:
-            return True
-        # Nobody joins while others on this host wait: what runs together would never end. An overrun doesn't anyway.
-        free = device.wanted_since is None or any(grant.overrun for grant in device.grants)
-        return free and self._together.packs(device, client)
+            self._out.append(Interrupt(grant.client.id, grant.turn, grant.closing_for(now)))
 
     def _dismiss(self, grant: Grant, now: float) -> None:
         grant.parting = True
         self.begin_closing(grant, now)
 
-    def _successor(self, grant: Grant, now: float) -> Process | None:
-        """Who can take over by the lock itself: that takes one process with one device on either side."""
-        if len(grant.devices) != 1 or not self.contended(grant) or self.settings.overrun == JOIN:
-            return None  # who waits for a lock, to have it alone, could not join an overrun
-        (uuid,) = grant.devices
-        device = self.devices[uuid]
-        givers = list(grant.client.processes.values())
-        if len(givers) != 1 or not givers[0].relays or len(device.grants) != 1 or device.refused_until is not None:
-            return None
-        if device.wanted_since is not None:
-            return None  # it is the turn of others on this host
-        client = device.line.head(now)
-        if client is None or client is grant.client:
-            return None
-        processes = list(client.processes.values())
-        if client.devices != grant.devices or len(processes) != 1 or self._together.suits(device, client):
-            return None  # who may run beside it needs the coordinator: a lock that is taken over is an exclusive one
-        return processes[0] if processes[0].relays else None
+    # --- what pages say
+
+    def _wanted_permit(self, client: Client) -> Permit:
+        """The client's permit as things stand."""
+        grant, following, before = client.grant, client.next, client.permit
+        if grant and not grant.draining:
+            devices = following.devices if following else grant.devices
+            relieved = any(self._is_relieved(self.devices[uuid], grant) for uuid in grant.devices)
+            deadline = self._deadlines.deadline(grant)
+            return Permit(client.id, grant.turn, 0, devices, True, relieved, self.contended(grant), deadline)
+        if following and not grant:
+            others = any(
+                device.grants or device.wanted_since is not None or device.line.has_others(client)
+                for device in client.books
+            )
+            return Permit(client.id, following.turn, 0, following.devices, True, contended=others)
+        turn, devices = (before.turn, before.devices) if before else (0, ())
+        return Permit(client.id, turn, 0, devices, False)
+
+    def _is_relieved(self, device: Device, grant: Grant) -> bool:
+        """Whether a client can follow without a command of the coordinator."""
+        following = device.next.next if device.next and device.next is not grant.client else None
+        return device.wanted_since is not None or (following is not None and following.turn != grant.turn)

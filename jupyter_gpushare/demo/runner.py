@@ -14,7 +14,8 @@ from typing import Any
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
-from ..wire import messages, program, text
+from .. import units
+from ..wire import messages, program
 from ..wire.client import AsyncClient, ensure_coordinator_async
 from . import report
 from .notebooks import Script, scripts
@@ -92,7 +93,7 @@ async def _execute(script: Script, recorder: Recorder) -> dict[str, Any]:
                 raise RuntimeError(f"cell {number + 1}: {error}") from error
             took = time.monotonic() - began
             at = time.monotonic() - recorder.began
-            done = f"cell {number + 1} of {len(notebook.cells)} done in {took:.1f} s"
+            done = f"cell {number + 1} of {len(notebook.cells)} done in {units.format_duration(took)}"
             print(f"{at:6.1f} s  {script.name:<14} {done}", flush=True)
             if number + 1 < len(notebook.cells):
                 await asyncio.sleep(script.think)
@@ -118,7 +119,7 @@ def _result(recorder: Recorder, todo: list[Script], outcomes: list[dict[str, Any
         for script in todo
     ]
     return {
-        "device": f"{device['name']}, {text.format_size(device['memory_total'])} for sharing",
+        "device": f"{device['name']}, {units.format_size(device['memory_total'])} for sharing",
         "simulated": device["simulated"],
         "clients": clients,
         "overlap_seconds": overlap(spans),
@@ -130,8 +131,8 @@ def _result(recorder: Recorder, todo: list[Script], outcomes: list[dict[str, Any
 def _summary(result: dict[str, Any], output: Path) -> None:
     for client in result["clients"]:
         print(
-            f"{client['label']:<14} {client['cells']} cells, GPU {client['gpu_seconds']:.1f} s "
-            f"in {client['quanta']} turns, waited {client['wait_seconds']:.1f} s"
+            f"{client['label']:<14} {client['cells']} cells, GPU {units.format_duration(client['gpu_seconds'])} "
+            f"in {client['quanta']} turns, waited {units.format_duration(client['wait_seconds'])}"
         )
     print(
         f"{result['device']}{' (simulated)' if result['simulated'] else ''}: memory in use "

@@ -11,6 +11,8 @@ import shlex
 import time
 from typing import TYPE_CHECKING, Any
 
+from jupyter_gpushare.units import join_sizes
+
 from .connection import request
 from .errors import Mistake, NotShared, Refused, Unreachable
 
@@ -166,7 +168,7 @@ def _age() -> float:
 def joined(text: str) -> str:
     """`share = 0.5 memory=8 GiB` -> `share=0.5 memory=8GiB`."""
     tight = re.sub(r"(?<=\S)\s*=\s*(?=\S)", "=", text)
-    return re.sub(r"(=[0-9.]+)\s+([kmgt]i?b?|b)(?=\s|$)", r"\1\2", tight, flags=re.IGNORECASE)
+    return join_sizes(tight)
 
 
 def pairs(text: str) -> dict[str, str]:

@@ -15,16 +15,17 @@ from contextvars import ContextVar
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from .calls import QUOTA_KEYS, pairs
-from .errors import Mistake
+from .calls import QUOTA_KEYS, Calls, pairs
+from .cells import current
+from .errors import Mistake, NotShared
 from .magics import usage_errors
 
 if TYPE_CHECKING:
-    from .layers import Layer, Layers
+    from .connection import Attachment, CellQuota
 
 _CHANGE = "get_ipython().run_cell_magic('gpushare', "
 _LINE = re.compile(r"%%gpushare(?=\s|$)(.*)", re.DOTALL)
-_running: ContextVar[list[Layer] | None] = ContextVar("gpushare_running", default=None)  # what this cell changed
+_running: ContextVar[list[CellQuota] | None] = ContextVar("gpushare_running", default=None)  # what this cell changed
 
 
 def transform(lines: list[str]) -> list[str]:
@@ -44,7 +45,31 @@ def transform(lines: list[str]) -> list[str]:
     return [change, *cell_magic(transform(below))]  # type: ignore[no-untyped-call]
 
 
-def install(shell: Any, layers: Layers) -> None:
+class CellQuotas:
+    """The quotas of one kernel's cells. The coordinator holds them, and drops them with the cell or the kernel."""
+
+    def __init__(self, calls: Calls, attachment: Attachment | None) -> None:
+        self._calls = calls
+        self._attachment = attachment
+
+    def begin(self, changes: dict[str, str]) -> CellQuota:
+        """Change the quota until `end`. Raises GpuShareError, and has changed nothing then."""
+        if self._attachment is None:
+            self._calls.quota(changes)  # raises: nothing is shared, or no coordinator is known
+            raise NotShared("this kernel has no connection to a coordinator")
+        quota = self._attachment.set_quota(current.get(), changes)
+        if "share" in changes:
+            for note in quota.result["notes"]:
+                print(f"Note: {note}")
+        return quota
+
+    def end(self, quota: CellQuota) -> None:
+        """Take a change back, now or as soon as the coordinator answers."""
+        for sentence in self._attachment.unset_quota(quota) if self._attachment else ():
+            print(f"gpushare: {sentence}", file=sys.stderr)
+
+
+def install(shell: Any, quotas: CellQuotas) -> None:
     """Make `%%gpushare` known to IPython."""
 
     def gpushare(line: str, cell: Any) -> None:
@@ -54,16 +79,16 @@ def install(shell: Any, layers: Layers) -> None:
             changes = _changes(line, cell)
             mine = _running.get()
             if cell is not ...:
-                _run_text(shell, layers, changes, cell)
+                _run_text(shell, quotas, changes, cell)
             elif mine is None:
                 raise Mistake("%%gpushare works as the first line of a cell")
             else:
-                mine.append(layers.begin(changes))
+                mine.append(quotas.begin(changes))
 
     gpushare.__doc__ = "%%gpushare key=value …: change this kernel's quota for one cell. Keys: " + ", ".join(QUOTA_KEYS)
     shell.register_magic_function(gpushare, "cell", "gpushare")
     shell.input_transformer_manager.line_transforms.insert(0, transform)
-    shell.run_cell_async = _taking_back(shell.run_cell_async, layers)
+    shell.run_cell_async = _taking_back(shell.run_cell_async, quotas)
 
 
 def _changes(line: str, cell: Any) -> dict[str, str]:
@@ -88,29 +113,29 @@ def _show_as_written(line: str) -> None:
         lines[place] = f"# %%gpushare {line}\n"  # in the cache: IPython keeps the text of cells nowhere else
 
 
-def _run_text(shell: Any, layers: Layers, changes: dict[str, str], text: str) -> None:
+def _run_text(shell: Any, quotas: CellQuotas, changes: dict[str, str], text: str) -> None:
     """For scripts that were exported from a notebook, where the cell is a text."""
-    layer = layers.begin(changes)
+    quota = quotas.begin(changes)
     try:
         result = shell.run_cell(text)
     finally:
-        layers.end(layer)
+        quotas.end(quota)
     result.raise_error()
 
 
-def _taking_back(run_cell_async: Any, layers: Layers) -> Any:
+def _taking_back(run_cell_async: Any, quotas: CellQuotas) -> Any:
     """Every way of running a cell goes through this method of the shell, nested and silent ones as well."""
 
     @wraps(run_cell_async)
     async def run(*args: Any, **options: Any) -> Any:
         outer = _running.get()
-        mine: list[Layer] = []
+        mine: list[CellQuota] = []
         _running.set(mine)
         try:
             return await run_cell_async(*args, **options)
         finally:
             _running.set(outer)
-            for layer in reversed(mine):
-                layers.end(layer)
+            for quota in reversed(mine):
+                quotas.end(quota)
 
     return run

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from .connection import Attachment
     from .waiting import Waiting
 
+current: ContextVar[str] = ContextVar("gpushare_request", default="")  # the request that runs, if it is reported
 LONGEST_CELL_ID = 64  # characters, in the notebook format
 _NOT_ALLOWED = re.compile(r"[^\w.:@-]", re.ASCII)
 
@@ -55,6 +57,8 @@ def _reporting(
 ) -> Callable[..., Any]:
     async def execute_request(stream: Any, ident: Any, parent: Any) -> None:
         request = identity(parent)
+        outer = current.get()
+        current.set(request)
         attachment.begin(request, cell_id(parent))
         if waiting is not None:
             waiting.begin(request, parent)
@@ -63,6 +67,7 @@ def _reporting(
             if inspect.isawaitable(result):
                 await result
         finally:
+            current.set(outer)
             attachment.end(request)
             if waiting is not None:
                 waiting.end(request)

@@ -7,6 +7,7 @@ kernel lives: over it the kernel is known to the coordinator, and the reports of
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import select
@@ -14,12 +15,16 @@ import socket
 import subprocess
 import threading
 from time import monotonic, sleep
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import Refused, Unreachable
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 RETRY = 0.25  # seconds between attempts to reach a coordinator
 REFUSED_RETRY = 5.0
+PATIENCE = 3.0  # seconds for which a cell with a quota of its own waits for a coordinator that is away
 GRACE = 1.0  # seconds for which somebody else may bring one back, before we start one
 FIRST_PAUSE, LONGEST_PAUSE = 15.0, 240.0  # seconds between two starts of a coordinator by one kernel
 ANSWER_WITHIN = 2.0  # seconds
@@ -71,8 +76,18 @@ def _withdrawn(connection: socket.socket) -> bool:
     return any(unread)
 
 
+class CellQuota:
+    """One change of the quota for one cell, and the coordinator's last answer."""
+
+    def __init__(self, number: int, request: str, changes: Mapping[str, Any]) -> None:
+        self.message: dict[str, Any] = {"number": number, "request": request, "changes": dict(changes)}
+        self.answered = threading.Event()
+        self.result: dict[str, Any] = {}
+        self.error: Refused | None = None
+
+
 class Attachment:
-    """The kernel's standing connection. A daemon thread keeps it up and says again which cells run.
+    """The kernel's standing connection. A daemon thread keeps it up and repeats which cells run, and their quotas.
 
     `state` is "connecting", "attached", "away" or "refused", and `reason` a sentence on the latter two.
     `begin` and `end` may be called from any thread; they never raise, and never wait for the coordinator.
@@ -82,6 +97,7 @@ class Attachment:
         self.path = path
         self.state = "connecting"
         self.reason = ""
+        self._client = attach.get("client", "")
         self._attach = _line(dict(attach, type="attach"))
         self._argv = argv or []
         self._next_start = monotonic() + GRACE
@@ -90,6 +106,10 @@ class Attachment:
         self._socket: socket.socket | None = None
         self._open: dict[str, str] = {}  # requests that run, with their cells
         self._told: set[str] = set()
+        self._numbers = itertools.count(1)
+        self._quotas: dict[int, CellQuota] = {}  # changes that hold
+        self._told_quotas: set[int] = set()
+        self._awaited: dict[int, CellQuota] = {}  # changes whose answer is awaited
         self._missed = ""  # the last request that ended while no coordinator was there to hear it
         self._over = False
         self._thread = threading.Thread(target=self._keep_up, name="gpushare-attach", daemon=True)
@@ -113,18 +133,56 @@ class Attachment:
             self._missed = request
         self._tell()
 
+    def set_quota(self, request: str, changes: Mapping[str, Any]) -> CellQuota:
+        """Change the quota until `unset_quota`. Raises Refused and Unreachable, and has changed nothing then."""
+        number = next(self._numbers)
+        quota = self._quotas[number] = self._awaited[number] = CellQuota(number, request, changes)
+        try:
+            self._tell()
+            if not quota.answered.wait(PATIENCE):
+                problem = self.reason or f"the coordinator at {self.path} did not answer within {PATIENCE:g} s"
+                raise Unreachable(problem, "the request was withdrawn")
+            if quota.error:
+                raise quota.error
+        except BaseException:
+            self._quotas.pop(number, None)
+            self._tell()
+            raise
+        # Another coordinator is to set the very same values, and to know what they replace.
+        values = {key: quota.result[key] for key in changes}
+        quota.message.update(changes=values, replaced=quota.result["replaced"])
+        return quota
+
+    def unset_quota(self, quota: CellQuota) -> list[str]:
+        """Take a change back, now or as soon as a coordinator answers. Return sentences on what stays."""
+        if self._over:
+            return []  # a fork's child, which leaves the cell as well
+        number = quota.message["number"]
+        quota.result = {}
+        quota.answered.clear()
+        self._quotas.pop(number, None)
+        self._awaited[number] = quota
+        self._tell()
+        if self._socket is not None:
+            quota.answered.wait(ANSWER_WITHIN)
+        self._awaited.pop(number, None)
+        return list(quota.result.get("stays", []))
+
     def _tell(self) -> None:
         """Send what the coordinator does not know yet: also what an interrupt kept from being sent before."""
         with self._lock:
             connection = self._socket
             if connection is None:
                 return
-            running = dict(self._open)
+            running, quotas = dict(self._open), dict(self._quotas)
             ended, started = self._told - running.keys(), running.keys() - self._told
             lines = b"".join(
-                [_cell("end", one) for one in ended] + [_cell("start", one, running[one]) for one in started]
+                [self._quota({"number": one}) for one in self._told_quotas - quotas.keys()]
+                + [_cell("end", one) for one in ended]
+                + [_cell("start", one, running[one]) for one in started]
+                + [self._quota(quotas[one].message) for one in sorted(quotas.keys() - self._told_quotas)]
             )
-            self._told = set(running)
+            self._told, self._told_quotas = set(running), set(quotas)
             try:
                 whole = connection.send(lines, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL) == len(lines)
             except OSError:
@@ -164,6 +222,7 @@ class Attachment:
                 connection.send(self._attach, socket.MSG_NOSIGNAL)
                 # A coordinator that has adopted our turn takes us to work on until it hears of an end.
                 self._told, self._missed = {self._missed} - {""}, ""
+                self._told_quotas = set()
                 self._socket = connection
             self._tell()
         except OSError:
@@ -187,10 +246,25 @@ class Attachment:
                 self._hear(json.loads(line) if line.strip() else {})
 
     def _hear(self, answer: dict[str, Any]) -> None:
-        if answer.get("type") == "welcome":
+        if answer.get("id"):
+            self._answer(answer)
+        elif answer.get("type") == "welcome":
             self.state, self.reason, self._pause = "attached", "", FIRST_PAUSE
         elif answer.get("type") == "error":
             self.state, self.reason = "refused", str(answer.get("message", ""))
+
+    def _answer(self, answer: dict[str, Any]) -> None:
+        quota = self._awaited.pop(int(answer["id"]), None)
+        if quota is None:
+            return
+        if answer.get("type") == "error":
+            quota.error = Refused(answer.get("message", "refused"), answer.get("reason", "refused"))
+        else:
+            quota.result = answer.get("result") or {}
+        quota.answered.set()
+
+    def _quota(self, change: dict[str, Any]) -> bytes:
+        return _line({"type": "cell_quota", "id": change["number"], "client": self._client, **change})
 
     def _away(self, reason: str) -> None:
         self.state, self.reason = "away", reason

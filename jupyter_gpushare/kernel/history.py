@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any, NamedTuple
 
-from .texts import seconds
+from jupyter_gpushare.units import format_duration
 
 _STATES = {"waiting", "running", "held", "draining", "idle", "suspended", "gone"}
 _TURN = {"running", "held"}  # as long as one follows the other it is one turn
@@ -65,14 +65,14 @@ class History:
         """ "The last 3 min 20 s: ran 12 s in 4 turns, waited 40 s, 6 cells"."""
         states = ["", *(one["what"] for one in self.entries if one["what"] in _STATES)]
         turns = sum(state in _TURN and before not in _TURN for before, state in itertools.pairwise(states))
-        words = [f"ran {seconds(self.total('running', 'draining'))} in {_some(turns, 'turn')}"]
+        words = [f"ran {format_duration(self.total('running', 'draining'))} in {_some(turns, 'turn')}"]
         if self.total("held"):
-            words.append(f"held it for {seconds(self.total('held'))}")
-        words.append(f"waited {seconds(self.total('waiting'))}")
+            words.append(f"held it for {format_duration(self.total('held'))}")
+        words.append(f"waited {format_duration(self.total('waiting'))}")
         if self.total("suspended"):
-            words.append(f"suspended for {seconds(self.total('suspended'))}")
+            words.append(f"suspended for {format_duration(self.total('suspended'))}")
         words.append(_some(len(self.cells), "cell"))
-        return f"The last {seconds(self.now - self.begin)}: {', '.join(words)}"
+        return f"The last {format_duration(self.now - self.begin)}: {', '.join(words)}"
 
     def __repr__(self) -> str:
         if not self.entries:

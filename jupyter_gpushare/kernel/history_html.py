@@ -6,8 +6,9 @@ from html import escape
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from jupyter_gpushare.units import format_duration
+
 from .markup import COLOURS, card, dot, element
-from .texts import seconds
 
 if TYPE_CHECKING:
     from .history import History
@@ -34,7 +35,7 @@ def _lane(history: History) -> list[str]:
     for state, run in groupby(history.columns(WIDTH)):
         length = len(list(run))
         if state not in ("", "idle"):
-            title = f"{state}, about {seconds(length * width)}, {seconds((WIDTH - place) * width)} ago"
+            title = f"{state}, about {format_duration(length * width)}, {format_duration((WIDTH - place) * width)} ago"
             shapes.append(
                 f'<rect x="{place}" y="{TOP}" width="{length}" height="{HEIGHT}" fill="{COLOURS[state]}">'
                 f"<title>{escape(title)}</title></rect>"
@@ -58,7 +59,7 @@ def _axis(history: History) -> list[str]:
         x = WIDTH * (1 - ago / span)
         if x < 30 and ago:
             break
-        text = "now" if ago == 0 else f"−{ago // 60} min" if ago % 60 == 0 else f"−{ago} s"
+        text = f"−{format_duration(ago)}" if ago else "now"
         anchor = "end" if ago == 0 else "middle"
         texts.append(
             f'<text x="{x:.1f}" y="{TOP + HEIGHT + 14}" text-anchor="{anchor}" font-size="11" '

@@ -5,8 +5,9 @@ from __future__ import annotations
 from html import escape
 from typing import Any, NamedTuple
 
+from jupyter_gpushare.units import format_duration
+
 from .markup import COLOURS, Part, bar, element
-from .texts import seconds
 
 
 class Notice(NamedTuple):
@@ -73,8 +74,8 @@ def _running(running: list[dict[str, Any]], expected: float | None) -> str:
 
 
 def _time(amount: float) -> str:
-    """Whole seconds: a figure that changes all the time says no more."""
-    return f"{max(1, round(amount))} s" if amount < 59.5 else seconds(amount)
+    """Return whole seconds, at least one: a figure that changes all the time needs no more."""
+    return format_duration(max(1, round(amount)))
 
 
 def _small(content: str) -> str:

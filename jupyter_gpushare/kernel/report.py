@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .texts import idle, percent, quota_line, seconds, size
+from jupyter_gpushare.units import format_duration, format_size
+
+from .texts import percent, quota_line, state_line
 
 # Seconds by which two ages may seem to be out of order: a snapshot's uptime is in tenths.
 _ROUNDING = 0.1
@@ -60,35 +62,20 @@ class Report:
             if self.client and self.snapshot:
                 return [("state", "not yet known to the coordinator")]
             return [] if self.client or self.problem else [("state", f"this {self.program} isn't shared")]
-        turns = f"{seconds(client['gpu_seconds'])} in {client['quanta']} {'turn' if client['quanta'] == 1 else 'turns'}"
+        turns = f"{client['quanta']} {'turn' if client['quanta'] == 1 else 'turns'}"
+        times = f"{format_duration(client['gpu_seconds'])} in {turns}, waited {format_duration(client['wait_seconds'])}"
         uptime = self.snapshot.get("coordinator", {}).get("uptime_seconds", self._age)
         # An earlier coordinator's figures are gone with it.
         newer = uptime < self._age - _ROUNDING
-        since = f", since the coordinator started {seconds(uptime)} ago" if newer else ""
+        since = f", since the coordinator started {format_duration(uptime)} ago" if newer else ""
         rows = [
             (self.program, self.name(self.client, mark=False)),
-            ("state", self.state(client)),
+            ("state", state_line(client, self.devices)),
             ("quota", quota_line(client.get("quota", {}), sum(one.get("memory_total") or 0 for one in self.devices))),
             ("memory", memory_line(client)),
-            ("GPU time", f"{turns}, waited {seconds(client['wait_seconds'])}{since}"),
+            ("GPU time", times + since),
         ]
         return rows + [("note", str(note)) for note in client.get("notes", [])]
-
-    def state(self, client: dict[str, Any]) -> str:
-        phase = str(client.get("phase", "idle"))
-        if phase == "waiting":
-            return _waiting(client)
-        if idleness := idle(client):
-            return idleness
-        if phase == "suspended":
-            return "suspended · GPU calls wait until %gpushare resume"
-        if client.get("hold_seconds_left") is not None:
-            return f"{phase} · held for {seconds(client['hold_seconds_left'])}"
-        for device in self.devices:
-            for grant in device.get("grants", []):
-                if grant["client"] == client["id"] and grant.get("seconds_left") is not None:
-                    return f"{phase} · {seconds(grant['seconds_left'])} left"
-        return phase
 
     def turns(self, device: dict[str, Any]) -> list[tuple[str, str, str]]:
         """Who runs or holds it, then who waits, in order: place, state, name."""
@@ -110,9 +97,9 @@ class Report:
 
 def memory_line(client: dict[str, Any]) -> str:
     about = "about " if client.get("resident_is_estimate") and client["resident"] else ""
-    words = [f"{size(client['allocated'])} allocated", f"{about}{size(client['resident'])} on the device"]
+    words = [f"{format_size(client['allocated'])} allocated", f"{about}{format_size(client['resident'])} on the device"]
     host = client.get("host_pinned", 0) + client.get("host_pageable", 0)
-    return ", ".join(words + ([f"{size(host)} of the host for the rest"] if host else []))
+    return ", ".join(words + ([f"{format_size(host)} of the host for the rest"] if host else []))
 
 
 def device_name(device: dict[str, Any]) -> str:
@@ -123,20 +110,11 @@ def device_name(device: dict[str, Any]) -> str:
 
 
 def device_line(device: dict[str, Any]) -> str:
-    used = f"{size(device.get('memory_used') or 0)} of {size(device.get('memory_total') or 0)} in use"
+    used = f"{format_size(device.get('memory_used') or 0)} of {format_size(device.get('memory_total') or 0)} in use"
     words = [device_name(device), used]
     if device.get("utilisation") is not None:
         about = "about " if device.get("utilisation_is_estimate") else ""
         words.append(f"{about}{percent(device['utilisation'])} busy")
     if device.get("failed"):
         words.append(f"out of use: {device['failed']}")
-    return " · ".join(words)
-
-
-def _waiting(client: dict[str, Any]) -> str:
-    words = ["waiting"]
-    if client.get("queue_position"):
-        words.append(f"#{client['queue_position']} in queue")
-    if client.get("expected_wait") is not None:
-        words.append(f"about {seconds(client['expected_wait'])}")
     return " · ".join(words)

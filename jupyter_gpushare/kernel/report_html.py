@@ -5,9 +5,10 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from jupyter_gpushare.units import format_duration, format_size
+
 from .markup import COLOURS, Part, bar, card, dot, element, grid, muted
 from .report import device_line, memory_line
-from .texts import seconds, size
 
 if TYPE_CHECKING:
     from .report import Report
@@ -49,12 +50,12 @@ def _memory(report: Report, client: dict[str, Any]) -> str:
     limit = client.get("quota", {}).get("memory") or sum(one.get("memory_total") or 0 for one in devices)
     if not limit:
         return escape(line)
-    resident, allocated = client["resident"], client["allocated"]
+    resident, away = client["resident"], max(0, client["allocated"] - client["resident"])
     parts = [
-        Part(resident / limit, COLOURS["own"], f"on the device: {size(resident)}"),
-        Part((allocated - resident) / limit, "rgba(47,127,209,.5)", f"moved out: {size(max(0, allocated - resident))}"),
+        Part(resident / limit, COLOURS["own"], f"on the device: {format_size(resident)}"),
+        Part(away / limit, "rgba(47,127,209,.5)", f"moved out: {format_size(away)}"),
     ]
-    text = f"{line}; may allocate {size(limit)}"
+    text = f"{line}; may allocate {format_size(limit)}"
     return bar(parts, text) + element("div", "margin-top:2px", escape(text))
 
 
@@ -71,7 +72,7 @@ def _device(report: Report, device: dict[str, Any]) -> str:
             dot(COLOURS[state]) + escape(f"{state} {place}"),
         )
         left = lefts.get(identity)
-        more = "" if left is None else muted(f" · {seconds(left)} left")
+        more = "" if left is None else muted(f" · {format_duration(left)} left")
         body += element("div", "overflow-wrap:anywhere", where + escape(name) + more)
     return head + body
 
@@ -91,10 +92,10 @@ def _stacked(report: Report, device: dict[str, Any], total: int) -> str:
         own += 0 if other else -negative
         colour = COLOURS[f"others{len(others) % 2}" if other else "own"]
         others += [colour] if other else []
-        parts.append(Part(-negative / total, colour, f"{report.name(identity)}: {size(-negative)}"))
+        parts.append(Part(-negative / total, colour, f"{report.name(identity)}: {format_size(-negative)}"))
     used = device.get("memory_used") or 0
     if used > known:
-        parts.append(Part((used - known) / total, COLOURS["idle"], f"not of any client: {size(used - known)}"))
+        parts.append(Part((used - known) / total, COLOURS["idle"], f"not of any client: {format_size(used - known)}"))
     label = ", ".join(part.title for part in parts) or "nothing is on the device"
     sums = [
         ([COLOURS["own"]], f"this {report.program}", own),
@@ -102,8 +103,10 @@ def _stacked(report: Report, device: dict[str, Any], total: int) -> str:
         ([COLOURS["idle"]], "other programs", used - known),
     ]
     legend = [
-        "".join(map(dot, colours)) + escape(f"{what} {size(amount)}") for colours, what, amount in sums if amount > 0
+        "".join(map(dot, colours)) + escape(f"{what} {format_size(amount)}")
+        for colours, what, amount in sums
+        if amount > 0
     ]
-    legend.append(escape(f"free {size(max(0, total - max(used, known)))}"))
+    legend.append(escape(f"free {format_size(max(0, total - max(used, known)))}"))
     spans = "".join(element("span", "margin-right:14px;white-space:nowrap", one) for one in legend)
     return element("div", "margin:4px 0 8px", bar(parts, label) + element("div", "margin-top:2px", spans))

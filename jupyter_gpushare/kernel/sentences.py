@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .texts import quota_line, seconds, size
+from jupyter_gpushare.units import format_duration, format_size
+
+from .texts import quota_line
 
 
 def quota(now: dict[str, Any], changed: bool) -> str:
@@ -27,7 +29,7 @@ def released(result: dict[str, Any]) -> str:
 def evicted(moved: int) -> str:
     """Of `Calls.evict`."""
     if moved:
-        return f"This kernel's memory leaves the GPU ({size(moved)}); it comes back with the next turn."
+        return f"This kernel's memory leaves the GPU ({format_size(moved)}); it comes back with the next turn."
     return "This kernel has no memory on the GPU."
 
 
@@ -35,7 +37,7 @@ def held(result: dict[str, Any], how: str = "") -> str:
     """Of `Calls.hold`."""
     if result["hold_seconds_left"] is None:
         return "This kernel holds the GPU no longer."
-    left = seconds(result["hold_seconds_left"])
+    left = format_duration(result["hold_seconds_left"])
     if result["running"]:
         return f"This kernel keeps the GPU for {left}, working or not{how}."
     return f"Once this kernel has the GPU it keeps it, up to {left} from now{how}."

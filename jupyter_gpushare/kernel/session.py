@@ -5,16 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import cell_quota, cells, completion, magics, stopping
 from .calls import Calls
 from .connection import Attachment
-from .layers import Layers, tidy
 from .waiting import Waiting, publisher
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class Session:
@@ -54,7 +50,6 @@ class Session:
 
 
 active: Session | None = None  # of this kernel
-_KEPT_AS = "cell-quota-"  # how the names of files begin that remember what cells change
 
 
 def activate(shell: Any, asked_for: bool = False) -> None:
@@ -64,16 +59,12 @@ def activate(shell: Any, asked_for: bool = False) -> None:
         return
     active = session = Session(dict(os.environ))
     magics.register(shell, session.calls)
-    prefix = _prefix(os.environ, session.client)
-    layers = Layers(session.calls, prefix)
-    cell_quota.install(shell, layers)
+    cell_quota.install(shell, cell_quota.CellQuotas(session.calls, session.attachment))
     stopping.install(shell)
     completion.register(shell)
     _warn_once(shell, session)
     if session.attachment is not None:
         session.attachment.start()
-        layers.recover()
-        tidy(os.path.dirname(prefix), _KEPT_AS)
         cells.install(shell, session.attachment, _waiting(shell, session.calls))
 
 
@@ -103,14 +94,6 @@ def _waiting(shell: Any, calls: Calls) -> Waiting | None:
     os.register_at_fork(after_in_child=waiting.forget_in_child)
     shell.events.register("post_run_cell", waiting.ran)
     return waiting
-
-
-def _prefix(env: Mapping[str, str], client: str) -> str:
-    """Of the file that remembers what a cell has changed; a client's id has characters that a file's name may have."""
-    if not client:
-        return ""
-    state = env.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return os.path.join(state, "gpushare", os.uname().nodename, f"{_KEPT_AS}{client}-")
 
 
 def _argv(env: dict[str, str]) -> list[str]:

@@ -1,9 +1,11 @@
-"""Quotas, sizes, times and idleness as `%gpushare` writes them."""
+"""Quotas and states of clients as `%gpushare` writes them."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, Mapping
+from typing import Any, Iterable, Mapping
+
+from jupyter_gpushare.units import format_duration, format_size
 
 
 def quota_line(quota: Mapping[str, Any], device_memory: float = 0) -> str:
@@ -12,61 +14,43 @@ def quota_line(quota: Mapping[str, Any], device_memory: float = 0) -> str:
     `device_memory`: bytes that the client's devices have, 0 where that is not known.
     """
     words = [f"{key} {quota[key]:g}" for key in ("share", "limit") if quota.get(key) is not None]
-    whole = "all of the device's" + (f" ({size(device_memory)})" if device_memory else "")
+    whole = "all of the device's" + (f" ({format_size(device_memory)})" if device_memory else "")
     for key, unbounded in (("memory", whole), ("resident", "as much as fits")):
         if key in quota:
-            words.append(f"{key} {unbounded if quota[key] is None else size(quota[key])}")
+            words.append(f"{key} {unbounded if quota[key] is None else format_size(quota[key])}")
     if quota.get("service"):
         words.append(f"class {quota['service']}")
     return ", ".join(words)
 
 
-def size(amount: float) -> str:
-    """Bytes: 1536 -> "1.5 KiB", 561048576 -> "535.1 MiB", as `format_size` of the coordinator writes them."""
-    for power, unit in enumerate(("B", "KiB", "MiB", "GiB", "TiB")):
-        parts = 1 if power == 0 else 10 if abs(amount) >= 10 * 1024**power else 100
-        shown = round(amount * parts / 1024**power) / parts
-        if abs(shown) < 1024 or unit == "TiB":
-            break
-    return f"{shown:.2f}".rstrip("0").rstrip(".") + f" {unit}"
+def state_line(client: Mapping[str, Any], devices: Iterable[Mapping[str, Any]] = (), elapsed: float = 0.0) -> str:
+    """Return a client's `state_text` and its times, `elapsed` seconds after the snapshot.
 
-
-def seconds(amount: float) -> str:
-    """0.25 -> "0.2 s", 75 -> "1 min 15 s", 300 -> "5 min"."""
-    whole = round(amount)
-    if amount < 10:
-        return f"{amount:.1f} s"
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min" + (f" {whole % 60} s" if whole % 60 else "")
-    return f"{whole // 3600} h" + (f" {whole % 3600 // 60} min" if whole % 3600 >= 60 else "")
-
-
-def roughly(amount: float) -> str:
-    """Seconds until something, in one unit, rounded up: 61 -> "61 s", 100 -> "2 min"."""
-    whole = math.ceil(amount)
-    if whole < 90:
-        return f"{whole} s"
-    minutes = math.ceil(whole / 60)
-    return f"{minutes} min" if minutes < 90 else f"{math.ceil(minutes / 60)} h"
-
-
-def idle(client: Mapping[str, Any], elapsed: float = 0.0) -> str:
-    """What has become of a client that nobody uses, or is about to, `elapsed` seconds after the snapshot; "": nothing.
-
-    JupyterLab says the same (`model/idleness.ts`).
+    The rest of a turn is left out without `devices`. JupyterLab has the same function (`model/state.ts`).
     """
-    if client.get("suspended_by_policy"):
-        return "suspended for being idle · the next cell or GPU call resumes it"
-    warned, evicted, suspended = client.get("idle_warned"), client.get("evicted_in"), client.get("suspended_in")
-    if warned and evicted is not None and (suspended is None or evicted < suspended):
-        return f"idle · memory moves off in {roughly(max(0.0, evicted - elapsed))}"
-    if warned and suspended is not None:
-        return f"idle · suspended in {roughly(max(0.0, suspended - elapsed))}"
-    if client.get("evicted_by_policy"):
-        return "idle · memory moved off until its next turn"
-    return "idle for long" if warned and client.get("resident") else ""
+    words = [str(client["state_text"])]
+
+    def add(words_around: str, seconds: float | None) -> None:
+        if seconds is not None and seconds > elapsed:
+            words.append(words_around.format(format_duration(math.ceil(seconds - elapsed))))
+
+    state, held = client["state"], client.get("hold_seconds_left")
+    grants = [grant for device in devices for grant in device.get("grants", []) if grant["client"] == client["id"]]
+    lefts = [grant["seconds_left"] for grant in grants if grant.get("seconds_left") is not None]
+    idle = client.get("idle_seconds")
+    if state == "waiting":
+        add("about {}", client.get("expected_wait"))
+    elif state == "running" and lefts:
+        add("up to {} left", min(lefts))
+    elif idle is not None and idle + elapsed >= 60:
+        words.append(f"unused for {format_duration((idle + elapsed) // 60 * 60)}")
+    add("{} left" if state == "held" else "held for {}", held)
+    evicted, suspended = client.get("evicted_in"), client.get("suspended_in")
+    if client.get("idle_warned") and evicted is not None and (suspended is None or evicted < suspended):
+        add("memory moves off in {}", evicted)
+    elif client.get("idle_warned"):
+        add("suspended in {}", suspended)
+    return " · ".join(words)
 
 
 def percent(fraction: float) -> str:

@@ -10,7 +10,10 @@ from jupyter_server.auth.decorator import authorized
 from jupyter_server.base.handlers import APIHandler
 from tornado import web
 
-from ..wire import messages, text
+from .. import settings, units
+from ..settings.quota import QUOTA
+from ..settings.table import PUBLIC
+from ..wire import messages
 from ..wire.client import CoordinatorError
 from . import errors
 from .kernels import Kernels, UnknownKernel
@@ -37,12 +40,13 @@ class GpuShareHandler(APIHandler):
         self.supervisor = supervisor
         self.kernels = kernels
 
-    async def ask(self, message: msgspec.Struct) -> None:
-        """Answer with the result of a request to the coordinator, which is started if none answers."""
+    async def ask(self, message: msgspec.Struct, **more: Any) -> None:
+        """Answer with the result of a request to the coordinator, which is started if none answers, and `more`."""
         try:
-            self.answer(await self.supervisor.request(message))
+            result = await self.supervisor.request(message)
         except CoordinatorError as error:
             raise errors.refusal(error) from None
+        self.answer({**result, **more})
 
     def answer(self, result: Any) -> None:
         self.set_header("Cache-Control", "no-store")
@@ -122,7 +126,7 @@ class UsageHandler(GpuShareHandler):
     async def get(self) -> None:
         """Who has used what since the query's `since`."""
         try:
-            since = text.parse_since(self.get_query_argument("since", "7d"), time.time())
+            since = units.parse_since(self.get_query_argument("since", "7d"), time.time())
         except ValueError as error:
             raise errors.Refused(400, "invalid", f"since={error}.") from None
         await self.ask(messages.Usage(since=since))
@@ -132,8 +136,9 @@ class QuotaHandler(GpuShareHandler):
     @web.authenticated
     @authorized
     async def get(self, client_id: str) -> None:
-        """A client's quota."""
-        await self.ask(messages.SetQuota(client=self.known_form(client_id)))
+        """A client's quota, and the JSON schema of its words."""
+        message = messages.SetQuota(client=self.known_form(client_id))
+        await self.ask(message, schema=settings.schema(QUOTA.values()))
 
     @web.authenticated
     @authorized
@@ -198,8 +203,9 @@ class ConfigHandler(GpuShareHandler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """The coordinator's settings."""
-        await self.ask(messages.Config())
+        """The coordinator's settings, and their JSON schema."""
+        shown = (settings.SETTINGS[name] for name in PUBLIC)
+        await self.ask(messages.Config(), schema=settings.schema(shown))
 
     @web.authenticated
     @authorized

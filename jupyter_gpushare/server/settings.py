@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..config import GpuShare
-from ..wire import text
+from ..settings import SETTINGS
+from ..settings.quota import QUOTA
 
-_READERS: dict[str, Callable[[Any], object]] = {
-    "device_memory": text.parse_size,
-    "memory": text.parse_size,
-    "resident": text.parse_size,
-    "share": text.parse_fraction,
-    "limit": text.parse_fraction,
-}
+_TABLE = {**SETTINGS, **QUOTA}
 
 
 class Differences:
@@ -59,8 +54,7 @@ def _read(name: str, value: object, like: object = None) -> object:
         return {key: _read(key, value.get(key)) for key in keys}
     if value in ("", None):
         return None
-    reader = _READERS.get(name)
     try:
-        return reader(value) if reader else value
+        return _TABLE[name].read(value) if name in _TABLE else value
     except ValueError:
         return value

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from ..core import events as ev
+from ..core.commands import Permit
 from .workload import Cell, Participant
 
 # Kinds of appointments: a client has at most one of each.
@@ -33,7 +34,9 @@ class SimDevice:
     out_free: float = 0.0
     working: dict[int, SimClient] = field(default_factory=dict)
     present: dict[int, SimClient] = field(default_factory=dict)  # whose memory may be there
-    last: int = -1  # who was granted it last
+    last: int = -1  # the client that had it last
+    turn: int = 0  # the number of the turn that has it; 0: none
+    inside: dict[int, SimClient] = field(default_factory=dict)  # in that turn
     busy: float = 0.0  # seconds in which somebody worked on it
     busy_since: float = 0.0
     failed: bool = False
@@ -70,13 +73,14 @@ class SimClient:
     waited: float = 0.0
     # its gate
     gate: int = CLOSED
-    epoch: int = 0
+    permit: Permit | None = None
+    used: int = 0  # the epoch of the permit under which its last turn ended
+    turn: int = 0  # the number of the turn that it is in; 0: none
     close_asked: bool = False
     wanted_said: bool = False
     contended: bool = False
-    idle_said: int = -1
+    idle_said: bool = False
     idle_since: float = 0.0
-    drains_until: float = -1.0  # of a closing that was retried
     turn_began: float = -1.0
     # its memory
     allocated: int = 0

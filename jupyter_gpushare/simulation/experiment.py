@@ -10,7 +10,7 @@ from typing import Any
 from ..core.errors import Refused
 from ..core.placement import PlacementSettings
 from ..core.policies import policy_of
-from ..core.settings import AUTO, OR_AUTO, Settings
+from ..core.settings import Settings, read
 from .details import Details
 from .results import Results
 from .simulation import Simulation
@@ -56,21 +56,7 @@ def changed(settings: Settings, values: Mapping[str, str]) -> Settings:
 
 
 def _parsed(name: str, value: str, present: object) -> object:
-    """As the default is; a word such as "auto" may stand for a number, and a number for such a word."""
-    if isinstance(present, PlacementSettings):
-        return replace(present, strategy=value)
-    if isinstance(present, bool):
-        if value.lower() not in ("true", "false"):
-            raise Refused(f"{name}={value!r} is neither true nor false")
-        return value.lower() == "true"
-    if name not in OR_AUTO and isinstance(present, str):
-        return value
-    try:
-        return int(value) if isinstance(present, int) else float(value)
-    except ValueError:
-        if value == AUTO and name in OR_AUTO:
-            return value
-        raise Refused(f"{name}={value!r} is not a number") from None
+    return replace(present, strategy=value) if isinstance(present, PlacementSettings) else read(name, value)
 
 
 @dataclass

@@ -24,6 +24,7 @@ from .agenda import (
     RESTORE,
     WORK,
     SimClient,
+    SimDevice,
 )
 from .movement import Movement
 from .workload import Costs
@@ -52,10 +53,7 @@ class Gates(Movement):
         self.overlap = overlap
         self._handle = self.scheduler.handle
         self._carry_out: dict[type, Callable[[Any], None]] = {
-            cmd.Grant: self._grant,
-            cmd.Open: self._open,
-            cmd.Close: self._close,
-            cmd.Orders: self._orders,
+            cmd.Permit: self._permit,
             cmd.SetResident: self._set_resident,
             cmd.RestoreAhead: self._restore_ahead,
             cmd.SetRate: self._set_rate,
@@ -141,52 +139,70 @@ class Gates(Movement):
 
     # --- commands
 
-    def _grant(self, command: cmd.Grant) -> None:
+    def _permit(self, command: cmd.Permit) -> None:
         client = self.clients[command.client]
+        client.permit, client.contended = command, command.contended
+        if not client.turn:
+            self._try_to_enter(client)
+        elif not command.may or command.turn != client.turn:
+            self._close_gate(client)
+        elif client.gate == DRAINING:  # the closing is taken back
+            client.gate = OPEN
+            client.appointments[GATE] = -1
+            if client.wanted_said:
+                client.wanted_said = False
+                self.feed(ev.Unwanted(client.number))
+            self._go_on(client)
+        elif client.contended:
+            self.watch_idleness(client)
+
+    def _try_to_enter(self, client: SimClient) -> None:
+        """Enter the permitted turn if the client waits and the locks of all its devices admit it."""
+        permit = client.permit
+        if permit is None or not permit.may or permit.epoch == client.used or not client.wanted_said:
+            return
+        if not client.number or any(device.turn not in (0, permit.turn) for device in client.devices):
+            return
+        client.turn = permit.turn
         for device in client.devices:
+            device.turn = permit.turn
+            device.inside[client.index] = client
             if device.last != client.index:
                 device.last = client.index
                 self.switches += 1
         client.turn_began = self.now
-        self._begin_opening(client, command.epoch)
-
-    def _open(self, command: cmd.Open) -> None:
-        client = self.clients[command.client]
-        if command.step and client.gate == DRAINING:
-            client.drains_until = max(client.drains_until, self.now) + client.spec.launch
-            client.epoch = command.epoch
-            client.gate = OPEN
-            client.wanted_said = False
-            client.appointments[GATE] = -1
-            return
-        client.drains_until = -1.0
-        if client.gate in (OPEN, DRAINING):
-            client.epoch = command.epoch
-            client.gate = OPEN
-            client.wanted_said = False
-            client.appointments[GATE] = -1
-            self._go_on(client)
-        else:
-            self._begin_opening(client, command.epoch)
-
-    def _begin_opening(self, client: SimClient, epoch: int) -> None:
         self.stop_eviction(client)
-        client.epoch = epoch
         client.gate = OPENING
-        client.close_asked = client.wanted_said = False
-        client.drains_until = -1.0
+        client.close_asked = client.wanted_said = client.idle_said = False
         self.at(self.restore(client, self.now + self.costs.handover), GATE, client)
+        self.feed(ev.Began(client.number, client.turn, self.now))
 
-    def _close(self, command: cmd.Close) -> None:
-        for number in command.processes:
-            if client := self.by_number.get(number):
-                self._close_gate(client, command.epoch)
+    def leave(self, client: SimClient) -> tuple[SimDevice, ...]:
+        """Leave the turn, if the client is in one; returns the devices that are free now."""
+        if not client.turn:
+            return ()
+        client.turn, client.used = 0, client.permit.epoch if client.permit else 0
+        for device in client.devices:
+            del device.inside[client.index]
+            if not device.inside:
+                device.turn = 0
+        return tuple(device for device in client.devices if not device.turn)
 
-    def _close_gate(self, client: SimClient, epoch: int) -> None:
-        client.epoch = epoch
-        if client.gate == CLOSED:
-            self.feed(ev.Drained(client.number, epoch))
-        elif client.gate == OPENING:
+    def let_in(self, freed: tuple[SimDevice, ...]) -> None:
+        """Let a permitted client that waits enter."""
+        for device in freed:
+            for client in list(device.present.values()):
+                if not client.turn:
+                    self._try_to_enter(client)
+
+    def _end(self, client: SimClient) -> None:
+        turn, freed = client.turn, self.leave(client)
+        client.gate = CLOSED
+        self.feed(ev.Ended(client.number, turn))
+        self.let_in(freed)
+
+    def _close_gate(self, client: SimClient) -> None:
+        if client.gate == OPENING:
             client.close_asked = True
         elif client.gate == OPEN:
             self._begin_drain(client, self.costs.drain)
@@ -202,10 +218,7 @@ class Gates(Movement):
             return
         left = self.left(client) / client.rate
         takes = max(submitted, client.spec.launch)
-        if client.drains_until >= 0:
-            takes = max(client.drains_until - self.now, 0.0)
-        client.drains_until = self.now + min(takes, left)
-        self.at(client.drains_until, GATE, client)
+        self.at(self.now + min(takes, left), GATE, client)
         if takes < left:
             self._say_wanted(client)
 
@@ -213,12 +226,8 @@ class Gates(Movement):
         if not client.wanted_said:
             client.wanted_said = True
             self.feed(client.wanted)
-
-    def _orders(self, command: cmd.Orders) -> None:
-        client = self.clients[command.client]
-        client.contended = command.contended
-        if command.contended:
-            self.watch_idleness(client)
+            if not client.turn:
+                self._try_to_enter(client)
 
     def _set_resident(self, command: cmd.SetResident) -> None:
         client = self.clients[command.client]
@@ -252,7 +261,7 @@ class Gates(Movement):
 
     def watch_idleness(self, client: SimClient) -> None:
         """The agent says "idle" once a turn, when there was no GPU work for the idle-release time and others wait."""
-        if client.gate == OPEN and client.contended and client.doing != ON_GPU and client.idle_said != client.epoch:
+        if client.gate == OPEN and client.contended and client.doing != ON_GPU and not client.idle_said:
             self.at(max(self.now, client.idle_since + self.idle_release(client)), IDLE, client)
 
     def idle_release(self, client: SimClient) -> float:
@@ -260,8 +269,8 @@ class Gates(Movement):
 
     def _idle(self, client: SimClient) -> None:
         if client.gate == OPEN and client.contended and client.doing != ON_GPU:
-            client.idle_said = client.epoch
-            self.feed(ev.WentIdle(client.number, client.epoch))
+            client.idle_said = True
+            self.feed(ev.WentIdle(client.number))
 
     def _gate(self, client: SimClient) -> None:
         """The gate of the client has opened, or its work has drained."""
@@ -283,7 +292,7 @@ class Gates(Movement):
             self._begin_drain(client, client.spec.launch)
         if came:
             self.say_held(client)
-            self.feed(ev.Restored(client.number, client.epoch))
+            self.feed(ev.Restored(client.number))
 
     def _go_on(self, client: SimClient) -> None:
         if client.doing == ON_GPU:
@@ -295,10 +304,8 @@ class Gates(Movement):
     def _drained(self, client: SimClient) -> None:
         if client.doing == ON_GPU and not client.wanted_said:
             # All of its phase had been submitted, and somebody beside it has slowed it down since.
-            client.drains_until = self.now + self.left(client) / client.rate
-            self.at(client.drains_until, GATE, client)
+            self.at(self.now + self.left(client) / client.rate, GATE, client)
             return
-        client.drains_until = -1.0
         self.end_work(client)
         self.end_turn(client)
         if client.doing == ON_GPU:
@@ -309,12 +316,12 @@ class Gates(Movement):
         if leaves and not self.overlap:
             client.gate = LEAVING
             self.evict(client)
-            self.feed(ev.Evicting(client.number, client.epoch))
+            self.feed(ev.Evicting(client.number))
             return
         client.gate = CLOSED
         if leaves:
             self.evict(client)
-        self.feed(ev.Drained(client.number, client.epoch))
+        self._end(client)
 
     def _evicted(self, client: SimClient) -> None:
         self.evicted(client)
@@ -323,8 +330,7 @@ class Gates(Movement):
             if client.target is not None and client.target < client.resident:
                 self.evict(client)
             else:
-                client.gate = CLOSED
-                self.feed(ev.Drained(client.number, client.epoch))
+                self._end(client)
 
     def _restored_ahead(self, client: SimClient) -> None:
         if (later := self.room_from(client)) > self.now:

@@ -120,13 +120,13 @@ class Simulation(Work):
         client.number = self._numbers
         client.wanted = ev.Wanted(client.number)
         client.wanted_said = client.close_asked = client.contended = False
-        client.idle_said, client.drains_until, client.most = -1, -1.0, 1.0
+        client.idle_said, client.most = False, 1.0
         self.by_number[client.number] = client
         for device in client.devices:
             device.present[client.index] = client
             self.room.changed(device.index, _need(client.spec, self.workload), self.now)
         client.allocated = client.spec.memory // len(uuids) * len(uuids)
-        self.feed(ev.ProcessJoined(client.id, client.number, uuids, relays=False))
+        self.feed(ev.ProcessJoined(client.id, client.number, uuids))
         if client.allocated:
             self.say_held(client)
         self._next_cell(client)
@@ -149,6 +149,7 @@ class Simulation(Work):
         for device in client.devices:
             del device.present[client.index]
             self.room.changed(device.index, -_need(client.spec, self.workload), self.now)
+        freed = self.leave(client)
         client.gate = CLOSED
         client.doing = AWAY
         client.number = 0
@@ -156,6 +157,7 @@ class Simulation(Work):
         in_cell, client.cell_began = client.cell_began >= 0, -1.0
         self.feed(ev.MemoryHeld(client.id, 0, 0))
         self.feed(ev.ProcessGone(number))
+        self.let_in(freed)
         if in_cell:
             self.feed(client.cell_ended)
         if restart:
@@ -234,7 +236,7 @@ class Simulation(Work):
         client.cell_gpu += duration
         client.remaining = duration
         client.appointments[IDLE] = -1
-        if client.gate == OPEN and client.drains_until < 0:
+        if client.gate == OPEN:
             self.begin_work(client)
         else:
             client.wanting_since = self.now

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from html import escape
 
-from ..wire.text import format_size
+from ..units import format_size
 from .picture import Device, Memory, Picture, Turn
 
 _OWN = "#3d7fc4"

@@ -6,16 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ..kernel.texts import idle, quota_line
-from ..wire.text import format_size
+from ..kernel.texts import quota_line, state_line
+from ..units import format_duration, format_size
 
 Json = Mapping[str, Any]
-
-_PHASES = {
-    "draining": "turn ending",
-    "overrun": "turn overrun: it has not left the GPU",
-    "suspended": "suspended: GPU calls wait until it is resumed",
-}
 
 
 class Turn(NamedTuple):
@@ -63,7 +57,7 @@ def of(status: Json, client_id: str, elapsed: float) -> Picture | None:
     devices = [device for device in status["devices"] if device["uuid"] in client["devices"]] or status["devices"]
     return Picture(
         phase=client["phase"],
-        headline=_headline(client, devices, elapsed),
+        headline=state_line(client, devices, elapsed),
         details=_details(client, elapsed),
         devices=tuple(_device(device, clients, client, elapsed) for device in devices),
         notes=tuple(str(note) for note in client.get("notes") or ()),
@@ -71,35 +65,9 @@ def of(status: Json, client_id: str, elapsed: float) -> Picture | None:
     )
 
 
-def duration(seconds: float) -> str:
-    """Whole, rounded up, as times that are waited for should be: 11.2 -> "12 s", 100 -> "1 min 40 s"."""
-    whole = max(0, math.ceil(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s" if whole % 60 else f"{whole // 60} min"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
-
-
-def _headline(client: Json, devices: list[Json], elapsed: float) -> str:
-    phase = str(client["phase"])
-    words = [idle(client, elapsed) or _PHASES.get(phase, phase)]
-    if phase == "waiting":
-        if client["queue_position"]:
-            words.append(f"#{client['queue_position']} in queue")
-        # A wait that has already lasted longer than expected promises nothing.
-        if client["expected_wait"] and client["expected_wait"] > elapsed:
-            words.append(f"about {duration(client['expected_wait'] - elapsed)}")
-    own = [grant for device in devices for grant in device["grants"] if grant["client"] == client["id"]]
-    left = [grant["seconds_left"] for grant in own if grant["seconds_left"] is not None]
-    if phase == "running" and left:
-        words.append(f"{duration(min(left) - elapsed)} left")
-    held = client.get("hold_seconds_left")
-    if held is not None and held > elapsed:
-        if phase == "running" and all(grant.get("held") for grant in own) and own:
-            del words[0]  # no cell runs
-        words.append(f"held for {duration(held - elapsed)}")
-    return " · ".join(words)
+def _countdown(seconds: float) -> str:
+    """Return seconds that pass while they are shown, rounded up to whole ones."""
+    return format_duration(math.ceil(max(0.0, seconds)))
 
 
 def _details(client: Json, elapsed: float) -> tuple[tuple[str, str], ...]:
@@ -115,7 +83,7 @@ def _details(client: Json, elapsed: float) -> tuple[tuple[str, str], ...]:
     return (
         ("Quota", quota_line(client["quota"])),
         ("Memory", ", ".join(memory)),
-        ("So far", f"{duration(used)} on the GPU in {turns}, {duration(waited)} waiting"),
+        ("So far", f"{_countdown(used)} on the GPU in {turns}, {_countdown(waited)} waiting"),
     )
 
 
@@ -130,14 +98,14 @@ def _device(device: Json, clients: dict[str, Any], own: Json, elapsed: float) ->
     soonest = min((wait for wait in waits if wait), default=math.inf)
     for grant in device["grants"]:
         left = grant["seconds_left"]
-        time = f"for {duration(grant['held_seconds'] + elapsed)}"
+        time = f"for {_countdown(grant['held_seconds'] + elapsed)}"
         if left is not None:
             # The time left is until the deadline; where less is expected, it says so.
-            time += f", {'up to ' if soonest + 1 < left else ''}{duration(left - elapsed)} left"
+            time += f", {'up to ' if soonest + 1 < left else ''}{_countdown(left - elapsed)} left"
         how = "held" if grant.get("held") else "running"
         turns.append(Turn(how, _name(grant["client"], clients, own), time, grant["client"] == own["id"]))
     for place, (waiting, wait) in enumerate(zip(device["queue"], waits, strict=True), start=1):
-        time = f"in about {duration(wait - elapsed)}" if wait and wait > elapsed else ""
+        time = f"in about {_countdown(wait - elapsed)}" if wait and wait > elapsed else ""
         turns.append(Turn(f"#{place}", _name(waiting, clients, own), time, waiting == own["id"]))
     return Device(name, _memory(device, own), tuple(turns))
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import ipywidgets as widgets
 
-from ..wire import text
+from .. import units
+from ..settings import quota
 from . import markup
 
 LATE = 1.0  # seconds
@@ -21,37 +22,24 @@ HINT = (
 _LAYOUT = {"width": "260px"}
 
 
-def filled(quota: Mapping[str, Any]) -> dict[str, str]:
+def filled(values: Mapping[str, Any]) -> dict[str, str]:
     """A quota as the texts of the form's fields."""
-    texts = {key: f"{quota[key]:g}" for key in ("share", "limit")}
-    texts |= {
-        key: "" if quota[key] is None else text.format_size(quota[key]).replace(" ", "")
-        for key in ("memory", "resident")
-    }
-    return {**texts, "service": quota["service"]}
+    texts = {key: f"{values[key]:g}" for key in ("share", "limit")}
+    texts |= {key: "" if values[key] is None else units.size_word(values[key]) for key in ("memory", "resident")}
+    return {**texts, "service": values["service"]}
 
 
 def problems(texts: Mapping[str, str]) -> list[str]:
     """A sentence on each field that cannot be; the coordinator has the last word."""
     found = []
-    fractions = {}
-    for key, least in (("share", 0.0), ("limit", 0.001)):
+    fields: dict[str, Any] = {}
+    for key, written in texts.items():
         try:
-            fractions[key] = text.parse_fraction(texts[key])
-            if not least <= fractions[key] <= 1:
-                found.append(f"{key}: {texts[key]} is out of range: allowed is a fraction from {least:g} to 1")
+            fields |= quota.read({key: written.strip() or None}, parts=("memory", "resident"))
         except ValueError as error:
-            found.append(f"{key}: {error}")
-    if not found and fractions["share"] > fractions["limit"]:
+            found.append(str(error))
+    if not found and fields["share"] > fields["limit"]:
         found.append(f"share: {texts['share']} is above the limit of {texts['limit']}")
-    for key in ("memory", "resident"):
-        if not texts[key].strip():
-            continue
-        try:
-            if not text.is_fraction(texts[key]) and text.parse_size(texts[key]) <= 0:
-                found.append(f"{key}: {texts[key]} is out of range: allowed is a size above 0, for example 8GiB")
-        except ValueError as error:
-            found.append(f"{key}: {error}")
     return found
 
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import mmap
 import os
-import platform
 import re
-import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import cffi
 
@@ -23,12 +19,12 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 _HEADERS = (_PACKAGE / "native" / "page.h", _PACKAGE.parent / "native" / "shim" / "page.h")
 _LAYOUT = re.compile(r"/\* layout begins \*/(.*)/\* layout ends \*/", re.DOTALL)
 _SEALS = fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK
-_FUTEX_WAKE = 1
-_SYS_FUTEX = {"x86_64": 202, "aarch64": 98, "ppc64le": 221, "riscv64": 98}.get(platform.machine(), 202)
-_ALL_WAITERS = 0x7FFFFFFF
+_MIX = 0x9E3779B97F4A7C15
 
 UNKNOWN = (1 << 64) - 1
-METERED = 1 << 31  # in the gate word; the agent's
+MAY, RELIEVED, CONTENDED = 1, 2, 4  # permit.flags
+OUT, IN, CLOSING, STEP, LEAVING = range(5)  # turn.phase
+FIRST_TURN, LAST_TURN = 1 << 32, 1 << 62  # numbers of turns lie between
 _MEMORY_MODES = ("", *text.MEMORY_MODES)  # by number
 
 
@@ -36,9 +32,57 @@ class BadPage(ValueError):
     """A descriptor that a process offered as its page and that is not one."""
 
 
+class Permit(NamedTuple):
+    """What the coordinator allows a process: `struct gpushare_permit`."""
+
+    turn: int = 0
+    devices: int = 0
+    deadline_ns: int = 0
+    length_ns: int = 0
+    epoch: int = 0
+    flags: int = 0
+
+    @property
+    def check(self) -> int:
+        return mixed(self.turn, self.devices, self.deadline_ns, self.length_ns, self.epoch | self.flags << 32)
+
+
+class Turn(NamedTuple):
+    """Where a process stands with its turn: `struct gpushare_turn`."""
+
+    turn: int = 0
+    began_ns: int = 0
+    closed_ns: int = 0
+    ended_ns: int = 0
+    epoch: int = 0
+    phase: int = OUT
+    tries: int = 0
+    step_tries: int = 0
+
+    @property
+    def check(self) -> int:
+        halves = (self.epoch | self.phase << 32, self.tries | self.step_tries << 32)
+        return mixed(self.turn, self.began_ns, self.closed_ns, self.ended_ns, *halves)
+
+
+_Block = TypeVar("_Block", Permit, Turn)
+
+
+def mixed(*words: int) -> int:
+    """Return the mix of 64-bit words that `check` holds: `gpushare_check` in page.h."""
+    mix = 1
+    for word in words:
+        mix = (mix ^ word) * _MIX & UNKNOWN
+        mix ^= mix >> 32
+    return mix
+
+
 @lru_cache(maxsize=1)
 def layout() -> tuple[cffi.FFI, dict[str, int]]:
-    """The structs, and the GPUSHARE_… constants by name. Raises FileNotFoundError where the header is not installed."""
+    """Return the structs, and the GPUSHARE_… constants by name.
+
+    Raises FileNotFoundError where the header is not installed.
+    """
     for path in _HEADERS:
         if path.exists():
             break
@@ -54,18 +98,13 @@ def layout() -> tuple[cffi.FFI, dict[str, int]]:
 
 
 def memory_mode(number: int) -> str:
-    """The name of `report.memory_mode`; "" where a process is older than page version 7, or doesn't say."""
+    """Return the name of `report.memory_mode`, or an empty string where the process has not set it."""
     return _MEMORY_MODES[number] if 0 <= number < len(_MEMORY_MODES) else ""
 
 
 def knows_resident(mode: int, asked_managed: int) -> bool:
-    """Of a process's report: is `resident` to the byte? Else it is an estimate: unified memory cannot be asked."""
+    """Return True if a process's `report.resident` is exact; with unified memory it is an estimate."""
     return memory_mode(mode) in ("swap", "plain") and not asked_managed
-
-
-# struct flock on 64-bit Linux: type, whence, start, length, pid
-_FLOCK = struct.Struct("hhqqi4x")
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class SharedMemory:
@@ -74,8 +113,11 @@ class SharedMemory:
     struct: str
 
     def __init__(self, descriptor: int) -> None:
-        """Takes ownership of `descriptor`. Raises BadPage unless it is sealed against resizing, and large enough."""
-        ffi, _ = layout()
+        """Take ownership of `descriptor`.
+
+        Raises BadPage unless it is sealed against resizing, large enough, and of our version.
+        """
+        ffi, constants = layout()
         struct = self.struct
         self.descriptor = descriptor
         try:
@@ -91,6 +133,10 @@ class SharedMemory:
         self.inode = os.fstat(descriptor).st_ino
         self._base = ffi.from_buffer(self._map)
         self.view: Any = ffi.cast(f"struct {struct} *", self._base)
+        magic, version = ffi.cast("uint32_t *", self._base)[0:2]
+        if (magic, version) != (constants["GPUSHARE_PAGE_MAGIC"], constants["GPUSHARE_PAGE_VERSION"]):
+            self.close()
+            raise BadPage(f"not a {struct} that this coordinator knows: magic {magic:#x}, version {version}")
 
     def close(self) -> None:
         if self.descriptor < 0:
@@ -109,111 +155,100 @@ class Page(SharedMemory):
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(descriptor)
-        ffi, constants = layout()
-        magic = self.view.header.magic
-        if magic != constants["GPUSHARE_PAGE_MAGIC"]:
-            self.close()
-            raise BadPage(f"not a page: magic {magic:#x}")
         self.orders: Any = self.view.orders
         self.report: Any = self.view.report
-        self._gate = ffi.cast("char *", self.view) + ffi.offsetof("struct gpushare_page", "orders")
-        self._address = int(ffi.cast("uintptr_t", self._gate))
 
     def close(self) -> None:
-        self.orders = self.report = self._gate = None
+        self.orders = self.report = None
         super().close()
 
     def values(self) -> dict[str, dict[str, int]]:
-        """Every field of every block at this moment; an array's elements by number, `drains_0` and so on."""
-        ffi, _ = layout()
-        blocks = {name: getattr(self.view, name) for name in ("header", "orders", "report")}
-        found: dict[str, dict[str, int]] = {}
-        for name, block in blocks.items():
-            fields = found[name] = {}
-            for field, about in ffi.typeof(block).fields:
-                value = getattr(block, field)
-                if about.type.kind == "array":
-                    fields |= {f"{field}_{number}": int(element) for number, element in enumerate(value)}
-                else:
-                    fields[field] = int(value)
-        return found
+        """Return every field of every block at this moment.
 
-    @property
-    def gate_open(self) -> bool:
-        return self.gate[0]
-
-    @property
-    def epoch(self) -> int:
-        """Of the gate's last opening or closing."""
-        return self.gate[1]
-
-    @property
-    def gate(self) -> tuple[bool, int]:
-        """`gate_open` and `epoch` at the same moment."""
-        word = int(self.orders.gate)
-        return bool(word & 1), (word & ~METERED) >> 2
-
-    def open_gate(self, epoch: int, step: bool = False) -> None:
-        """Open (`step`: for one call of each thread), then wake every thread that waits.
-
-        Plain stores: the futex call orders them before the wake-up.
+        Fields of structs and elements of arrays are named `permit_epoch`, `drains_0` and so on.
         """
-        word = (epoch << 2) | (3 if step else 1)
-        if self.orders.gate & ~METERED != word:  # else the process has opened it by itself, and meters as it should
-            self.orders.gate = word
-        self.wake()
+        ffi, _ = layout()
+        return {name: _values(ffi, getattr(self.view, name)) for name in ("header", "orders", "report")}
 
-    def close_gate(self, epoch: int) -> None:
-        """Store "closing"; the process's agent still has to be told by the doorbell."""
-        self.orders.gate = (epoch << 2) | 2
+    def write_permit(self, permit: Permit) -> None:
+        """Store a permit with its check; the doorbell has to follow."""
+        _store(self.orders.permit, permit)
+
+    def read_permit(self) -> Permit | None:
+        """Return the permit, or None if it is being written at this moment."""
+        return _load(self.orders.permit, Permit)
+
+    def write_turn(self, turn: Turn) -> None:
+        _store(self.report.turn, turn)
+
+    def read_turn(self) -> Turn | None:
+        """Return where the process stands with its turn, or None if it is writing that at this moment."""
+        return _load(self.report.turn, Turn)
 
     def interrupt(self) -> None:
+        """Interrupt the calls that wait at the gate; the doorbell has to follow."""
         self.orders.interrupt_seq = (self.orders.interrupt_seq + 1) & 0xFFFFFFFF
-        self.wake()
-
-    def wake(self) -> None:
-        _libc.syscall(
-            ctypes.c_long(_SYS_FUTEX),
-            ctypes.c_void_p(self._address),
-            ctypes.c_int(_FUTEX_WAKE),
-            ctypes.c_int(_ALL_WAITERS),
-            None,
-            None,
-            0,
-        )
 
 
 class ClientPage(SharedMemory):
-    """The page that the processes of one client share."""
+    """The page that the processes of one client share.
+
+    `devices`: the table's UUIDs, by their bits in a permit; read once, because a process may write anything there.
+    """
 
     struct = "gpushare_client"
 
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(descriptor)
+        self.devices = self._table()
+
     def clear_slot(self, slot: int) -> None:
-        """A process ended: what it had allocated no longer counts."""
-        self.view.allocated[slot] = 0
+        """Clear the slot of a process that has ended: its memory no longer counts, and its turn is over."""
+        self.view.slots[slot] = layout()[0].new("struct gpushare_slot *")[0]
 
-    @contextmanager
-    def no_turns(self) -> Iterator[bool]:
-        """For the body, no process of the client begins or ends a turn by itself; False: one is just about to.
-
-        They do so under a record lock on the byte behind all slots' two (`native/shim/lockmode.c`).
-        """
-        byte = 2 * layout()[1]["GPUSHARE_SLOTS"]
-        try:
-            fcntl.lockf(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
-        except OSError:
-            yield False
+    def add_device(self, uuid: str) -> None:
+        """Append a device to the table, unless it is there. Raises BadPage if it has no room."""
+        if uuid in self.devices:
             return
-        try:
-            yield True
-        finally:
-            fcntl.lockf(self.descriptor, fcntl.LOCK_UN, 1, byte)
+        _, constants = layout()
+        number, name = len(self.devices), uuid.encode()
+        if number == constants["GPUSHARE_DEVICES"] or len(name) >= constants["GPUSHARE_UUID_BYTES"]:
+            raise BadPage(f"no room for device {uuid} beside {number} others")
+        self.view.devices[number] = name
+        self.view.device_count = number + 1
+        self.devices.append(uuid)
 
-    def any_gate_open(self) -> bool:
-        """Whether a process of the client, also one out of our reach, has its gate open or is not drained.
+    def bits(self, devices: Iterable[str]) -> int:
+        """Return the bits of these devices, as permits have them."""
+        return sum(1 << self.devices.index(uuid) for uuid in devices)
 
-        It then holds a record lock on the byte of its slot; the kernel drops it when the process ends.
-        """
-        flock = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, layout()[1]["GPUSHARE_SLOTS"], 0)
-        kind, *_ = _FLOCK.unpack(fcntl.fcntl(self.descriptor, fcntl.F_GETLK, flock))
-        return bool(kind != fcntl.F_UNLCK)
+    def _table(self) -> list[str]:
+        ffi, constants = layout()
+        count = min(self.view.device_count, constants["GPUSHARE_DEVICES"])
+        size = constants["GPUSHARE_UUID_BYTES"]
+        return [ffi.string(self.view.devices[i], size).decode("utf-8", "replace") for i in range(count)]
+
+
+def _store(block: Any, values: Permit | Turn) -> None:
+    for name, value in zip(values._fields, values, strict=True):
+        setattr(block, name, value)
+    block.check = values.check
+
+
+def _load(block: Any, kind: type[_Block]) -> _Block | None:
+    """Return the values of a block, or None if its check is wrong. A block without a check was never written."""
+    values, check = kind(*(getattr(block, name) for name in kind._fields)), block.check
+    return values if check == values.check or not (check or any(values)) else None
+
+
+def _values(ffi: cffi.FFI, block: Any, prefix: str = "") -> dict[str, int]:
+    found: dict[str, int] = {}
+    for field, about in ffi.typeof(block).fields:
+        value = getattr(block, field)
+        if about.type.kind == "array":
+            found |= {f"{prefix}{field}_{number}": int(element) for number, element in enumerate(value)}
+        elif about.type.kind == "struct":
+            found |= _values(ffi, value, f"{prefix}{field}_")
+        else:
+            found[prefix + field] = int(value)
+    return found

@@ -1,19 +1,21 @@
 import { Dialog, Notification, showDialog } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
+import type { ReadonlyJSONObject } from '@lumino/coreutils';
 
 import type { Action, IApi } from './api';
-import { FormDialog } from './components/formdialog';
+import type { FormDialog } from './components/formdialog';
 import { holds } from './model/actions';
-import { FormModel } from './model/form';
-import { formatDuration } from './model/format';
+import { holdSchema, pick, withAllocated } from './model/forms';
+import { formatDuration } from './model/units';
 import { nameOf } from './model/names';
-import { quotaFields } from './model/quotaform';
-import { holdField, settingsFields } from './model/settingsform';
 import type { IClient, IConfig, QuotaChanges } from './protocol';
 
 /** Milliseconds that a success, or a failure, is shown. */
 const SUCCESS_SHOWN = 4000;
 const FAILURE_SHOWN = 15000;
+
+/** The settings that a dialog asks for. */
+const SETTINGS = ['time_quantum', 'policy', 'idle_release', 'sharing'];
 
 /** Seconds that the dialog proposes. */
 const USUAL_HOLD = 300;
@@ -35,38 +37,42 @@ export class Actions {
 
   async changeQuota(client: IClient): Promise<boolean> {
     const trans = this._trans;
-    const form = new FormModel(quotaFields(client, trans), async changes => {
-      await this._api.setQuota(client.id, changes as QuotaChanges);
-      this._tell(trans.__('%1 has a new quota.', this._name(client)));
+    const name = this._name(client);
+    return this._ask(trans.__('GPU quota of %1', name), async () => {
+      const { schema, ...quota } = await this._api.quota(client.id);
+      return {
+        schema: withAllocated(schema, client, trans),
+        values: pick(quota, schema.properties),
+        send: async changes => {
+          await this._api.setQuota(client.id, changes as QuotaChanges);
+          this._tell(trans.__('%1 has a new quota.', name));
+        }
+      };
     });
-    return this._ask(trans.__('GPU quota of %1', this._name(client)), form);
   }
 
   async changeSettings(): Promise<boolean> {
     const trans = this._trans;
-    let config: IConfig;
-    try {
-      config = await this._api.config();
-    } catch (error) {
-      return this._fail(error);
-    }
-    const fields = settingsFields(config, trans);
-    const form = new FormModel(
-      fields,
-      async changes => {
-        const now = await this._api.setConfig(changes);
-        const said = fields
-          .filter(({ name }) => name in changes)
-          .map(({ name, label }) => `${label} = ${now[name]}`);
-        this._tell(
-          trans.__('%1, until the coordinator stops.', said.join(', '))
-        );
-      },
-      trans.__(
-        'For all who share the GPUs of this host, from now on until the coordinator stops.'
-      )
-    );
-    return this._ask(trans.__('GPU sharing settings'), form);
+    return this._ask(trans.__('GPU sharing settings'), async () => {
+      const { schema, ...config } = await this._api.config();
+      const properties = pick(schema.properties, SETTINGS);
+      return {
+        intro: trans.__(
+          'For all who share the GPUs of this host, from now on until the coordinator stops.'
+        ),
+        schema: { ...schema, properties },
+        values: pick(config, properties) as ReadonlyJSONObject,
+        send: async changes => {
+          const now = await this._api.setConfig(changes);
+          const said = Object.keys(changes).map(
+            name => `${properties[name].title} = ${now[name]}`
+          );
+          this._tell(
+            trans.__('%1, until the coordinator stops.', said.join(', '))
+          );
+        }
+      };
+    });
   }
 
   /**
@@ -81,14 +87,16 @@ export class Actions {
     if (seconds !== undefined) {
       return this._do(() => this._hold(client, seconds));
     }
+    const trans = this._trans;
     const longest = config?.max_hold ?? 2 * USUAL_HOLD;
-    const field = holdField(longest, holds(client), this._trans);
-    const form = new FormModel([field], async changes =>
-      this._tell(await this._hold(client, changes.seconds as number))
-    );
-    form.set(field.name, String(Math.min(USUAL_HOLD, longest)));
-    const title = this._trans.__('Hold the GPU for %1', this._name(client));
-    return this._ask(title, form);
+    const title = trans.__('Hold the GPU for %1', this._name(client));
+    return this._ask(title, async () => ({
+      schema: holdSchema(longest, holds(client), trans),
+      values: { seconds: Math.min(USUAL_HOLD, longest) },
+      present: {},
+      send: async changes =>
+        this._tell(await this._hold(client, changes.seconds as number))
+    }));
   }
 
   async release(client: IClient): Promise<boolean> {
@@ -192,15 +200,20 @@ export class Actions {
     return button.accept;
   }
 
-  private async _ask(title: string, form: FormModel): Promise<boolean> {
-    // eslint-disable-next-line jupyter/require-disposable-ownership -- it disposes of itself when it is closed
-    const dialog = new FormDialog({
-      title,
-      form,
-      acceptLabel: this._trans.__('Apply'),
-      cancelLabel: this._trans.__('Cancel'),
-      busyText: this._trans.__('Applying…')
-    });
+  private async _ask(
+    title: string,
+    prepare: () => Promise<Omit<FormDialog.IOptions, 'title' | 'trans'>>
+  ): Promise<boolean> {
+    let dialog: FormDialog;
+    try {
+      const form = await prepare();
+      // The module brings a validator along, which few pages ever need.
+      const { FormDialog } = await import('./components/formdialog');
+      // eslint-disable-next-line jupyter/require-disposable-ownership -- it disposes of itself when it is closed
+      dialog = new FormDialog({ title, trans: this._trans, ...form });
+    } catch (error) {
+      return this._fail(error);
+    }
     return dialog.ask();
   }
 

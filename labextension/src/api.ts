@@ -8,7 +8,8 @@ import {
   type IHistory,
   type IQuota,
   type IStatus,
-  type QuotaChanges
+  type QuotaChanges,
+  type WithSchema
 } from './protocol';
 
 const ROOT = 'gpushare/api';
@@ -50,6 +51,9 @@ export interface IApi {
    */
   history(after: number): Promise<IHistory>;
 
+  /** A client's quota. Rejects with {@link ApiError}. */
+  quota(clientId: string): Promise<WithSchema<IQuota>>;
+
   /** Change a quota; resolves with all of it. Rejects with {@link ApiError}. */
   setQuota(clientId: string, changes: QuotaChanges): Promise<IQuota>;
 
@@ -64,7 +68,7 @@ export interface IApi {
   hold(clientId: string, seconds: number): Promise<number | null>;
 
   /** The coordinator's settings. Rejects with {@link ApiError}. */
-  config(): Promise<IConfig>;
+  config(): Promise<WithSchema<IConfig>>;
 
   /** Change settings; resolves with all. Rejects with {@link ApiError}. */
   setConfig(changes: Readonly<Record<string, unknown>>): Promise<IConfig>;
@@ -106,6 +110,11 @@ export class Api implements IApi {
     return data;
   }
 
+  async quota(clientId: string): Promise<WithSchema<IQuota>> {
+    const path = ['clients', clientId, 'quota'];
+    return (await this._call('GET', path)) as WithSchema<IQuota>;
+  }
+
   async setQuota(clientId: string, changes: QuotaChanges): Promise<IQuota> {
     const path = ['clients', clientId, 'quota'];
     return (await this._call('PATCH', path, changes)) as IQuota;
@@ -122,8 +131,8 @@ export class Api implements IApi {
     return typeof left === 'number' ? left : null;
   }
 
-  async config(): Promise<IConfig> {
-    return (await this._call('GET', ['config'])) as IConfig;
+  async config(): Promise<WithSchema<IConfig>> {
+    return (await this._call('GET', ['config'])) as WithSchema<IConfig>;
   }
 
   async setConfig(

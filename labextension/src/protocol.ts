@@ -12,7 +12,6 @@ export type Phase =
 /** The right of a client to run on a device. */
 export interface IGrant {
   readonly client: string;
-  readonly epoch: number;
   readonly held_seconds: number;
   /** Null while nobody waits: the turn has no deadline then. */
   readonly seconds_left: number | null;
@@ -61,6 +60,25 @@ export interface IQuota {
   readonly service: string | null;
 }
 
+/** What a form asks for, as the server describes it: a JSON schema. */
+export interface IFormSchema {
+  readonly type: 'object';
+  readonly properties: {
+    readonly [name: string]: {
+      readonly title: string;
+      readonly description: string;
+      /** Of a number: people write it as text. */
+      readonly unit?: string;
+      /** What is allowed, in a sentence. */
+      readonly errorMessage?: string;
+      readonly [keyword: string]: unknown;
+    };
+  };
+}
+
+/** Values in force, and the schema of a form that changes them. */
+export type WithSchema<T> = T & { readonly schema: IFormSchema };
+
 /** One notebook kernel, or a program under `jupyter gpushare run`. */
 export interface IClient {
   readonly id: string;
@@ -73,6 +91,10 @@ export interface IClient {
   readonly may_change?: boolean;
   /** A {@link Phase}; a newer coordinator may know others. */
   readonly phase: Phase | (string & {});
+  /** A word for programs, more exact than the phase: see `openapi.yaml`. */
+  readonly state: string;
+  /** The same for people, without times; up to " · " it is short. */
+  readonly state_text: string;
   /** UUIDs; empty before the first CUDA call. */
   readonly devices: ReadonlyArray<string>;
   readonly quota: IQuota;

@@ -39,7 +39,7 @@ test(
     await lab.run(1);
     await panel
       .row(MINE)
-      .filter({ hasText: /Running for/ })
+      .filter({ hasText: /Running · for/ })
       .waitFor();
     await panel
       .row(OTHER)
@@ -47,7 +47,7 @@ test(
       .waitFor();
     await panel
       .row(OTHER)
-      .filter({ hasText: /Running for/ })
+      .filter({ hasText: /Running · for/ })
       .waitFor();
     await lab.screenshot('panel-busy');
 
@@ -121,7 +121,7 @@ test(
     await share.fill('200%');
     await dialog.getByLabel('Memory').fill('700MiB');
     await lab.page.keyboard.press('Enter');
-    await dialog.getByText(/Allowed is 0% to 100%/).waitFor();
+    await dialog.getByText(/^Allowed: a fraction from 0 to 1/).waitFor();
     assert.equal(await share.inputValue(), '200%');
     assert.equal(await dialog.getByLabel('Memory').inputValue(), '700MiB');
     await until(() => hasFocus(share), 'focus on what is wrong');
@@ -144,7 +144,7 @@ test('%gpushare tells the new quota', { skip }, async () => {
 test('an admin changes the quantum', { skip }, async () => {
   await panel.node.getByRole('button', { name: /^Change/ }).click();
   const dialog = lab.page.getByRole('dialog');
-  await dialog.getByLabel('Quantum').fill('7');
+  await dialog.getByLabel('Time quantum').fill('7');
   await lab.screenshot('settings-dialog');
   await lab.page.keyboard.press('Enter');
   await dialog.waitFor({ state: 'detached' });

@@ -123,10 +123,13 @@ test(
     await dialog.getByText('GPU quota of explore.ipynb').waitFor();
     await dialog.getByLabel('Limit').fill('80%');
     await dialog.getByLabel('Share').fill('90%');
-    await dialog.getByText('Allowed is 0% to 80%, the limit.').waitFor();
-    await lab.screenshots('quota');
     await lab.page.keyboard.press('Enter');
+    await dialog.getByText('allowed is a share up to the limit').waitFor();
+    await lab.screenshots('quota');
     assert.ok(await dialog.isVisible());
+    await dialog.getByLabel('Memory').fill('8 pounds');
+    await dialog.getByText(/^Allowed: a size above 0/).waitFor();
+    await dialog.getByLabel('Memory').fill('');
     await dialog.getByLabel('Share').fill('25%');
     await lab.page.keyboard.press('Enter');
     await dialog.waitFor({ state: 'detached' });
@@ -141,10 +144,10 @@ test('settings last until the coordinator stops', { skip }, async () => {
   await choose('GPU Sharing Settings…');
   const dialog = lab.page.getByRole('dialog');
   await dialog.getByText('until the coordinator stops').waitFor();
-  await dialog.getByLabel('Quantum').fill('500');
+  await dialog.getByLabel('Time quantum').fill('500');
   await lab.screenshots('settings');
   await lab.page.keyboard.press('Enter');
-  await lab.page.getByText('Quantum = 500').first().waitFor();
+  await lab.page.getByText('Time quantum = 500').first().waitFor();
   const { time_quantum } = await rest('GET', 'gpushare/api/config');
   assert.equal(time_quantum, 500);
 });

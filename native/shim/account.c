@@ -15,7 +15,7 @@ static uint32_t own_slot;
 static uint64_t client_sum(void) {
     uint64_t sum = 0;
     for (int i = 0; shim.client && i < GPUSHARE_SLOTS; i++)
-        sum += __atomic_load_n(&shim.client->allocated[i], __ATOMIC_SEQ_CST);
+        sum += __atomic_load_n(&shim.client->slots[i].allocated, __ATOMIC_SEQ_CST);
     return sum;
 }
 
@@ -27,7 +27,7 @@ static uint64_t resident(void) {
 static void publish(void) {
     struct gpushare_report *report = &the_page()->report;
     if (shim.client)
-        __atomic_store_n(&shim.client->allocated[own_slot], own, __ATOMIC_SEQ_CST);
+        __atomic_store_n(&shim.client->slots[own_slot].allocated, own, __ATOMIC_SEQ_CST);
     PUT(report->allocated, own);
     PUT(report->pinned, own_pinned);
     PUT(report->resident, resident());
@@ -112,26 +112,43 @@ void account_release(uint64_t bytes, bool pinned) {
     pthread_mutex_unlock(&account_lock);
 }
 
-/* The coordinator said which client page is ours; the one before may be the very same memory. Returns the file of that. */
-int account_join(struct gpushare_client *client, int file) {
+void account_turn(const struct gpushare_turn *turn) {
+    struct gpushare_slot *slot = &shim.client->slots[own_slot];
+    PUT(slot->turn, turn->turn);
+    PUT(slot->since_ns, turn->closed_ns);
+    PUT(slot->phase, turn->phase);
+}
+
+uint32_t account_own_slot(void) {
+    return own_slot;
+}
+
+static void leave_slot(void) {
+    struct gpushare_slot *slot = &shim.client->slots[own_slot];
+    __atomic_store_n(&slot->allocated, 0, __ATOMIC_SEQ_CST);
+    PUT(slot->phase, GPUSHARE_OUT);
+}
+
+/* The coordinator said which client page is ours; the one before may be the very same memory. */
+void account_join(struct gpushare_client *client, int file) {
     pthread_mutex_lock(&account_lock);
     struct gpushare_client *before = shim.client;
     int file_before = shim.client_file;
-    __atomic_store_n(&before->allocated[own_slot], 0, __ATOMIC_SEQ_CST);
+    leave_slot();
     shim.client = client;
     shim.client_file = file;
     own_slot = GET(the_page()->orders.slot) % GPUSHARE_SLOTS;
     publish();
     pthread_mutex_unlock(&account_lock);
-    munmap(before, GPUSHARE_PAGE_BYTES);
-    return file_before;
+    munmap(before, GPUSHARE_CLIENT_BYTES);
+    file_close(file_before);
 }
 
 void account_slot(void) {
     pthread_mutex_lock(&account_lock);
     uint32_t slot = GET(the_page()->orders.slot) % GPUSHARE_SLOTS;
     if (slot != own_slot)
-        __atomic_store_n(&shim.client->allocated[own_slot], 0, __ATOMIC_SEQ_CST);
+        leave_slot();
     own_slot = slot;
     publish();
     pthread_mutex_unlock(&account_lock);

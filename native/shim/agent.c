@@ -1,31 +1,41 @@
 /* The agent: one thread that does all that waits. It sleeps until something happens: a line from the coordinator (often
- * the doorbell, "look at your page"), a kick by a thread, or the time that one of its parts has asked for. */
+ * the doorbell, "look at your page"), a bell, a kick by a thread, or the time that one of its parts has asked for. What it
+ * does about turns is decided in agent_step.c: here its inputs are collected and its outputs carried out. */
 #include "shim.h"
 
 #include <poll.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
-#define LOOK_NS (1000 * MS)    /* while the gate is open and nobody else waits */
-#define LEAST_TICK_NS (5 * MS) /* while others wait: how often idleness is looked for, at most */
-#define WANTS_NS (20 * MS)     /* "wants" waits for "drained" this long */
-#define FREE_NS (10 * MS)      /* between looks at memory that waits for its stream */
+#define LOOK_NS (1000 * MS)
+#define TORN_NS (1 * MS)  /* after a permit that was being written */
+#define FREE_NS (10 * MS) /* between looks at memory that waits for its stream */
+#define ROUNDS 16         /* without a look at the socket */
 
 static struct {
-    uint32_t word; /* the opening that the rest is about */
+    struct agent turns;
+    struct agent_outputs out;      /* of the last step */
+    struct gpushare_permit permit; /* the last whole one of this connection */
     struct counters counters;
-    uint64_t summed_at, submitted_at, idle_since;
-    bool probing, said_idle, stepping;
-    _Atomic bool wants_later; /* to be said after "drained" */
+    uint64_t submitted_at, submissions; /* when and what the last look at the counters found */
+    uint64_t finished_of;               /* submissions that the recorded events cover; NEVER: none */
+    uint32_t interrupts;
+    int bell; /* that is polled, or -1 */
+    bool rung, shows_waiting;
+    _Atomic bool changed;
     _Atomic uint32_t settled; /* cuInit need not wait any more */
 } agent;
-
-static _Atomic uint32_t latest_opening; /* the gate word */
 
 void agent_kick(void) {
     if (file_is_ours(shim.waker) && write(shim.waker, "", 1) < 0)
         return; /* full: it is awake already */
+}
+
+void agent_ring(void) {
+    atomic_store(&agent.changed, true);
+    agent_kick();
 }
 
 void agent_settled(void) {
@@ -40,241 +50,233 @@ bool agent_answered(void) {
     return atomic_load(&agent.settled);
 }
 
-/* Before a gate is opened in this process, whoever does it: a closing that comes right behind is not to pass for an old
- * one, with threads inside already. */
-void agent_opens(uint32_t word) {
-    atomic_store(&latest_opening, word);
+bool agent_new_page(void) {
+    agent.permit = (struct gpushare_permit){0};
+    agent_new_connection(&agent.turns);
+    return shim_new_page();
 }
 
-/* The coordinator is being lost, and the record lock is held: what it has opened until now goes on. */
-void agent_keeps_opening(void) {
-    uint32_t word = unmetered(gate_word(the_page()));
-    if (!is_open(word))
-        return;
-    agent_opens(word);
-    futex_wake_all(&the_page()->orders.gate);
-}
-
-/* May a thread go by an opening? Out of contact, only by one that was made here or that the agent has seen in contact: then
- * it holds the record lock without which the coordinator, which sees the connection's end, would take the process not to
- * run. */
-bool agent_has_seen(uint32_t word) {
-    return atomic_load(&shim.contact) == THERE || unmetered(word) == atomic_load(&latest_opening);
-}
-
-static bool is_stale(uint32_t word, uint32_t latest) {
-    enum contact state = atomic_load(&shim.contact);
-    if (is_closing(word))
-        return state != THERE && epoch_of(word) < epoch_of(latest);
-    return state == AWAY && is_open(word) && unmetered(word) != latest;
-}
-
-/* A coordinator that had hung may write to our gate when we have long left it. It closes by an epoch of which we have
- * drained: that is taken as the closing of the present opening, which it becomes. It opens by a hello whose answer we never
- * read, which may have said that another client page and other locks are ours: that opening is over for us. */
-uint32_t agent_gate_word(void) {
-    struct gpushare_page *page = the_page();
-    uint32_t word = gate_word(page), latest;
-    while (is_stale(word, latest = atomic_load(&latest_opening))) {
-        bool opened = is_open(word);
-        uint32_t closing = closing_of(opened ? word : latest);
-        if (!__atomic_compare_exchange_n(&page->orders.gate, &word, closing, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
-            continue;
-        if (opened) /* the closing is not to pass for an old one; and nobody may go by that word */
-            atomic_compare_exchange_strong(&latest_opening, &latest, closing);
-        return closing;
-    }
-    return word;
-}
-
-static void say_wants(void) {
-    if (!socket_say_wants())
-        agent_kick();
-}
-
-/* A thread that has meanwhile been let in needs nothing said for it. */
-static void say_later_wants(void) {
-    if (atomic_exchange(&agent.wants_later, false) && __atomic_load_n(&the_page()->report.waiting, __ATOMIC_SEQ_CST))
-        say_wants();
-}
-
-static bool drained_of(uint32_t word) {
-    return __atomic_load_n(&the_page()->report.drained_epoch, __ATOMIC_SEQ_CST) == epoch_of(word);
-}
-
-/* While a turn is being closed, the coordinator is to hear "drained" first: that is what the next client waits for. */
-void agent_want(uint32_t word) {
-    if (atomic_exchange(&shim.wants_for, word + 1) == word + 1)
-        return;
-    if (atomic_load(&shim.contact) == THERE && is_closing(word) && !drained_of(word)) {
-        atomic_store(&agent.wants_later, true);
-        if (!drained_of(word) || !atomic_exchange(&agent.wants_later, false))
-            return; /* the agent says it, with "drained" or when that takes long */
-    }
-    say_wants();
-}
-
-/* Another thread may have begun to wait meanwhile, and its "wants" gone out before our "unwants": then say it again. */
-void agent_unwant(void) {
-    atomic_store(&agent.wants_later, false);
-    atomic_store(&shim.wants_for, 0);
-    socket_say_unwants();
-    struct gpushare_page *page = the_page();
-    uint32_t word = gate_word(page);
-    if (__atomic_load_n(&page->report.waiting, __ATOMIC_SEQ_CST) && !is_open(word)) {
-        atomic_store(&shim.wants_for, 0);
-        agent_want(word);
-    }
-}
-
-static uint64_t submissions(const struct counters *counters) {
-    return counters->launches + counters->copies + counters->others;
-}
-
-static void publish(uint64_t now) {
+static void count_submissions(uint64_t now) {
     struct gpushare_report *report = &the_page()->report;
-    struct counters sum;
-    threads_sum(&sum);
-    if (submissions(&sum) != submissions(&agent.counters))
+    threads_sum(&agent.counters);
+    uint64_t submissions = agent.counters.launches + agent.counters.copies + agent.counters.others;
+    if (submissions != agent.submissions)
         agent.submitted_at = now;
-    agent.counters = sum;
-    agent.summed_at = now;
-    PUT(report->launches, sum.launches);
-    PUT(report->blocks, sum.blocks);
-    PUT(report->copies, sum.copies);
-    PUT(report->bytes_copied, sum.bytes_copied);
+    agent.submissions = submissions;
+    PUT(report->launches, agent.counters.launches);
+    PUT(report->blocks, agent.counters.blocks);
+    PUT(report->copies, agent.counters.copies);
+    PUT(report->bytes_copied, agent.counters.bytes_copied);
     PUT(report->last_submission_ns, agent.submitted_at);
     PUT(report->sampled_ns, now);
 }
 
-static void opened(uint32_t word, uint64_t now) {
-    agent.word = word;
-    agent_opens(word);
-    agent.idle_since = now;
-    agent.probing = agent.said_idle = false;
-    agent.stepping = is_step(word);
-    usage_opened(now);
-    lockmode_hold(true);
-    log_line(LOG_DEBUG, "gate open, epoch %u", epoch_of(word));
+/* --- inputs ----------------------------------------------------------------------------------------------------------- */
+
+/* Before the answer to hello the client page may be another one than the permit means; afterwards the last one stands. */
+static void read_permit(uint64_t now, uint64_t *next) {
+    const uint64_t *page = (const uint64_t *)&the_page()->orders.permit;
+    uint64_t words[GPUSHARE_PERMIT_WORDS + 1];
+    for (int i = 0; i <= GPUSHARE_PERMIT_WORDS; i++)
+        words[i] = GET(page[i]);
+    if (atomic_load(&shim.contact) != THERE || memcmp(&agent.permit, words, sizeof words) == 0)
+        return;
+    if (gpushare_check(words, GPUSHARE_PERMIT_WORDS) == words[GPUSHARE_PERMIT_WORDS])
+        memcpy(&agent.permit, words, sizeof agent.permit);
+    else
+        *next = least(*next, now + TORN_NS);
 }
 
-/* Others wait: has this process neither submitted anything nor had work on the device for long enough? */
-static void look_for_idleness(uint64_t now, uint64_t release) {
-    if (agent.submitted_at == now || threads_inside()) {
-        if (agent.said_idle && (GET(the_page()->orders.hears) & 8))
-            socket_say(SAY_BUSY); /* the turn goes on for another process of this client, or because it is held */
-        agent.idle_since = 0;
-        agent.probing = agent.said_idle = false;
-        return;
-    }
-    if (agent.said_idle && !lockmode_active()) /* there the one that it was said to is gone */
-        return;
-    bool finished = streams_poll(!agent.probing);
-    agent.probing = true;
-    if (!finished) {
-        agent.idle_since = 0;
-        return;
-    }
-    if (!agent.idle_since)
-        agent.idle_since = now;
-    if (now < agent.idle_since + release)
-        return;
-    if (lockmode_idle(now) || atomic_load(&shim.contact) != THERE)
-        return;
-    agent.said_idle = true;
-    socket_say(SAY_IDLE);
+static uint64_t all_devices(void) {
+    uint32_t count = GET(shim.client->device_count);
+    return count ? ~0ull >> (64 - least(count, MAX_DEVICES)) : 0;
 }
 
-static uint64_t while_closing(uint32_t word, uint64_t now) {
-    uint64_t next = NEVER;
-    if (agent.stepping) { /* threads that have made their call wait on the open word: they are to ask by this one */
-        agent.stepping = false;
-        futex_wake_all(&the_page()->orders.gate);
-    }
-    if (!drain_step(word, now, &next)) {
-        if (now > drain_began() + WANTS_NS)
-            say_later_wants(); /* what has not drained may wait for that thread */
-        return next;
-    }
-    if (!lockmode_active())
-        lockmode_hold(false); /* first: the coordinator looks for processes that run by themselves */
-    if (atomic_load(&shim.contact) == THERE)
-        socket_say(SAY_DRAINED);
-    say_later_wants();
-    publish(now);
-    join_drop_old();
-    log_line(LOG_DEBUG, "drained, epoch %u, %.3f ms", epoch_of(word), (double)GET(the_page()->report.drain_ns) / MS);
-    return lockmode_active() ? now : NEVER;
+static uint32_t look_for_work(uint64_t now, uint64_t *next) {
+    if (agent.turns.report.phase == GPUSHARE_CLOSING)
+        return drain_quiet(now, next) ? AGENT_QUIET : AGENT_BUSY;
+    if (!(agent.out.acts & AGENT_LOOK))
+        return AGENT_NOT_LOOKED;
+    bool inside = threads_inside(), anew = agent.finished_of != agent.submissions;
+    agent.finished_of = inside ? NEVER : agent.submissions;
+    return !inside && streams_poll(anew) ? AGENT_QUIET : AGENT_BUSY;
 }
 
-/* The page says when the turn ends: the coordinator, which would have to wake up first, need not be on the way. */
-static uint64_t close_by_deadline(uint32_t word, uint64_t now) {
-    uint32_t closing = closing_of(word), present = gate_word(the_page());
-    if (unmetered(present) != word || !__atomic_compare_exchange_n(&the_page()->orders.gate, &present, closing, false,
-                                                                   __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
-        return now; /* the coordinator was faster */
-    return while_closing(closing, now);
+/* The slots of processes that have ended may still be there: a device's lock says whether a process is in a turn. */
+static void look_at_siblings(struct agent_inputs *in) {
+    uint32_t own = account_own_slot();
+    for (uint32_t i = 0; i < GPUSHARE_SLOTS; i++) {
+        struct gpushare_slot *slot = &shim.client->slots[i];
+        uint64_t turn = GET(slot->turn), since = GET(slot->since_ns);
+        uint32_t phase = GET(slot->phase);
+        if (i == own || phase < GPUSHARE_CLOSING || turn < GPUSHARE_FIRST_TURN ||
+            !locks_have_others(in->client_devices, turn))
+            continue;
+        in->closing_siblings++;
+        if (!in->sibling_turn || since < in->sibling_since) {
+            in->sibling_turn = turn;
+            in->sibling_since = since;
+        }
+    }
 }
 
-static uint64_t while_open(uint32_t word, uint64_t now) {
+static void collect(struct agent_inputs *in, uint32_t tried, uint64_t *next) {
     struct gpushare_orders *orders = &the_page()->orders;
-    bool contended = lockmode_active() || GET(orders->contended);
-    if (meter_switch(word))
-        log_line(LOG_DEBUG, "metered: %s", word & GPUSHARE_GATE_METERED ? "no" : "yes");
-    word = unmetered(word);
-    if (agent.word != word) {
-        drain_abandon(is_step(word));
-        opened(word, now);
+    uint32_t phase = agent.turns.report.phase;
+    uint64_t now = now_ns();
+    count_submissions(now);
+    read_permit(now, next);
+    *in = (struct agent_inputs){
+        .now = now,
+        .permit = agent.permit,
+        .quantum_ns = GET(orders->quantum_ns),
+        .idle_release_ns = GET(orders->idle_release_ns),
+        .away_since = socket_away_since(),
+        .client_turn = GET(shim.client->turn),
+        .client_began = GET(shim.client->began_ns),
+        .client_devices = all_devices(),
+        .own_devices = join_own_devices(shim.client),
+        .submissions = agent.submissions,
+        .waiting = atomic_load(&shim.waiting),
+        .tried = tried,
+        .bell = agent.rung,
+    };
+    agent.rung = false;
+    in->looked = look_for_work(now, next);
+    if (phase == GPUSHARE_LEAVING)
+        in->moving = memory_leaves(now, next);
+    if (phase == GPUSHARE_OUT && in->waiting && in->away_since)
+        in->client_in = locks_have_others(in->client_devices, in->client_turn);
+    if (phase == GPUSHARE_STEP || (phase == GPUSHARE_OUT && in->waiting))
+        look_at_siblings(in);
+}
+
+/* --- outputs ---------------------------------------------------------------------------------------------------------- */
+
+static void report_turn(const struct agent_outputs *out) {
+    struct gpushare_report *report = &the_page()->report;
+    uint64_t words[GPUSHARE_TURN_WORDS + 1], *page = (uint64_t *)&report->turn;
+    memcpy(words, &out->report, sizeof words);
+    for (int i = 0; i <= GPUSHARE_TURN_WORDS; i++)
+        PUT(page[i], words[i]);
+    PUT(report->idle, out->idle);
+    PUT(report->evicting, out->evicting);
+    account_turn(&out->report);
+    atomic_store(&shim.phase, out->report.phase);
+    atomic_store(&shim.contended, out->contended);
+    if (out->alone && !atomic_load(&shim.alone))
+        log_line(LOG_INFO, "no coordinator: turns by the lock files");
+    atomic_store(&shim.alone, out->alone);
+}
+
+/* Before the threads that the gate lets in, so that none of them comes by a turn that the page does not show. */
+static void set_gate(const struct agent_outputs *out, uint64_t now) {
+    uint32_t word = out->gate | (out->opening << GATE_OPENING_SHIFT & ~GATE_METERED);
+    uint32_t before = unmetered(gate_word());
+    if (word == before)
+        return;
+    __atomic_store_n(&shim.gate, word, __ATOMIC_SEQ_CST);
+    if (!is_open(word))
+        return;
+    agent.finished_of = NEVER;
+    usage_opened(now);
+    log_line(LOG_DEBUG, "gate open%s, epoch %u", is_step(word) ? " for a step" : "", out->report.epoch);
+}
+
+/* Shown once a try was refused, so that a coordinator ends its client's turn. */
+static void show_waiting(const struct agent_outputs *out, uint32_t tried, uint64_t devices) {
+    bool waits = out->alone && out->report.phase == GPUSHARE_OUT && atomic_load(&shim.waiting);
+    bool shows = waits && (agent.shows_waiting || tried == AGENT_REFUSED);
+    if (shows != agent.shows_waiting)
+        locks_show_waiting(devices, shows);
+    agent.shows_waiting = shows;
+}
+
+static uint32_t enter(const struct agent_outputs *out) {
+    bool is_first = out->alone && !locks_have_others(out->devices, out->turn);
+    if (!locks_enter(out->turn, out->devices, out->acts & AGENT_JOIN))
+        return AGENT_REFUSED;
+    return is_first ? AGENT_ENTERED_FIRST : AGENT_ENTERED;
+}
+
+/* What came of ENTER. */
+static uint32_t carry_out(const struct agent_outputs *out, uint64_t now) {
+    uint32_t acts = out->acts;
+    if (acts & AGENT_LEAVE)
+        locks_leave();
+    if (acts & AGENT_BEGIN)
+        PUT(shim.client->began_ns, now);
+    report_turn(out);
+    if (acts & AGENT_RING)
+        locks_ring(out->devices);
+    set_gate(out, now);
+    if (acts & AGENT_CLOSE)
+        drain_begin();
+    if (acts & AGENT_WAKE)
+        futex_wake_all(&shim.gate);
+    if (acts & AGENT_DRAINED) {
+        drain_done(out->report.closed_ns, now);
+        log_line(LOG_DEBUG, "drained, epoch %u, %.3f ms", out->report.epoch,
+                 (double)GET(the_page()->report.drain_ns) / MS);
     }
-    /* Without a coordinator somebody must wait for our lock, or the turn would end for nobody. */
-    bool told = atomic_load(&shim.contact) == THERE || (!lockmode_active() && GET(orders->hand_on));
-    uint64_t deadline = told ? GET(orders->deadline_ns) : 0;
-    if (deadline && now >= deadline)
-        return close_by_deadline(word, now);
-    uint64_t latest = least(deadline ? deadline : NEVER, usage_look(now)), release = GET(orders->idle_release_ns);
-    bool watch = release && contended;
-    uint64_t tick = !watch ? LOOK_NS : release / 4 > LEAST_TICK_NS ? release / 4 : LEAST_TICK_NS;
-    if (now < agent.summed_at + tick && watch == agent.probing)
-        return agent.summed_at + tick < latest ? agent.summed_at + tick : latest;
-    publish(now);
-    if (watch)
-        look_for_idleness(now, release);
-    return now + tick < latest ? now + tick : latest;
+    if (acts & AGENT_CHANGED)
+        socket_say(SAY_CHANGED);
+    return acts & AGENT_ENTER ? enter(out) : AGENT_NOT_TRIED;
+}
+
+static uint64_t take_turns(void) {
+    struct agent_inputs in;
+    uint32_t tried = AGENT_NOT_TRIED;
+    uint64_t next;
+    int rounds = 0;
+    do {
+        next = NEVER;
+        join_step();
+        collect(&in, tried, &next);
+        agent_step(&agent.turns, &in, &agent.out);
+        show_waiting(&agent.out, tried, in.client_devices);
+        tried = carry_out(&agent.out, in.now);
+        next = least(next, agent.out.wake_at);
+    } while (tried || (next <= in.now && ++rounds < ROUNDS));
+    agent.bell = agent.out.listen ? locks_bell(agent.out.devices) : -1;
+    return next;
+}
+
+/* --- the loop --------------------------------------------------------------------------------------------------------- */
+
+static void wake_interrupted(void) {
+    uint32_t interrupts = GET(the_page()->orders.interrupt_seq);
+    if (interrupts != agent.interrupts)
+        futex_wake_all(&shim.gate);
+    agent.interrupts = interrupts;
 }
 
 /* One look at everything; when to look again. */
-static uint64_t step(uint64_t now) {
-    if (!files_are_ours())
-        shim_start_over();
-    struct gpushare_page *page = the_page();
-    uint64_t next = socket_step(now), part = NEVER;
+static uint64_t step(void) {
+    uint64_t now = now_ns();
+    bool anew = !files_are_ours();
+    if (anew && !shim_start_over())
+        return NEVER;
+    if (locks_look(now) || anew)
+        agent.shows_waiting = false; /* that went with the files */
+    uint64_t next = socket_step(now);
     if (inspect_due())
         socket_say(SAY_DETAILS);
-    if (atomic_load(&shim.contact) == AWAY)
-        part = lockmode_step(now);
-    next = part < next ? part : next;
-    relay_step(now);
-    uint32_t word = agent_gate_word(), phase = GPUSHARE_PHASE_IDLE;
-    part = NEVER;
-    if (is_open(word) && agent_has_seen(word)) { /* else we wait for an answer to hello that says how it is meant */
-        phase = GPUSHARE_PHASE_RUNNING;
-        part = while_open(word, now);
-    } else if (is_closing(word) && GET(page->report.drained_epoch) != epoch_of(word)) {
-        PUT(page->report.phase, GPUSHARE_PHASE_DRAINING);
-        part = while_closing(word, now);
-        phase = GET(page->report.drained_epoch) != epoch_of(word) ? GPUSHARE_PHASE_DRAINING : phase;
+    if (atomic_exchange(&agent.changed, false))
+        socket_say(SAY_CHANGED);
+    wake_interrupted();
+    next = least(next, take_turns());
+    uint32_t word = gate_word();
+    now = now_ns();
+    if (!is_running())
+        next = least(next, memory_look(now));
+    if (is_open(word)) {
+        meter_switch(word);
+        next = least(next, usage_look(now));
     }
-    if (phase == GPUSHARE_PHASE_IDLE) {
-        uint64_t look = memory_look(now);
-        part = look < part ? look : part;
-    }
-    if (phase == GPUSHARE_PHASE_IDLE && GET(page->report.waiting))
-        phase = GPUSHARE_PHASE_WAITING;
-    PUT(page->report.phase, phase);
-    next = part < next ? part : next;
     if (deferred_any()) {
         deferred_free();
-        next = deferred_any() && now + FREE_NS < next ? now + FREE_NS : next;
+        next = deferred_any() ? least(next, now + FREE_NS) : next;
     }
     return next;
 }
@@ -282,17 +284,19 @@ static uint64_t step(uint64_t now) {
 static void sleep_until(uint64_t next) {
     bool wants_to_write;
     int file = socket_file(&wants_to_write);
-    uint64_t now = now_ns(), left = next > now ? next - now : 0;
-    left = left < LOOK_NS ? left : LOOK_NS; /* nobody could wake it if the program has closed our descriptors */
+    uint64_t now = now_ns(), left = least(next > now ? next - now : 0, LOOK_NS); /* the program may close the pipe */
     struct timespec time = {(time_t)(left / (1000 * MS)), (long)(left % (1000 * MS))};
-    struct pollfd files[2] = {
+    struct pollfd files[3] = {
         {.fd = shim.wake, .events = POLLIN},
         {.fd = file, .events = (short)(POLLIN | (wants_to_write ? POLLOUT : 0))},
+        {.fd = agent.bell, .events = POLLIN},
     };
     char kicks[64];
-    ppoll(files, file >= 0 ? 2 : 1, &time, NULL);
+    ppoll(files, 3, &time, NULL);
     if ((files[0].revents & POLLIN) && file_is_ours(shim.wake) && read(shim.wake, kicks, sizeof kicks) < 0)
         return;
+    if (files[2].revents & POLLIN)
+        agent.rung = locks_heard(agent.bell);
 }
 
 static void *run(void *unused) {
@@ -301,12 +305,16 @@ static void *run(void *unused) {
     prctl(PR_SET_TIMERSLACK, 1ul); /* short pauses while draining are meant */
     REAL(cuThreadExchangeStreamCaptureMode)(&mode);
     while (atomic_load(&shim.state) != OFF)
-        sleep_until(step(now_ns()));
+        sleep_until(step());
+    locks_give_up();
     return unused;
 }
 
 bool agent_start(void) {
-    agent = (typeof(agent)){.settled = 0};
-    agent_opens(0);
+    agent = (typeof(agent)){.bell = -1};
     return threads_start_own(run);
+}
+
+void agent_after_fork(void) {
+    agent = (typeof(agent)){.bell = -1};
 }

@@ -1,7 +1,6 @@
 /* Finding and reaching a coordinator. */
 #include "shim.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -23,11 +22,7 @@ static int connect_to(const char *path) {
         close(file);
         return -1;
     }
-    /* The kernel closes a dying process's files in order, and record locks go with the client page's descriptor: whoever
-     * sees our end of file shall find them gone. */
-    int later = fcntl(file, F_DUPFD_CLOEXEC, shim.client_file + 1);
-    close(file);
-    return file_keep(later);
+    return file_keep(file);
 }
 
 /* Anybody may make a folder in /tmp: it must be ours, and closed to others. */

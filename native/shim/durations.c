@@ -105,7 +105,7 @@ static struct timer *take(void) {
 
 bool durations_wanted(struct thread *thread) {
     struct gpushare_orders *orders = &the_page()->orders;
-    if (!thread->function || !GET(orders->exempt_ns) || !GET(orders->launch_rate))
+    if (!thread->function || !GET(orders->exempt_ns) || !limits_rate())
         return false;
     pthread_mutex_lock(&durations.lock);
     struct known *known = find(thread->function);

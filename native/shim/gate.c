@@ -16,11 +16,11 @@ uint64_t now_ns(void) {
 
 void futex_wait(uint32_t *word, uint32_t value, uint64_t nanoseconds) {
     struct timespec time = {(time_t)(nanoseconds / (1000 * MS)), (long)(nanoseconds % (1000 * MS))};
-    syscall(SYS_futex, word, FUTEX_WAIT, value, &time, NULL, 0);
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, &time, NULL, 0);
 }
 
 void futex_wake_all(uint32_t *word) {
-    syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
 }
 
 bool is_capturing(CUstream stream) {
@@ -29,36 +29,46 @@ bool is_capturing(CUstream stream) {
 }
 
 static bool may_pass(struct thread *thread, uint32_t word) {
-    return is_open(word) && !(is_step(word) && thread->stepped == word) && agent_has_seen(word);
+    return is_open(word) && !(is_step(word) && thread->stepped == word);
 }
 
-/* The thread is outside of the gate here, so that draining need not wait for it. */
+/* Threads begin and end to wait at the same time: the last store is of the last number. */
+void gate_show_waiting(void) {
+    uint32_t *shown = &the_page()->report.waiting, waiting;
+    do {
+        waiting = atomic_load(&shim.waiting);
+        __atomic_store_n(shown, waiting, __ATOMIC_SEQ_CST);
+    } while (waiting != atomic_load(&shim.waiting));
+}
+
+/* The thread is outside of the gate here, so that draining need not wait for it. The agent is told of the first thread
+ * that waits, and of the last one that gives up. */
 static CUresult wait_for_opening(struct thread *thread) {
-    struct gpushare_page *page = the_page();
+    struct gpushare_report *report = &the_page()->report;
     uint64_t began = now_ns();
     CUresult verdict = CUDA_SUCCESS;
     interrupt_begin(thread, began);
-    __atomic_fetch_add(&page->report.waiting, 1, __ATOMIC_SEQ_CST);
+    bool is_first = atomic_fetch_add(&shim.waiting, 1) == 0;
+    gate_show_waiting();
+    if (is_first)
+        agent_kick();
     for (;;) {
-        uint32_t word = gate_word(page);
-        if (may_pass(thread, word) || page != the_page())
+        uint32_t word = gate_word();
+        if (may_pass(thread, word))
             break;
         if (interrupt_pending(thread)) {
             log_line(LOG_INFO, "interrupted while waiting for the GPU: the call was not made");
             verdict = CUDA_ERROR_OPERATING_SYSTEM;
             break;
         }
-        agent_want(word);
-        uint64_t heartbeat = GET(page->orders.heartbeat_ns), now = now_ns();
-        if (atomic_load(&shim.contact) == THERE && now > heartbeat + STALE_NS)
-            agent_kick();
-        futex_wait(&page->orders.gate, word, LOOK_NS);
+        futex_wait(&shim.gate, word, LOOK_NS);
     }
-    uint32_t waiting = __atomic_fetch_sub(&page->report.waiting, 1, __ATOMIC_SEQ_CST);
-    if (verdict != CUDA_SUCCESS && waiting == 1)
-        agent_unwant();
-    ADD(page->report.gate_waits, 1);
-    ADD(page->report.gate_wait_ns, now_ns() - began);
+    bool was_last = atomic_fetch_sub(&shim.waiting, 1) == 1;
+    gate_show_waiting();
+    if (verdict != CUDA_SUCCESS && was_last)
+        agent_kick();
+    ADD(report->gate_waits, 1);
+    ADD(report->gate_wait_ns, now_ns() - began);
     return verdict;
 }
 
@@ -70,14 +80,13 @@ struct metering {
 /* Outside of the gate too. A call that is interrupted here may go ahead, if the gate is still open: then nothing has failed,
  * and the program comes back to its interpreter all the same. */
 static void wait_for_meter(struct thread *thread, struct metering *metering, uint64_t pause) {
-    struct gpushare_page *page = the_page();
     if (!metering->began) {
         metering->began = now_ns();
         interrupt_begin(thread, metering->began);
     }
-    uint32_t word = gate_word(page);
-    if (word & GPUSHARE_GATE_METERED)
-        futex_wait(&page->orders.gate, word, pause);
+    uint32_t word = gate_word();
+    if (word & GATE_METERED)
+        futex_wait(&shim.gate, word, pause);
     metering->interrupted = interrupt_pending(thread);
 }
 
@@ -105,7 +114,7 @@ static bool is_marked(struct thread *thread, CUstream stream) {
         return false;
     DEPTH_ADD(thread, 1u, __ATOMIC_RELAXED);
     atomic_signal_fence(memory_order_seq_cst);
-    if (gate_word(the_page()) == atomic_load_explicit(&thread->marked_word, memory_order_relaxed)) {
+    if (gate_word() == atomic_load_explicit(&thread->marked_word, memory_order_relaxed)) {
         atomic_store_explicit(&thread->last_stream, stream, memory_order_relaxed);
         return true;
     }
@@ -144,14 +153,14 @@ CUresult gate_slow(struct thread *thread, CUstream stream) {
         if (state == ASLEEP)
             return CUDA_SUCCESS;
         if (state == OFF) {
-            remember(thread, stream, gate_word(the_page()));
+            remember(thread, stream, gate_word());
             return CUDA_SUCCESS;
         }
         bool known = threads_register(thread);
         if (!known)
             log_once(LOG_DEBUG, "a thread submits work from its last destructors: its calls wait but are not drained");
         atomic_thread_fence(memory_order_seq_cst); /* the agent may have scanned before this thread was listed */
-        uint32_t metered = gate_word(the_page()), word = unmetered(metered);
+        uint32_t metered = gate_word(), word = unmetered(metered);
         if (may_pass(thread, word)) {
             /* In this order: what has been brought back is used by this call, even if the turn has ended meanwhile. */
             if (metered == word && meter_switch(word)) {

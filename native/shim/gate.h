@@ -33,7 +33,7 @@ static inline void gate_leave(struct thread *thread) {
 static inline bool gate_try(struct thread *thread, CUstream stream) {
     DEPTH_ADD(thread, 1u, __ATOMIC_RELAXED);
     atomic_signal_fence(memory_order_seq_cst);
-    uint32_t word = gate_word(the_page());
+    uint32_t word = gate_word();
     return likely(word == atomic_load_explicit(&thread->marked_word, memory_order_relaxed)) && /* marked, thus open */
            likely(stream == atomic_load_explicit(&thread->last_stream, memory_order_relaxed));
 }

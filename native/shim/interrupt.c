@@ -44,7 +44,7 @@ static void on_interrupt(int number, siginfo_t *info, void *context) {
         program.sa_handler(number);
     atomic_store(&interrupts.at_ns, now_ns());
     atomic_fetch_add(&interrupts.count, 1);
-    futex_wake_all(&the_page()->orders.gate);
+    futex_wake_all(&shim.gate);
     errno = error;
 }
 

@@ -1,70 +1,77 @@
-/* A process joins its client: the client's first process made the client page and opened the device locks that count, and
- * the coordinator sends their descriptors to each later one. What that one had before goes, once nothing runs by it. All by
+/* A process joins its client: the client's first process made the client page, and the coordinator passes its descriptor to
+ * each later one. A process in a turn takes it afterwards, for the numbers of devices and slots mean others there. All by
  * the agent. */
 #include "shim.h"
 
 #include <fcntl.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-static struct {
-    int locks[MAX_DEVICES]; /* replaced while our gate was open: to be closed after the drain */
-    int count;
-    int client; /* the client page with them; -1: none */
-} old = {.client = -1};
+static struct gpushare_client *coming; /* NULL: none */
+static int coming_file;
 
-static bool is_page(int file) {
+static bool is_client_page(int file) {
     struct stat status;
     int seals = fcntl(file, F_GET_SEALS);
-    return fstat(file, &status) == 0 && status.st_size == GPUSHARE_PAGE_BYTES && seals >= 0 && (seals & F_SEAL_SHRINK);
+    return fstat(file, &status) == 0 && status.st_size == GPUSHARE_CLIENT_BYTES && seals >= 0 &&
+           (seals & F_SEAL_SHRINK);
 }
 
-bool join_client(const int *files, int count, uint32_t word_at_hello) {
-    struct gpushare_client *client = NULL;
-    if (count == 1 + shim.device_count && is_page(files[0]))
-        client = map_page(files[0]);
-    if (client && client->magic != GPUSHARE_PAGE_MAGIC) {
-        munmap(client, GPUSHARE_PAGE_BYTES);
-        client = NULL;
+void join_forget(void) {
+    if (!coming)
+        return;
+    munmap(coming, GPUSHARE_CLIENT_BYTES);
+    file_close(coming_file);
+    coming = NULL;
+}
+
+uint64_t join_own_devices(const struct gpushare_client *client) {
+    uint64_t bits = 0;
+    uint32_t count = (uint32_t)least(GET(client->device_count), GPUSHARE_DEVICES);
+    for (int i = 0; i < shim.device_count; i++) {
+        uint32_t at = 0;
+        while (at < count && strncmp(client->devices[at], shim.devices[i].uuid, GPUSHARE_UUID_BYTES) != 0)
+            at++;
+        if (at == count)
+            return 0;
+        bits |= 1ull << at;
     }
+    return bits;
+}
+
+int join_file(void) {
+    return coming ? coming_file : shim.client_file;
+}
+
+bool join_client(const int *files, int count) {
+    struct gpushare_client *client = count == 1 && is_client_page(files[0]) ? map_client(files[0]) : NULL;
     if (!client)
         return false;
-    bool running = is_running();
-    for (int i = 0; i < shim.device_count; i++) {
-        int before = shim.devices[i].lock;
-        if (running && old.count < MAX_DEVICES)
-            old.locks[old.count++] = before;
-        else
-            file_close(before);
-        shim.devices[i].lock = file_keep(files[1 + i]);
+    if (client->magic != GPUSHARE_PAGE_MAGIC || client->version != GPUSHARE_PAGE_VERSION || !join_own_devices(client)) {
+        munmap(client, GPUSHARE_CLIENT_BYTES);
+        return false;
     }
-    int before = account_join(client, file_keep(files[0]));
-    /* With its record lock: by that others who still have the old locks see that they are needed. */
-    if (running && old.client < 0)
-        old.client = before;
-    else
-        file_close(before);
-    /* A turn that we took by the old locks is not the coordinator's: it ends here, and the old locks with it. If the word
-     * is another than at hello, then the coordinator has opened the gate: its orders may be here before its answer is. */
-    uint32_t word = gate_word(the_page());
-    if (running && is_open(word) && unmetered(word) == unmetered(word_at_hello))
-        __atomic_compare_exchange_n(&the_page()->orders.gate, &word, closing_of(word), false, __ATOMIC_SEQ_CST,
-                                    __ATOMIC_SEQ_CST);
+    join_forget();
+    coming = client;
+    coming_file = file_keep(files[0]);
+    join_step();
     return true;
 }
 
-/* Closing is enough: a lock on a description that nobody else holds open goes with it. */
-void join_drop_old(void) {
-    while (old.count > 0)
-        file_close(old.locks[--old.count]);
-    if (old.client < 0)
+void join_step(void) {
+    if (!coming || is_running())
         return;
-    file_close(old.client);
-    old.client = -1;
-    lockmode_contact(atomic_load(&shim.contact) == THERE); /* if it was the very same file, that lock went with it */
+    account_join(coming, coming_file);
+    coming = NULL;
+}
+
+bool join_waits(void) {
+    return coming != NULL;
 }
 
 void join_after_fork(void) {
-    old.count = 0;
-    old.client = -1;
+    if (coming)
+        munmap(coming, GPUSHARE_CLIENT_BYTES);
+    coming = NULL;
 }

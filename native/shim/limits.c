@@ -16,9 +16,18 @@ static struct {
     uint64_t not_before; /* spacing: no call until then */
 } limits;
 
+/* What a coordinator has set for the sake of a neighbour that ran at the same time holds nothing back without one. */
+uint64_t limits_rate(void) {
+    return atomic_load(&shim.alone) ? 0 : GET(the_page()->orders.launch_rate);
+}
+
+uint32_t limits_spacing(void) {
+    return atomic_load(&shim.alone) ? 0 : GET(the_page()->orders.spacing_ppm);
+}
+
 /* How long until the bucket is not empty. */
 static uint64_t until_paid(struct thread *thread, uint32_t turn, uint64_t now) {
-    double rate = (double)GET(the_page()->orders.launch_rate), burst = rate / BURST_PER_S;
+    double rate = (double)limits_rate(), burst = rate / BURST_PER_S;
     uint64_t blocks = GET(thread->counters.blocks);
     if (rate <= 0 || thread->charged_for != turn || blocks < thread->charged || thread->freely)
         thread->charged = blocks; /* what was launched without a limit costs nothing */
@@ -42,7 +51,7 @@ static uint64_t until_paid(struct thread *thread, uint32_t turn, uint64_t now) {
 }
 
 static uint64_t until_spaced(uint64_t now) {
-    uint32_t ppm = GET(the_page()->orders.spacing_ppm);
+    uint32_t ppm = limits_spacing();
     if (ppm == GPUSHARE_SPACING_STOP)
         return NEVER;
     if (ppm == 0 || ppm >= 1000000)
@@ -51,7 +60,7 @@ static uint64_t until_spaced(uint64_t now) {
 }
 
 void limits_worked(uint64_t worked, uint64_t now) {
-    uint32_t ppm = GET(the_page()->orders.spacing_ppm);
+    uint32_t ppm = limits_spacing();
     if (ppm && ppm < 1000000)
         limits.not_before = most(limits.not_before, now > worked ? now - worked : 0) + worked * 1000000 / ppm;
 }

@@ -56,7 +56,7 @@ static struct {
 
 /* Who has just had to go asks again after a moment in which nobody waits: the driver would take in thousands of launches. */
 static bool contended(void) {
-    if (lockmode_active() || GET(the_page()->orders.contended)) {
+    if (atomic_load(&shim.contended)) {
         atomic_store_explicit(&meter.was_contended, true, memory_order_relaxed);
         atomic_store_explicit(&meter.lingers_until, 0, memory_order_relaxed);
         return true;
@@ -72,24 +72,23 @@ static bool contended(void) {
 }
 
 static uint64_t window_in_force(void) {
-    struct gpushare_orders *orders = &the_page()->orders;
-    uint64_t window = GET(orders->window_ns);
+    uint64_t window = GET(the_page()->orders.window_ns);
     window = window && contended() ? window : 0;
-    return window || !GET(orders->spacing_ppm) ? window : DEFAULT_WINDOW_NS; /* a pause after a deep queue is none */
+    return window || !limits_spacing() ? window : DEFAULT_WINDOW_NS; /* a pause after a deep queue is none */
 }
 
 bool meter_switch(uint32_t word) {
-    struct gpushare_page *page = the_page();
     /* What the device waits for is not to be held back: no step is metered. */
-    bool on = !is_step(word) && (window_in_force() || GET(page->orders.launch_rate));
-    uint32_t wanted = on ? word | GPUSHARE_GATE_METERED : unmetered(word);
+    bool on = !is_step(word) && (window_in_force() || limits_rate());
+    uint32_t wanted = on ? word | GATE_METERED : unmetered(word);
     if (wanted == word)
         return false;
-    if (__atomic_compare_exchange_n(&page->orders.gate, &word, wanted, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+    if (__atomic_compare_exchange_n(&shim.gate, &word, wanted, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+        log_line(LOG_DEBUG, "metered: %s", on ? "yes" : "no");
         if (on)
             atomic_fetch_add(&meter.turn, 1); /* what was measured before does not count */
         else
-            futex_wake_all(&page->orders.gate);
+            futex_wake_all(&shim.gate);
     }
     return true;
 }

@@ -31,9 +31,8 @@ const struct memory_mode *mode_named(const char *name); /* NULL: there is none o
 
 /* --- movement.c --- */
 
-bool memory_evict(uint32_t word, uint64_t now, uint64_t *next); /* agent: all has left that must, after a drain */
-uint64_t memory_look(uint64_t now);                             /* agent, not running: when to look again */
-bool memory_moving(void);                                       /* agent: is memory_evict at it? */
+bool memory_leaves(uint64_t now, uint64_t *next); /* agent, after a drain: memory is leaving that must, come again */
+uint64_t memory_look(uint64_t now);               /* agent, not running: when to look again */
 bool memory_ready(uint32_t word);   /* a thread at the open gate: bring back what is away; false: it cannot be yet */
 void memory_hold(void);             /* no context is used for moving memory until ... */
 void memory_let_go(CUcontext gone); /* ... here; NULL: none has ended */

@@ -17,7 +17,6 @@ pthread_mutex_t movement_lock = PTHREAD_MUTEX_INITIALIZER; /* nested into no oth
 static _Atomic bool came;            /* memory, since the last turn began */
 static _Atomic uint64_t waits_since; /* memory that has no room; 0: none */
 static bool moving;                  /* the agent's: an eviction is under way */
-static uint32_t leaving;             /* the agent's: the closing that waits for it; 0: none */
 static struct room *asking;          /* the page has one request at a time, under movement_lock; NULL: none */
 static struct room turn;             /* what this turn's first call waits for */
 
@@ -34,30 +33,18 @@ const struct memory_mode *mode_named(const char *name) {
     return NULL;
 }
 
-bool memory_moving(void) {
-    return leaving && gate_word(the_page()) == leaving;
-}
-
-static bool evict(uint32_t word, uint64_t now, uint64_t *next) {
-    struct gpushare_page *page = the_page();
-    /* Without a coordinator nobody says what the next one needs. */
-    uint64_t target = lockmode_active() && shim.mode == &mode_swap ? 0 : GET(page->orders.resident_target);
-    if (!shim.mode->evict || (!moving && GET(page->report.resident) <= target))
+static bool evict(uint64_t now, uint64_t *next) {
+    /* Without a coordinator no one says what the next client needs. */
+    bool all = atomic_load(&shim.alone) && shim.mode == &mode_swap;
+    uint64_t target = all ? 0 : GET(the_page()->orders.resident_target);
+    if (!shim.mode->evict || (!moving && GET(the_page()->report.resident) <= target))
         return true;
-    bool done = shim.mode->evict(target, now, next);
-    /* While memory moves nothing waits for a thread of ours: nobody needs to open the gate for it. */
-    if (!done && !moving && (GET(page->orders.hears) & 1) && is_closing(word) &&
-        GET(page->report.drained_epoch) != epoch_of(word))
-        socket_say(SAY_EVICTING);
-    moving = !done;
-    return done;
+    moving = !shim.mode->evict(target, now, next);
+    return !moving;
 }
 
-bool memory_evict(uint32_t word, uint64_t now, uint64_t *next) {
-    leaving = word; /* what is said meanwhile is said of this closing */
-    bool done = shim.mode->beside || evict(word, now, next);
-    leaving = done ? 0 : word;
-    return done;
+bool memory_leaves(uint64_t now, uint64_t *next) {
+    return !shim.mode->beside && !evict(now, next);
 }
 
 /* So that the turn finds it there. Who was interrupted has ceased to wait, and the coordinator hears of it. */
@@ -78,11 +65,10 @@ static uint64_t look_ahead(uint64_t now) {
 /* After a turn, and whenever the coordinator takes away what an idle process has left on the device. Unified memory that
  * has never been used is nowhere: moving it would only fill the host. */
 uint64_t memory_look(uint64_t now) {
-    struct gpushare_page *page = the_page();
     uint64_t next = NEVER;
-    if (shim.mode == &mode_unified && !GET(page->report.last_submission_ns))
+    if (shim.mode == &mode_unified && !GET(the_page()->report.last_submission_ns))
         return NEVER;
-    return evict(gate_word(page), now, &next) ? look_ahead(now) : next;
+    return evict(now, &next) ? look_ahead(now) : next;
 }
 
 /* The bytes come first: a reader that reads the number before the bytes has those of this request or of a later one. */
@@ -91,19 +77,18 @@ static void say_short(struct room *room, uint64_t bytes) {
     asking = bytes ? room : NULL;
     PUT(report->short_bytes, bytes);
     room->asked = __atomic_add_fetch(&report->short_seq, 1, __ATOMIC_RELEASE);
-    socket_say_short();
+    agent_ring();
 }
 
 static bool can_ask(void) {
-    return (GET(the_page()->orders.hears) & 2) && atomic_load(&shim.contact) == THERE;
+    return atomic_load(&shim.contact) == THERE;
 }
 
 /* The coordinator may have refused before memory left that our last try did not find, so one more try follows. */
 static bool is_refused(struct room *room, uint64_t now) {
     struct gpushare_orders *orders = &the_page()->orders;
     bool answered = asking == room && GET(orders->no_room) - room->first <= room->asked - room->first;
-    bool patient = (GET(orders->hears) & 16) && atomic_load(&shim.contact) == THERE;
-    return answered || (!patient && now > room->began + ROOM_NS);
+    return answered || (!can_ask() && now > room->began + ROOM_NS);
 }
 
 /* At the gate, so that all that the program has is on the device when this is tried again: what has no room then, and
@@ -120,7 +105,6 @@ CUresult room_next_turn(struct room *room) {
 }
 
 CUresult room_wait(struct room *room, uint64_t bytes) {
-    struct gpushare_page *page = the_page();
     uint64_t now = now_ns();
     if (room->refused || (!room->began && !can_ask()))
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -137,7 +121,7 @@ CUresult room_wait(struct room *room, uint64_t bytes) {
     room->refused = is_refused(room, now);
     pthread_mutex_unlock(&movement_lock);
     if (!room->refused)
-        futex_wait(&page->orders.gate, gate_word(page), ROOM_PAUSE_NS);
+        futex_wait(&shim.gate, gate_word(), ROOM_PAUSE_NS);
     bool interrupted = self.main && interrupt_pending(&self);
     pthread_mutex_lock(&movement_lock);
     if (interrupted)
@@ -184,9 +168,10 @@ bool memory_ready(uint32_t word) {
     if (all) {
         turn_has_room();
         waits_since = 0;
-        if (atomic_load_explicit(&came, memory_order_relaxed) && atomic_exchange(&came, false) &&
-            (GET(page->orders.hears) & 4))
-            socket_say_restored(epoch_of(word));
+        if (atomic_load_explicit(&came, memory_order_relaxed) && atomic_exchange(&came, false)) {
+            ADD(page->report.restored, 1);
+            agent_ring();
+        }
         return true;
     }
     uint64_t absent = GET(page->report.absent), now = now_ns();
@@ -199,7 +184,7 @@ bool memory_ready(uint32_t word) {
     if (now > waits_since + ROOM_NS)
         log_once(LOG_ERROR, "%s of this program's memory do not fit on the device any more: it waits for room",
                  size_text(absent).text);
-    futex_wait(&page->orders.gate, gate_word(page), ROOM_PAUSE_NS);
+    futex_wait(&shim.gate, gate_word(), ROOM_PAUSE_NS);
     return false;
 }
 
@@ -216,7 +201,6 @@ void memory_let_go(CUcontext gone) {
 void memory_after_fork(void) {
     pthread_mutex_init(&movement_lock, NULL);
     moving = false;
-    leaving = 0;
     asking = NULL;
     ahead.asked = false;
     waits_since = 0;

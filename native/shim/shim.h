@@ -1,14 +1,14 @@
 /* The shim from the inside: the process-wide state, the state of a thread, and what each file offers the others.
  *
  * Who runs where. Program threads run the hooks: the gate (gate.c), memory, contexts. One agent thread (agent.c) does
- * everything that waits: it talks to the coordinator, drains, takes turns when no coordinator is there. A signal handler
+ * everything that waits: it talks to the coordinator, takes turns, drains. A signal handler
  * (interrupt.c) touches atomics and a futex only. The main thread of a Python program runs Python's signal handlers while
  * it waits (python.c); another thread of ours tries the interpreter lock for it. A fork's child starts from nothing (start.c).
  *
  * Locks, in the order in which they may nest: start_lock, movement_lock (movement.c), streams (streams.c), meter (meter.c),
- * durations (durations.c), ledger shards (ledger.c), relay.lock, account_lock, threads.lock, contact.lock (socket.c),
- * files.lock. None is held while waiting at the gate or in a driver call that may wait for the device, but for the recording
- * of an event, and movement_lock while memory moves. */
+ * durations (durations.c), ledger shards (ledger.c), account_lock, threads.lock, files.lock. None is held while waiting at
+ * the gate or in a driver call that may wait for the device, but for the recording of an event, and movement_lock while
+ * memory moves. */
 #ifndef GPUSHARE_SHIM_H
 #define GPUSHARE_SHIM_H
 
@@ -21,6 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "agent_step.h"
 #include "cuda_abi.h"
 #include "page.h"
 
@@ -90,16 +91,19 @@ struct device {
     char uuid[48];
     char name[128];
     uint64_t memory;
-    int lock; /* an open file description of the device's lock file, shared by all processes of the client */
 };
 
 struct shim {
+    uint32_t gate;              /* the gate word; threads that wait sleep on it */
+    bool fences;                /* membarrier is refused: every call takes the slow path with a full fence */
     struct gpushare_page *page; /* never NULL: a static one while asleep or off; see the_page, set_page */
     _Atomic uint32_t state;
     _Atomic uint32_t contact;
-    _Atomic uint32_t wants_for; /* gate word for which "wants" was sent, plus one; 0 = none */
-    bool fences;                /* membarrier is refused: every call takes the slow path with a full fence */
-    int wake, waker;            /* a pipe: the agent shall look */
+    _Atomic uint32_t phase;   /* of the turn, GPUSHARE_OUT …; written by the agent */
+    _Atomic uint32_t waiting; /* threads at the gate */
+    _Atomic bool contended;   /* another client waits for the device */
+    _Atomic bool alone;       /* turns go by the rule without a coordinator */
+    int wake, waker;          /* a pipe: the agent shall look */
     int page_file;
     int client_file;
     struct gpushare_client *client; /* changed under account.lock */
@@ -125,41 +129,36 @@ static inline void set_page(struct gpushare_page *page) {
 #define PUT(field, value) __atomic_store_n(&(field), (value), __ATOMIC_RELAXED)
 #define ADD(field, value) __atomic_fetch_add(&(field), (value), __ATOMIC_RELAXED)
 
-static inline uint32_t gate_word(struct gpushare_page *page) {
-    return __atomic_load_n(&page->orders.gate, __ATOMIC_ACQUIRE);
+/* The gate word: what agent_step.h calls the gate in the low bits, above it the number of the opening. The agent alone
+ * writes it, but for METERED, which the meter sets in the word of an open gate. */
+#define GATE_STATE 3u
+#define GATE_OPENING_SHIFT 2
+#define GATE_METERED 0x80000000u
+
+static inline uint32_t gate_word(void) {
+    return __atomic_load_n(&shim.gate, __ATOMIC_ACQUIRE);
 }
 static inline bool is_open(uint32_t word) {
-    return (word & GPUSHARE_GATE_OPEN) != 0; /* a step too */
+    return (word & GATE_STATE) != AGENT_GATE_CLOSED; /* a step too */
 }
 static inline bool is_step(uint32_t word) {
-    return (word & GPUSHARE_GATE_STATE) == GPUSHARE_GATE_STEP;
-}
-static inline bool is_closing(uint32_t word) {
-    return (word & GPUSHARE_GATE_STATE) == GPUSHARE_GATE_CLOSING;
+    return (word & GATE_STATE) == AGENT_GATE_STEP;
 }
 static inline uint32_t unmetered(uint32_t word) {
-    return word & ~GPUSHARE_GATE_METERED;
+    return word & ~GATE_METERED;
 }
-static inline uint32_t epoch_of(uint32_t word) {
-    return unmetered(word) >> GPUSHARE_GATE_EPOCH_SHIFT;
-}
-/* What ends the opening `word`. */
-static inline uint32_t closing_of(uint32_t word) {
-    return epoch_of(word) << GPUSHARE_GATE_EPOCH_SHIFT | GPUSHARE_GATE_CLOSING;
-}
-/* Is the gate open, or not yet drained after it was? */
+/* Is this process in a turn, so that its work may be on the device? */
 static inline bool is_running(void) {
-    struct gpushare_page *page = the_page();
-    uint32_t word = gate_word(page);
-    return is_open(word) || (is_closing(word) && GET(page->report.drained_epoch) != epoch_of(word));
+    return atomic_load(&shim.phase) != GPUSHARE_OUT;
 }
 
 /* --- start.c ----------------------------------------------------------------------------------------------------- */
 
 bool shim_start(void);          /* after the driver has been initialised; true: the shim is awake */
 void shim_off(const char *why); /* from now on everything passes */
-void *map_page(int file);       /* NULL if it cannot be */
-void shim_start_over(void);     /* agent: the program has closed our descriptors */
+void *map_client(int file);     /* NULL if it cannot be */
+bool shim_new_page(void);       /* agent, before hello: a page for the connection that begins */
+bool shim_start_over(void);     /* agent: the program has closed our descriptors; false: the shim is off */
 
 /* For hooks that only act when the shim does; the first of them wakes it. */
 static inline bool shim_awake(void) {
@@ -190,8 +189,9 @@ void *own_dlsym(void *handle, const char *name); /* glibc's, past our own */
 #include "gate.h"
 
 uint64_t now_ns(void);
-void futex_wake_all(uint32_t *word);
+void futex_wake_all(uint32_t *word); /* within the process */
 void futex_wait(uint32_t *word, uint32_t value, uint64_t nanoseconds);
+void gate_show_waiting(void); /* in the page */
 
 /* --- streams.c, drain.c: which streams carry work, and when it has finished ---------------------------------------- */
 
@@ -206,10 +206,10 @@ void streams_clear(void);            /* agent: all has finished and the gate is 
 bool streams_busy(void);             /* agent: is any marked work not finished? */
 void streams_after_fork(void);
 
-uint64_t drain_began(void);                                   /* when the present drain began */
-bool drain_step(uint32_t word, uint64_t now, uint64_t *next); /* agent: true once `word`'s closing has drained */
-void drain_abandon(bool step);
 void drain_start(void);
+void drain_begin(void);                         /* agent: the gate has closed */
+bool drain_quiet(uint64_t now, uint64_t *next); /* agent: no call is inside, no work unfinished; else come again */
+void drain_done(uint64_t closed, uint64_t now); /* agent: forget what has finished; `closed`: when the gate first was */
 
 /* --- meter.c, limits.c: how much work is let in while others wait, or by limits ------------------------------------------------ */
 
@@ -223,6 +223,8 @@ void meter_after_fork(void);
 /* Under the meter's lock; `turn` counts stretches of metering. */
 uint64_t limits_pause(struct thread *thread, uint32_t turn, uint64_t now);
 void limits_worked(uint64_t worked, uint64_t now); /* the device has, for so long, until about now */
+uint64_t limits_rate(void);                        /* blocks per second; 0: not limited */
+uint32_t limits_spacing(void);                     /* orders.spacing_ppm, as far as it holds */
 
 /* --- durations.c: how long launches of a function take, while some are exempt from the launch rate ------------------- */
 
@@ -268,7 +270,7 @@ bool inspect_due(void);
 uint32_t inspect_answered(void);
 void inspect_after_fork(void);
 
-/* --- agent.c, relay.c, socket.c, join.c, wire.c, lockmode.c --------------------------------------------------------------- */
+/* --- agent.c, lock_files.c, socket.c, join.c, wire.c ---------------------------------------------------------------- */
 
 #include "contact.h"
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -22,59 +23,104 @@ EXPORT const char *gpushare_version(void) {
     return version_text;
 }
 
-/* While asleep the gate looks closed, so that the first call comes here; when off it looks open for ever. */
-static struct gpushare_page page_asleep, page_off = {.orders = {.gate = GPUSHARE_GATE_OPEN}};
+/* While asleep the gate is closed, so that the first call comes here; when off it is open for ever. */
+static struct gpushare_page no_page;
 
-struct shim shim = {.page = &page_asleep, .wake = -1, .waker = -1, .page_file = -1, .client_file = -1};
+struct shim shim = {.page = &no_page, .wake = -1, .waker = -1, .page_file = -1, .client_file = -1};
 
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
 
 void shim_off(const char *why) {
-    struct gpushare_page *page = the_page();
     if (why)
         log_line(LOG_ERROR, "the GPU is not shared in this process: %s", why);
-    set_page(&page_off);
     atomic_store(&shim.state, OFF);
-    futex_wake_all(&page->orders.gate);
-}
-
-void *map_page(int file) {
-    void *memory = mmap(NULL, GPUSHARE_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    return memory == MAP_FAILED ? NULL : memory;
+    atomic_store(&shim.phase, GPUSHARE_IN);
+    __atomic_store_n(&shim.gate, AGENT_GATE_OPEN, __ATOMIC_SEQ_CST);
+    futex_wake_all(&shim.gate);
 }
 
 /* Sealed, so that no peer can make an access to it fault by shrinking it. */
-static void *make_page(const char *name, int *file) {
-    *file = (int)syscall(SYS_memfd_create, name, 3 /* MFD_CLOEXEC | MFD_ALLOW_SEALING */);
-    if (*file < 0 || ftruncate(*file, GPUSHARE_PAGE_BYTES) != 0 ||
-        fcntl(*file, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0)
-        return NULL;
-    return map_page(file_keep(*file));
+static int make_memory(const char *name, off_t bytes) {
+    int file = (int)syscall(SYS_memfd_create, name, 3 /* MFD_CLOEXEC | MFD_ALLOW_SEALING */);
+    if (file >= 0 && ftruncate(file, bytes) == 0 &&
+        fcntl(file, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) == 0)
+        return file_keep(file);
+    if (file >= 0)
+        close(file);
+    return -1;
+}
+
+static void *map(void *at, int file, size_t bytes) {
+    void *memory = mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | (at ? MAP_FIXED : 0), file, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+void *map_client(int file) {
+    return map(NULL, file, GPUSHARE_CLIENT_BYTES);
+}
+
+/* The same figures in other memory, at the same address: what the other end of the connection before writes is not seen
+ * any more. Its permit ends with it, and what it said of other clients. */
+bool shim_new_page(void) {
+    struct gpushare_page *before = the_page();
+    int file = make_memory("gpushare-page", GPUSHARE_PAGE_BYTES);
+    struct gpushare_page *page = file < 0 ? NULL : map(NULL, file, GPUSHARE_PAGE_BYTES);
+    if (!page) {
+        file_close(file);
+        return false;
+    }
+    pthread_mutex_lock(&account_lock);
+    uint64_t *from = (uint64_t *)before, *to = (uint64_t *)page; /* whole words: others go on counting */
+    for (size_t i = 0; i < sizeof *page / sizeof *to; i++)
+        to[i] = GET(from[i]);
+    page->orders.permit = (struct gpushare_permit){0};
+    page->orders.restore_ahead = page->orders.exempt_ns = 0;
+    bool first = before == &no_page, made = first || map(before, file, GPUSHARE_PAGE_BYTES);
+    if (first)
+        set_page(page);
+    pthread_mutex_unlock(&account_lock);
+    if (!first)
+        munmap(page, GPUSHARE_PAGE_BYTES);
+    file_close(made ? shim.page_file : file);
+    shim.page_file = made ? file : shim.page_file;
+    gate_show_waiting();
+    return made;
+}
+
+static uint64_t random_turn(void) {
+    uint64_t number = now_ns() ^ (uint64_t)getpid() << 40;
+    if (getrandom(&number, sizeof number, GRND_NONBLOCK) < 0)
+        number *= 0x9e3779b97f4a7c15u;
+    return GPUSHARE_FIRST_TURN + (number >> 2) % ((1ull << 62) - GPUSHARE_FIRST_TURN);
 }
 
 static struct gpushare_client *make_client_page(int *file) {
-    struct gpushare_client *client = make_page("gpushare-client", file);
+    *file = make_memory("gpushare-client", GPUSHARE_CLIENT_BYTES);
+    struct gpushare_client *client = *file < 0 ? NULL : map_client(*file);
     if (!client)
         return NULL;
     client->magic = GPUSHARE_PAGE_MAGIC;
     client->version = GPUSHARE_PAGE_VERSION;
-    client->bytes = GPUSHARE_PAGE_BYTES;
+    client->bytes = GPUSHARE_CLIENT_BYTES;
     return client;
 }
 
 static bool make_pages(void) {
-    struct gpushare_page *page = make_page("gpushare-page", &shim.page_file);
     struct gpushare_client *client = make_client_page(&shim.client_file);
-    if (!page || !client)
+    if (!client || !shim_new_page())
         return false;
+    client->turn = random_turn();
+    client->device_count = (uint32_t)shim.device_count;
+    for (int i = 0; i < shim.device_count; i++)
+        memcpy(client->devices[i], shim.devices[i].uuid, sizeof client->devices[i]);
+    struct gpushare_page *page = the_page();
     page->header = (struct gpushare_page_header){GPUSHARE_PAGE_MAGIC, GPUSHARE_PAGE_VERSION, GPUSHARE_PAGE_BYTES,
                                                  (uint32_t)getpid()};
     page->orders.memory_backing = page->orders.resident_target = UINT64_MAX; /* unknown, everything */
     page->report.memory_mode = shim.mode->number;
-    page->orders.quantum_ns = 30000 * MS; /* for lock-file mode, until a coordinator has said better */
+    page->orders.quantum_ns = 30000 * MS; /* without a coordinator, until one has said better */
     page->orders.idle_release_ns = 50 * MS;
     shim.client = client;
-    set_page(page);
     return true;
 }
 
@@ -118,7 +164,6 @@ static bool find_devices(void) {
         REAL(cuDeviceTotalMem_v2)(&memory, handle);
         REAL(cuDeviceGetAttribute)(&access, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, handle);
         device->memory = memory;
-        device->lock = -1;
         managed = managed && access;
         shim.device_count++;
     }
@@ -135,19 +180,25 @@ static bool find_devices(void) {
  * that another thread may have had. Only calls that are safe between fork and exec. */
 static void after_fork(void) {
     struct gpushare_page *page = the_page();
-    if (page != &page_asleep && page != &page_off)
+    bool off = atomic_load(&shim.state) == OFF;
+    set_page(&no_page);
+    if (page != &no_page)
         munmap(page, GPUSHARE_PAGE_BYTES);
     if (shim.client)
-        munmap(shim.client, GPUSHARE_PAGE_BYTES);
+        munmap(shim.client, GPUSHARE_CLIENT_BYTES);
     files_after_fork();
     shim.wake = shim.waker = shim.page_file = shim.client_file = -1;
     shim.device_count = 0;
     shim.client = NULL;
     atomic_store(&shim.contact, AWAY);
-    atomic_store(&shim.wants_for, 0);
-    bool off = atomic_load(&shim.state) == OFF;
-    set_page(off ? &page_off : &page_asleep);
-    atomic_store(&shim.state, off ? OFF : ASLEEP);
+    atomic_store(&shim.waiting, 0);
+    atomic_store(&shim.contended, false);
+    atomic_store(&shim.alone, false);
+    if (!off) {
+        atomic_store(&shim.state, ASLEEP);
+        atomic_store(&shim.phase, GPUSHARE_OUT);
+        __atomic_store_n(&shim.gate, AGENT_GATE_CLOSED, __ATOMIC_RELAXED);
+    }
     pthread_mutex_init(&start_lock, NULL);
     threads_after_fork();
     streams_after_fork();
@@ -160,51 +211,36 @@ static void after_fork(void) {
     memory_after_fork();
     socket_after_fork();
     join_after_fork();
-    lockmode_after_fork();
-    relay_after_fork();
+    locks_after_fork();
+    agent_after_fork();
     interrupt_after_fork();
-    drain_abandon(false);
 }
 
-/* The same gate and the same figures in another memory. Threads that wait at the old gate come over to the new one; any
- * that still looks at the old one finds it closed. It stays mapped for them. */
-static bool change_pages(void) {
-    struct gpushare_page *before = the_page(), *page = make_page("gpushare-page", &shim.page_file);
-    int client_file;
-    struct gpushare_client *client = make_client_page(&client_file);
-    if (!page || !client)
+/* Until the coordinator passes that of its siblings again, the process has one of its own. */
+static bool change_client_page(void) {
+    int file;
+    struct gpushare_client *before = shim.client, *client = make_client_page(&file);
+    if (!client)
         return false;
-    pthread_mutex_lock(&account_lock);
-    uint64_t *from = (uint64_t *)before, *to = (uint64_t *)page; /* whole words: others go on counting */
-    for (size_t i = 0; i < sizeof *page / sizeof *to; i++)
-        PUT(to[i], GET(from[i]));
-    page->report.waiting = 0;
-    set_page(page);
-    pthread_mutex_unlock(&account_lock);
-    __atomic_store_n(&before->orders.gate, GPUSHARE_GATE_CLOSED, __ATOMIC_SEQ_CST);
-    atomic_store(&shim.wants_for, 0);
-    futex_wake_all(&before->orders.gate);
-    shim.client_file = -1;
-    file_close(account_join(client, client_file));
+    client->turn = GET(before->turn);
+    client->began_ns = GET(before->began_ns);
+    client->device_count = GET(before->device_count);
+    memcpy(client->devices, before->devices, sizeof client->devices);
+    account_join(client, file);
     return true;
 }
 
 /* A daemon has closed all descriptors, perhaps while a turn of ours runs, and perhaps others stand under their numbers by
  * now. Those are not touched; the coordinator, if there is one, gets to know this process once more. */
-void shim_start_over(void) {
+bool shim_start_over(void) {
     log_line(LOG_INFO, "the program has closed the shim's descriptors: it makes new ones");
-    relay_pause();
-    relay_forget();
-    relay_forget_file();
-    lockmode_after_fork();
     socket_start_over();
     files_close_all();
-    bool made = change_pages() && make_pipe() && lockmode_open_files();
-    relay_go_on();
-    if (!made)
-        shim_off("the program has closed the shim's descriptors, and new ones could not be made");
-    else if (is_running())
-        lockmode_hold(true);
+    shim.page_file = -1; /* the page itself is still there; hello makes another */
+    if (locks_start_over() && change_client_page() && make_pipe())
+        return true;
+    shim_off("the program has closed the shim's descriptors, and new ones could not be made");
+    return false;
 }
 
 /* The start lock is held. */
@@ -223,7 +259,7 @@ static bool wake_up(void) {
         return shim_off("shared memory could not be made (memfd_create)"), false;
     if (!make_pipe())
         return shim_off("no pipe could be made"), false;
-    if (!lockmode_open_files())
+    if (!locks_open(~0ull >> (64 - shim.device_count)))
         return shim_off("the devices' lock files could not be opened (GPUSHARE_LOCK_DIR)"), false;
     drain_start();
     if (!agent_start())

@@ -41,7 +41,7 @@ bool swap_evict(uint64_t target, uint64_t now, uint64_t *next) {
     struct gpushare_report *report = &the_page()->report;
     uint64_t bytes = 0, resident = account_resident();
     pthread_mutex_lock(&movement_lock);
-    if (resident > target && !is_open(gate_word(the_page()))) {
+    if (resident > target && !is_open(gate_word())) {
         uint64_t began = now_ns();
         bytes = fetch(resident - target);
         uint64_t took = now_ns() - began;
@@ -134,7 +134,7 @@ static uint64_t bring_part(uint64_t most_bytes, uint64_t end) {
 uint64_t swap_ahead(uint64_t most_bytes, uint64_t now) {
     uint64_t next = NEVER;
     pthread_mutex_lock(&movement_lock);
-    if (most_bytes && swap_absent() && !is_open(gate_word(the_page()))) {
+    if (most_bytes && swap_absent() && !is_open(gate_word())) {
         uint64_t began = now_ns();
         next = bring_part(most_bytes, began + AHEAD_NS) ? now : now + PAUSE_NS;
         report_restored(copies_end(), began);

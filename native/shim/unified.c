@@ -183,7 +183,7 @@ static uint64_t ahead(uint64_t most_bytes, uint64_t now) {
         ahead_arrived();
     if (!arrived) {
         next = now + PAUSE_NS;
-    } else if (most_bytes && atomic_load(&moves.away) && !is_open(gate_word(the_page()))) {
+    } else if (most_bytes && atomic_load(&moves.away) && !is_open(gate_word())) {
         moves.back_began = now_ns();
         moves.back_bytes = ask_back(least(less(most_bytes, account_resident()), room_ahead()), AHEAD, &away);
         next = moves.back_bytes ? now + PAUSE_NS : away ? now + ROOM_PAUSE_NS : NEVER;

@@ -64,7 +64,7 @@ static void put_text(struct writer *writer, const char *name, const char *text) 
     put_string(writer, text);
 }
 
-size_t wire_hello(char *line, size_t room, uint32_t epoch, bool running) {
+size_t wire_hello(char *line, size_t room) {
     struct writer writer = {line, room, 0};
     put(&writer, "{\"type\":\"hello\",\"wire\":1,\"pid\":%d", (int)getpid());
     put_text(&writer, "client", shim.client_id);
@@ -78,20 +78,7 @@ size_t wire_hello(char *line, size_t room, uint32_t epoch, bool running) {
         put_text(&writer, "name", shim.devices[i].name);
         put(&writer, "}");
     }
-    put(&writer, "],\"simulated\":%s,\"epoch\":%u,\"running\":%s}\n", shim.simulated ? "true" : "false", epoch,
-        running ? "true" : "false");
-    return writer.length < room ? writer.length : 0;
-}
-
-size_t wire_plain(char *line, size_t room, const char *type) {
-    struct writer writer = {line, room, 0};
-    put(&writer, "{\"type\":\"%s\"}\n", type);
-    return writer.length < room ? writer.length : 0;
-}
-
-size_t wire_epoch(char *line, size_t room, const char *type, uint32_t epoch) {
-    struct writer writer = {line, room, 0};
-    put(&writer, "{\"type\":\"%s\",\"epoch\":%u}\n", type, epoch);
+    put(&writer, "],\"simulated\":%s}\n", shim.simulated ? "true" : "false");
     return writer.length < room ? writer.length : 0;
 }
 

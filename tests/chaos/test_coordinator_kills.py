@@ -19,11 +19,9 @@ AT_ONCE = 0.2  # so many kills hit a coordinator that has not taken over everyth
 
 
 def taken_over(host: Host) -> bool:
-    """Whether the coordinator knows every client again, and each hears it."""
+    """Whether the coordinator knows every client again, and each is connected to it."""
     clients = host.status()["clients"]
-    return len(clients) == CLIENTS and all(
-        [process["mode"] for process in client["processes"]] == ["coordinated"] for client in clients
-    )
+    return len(clients) == CLIENTS and all(len(client["processes"]) == 1 for client in clients)
 
 
 @pytest.mark.timeout(figures.TIMEOUT)

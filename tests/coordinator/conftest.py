@@ -20,8 +20,9 @@ import pytest
 from jupyter_gpushare.wire import address, messages
 from jupyter_gpushare.wire.client import Client
 
+from ..support.rule import IN, OUT
 from ..system.held import descriptors_of
-from .fake_process import CLOSED, DEADLINE, OPEN, UUID, Connection, FakeProcess, wait_for
+from .fake_process import DEADLINE, UUID, Connection, FakeProcess, wait_for
 
 QUANTUM = 0.2
 OTHER = 65534  # a user
@@ -43,7 +44,7 @@ class Coordinator:
             self._process = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
-        wait_for(lambda: address.answers(self.path) or self._process.poll() is not None, 10)
+        wait_for(lambda: address.answers(self.path) or self._process.poll() is not None, 30, act=False)
         assert self._process.poll() is None, self.log.read_text()
         return self
 
@@ -108,7 +109,7 @@ class Processes:
         process = FakeProcess(self.path, client, *devices, **options)
         self._made.append(process)
         if connect:
-            process.connect()
+            process.say_hello()
         return process
 
     def connection(self) -> Connection:
@@ -118,7 +119,8 @@ class Processes:
     def busy(self, client: str, uuid: str = UUID) -> Busy:
         """A process of its own that always wants the device."""
         program = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("fake_process.py")), self.path, client, uuid],
+            [sys.executable, "-m", FakeProcess.__module__, self.path, client, uuid],
+            cwd=Path(__file__).parents[2],
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -225,13 +227,13 @@ def others_do_not_notice(shared_coordinator: Coordinator, visitors: Processes) -
     runs, waits = visitors("runs", "GPU-others"), visitors("waits", "GPU-others")
     runs.run_turn()
     waits.wants()
-    wait_for(lambda: runs.orders.contended)
+    wait_for(lambda: runs.contended)
     yield
-    assert (runs.gate[0], waits.gate[0]) == (OPEN, CLOSED)
+    assert (runs.phase, waits.phase) == (IN, OUT)
     shared_coordinator.request(messages.Release(client="runs"))
-    wait_for(lambda: runs.gate[0] != OPEN)
+    wait_for(lambda: runs.phase != IN)
     runs.drain()
-    waits.wait_gate(OPEN)
+    waits.wait_phase(IN)
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
-"""What a process with the shim is to the coordinator, in Python: sealed pages, lock files, a socket, a gate to watch.
+"""A process with the shim, as the coordinator sees it: the compiled rule on real pages, lock files and sockets.
 
-As a class it obeys a test step by step. As a program it is a busy one: it stands at the gate whenever it is closed, and
-prints when its turns began and ended (JSON lines, CLOCK_MONOTONIC seconds).
+As a class it works step by step as a test says; all of them act while a test waits. As a program it is a busy one: it
+stands at the gate whenever that is closed, and prints when its turns began and ended (JSON lines, CLOCK_MONOTONIC
+seconds).
 """
 
 from __future__ import annotations
@@ -11,48 +12,22 @@ import contextlib
 import ctypes
 import fcntl
 import json
-import mmap
 import os
 import select
 import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
-from jupyter_gpushare.coordinator import locks
-from jupyter_gpushare.wire import address
-from jupyter_gpushare.wire.page import layout
+from ..support import link
+from ..support.lockfiles import open_lock
+from ..support.process import CLOSED_GATE, Process
+from ..support.rule import CLOSING, CONSTANTS, OUT, STEP
 
-CLOSED, OPEN, CLOSING, STEP = 0, 1, 2, 3
-SEALS = fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 DEADLINE = 5.0
+CONTENDED = CONSTANTS["GPUSHARE_CONTENDED"]
 UUID = "GPU-00000000-fake"
-
-
-def memory(struct: str, seals: int = SEALS, size: int | None = None, magic: int | None = None) -> int:
-    """A memfd as the shim makes it, for `gpushare_page` or `gpushare_client`; other seals or sizes for bad ones."""
-    ffi, constants = layout()
-    size = constants["GPUSHARE_PAGE_BYTES"] if size is None else size
-    descriptor = os.memfd_create(struct, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(descriptor, size)
-    if size >= 16:
-        with mmap.mmap(descriptor, size) as mapped:
-            header = ffi.cast("uint32_t *", ffi.from_buffer(mapped))
-            header[0] = constants["GPUSHARE_PAGE_MAGIC"] if magic is None else magic
-            header[1] = constants["GPUSHARE_PAGE_VERSION"]
-            header[2] = size
-            header[3] = os.getpid()
-            del header
-    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
-    return descriptor
-
-
-def lock_file(uuid: str) -> int:
-    """An open file description of the device's lock file, made if need be."""
-    address.lock_directory().parent.mkdir(parents=True, exist_ok=True)
-    locks.make_file(uuid)
-    return os.open(address.lock_directory() / f"{uuid}.lock", os.O_RDWR | os.O_CLOEXEC)
 
 
 class Connection:
@@ -64,7 +39,6 @@ class Connection:
         self.socket.connect(path)
         self.received = bytearray()
         self.descriptors: list[int] = []
-        self.doorbells = 0
 
     def send(self, message: dict[str, Any] | bytes, descriptors: list[int] | None = None) -> None:
         line = message if isinstance(message, bytes) else json.dumps(message).encode() + b"\n"
@@ -75,14 +49,13 @@ class Connection:
             self.socket.sendmsg([line], rights)
 
     def receive(self) -> dict[str, Any] | None:
-        """The next message, doorbells aside; None at the end of the connection. Raises TimeoutError."""
+        """Return the next message, doorbells aside; None at the end of the connection. Raises TimeoutError."""
         while True:
             line, newline, rest = self.received.partition(b"\n")
             if newline:
                 self.received = rest
-                if line:
+                if line != link.DOORBELL[:-1]:
                     return json.loads(line)
-                self.doorbells += 1
                 continue
             try:
                 data, ancillary, _, _ = self.socket.recvmsg(1 << 16, socket.CMSG_SPACE(66 * 4), socket.MSG_CMSG_CLOEXEC)
@@ -95,7 +68,7 @@ class Connection:
             self.received += data
 
     def ended(self) -> bool:
-        """Whether the other end closed; waits for it."""
+        """Wait until the other end has closed, and return True."""
         while self.receive() is not None:
             pass
         return True
@@ -108,129 +81,146 @@ class Connection:
 
 
 def refusal(connection: Connection) -> dict[str, Any]:
-    """The error that it gets, after which the connection ends."""
+    """Return the error that arrives, after which the connection ends."""
     answer = connection.receive()
     assert answer and answer["type"] == "error", answer
     assert connection.ended()
     return answer
 
 
-class FakeProcess:
-    """One process of a client. It does nothing by itself."""
+class FakeProcess(Process):
+    """One process of a client, with one thread. What that submits is at work until the test ends it."""
+
+    live: ClassVar[list[FakeProcess]] = []  # they act while a test waits
 
     def __init__(self, path: str, client: str, *devices: str, token: str = "secret", quota: str = "") -> None:
-        self.path, self.client, self.token, self.quota_text = path, client, token, quota
-        self.devices = devices or (UUID,)
-        self.page_fd = memory("gpushare_page")
-        self.client_fd = memory("gpushare_client")
-        self.locks = [lock_file(uuid) for uuid in self.devices]
-        self._map = mmap.mmap(self.page_fd, os.fstat(self.page_fd).st_size)
-        ffi, _ = layout()
-        self._buffer = ffi.from_buffer(self._map)
-        self.page: Any = ffi.cast("struct gpushare_page *", self._buffer)
-        self.orders: Any = self.page.orders
-        self.report: Any = self.page.report
-        self.connection: Connection | None = None
+        super().__init__(client, devices or (UUID,), token=token, quota=quota)
+        self.path, self.client = path, client
+        self.works = False
+        self.refusals: list[dict[str, Any]] = []
+        self._changes: dict[str, Any] = {}
+        self._may_connect = False
+        self._through: Connection | None = None
+        self.live.append(self)
+
+    # --- what the edge needs
+
+    def now(self) -> int:
+        return time.monotonic_ns()
+
+    def connect(self) -> link.Connection | None:
+        if self._through:
+            connection = link.SocketConnection.__new__(link.SocketConnection)
+            connection.socket = self._through.socket
+            connection.socket.setblocking(False)
+            return connection
+        return link.connect(self.path) if self._may_connect else None
 
     def hello(self, **changes: Any) -> dict[str, Any]:
-        state, epoch = self.gate
-        return {
-            "type": "hello",
-            "wire": 1,
-            "pid": os.getpid(),
-            "client": self.client,
-            "token": self.token,
-            "quota": self.quota_text,
-            "devices": [{"uuid": uuid, "name": "Fake GPU", "memory": 8 << 30} for uuid in self.devices],
-            "simulated": True,
-            "epoch": epoch,
-            "running": state != CLOSED and self.report.drained_epoch != epoch,
-            **changes,
-        }
+        return {**super().hello(), **self._changes, **changes}
 
-    def connect(self, **changes: Any) -> str:
-        """Say hello and take what is answered; returns its type."""
-        self.connection = Connection(self.path)
-        self.connection.send(self.hello(**changes), [self.page_fd, self.client_fd, *self.locks])
-        answer = self.connection.receive()
-        assert answer is not None, "the coordinator closed the connection"
-        assert answer["type"] in ("welcome", "join"), answer
-        if answer["type"] == "join":
-            for descriptor in (self.client_fd, *self.locks):
-                os.close(descriptor)
-            self.client_fd, *self.locks = self.connection.descriptors
-            self.connection.descriptors.clear()
-        return str(answer["type"])
+    def is_quiet(self) -> bool:
+        return not self.works
 
-    def say(self, kind: str, **fields: Any) -> None:
-        assert self.connection
-        self.connection.send({"type": kind, **fields})
+    def woken(self) -> None:
+        if self.gate != CLOSED_GATE and self.waiting:
+            self.waiting, self.works = 0, True
+            self.submissions += 1
+
+    def refused(self, message: dict[str, Any]) -> None:
+        self.refusals.append(message)
+
+    # --- what a test makes it do
 
     @property
-    def gate(self) -> tuple[int, int]:
-        """State and epoch."""
-        word = self.orders.gate
-        return word & 3, word >> 2
+    def orders(self) -> Any:
+        return self.page.orders
+
+    @property
+    def report(self) -> Any:
+        return self.page.report
+
+    @property
+    def contended(self) -> bool:
+        """Whether the coordinator says that another client waits."""
+        return bool(self.permit.flags & CONTENDED)
+
+    @property
+    def connected(self) -> bool:
+        return self.link.contact == link.THERE
+
+    def say_hello(self, through: Connection | None = None, **changes: Any) -> str:
+        """Say hello, over that connection or a new one, and return the type of the answer."""
+        self._through = through
+        before, self._changes, self._may_connect = self.client_page.inode, changes, True
+        self.link.lose()
+        self.link._next_try = 0
+        try:
+            wait_for(lambda: self.connected or self.refusals, explain=lambda: f"{self} has no answer to hello")
+        finally:
+            self._changes, self._may_connect, self._through = {}, False, None
+        assert self.connected, self.refusals
+        return "welcome" if self._joins is None and self.client_page.inode == before else "join"
+
+    def say(self, kind: str, **fields: Any) -> None:
+        assert self.link.send({"type": kind, **fields}) == 1
+
+    def loses_its_doorbell(self) -> None:
+        """No ring of it reaches the coordinator any more."""
+        self.link.ring = lambda: None  # type: ignore[method-assign]
 
     def allocate(self, size: int) -> None:
-        """Say in the page and in the slot of the client page that this process has allocated so many bytes."""
+        """Have allocated so many bytes."""
         self.report.allocated = self.report.resident = size
-        os.pwrite(self.client_fd, size.to_bytes(8, "little"), self._slot(self.orders.slot))
+        self.write_slot()
 
     def slots(self, count: int) -> list[int]:
-        """What the first processes of the client have allocated, as its page says."""
-        return [int.from_bytes(os.pread(self.client_fd, 8, self._slot(number)), "little") for number in range(count)]
-
-    def _slot(self, number: int) -> int:
-        return int(layout()[0].offsetof("struct gpushare_client", "allocated")) + 8 * number
+        """Return what the first processes of the client have allocated, as its page says."""
+        return [self.client_page.slots[number].allocated for number in range(count)]
 
     def wants(self) -> None:
-        self.say("wants")
+        self.waiting = 1
+        self.look()
+
+    def gives_up(self) -> None:
+        """The waiting thread is interrupted."""
+        self.waiting = 0
+        self.look()
+        self.link.ring()
+
+    def finish(self) -> None:
+        """End what is at work on the device."""
+        self.works = False
+        self.look()
 
     def drain(self) -> None:
-        """Nothing is inside the gate and nothing is left on the device."""
-        state, epoch = self.gate
-        assert state == CLOSING
-        self.report.drained_epoch = epoch
-        self.say("drained", epoch=epoch)
+        """End what is at work on the device, and so the turn, which is closing."""
+        assert self.phase in (CLOSING, STEP), self.phase
+        self.finish()
+        assert self.phase == OUT, self.phase
 
-    def drain_if_closing(self) -> None:
-        """What the agent does; for tests that may meet more than one closing."""
-        state, epoch = self.gate
-        if state == CLOSING and self.report.drained_epoch != epoch:
-            self.report.drained_epoch = epoch
-            self.say("drained", epoch=epoch)
-
-    def wait_gate(self, state: int, within: float = DEADLINE) -> float:
-        """Wait until the gate is in that state; returns the time."""
-        wait_for(lambda: self.gate[0] == state, within, lambda: f"gate of {self.client} is {self.gate}, not {state}")
+    def wait_phase(self, phase: int, within: float = DEADLINE) -> float:
+        """Wait until the process is in that phase; return the time."""
+        wait_for(lambda: self.phase == phase, within, lambda: f"{self} is in phase {self.phase}, not {phase}")
         return time.monotonic()
 
     def run_turn(self) -> None:
         """Want the device, get it."""
         self.wants()
-        self.wait_gate(OPEN)
+        wait_for(lambda: self.works, explain=lambda: f"{self} is in phase {self.phase}")
 
     def disconnect(self) -> None:
-        if self.connection:
-            self.connection.close()
-            self.connection = None
+        self.link.lose()
 
     def close(self) -> None:
-        """What the kernel does at the end of a process."""
-        self.disconnect()
-        ffi, _ = layout()
-        self.page = self.orders = self.report = None
-        ffi.release(self._buffer)
-        self._map.close()
-        for descriptor in (self.page_fd, self.client_fd, *self.locks):
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
+        if self in self.live:
+            self.live.remove(self)
+            super().close()
 
 
 def locked(uuid: str = UUID) -> bool:
-    """Whether somebody holds the device's lock."""
-    descriptor = lock_file(uuid)
+    """Return whether a process has locked the device."""
+    descriptor = open_lock(uuid)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -240,19 +230,23 @@ def locked(uuid: str = UUID) -> bool:
     return False
 
 
-def wait_for(condition: Callable[[], Any], within: float = DEADLINE, explain: Callable[[], str] = str) -> Any:
-    """Poll until `condition` is true; returns what it returned."""
+def wait_for(
+    condition: Callable[[], Any], within: float = DEADLINE, explain: Callable[[], str] = str, act: bool = True
+) -> Any:
+    """Poll until `condition` is true, and return what it returned. `act`: all processes act meanwhile."""
     deadline = time.monotonic() + within
     while not (found := condition()):
         assert time.monotonic() < deadline, explain() or "it did not come to be in time"
+        for process in list(FakeProcess.live) if act else ():
+            process.look()
         time.sleep(0.001)
     return found
 
 
 @contextlib.contextmanager
 def outsider(uuid: str = UUID) -> Iterator[None]:
-    """Another user's coordinator holds the device."""
-    descriptor = lock_file(uuid)
+    """Hold the device as a client of another coordinator does."""
+    descriptor = open_lock(uuid)
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     try:
         yield
@@ -260,45 +254,39 @@ def outsider(uuid: str = UUID) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _report(event: str, **fields: Any) -> None:
-    print(json.dumps({"event": event, "at": time.monotonic(), **fields}), flush=True)
+class BusyProcess(FakeProcess):
+    """Runs whenever it may, and finishes its work as soon as its turn is to end."""
 
+    def __init__(self, path: str, client: str, uuid: str) -> None:
+        super().__init__(path, client, uuid)
+        self._may_connect = True
+        self._report_event("ready", pid=os.getpid())
 
-def busy(path: str, client: str, uuid: str) -> None:
-    """Run whenever the gate is open, until killed; look for another coordinator when this one ends."""
-    process = FakeProcess(path, client, uuid)
-    running = waiting = False
-    _report("ready", pid=os.getpid())
-    while True:
-        if process.connection is None:
-            try:
-                process.connect()
-                waiting = False
-            except (OSError, AssertionError):
-                process.connection = None
-                time.sleep(0.02)
-                continue
-        state, epoch = process.gate
-        try:
-            if state == OPEN and not running:
-                running, waiting = True, False
-                _report("begin", epoch=epoch)
-            elif state == CLOSING and process.report.drained_epoch != epoch:
-                if running:
-                    _report("end", epoch=epoch)
-                running = waiting = False  # also where its turn was over before it was seen here
-                process.drain()
-            elif state != OPEN and not waiting:
-                waiting = True
-                process.wants()
-            if select.select([process.connection.socket], [], [], 0.001)[0] and not process.connection.socket.recv(
-                4096
-            ):
-                process.disconnect()
-        except OSError:
-            process.disconnect()
+    def _report_event(self, event: str, **fields: Any) -> None:
+        print(json.dumps({"event": event, "at": time.monotonic(), **fields}), flush=True)
+
+    def is_quiet(self) -> bool:
+        return True
+
+    def woken(self) -> None:
+        """The thread passes the gate, and comes back to it as soon as that has closed."""
+
+    def entered_turn(self, turn: int) -> None:
+        self._report_event("begin", turn=turn)
+
+    def leaves_turn(self, turn: int) -> None:
+        self._report_event("end", turn=turn)
+
+    def run(self) -> None:
+        while True:
+            self.waiting = 1
+            self.submissions += 1
+            self.look()
+            connection = self.link.connection
+            files = [connection.socket] if isinstance(connection, link.SocketConnection) else []
+            select.select(files, [], [], min(0.001, max(0.0, (self.wake_at - self.now()) / 1e9)))
 
 
 if __name__ == "__main__":
     ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL: not outlive a test that failed
-    busy(*sys.argv[1:4])
+    BusyProcess(*sys.argv[1:4]).run()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
+from ..support.rule import CLOSING, IN, OUT
 from .conftest import Coordinator, Processes
-from .fake_process import CLOSED, CLOSING, OPEN, FakeProcess, wait_for
+from .fake_process import FakeProcess, wait_for
 
 GIB = 1 << 30
 
@@ -17,22 +16,20 @@ def beats(process: FakeProcess) -> None:
         wait_for(lambda: process.orders.heartbeat_ns != before)  # noqa: B023
 
 
-@pytest.mark.parametrize("version", [6, 7])
-def test_as_much_as_there_is_room_for(version: int, coordinator: Coordinator, processes: Processes) -> None:
+def test_as_much_as_there_is_room_for(coordinator: Coordinator, processes: Processes) -> None:
     runs, waits = processes("a"), processes("b")
-    waits.page.header.version = version  # an older one does not look there
     runs.run_turn()
     runs.allocate(3 * GIB)
     waits.allocate(6 * GIB)
     waits.report.resident = GIB
     waits.wants()
     wait_for(lambda: waits.orders.restore_ahead == 5 * GIB)
-    assert (waits.gate[0], runs.orders.restore_ahead) == (CLOSED, 0)
+    assert (waits.phase, runs.orders.restore_ahead) == (OUT, 0)
     runs.allocate(GIB)
     wait_for(lambda: waits.orders.restore_ahead == 7 * GIB)
-    runs.wait_gate(CLOSING)
+    runs.wait_phase(CLOSING)
     runs.drain()
-    waits.wait_gate(OPEN)
+    waits.wait_phase(IN)
     wait_for(lambda: waits.orders.restore_ahead == 0)
 
 
@@ -46,7 +43,7 @@ def test_nothing_where_there_is_none(coordinator: Coordinator, processes: Proces
     waits.report.resident = 2 * GIB
     beats(waits)
     waits.wants()
-    runs.wait_gate(CLOSING)
+    runs.wait_phase(CLOSING)
     assert waits.orders.restore_ahead == 0
 
 
@@ -60,7 +57,7 @@ def test_nothing_beside_memory_that_nobody_makes_room_for(coordinator: Coordinat
     waits.report.resident = 0
     beats(waits)
     waits.wants()
-    runs.wait_gate(CLOSING)
+    runs.wait_phase(CLOSING)
     assert waits.orders.restore_ahead == 0
 
 

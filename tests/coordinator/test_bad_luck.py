@@ -18,8 +18,9 @@ import pytest
 
 from jupyter_gpushare.wire import messages
 
+from ..support.rule import IN
 from .conftest import Coordinator, Processes
-from .fake_process import OPEN, UUID, FakeProcess, wait_for
+from .fake_process import UUID, FakeProcess, wait_for
 
 PACKAGE = Path(sys.modules[messages.__name__].__file__ or "").parents[2]
 # Who may ask for the wall clock, and what for.
@@ -86,13 +87,13 @@ def take_turns(coordinator: Coordinator, *names: str) -> None:
     """Two clients, one after the other."""
     with contextlib.ExitStack() as stack:
         first, second = (stack.enter_context(closing(FakeProcess(coordinator.path, name))) for name in names)
-        first.connect()
+        first.say_hello()
         first.run_turn()
-        second.connect()
+        second.say_hello()
         second.wants()
-        wait_for(lambda: first.gate[0] != OPEN)
+        wait_for(lambda: first.phase != IN)
         first.drain()
-        second.wait_gate(OPEN)
+        second.wait_phase(IN)
 
 
 def said(coordinator: Coordinator, words: str) -> bool:

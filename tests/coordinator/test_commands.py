@@ -26,7 +26,7 @@ DEVICE = {
     "uuid", "name", "simulated", "memory_total", "memory_used", "memory_used_is_estimate", "grants", "queue",
     "failed", "guaranteed_to", "utilisation", "utilisation_is_estimate", "outside", "locked_by",
 }  # fmt: skip
-GRANT = {"client", "epoch", "held_seconds", "seconds_left", "held"}
+GRANT = {"client", "held_seconds", "seconds_left", "held"}
 CLIENT = {
     "id", "label", "tenant", "phase", "devices", "quota", "allocated", "resident", "gpu_seconds", "wait_seconds",
     "quanta", "queue_position", "expected_wait", "gpu_busy_seconds", "drain", "resident_is_estimate",
@@ -49,7 +49,7 @@ def scene(idle_coordinator: Coordinator, processes: Processes) -> Coordinator:
     runs.allocate(1 << 30)
     runs.run_turn()
     waits.wants()
-    wait_for(lambda: runs.orders.contended)
+    wait_for(lambda: runs.contended)
     return idle_coordinator
 
 
@@ -78,7 +78,7 @@ def test_status_as_json_has_every_field(scene: Coordinator, command: Run) -> Non
     assert (waits["quanta"], waits["queue_position"]) == (0, 1)
     assert 0 < waits["expected_wait"] <= 20
     assert waits["wait_seconds"] > 0 == waits["gpu_seconds"]
-    assert runs["gpu_seconds"] > 0 == runs["wait_seconds"]
+    assert runs["gpu_seconds"] > 0
     assert idle["queue_position"] is None
 
 
@@ -120,11 +120,11 @@ def test_status_says_when_a_turn_may_end_before_its_deadline(scene: Coordinator)
         console.print(render({**status, "devices": [device], "clients": clients}))
         return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
 
-    assert "up to 9.0 s left" in shown(3.0)
-    assert "9.0 s left" in shown(9.0) and "up to" not in shown(9.0)
+    assert "up to 9 s left" in shown(3.0)
+    assert "9 s left" in shown(9.0) and "up to" not in shown(9.0)
     assert "holds it" not in shown(9.0)
     device["grants"][0]["held"] = True
-    assert "holds it, 9.0 s left" in shown(9.0)
+    assert "holds it, 9 s left" in shown(9.0)
 
 
 def test_status_says_what_idleness_brings(scene: Coordinator) -> None:
@@ -136,10 +136,10 @@ def test_status_says_what_idleness_brings(scene: Coordinator) -> None:
         console.print(render({**status, "clients": clients, "devices": []}))
         return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
 
-    assert "idle for 31 min " in shown()
-    assert "idle for 31 min, memory moves off in 5 min " in shown(idle_warned=True, evicted_in=300.0)
-    assert "idle for 31 min, memory moved off until its next turn " in shown(evicted_by_policy=True)
-    assert "suspended, idle for 31 min " in shown(phase="suspended", suspended=True, suspended_by_policy=True)
+    assert "idle · unused for 31 min " in shown(state_text="idle")
+    assert "idle · unused for 31 min · memory moves off in 5 min " in shown(
+        state_text="idle", idle_warned=True, evicted_in=300.0
+    )
 
 
 def test_status_is_followed(scene: Coordinator) -> None:
@@ -209,8 +209,12 @@ def test_config_is_read_and_changed(coordinator: Coordinator, command: Run) -> N
 @pytest.mark.parametrize(
     ("words", "status", "error"),
     [
-        (("config", "time_quantum", "soon"), 2, "time_quantum: 'soon' is not a number of seconds (examples: 30, 0.5, "),
-        (("config", "time_quantum", "-1"), 2, "must be from 0.001 to 86400 seconds"),
+        (
+            ("config", "time_quantum", "soon"),
+            2,
+            "time_quantum='soon' is not a number: allowed are 0.001 to 86400 seconds",
+        ),
+        (("config", "time_quantum", "-1"), 2, "allowed are 0.001 to 86400 seconds"),
         (("config", "policy", "lottery"), 2, "allowed are interactive, fair"),
         (("config", "colour"), 2, "unknown setting 'colour'"),
         (("config", "colour", "red"), 2, "'colour' is unknown"),

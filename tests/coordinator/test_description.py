@@ -14,10 +14,14 @@ import yaml
 
 import jupyter_gpushare
 from jupyter_gpushare.coordinator.outside import strangers
+from jupyter_gpushare.settings import SETTINGS, schema
+from jupyter_gpushare.settings.table import PUBLIC
 from jupyter_gpushare.wire import messages
 
+from ..support.lockfiles import open_lock
+from ..support.rule import CLOSING, IN
 from .conftest import Coordinator, Processes
-from .fake_process import CLOSING, OPEN, UUID, lock_file, wait_for
+from .fake_process import UUID, wait_for
 
 KEEPER = "import fcntl, signal; fcntl.flock(0, fcntl.LOCK_EX); print(flush=True); signal.pause()"
 DESCRIPTION = Path(jupyter_gpushare.__file__).parent / "server" / "openapi.yaml"
@@ -54,9 +58,9 @@ def busy(idle_coordinator: Coordinator, processes: Processes) -> Coordinator:
     runs.run_turn()
     waits.wants()
     coordinator.request(messages.Release(client="runs"))
-    runs.wait_gate(CLOSING)
+    runs.wait_phase(CLOSING)
     runs.drain()
-    waits.wait_gate(OPEN)
+    waits.wait_phase(IN)
     coordinator.request(messages.Hold(client="waits", seconds=300.0))
     runs.wants()
     wait_for(lambda: coordinator.status()["devices"][0]["queue"])
@@ -71,7 +75,10 @@ def test_a_snapshot(busy: Coordinator) -> None:
     assert status["devices"][0]["grants"]
     assert clients["idle"]["evicted_in"] and clients["waits"]["hold_seconds_left"] and clients["runs"]["queue_position"]
     check("Status", status)
-    for field in ("you", "config", "coordinator"):
+    described = schema(SETTINGS[name] for name in PUBLIC)
+    described["properties"]["devices_are_simulated"] = {"type": "boolean"}
+    jsonschema.validate(status["config"], strict(described))
+    for field in ("you", "coordinator"):
         broken = {**status, field: {**status[field], "more": 1}}
         with pytest.raises(jsonschema.ValidationError, match="'more' was unexpected"):
             check("Status", broken)
@@ -80,7 +87,7 @@ def test_a_snapshot(busy: Coordinator) -> None:
 def test_a_device_that_others_use(idle_coordinator: Coordinator, processes: Processes) -> None:
     coordinator = idle_coordinator.start()
     process = processes("a")
-    descriptor = lock_file(UUID)
+    descriptor = open_lock(UUID)
     with subprocess.Popen([sys.executable, "-c", KEEPER], stdin=descriptor, stdout=subprocess.PIPE) as keeper:
         assert keeper.stdout and keeper.stdout.readline()
         process.wants()

@@ -1,16 +1,16 @@
-"""How often those who follow are told."""
+"""Snapshots: how often followers get one, and what happens while one is taken."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
-from jupyter_gpushare.coordinator.followers import INTERVAL, MOST, Followers
+from jupyter_gpushare.coordinator.followers import INTERVAL, MOST, Followers, Taking
+from jupyter_gpushare.coordinator.viewers import Views
 from jupyter_gpushare.core.errors import Refused
 
 
@@ -19,8 +19,9 @@ def test_turns_come_before_telling(cost: float, least: int, most: int) -> None:
     """Where a snapshot takes long, there are fewer of them, so that most of the coordinator's time is for turns."""
     taken = 0
 
-    def take() -> dict[str, Any]:
+    def take(touched: set[str]) -> Taking:
         nonlocal taken
+        yield
         taken += 1
         until = time.monotonic() + cost
         while time.monotonic() < until:
@@ -30,7 +31,7 @@ def test_turns_come_before_telling(cost: float, least: int, most: int) -> None:
     async def follow() -> int:
         followers = Followers(take, dict)
         peer = Mock(user="ada", admin=True, congested=False)
-        followers.add(peer)
+        followers.add(peer, lambda views: None)
         until = asyncio.get_running_loop().time() + 1.0
         while asyncio.get_running_loop().time() < until:
             followers.changed()
@@ -44,15 +45,18 @@ def test_turns_come_before_telling(cost: float, least: int, most: int) -> None:
 def test_who_does_not_read_is_told_later_and_nobody_else_again() -> None:
     number = 0
 
-    def take() -> dict[str, Any]:
+    def take(touched: set[str]) -> Taking:
+        yield
         return {"devices": [], "clients": [], "config": {"number": number}, "coordinator": {}}
 
     async def follow() -> None:
         nonlocal number
         followers = Followers(take, dict)
         reads, sleeps = Mock(user="ada", admin=True, congested=False), Mock(user="bob", admin=True, congested=True)
+        answers: list[Views] = []
         for peer in (reads, sleeps):
-            followers.add(peer)
+            followers.add(peer, answers.append)
+        await until(lambda: len(answers) == 2)
         number = 1
         followers.changed()
         await until(lambda: reads.send.called)
@@ -73,17 +77,55 @@ def test_who_does_not_read_is_told_later_and_nobody_else_again() -> None:
 
 
 def test_a_user_follows_by_so_many_connections_only() -> None:
-    """A publication tells them all, and turns wait for it."""
-    followers = Followers(lambda: {"devices": [], "clients": [], "config": {}, "coordinator": {}}, dict)
-    peers = [Mock(user="bob", admin=False) for _ in range(MOST)]
-    for peer in peers:
-        followers.add(peer)
-    followers.add(peers[0])  # it asks again
-    one_more = Mock(user="bob", admin=False)
-    with pytest.raises(Refused, match="32 followers already"):
-        followers.add(one_more)
-    followers.add(Mock(user="ada", admin=False))
-    followers.add(Mock(user="bob", admin=True))
-    for peer in peers[:2]:
-        followers.discard(peer)
-    followers.add(one_more)
+    """A publication goes to all of them, and turns wait for it."""
+
+    async def follow() -> None:
+        followers = Followers(_nothing, dict)
+        peers = [Mock(user="bob", admin=False) for _ in range(MOST)]
+        for peer in peers:
+            followers.add(peer, _ignore)
+        followers.add(peers[0], _ignore)  # it asks again
+        one_more = Mock(user="bob", admin=False)
+        with pytest.raises(Refused, match="32 followers already"):
+            followers.add(one_more, _ignore)
+        followers.add(Mock(user="ada", admin=False), _ignore)
+        followers.add(Mock(user="bob", admin=True), _ignore)
+        for peer in peers[:2]:
+            followers.discard(peer)
+        followers.add(one_more, _ignore)
+        followers.close()
+
+    asyncio.run(follow())
+
+
+def test_who_asks_while_a_snapshot_is_taken_gets_a_later_one() -> None:
+    """And all who ask meanwhile get the same one."""
+    began = 0
+
+    def take(touched: set[str]) -> Taking:
+        nonlocal began
+        began += 1
+        number = began
+        yield
+        return {"devices": [], "clients": [], "config": {"number": number}, "coordinator": {}}
+
+    async def ask() -> list[int]:
+        followers = Followers(take, dict)
+        answers: list[Views] = []
+        for _ in range(3):
+            followers.ask(None, answers.append)
+        while len(answers) < 3:
+            await asyncio.sleep(0)
+        followers.close()
+        return [views.status["config"]["number"] for views in answers]
+
+    assert asyncio.run(asyncio.wait_for(ask(), 20)) == [1, 2, 2]
+
+
+def _nothing(touched: set[str]) -> Taking:
+    yield
+    return {"devices": [], "clients": [], "config": {}, "coordinator": {}}
+
+
+def _ignore(views: Views) -> None:
+    pass

@@ -1,4 +1,4 @@
-"""What is looked at once a second, of many clients, in virtual time."""
+"""What is done in slices, of many clients, in virtual time: the work of each second, and snapshots."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.coordinator.heartbeat import AT_A_TIME
+from jupyter_gpushare.coordinator import where
+from jupyter_gpushare.coordinator.slices import AT_A_TIME
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import encode
 
@@ -82,7 +83,7 @@ def test_clients_that_leave_in_its_midst_are_not_looked_at(
     edge.check()
 
 
-@pytest.mark.parametrize("part", ["kept.touch", "levels.write", "orders.strays", "driver.look", "outside.look"])
+@pytest.mark.parametrize("part", ["kept.touch", "levels.measure", "driver.look", "outside.look"])
 def test_a_part_at_fault_harms_no_other(
     edge: Edge, crowd: list[Correct], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, part: str
 ) -> None:
@@ -114,4 +115,28 @@ def test_a_client_at_fault_harms_no_other(
         edge.pass_time(1.0)
     assert looked == [one.client for one in crowd]
     assert "bug: client-0; story:" in caplog.text and "ClientRegistered" in caplog.text
+    edge.check()
+
+
+def test_a_snapshot_of_many_is_of_one_moment(edge: Edge, crowd: list[Correct], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that the snapshot has looked at already begins to wait."""
+    looked: list[str] = []
+
+    def notes(_: Any, client: Any) -> list[str]:
+        looked.append(client.id)
+        if looked == [one.client for one in crowd[: AT_A_TIME + 1]]:
+            crowd[0].wants()
+        return []
+
+    monkeypatch.setattr(where, "notes", notes)
+    asks = edge.connect(0)
+    asks.send(encode(messages.Status()))
+    while (answer := asks.news()) is None:
+        edge.handle()
+    status = answer["result"]
+    (device,) = status["devices"]
+    assert len(status["clients"]) == len(crowd)
+    assert device["queue"] == [crowd[0].client]
+    assert [client["id"] for client in status["clients"] if client["phase"] == "waiting"] == [crowd[0].client]
+    asks.close()
     edge.check()

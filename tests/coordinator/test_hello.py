@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from ..support.pages import SEALS, memory
+from ..support.rule import IN
 from .conftest import Coordinator, Processes
-from .fake_process import OPEN, SEALS, UUID, FakeProcess, lock_file, memory, refusal, wait_for
+from .fake_process import FakeProcess, refusal, wait_for
 
 pytestmark = pytest.mark.usefixtures("others_do_not_notice")
 
@@ -39,26 +41,21 @@ def refused(visitors: Processes, process: FakeProcess, descriptors: list[int], *
     return str(error["message"])
 
 
-@pytest.mark.parametrize("count", [0, 1, 2])
+@pytest.mark.parametrize("count", [0, 1])
 def test_too_few_descriptors(visitors: Processes, process: FakeProcess, count: int) -> None:
-    given = [process.page_fd, process.client_fd, *process.locks][:count]
+    given = process.descriptors_of_hello()[:count]
     assert f"came with {count} descriptors" in refused(visitors, process, given)
 
 
-def test_too_many_descriptors(visitors: Processes, process: FakeProcess) -> None:
-    given = [process.page_fd, process.client_fd, *process.locks, process.page_fd]
-    assert "came with 4 descriptors" in refused(visitors, process, given)
-
-
-def test_more_descriptors_than_anybody_needs(visitors: Processes, process: FakeProcess) -> None:
+@pytest.mark.parametrize("count", [3, 60])
+def test_too_many_descriptors(visitors: Processes, process: FakeProcess, count: int) -> None:
     connection = visitors.connection()
-    connection.send(b"x", [process.page_fd] * 60)
-    connection.send(b"y", [process.page_fd] * 60)
+    connection.send(process.hello(), process.descriptors_of_hello()[:1] * count)
     assert connection.ended()
 
 
 def test_no_device(visitors: Processes, process: FakeProcess) -> None:
-    assert "one or more devices" in refused(visitors, process, [process.page_fd, process.client_fd], devices=[])
+    assert "one or more devices" in refused(visitors, process, process.descriptors_of_hello(), devices=[])
 
 
 @pytest.mark.parametrize(
@@ -75,13 +72,13 @@ def test_no_device(visitors: Processes, process: FakeProcess) -> None:
     ids=["unsealed", "may shrink", "may grow", "sealed against writing", "short", "empty", "foreign"],
 )
 def test_bad_pages(visitors: Processes, process: FakeProcess, seals: int, size: int | None, magic: int | None) -> None:
-    bad = memory("gpushare_page", seals, size, magic)
-    try:
-        refused(visitors, process, [bad, process.client_fd, *process.locks])
-        if magic is None:
-            refused(visitors, process, [process.page_fd, bad, *process.locks])
-    finally:
-        os.close(bad)
+    page, client_page = process.descriptors_of_hello()
+    for struct in ("gpushare_page", "gpushare_client"):
+        bad = memory(struct, seals, size, magic)
+        try:
+            refused(visitors, process, [bad, client_page] if struct == "gpushare_page" else [page, bad])
+        finally:
+            os.close(bad)
 
 
 def test_things_that_are_no_pages(visitors: Processes, process: FakeProcess, tmp_path: Path) -> None:
@@ -90,39 +87,23 @@ def test_things_that_are_no_pages(visitors: Processes, process: FakeProcess, tmp
     pipe, other_end = os.pipe()
     pair = socket.socketpair()
     folder = os.open(tmp_path, os.O_RDONLY)
+    page, client_page = process.descriptors_of_hello()
     for thing in (file, pipe, pair[0].fileno(), folder):
-        refused(visitors, process, [thing, process.client_fd, *process.locks])
-        refused(visitors, process, [process.page_fd, thing, *process.locks])
-        refused(visitors, process, [process.page_fd, process.client_fd, thing])
+        refused(visitors, process, [thing, client_page])
+        refused(visitors, process, [page, thing])
     for descriptor in (file, pipe, other_end, folder):
         os.close(descriptor)
     for end in pair:
         end.close()
 
 
-def test_the_lock_file_of_another_device(visitors: Processes, process: FakeProcess) -> None:
-    other = lock_file("GPU-other")
-    try:
-        message = refused(visitors, process, [process.page_fd, process.client_fd, other])
-    finally:
-        os.close(other)
-    assert f"the descriptor for device {UUID} is not" in message
-
-
-def test_a_lock_file_that_cannot_be_locked(visitors: Processes, process: FakeProcess) -> None:
-    """With O_PATH it would pass for the lock file, and the first grant would fail in the coordinator's hands."""
-    name = os.open(f"/proc/self/fd/{process.locks[0]}", os.O_PATH)
-    try:
-        message = refused(visitors, process, [process.page_fd, process.client_fd, name])
-    finally:
-        os.close(name)
-    assert "cannot be locked" in message
-
-
-def test_a_device_without_a_lock_file(visitors: Processes, process: FakeProcess) -> None:
-    devices = [{"uuid": "GPU-nobody-made-this"}]
-    message = refused(visitors, process, [process.page_fd, process.client_fd, *process.locks], devices=devices)
-    assert "GPU-nobody-made-this" in message
+def test_more_devices_than_a_client_can_have(visitors: Processes, process: FakeProcess) -> None:
+    """The table in its page has 64 entries."""
+    client = visitors("hoard")
+    devices = [{"uuid": f"GPU-hoard-{number}"} for number in range(64)]
+    message = refused(visitors, client, process.descriptors_of_hello(), devices=devices)
+    assert "no room for device" in message
+    client.close()
 
 
 def test_a_wrong_token(visitors: Processes) -> None:
@@ -130,7 +111,7 @@ def test_a_wrong_token(visitors: Processes) -> None:
     victim.run_turn()
     thief = visitors("victim", token="guessed", connect=False)
     connection = visitors.connection()
-    connection.send(thief.hello(), [thief.page_fd, thief.client_fd, *thief.locks])
+    connection.send(thief.hello(), thief.descriptors_of_hello())
     error = refusal(connection)
     assert (error["reason"], connection.descriptors) == ("forbidden", [])
     for kind in ("attach", "register"):
@@ -138,15 +119,15 @@ def test_a_wrong_token(visitors: Processes) -> None:
         connection.send({"type": kind, "client": "victim", "token": "guessed"})
         assert (connection.receive() or {})["reason"] == "forbidden"
         connection.close()
-    assert victim.gate[0] == OPEN
+    assert victim.phase == IN
     victim.close()
 
 
 def test_hello_twice(visitors: Processes, shared_coordinator: Coordinator) -> None:
     process = visitors("twice")
-    assert process.connection
-    process.connection.send(process.hello(), [process.page_fd, process.client_fd, *process.locks])
-    assert "a second hello" in refusal(process.connection)["message"]
+    process.link.send(process.hello())
+    wait_for(lambda: process.refusals)
+    assert "a second hello" in process.refusals[0]["message"]
     wait_for(lambda: (shared_coordinator.client("twice") or {})["processes"] == [])
 
 
@@ -154,7 +135,7 @@ def test_hello_after_attach(visitors: Processes, process: FakeProcess) -> None:
     connection = visitors.connection()
     connection.send({"type": "attach", "client": "kernel", "token": "t"})
     connection.receive()
-    connection.send(process.hello(), [process.page_fd, process.client_fd, *process.locks])
+    connection.send(process.hello(), process.descriptors_of_hello())
     assert "a second hello or attach" in refusal(connection)["message"]
 
 
@@ -163,7 +144,7 @@ def test_as_many_processes_as_there_are_slots(visitors: Processes) -> None:
     crowd = [visitors("crowd") for _ in range(63)]
     extra = visitors("crowd", connect=False)
     connection = visitors.connection()
-    connection.send(extra.hello(), [extra.page_fd, extra.client_fd, *extra.locks])
+    connection.send(extra.hello(), extra.descriptors_of_hello())
     assert "has 64 processes already" in refusal(connection)["message"]
     assert len({process.orders.slot for process in [first, *crowd]}) == 64
     for process in crowd:
@@ -188,7 +169,7 @@ def test_pages_that_claim_absurd_quotas_and_slots(visitors: Processes, shared_co
         process.orders.quota_set = 0xFFFFFFFF
         process.orders.share_ppm, process.orders.limit_ppm, process.orders.memory_limit = share, limit, memory_limit
         process.orders.slot = 0xFFFFFFFF
-        process.connect()
+        process.say_hello()
         client = shared_coordinator.client(f"absurd{number}")
         assert client and client["quota"] == {
             "share": 0.0, "limit": 1.0, "memory": None, "resident": None, "service": "online"
@@ -200,18 +181,17 @@ def test_pages_that_claim_absurd_quotas_and_slots(visitors: Processes, shared_co
 def test_absurd_reports_are_bounded(visitors: Processes, shared_coordinator: Coordinator) -> None:
     process = visitors("liar")
     process.report.allocated = process.report.launches = process.report.refused = (1 << 64) - 1
-    process.report.mode = process.report.phase = 0xFFFFFFFF
+    process.report.turn.phase = process.report.memory_mode = 0xFFFFFFFF
     client = shared_coordinator.client("liar")
     assert client and client["allocated"] == 1 << 50
-    assert client["processes"][0]["mode"] == "unknown"
+    assert client["processes"][0]["memory_mode"] is None
     process.close()
 
 
 def test_a_page_that_is_overwritten_with_garbage(visitors: Processes, shared_coordinator: Coordinator) -> None:
     process = visitors("garbage")
-    os.pwrite(process.page_fd, os.urandom(4096), 0)
-    os.pwrite(process.client_fd, os.urandom(4096), 0)
-    process.say("wants")
-    process.wait_gate(OPEN)
+    os.pwrite(process.page.descriptor, os.urandom(4096), 0)
+    os.pwrite(process.client_page.descriptor, os.urandom(8192), 0)
+    process.link.ring()
     assert shared_coordinator.client("garbage")
     process.close()

@@ -16,8 +16,9 @@ from jupyter_gpushare.core.quota import Quota
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import encode
 
+from ..support.rule import CLOSING, IN
 from .conftest import Coordinator, Processes
-from .fake_process import CLOSING, OPEN, Connection, FakeProcess, outsider, wait_for
+from .fake_process import Connection, FakeProcess, outsider, wait_for
 
 
 def told(coordinator: Coordinator, after: int = 0, client: str = "") -> Any:
@@ -30,7 +31,7 @@ def lane(result: Any, client: str) -> list[str]:
 
 def end_turn(coordinator: Coordinator, process: FakeProcess) -> None:
     coordinator.request(messages.Release(client=process.client))
-    process.wait_gate(CLOSING)
+    process.wait_phase(CLOSING)
     process.drain()
 
 
@@ -40,11 +41,11 @@ def test_every_turn_is_in_it_however_short(coordinator: Coordinator, processes: 
     b.wants()
     wait_for(lambda: "waiting" in lane(told(coordinator), "b"))
     end_turn(coordinator, a)
-    b.wait_gate(OPEN)
+    b.wait_phase(IN)
     end_turn(coordinator, b)
     wait_for(lambda: lane(told(coordinator), "b")[-1] == "idle")
     result = told(coordinator)
-    assert lane(result, "a") == ["idle", "running", "draining", "idle"]
+    assert lane(result, "a") == ["idle", "waiting", "running", "draining", "idle"]
     assert lane(result, "b") == ["idle", "waiting", "running", "draining", "idle"]
     times = [entry["at"] for entry in result["entries"]]
     assert times == sorted(times) and times[-1] <= result["now"]
@@ -72,8 +73,8 @@ def test_a_turn_that_is_held_is_told_apart_until_the_hold_is_over(
         kernel.send({"type": "cell", "state": "end", "request": "2"})
         wait_for(lambda: turns()[-1] == "held")
         coordinator.request(messages.Release(client="a"))
-        a.wait_gate(CLOSING)
-    assert turns() == ["idle", "running", "held", "running", "held", "draining"]
+        a.wait_phase(CLOSING)
+    assert turns() == ["idle", "waiting", "running", "held", "running", "held", "draining"]
 
 
 @pytest.mark.parametrize(("asked", "cell"), [(40.0, False), (40.0, True), (25.0, True)])
@@ -141,7 +142,7 @@ def test_turns_that_did_not_begin_are_not_in_it(coordinator: Coordinator, proces
         wait_for(lambda: "waiting" in lane(told(coordinator), "a"))
         coordinator.request(messages.Release(client="a"))
         assert "running" not in lane(told(coordinator), "a")
-    a.wait_gate(OPEN)
+    a.wait_phase(IN)
     assert lane(told(coordinator), "a") == ["idle", "waiting", "running"]
 
 

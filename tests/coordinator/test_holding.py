@@ -13,8 +13,9 @@ from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import CoordinatorError
 from jupyter_gpushare.wire.page import UNKNOWN, layout
 
+from ..support.rule import CLOSING, IN
 from .conftest import Coordinator, Processes
-from .fake_process import CLOSING, OPEN, Connection, FakeProcess, wait_for
+from .fake_process import Connection, FakeProcess, wait_for
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -48,8 +49,7 @@ def test_who_holds_keeps_its_gate_open_past_its_quantum(
     a, b = pair
     held = coordinator.request(messages.Hold(client="a", seconds="5min"))
     assert held["running"] and 299 < held["hold_seconds_left"] <= 300
-    wait_for(lambda: a.orders.deadline_ns > 0)
-    deadline = a.orders.deadline_ns
+    deadline = wait_for(lambda: a.permit.deadline_ns)
     client = coordinator.client("a")
     assert client and 290 < client["hold_seconds_left"] <= 300
     assert deadline / 1e9 - a.orders.heartbeat_ns / 1e9 > 290, "its agent, which closes by itself, knows"
@@ -57,9 +57,9 @@ def test_who_holds_keeps_its_gate_open_past_its_quantum(
     assert coordinator.request(messages.Release(client="b")) == {"released": True, "turn": False, "hold": True}
     assert coordinator.request(messages.Release(client="b")) == {"released": False, "turn": False, "hold": False}
     assert coordinator.request(messages.Release(client="a")) == {"released": True, "turn": True, "hold": True}
-    a.wait_gate(CLOSING)
+    a.wait_phase(CLOSING)
     a.drain()
-    b.wait_gate(OPEN)
+    b.wait_phase(IN)
 
 
 @pytest.mark.usefixtures("pair")
@@ -90,9 +90,10 @@ def test_a_program_that_holds_is_running_until_it_is_idle(
     a, _ = pair
     coordinator.request(messages.Hold(client="a", seconds="5min"))
     assert not told()
-    a.say("idle", epoch=a.gate[1])
+    a.finish()
     wait_for(told)
-    a.say("busy", epoch=a.gate[1])
+    a.submissions += 1
+    a.works = True
     wait_for(lambda: not told())
 
 
@@ -101,18 +102,18 @@ def test_a_suspended_client_ends_its_turn_and_gets_none(
 ) -> None:
     a, b = pair
     assert coordinator.request(messages.Suspend(client="a")) == {"suspended": True, "changed": True}
-    a.wait_gate(CLOSING)
+    a.wait_phase(CLOSING)
     a.drain()
-    b.wait_gate(OPEN)
+    b.wait_phase(IN)
     a.wants()
     coordinator.request(messages.Release(client="b"))
-    b.wait_gate(CLOSING)
+    b.wait_phase(CLOSING)
     b.drain()
     wait_for(lambda: phase(coordinator, "b") == "idle")
     assert phase(coordinator, "a") == "suspended"
-    assert a.gate[0] != OPEN, "the device is free, and a still waits"
+    assert a.phase != IN, "the device is free, and a still waits"
     assert coordinator.request(messages.Resume(client="a")) == {"suspended": False, "changed": True}
-    a.wait_gate(OPEN)
+    a.wait_phase(IN)
 
 
 def test_an_evicted_client_ends_its_turn_and_its_memory_leaves_until_the_next(
@@ -122,16 +123,16 @@ def test_an_evicted_client_ends_its_turn_and_its_memory_leaves_until_the_next(
     a.allocate(64 << 20)
     assert coordinator.request(messages.Evict(client="a")) == {"evicting": True, "bytes": 64 << 20}
     assert a.orders.resident_target == 0, "it is told before it drains"
-    a.wait_gate(CLOSING)
+    a.wait_phase(CLOSING)
     a.report.resident = 0
     a.drain()
-    b.wait_gate(OPEN)
+    b.wait_phase(IN)
     assert coordinator.request(messages.Evict(client="a")) == {"evicting": False, "bytes": 0}
     a.wants()
     coordinator.request(messages.Release(client="b"))
-    b.wait_gate(CLOSING)
+    b.wait_phase(CLOSING)
     b.drain()
-    a.wait_gate(OPEN)
+    a.wait_phase(IN)
     assert a.orders.resident_target == UNKNOWN, "all of it may be there again"
 
 
@@ -144,7 +145,7 @@ def test_memory_that_cannot_leave_is_not_evicted(
     with pytest.raises(CoordinatorError, match="mode plain, which cannot leave the device") as caught:
         coordinator.request(messages.Evict(client="a"))
     assert caught.value.reason == "conflict"
-    assert a.gate[0] == OPEN, "a refusal changes nothing"
+    assert a.phase == IN, "a refusal changes nothing"
 
 
 @pytest.mark.parametrize("resumed", [False, True])
@@ -158,7 +159,7 @@ def test_a_suspension_outlives_a_killed_coordinator(
     coordinator.end(signal.SIGKILL)
     coordinator.start()
     b.disconnect()
-    b.connect()
+    b.say_hello()
     b.wants()
     wait_for(lambda: phase(coordinator, "b") == ("waiting" if resumed else "suspended"))
 
@@ -171,7 +172,7 @@ def test_a_client_resumed_while_its_process_was_away_stays_so(
     b.disconnect()
     wait_for(lambda: not (coordinator.client("b") or {})["processes"])
     coordinator.request(messages.Resume(client="b"))
-    b.connect()
+    b.say_hello()
     assert phase(coordinator, "b") != "suspended"
 
 
@@ -198,7 +199,7 @@ def test_the_commands(coordinator: Coordinator, pair: tuple[FakeProcess, FakePro
     assert "suspended" in say("status")
     assert say("resume", "b") == "b.ipynb: it takes part again\n"
     assert "not suspended" in say("resume", "b")
-    assert a.gate[0] == OPEN, "nobody waits"
+    assert a.phase == IN, "nobody waits"
     whole = "memory=none is all of the device's, 8 GiB"
     assert say("quota", "b") == f"b.ipynb: share=0 limit=1 memory=none resident=none class=online; {whole}\n"
     changed = "b.ipynb: share=0.25 limit=1 memory=2GiB resident=none class=offline\nnote: share 0.25 counts in"
@@ -211,7 +212,7 @@ def test_the_commands(coordinator: Coordinator, pair: tuple[FakeProcess, FakePro
     assert say("release", "b") == "b.ipynb: its hold ends; it has no turn now\n"
     assert say("release", "b") == "b.ipynb: it has no turn now, and holds nothing\n"
     assert say("release", "a") == "a.ipynb: its turn ends\n"
-    a.wait_gate(CLOSING)
+    a.wait_phase(CLOSING)
 
 
 @pytest.mark.parametrize(

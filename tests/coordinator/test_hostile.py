@@ -6,16 +6,20 @@ One coordinator serves all tests of this file; its log must show no bug at the e
 from __future__ import annotations
 
 import json
+import os
 import socket
 from typing import Any
 
 import pytest
 
 from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire import page as pages
 from jupyter_gpushare.wire.client import Client, CoordinatorError
 
+from ..support.process import FIRST_TURN
+from ..support.rule import CLOSING, IN, LEAVING, OUT, STEP
 from .conftest import Coordinator, Processes
-from .fake_process import OPEN, refusal, wait_for
+from .fake_process import refusal, wait_for
 
 pytestmark = pytest.mark.usefixtures("others_do_not_notice")
 
@@ -31,10 +35,10 @@ NOT_MESSAGES = [
     b'{"type":"make me admin"}\n',
     b'{"type":["status"]}\n',
     b'{"type":"status","id":"one"}\n',
-    b'{"type":"drained"}\n',
-    b'{"type":"drained","epoch":-1}\n',
-    b'{"type":"drained","epoch":1073741824}\n',
-    b'{"type":"drained","epoch":"1"}\n',
+    b'{"type":"details","seq":-1}\n',
+    b'{"type":"details","seq":4294967296}\n',
+    b'{"type":"details","seq":"1"}\n',
+    b"\0\0\n",
     b'{"type":"quota","client":"a","changes":[]}\n',
     b'{"type":"release","client":""}\n',
     b'{"type":"release","client":"a b"}\n',
@@ -114,15 +118,13 @@ def test_half_a_line_and_gone(visitors: Processes) -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        {"type": "wants"},
-        {"type": "unwants"},
-        {"type": "drained", "epoch": 1},
-        {"type": "idle", "epoch": 1},
+        {"type": "details"},
         {"type": "cell", "state": "start", "request": "1"},
+        messages.DOORBELL,
     ],
-    ids=lambda message: message["type"],
+    ids=["details", "cell", "doorbell"],
 )
-def test_process_messages_before_hello(visitors: Processes, message: dict[str, Any]) -> None:
+def test_process_messages_before_hello(visitors: Processes, message: dict[str, Any] | bytes) -> None:
     connection = visitors.connection()
     connection.send(message)
     error = refusal(connection)
@@ -152,29 +154,30 @@ def test_unknown_clients(visitors: Processes, message: dict[str, Any]) -> None:
     assert "no client 'nobody' is known here" in answer["message"]
 
 
-def test_drained_of_an_epoch_that_was_never_granted(visitors: Processes) -> None:
-    process = visitors("a")
-    process.say("drained", epoch=(1 << 29) - 1)
-    assert process.connection
-    assert "which was never granted" in refusal(process.connection)["message"]
-
-
-def test_drained_wants_and_idle_at_any_time(visitors: Processes) -> None:
-    process = visitors("a")
-    for _ in range(3):
-        for message in ({"type": "drained", "epoch": 0}, {"type": "unwants"}, {"type": "wants"}, {"type": "wants"}):
-            process.say(**{"kind": message["type"], **({"epoch": 0} if "epoch" in message else {})})  # type: ignore[arg-type]
-        process.say("idle", epoch=123)
-    process.wait_gate(OPEN)
+def test_reports_of_turns_that_were_never_permitted(visitors: Processes, shared_coordinator: Coordinator) -> None:
+    """Neither the device nor the books of others change by them."""
+    process, other = visitors("liar"), visitors("honest")
+    for turn in (0, 1, FIRST_TURN, (1 << 64) - 1):
+        for phase in (IN, CLOSING, STEP, LEAVING, 77, OUT):
+            process.loses_its_doorbell()
+            page = pages.Page(os.dup(process.page.descriptor))
+            page.write_turn(pages.Turn(turn, 1, 2, 3, 4, phase, 6, 7))
+            page.report.idle = page.report.evicting = page.report.restored = phase
+            page.close()
+            assert process.link.connection
+            process.link.connection.send(messages.DOORBELL)
+            shared_coordinator.status()
+    process.close()
+    other.run_turn()
 
 
 def test_a_flood_of_messages(visitors: Processes) -> None:
     process = visitors("flood")
-    assert process.connection
+    assert process.link.connection
     for _ in range(50):
-        process.connection.send(b'{"type":"wants"}\n{"type":"unwants"}\n' * 100)
+        process.link.connection.send(messages.DOORBELL * 200)
     process.wants()
-    process.wait_gate(OPEN)
+    process.wait_phase(IN)
 
 
 def test_more_cells_than_anybody_runs(visitors: Processes, shared_coordinator: Coordinator) -> None:
@@ -220,7 +223,7 @@ def test_bad_quotas_change_nothing(visitors: Processes, shared_coordinator: Coor
         ({"share": [0.5]}, "invalid", "is not a fraction"),
         ({"share": None}, "invalid", "share needs a value"),
         ({"share": 0.8, "limit": 0.5}, "invalid", "share=0.8 is above limit=0.5"),
-        ({"limit": 0}, "invalid", "limit=0 would never let it run"),
+        ({"limit": 0}, "invalid", "limit=0 is out of range: allowed is a fraction from 0.001 to 1"),
         ({"service": {}}, "invalid", "service={} is unknown"),
         ({"colour": "red"}, "invalid", "unknown quota key 'colour'"),
         ({"share": 0.1, "memory": -1}, "invalid", "memory"),

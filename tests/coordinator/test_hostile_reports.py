@@ -15,8 +15,9 @@ from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.page import Page
 
 from ..hostile.scribbles import Fickle
+from ..support.pages import memory
 from .conftest import Coordinator, Processes
-from .fake_process import memory, wait_for
+from .fake_process import wait_for
 
 
 @pytest.mark.usefixtures("others_do_not_notice")
@@ -24,7 +25,7 @@ def test_devices_larger_than_any(visitors: Processes, shared_coordinator: Coordi
     names = [f"GPU-huge-{number}" for number in range(8)]
     process, beside = visitors("huge", *names, connect=False), visitors("beside")
     reports = [{"uuid": uuid, "memory": (1 << 62) - 1} for uuid in names]
-    assert process.connect(devices=reports) == "welcome"
+    assert process.say_hello(devices=reports) == "welcome"
     shown = {device["uuid"]: device["memory_total"] for device in shared_coordinator.status()["devices"]}
     assert {shown[uuid] for uuid in names} == {MAX_BYTES}
     seen = beside.orders.heartbeat_ns
@@ -35,7 +36,7 @@ def test_devices_larger_than_any(visitors: Processes, shared_coordinator: Coordi
 @pytest.mark.usefixtures("others_do_not_notice")
 def test_a_part_of_a_device_that_has_no_memory(visitors: Processes, shared_coordinator: Coordinator) -> None:
     process = visitors("part", "GPU-empty", connect=False, quota="memory=0.5")
-    assert process.connect(devices=[{"uuid": "GPU-empty"}]) == "welcome"
+    assert process.say_hello(devices=[{"uuid": "GPU-empty"}]) == "welcome"
     client = shared_coordinator.client("part")
     assert client and client["quota"]["memory"] is None
     process.disconnect()
@@ -47,7 +48,7 @@ def test_names_of_devices_carry_nothing_that_a_terminal_obeys(
     visitors: Processes, shared_coordinator: Coordinator
 ) -> None:
     process = visitors("named", "GPU-named", connect=False)
-    process.connect(devices=[{"uuid": "GPU-named", "name": "\x1b]0;owned\x07GPU\n", "memory": 1}])
+    process.say_hello(devices=[{"uuid": "GPU-named", "name": "\x1b]0;owned\x07GPU\n", "memory": 1}])
     shown = {device["uuid"]: device["name"] for device in shared_coordinator.status()["devices"]}
     assert shown["GPU-named"] == " ]0;owned GPU "
 
@@ -55,7 +56,6 @@ def test_names_of_devices_carry_nothing_that_a_terminal_obeys(
 def test_details_carry_nothing_that_a_terminal_obeys(coordinator: Coordinator, processes: Processes) -> None:
     process, asker = processes("asked"), processes.connection()
     asker.send({"type": "inspect", "pid": process.hello()["pid"], "id": 1})
-    assert process.connection
     wait_for(lambda: process.orders.inspect_seq)
     ledger = [{"kind": "\x1b[2J", "number": 1, "bytes": 1}]
     process.say("details", seq=process.orders.inspect_seq, memory_mode="\r", ledger=ledger, unhooked=["cu\x9b1m"])

@@ -56,14 +56,10 @@ def test_two_who_ask_at_once_are_both_answered(idle_coordinator: Coordinator, pr
         asking.close()
 
 
-@pytest.mark.parametrize("version", [4, 5])
-def test_who_does_not_answer_does_not_hold_up_anybody(
-    version: int, idle_coordinator: Coordinator, processes: Processes
-) -> None:
-    """It is stopped, or too old to be asked: then the page is all there is."""
+def test_who_does_not_answer_does_not_hold_up_anybody(idle_coordinator: Coordinator, processes: Processes) -> None:
+    """It is stopped: then the page is all there is."""
     idle_coordinator.start()
     process = processes("a")
-    process.page.header.version = version
     found: list[Any] = []
     asking = threading.Thread(
         target=lambda: found.append(idle_coordinator.request(messages.Inspect(pid=os.getpid()))), daemon=True
@@ -71,11 +67,11 @@ def test_who_does_not_answer_does_not_hold_up_anybody(
     asking.start()
     assert idle_coordinator.status()["clients"]
     asking.join(10)
-    assert found and found[0]["details"] is None and found[0]["page"]["header"]["version"] == version
-    assert process.orders.inspect_seq == (version >= 5)
+    assert found and found[0]["details"] is None and found[0]["page"]["header"]["version"] == 1
+    assert process.orders.inspect_seq == 1
     answer(process)  # too late, and to nobody's harm
     process.wants()
-    wait_for(lambda: process.gate[0] == 1)
+    wait_for(lambda: process.phase == 1)
 
 
 def test_who_is_no_client(idle_coordinator: Coordinator, processes: Processes) -> None:

@@ -179,7 +179,7 @@ def test_the_page_of_a_running_process_is_newer_than_the_journal(
     coordinator.start()
     kernels("a")
     assert (coordinator.client("a") or {})["suspended"], "as far as the journal knows"
-    process.connect()
+    process.say_hello()
     client = coordinator.client("a") or {}
     assert (client["suspended"], client["quota"]["share"]) == (False, 0.75)
 
@@ -194,7 +194,7 @@ def test_what_is_said_since_is_newer_than_a_page(
     kernels("a")
     coordinator.request(messages.Suspend(client="a"))
     coordinator.request(messages.SetQuota(client="a", changes={"share": 0.5}))
-    process.connect()
+    process.say_hello()
     client = coordinator.client("a") or {}
     assert (client["suspended"], client["quota"]["share"]) == (True, 0.5)
 

@@ -12,18 +12,21 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import jupyter_gpushare
 from jupyter_gpushare import families
 from jupyter_gpushare.coordinator.authority import Identity
-from jupyter_gpushare.coordinator.viewers import seen_by
+from jupyter_gpushare.coordinator.endpoint import MAX_THREADS
+from jupyter_gpushare.coordinator.viewers import Views
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.address import BadAddress, MetricsAddress, metrics_address
 
+from ..support.rule import CLOSING, IN
 from .conftest import Coordinator, Processes
-from .fake_process import CLOSING, DEADLINE, OPEN, UUID, wait_for
+from .fake_process import DEADLINE, UUID, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 DASHBOARD = Path(jupyter_gpushare.__file__).parent / "share" / "grafana" / "gpushare.json"
@@ -60,10 +63,10 @@ def told(idle_coordinator: Coordinator, folder: Path, processes: Processes) -> I
     a, b, c = processes("a"), processes("b"), processes("c")
     a.run_turn()
     b.wants()
-    a.wait_gate(CLOSING)
+    a.wait_phase(CLOSING)
     a.report.evicted_bytes = 5 << 20
     a.drain()
-    b.wait_gate(OPEN)
+    b.wait_phase(IN)
     c.wants()
     idle_coordinator.status()
     wait_for(lambda: [value for key, value in samples(http(path)[1]).items() if "_waits_total" in key[0]] == [3])
@@ -147,24 +150,20 @@ def test_a_port_and_bad_requests(idle_coordinator: Coordinator) -> None:
         probe.bind(("127.0.0.1", 0))
         where = probe.getsockname()
     idle_coordinator.start(f"--GpuShare.metrics=127.0.0.1:{where[1]}")
-    assert http(where)[0] == b"HTTP/1.1 200 OK"
-    assert http(where, b"HEAD /metrics HTTP/1.0\r\n\r\n") == (b"HTTP/1.1 200 OK", "")
-    assert http(where, b"GET /metrics?x=1 HTTP/1.0\r\n\r\n")[0] == b"HTTP/1.1 200 OK"
-    assert http(where, b"GET /etc/passwd HTTP/1.0\r\n\r\n") == (
-        b"HTTP/1.1 404 Not Found", "There is only /metrics here.\n"
-    )  # fmt: skip
-    assert http(where, b"POST /metrics HTTP/1.0\r\n\r\n")[0] == b"HTTP/1.1 405 Method Not Allowed"
-    assert http(where, b"\0\xff\r\n\r\n")[0] == b"HTTP/1.1 400 Bad Request"
+    assert http(where)[0].endswith(b" 200 OK")
+    assert http(where, b"GET /metrics?x=1 HTTP/1.0\r\n\r\n")[0].endswith(b" 200 OK")
+    assert http(where, b"POST /metrics HTTP/1.0\r\n\r\n")[0].endswith(b" 405 Method Not Allowed")
+    assert b"gpushare" not in http(where, b"\0\xff\r\n\r\n")[0]
     with suppress(ConnectionResetError):
-        assert http(where, b"GET /" + b"x" * 20000)[0] == b""
+        assert b" 414 " in http(where, b"GET /" + b"x" * 100000)[0]
     slow = [socket.create_connection(where) for _ in range(40)]
     try:
         hung_up = [one for one in slow if _ended(one)]
-        assert 40 - len(hung_up) <= 16, "so many may be slow at a time"
+        assert 40 - len(hung_up) <= MAX_THREADS, "so many may be slow at a time"
     finally:
         for one in slow:
             one.close()
-    wait_for(lambda: http(where)[0] == b"HTTP/1.1 200 OK")
+    wait_for(lambda: http(where)[0].endswith(b" 200 OK"))
 
 
 def _ended(connection: socket.socket) -> bool:
@@ -212,5 +211,5 @@ def test_other_hosts_read_nothing_by_mistake(written: str) -> None:
 def test_a_follower_is_told_its_own_use_only() -> None:
     rows = [{"user": "root"}, {"user": "nobody"}]
     status: dict[str, Any] = {"devices": [], "clients": [], "coordinator": {"usage": rows}}
-    assert seen_by(status, {}, Identity("0", True, 1, 0))["coordinator"]["usage"] == rows[:1]
+    assert msgspec.json.decode(Views(status, {}).of(Identity("0", True, 1, 0)))["coordinator"]["usage"] == rows[:1]
     assert status["coordinator"]["usage"] == rows

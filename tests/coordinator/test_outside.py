@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import msgspec
 import pytest
 
 from jupyter_gpushare.coordinator.authority import Identity
 from jupyter_gpushare.coordinator.outside import strangers
 from jupyter_gpushare.coordinator.users import tenant_name
-from jupyter_gpushare.coordinator.viewers import seen_by
+from jupyter_gpushare.coordinator.viewers import Views
 
 HERE, PARENT = os.getpid(), os.getppid()
 ELSEWHERE = 1 << 22  # beyond the largest process id: only another namespace has it
@@ -39,6 +40,6 @@ def test_whose_it_is_is_told_to_that_user_and_to_admins(
         {"pid": 2, "user": "nobody of ours", "memory": 6},
     ]
     status = {"devices": [{"uuid": "gpu", "outside": outside}], "clients": [], "coordinator": {}}
-    view = seen_by(status, {}, Identity(str(viewer), viewer == 0, 1, viewer))
+    view = msgspec.json.decode(Views(status, {}).of(Identity(str(viewer), viewer == 0, 1, viewer)))
     assert [one["user"] for one in view["devices"][0]["outside"]] == told
     assert [one["pid"] for one in view["devices"][0]["outside"]] == [1, 2]

@@ -13,8 +13,9 @@ from jupyter_gpushare.wire import messages
 
 from ..hostile.edge import USER, Correct, Edge
 from ..hostile.virtual import VirtualLoop
+from ..support.rule import CLOSING, IN, LEAVING, OUT
 from .conftest import Coordinator, Processes
-from .fake_process import CLOSED, CLOSING, OPEN, FakeProcess, wait_for
+from .fake_process import FakeProcess, wait_for
 
 LONG = 15.0  # what is not drained after 10 s is an overrun
 
@@ -28,7 +29,7 @@ def overrun(coordinator: Coordinator, processes: Processes) -> tuple[FakeProcess
     stuck, waits = processes("stuck"), processes("waits")
     stuck.run_turn()
     waits.wants()
-    stuck.wait_gate(CLOSING)
+    stuck.wait_phase(CLOSING)
     wait_for(lambda: (coordinator.client("stuck") or {})["phase"] == "overrun", LONG)
     return stuck, waits
 
@@ -57,9 +58,9 @@ def test_its_kernel_is_asked_to_interrupt_once(
     ]
     assert found[0]["new"]["overrun_seconds"] >= 8
     assert "client stuck: its kernel is asked to interrupt its cell" in coordinator.log.read_text()
-    assert waits.gate[0] == CLOSED
+    assert waits.phase == OUT
     stuck.drain()
-    waits.wait_gate(OPEN)
+    waits.wait_phase(IN)
     assert (coordinator.client("stuck") or {})["interrupt_asked"] is False
 
 
@@ -68,7 +69,7 @@ def test_those_who_join_it_and_what_is_told(idle_coordinator: Coordinator, proce
     coordinator.start("--GpuShare.overrun=join", "--GpuShare.overrun_patience=1", "--GpuShare.sharing=exclusive")
     stuck, waits = overrun(coordinator, processes)
     assert notes(coordinator, "stuck")[0].endswith("if it goes on, others whose memory fits are let in beside it")
-    waits.wait_gate(OPEN)
+    waits.wait_phase(IN)
 
     def phases() -> dict[str, Any]:
         return {name: (coordinator.client(name) or {})["phase"] for name in ("stuck", "waits")}
@@ -88,12 +89,16 @@ def test_memory_that_does_not_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     edge = Edge(VirtualLoop(), tmp_path, overrun="interrupt", time_quantum=0.5, sharing="exclusive")
     stuck, waits = Correct(edge, "stuck", "GPU-shared"), Correct(edge, "waits", "GPU-shared")
+    stuck.is_moving = lambda: True  # type: ignore[method-assign]
     for process in (stuck, waits):
         process.wants()
         edge.pass_time(0.1)
-    edge.pass_time(1.0)
-    assert stuck.gate[0] == CLOSING
-    stuck.connection.send({"type": "evicting", "epoch": stuck.gate[1]})  # type: ignore[union-attr]
+        process.look()
+        edge.pass_time(0.6)
+    for _ in range(2):
+        stuck.look()
+        edge.pass_time(0.1)
+    assert stuck.phase == LEAVING
     edge.pass_time(100.0)
     (client,) = [one for one in edge.ask(messages.Status(), uid=USER)["clients"] if one["id"] == "stuck"]
     assert (client["phase"], client["interrupt_asked"]) == ("overrun", False)

@@ -13,9 +13,9 @@ import pytest
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import CoordinatorError
 
-from . import fake_process
+from ..support.rule import CLOSING, IN
 from .conftest import Connect, Coordinator, Processes, ask
-from .fake_process import CLOSING, OPEN, FakeProcess, wait_for
+from .fake_process import FakeProcess, wait_for
 
 A, B = "GPU-a", "GPU-b"
 SIZE = 8 << 30  # of a device that a fake process reports
@@ -116,7 +116,7 @@ def test_a_process_that_runs_already_is_never_refused(two: Coordinator, processe
         register(two, name, "share=0.5")
     late = processes("late", A, quota="share=0.9")
     late.run_turn()
-    assert late.gate[0] == OPEN
+    assert late.phase == IN
     quota = (two.client("late") or {})["quota"]
     assert (quota["share"], quota["service"]) == (0, "offline")
 
@@ -143,12 +143,9 @@ def test_clients_count_for_their_users_tenant(two: Coordinator) -> None:
         two.request(messages.Config(changes={"tenants": {"x": {"user": []}}}))
 
 
-def test_a_guest_gives_way_when_the_owner_comes(
-    two: Coordinator, processes: Processes, as_other: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(fake_process, "Connection", lambda _: as_other())
-        guest = processes("guest", A)
+def test_a_guest_gives_way_when_the_owner_comes(two: Coordinator, processes: Processes, as_other: Connect) -> None:
+    guest = processes("guest", A, connect=False)
+    guest.say_hello(through=as_other())
     guest.run_turn()
     both = {"mine": {"users": [os.getuid()], "cells": {"device": 2}}}
     two.request(messages.Config(changes={"tenants": both}))
@@ -156,9 +153,9 @@ def test_a_guest_gives_way_when_the_owner_comes(
     (again,) = register(two, "two", f"device={A}")
     owner = processes("two", again)
     owner.wants()
-    guest.wait_gate(CLOSING)
+    guest.wait_phase(CLOSING)
     guest.drain()
-    owner.wait_gate(OPEN)
+    owner.wait_phase(IN)
     assert (two.client("guest") or {})["gives_way"]
     (seen,) = [one for one in ask(as_other(), "status")["clients"] if one["id"] == "guest"]
     assert "runs only while tenant mine, whose devices these are, is idle" in seen["notes"][0]
@@ -178,7 +175,10 @@ def test_a_topology_is_read_from_a_file(idle_coordinator: Coordinator, processes
         ("--GpuShare.topology=/nowhere.json", "topology /nowhere.json: No such file"),
         ("--GpuShare.tenants={'a': {'cells': {'rack': 1}}}", "unknown cell level 'rack': allowed are device, switch"),
         ("--GpuShare.placement=best", "placement"),
-        ("--GpuShare.oversubscription=0.5", "oversubscription must be from 1 to 1000, or 0 for no bound, not 0.5"),
+        (
+            "--GpuShare.oversubscription=0.5",
+            "oversubscription=0.5 is out of range: allowed are 1 to 1000, or 0 for no bound",
+        ),
     ],
 )
 def test_settings_that_make_no_sense_stop_the_start(command: Any, option: str, said: str, folder: Path) -> None:
@@ -220,13 +220,13 @@ def test_a_program_that_cannot_be_placed_does_not_start(
 
 
 @pytest.fixture
-def others(as_other: Connect, processes: Processes, monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeProcess]:
+def others(as_other: Connect, processes: Processes) -> Callable[..., FakeProcess]:
     """Processes of another user."""
 
     def made(client: str, *devices: str, **options: Any) -> FakeProcess:
-        with monkeypatch.context() as patch:
-            patch.setattr(fake_process, "Connection", lambda _: as_other())
-            return processes(client, *devices, **options)
+        process = processes(client, *devices, connect=False, **options)
+        process.say_hello(through=as_other())
+        return process
 
     return made
 

@@ -51,12 +51,12 @@ def test_unified_memory_is_an_estimate(coordinator: Coordinator, processes: Proc
     assert list(used(coordinator).values()) == [(8 * GIB, True)]
 
 
-def test_who_asks_for_unified_memory_or_is_too_old_to_say(coordinator: Coordinator, processes: Processes) -> None:
-    asks, older = holds(processes("asks"), PLAIN, GIB), holds(processes("older"), 0, GIB)
+def test_who_asks_for_unified_memory_or_does_not_say(coordinator: Coordinator, processes: Processes) -> None:
+    asks = holds(processes("asks"), PLAIN, GIB)
+    holds(processes("silent"), 0, GIB)
     asks.report.asked_managed = 1
-    older.page.header.version = 6
-    assert resident(coordinator, "asks") == resident(coordinator, "older") == (GIB, True)
-    modes = [(coordinator.client(name) or {})["processes"][0]["memory_mode"] for name in ("asks", "older")]
+    assert resident(coordinator, "asks") == resident(coordinator, "silent") == (GIB, True)
+    modes = [(coordinator.client(name) or {})["processes"][0]["memory_mode"] for name in ("asks", "silent")]
     assert modes == ["plain", None]
 
 

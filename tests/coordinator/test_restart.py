@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import time
@@ -12,8 +11,9 @@ import pytest
 
 from jupyter_gpushare.wire import messages
 
+from ..support.rule import CLOSING, IN, OUT
 from .conftest import OTHER, Coordinator, Processes
-from .fake_process import CLOSED, CLOSING, OPEN, outsider, wait_for
+from .fake_process import wait_for
 from .test_turns import locked
 
 
@@ -23,24 +23,23 @@ def test_a_running_turn_is_adopted_with_page_quota_and_lock(coordinator: Coordin
     coordinator.request(messages.SetQuota(client="a", changes=changes))
     quota = (coordinator.client("a") or {})["quota"]
     a.run_turn()
-    held = a.gate
+    held = a.turn.turn
     coordinator.end(signal.SIGKILL)
-    assert (a.gate, locked()) == (held, True), "it runs on, and its lock with it"
+    assert (a.phase, locked()) == (IN, True), "it runs on, and its lock with it"
 
     coordinator.start()
     for process in (b, a):
         process.disconnect()
-        assert process.connect() == "welcome"
-    assert a.gate[0] == OPEN
-    assert a.gate[1] > held[1]
-    assert b.gate[0] == CLOSED
+        assert process.say_hello() == "welcome"
+    assert (a.phase, a.turn.turn) == (IN, held)
+    assert b.phase == OUT
     client = coordinator.client("a")
     assert client and (client["phase"], client["quota"]) == ("running", quota)
     assert quota["memory"] == 3 << 30
     b.wants()
-    a.wait_gate(CLOSING)
+    a.wait_phase(CLOSING)
     a.drain()
-    b.wait_gate(OPEN)
+    b.wait_phase(IN)
 
 
 @pytest.mark.parametrize(("number", "holds_on"), [(signal.SIGKILL, True), (signal.SIGTERM, False)])
@@ -91,14 +90,12 @@ def test_a_drain_that_it_did_not_see_the_end_of(coordinator: Coordinator, proces
     a = processes("a")
     a.run_turn()
     coordinator.request(messages.Release(client="a"))
-    a.wait_gate(CLOSING)
+    a.wait_phase(CLOSING)
     coordinator.end(signal.SIGKILL)
     coordinator.start()
     a.disconnect()
-    a.connect()
-    assert a.gate[0] == OPEN, "its turn is adopted; it ends like any other"
-    coordinator.request(messages.Release(client="a"))
-    a.wait_gate(CLOSING)
+    a.say_hello()
+    assert (coordinator.client("a") or {})["phase"] == "draining"
     a.drain()
     wait_for(lambda: not locked())
 
@@ -107,98 +104,67 @@ def test_who_drained_meanwhile_is_idle(coordinator: Coordinator, processes: Proc
     a = processes("a")
     a.run_turn()
     coordinator.request(messages.Release(client="a"))
-    a.wait_gate(CLOSING)
+    a.wait_phase(CLOSING)
     coordinator.end(signal.SIGKILL)
-    a.report.drained_epoch = a.gate[1]
+    a.drain()
     coordinator.start()
     a.disconnect()
-    a.connect()
+    a.say_hello()
     assert (coordinator.client("a") or {})["phase"] == "idle"
     a.run_turn()
 
 
-def test_who_claims_a_turn_without_the_lock_is_closed(coordinator: Coordinator, processes: Processes) -> None:
-    """A gate is open, but another user's client holds the device."""
-    a = processes("a")
-    a.run_turn()
-    coordinator.request(messages.Release(client="a"))
-    a.wait_gate(CLOSING)
-    a.drain()
-    wait_for(lambda: not locked())
-    with outsider():
-        a.disconnect()
-        a.orders.gate = 77 << 2 | OPEN
-        a.connect(running=True)
-        assert a.gate[0] == CLOSING
-        a.drain()
-        a.wants()
-        wait_for(lambda: coordinator.status()["devices"][0]["queue"] == ["a"])
-    a.wait_gate(OPEN)
-
-
-def test_a_closing_is_not_taken_back_when_the_lock_is_lost(coordinator: Coordinator, processes: Processes) -> None:
-    """The coordinator had hung, and a has left it: b runs by a lock that it took itself, and is not to be disturbed."""
-    a, b = processes("a"), processes("b")
-    a.run_turn()
-    b.wants()
-    a.wait_gate(CLOSING)
-    closed = a.gate
-    fcntl.flock(a.locks[0], fcntl.LOCK_UN)
-    with outsider():
-        a.wants()
-        wait_for(lambda: "its gate stays closed" in coordinator.log.read_text())
-        assert a.gate == closed
-    wait_for(lambda: a.gate[1] > closed[1])
-    assert a.gate[0] == CLOSING
-    a.drain()
-    b.wait_gate(OPEN)
-
-
-def test_who_joins_with_a_turn_of_its_own_is_closed(coordinator: Coordinator, processes: Processes) -> None:
-    """It ran in lock-file mode, under a lock of its own, while the rest of its client was coordinated."""
+def test_a_process_that_joins_with_a_turn_of_its_own_runs_on(coordinator: Coordinator, processes: Processes) -> None:
+    """It began without a coordinator, while the rest of its client had one."""
     first = processes("a", "GPU-1")
     late = processes("a", "GPU-2", connect=False)
-    late.orders.gate = 5 << 2 | OPEN
-    assert late.connect() == "join"
-    assert late.gate == (CLOSING, 5)
-    late.drain()
-    first.wants()
-    first.wait_gate(OPEN)
-    late.wait_gate(OPEN)
+    late.link.away_since, late.orders.quantum_ns = 1, 60 * 10**9
+    late.run_turn()
+    assert late.say_hello() == "join"
+    assert late.phase == IN
+    first.run_turn()
+    assert first.turn.turn == late.turn.turn
+    coordinator.request(messages.Release(client="a"))
+    for process in (first, late):
+        process.wait_phase(CLOSING)
+        process.drain()
+    first.run_turn()
+    late.run_turn()
+    assert first.client_page.inode == late.client_page.inode
 
 
 def test_both_processes_of_a_client_come_back(coordinator: Coordinator, processes: Processes) -> None:
     first, second, other = processes("a"), processes("a"), processes("b")
     first.run_turn()
-    second.wait_gate(OPEN)
+    second.run_turn()
     coordinator.end(signal.SIGKILL)
     coordinator.start()
     for process in (second, first, other):
         process.disconnect()
-        assert process.connect() == "welcome"
-    assert (first.gate[0], second.gate[0]) == (OPEN, OPEN)
+        assert process.say_hello() == "welcome"
+    assert (first.phase, second.phase) == (IN, IN)
     assert len((coordinator.client("a") or {})["processes"]) == 2
     assert {first.orders.slot, second.orders.slot} == {0, 1}
     other.wants()
     for process in (first, second):
-        process.wait_gate(CLOSING)
+        process.wait_phase(CLOSING)
         process.drain()
-    other.wait_gate(OPEN)
+    other.wait_phase(IN)
 
 
 def test_a_gang_comes_back_with_all_its_locks(coordinator: Coordinator, processes: Processes) -> None:
     first, second = processes("gang", "GPU-1"), processes("gang", "GPU-2")
     first.run_turn()
-    second.wait_gate(OPEN)
+    second.run_turn()
     coordinator.end(signal.SIGKILL)
     coordinator.start()
     for process in (first, second):
         process.disconnect()
-        process.connect()
-    assert (first.gate[0], second.gate[0]) == (OPEN, OPEN)
+        process.say_hello()
+    assert (first.phase, second.phase) == (IN, IN)
     coordinator.request(messages.Release(client="gang"))
     for process in (first, second):
-        process.wait_gate(CLOSING)
+        process.wait_phase(CLOSING)
         process.drain()
     wait_for(lambda: not locked("GPU-1") and not locked("GPU-2"))
 

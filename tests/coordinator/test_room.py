@@ -18,7 +18,7 @@ from jupyter_gpushare.core.quota import Quota
 from jupyter_gpushare.core.settings import Settings
 from jupyter_gpushare.wire.page import Page
 
-from .fake_process import memory
+from ..support.pages import memory
 
 MIB = 1 << 20
 DEVICE = "GPU-one"  # of 1 GiB
@@ -55,6 +55,9 @@ class Bench:
         self.levels.look(member)
         if runs:
             self.feed(ev.Wanted(number))
+            permit = self.scheduler.clients[name].permit
+            assert permit and permit.may
+            self.feed(ev.Began(number, permit.turn, self.now))
             assert self.scheduler.clients[name].phase == "running"
         return port
 
@@ -125,7 +128,7 @@ def test_running_ones_are_parted_and_the_request_waits_for_what_they_leave(bench
     bench.levels.make_room([port])
     assert port.page.orders.no_room == 0
     assert {name: client.phase for name, client in bench.scheduler.clients.items()} == {"a": "running", "b": "draining"}
-    bench.feed(ev.Drained(other.number, bench.scheduler.clients["b"].grant.epoch))  # type: ignore[union-attr]
+    bench.feed(ev.Ended(other.number, bench.scheduler.clients["b"].grant.turn))  # type: ignore[union-attr]
     bench.levels.make_room([port])
     assert port.page.orders.no_room == 0, "b's memory has not left yet"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import itertools
 import os
 import signal
@@ -12,8 +11,9 @@ import pytest
 
 from jupyter_gpushare.wire import messages
 
+from ..support.rule import CLOSING, IN, OUT
 from .conftest import QUANTUM, Coordinator, Processes
-from .fake_process import CLOSED, CLOSING, OPEN, STEP, locked, outsider, wait_for
+from .fake_process import locked, outsider, wait_for
 
 
 @pytest.mark.alone
@@ -32,11 +32,11 @@ def test_two_busy_processes_take_turns_of_a_quantum(coordinator: Coordinator, pr
 
 def test_the_page_tells_everything(coordinator: Coordinator, processes: Processes) -> None:
     a = processes("a", quota="memory=2GiB share=0.25 limit=0.5 service=offline")
-    assert a.gate[0] == CLOSED
+    assert a.phase == OUT
     a.run_turn()
     orders = a.orders
-    assert (orders.contended, orders.queue_position) == (0, 0)
-    wait_for(lambda: orders.deadline_ns > 0)  # nobody waits, but its limit will be reached
+    assert (a.contended, orders.queue_position) == (False, 0)
+    wait_for(lambda: a.permit.deadline_ns > 0)  # no other client waits, but its limit will be reached
     assert (orders.memory_limit, orders.memory_total) == (2 << 30, 2 << 30)
     assert (orders.share_ppm, orders.limit_ppm, orders.quota_set) == (250_000, 500_000, 1 | 2 | 4)
     assert (orders.quantum_ns, orders.idle_release_ns) == (int(QUANTUM * 1e9), 250_000_000)
@@ -46,8 +46,8 @@ def test_the_page_tells_everything(coordinator: Coordinator, processes: Processe
     b = processes("b", quota="service=offline")
     began = time.monotonic()
     b.wants()
-    wait_for(lambda: orders.contended)
-    assert 0 < orders.deadline_ns / 1e9 - began <= QUANTUM + 0.1
+    wait_for(lambda: a.contended)
+    assert 0 < a.permit.deadline_ns / 1e9 - began <= QUANTUM + 0.1
     assert b.orders.memory_limit == b.orders.memory_total == 8 << 30
     assert b.orders.quota_set == 1 | 4
 
@@ -57,7 +57,7 @@ def test_without_waiters_nothing_is_taken_away(coordinator: Coordinator, process
     a.run_turn()
     heartbeat = a.orders.heartbeat_ns
     wait_for(lambda: a.orders.heartbeat_ns > heartbeat)
-    assert a.gate[0] == OPEN
+    assert a.phase == IN
 
 
 def test_the_turn_is_locked_and_the_lock_freed_with_it(coordinator: Coordinator, processes: Processes) -> None:
@@ -66,7 +66,7 @@ def test_the_turn_is_locked_and_the_lock_freed_with_it(coordinator: Coordinator,
     a.run_turn()
     assert locked()
     coordinator.request(messages.Release(client="a"))
-    a.wait_gate(CLOSING)
+    a.wait_phase(CLOSING)
     assert locked(), "not before it has drained"
     a.drain()
     wait_for(lambda: not locked())
@@ -76,22 +76,12 @@ def test_the_next_runs_only_after_the_drain(coordinator: Coordinator, processes:
     a, b = processes("a"), processes("b")
     a.run_turn()
     b.wants()
-    a.wait_gate(CLOSING)
+    a.wait_phase(CLOSING)
     wait_for(lambda: coordinator.client("a")["phase"] == "draining")  # type: ignore[index]
-    assert b.gate[0] == CLOSED
+    assert b.phase == OUT
     a.drain()
-    b.wait_gate(OPEN)
-    assert b.gate[1] > a.gate[1]
-
-
-def test_the_doorbell_rings_at_opening_and_closing(coordinator: Coordinator, processes: Processes) -> None:
-    a = processes("a")
-    a.run_turn()
-    assert a.connection
-    assert a.connection.socket.recv(10) == b"\n"
-    coordinator.request(messages.Release(client="a"))
-    a.wait_gate(CLOSING)
-    assert a.connection.socket.recv(10) == b"\n"
+    b.wait_phase(IN)
+    assert b.turn.turn != a.turn.turn
 
 
 def test_a_thread_that_gives_up_leaves_the_queue(coordinator: Coordinator, processes: Processes) -> None:
@@ -99,7 +89,7 @@ def test_a_thread_that_gives_up_leaves_the_queue(coordinator: Coordinator, proce
     a.run_turn()
     b.wants()
     wait_for(lambda: coordinator.status()["devices"][0]["queue"] == ["b"])
-    b.say("unwants")
+    b.gives_up()
     wait_for(lambda: coordinator.status()["devices"][0]["queue"] == [])
 
 
@@ -108,11 +98,9 @@ def test_idle_gives_the_device_to_who_waits(idle_coordinator: Coordinator, proce
     a, b = processes("a"), processes("b")
     a.run_turn()
     b.wants()
-    wait_for(lambda: a.orders.contended)
-    a.say("idle", epoch=a.gate[1])
-    a.wait_gate(CLOSING)
-    a.drain()
-    b.wait_gate(OPEN)
+    wait_for(lambda: a.contended)
+    a.finish()
+    b.wait_phase(IN)
 
 
 def test_cells_end_the_turn(idle_coordinator: Coordinator, processes: Processes) -> None:
@@ -124,12 +112,12 @@ def test_cells_end_the_turn(idle_coordinator: Coordinator, processes: Processes)
     kernel.send({"type": "cell", "state": "start", "request": "m1"})
     a.run_turn()
     b.wants()
-    wait_for(lambda: a.orders.contended)
+    wait_for(lambda: a.contended)
     began = time.monotonic()
     kernel.send({"type": "cell", "state": "end", "request": "m1"})
-    assert a.wait_gate(CLOSING) - began < 0.5
+    assert a.wait_phase(CLOSING) - began < 0.5
     a.drain()
-    b.wait_gate(OPEN)
+    b.wait_phase(IN)
 
 
 def test_a_kernel_that_ends_ends_its_cells(idle_coordinator: Coordinator, processes: Processes) -> None:
@@ -143,35 +131,36 @@ def test_a_kernel_that_ends_ends_its_cells(idle_coordinator: Coordinator, proces
     a.run_turn()
     kernel.close()
     wait_for(lambda: idle_coordinator.client("a")["cells"] == 0)  # type: ignore[index]
-    a.wait_gate(CLOSING)
+    a.wait_phase(CLOSING)
 
 
 class TestTwoProcessesOfAClient:
-    def test_the_second_joins_with_the_first_ones_descriptors(
+    def test_the_second_shares_the_first_ones_page_and_turn(
         self, coordinator: Coordinator, processes: Processes
     ) -> None:
         first = processes("a")
         second = processes("a", connect=False)
-        assert second.connect() == "join"
-        assert os.fstat(second.client_fd).st_ino == os.fstat(first.client_fd).st_ino
+        assert second.say_hello() == "join"
+        assert second.client_page.inode == first.client_page.inode
         assert (first.orders.slot, second.orders.slot) == (0, 1)
         first.run_turn()
-        second.wait_gate(OPEN)
-        fcntl.flock(second.locks[0], fcntl.LOCK_EX | fcntl.LOCK_NB)  # the same open file description: no conflict
-        assert locked()
+        second.run_turn()
+        assert first.turn.turn == second.turn.turn
+        first.close()
+        assert locked(), "by the second one"
 
     def test_both_must_drain(self, coordinator: Coordinator, processes: Processes) -> None:
         first, second, other = processes("a"), processes("a"), processes("b")
         first.run_turn()
-        second.wait_gate(OPEN)
+        second.run_turn()
         other.wants()
-        first.wait_gate(CLOSING)
-        second.wait_gate(CLOSING)
+        first.wait_phase(CLOSING)
+        second.wait_phase(CLOSING)
         first.drain()
         wait_for(lambda: coordinator.client("a")["phase"] == "draining")  # type: ignore[index]
-        assert other.gate[0] == CLOSED
+        assert other.phase == OUT
         second.drain()
-        other.wait_gate(OPEN)
+        other.wait_phase(IN)
 
     def test_their_bytes_add_up(self, coordinator: Coordinator, processes: Processes) -> None:
         first, second = processes("a"), processes("a")
@@ -186,17 +175,17 @@ class TestTwoProcessesOfAClient:
     def test_half_a_collective_is_let_through(self, coordinator: Coordinator, processes: Processes) -> None:
         first, second, other = processes("a"), processes("a"), processes("b")
         first.run_turn()
-        second.wait_gate(OPEN)
+        second.run_turn()
         other.wants()
-        second.wait_gate(CLOSING)
+        second.wait_phase(CLOSING)
         second.drain()
         second.wants()  # its thread stands at the gate; the first one's work waits for it
-        closed = first.gate
-        wait_for(lambda: second.gate[1] > closed[1])
-        assert second.gate[0] in (STEP, CLOSING), "a step, which may be over by now"
-        assert first.gate == closed, "nothing of it stands at the gate"
+        wait_for(lambda: second.works)
+        assert second.turn.step_tries > 0
+        assert first.phase == CLOSING, "no thread of it stands at the gate"
         first.drain()
-        wait_for(lambda: second.drain_if_closing() or other.gate[0] == OPEN)  # the slice has helped
+        second.finish()
+        other.wait_phase(IN)
 
 
 class TestLocks:
@@ -207,9 +196,9 @@ class TestLocks:
         with outsider():
             a.wants()
             wait_for(lambda: coordinator.status()["devices"][0]["queue"] == ["a"])
-            assert a.gate[0] == CLOSED
+            assert a.phase == OUT
         began = time.monotonic()
-        assert a.wait_gate(OPEN) - began < 0.5
+        assert a.wait_phase(IN) - began < 0.5
         client = coordinator.client("a")
         assert client and (client["quanta"], client["wait_seconds"] > 0) == (1, True)
 
@@ -221,7 +210,7 @@ class TestLocks:
         waiting.wants()
         wait_for(lambda: idle_coordinator.status()["devices"][0]["queue"] == ["b"])
         killed = holder.kill()
-        assert waiting.wait_gate(OPEN) - killed < 1.0
+        assert waiting.wait_phase(IN) - killed < 1.0
 
     def test_a_killed_waiter_leaves_the_queue(self, idle_coordinator: Coordinator, processes: Processes) -> None:
         idle_coordinator.start(quantum=60)
@@ -231,7 +220,7 @@ class TestLocks:
         wait_for(lambda: idle_coordinator.status()["devices"][0]["queue"] == ["b"])
         waiting.kill()
         wait_for(lambda: idle_coordinator.status()["devices"][0]["queue"] == [])
-        assert holder.gate[0] == OPEN
+        assert holder.phase == IN
 
     def test_a_process_that_lost_its_connection_keeps_the_device_locked(
         self, coordinator: Coordinator, processes: Processes
@@ -243,29 +232,11 @@ class TestLocks:
         b.wants()
         wait_for(lambda: coordinator.status()["devices"][0]["queue"] == ["b"])
         wait_for(lambda: coordinator.client("a")["phase"] == "idle")  # type: ignore[index]
-        assert (locked(), b.gate[0]) == (True, CLOSED)
-        assert a.connect() == "welcome"
-        a.wait_gate(CLOSING)
+        assert (locked(), b.phase) == (True, OUT)
+        assert a.say_hello() == "welcome"
+        a.wait_phase(CLOSING)
         a.drain()
-        b.wait_gate(OPEN)
-
-
-def test_a_thread_that_waits_after_a_closing_of_its_own_is_not_forgotten(
-    idle_coordinator: Coordinator, processes: Processes
-) -> None:
-    """The agent closes by itself at the deadline; a late coordinator reads "wants" while it takes the turn to go on."""
-    idle_coordinator.start(quantum=60)
-    a, b = processes("a"), processes("b")
-    a.run_turn()
-    epoch = a.gate[1]
-    a.report.waiting = 1
-    a.wants()
-    a.orders.gate = epoch << 2 | CLOSING
-    b.wants()
-    wait_for(lambda: idle_coordinator.status()["devices"][0]["queue"] == ["b"])
-    a.drain()
-    b.wait_gate(OPEN)
-    wait_for(lambda: idle_coordinator.status()["devices"][0]["queue"] == ["a"])
+        b.wait_phase(IN)
 
 
 def test_interrupt_wakes_the_waiting_calls(coordinator: Coordinator, processes: Processes) -> None:
@@ -281,9 +252,9 @@ def test_two_devices_at_once(coordinator: Coordinator, processes: Processes) -> 
     two.run_turn()
     gang.wants()
     for process in (one, two):
-        process.wait_gate(CLOSING)
+        process.wait_phase(CLOSING)
         process.drain()
-    gang.wait_gate(OPEN)
+    gang.wait_phase(IN)
     assert locked("GPU-1") and locked("GPU-2")
     status = coordinator.status()
     assert [[grant["client"] for grant in device["grants"]] for device in status["devices"]] == [["gang"], ["gang"]]
@@ -294,14 +265,14 @@ def test_a_process_that_vanishes_while_it_is_written_to(idle_coordinator: Coordi
     idle_coordinator.start(quantum=60)
     first, second, other = processes("a"), processes("a"), processes("b")
     first.run_turn()
-    second.wait_gate(OPEN)
+    second.run_turn()
     os.kill(idle_coordinator.pid, signal.SIGSTOP)
     other.wants()  # is read first, and makes the coordinator ring both doorbells
-    first.disconnect()
+    first.close()
     os.kill(idle_coordinator.pid, signal.SIGCONT)
-    wait_for(lambda: second.orders.contended)
+    wait_for(lambda: second.contended)
     wait_for(lambda: len((idle_coordinator.client("a") or {})["processes"]) == 1)
     idle_coordinator.request(messages.Release(client="a"))
-    second.wait_gate(CLOSING)
+    second.wait_phase(CLOSING)
     second.drain()
-    other.wait_gate(OPEN)
+    other.wait_phase(IN)

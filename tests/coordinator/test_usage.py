@@ -18,12 +18,14 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpushare import units
 from jupyter_gpushare.coordinator.journal_file import JournalFile, first_hour
 from jupyter_gpushare.coordinator.tally import HOUR, Key, Owner, Tally
-from jupyter_gpushare.wire import messages, text
+from jupyter_gpushare.wire import messages
 
+from ..support.rule import CLOSING, IN
 from .conftest import OTHER, Connect, Coordinator, Processes, ask
-from .fake_process import CLOSING, OPEN, UUID, wait_for
+from .fake_process import UUID, wait_for
 from .test_journal import file_of
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -44,12 +46,12 @@ def use(coordinator: Coordinator, processes: Processes) -> float:
     a, b = processes("a"), processes("b")
     a.run_turn()
     b.wants()
-    a.wait_gate(CLOSING)
+    a.wait_phase(CLOSING)
     a.report.gpu_ns, a.report.evicted_bytes, a.report.restored_bytes = 10_000_000, 3 << 20, 1 << 20
     a.drain()
-    b.wait_gate(OPEN)
+    b.wait_phase(IN)
     coordinator.request(messages.Release(client="b"))
-    b.wait_gate(CLOSING)
+    b.wait_phase(CLOSING)
     b.drain()
     wait_for(lambda: not coordinator.status()["devices"][0]["grants"])
     return float(sum(client["gpu_seconds"] for client in coordinator.status()["clients"]))
@@ -74,7 +76,7 @@ def test_it_outlives_coordinators_and_clients(coordinator: Coordinator, processe
     second = processes("c")
     second.run_turn()
     coordinator.request(messages.Release(client="c"))
-    second.wait_gate(CLOSING)
+    second.wait_phase(CLOSING)
     second.drain()
     second.close()
     coordinator.request(messages.Forget(client="c"))
@@ -92,7 +94,7 @@ def test_a_process_that_comes_back_is_not_counted_twice(coordinator: Coordinator
     coordinator.end(signal.SIGKILL)
     coordinator.start()
     a.disconnect()
-    a.connect()
+    a.say_hello()
     row = usage(coordinator)
     assert (row["busy_seconds"], row["evicted_bytes"]) == (0.05, 1 << 30)
     assert row["gpu_seconds"] >= before["gpu_seconds"]
@@ -177,13 +179,15 @@ def test_figures_beyond_reason_do_not_stop_it(tmp_path: Path) -> None:
     [("7d", 604800), ("12h", 43200), ("1.5h", 5400), ("90 min", 5400), ("2w", 1209600), (" 1D ", 86400), ("0d", 0)],
 )
 def test_durations(written: str, seconds: float) -> None:
-    assert text.parse_since(written, 2e9) == seconds
+    assert units.parse_since(written, 2e9) == seconds
 
 
 def test_dates() -> None:
     now = datetime(2026, 11, 8, 12, 30).astimezone()
-    assert text.parse_since("2026-11-01", now.timestamp()) == (now - datetime(2026, 11, 1).astimezone()).total_seconds()
-    assert text.parse_since("2026-11-08T12:00", now.timestamp()) == timedelta(minutes=30).total_seconds()
+    assert (
+        units.parse_since("2026-11-01", now.timestamp()) == (now - datetime(2026, 11, 1).astimezone()).total_seconds()
+    )
+    assert units.parse_since("2026-11-08T12:00", now.timestamp()) == timedelta(minutes=30).total_seconds()
 
 
 @pytest.mark.parametrize(
@@ -201,7 +205,7 @@ def test_dates() -> None:
 )
 def test_what_is_no_time_is_named(written: str, words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
-        text.parse_since(written, time.time())
+        units.parse_since(written, time.time())
 
 
 def test_the_command(coordinator: Coordinator, processes: Processes, command: Command) -> None:

@@ -7,11 +7,12 @@ import json
 import os
 from typing import Any
 
+import msgspec
 import pytest
 
-from jupyter_gpushare.coordinator import viewers
 from jupyter_gpushare.coordinator.authority import Identity
 from jupyter_gpushare.coordinator.snapshot import tenant_name
+from jupyter_gpushare.coordinator.viewers import Views
 from jupyter_gpushare.doctor_clients import clients as findings
 from jupyter_gpushare.status_command import name_of
 from jupyter_gpushare.turn_commands import chosen
@@ -51,21 +52,6 @@ def test_of_others_neither_labels_nor_processes_are_told(
     assert (theirs["own"], theirs["may_change"], theirs["label"]) == (False, True, "")
     assert (mine["own"], mine["label"]) == (True, "my/secret.ipynb")
     assert [process["pid"] for process in mine["processes"]] == [os.getpid()]
-
-
-def test_followers_are_told_what_they_would_be_answered(coordinator: Coordinator, as_other: Connect) -> None:
-    other, third = str(OTHER), "4711"
-    ask(as_other(), "register", client="theirs", token="t", label="their/secret.ipynb")
-    coordinator.request(messages.Register(client="mine", token="secret", label="my/secret.ipynb"))
-    status, owners = coordinator.status(), {"theirs": other, "mine": str(ME)}
-    client_of(status, "theirs")["label"] = "their/secret.ipynb"  # as in the whole snapshot, which nobody is shown
-    lines = viewers.Lines(status, owners)
-    for user, admin in [(other, False), (third, False), (str(ME), True), (other, True), (third, False)]:
-        peer = Identity(user, admin, 1, 1)
-        line = lines.of(peer)
-        told = json.loads(line)
-        assert told["type"] == "snapshot" and told["status"] == viewers.seen_by(status, owners, peer)
-        assert (b"their/secret" in line) == (user == other) and (b"my/secret" in line) == (user == str(ME))
 
 
 def test_which_cells_run_is_told_to_their_owner(coordinator: Coordinator, as_other: Connect) -> None:
@@ -113,13 +99,13 @@ def test_one_view_serves_all_of_a_user(coordinator: Coordinator) -> None:
 
 
 def test_admins_see_processes_and_no_labels() -> None:
-    process = {"pid": 17, "mode": "coordinated"}
+    process = {"pid": 17}
     client = {"id": "a", "label": "a.ipynb", "notes": ["it gives way"], "processes": [process], "kernel_pids": [16]}
     status = {"devices": [], "clients": [client], "coordinator": {}}
-    (seen,) = viewers.seen_by(status, {"a": "4242"}, Identity(str(ME), True, 1, ME))["clients"]
+    (seen,) = msgspec.json.decode(Views(status, {"a": "4242"}).of(Identity(str(ME), True, 1, ME)))["clients"]
     assert (seen["label"], seen["notes"], seen["processes"], seen["kernel_pids"]) == ("", [], [process], [16])
     assert (seen["own"], seen["may_change"]) == (False, True)
-    (seen,) = viewers.seen_by(status, {"a": "4242"}, Identity("4242", False, 1, 4242))["clients"]
+    (seen,) = msgspec.json.decode(Views(status, {"a": "4242"}).of(Identity("4242", False, 1, 4242)))["clients"]
     assert seen == {**client, "own": True, "may_change": True}
     assert client["label"] == "a.ipynb", "what others are told is not changed"
 

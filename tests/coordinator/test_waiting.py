@@ -10,8 +10,9 @@ import pytest
 from jupyter_gpushare.coordinator.snapshot import tenant_name
 from jupyter_gpushare.wire import messages
 
+from ..support.rule import CLOSING
 from .conftest import OTHER, Connect, Coordinator, Processes, ask
-from .fake_process import CLOSING, Connection, FakeProcess, wait_for
+from .fake_process import Connection, FakeProcess, wait_for
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def pair(idle_coordinator: Coordinator, processes: Processes) -> tuple[FakeProce
     a, b = processes("a"), processes("b")
     a.run_turn()
     b.wants()
-    wait_for(lambda: a.orders.deadline_ns > 0)
+    wait_for(lambda: a.permit.deadline_ns)
     return a, b
 
 
@@ -57,7 +58,7 @@ def test_who_is_suspended_waits_for_that(pair: tuple[FakeProcess, FakeProcess], 
         None,
     )
     assert told["waited_seconds"] > 0
-    b.say("unwants")  # it was interrupted
+    b.gives_up()  # it was interrupted
     wait_for(lambda: outlook(idle_coordinator, "b")["waiting"] is False)
 
 
@@ -85,16 +86,14 @@ def test_of_other_users_the_name_only(coordinator: Coordinator, processes: Proce
     assert ask(other, "outlook", client="mine") == "forbidden"
     theirs = FakeProcess(coordinator.path, "theirs", token="t")
     try:
-        theirs.connection = as_other()
-        theirs.connection.send(theirs.hello(), [theirs.page_fd, theirs.client_fd, *theirs.locks])
-        assert (theirs.connection.receive() or {})["type"] == "welcome"
+        theirs.say_hello(through=as_other())
         theirs.wants()
         wait_for(lambda: ask(other, "outlook", client="theirs")["waiting"])
         told = ask(other, "outlook", client="theirs")
         (running,) = told["running"]
         assert (running["client"], running["label"], running["tenant"]) == ("mine", "", tenant_name("0"))
         coordinator.request(messages.Release(client="mine"))
-        mine.wait_gate(CLOSING)
+        mine.wait_phase(CLOSING)
         mine.drain()
         mine.wants()
         wait_for(lambda: outlook(coordinator, "mine")["running"])

@@ -37,9 +37,12 @@ def test_an_offline_turn_ends_with_the_event_that_an_online_client_wants(policy:
     if held:
         world.feed(ev.TurnHeld("offline", 100.0))
     world.run(0.01)
-    online.waits = True
-    decided = world.feed(ev.Wanted(online.number))
-    assert any(isinstance(command, cmd.Close) and command.client == "offline" for command in decided)
+    before = len(world.commands)
+    world.want(online)
+    decided = world.commands[before:]
+    assert any(
+        isinstance(command, cmd.Permit) and command.client == "offline" and not command.may for command in decided
+    )
     assert world.run_until(lambda: world.running() == "online") == 0
     assert offline.waits
 

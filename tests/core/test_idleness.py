@@ -207,6 +207,9 @@ class TestSuspended:
         world.run(HOUR)
         assert world.phase("gang") == "suspended"
         world.want(ranks[2])
+        assert (world.phase("gang"), ranks[2].gate) == ("running", "open")
+        for rank in ranks:
+            world.want(rank)
         assert [rank.gate for rank in ranks] == ["open"] * 4
 
     def test_resumed_by_a_person_it_is_not_suspended_again_at_once(self, world: World) -> None:
@@ -281,7 +284,7 @@ def test_settings_change_live(make_world: Callable[..., World]) -> None:
     ("name", "value", "message"),
     [
         ("idle_evict", 0.5, "idle_evict=0.5 is out of range: allowed are 1 to 604800 seconds, 0 for never, or"),
-        ("idle_suspend", "auto", "idle_suspend='auto' is out of range"),
+        ("idle_suspend", "auto", "idle_suspend='auto' is not a number"),
         ("idle_warn", -1.0, "idle_warn=-1 is out of range"),
         ("idle_suspend", float("nan"), "idle_suspend=nan is out of range"),
     ],

@@ -151,8 +151,8 @@ def test_the_story_tells_events_and_decisions(world: World) -> None:
     world.process("b", busy=True)
     world.run(QUANTUM)
     story = "\n".join(world.scheduler.story())
-    assert "Wanted(process=1) -> Grant(client='a'" in story
-    assert "1.000000 TimePassed() -> Close(client='a'" in story
+    assert "Wanted(process=1) -> Permit(client='a'" in story
+    assert "1.000000 Ended(process=1, turn=" in story
 
 
 def test_the_story_is_bounded(world: World) -> None:

@@ -13,7 +13,7 @@ from jupyter_gpushare.core.quota import Quota
 from jupyter_gpushare.core.settings import Settings
 
 from .conftest import QUANTUM
-from .world import CLOSED, OPEN, FakeProcess, World, baseline
+from .world import CLOSED, CLOSING, OPEN, FakeProcess, World, baseline
 
 REPORTED = QUANTUM + 10.0  # when a drain without an end is an overrun
 PATIENCE = 5.0
@@ -60,6 +60,7 @@ def test_at_the_moment_of_it_not_when_its_closing_is_next_tried(make_world: Make
     second.peer, second.collectives = first, 10**6
     first.busy = second.busy = True
     world.want(first)
+    world.want(second)
     b = world.process("b", busy=True)
     world.run_until(lambda: world.phase("a") == "overrun", within=200)
     assert world.run_until(lambda: b.gate == OPEN) == pytest.approx(PATIENCE)
@@ -128,7 +129,7 @@ def test_who_does_not_fit_beside_it_keeps_nobody_from_it_who_does(joining: World
     assert b.openings > 30 and c.openings > 30 and large.openings == 0
     joining.feed(ev.MemoryHeld("a", 0, 0))
     a.drains_in = 0.0
-    joining._drain(a, a.epoch)
+    joining.drain(a)
     joining.run(2 * QUANTUM)
     assert large.openings == 1
 
@@ -172,27 +173,13 @@ def test_who_outgrows_the_room_beside_it_goes_back_to_waiting(joining: World) ->
     assert (joining.phase("a"), joining.phase("b")) == ("overrun", "waiting")
 
 
-@pytest.mark.parametrize("sharing", ["exclusive", "auto"])
-def test_nobody_is_named_who_could_then_not_join(make_world: MakeWorld, sharing: str) -> None:
-    """A lock that is waited for, to have it alone, cannot be shared."""
-    world = make_world(overrun="join", overrun_patience=PATIENCE, sharing=sharing)
-    for name in "ab":
-        world.process(name, busy=True)
-    world.run(5 * QUANTUM)
-    assert not any(isinstance(command, cmd.NameNext) for command in world.commands)
-    assert all(command.shared for command in world.commands if isinstance(command, cmd.Grant))
-
-
-def test_a_turn_that_was_begun_alone_is_not_joined(world: World) -> None:
-    """It came by the lock itself, before the setting was changed."""
+def test_a_turn_that_began_before_the_setting_changed_is_joined_too(world: World) -> None:
+    a = stuck(world)
     world.process("b", busy=True)
-    a = world.process("a", busy=True, drains_in=1000.0)
-    c = world.process("c", busy=True)
-    world.run_until(lambda: a.gate == OPEN)
+    world.run_until(lambda: a.gate == CLOSING)
     world.feed(ev.SettingsChanged(baseline(time_quantum=QUANTUM, overrun="join", overrun_patience=0.0)))
     world.run(100)
-    assert world.phase("a") == "overrun"
-    assert (world.phase("c"), c.openings, set(world.locks)) == ("waiting", 0, {"gpu"})
+    assert (world.phase("a"), world.phase("b")) == ("overrun", "running")
 
 
 def test_a_gang_joins_where_it_must(make_world: MakeWorld) -> None:
@@ -223,9 +210,8 @@ def test_a_coordinator_that_comes_later_finds_them_together(joining: World) -> N
     joining.run_until(lambda: b.gate == OPEN)
     later = World(joining.settings)
     later.device("gpu")
-    later.shared["gpu"] = {"a": 0.0, "b": 0.0}
-    later.adopt("a", "gpu", epoch=3)
-    later.adopt("b", "gpu", epoch=4)
+    for client in "ab":
+        later.adopt(client, "gpu", turn=b.turn)
     later.run(1.0)
     assert (later.phase("a"), later.phase("b")) == ("running", "idle"), "one at a time, as set"
 
@@ -244,7 +230,7 @@ def test_interrupted_once_a_turn(make_world: MakeWorld) -> None:
     assert [c.client for c in world.commands if isinstance(c, cmd.Interrupt)] == ["a"], "and no more"
     assert (world.phase("b"), b.openings) == ("waiting", 0)
     a.drains_in = 0.0
-    world._drain(a, a.epoch)  # its cell was interrupted, and its work has ended
+    world.drain(a)  # its cell was interrupted, and its work has ended
     assert b.gate == OPEN
     a.drains_in = 1000.0
     world.want(a)
@@ -260,7 +246,7 @@ def test_memory_that_does_not_leave(make_world: MakeWorld) -> None:
         b = world.process("b", busy=True)
         world.run_until(lambda a=a: a.gate == "closing")
         for _ in range(2):  # whatever it says
-            world.feed(ev.Evicting(a.number, a.epoch))
+            world.feed(ev.Evicting(a.number))
             world.run(29.75)
         assert (world.phase("a"), b.openings) == ("draining", 0), "most devices are emptied by then"
         assert world.run_until(lambda world=world: world.phase("a") == "overrun") == pytest.approx(0.5, abs=0.15)

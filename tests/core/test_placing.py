@@ -98,7 +98,7 @@ def test_quotas_stay_within_the_tenants_ceiling() -> None:
     assert world.scheduler.clients["a"].quota == Quota(limit=0.5, memory=GIB // 2)
     with pytest.raises(Refused, match=r"limit=0.9 is above that of tenant 'students': allowed is up to 0.5"):
         world.feed(ev.QuotaChanged("a", Quota(limit=0.9, memory=1)))
-    with pytest.raises(Refused, match="memory=805306368 bytes is above that of tenant 'students'"):
+    with pytest.raises(Refused, match="memory=768MiB is above that of tenant 'students'"):
         come(world, "b", "students", fraction=0.75)
 
 

@@ -19,10 +19,11 @@ from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.errors import Conflict, GpuShareError, Refused
 from jupyter_gpushare.core.policies import POLICIES
 from jupyter_gpushare.core.quota import Quota
-from jupyter_gpushare.core.settings import OVERRUN, SHARING, Settings
+from jupyter_gpushare.core.settings import Settings
+from jupyter_gpushare.settings import SETTINGS
 
 from .test_illegal import frozen
-from .world import CLOSED, CLOSING, OPEN, OUTSIDER, FakeProcess, World, baseline
+from .world import CLOSED, CLOSING, OPEN, OUTSIDE_TURN, OUTSIDER, FakeProcess, World, baseline
 
 QUANTUM = 0.5
 CLIENTS = ["a", "b", "c", "d", "e"]
@@ -43,13 +44,13 @@ SETTINGS = st.builds(
         policy=policy, sharing=sharing, time_quantum=quantum, max_wait=wait, **idle, **overrun
     ),
     st.sampled_from(sorted(POLICIES)),
-    st.sampled_from(SHARING),
+    st.sampled_from(list(SETTINGS["sharing"].choices)),
     st.sampled_from([0.001, 0.1, QUANTUM, 5.0, "auto"]),
     st.sampled_from([1.0, 300.0]),
     st.sampled_from([{}, {"idle_evict": 1.0, "idle_suspend": 2.0}, {"idle_evict": "auto", "idle_suspend": 1.0}]),
     st.builds(
         lambda overrun, patience, after: {"overrun": overrun, "overrun_patience": patience, "overrun_after": after},
-        st.sampled_from(OVERRUN),
+        st.sampled_from(list(SETTINGS["overrun"].choices)),
         st.sampled_from([0.0, 0.2]),
         st.sampled_from([0.05, 10.0]),
     ),
@@ -60,11 +61,13 @@ NEVER = [
     ev.ProcessGone(999),
     ev.Wanted(999),
     ev.Unwanted(999),
-    ev.Drained(999, 1),
-    ev.Evicting(999, 1),
-    ev.Restored(999, 1),
-    ev.WentIdle(999, 1),
-    ev.WentBusy(999, 1),
+    ev.Began(999, 1 << 40, 0.0),
+    ev.Closed(999, 1 << 40, 0.0),
+    ev.Ended(999, 1 << 40),
+    ev.Evicting(999),
+    ev.Restored(999),
+    ev.WentIdle(999),
+    ev.WentBusy(999),
     ev.MemoryHeld("nobody", 1, 1),
     ev.Progress("nobody", 1, 1, 1.0),
     ev.CellStarted("nobody", "1"),
@@ -76,11 +79,9 @@ NEVER = [
     ev.Suspended("nobody", by_policy=True),
     ev.Resumed("nobody"),
     ev.QuotaChanged("nobody", Quota()),
-    ev.LockRefused("nobody", 1),
-    ev.LockStray("nobody"),
+    ev.NotTaken("nobody", stopped=True),
     ev.DeviceFailed("no device", "lost"),
     ev.DeviceRecovered("no device"),
-    ev.SettingsChanged(baseline(policy="lottery")),
 ]
 
 
@@ -95,6 +96,7 @@ class AnyHost(RuleBasedStateMachine):
     def begin(self, count: int, settings: Settings) -> None:
         self.world = World(settings)
         self.done: dict[str, int] = {}
+        self.adopted = 0
         self.together = together(settings)  # ever
         for uuid in DEVICES[:count]:
             self.world.device(uuid)
@@ -168,9 +170,9 @@ class AnyHost(RuleBasedStateMachine):
     def memory_moves(self, data: st.DataObject) -> None:
         process = self.pick(data)
         if process.gate == OPEN:
-            self.world.feed(ev.Restored(process.number, process.epoch))
+            self.world.feed(ev.Restored(process.number))
         elif process.gate == CLOSING:
-            self.world.feed(ev.Evicting(process.number, process.epoch))
+            self.world.feed(ev.Evicting(process.number))
 
     @rule(data=st.data(), launches=st.sampled_from([0, 30, 3000]))
     @precondition(lambda self: self.world.scheduler.clients)
@@ -185,13 +187,24 @@ class AnyHost(RuleBasedStateMachine):
         uuid = data.draw(st.sampled_from(self.world.devices), label="device")
         self.world.feed(ev.DeviceFailed(uuid, "lost") if fails else ev.DeviceRecovered(uuid))
 
+    @rule(data=st.data(), stopped=st.booleans())
+    @precondition(lambda self: self.world.scheduler.clients)
+    def a_permit_is_not_used(self, data: st.DataObject, stopped: bool) -> None:
+        client = self.pick_client(data)
+        self.world.feed(ev.NotTaken(client, stopped))
+        for process in self.processes() if stopped else ():
+            if process.client == client and process.waits and process.gate == CLOSED:
+                self.world.feed(ev.Wanted(process.number))  # it goes on
+
     @rule(data=st.data())
-    def a_lock_is_found_to_be_stray(self, data: st.DataObject) -> None:
-        if clients := self.world.scheduler.clients:
-            client = data.draw(st.sampled_from(sorted(clients)), label="client")
-            mine = [process for process in self.world.processes.values() if process.client == client]
-            if all(process.gate == CLOSED and not process.carry for process in mine):
-                self.world.feed(ev.LockStray(client))
+    @precondition(lambda self: self.world.processes)
+    def stop_or_go_on(self, data: st.DataObject) -> None:
+        process = self.pick(data)
+        (self.world.go_on if process.stopped else self.world.stop)(process)
+
+    @rule(data=st.data(), wanted=st.booleans())
+    def wanted_elsewhere(self, data: st.DataObject, wanted: bool) -> None:
+        self.world.feed(ev.LockWanted(data.draw(st.sampled_from(self.world.devices), label="device"), wanted))
 
     @rule(data=st.data(), event=st.sampled_from(NEVER))
     def what_cannot_happen(self, data: st.DataObject, event: ev.Event) -> None:
@@ -201,7 +214,6 @@ class AnyHost(RuleBasedStateMachine):
             events += [
                 ev.TurnHeld(client, -1.0),
                 ev.TurnHeld(client, 1e9),
-                ev.LockRefused(client, 1 << 20),
                 ev.ClientRegistered(client, "somebody else"),
                 ev.ProcessJoined(client, 999, ()),
                 ev.ProcessJoined(client, 999, ("no device",)),
@@ -217,9 +229,8 @@ class AnyHost(RuleBasedStateMachine):
     @precondition(lambda self: len(self.world.processes) < 8)
     def join(self, client: str, data: st.DataObject, drains: float, busy: bool) -> None:
         devices = data.draw(st.lists(st.sampled_from(self.world.devices), min_size=1, unique=True), label="devices")
-        relays = data.draw(st.sampled_from([True, True, False]), label="relays")
         assume(self.announce(client))
-        self.world.process(client, *devices, drains_in=drains, busy=busy, relays=relays)
+        self.world.process(client, *devices, drains_in=drains, busy=busy)
 
     @rule(seconds=st.sampled_from([0.0, 0.0005, 0.03, 0.4]))
     def news_are_late(self, seconds: float) -> None:
@@ -251,12 +262,12 @@ class AnyHost(RuleBasedStateMachine):
         if process.gate != CLOSED:
             self.world.feed(ev.Wanted(process.number))
 
-    @rule(data=st.data(), age=st.integers(0, 3))
+    @rule(data=st.data(), age=st.integers(1, 3))
     @precondition(lambda self: self.world.processes)
-    def stale_drained(self, data: st.DataObject, age: int) -> None:
+    def stale_reports(self, data: st.DataObject, age: int) -> None:
         process = self.pick(data)
-        if age or process.gate == CLOSED:
-            self.world.feed(ev.Drained(process.number, max(0, process.epoch - age)))
+        self.world.feed(ev.Ended(process.number, process.turn - age))
+        self.world.feed(ev.Closed(process.number, process.turn - age, self.world.now))
 
     @rule(data=st.data())
     @precondition(lambda self: self.world.processes)
@@ -284,17 +295,17 @@ class AnyHost(RuleBasedStateMachine):
             process.peer, process.collectives = data.draw(st.sampled_from(peers)), 1
             process.peer.busy = True
 
-    @rule(client=st.sampled_from(CLIENTS), data=st.data(), epoch=st.integers(0, 50), running=st.booleans())
+    @rule(client=st.sampled_from(CLIENTS), data=st.data(), phase=st.sampled_from([OPEN, CLOSING]))
     @precondition(lambda self: len(self.world.processes) < 8)
-    def adopt(self, client: str, data: st.DataObject, epoch: int, running: bool) -> None:
+    def adopt(self, client: str, data: st.DataObject, phase: str) -> None:
+        """It comes with the number that runs on its devices, as if that were its own; else with one of its own."""
         devices = data.draw(st.lists(st.sampled_from(self.world.devices), min_size=1, unique=True), label="devices")
         assume(self.announce(client))
-        known = self.world.scheduler.clients.get(client)
-        if known and known.grant and known.grant.epoch == epoch:
-            epoch += 1  # nobody else ever gave this epoch
-        shared = any(client in self.world.shared[uuid] for uuid in devices)
-        free = self.world.free_for(client, tuple(devices), shared)
-        self.world.adopt(client, *devices, epoch=epoch, running=running and free)
+        numbers = {turn for uuid in devices for turn in self.world.locks[uuid]}
+        assume(not numbers - {OUTSIDE_TURN} or self.together)
+        assume(len(numbers) < 2 and OUTSIDE_TURN not in numbers)
+        self.adopted += 1
+        self.world.adopt(client, *devices, turn=min(numbers, default=(1 << 40) + self.adopted), phase=phase)
 
     @rule(data=st.data())
     def outsider(self, data: st.DataObject) -> None:
@@ -336,8 +347,11 @@ class AnyHost(RuleBasedStateMachine):
         for uuid in world.devices:
             if OUTSIDER in world.holders(uuid):
                 world.unlock_elsewhere(uuid)
+            world.feed(ev.LockWanted(uuid, False))
         for process in world.processes.values():
-            process.collectives = 0
+            process.collectives, process.peer = 0, None
+            if process.stopped:
+                world.go_on(process)
         for client in list(world.scheduler.clients):
             world.feed(ev.QuotaChanged(client, Quota()))
             world.feed(ev.Resumed(client))
@@ -412,7 +426,7 @@ def test_time_is_conserved(seed: int) -> None:
     held = dict.fromkeys(used, 0.0)
     for name, began, ended in turns:
         held[name] += ended - began
-    for name, since in world.locks.values():
+    for name, since in world.holders("d1").items():
         held[name] += world.now - since
     assert used == pytest.approx(held)
     assert sum(used.values()) <= 60 + 1e-9

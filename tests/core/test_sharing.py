@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -31,13 +32,18 @@ class Program:
     asks: float = 1.0
     cost: float = 1e-6
     seen: float = 1.0  # the part of its work that is measured while it has less than a tenth of the device
-    open: bool = False
+    turn: int = 0  # that it is in
     said: bool = False
+    left: int = 0  # the epoch of the permit under which it left a turn last
     rate: int = 0
     spacing: int = 0
     blocks: float = 0.0
     worked: float = 0.0
     got: list[float] = field(default_factory=list)  # of the device, in each ms
+
+    @property
+    def open(self) -> bool:
+        return bool(self.turn)
 
     @property
     def wish(self) -> float:
@@ -67,6 +73,7 @@ class Host:
         self.efficiency = efficiency
         self.programs: dict[str, Program] = {}
         self.memory: dict[str, int] = {}
+        self.permits: dict[str, cmd.Permit] = {}
         self._numbers = itertools.count(1)
         self.now = 0.0
         self.together: list[bool] = []
@@ -92,25 +99,39 @@ class Host:
         events = deque([event])
         while events:
             for command in self.scheduler.handle(events.popleft(), self.now):
-                program = self.programs[command.client]
-                match command:
-                    case cmd.Grant() | cmd.Open():
-                        program.open, program.said = True, False
-                    case cmd.Close():
-                        program.open = False
-                        events.append(ev.Drained(program.number, command.epoch))
-                    case cmd.SetRate():
-                        program.rate, program.spacing = command.launch_rate, command.spacing_ppm
+                if isinstance(command, cmd.Permit):
+                    self.permits[command.client] = command
+                elif isinstance(command, cmd.SetRate):
+                    program = self.programs[command.client]
+                    program.rate, program.spacing = command.launch_rate, command.spacing_ppm
+            if not events:
+                events.extend(self._reports())
         check(self.scheduler, self.now)
+
+    def _reports(self) -> Iterator[ev.Event]:
+        """Let programs enter and leave as their permits say."""
+        for program in self.programs.values():
+            permit = self.permits.get(program.name)
+            if program.turn and permit and not permit.may:
+                yield ev.Ended(program.number, program.turn)
+                program.turn, program.left = 0, permit.epoch
+            elif program.said and not program.turn and permit and self._may_enter(program, permit):
+                program.turn, program.said = permit.turn, False
+                yield ev.Began(program.number, permit.turn, self.now)
+
+    def _may_enter(self, program: Program, permit: cmd.Permit) -> bool:
+        others = {one.turn for one in self.programs.values()}
+        return permit.may and permit.epoch != program.left and others <= {0, permit.turn}
 
     def change_memory(self, name: str, memory: int) -> None:
         self.memory[name] = memory
         self.feed(ev.MemoryHeld(name, memory, memory))
 
     def kill(self, name: str) -> None:
-        self.feed(ev.ProcessGone(self.programs[name].number))
+        number = self.programs.pop(name).number
+        self.permits.pop(name, None)
+        self.feed(ev.ProcessGone(number))
         self.feed(ev.ClientForgotten(name))
-        del self.programs[name]
 
     def run(self, seconds: float) -> None:
         for _ in range(round(seconds / MS)):

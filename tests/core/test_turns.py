@@ -110,6 +110,7 @@ def test_release_of_a_client_that_does_not_run_changes_nothing(world: World) -> 
 def test_idle_release_when_all_processes_are_idle_and_somebody_waits(world: World) -> None:
     first, second = world.process("a"), world.process("a")
     world.want(first)
+    world.want(second)
     world.idle(first)
     world.idle(second)
     assert world.running() == "a", "nobody waits: nothing is taken away"
@@ -123,8 +124,9 @@ def test_idle_release_when_all_processes_are_idle_and_somebody_waits(world: Worl
 
 
 def test_one_idle_process_does_not_end_the_turn_of_another(world: World) -> None:
-    first, _ = world.process("a"), world.process("a")
+    first, second = world.process("a"), world.process("a")
     world.want(first)
+    world.want(second)
     world.process("b", busy=True)
     world.idle(first)
     assert world.running() == "a"
@@ -133,6 +135,7 @@ def test_one_idle_process_does_not_end_the_turn_of_another(world: World) -> None
 def test_a_process_that_works_again_is_not_idle_when_the_other_one_becomes_so(world: World) -> None:
     first, second = world.process("a"), world.process("a")
     world.want(first)
+    world.want(second)
     world.process("b", busy=True)
     world.idle(first)
     world.works_again(first)
@@ -142,21 +145,23 @@ def test_a_process_that_works_again_is_not_idle_when_the_other_one_becomes_so(wo
     assert world.run_until(lambda: world.running() == "b") == 0
 
 
-def test_levels_tell_whether_somebody_waits_and_until_when(world: World) -> None:
+def test_permits_say_whether_a_client_waits_and_until_when_the_turn_lasts(world: World) -> None:
     world.process("a", busy=True)
     b = world.process("b", busy=True)
     world.unwant(b)
-    levels = [c for c in world.commands if isinstance(c, cmd.Orders)]
-    assert levels == [cmd.Orders("a", False, None), cmd.Orders("a", True, QUANTUM), cmd.Orders("a", False, None)]
+    permits = [command for command in world.commands if isinstance(command, cmd.Permit) and command.client == "a"]
+    levels = [(permit.contended, permit.deadline) for permit in permits]
+    assert levels == [(False, None), (True, QUANTUM), (False, None)]
+    assert [permit.relieved for permit in permits] == [False, True, False]
 
 
-def test_a_process_that_joins_a_running_client_runs_and_learns_the_levels(world: World) -> None:
+def test_a_process_that_joins_a_running_client_may_run_at_once(world: World) -> None:
     world.process("a", busy=True)
     world.process("b", busy=True)
-    world.commands.clear()
     second = world.process("a")
+    world.want(second)
     assert second.gate == "open"
-    assert cmd.Orders("a", True, QUANTUM) in world.commands, "else it would never report that it is idle"
+    assert (world.permits["a"].contended, world.permits["a"].deadline) == (True, QUANTUM)
 
 
 def test_a_shorter_quantum_holds_at_once(world: World) -> None:
@@ -207,8 +212,9 @@ class TestProcessesThatEnd:
         assert (world.running(), second.gate) == ("a", "open")
 
     def test_the_last_undrained_one_while_the_other_has_drained(self, world: World) -> None:
-        first, _ = world.process("a", drains_in=50), world.process("a")
+        first, second = world.process("a", drains_in=50), world.process("a")
         world.want(first)
+        world.want(second)
         world.process("b", busy=True)
         world.run(1.5 * QUANTUM)
         world.kill(first)

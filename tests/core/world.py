@@ -1,14 +1,14 @@
-"""A host in virtual time: it carries out the scheduler's commands on fake processes, and watches what they see.
+"""A host in virtual time: processes with the rule of turns of real ones, the scheduler, and an edge between them.
 
-Everything that a coordinator's edge does is done here: locks per client and device, gates, answers to a closing. A
-process takes `drains_in` seconds to drain, or drains only once its `peer` has been let through the gate (a collective
-whose other half is still to come).
+A process is the compiled `agent_step`; its locks are kept here. It takes `drains_in` seconds to drain, or drains only
+once its `peer` has been let through the gate (a collective whose other half is still to come).
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,12 +18,18 @@ from jupyter_gpushare.core import commands as cmd
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.errors import GpuShareError
 from jupyter_gpushare.core.invariants import check
-from jupyter_gpushare.core.model import DeviceInfo
+from jupyter_gpushare.core.model import DeviceInfo, Turn
 from jupyter_gpushare.core.quota import Quota
 from jupyter_gpushare.core.settings import Settings
 
+from ..support.rule import CONSTANTS, ffi, native
+
 OUTSIDER = "another user"
-CLOSED, OPEN, CLOSING = "closed", "open", "closing"
+GATES = ("closed", "open", "closing", "step", "leaving")  # by phase
+CLOSED, OPEN, CLOSING, STEP, LEAVING = GATES
+OUTSIDE_TURN = (1 << 61) + 7
+NEVER = (1 << 64) - 1
+ACTS = {name.removeprefix("AGENT_"): value for name, value in CONSTANTS.items() if name.startswith("AGENT_")}
 
 
 def baseline(**settings: Any) -> Settings:
@@ -32,29 +38,52 @@ def baseline(**settings: Any) -> Settings:
     return Settings(**{**plain, **settings})
 
 
-@dataclass
+def ns(seconds: float | None) -> int:
+    return round(seconds * 1e9) if seconds else 0
+
+
 class FakeProcess:
     """`busy`: it stands at the gate again as soon as it closes; `waits`: a thread of it is there now.
 
     In each of its next `collectives` openings it submits work that ends only after `peer` has passed the gate again.
     """
 
-    number: int
-    client: str
-    devices: tuple[str, ...]
-    drains_in: float = 0.0
-    busy: bool = False
-    peer: FakeProcess | None = None
-    collectives: int = 0
-    gate: str = CLOSED
-    epoch: int = 0
-    waits: bool = False
-    alive: bool = True
-    openings: int = 0
-    needs_opening: int = 0  # the opening of its peer that its submitted work waits for
-    relays: bool = True
-    carry: int = 0  # the epoch with which it may open its gate when it has the lock
-    hands_on: bool = False  # it gives the lock up when it has drained
+    def __init__(self, number: int, client: str, devices: tuple[str, ...], drains_in: float, busy: bool) -> None:
+        self.number, self.client, self.devices, self.drains_in, self.busy = number, client, devices, drains_in, busy
+        self.peer: FakeProcess | None = None
+        self.collectives = 0
+        self.waits = False
+        self.alive = True
+        self.stopped = False
+        self.openings = 0
+        self.entered: tuple[str, ...] = ()  # the devices that it has locked
+        self.needs_opening = 0  # the opening of its peer that its submitted work waits for
+        self.drained_at = 0.0
+        self.deadline: float | None = None
+        self.table = list(devices)  # the bits of a permit's devices
+        self.agent: Any = ffi.new("struct agent *")
+        self.given: Any = ffi.new("struct agent_inputs *")
+        self.found: Any = ffi.new("struct agent_outputs *")
+        self.known = (0, 0)  # phase and turn, as the scheduler knows them
+        self.said_waiting = False
+        self.looks_at = float("inf")
+
+    @property
+    def gate(self) -> str:
+        """Where the process stands with its turn."""
+        return GATES[self.agent.report.phase]
+
+    @property
+    def turn(self) -> int:
+        return int(self.agent.report.turn)
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self.agent.gate)
+
+    @property
+    def runs(self) -> bool:
+        return self.gate != CLOSED
 
 
 @dataclass
@@ -70,22 +99,26 @@ class World:
         self.commands: list[cmd.Command] = []
         self.timeline: list[tuple[float, cmd.Command]] = []
         self.processes: dict[int, FakeProcess] = {}
-        self.locks: dict[str, tuple[str, float]] = {}  # by device: who holds it alone, and since when
-        self.shared: dict[str, dict[str, float]] = {}  # by device: who holds it beside others
+        self.permits: dict[str, cmd.Permit] = {}  # by client: what its pages say
+        self.locks: dict[str, dict[int, dict[str, float]]] = {}  # by device, turn and client: since when
         self.turns: dict[str, list[tuple[str, float, float]]] = {}
         self.devices: list[str] = []
-        self.news_late = 0.0  # how long "drained" is on its way
+        self.news_late = 0.0  # how long the report of a turn's end is on its way
+        self.deaf = False  # the coordinator reads no reports
         self.slip_in: set[str] = set()  # devices that another user locks as soon as they are free
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._numbers = itertools.count(1)
+        self._stirred: deque[FakeProcess] = deque()
+        self._settling = False
+        self._unread: list[Any] = []  # reports of the time in which the coordinator was deaf
 
     # --- what happens
 
     def device(self, uuid: str) -> str:
         self.devices.append(uuid)
         self.turns[uuid] = []
-        self.shared[uuid] = {}
+        self.locks[uuid] = {}
         self.feed(ev.DeviceFound(DeviceInfo(uuid, uuid, 1 << 30)))
         return uuid
 
@@ -93,64 +126,77 @@ class World:
         self.feed(ev.ClientRegistered(name, tenant, name, quota or Quota(), gpus))
         return name
 
-    def process(
-        self, client: str, *devices: str, busy: bool = False, drains_in: float = 0.0, relays: bool = True
-    ) -> FakeProcess:
+    def process(self, client: str, *devices: str, busy: bool = False, drains_in: float = 0.0) -> FakeProcess:
         """A process of the client (registered if need be) that has just initialised CUDA."""
         if client not in self.scheduler.clients:
             self.client(client)
-        process = FakeProcess(next(self._numbers), client, tuple(sorted(devices or self.devices[:1])), drains_in, busy)
-        process.relays = relays
-        self.processes[process.number] = process
-        self.feed(ev.ProcessJoined(client, process.number, process.devices, relays=relays))
+        process = self._make(client, devices or self.devices[:1], drains_in, busy)
+        self.feed(ev.ProcessJoined(client, process.number, process.devices))
         if busy:
             self.want(process)
         return process
 
-    def adopt(self, client: str, *devices: str, epoch: int, running: bool = True) -> FakeProcess:
-        """A process that an earlier coordinator gave `epoch`; if `running`, its gate is open, its devices locked."""
+    def adopt(self, client: str, *devices: str, turn: int, phase: str = OPEN, drains_in: float = 0.0) -> FakeProcess:
+        """A process that an earlier coordinator let into `turn`, and that is in it still, with its devices locked."""
         if client not in self.scheduler.clients:
             self.client(client)
-        process = FakeProcess(next(self._numbers), client, tuple(sorted(devices)), epoch=epoch)
-        process.gate = OPEN if running else CLOSED
+        process = self._make(client, devices, drains_in, False)
+        assert self._enter(process, sorted(devices), turn, False), f"{devices} are locked"
+        report = process.agent.report
+        report.turn, report.phase, report.began_ns = turn, GATES.index(phase), ns(self.now)
+        process.agent.gate = phase == OPEN
+        process.known = (report.phase, turn)
+        self.feed(ev.ProcessJoined(client, process.number, process.devices, Turn(turn, phase == OPEN)))
+        return process
+
+    def _make(self, client: str, devices: Any, drains_in: float, busy: bool) -> FakeProcess:
+        process = FakeProcess(next(self._numbers), client, tuple(sorted(devices)), drains_in, busy)
         self.processes[process.number] = process
-        shared = any(client in self.shared[uuid] for uuid in process.devices)
-        if running:
-            assert self.free_for(client, process.devices, shared), f"{process.devices} are locked"
-            self._lock(client, process.devices, shared)
-        self.feed(ev.ProcessJoined(client, process.number, process.devices, running, epoch, relays=True, shared=shared))
         return process
 
     def want(self, process: FakeProcess) -> None:
-        """A thread submits work: it passes an open gate, else it stands there and the process says so once."""
-        if process.gate != OPEN and process.alive and not process.waits:
+        """A thread submits work: it passes an open gate, else it stands there."""
+        if not process.is_open and process.alive and not process.waits:
             process.waits = True
-            self.feed(ev.Wanted(process.number))
+            self.stir(process)
 
     def unwant(self, process: FakeProcess) -> None:
         if process.waits:
             process.waits = False
-            self.feed(ev.Unwanted(process.number))
+            self.stir(process)
 
     def idle(self, process: FakeProcess) -> None:
-        self.feed(ev.WentIdle(process.number, process.epoch))
+        self.feed(ev.WentIdle(process.number))
 
     def works_again(self, process: FakeProcess) -> None:
-        self.feed(ev.WentBusy(process.number, process.epoch))
+        self.feed(ev.WentBusy(process.number))
 
-    def close_by_itself(self, process: FakeProcess) -> None:
-        """Its agent closes at the deadline that it was told, without being asked; threads begin to wait after it."""
-        process.gate = CLOSING
-        self.at(process.drains_in, lambda: self._drain(process, process.epoch))
-        if process.busy:
-            self.at(process.drains_in, lambda: self.want(process))
+    def stop(self, process: FakeProcess) -> None:
+        """By a signal: it does nothing until `go_on`."""
+        process.stopped = True
+
+    def go_on(self, process: FakeProcess) -> None:
+        process.stopped = False
+        self.stir(process)
+        if process.waits:
+            self.feed(ev.Wanted(process.number))  # as the edge finds out once a second
+
+    def hear(self) -> None:
+        """The coordinator reads reports again."""
+        self.deaf, unread, self._unread = False, self._unread, []
+        for event in unread:
+            self._say_now(event)
+
+    def drain(self, process: FakeProcess) -> None:
+        """Its work on the device ends."""
+        process.drains_in, process.drained_at = 0.0, self.now
+        self.stir(process)
 
     def kill(self, process: FakeProcess) -> None:
         process.alive = False
         del self.processes[process.number]
-        if not any(other.client == process.client for other in self.processes.values()):
-            self._unlock(process.client, [uuid for uuid in self.devices if process.client in self.holders(uuid)])
-            self._take_over()
+        if process.entered:
+            self._leave(process, process.turn)
         self.feed(ev.ProcessGone(process.number))
 
     def start_cell(self, client: str, request: str) -> None:
@@ -161,31 +207,41 @@ class World:
 
     def lock_elsewhere(self, uuid: str) -> None:
         """Another user's coordinator takes the device."""
-        assert not self.holders(uuid)
-        self.locks[uuid] = (OUTSIDER, self.now)
+        assert not self.locks[uuid]
+        self.locks[uuid][OUTSIDE_TURN] = {OUTSIDER: self.now}
 
-    def unlock_elsewhere(self, uuid: str) -> None:
-        assert self.locks.pop(uuid)[0] == OUTSIDER
+    def unlock_elsewhere(self, uuid: str, ring: bool = True) -> None:
+        assert self.locks[uuid].pop(OUTSIDE_TURN)
+        if ring:
+            self._ring((uuid,))
 
     # --- time
 
     def at(self, delay: float, action: Callable[[], None]) -> None:
-        heapq.heappush(self._agenda, (self.now + delay, next(self._order), action))
+        self._plan(self.now + delay, action)
+
+    def _plan(self, due: float, action: Callable[[], None]) -> None:
+        heapq.heappush(self._agenda, (due, next(self._order), action))
 
     def run(self, seconds: float) -> None:
         """Let time pass: the scheduler's deadlines and everything on the agenda happen in order."""
         self.run_to(self.now + seconds)
 
+    def _next_moment(self) -> tuple[float | None, bool]:
+        """Return when something happens next, and whether that is on the agenda."""
+        due = self.scheduler.next_deadline()
+        planned = self._agenda[0][0] if self._agenda else None
+        moment = min((time for time in (due, planned) if time is not None), default=None)
+        return moment, moment == planned
+
     def run_to(self, end: float) -> None:
         for _ in range(200_000):
-            due = self.scheduler.next_deadline()
-            planned = self._agenda[0][0] if self._agenda else None
-            moment = min((time for time in (due, planned) if time is not None), default=None)
+            moment, is_planned = self._next_moment()
             if moment is None or moment > end:
                 self.now = end
                 return
             self.now = max(self.now, moment)
-            if planned == moment:
+            if is_planned:
                 heapq.heappop(self._agenda)[2]()
             else:
                 self.feed(ev.TimePassed())
@@ -195,9 +251,7 @@ class World:
         """Run to the first moment at which `condition` holds; returns how long that took."""
         began = self.now
         while not condition():
-            due = self.scheduler.next_deadline()
-            planned = self._agenda[0][0] if self._agenda else None
-            moment = min((time for time in (due, planned) if time is not None), default=None)
+            moment, _ = self._next_moment()
             assert moment is not None, f"nothing will happen any more:\n{self.story()}"
             assert moment - began <= within, f"not within {within} s:\n{self.story()}"
             self.run_to(max(moment, self.now))
@@ -210,18 +264,18 @@ class World:
 
     def running(self, uuid: str | None = None) -> str | None:
         """Whose gates are open on the device; one of them, if they are several."""
-        open_now = {p.client for p in self.processes.values() if p.gate == OPEN and (uuid or p.devices[0]) in p.devices}
+        open_now = {p.client for p in self.processes.values() if p.is_open and (uuid or p.devices[0]) in p.devices}
         return open_now.pop() if open_now else None
 
     def queue(self, uuid: str) -> list[str]:
         return [client.id for client in self.scheduler.queue(uuid, self.now)]
 
     def holders(self, uuid: str) -> dict[str, float]:
-        """Who holds the device's lock, and since when."""
-        return {**self.shared[uuid], **dict([self.locks[uuid]] if uuid in self.locks else [])}
+        """Who has the device's lock, and since when."""
+        return {client: since for turn in self.locks[uuid].values() for client, since in turn.items()}
 
     def held(self, uuid: str, since: float = 0.0) -> dict[str, float]:
-        """Seconds for which each client has held the device after `since`."""
+        """Seconds for which each client held the device after `since`."""
         seconds = dict.fromkeys(self.scheduler.clients, 0.0)
         now = [(client, began, self.now) for client, began in self.holders(uuid).items()]
         for client, began, ended in [*self.turns[uuid], *now]:
@@ -230,8 +284,7 @@ class World:
 
     def order(self, uuid: str) -> list[str]:
         """Who held the device, in order; a client that holds it now comes last."""
-        held = [client for client, _, _ in self.turns[uuid]]
-        return [*held, self.locks[uuid][0]] if uuid in self.locks else held
+        return [*(client for client, _, _ in self.turns[uuid]), *self.holders(uuid)]
 
     def story(self) -> str:
         return "\n".join(self.scheduler.story())
@@ -248,157 +301,193 @@ class World:
             raise
         self.commands += decided
         self.timeline += [(self.now, command) for command in decided]
-        consequences = [event for command in decided for event in self._carry_out(command)]
-        for consequence in consequences:
-            self.feed(consequence)
-        if not consequences:
-            check(self.scheduler, self.now)
-            self._check_host()
+        check(self.scheduler, self.now)
+        for command in decided:
+            self._carry_out(command)
+        self._settle()
         return decided
 
-    def _carry_out(self, command: cmd.Command) -> list[ev.Event]:
-        match command:
-            case cmd.Grant():
-                if not self.free_for(command.client, command.devices, command.shared):
-                    self._close_strays(command)
-                    return [ev.LockRefused(command.client, command.epoch)]
-                self._lock(command.client, command.devices, command.shared)
-                self._open(command.epoch, command.processes)
-            case cmd.Open():
-                grant = self.scheduler.clients[command.client].grant
-                if not grant or not self.free_for(
-                    command.client, grant.devices, grant.shared
-                ):  # handed on before it could be reopened
-                    return [ev.Drained(n, command.epoch) for n in command.processes if self.processes[n].gate == CLOSED]
-                self._lock(command.client, grant.devices, grant.shared)
-                self._open(command.epoch, command.processes)
-            case cmd.NameNext():
-                self.processes[command.process].carry = command.epoch
-                self.processes[command.giver].hands_on = True
-            case cmd.Unname():
-                self._unname(command)
-            case cmd.Close():
-                for number in command.processes:
-                    self._close(self.processes[number], command.epoch)
-            case cmd.Free():
-                unfinished = [p.number for p in self._of(command.client) if p.gate != CLOSED and p.alive]
-                assert not unfinished, f"freed while processes {unfinished} run\n{self.story()}"
-                self._unlock(command.client, command.devices)
-        return []
+    def _carry_out(self, command: cmd.Command) -> None:
+        if isinstance(command, cmd.Permit):
+            self.permits[command.client] = command
+            for process in self._of(command.client):
+                self._write(process, command)
+                self._stirred.append(process)
+        elif isinstance(command, cmd.Probe):
+            processes = self._of(command.client)
+            if any(process.stopped for process in processes):
+                self.at(0.0, lambda: self._not_taken(command.client, stopped=True))
+            elif any(process.agent.report.tries for process in processes):
+                self.at(0.0, lambda: self._not_taken(command.client, stopped=False))
 
-    def _unname(self, command: cmd.Unname) -> None:
-        if giver := self.processes.get(command.giver):
-            giver.hands_on = False
-        if process := self.processes.get(command.process):
-            epoch, process.carry = process.carry, 0
-            if process.gate == OPEN and process.epoch == epoch:
-                self._close(process, epoch)
+    def _not_taken(self, client: str, stopped: bool) -> None:
+        if client in self.scheduler.clients:
+            self.feed(ev.NotTaken(client, stopped))
 
-    def _close_strays(self, command: cmd.Grant) -> None:
-        for number in command.processes:
-            self.processes[number].carry = 0
-        for process in self.processes.values():
-            ungranted = self.scheduler.clients[process.client].grant is None
-            if ungranted and process.gate == OPEN and set(process.devices) & set(command.devices):
-                self._close(process, process.epoch)
-
-    def _take_over(self) -> None:
-        """Whoever was named and waits gets the lock that is free."""
-        for process in self.processes.values():
-            if process.carry and process.waits and process.gate == CLOSED and not self.holders(process.devices[0]):
-                self._lock(process.client, process.devices, shared=False)
-                self._open(process.carry, (process.number,))
-
-    def _open(self, epoch: int, numbers: tuple[int, ...]) -> None:
-        for number in numbers:
-            process = self.processes[number]
-            again = process.epoch == epoch and process.gate == OPEN
-            assert not again or process.carry == epoch, f"{number} opened twice\n{self.story()}"
-            process.gate, process.epoch, process.waits = OPEN, epoch, False
-            process.hands_on = False
-            process.openings += not again
-            if again:
-                process.carry = 0
-        for number in numbers:
-            process = self.processes[number]
-            if process.peer and process.collectives:
-                process.collectives -= 1
-                process.needs_opening = process.peer.openings + 1
-
-    def _close(self, process: FakeProcess, epoch: int) -> None:
-        if process.gate == CLOSED:  # drained, and the news of it on their way: there is nothing to close
-            process.epoch = epoch
-            self.at(
-                0.0, lambda: process.epoch == epoch and process.gate == CLOSED and self._say_drained(process, epoch)
-            )
-            return
-        process.gate, process.epoch = CLOSING, epoch
-        if process.busy:
-            self.at(0.0, lambda: self.want(process))
-        self.at(process.drains_in, lambda: self._drain(process, epoch))
-
-    def _drain(self, process: FakeProcess, epoch: int) -> None:
-        if not process.alive or process.gate != CLOSING or process.epoch != epoch:
-            return
-        if process.peer and process.peer.alive and process.peer.openings < process.needs_opening:
-            self.at(0.001, lambda: self._drain(process, epoch))
-            return
-        process.gate = CLOSED
-        if process.hands_on:
-            self._unlock(process.client, process.devices)
-            self._take_over()
-        if self.news_late:
-            self.at(self.news_late, lambda: self._say_drained(process, epoch))
-        else:
-            self._say_drained(process, epoch)
-
-    def _say_drained(self, process: FakeProcess, epoch: int) -> None:
-        if not process.alive:
-            return
-        self.feed(ev.Drained(process.number, epoch))
-        if self.scheduler.clients[process.client].grant is None and all(
-            other.gate == CLOSED for other in self._of(process.client)
-        ):
-            self._unlock(process.client, process.devices)  # it had the lock without a grant
-            self._take_over()
-        if process.waits:
-            self.feed(ev.Wanted(process.number))
+    def _write(self, process: FakeProcess, permit: cmd.Permit) -> None:
+        process.table = [*process.table, *(uuid for uuid in permit.devices if uuid not in process.table)]
+        page = process.given.permit
+        page.turn, page.epoch, page.deadline_ns = permit.turn, permit.epoch, ns(permit.deadline)
+        page.devices = sum(1 << process.table.index(uuid) for uuid in permit.devices)
+        page.flags = permit.may | permit.relieved << 1 | permit.contended << 2
 
     def _of(self, client: str) -> list[FakeProcess]:
         return [process for process in self.processes.values() if process.client == client]
 
-    def free_for(self, client: str, uuids: tuple[str, ...], shared: bool) -> bool:
-        """Whether nobody else has a lock of these devices that keeps the client out."""
-        taken = {self.locks[uuid][0] for uuid in uuids if uuid in self.locks}
-        if not shared:
-            taken.update(*(self.shared[uuid] for uuid in uuids))
-        return taken <= {client}
+    def stir(self, process: FakeProcess) -> None:
+        """Something has happened that the process notices."""
+        self._stirred.append(process)
+        self._settle()
 
-    def _lock(self, client: str, uuids: tuple[str, ...], shared: bool) -> None:
-        for uuid in uuids:
-            if client in self.holders(uuid):
+    def _settle(self) -> None:
+        if self._settling:
+            return
+        self._settling = True
+        try:
+            while self._stirred:
+                self._look(self._stirred.popleft())
+        finally:
+            self._settling = False
+        self._check_host()
+
+    # --- a process
+
+    def _look(self, process: FakeProcess) -> None:
+        if not process.alive or process.stopped:
+            return
+        tried, bell = 0, 0
+        for _ in range(100):
+            self._fill(process, tried, bell)
+            native().agent_step(process.agent, process.given, process.found)
+            tried, bell = self._act(process), 0
+            if not tried and process.found.wake_at > ns(self.now):
+                break
+        else:
+            raise AssertionError(f"process {process.number} steps for ever\n{self.story()}")
+        if process.found.wake_at != NEVER:
+            self._wake(process, process.found.wake_at / 1e9)
+        elif process.gate == CLOSING:
+            self._wake(process, max(process.drained_at, self.now + 0.001))
+        self._report(process)
+
+    def _wake(self, process: FakeProcess, due: float) -> None:
+        due = max(due, self.now + 1e-9)
+        if process.gate == CLOSING:
+            due = min(due, max(process.drained_at, self.now + 0.001))
+        if due >= process.looks_at > self.now:
+            return
+        process.looks_at = due
+        self._plan(due, lambda: self._wakes(process, due))
+
+    def _wakes(self, process: FakeProcess, due: float) -> None:
+        if process.looks_at == due:
+            process.looks_at = float("inf")
+            self.stir(process)
+
+    def _fill(self, process: FakeProcess, tried: int, bell: int) -> None:
+        given, siblings = process.given, [p for p in self._of(process.client) if p is not process]
+        given.now, given.tried, given.bell = ns(self.now), tried, bell
+        given.waiting = process.waits
+        given.looked = 0
+        if process.gate == CLOSING:
+            given.looked = ACTS["QUIET" if self._is_quiet(process) else "BUSY"]
+        closing = [p for p in siblings if p.gate in (CLOSING, STEP, LEAVING)]
+        given.closing_siblings = len(closing)
+        since = min(((p.agent.report.closed_ns, p.turn) for p in closing), default=(0, 0))
+        given.sibling_since, given.sibling_turn = since
+        given.client_devices = (1 << len(process.table)) - 1
+        given.own_devices = (1 << len(process.devices)) - 1
+
+    def _is_quiet(self, process: FakeProcess) -> bool:
+        if self.now < process.drained_at:
+            return False
+        peer = process.peer
+        return not (peer and peer.alive and peer.openings < process.needs_opening)
+
+    def _act(self, process: FakeProcess) -> int:
+        found, acts = process.found, process.found.acts
+        if acts & ACTS["LEAVE"]:
+            self._leave(process, found.turn)
+        if acts & ACTS["CLOSE"]:
+            process.drained_at = self.now + process.drains_in
+            if process.busy:
+                process.waits = True
+        if acts & ACTS["WAKE"] and process.is_open:
+            process.openings += process.waits or not process.openings
+            process.waits = False
+            if process.peer and process.collectives:
+                process.collectives -= 1
+                process.needs_opening = process.peer.openings + 1
+        if not acts & ACTS["ENTER"]:
+            return 0
+        devices = [process.table[bit] for bit in range(len(process.table)) if found.devices >> bit & 1]
+        entered = self._enter(process, devices, found.turn, bool(acts & ACTS["JOIN"]))
+        return int(ACTS["ENTERED" if entered else "REFUSED"])
+
+    def _enter(self, process: FakeProcess, devices: Any, turn: int, join: bool) -> bool:
+        for uuid in devices:
+            if set(self.locks[uuid]) - {turn} or (join and turn not in self.locks[uuid]):
+                return False
+        for uuid in devices:
+            self.locks[uuid].setdefault(turn, {}).setdefault(process.client, self.now)
+        process.entered = tuple(devices)
+        return True
+
+    def _leave(self, process: FakeProcess, turn: int) -> None:
+        devices, process.entered = process.entered, ()
+        for uuid in devices:
+            if any(uuid in other.entered for other in self._of(process.client)):
                 continue
-            if shared:
-                self.shared[uuid][client] = self.now
-            else:
-                self.locks[uuid] = (client, self.now)
+            since = self.locks[uuid][turn].pop(process.client)
+            self.turns[uuid].append((process.client, since, self.now))
+            if not self.locks[uuid][turn]:
+                del self.locks[uuid][turn]
+            if uuid in self.slip_in and not self.locks[uuid]:
+                self.slip_in.remove(uuid)
+                self.lock_elsewhere(uuid)
+        self._ring(devices)
 
-    def _unlock(self, client: str, uuids: tuple[str, ...] | list[str]) -> None:
-        for uuid in uuids:
-            since = self.holders(uuid).get(client)
-            if since is not None:
-                if self.shared[uuid].pop(client, None) is None:
-                    del self.locks[uuid]
-                self.turns[uuid].append((client, since, self.now))
-                if uuid in self.slip_in:
-                    self.slip_in.remove(uuid)
-                    self.lock_elsewhere(uuid)
+    def _ring(self, devices: tuple[str, ...]) -> None:
+        for process in self.processes.values():
+            if process.waits and process.gate == CLOSED and set(process.devices) & set(devices):
+                process.agent.next_try = 0
+                self._stirred.append(process)
+        self._settle()
+
+    def _report(self, process: FakeProcess) -> None:
+        """What the edge reads of the process's page, as events."""
+        report = process.agent.report
+        (phase, turn), process.known = process.known, (report.phase, report.turn)
+        if process.known != (phase, turn):
+            if phase and (not report.phase or report.turn != turn):
+                closed = report.closed_ns / 1e9 if report.closed_ns and report.turn == turn else None
+                self._say(ev.Ended(process.number, turn, closed))
+                phase = 0
+            if report.phase and not phase:
+                self._say(ev.Began(process.number, report.turn, self.now))
+            if GATES[report.phase] == CLOSING and GATES[phase] in (CLOSED, OPEN):
+                self._say(ev.Closed(process.number, report.turn, self.now))
+        waiting = bool(process.waits and GATES[report.phase] != OPEN)
+        if waiting != process.said_waiting:
+            process.said_waiting = waiting
+            self._say((ev.Wanted if waiting else ev.Unwanted)(process.number))
+
+    def _say(self, event: Any) -> None:
+        if self.deaf:
+            self._unread.append(event)
+        elif self.news_late and isinstance(event, ev.Ended):
+            self.at(self.news_late, lambda: self._say_now(event))
+        else:
+            self._say_now(event)
+
+    def _say_now(self, event: Any) -> None:
+        if event.process in self.processes:
+            self.feed(event)
 
     def _check_host(self) -> None:
-        """Whatever the scheduler believes: nobody runs without the locks of all its devices."""
+        """Whatever the scheduler believes: no process runs without the locks of all its devices, no two turns mix."""
+        for uuid, turns in self.locks.items():
+            assert len(turns) <= 1, f"{turns} are in on {uuid}\n{self.story()}"
         for process in self.processes.values():
-            for uuid in process.devices if process.gate != CLOSED else ():
-                holders = self.holders(uuid)
-                assert process.client in holders, (
-                    f"process {process.number} of {process.client} runs on {uuid}, held by {holders}\n{self.story()}"
-                )
+            missing = set(process.devices) - set(process.entered)
+            assert not process.runs or not missing, f"process {process.number} runs without {missing}\n{self.story()}"

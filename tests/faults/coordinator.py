@@ -20,9 +20,8 @@ from jupyter_gpushare.coordinator.peer import Peer
 from jupyter_gpushare.coordinator.ports import ProcessPort
 from jupyter_gpushare.coordinator.service import Service
 from jupyter_gpushare.coordinator.settings import LiveSettings
-from jupyter_gpushare.wire import page as pages
 
-from .clock import Clock, Loop, Owner
+from ..support.clock import Clock, Loop, Owner
 from .sockets import CoordinatorSocket
 
 
@@ -55,16 +54,12 @@ class NoJournal:
 
 
 @contextmanager
-def kernel(
-    woken: Callable[[int], None], stopped: Callable[[int], bool], watched: Callable[[int], int]
-) -> Iterator[None]:
-    """What the daemon asks of the host beside clock, sockets, memory and locks, answered by the simulation.
+def kernel(stopped: Callable[[int], bool], watched: Callable[[int], int]) -> Iterator[None]:
+    """Answer what the daemon asks of the host beside clock, sockets, memory and locks.
 
-    `woken`: threads that wait for the gate of the page with that inode; `stopped`: whether a process is; `watched`: a
-    descriptor for the end of a process, or an OSError.
+    `stopped`: is a process stopped? `watched`: a descriptor for the end of a process, or an OSError.
     """
     with (
-        mock.patch.object(pages.Page, "wake", lambda page: woken(page.inode)),
         mock.patch.object(ProcessPort, "stopped", property(lambda port: stopped(port.peer.pid))),
         mock.patch.object(os, "pidfd_open", watched),
         mock.patch.object(hostmemory, "available", lambda: 64 << 30),
@@ -87,6 +82,9 @@ class Coordinator(Owner):
         asyncio._set_running_loop(self.loop)  # type: ignore[arg-type]
         self.daemon = Daemon(settings, path)
         self.service = Service(self.daemon, lambda: None)
+
+    def __str__(self) -> str:
+        return "the coordinator"
 
     def accept(self, socket: CoordinatorSocket) -> None:
         if socket not in self.sockets:

@@ -21,12 +21,13 @@ from jupyter_gpushare.core.quota import Quota
 from jupyter_gpushare.core.settings import Settings
 from jupyter_gpushare.wire import text
 
-from .clock import Owner
+from ..support.account import Member
+from ..support.clock import Owner
+from ..support.program import Habits
 from .coordinator import Coordinator, kernel
-from .host import ClientOf, Host, Violation
+from .host import Host, Violation
 from .invariants import Idle, books, leaks, refusals
 from .people import FrontEnd, Notebook
-from .program import Habits
 from .storm import Storm
 
 ROUNDS = 2
@@ -86,7 +87,7 @@ class Episode:
         with tempfile.TemporaryDirectory(prefix="gpushare-faults-") as folder:
             host = self.host = self._host(Path(folder))
             try:
-                with self._log(), kernel(host.woken, host.is_stopped, host.watch):
+                with self._log(), kernel(host.is_stopped, host.watch):
                     try:
                         self._all(host)
                     except Exception:
@@ -177,7 +178,7 @@ class Episode:
             most=random.choice((0, 2 << 30, 6 << 30)),
         )
 
-    def _client(self, host: Host, number: int) -> ClientOf:
+    def _client(self, host: Host, number: int) -> Member:
         random = self.random
         few = random.random() < 0.8
         count = 1 if few else random.randint(1, len(host.devices))
@@ -234,7 +235,7 @@ class Episode:
         for client in host.clients.values():
             host.ask(client, {"type": "hold", "seconds": 0.0})
         bound = self._bound(host)
-        self._until(host, bound, "are not back", lambda: [str(a) for a in host.agents() if a.contact != "there"])
+        self._until(host, bound, "are not back", lambda: [str(a) for a in host.agents() if a.link.contact != "there"])
         for client in host.clients.values():  # whose page may have told a new coordinator that it is suspended
             host.ask(client, {"type": "resume"})
         self._until(host, bound, "got no answer", lambda: [str(user.request) for user in host.users if not user.done])
@@ -268,18 +269,18 @@ class Episode:
         while host.clock.now < began + CALM:
             host.run(min(host.clock.now + 0.05, began + CALM))
             idle.look()
-        self._until(host, bound, "are not back", lambda: [str(a) for a in host.agents() if a.contact != "there"])
+        self._until(host, bound, "are not back", lambda: [str(a) for a in host.agents() if a.link.contact != "there"])
         assert host.coordinator is not None
         self._until(host, 5.0, "wait for sockets", host.travelling)
         self._demand(books(host.coordinator, host))
         self._demand(leaks(host.coordinator, host, self._before))
 
-    def _patient(self, host: Host) -> set[ClientOf]:
+    def _patient(self, host: Host) -> set[Member]:
         """Offline ones have what online ones leave, which may be nothing; a small limit is worth long pauses."""
         assert host.coordinator is not None
         known = host.coordinator.daemon.scheduler.clients
 
-        def is_patient(client: ClientOf) -> bool:
+        def is_patient(client: Member) -> bool:
             if seen := known.get(client.name):
                 return bool(seen.rank) or seen.quota.limit < 0.1
             quota = Quota().changed(

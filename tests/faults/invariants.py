@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from jupyter_gpushare.core import invariants as of_the_core
 
+from ..support.room import PATIENCE
 from .host import Violation
-from .room import PATIENCE
 
 if TYPE_CHECKING:
     from .coordinator import Coordinator
@@ -40,22 +40,6 @@ def books(coordinator: Coordinator, host: Host) -> Iterator[str]:
             yield f"port {number} is of no client"
         if not port.peer.open:
             yield f"port {number} has no connection any more"
-    for member in daemon.members.values():
-        client = scheduler.clients.get(member.client)
-        grant = client.grant if client else None
-        locked = set(member.locks._held)
-        if grant and not set(grant.devices) <= locked:
-            yield f"{member.client} has a grant of {grant.devices}, locked are {sorted(locked)}"
-        if grant and not member.processes:
-            yield f"{member.client} has a grant and no process"
-        if not grant and locked and member.client not in daemon.orders._kept_locked:
-            unfinished = [
-                port
-                for port in member.processes.values()
-                if port.page.gate_open or port.page.report.drained_epoch != port.page.epoch
-            ]
-            if not unfinished and not host.in_flight(member.client):
-                yield f"{member.client} has locks of {sorted(locked)} and no grant"
 
 
 def refusals(coordinator: Coordinator, host: Host) -> Iterator[str]:
@@ -63,16 +47,16 @@ def refusals(coordinator: Coordinator, host: Host) -> Iterator[str]:
     ports = {port.page.inode: port for port in coordinator.daemon.ports.values()}
     for agent in host.agents():
         room = agent.program.room
-        if not room.is_answered or room.judged == agent.orders.no_room:
+        if not room.is_answered or room.judged == agent.page.orders.no_room:
             continue
-        room.judged = agent.orders.no_room
+        room.judged = agent.page.orders.no_room
         others = [
             other
             for other in host.agents()
-            if other.client is not agent.client and other.devices[0] == agent.devices[0] and other.files.inode in ports
+            if other.client is not agent.client and other.devices[0] == agent.devices[0] and other.page.inode in ports
         ]
-        own = sum(other.report.allocated for other in agent.client.agents)
-        there = [str(other) for other in others if other.report.resident]
+        own = sum(other.page.report.allocated for other in agent.client.agents)
+        there = [str(other) for other in others if other.page.report.resident]
         if there and own <= host.memory and host.clock.now < room.since + PATIENCE:
             yield f"{agent} is refused room though memory of {', '.join(there)} can leave"
 
@@ -86,7 +70,7 @@ def leaks(coordinator: Coordinator, host: Host, before: int) -> Iterator[str]:
     expected = before + host.descriptors()
     for client in host.clients.values():
         if client.agents:
-            expected += 2 * len(client.agents) + 2 + len({uuid for agent in client.agents for uuid in agent.devices})
+            expected += 2 * len(client.agents) + 2
     expected += len(daemon.registry.programs._watched) + len(daemon.neighbours._files)
     found = len(os.listdir("/proc/self/fd"))
     if found != expected:
@@ -96,9 +80,8 @@ def leaks(coordinator: Coordinator, host: Host, before: int) -> Iterator[str]:
     if len(coordinator.service._sessions._sessions) != len(coordinator.peers):
         yield f"{len(coordinator.service._sessions._sessions)} sessions, {len(coordinator.peers)} peers"
     known = set(daemon.members)
-    for name, kept in (("locks", daemon.orders._kept_locked), ("history", daemon.history._present)):
-        if strangers := set(kept) - known:
-            yield f"{name} are kept of {sorted(strangers)}, who are gone"
+    if strangers := set(daemon.history._present) - known:
+        yield f"history is kept of {sorted(strangers)}, which are gone"
 
 
 class Idle:
@@ -113,7 +96,7 @@ class Idle:
         waiting = [
             a for a in host.agents() if a.client not in self._patient and any(t.waits for t in a.program.threads)
         ]
-        if not waiting or host.turns != self._turns or any(host.works(agent) for agent in host.agents()):
+        if not waiting or host.turns != self._turns or any(agent.works for agent in host.agents()):
             self._turns, self._since = host.turns, host.clock.now
         elif host.clock.now - self._since > IDLE:
             raise Violation(f"nothing has run for {IDLE:g} s though {', '.join(map(str, waiting))} wait")

@@ -1,12 +1,14 @@
-"""Who else talks to a coordinator: notebook kernels, users with their commands, front ends, and liars."""
+"""The other peers of a coordinator: notebook kernels, users with their commands, front ends, and liars."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
 
-from .clock import Owner
-from .memory import Files
+from ..support.clock import Owner
+from ..support.link import DOORBELL
+from ..support.pages import ClientPage, Page
+from ..support.rule import TURN_WORDS, check_of, ffi
 from .sockets import Connection
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ class Caller(Owner):
         self._received = bytearray()
 
     def connect(self) -> bool:
-        self.connection = self.host.connect(self.pid, self.uid, self._woken)
+        self.connection = self.host.call(self.pid, self.uid, self._woken)
         self._received.clear()
         return self.connection is not None
 
@@ -42,7 +44,7 @@ class Caller(Owner):
     def _read(self) -> None:
         while self.connection and (part := self.connection.receive()) is not None:
             data, descriptors = part
-            assert not descriptors, "nobody but processes is given any"
+            assert not descriptors, "only processes are given descriptors"
             if not data:
                 self.hang_up()
                 self.lost()
@@ -51,7 +53,7 @@ class Caller(Owner):
             *lines, rest = self._received.split(b"\n")
             self._received = bytearray(rest)
             for line in lines:
-                if line and self.connection:
+                if line.strip(b"\0") and self.connection:
                     self.hears(json.loads(line))
 
     def hang_up(self) -> None:
@@ -160,14 +162,13 @@ class FrontEnd(Caller):
 
 
 class Liar(Caller):
-    """Says hello properly or not, then anything; and its page, as far as processes write it, holds anything."""
-
-    KINDS = ("wants", "unwants", "drained", "evicting", "restored", "idle", "busy", "short", "declined", "details")
+    """A process that says hello properly or not, then anything; its report holds anything too."""
 
     def __init__(self, host: Host, uid: int, devices: tuple[str, ...]) -> None:
         super().__init__(host, uid)
         self.devices = devices
-        self.files = Files(devices)
+        self._page = Page()
+        self._client_page = ClientPage.new(self.random.getrandbits(64), devices)
         self._names = [f"liar-{self.pid}", *host.clients]
         self.lies = 0
         self._lie()
@@ -185,8 +186,8 @@ class Liar(Caller):
             return
         kind = random.randrange(10)
         if kind < 5:
-            epoch = random.choice((0, 1, random.randrange(1 << 10), random.randrange(1 << 29), (1 << 29) - 1))
-            self.say({"type": random.choice(self.KINDS), "epoch": epoch, "seq": epoch})
+            self._lie_about_turns()
+            self.say(DOORBELL if random.random() < 0.8 else {"type": "details", "seq": random.randrange(4)})
         elif kind < 7:
             self._scribble()
         elif kind == 7:
@@ -204,26 +205,41 @@ class Liar(Caller):
             "client": self._names[0],
             "token": "another",
             "devices": devices if random.random() < 0.9 else [*devices, *devices],
-            "epoch": random.choice((0, random.randrange(1000), (1 << 29) - 1, 1 << 29)),
-            "running": random.random() < 0.3,
         }
-        files = self.files.descriptors()
+        self._page.close()
+        self._page = Page()
+        self._lie_about_turns()
+        files = [self._page.descriptor, self._client_page.descriptor]
         self.say(hello, files if random.random() < 0.9 else random.sample(files, random.randrange(len(files))))
 
+    def _lie_about_turns(self) -> None:
+        """Report a turn with a right check: one that it was permitted, that another client has, or any other."""
+        random, now = self.random, round(self.clock.now * 1e9)
+        permit = self._page.orders.permit
+        others = [agent.turn.turn for agent in self.host.agents()]
+        turn = random.choice((permit.turn, permit.turn, random.getrandbits(64), *others))
+        times = [random.choice((0, now, random.getrandbits(64))) for _ in range(3)]
+        words = (turn, *times, permit.epoch, random.randrange(6), random.randrange(3), 0, 0)
+        found = ffi.new("struct gpushare_turn *", words)
+        found.check = check_of(found[0], TURN_WORDS)
+        self._page.report.turn = found[0]
+        self._page.report.waiting = random.randrange(3)
+
     def _scribble(self) -> None:
-        """Random bytes anywhere in the report, and in the client page."""
-        view = memoryview(self.files.report_bytes()).cast("B")
+        """Write random bytes anywhere in the report."""
+        view = memoryview(ffi.buffer(ffi.addressof(self._page.view, "report"))).cast("B")
         begin = self.random.randrange(len(view))
         end = min(len(view), begin + self.random.choice((4, 8, 64)))
         view[begin:end] = self.random.randbytes(end - begin)
         view.release()
 
     def _foreign(self) -> None:
-        name = self.random.choice(self._names[1:] or ["nobody"])
+        name = self.random.choice(self._names[1:] or ["unknown"])
         kind = self.random.choice(("suspend", "evict", "release", "quota", "forget", "hold", "outlook"))
         extra = {"changes": {"limit": 0.01}} if kind == "quota" else {}
         self.say({"type": kind, "id": 1, "client": name, **extra})
 
     def die(self) -> None:
         super().die()
-        self.files.close()
+        self._page.close()
+        self._client_page.close()

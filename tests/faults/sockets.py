@@ -1,4 +1,4 @@
-"""Connections between a coordinator and anybody: bytes and descriptors, in order, after a random while.
+"""Connections between a coordinator and its peers: bytes and descriptors, in order, after a random while.
 
 The coordinator's side is what its real `Peer` takes for a socket. Descriptors are real ones, duplicated on their way as
 the kernel does it, and closed with a message that nobody reads.
@@ -12,18 +12,29 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from .clock import Clock, Owner
+from ..support.clock import Clock, Owner
 
 if TYPE_CHECKING:
     from .coordinator import Coordinator
+    from .host import ClientOf
 
 MESSAGES = 256  # that a socket takes before somebody reads: small ones, which cost their kernel a kilobyte each
 BYTES = 200_000
 
 Part = tuple[bytes, list[int]]
+
+
+@dataclass
+class Talk:
+    """Faults of the lines of a broken participant: each happens to a fraction of them."""
+
+    lost: float = 0.0
+    late: float = 0.0  # by up to a second, so out of order
+    repeated: float = 0.0
 
 
 class Killed(BaseException):
@@ -110,6 +121,8 @@ class Connection:
         self.down = Channel(clock, kernel, random, woken)
         self.up.splits = 0.02
         self.open = True
+        self.client: ClientOf | None = None  # whose lines may be faulty
+        self.owner: Owner = coordinator.kernel
         clock.at(clock.now + random.expovariate(20_000.0), coordinator, coordinator.accept, self.theirs)
 
     def send(self, line: bytes, descriptors: list[int] | None = None) -> int:
@@ -118,8 +131,29 @@ class Connection:
             return -1
         if self.up.room() < len(line):
             return 0
-        self.up.send(line, descriptors or [])
+        for one in [line] if descriptors or self.client is None else self._faulty(line):
+            self.up.send(one, descriptors or [])
         return 1
+
+    def _faulty(self, line: bytes) -> list[bytes]:
+        """Return what is really sent of a line, now."""
+        talk = self.client.talk if self.client else None
+        if talk is None or self.client is None:
+            return [line]
+        random = self.client.host.talk_random
+        chance = random.random()
+        if chance < talk.lost:
+            return []
+        if (chance := chance - talk.lost) < talk.late:
+            delay = random.choice((0.002, 0.05, 1.0)) * random.random()
+            clock = self.coordinator.clock
+            clock.at(clock.now + delay, self.owner, self._say_late, line)
+            return []
+        return [line, line] if chance - talk.late < talk.repeated else [line]
+
+    def _say_late(self, line: bytes) -> None:
+        if self.open and not self.up.closed and self.up.room() >= len(line):
+            self.up.send(line, [])
 
     def receive(self) -> Part | None:
         part = self.down.take()

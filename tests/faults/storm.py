@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .clock import Owner
-from .host import Talk
+from ..support.clock import Owner
 from .people import Liar, User
+from .sockets import Talk
 
 if TYPE_CHECKING:
-    from .agent import Agent
-    from .host import ClientOf, Host
+    from ..support.account import Member
+    from ..support.agent import Agent
+    from .host import Host
 
 QUOTAS: tuple[dict[str, Any], ...] = (
     {"limit": 0.3, "share": 0.0},
@@ -65,7 +66,7 @@ class Storm(Owner):
     def _in(self, seconds: float, callback: Callable[..., object], *args: Any) -> None:
         self.clock.at(self.clock.now + seconds, self, callback, *args)
 
-    def _a_client(self) -> ClientOf:
+    def _a_client(self) -> Member:
         return self.random.choice(list(self.host.clients.values()))
 
     def _an_agent(self) -> Agent | None:
@@ -79,7 +80,7 @@ class Storm(Owner):
             self.host.end(agent)
             self._in(self.random.expovariate(1.0), self._start, agent.client)
 
-    def _start(self, client: ClientOf) -> None:
+    def _start(self, client: Member) -> None:
         if len(client.agents) < client.ranks:
             client.start()
 
@@ -131,14 +132,12 @@ class Storm(Owner):
     def _hang_coordinator(self) -> None:
         coordinator = self.host.coordinator
         if coordinator and not coordinator.stopped:
-            self.host.tell("the coordinator hangs")
-            self.clock.stop(coordinator)
+            self.host.stop(coordinator)
             self._in(self.random.choice((0.01, 0.5, 4.0)) * self.random.expovariate(1.0), self._unhang, coordinator)
 
     def _unhang(self, coordinator: Owner) -> None:
         if coordinator.alive and coordinator.stopped:
-            self.host.tell("the coordinator goes on")
-            self.clock.go_on(coordinator)
+            self.host.go_on(coordinator)
 
     def _kill_while_speaking(self) -> None:
         """Somewhere in the midst of what it does next."""
@@ -163,7 +162,7 @@ class Storm(Owner):
         self.host.tell(f"{client.name} talks badly: {client.talk}")
         self._in(random.expovariate(0.5), self._talks_well, client)
 
-    def _talks_well(self, client: ClientOf) -> None:
+    def _talks_well(self, client: Member) -> None:
         client.talk = None
 
     def _liar(self) -> None:

@@ -7,13 +7,12 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import typing
 from random import Random
 
-from jupyter_gpushare.wire import address, messages
+from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.page import layout
 
-from ..coordinator.fake_process import SEALS, lock_file, memory
+from ..support.pages import SEALS, memory
 from .edge import Edge, Paired
 from .lines import KINDS, Kind, Lines
 from .scribbles import FICKLE, scribble
@@ -22,7 +21,7 @@ MOST = 12  # of them at a time
 BATCH = 60  # lines that one sends at once, at most
 
 
-_OF_PROCESSES: tuple[Kind, ...] = typing.get_args(messages.AfterHello)
+_OF_PROCESSES: tuple[Kind, ...] = (messages.Details,)
 _OF_KERNELS: tuple[Kind, ...] = (messages.Cell,)
 _REQUESTS = tuple(kind for kind in KINDS if issubclass(kind, messages.Request))
 _FIRST = {_OF_PROCESSES: messages.Hello, _OF_KERNELS: messages.Attach, (): None}
@@ -74,6 +73,8 @@ class Stranger:
 
     def _line(self) -> bytes:
         """Mostly one that may come at this time: one that may not ends the connection."""
+        if self._kinds is _OF_PROCESSES and self._random.random() < 0.5:
+            return messages.DOORBELL[:-1]
         how = self._random.random()
         return self._lines.line(
             self._random.choice(KINDS if how < 0.002 else self._kinds if how < 0.6 and self._kinds else _REQUESTS)
@@ -97,17 +98,11 @@ class Stranger:
         with contextlib.suppress(BlockingIOError):
             if not self.connection.socket.recv(1 << 20):
                 self.leave()
-                return
-        for struct, descriptor in self._pages:
-            if struct == "gpushare_page":
-                gate = int.from_bytes(os.pread(descriptor, 4, 64), "little")
-                self._lines.epochs[1:] = [(gate >> 2) & 0x1FFFFFFF, ((gate >> 2) + 1) & 0x1FFFFFFF]
 
     def _say_hello(self) -> None:
         random = self._random
         devices = random.sample(self._devices, random.choice((1, 1, 1, 2, 6)))
         given = [self._memory("gpushare_page"), self._memory("gpushare_client")]
-        given += [self._lock(uuid) for uuid in devices]
         if random.random() < 0.1:
             random.shuffle(given)
             while given and random.random() < 0.5:
@@ -141,19 +136,6 @@ class Stranger:
         if random.random() < 0.3:
             os.pwrite(made, FICKLE.to_bytes(4, "little"), 12)
         return made
-
-    def _lock(self, uuid: str) -> int:
-        how = self._random.random()
-        if how < 0.03:
-            return os.open(os.devnull, os.O_RDWR)
-        if how < 0.06:
-            return os.memfd_create("lock")
-        if how < 0.12:
-            return lock_file(self._random.choice(self._devices))
-        path = address.lock_directory() / f"{uuid}.lock"
-        if how < 0.15 and path.exists():
-            return os.open(path, self._random.choice((os.O_PATH, os.O_RDONLY)))
-        return lock_file(uuid)
 
     def _send(self, line: bytes, descriptors: list[int]) -> None:
         assert self.connection

@@ -20,7 +20,9 @@ from jupyter_gpushare.coordinator.settings import LiveSettings
 from jupyter_gpushare.core import invariants
 from jupyter_gpushare.wire.client import encode
 
-from ..coordinator.fake_process import CLOSED, CLOSING, OPEN, STEP, Connection, FakeProcess
+from ..coordinator.fake_process import Connection, FakeProcess
+from ..support.link import SocketConnection
+from ..support.rule import IN
 from .virtual import VirtualLoop
 
 USER = 1000  # whose clients behave
@@ -34,7 +36,6 @@ class Paired(Connection):
         end.setblocking(False)
         self.received = bytearray()
         self.descriptors = []
-        self.doorbells = 0
 
     def news(self) -> dict[str, Any] | None:
         """The next message that is here already; None: there is none, or the connection has ended."""
@@ -122,45 +123,46 @@ async def _turns_of_the_loop(count: int) -> None:
 
 
 class Correct(FakeProcess):
-    """A process that does what it should: it waits for turns, and drains as soon as it is told to."""
+    """A process that does what it should: it waits for turns, and its work ends as soon as its turn is to end."""
 
     def __init__(self, edge: Edge, client: str, device: str) -> None:
         super().__init__("", client, device)
-        self._edge, self._waits = edge, False
-        self.running = False
+        self.live.remove(self)  # it acts when it is told to
+        self._edge = edge
         self.turns = 0
-        self.connection = edge.connect(USER)
-        self.connection.send(self.hello(), [self.page_fd, self.client_fd, *self.locks])
-        edge.handle()
-        assert (self.connection.news() or {}).get("type") == "welcome"
+        for _ in range(3):
+            self.look()
+            edge.handle()
+        assert self.connected, self.refusals
+
+    def now(self) -> int:
+        return int(self._edge.loop.time() * 1e9)
+
+    def connect(self) -> SocketConnection:
+        connection = SocketConnection.__new__(SocketConnection)
+        connection.socket = self._edge.connect(USER).socket
+        return connection
+
+    def is_quiet(self) -> bool:
+        return True
+
+    def entered_turn(self, turn: int) -> None:
+        self.turns += 1
+
+    @property
+    def running(self) -> bool:
+        return self.phase == IN
 
     def act(self) -> None:
-        """Look at the page, as the doorbell asks for."""
-        assert isinstance(self.connection, Paired)
-        while said := self.connection.news():
-            raise AssertionError(f"{self.client} was told {said}")
-        state, epoch = self.gate
-        if state in (OPEN, STEP):
-            if not self.running:
-                self.turns += 1
-            self.running, self._waits = True, False
-        elif state == CLOSING and self.report.drained_epoch != epoch:
-            self.running = self._waits = False
-            self.drain()
-        elif not self._waits:
-            assert state in (CLOSED, CLOSING)
-            self._waits = True
-            self.wants()
+        """Have a thread at the gate."""
+        self.waiting = 1
+        self.look()
+        assert not self.refusals, self.refusals
+        assert not self.link.messages, self.link.messages
 
-    def is_alone(self) -> str:
-        """What contradicts that this process alone has the device now; nothing does."""
-        device = self._edge.daemon.scheduler.devices[self.devices[0]]
-        if [grant.client.id for grant in device.grants] != [self.client]:
-            return f"{self.client} runs, granted are {device.grants}"
-        with open(f"/proc/self/fdinfo/{self.locks[0]}", encoding="ascii") as file:
-            if not any("FLOCK" in line and "WRITE" in line for line in file):
-                return f"{self.client} runs without the device's lock"
-        return ""
+    def close(self) -> None:
+        self.live.append(self)
+        super().close()
 
 
 class Bugs(logging.Handler):

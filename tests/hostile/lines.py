@@ -17,7 +17,7 @@ import msgspec
 from msgspec import inspect
 
 from jupyter_gpushare.config import GpuShare
-from jupyter_gpushare.coordinator.settings import LIVE
+from jupyter_gpushare.settings.table import LIVE
 from jupyter_gpushare.wire import messages
 
 Kind = type[msgspec.Struct]
@@ -53,14 +53,13 @@ _FLOATS = [0.0, -0.0, 1.0, 0.5, 1e-9, 1e308, -1e308, 5e-324, 0.1, 300.0, 1e18]
 
 
 class Lines:
-    """`clients`, `tokens`, `devices`, `epochs`: what is there already, and somebody might guess."""
+    """`clients`, `tokens`, `devices`: what is there already, and somebody might guess."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
         self.clients = ["nobody"]
         self.tokens = [""]
         self.devices = ["GPU-made-up"]
-        self.epochs = [0]
         self._made: dict[type, Callable[[Any], Any]] = {
             inspect.IntType: self._integer,
             inspect.FloatType: lambda about: self.random.choice(_FLOATS),
@@ -108,7 +107,7 @@ class Lines:
     def _integer(self, about: inspect.IntType) -> int:
         lowest = about.ge if about.ge is not None else about.gt + 1 if about.gt is not None else -(1 << 70)
         highest = about.le if about.le is not None else about.lt - 1 if about.lt is not None else 1 << 70
-        found = self.random.choice((lowest, highest, *_NUMBERS, *self.epochs))
+        found = self.random.choice((lowest, highest, *_NUMBERS))
         return int(min(max(found, lowest), highest))
 
     def _text(self, about: inspect.StrType) -> str:
@@ -131,7 +130,6 @@ class Lines:
     def _field(self, field: inspect.Field) -> Any:
         """Names are mostly those that somebody has; or next to no message would get any further than its name."""
         known = {"client": self.clients, "token": self.tokens, "uuid": self.devices, "device": self.devices}
-        known |= {"epoch": self.epochs}
         if field.encode_name in known and self.random.random() < 0.8:
             return self.random.choice(known[field.encode_name])
         return self._value(field.type)

@@ -18,6 +18,8 @@ FICKLE = 0xF1CC1E  # the pid in the header of a page that changes while it is re
 def scribble(random: Random, descriptor: int, *structs: str) -> None:
     """Change a few fields of these structs' in the memory, or a few of its bytes."""
     _, constants = pages.layout()
+    if random.random() < 0.5 and "gpushare_page" in structs:
+        _report(random, descriptor)
     for _ in range(random.choice((1, 3, 30))):
         if random.random() < 0.2:
             at, what = random.randrange(constants["GPUSHARE_PAGE_BYTES"]), random.randbytes(8)
@@ -25,6 +27,15 @@ def scribble(random: Random, descriptor: int, *structs: str) -> None:
             at, size = random.choice(FIELDS[random.choice(structs)])
             what = (random.choice(_VALUES) & ((1 << (8 * size)) - 1)).to_bytes(size, "little")
         os.pwrite(descriptor, what[: constants["GPUSHARE_PAGE_BYTES"] - at], at)
+
+
+def _report(random: Random, descriptor: int) -> None:
+    """Report a turn, whole, perhaps the one that is permitted."""
+    with contextlib.suppress(pages.BadPage), contextlib.closing(pages.Page(os.dup(descriptor))) as page:
+        turn, epoch = page.orders.permit.turn, page.orders.permit.epoch
+        number = random.choice((turn, turn, turn, *_VALUES))
+        times = [random.choice(_VALUES) for _ in range(3)]
+        page.write_turn(pages.Turn(number, *times, epoch, random.choice((0, 1, 2, 3, 4, 7)), random.randrange(9)))
 
 
 def _fields(struct: str, base: int = 0) -> list[tuple[int, int]]:

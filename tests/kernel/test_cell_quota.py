@@ -119,7 +119,7 @@ def test_silent_requests_and_scripts(coordinator: Any, notebook: Any, tmp_path: 
     assert notebook.value("q['share']") == 0.3 and quota(coordinator, notebook) == before
     (tmp_path / "job.ipy").write_text(FIRST.replace("0.3", "0.2") + "q = quota()\n%gpushare quota\n")
     ran = notebook.run("%run -i job.ipy")
-    assert ran.status == "ok" and ran.stdout.startswith("Quota: share 0.2")
+    assert ran.status == "ok" and "\nQuota: share 0.2" in ran.stdout
     assert notebook.value("q['share']") == 0.2 and quota(coordinator, notebook) == before
     # As nbconvert writes such a cell into a script.
     script = "get_ipython().run_cell_magic('gpushare', 'share=0.4', 'q = quota()\\n{}')"
@@ -178,7 +178,7 @@ def test_reading_a_cell_changes_nothing(coordinator: Any, notebook: Any) -> None
 
 def test_without_a_coordinator_the_cell_does_not_run(coordinator: Any, notebook: Any) -> None:
     coordinator.send(signal.SIGSTOP)
-    ran = notebook.run("import sys; sys.modules['_gpushare_kernel.layers'].PATIENCE = 0\n%gpushare help")
+    ran = notebook.run("import sys; sys.modules['_gpushare_kernel.connection'].PATIENCE = 0\n%gpushare help")
     ran = notebook.run(FIRST + "ran = True")
     assert ran.reply["ename"] == "UsageError" and "the request was withdrawn" in ran.stderr
     coordinator.send(signal.SIGCONT)
@@ -208,12 +208,46 @@ def test_a_kernel_that_is_restarted_in_the_cell_takes_it_back(
     eventually(lambda: quota(coordinator, notebook) == before)
 
 
+def test_a_kernel_that_is_killed_in_the_cell_leaves_nothing(
+    coordinator: Any, notebook: Any, eventually: Callable[..., Any], tmp_path: Path
+) -> None:
+    before = quota(coordinator, notebook)
+    notebook.send(FIRST + "open('inside', 'w').close()\nwhile True: pass")
+    eventually((tmp_path / "inside").exists)
+    assert quota(coordinator, notebook)["share"] == 0.3
+    os.kill(notebook.pid, signal.SIGKILL)
+    eventually(lambda: quota(coordinator, notebook) == before)
+
+
+def test_another_coordinator_goes_on_with_it_and_takes_it_back(
+    coordinator: Any, notebook: Any, eventually: Callable[..., Any], tmp_path: Path
+) -> None:
+    notebook.run("%gpushare limit=0.9 share=0.1")
+    before = quota(coordinator, notebook)
+    inner = "%%gpushare limit=0.8\nopen('inside', 'w').close()\nwhile not os.path.exists('end'): pass"
+    message = notebook.send(FIRST + f"get_ipython().run_cell({inner!r})")
+    eventually((tmp_path / "inside").exists)
+    during = quota(coordinator, notebook)
+    assert (during["share"], during["limit"]) == (0.3, 0.8)
+    coordinator.end()
+    coordinator.start()
+    eventually(lambda: notebook.manager.kernel_id in coordinator.clients() and quota(coordinator, notebook) == during)
+    (tmp_path / "end").touch()
+    notebook.reply_to(message)
+    eventually(lambda: quota(coordinator, notebook) == before)
+
+
+def test_what_the_policy_does_not_heed_is_said(coordinator: Any, notebook: Any) -> None:
+    assert "Note: share 0.3 counts in placement" in notebook.run(FIRST + "1").stdout
+    assert notebook.run("%%gpushare class=offline\n1").stdout == ""
+
+
 def test_what_cannot_be_taken_back_is_told(coordinator: Any, notebook: Any) -> None:
     notebook.run("from jupyter_gpushare.demo.gpu import Gpu\ngpu = Gpu()")
     notebook.run("%gpushare memory=1MiB")
     ran = notebook.run("%%gpushare memory=64MiB share=0.3\narray = gpu.full(1 << 20, 0.0)")
     assert ran.status == "ok", ran
-    assert "memory 64 MiB stays after %%gpushare, instead of memory 1 MiB" in ran.stderr
+    assert "memory=64MiB stays after %%gpushare, instead of memory=1MiB" in ran.stderr
     after = quota(coordinator, notebook)
     assert (after["share"], after["memory"]) == (0, 64 << 20)
 

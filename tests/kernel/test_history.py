@@ -40,7 +40,7 @@ def test_text() -> None:
 def test_a_turn_that_is_held_between_cells_is_one_turn_and_told_apart() -> None:
     turn = entries((100.0, "running"), (110.0, "held"), (140.0, "running"), (150.0, "held"), (160.0, "idle"))
     summary, line, _, legend = repr(History(turn, 160.0)).splitlines()
-    assert summary == "The last 1 min: ran 20 s in 1 turn, held it for 40 s, waited 0.0 s, 0 cells"
+    assert summary == "The last 1 min: ran 20 s in 1 turn, held it for 40 s, waited 0 s, 0 cells"
     assert line == "█" * 10 + "▓" * 30 + "█" * 10 + "▓" * 10
     assert "▓ held" in legend
     assert "</span>held</span>" in History(turn, 160.0)._repr_html_()

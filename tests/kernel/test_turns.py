@@ -100,7 +100,7 @@ def test_status_tells_who_waits(
     while message["msg_type"] != "display_data":
         message = one.kernel.get_iopub_msg(timeout=20)
     text = message["content"]["data"]["text/plain"]
-    assert re.search(r"state +running · \d+ s left", text), text
+    assert re.search(r"state +running · up to \d+ s left", text), text
     assert "running  one.ipynb (this kernel)" in text and "#1  waiting  two.ipynb" in text
     assert "imulated" in text
 

@@ -148,6 +148,11 @@ class Machine:
     def log_text(self) -> str:
         return self.log.read_text() if self.log.exists() else ""
 
+    def metered(self) -> bool:
+        """Return whether the meter is on, in the last turn of the only client."""
+        said = [line for line in self.log_text().splitlines() if "metered: " in line or "gate open" in line]
+        return bool(said) and said[-1].endswith("metered: yes")
+
     def end(self) -> None:
         for client in self._clients:
             if client.process.poll() is None or not client.process.stdin.closed:  # type: ignore[union-attr]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
-import os
 import socket
 import time
 from collections.abc import Iterator
@@ -13,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_gpushare.wire import messages
-from jupyter_gpushare.wire.page import ClientPage, Page
+from jupyter_gpushare.wire.page import FIRST_TURN, IN, MAY, OUT, ClientPage, Page, Permit, Turn
 
 WAIT = 10.0  # seconds until a test is told that something does not happen
 
@@ -30,7 +28,10 @@ def until(condition: Any, seconds: float = WAIT, what: str = "") -> Any:
 
 
 class Process:
-    """A process that said hello: its connection, its page, its descriptors."""
+    """A process that said hello: its connection, its page, its client page.
+
+    `turn` is the number of the turns that it is permitted; processes of one client share it.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -40,11 +41,12 @@ class Process:
         self.hello = self.next()
         self.page = Page(descriptors.pop(0))
         self.client_page = ClientPage(descriptors.pop(0))
-        self.locks = descriptors
+        assert not descriptors
+        self.turn = FIRST_TURN + 1000 + self.hello["pid"]
         self.page.orders.heartbeat_ns = time.monotonic_ns() + 3_600_000_000_000
 
     def next(self, seconds: float = WAIT) -> dict[str, Any]:
-        """The next message, blank lines left out. AssertionError if none comes in time."""
+        """Return the next message, doorbells left out. AssertionError if none comes in time."""
         self.connection.settimeout(seconds)
         while b"\n" not in self._data:
             try:
@@ -54,21 +56,35 @@ class Process:
             assert more, "the process closed its connection"
             self._data += more
         line, self._data = self._data.split(b"\n", 1)
-        return json.loads(line) if line else self.next(seconds)
+        return json.loads(line) if line.strip(b"\0") else self.next(seconds)
 
     def expect(self, kind: str, seconds: float = WAIT, **fields: Any) -> dict[str, Any]:
-        """The next message, which must be of this type and have these fields."""
+        """Return the next message, which must be of this type and have these fields."""
         message = self.next(seconds)
         wanted = {"type": kind} | fields
         assert {name: message.get(name) for name in wanted} == wanted
         return message
 
+    def rings(self, seconds: float = WAIT) -> None:
+        """Wait for a doorbell that has not been waited for. AssertionError if none comes in time."""
+        self.connection.settimeout(seconds)
+        try:
+            while messages.DOORBELL not in self._data:
+                self._data += self.connection.recv(65536)
+        except TimeoutError:
+            raise AssertionError(f"no doorbell within {seconds} s") from None
+        self._data = self._data.replace(messages.DOORBELL, b"")
+
     def silent(self, seconds: float = 0.1) -> bool:
-        """Does nothing come for so long?"""
+        """Return whether nothing more comes for so long."""
+        self.connection.settimeout(0.001)
+        with contextlib.suppress(TimeoutError):
+            while self.connection.recv(65536):
+                pass
         self.connection.settimeout(seconds)
         with contextlib.suppress(TimeoutError):
-            self._data += self.connection.recv(65536)
-        return not self._data.strip(b"\n")
+            return not self.connection.recv(65536)
+        return True
 
     def send(self, message: dict[str, Any], descriptors: list[int] | None = None) -> None:
         line = json.dumps(message).encode() + b"\n"
@@ -83,46 +99,66 @@ class Process:
 
     def join(self, first: Process, slot: int) -> Process:
         self.page.orders.slot = slot
-        self.send({"type": "join"}, [first.client_page.descriptor, *first.locks])
+        self.turn = first.turn
+        self.send({"type": "join"}, [first.client_page.descriptor])
         return self
 
-    def open(self, epoch: int) -> None:
-        self.page.open_gate(epoch)
+    def permit(self, epoch: int, flags: int = 0, **fields: int) -> None:
+        """Write a permit, for all devices of the client unless told otherwise, and ring."""
+        devices = self.client_page.bits(device["uuid"] for device in self.hello["devices"])
+        given = {"turn": self.turn, "devices": devices} | fields
+        self.page.write_permit(Permit(epoch=epoch, flags=flags, **given))
         self.doorbell()
 
+    def open(self, epoch: int, flags: int = 0, **fields: int) -> None:
+        """Let the process enter a turn: it does as soon as a thread waits."""
+        self.permit(epoch, MAY | flags, **fields)
+
     def close_gate(self, epoch: int) -> None:
-        self.page.close_gate(epoch)
-        self.doorbell()
+        """Withdraw the permit."""
+        self.permit(epoch)
 
     def doorbell(self) -> None:
         self.connection.sendall(messages.DOORBELL)
 
-    def drain(self, epoch: int, seconds: float = WAIT) -> bool:
-        """Close and wait for the answer. True if a thread that found the gate closed has said "wants" before it."""
+    def drain(self, epoch: int, seconds: float = WAIT) -> None:
+        """Withdraw the permit and wait until the process has left."""
         self.close_gate(epoch)
-        while (message := self.next(seconds))["type"] == "short":
-            pass  # sent as often as it took
-        if wants := message["type"] == "wants":
-            message = self.next(seconds)
-        assert message == {"type": "drained", "epoch": epoch}, f"{message}, epoch {epoch}"
-        return wants
+        self.drained(epoch, seconds)
 
-    def lock(self) -> None:
-        for descriptor in self.locks:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    def drained(self, epoch: int, seconds: float = WAIT) -> None:
+        """Wait until the process has left the turn of that permit."""
+        until(lambda: self.phase == OUT and self.last_turn.epoch == epoch, seconds, f"the end of turn {epoch}")
 
-    def unlock(self) -> None:
-        for descriptor in self.locks:
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
+    def opened(self, epoch: int, seconds: float = WAIT) -> None:
+        """Wait until the process is in a turn by that permit."""
+        until(lambda: self.last_turn[4:6] == (epoch, IN), seconds, f"turn {epoch}")
+
+    def stays(self, phase: int, seconds: float = 0.2) -> bool:
+        """Return whether the process, once it is in this phase, is there for so long."""
+        until(lambda: self.phase == phase)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and self.phase == phase:
+            time.sleep(0.001)
+        return self.phase == phase
+
+    def wants(self, seconds: float = WAIT) -> None:
+        """Wait until a thread waits for a turn."""
+        until(lambda: self.page.report.waiting > 0 and self.phase != IN, seconds, "a thread that waits")
+
+    @property
+    def last_turn(self) -> Turn:
+        return until(self.page.read_turn)  # type: ignore[no-any-return]
+
+    @property
+    def phase(self) -> int:
+        return self.last_turn.phase
 
     def hang_up(self) -> None:
         """What the process sees when the coordinator dies; its descriptors go too."""
         self.connection.close()
         self.page.close()
         self.client_page.close()
-        for descriptor in self.locks:
-            os.close(descriptor)
-        self.locks = []
 
 
 class FakeCoordinator:

@@ -147,7 +147,6 @@ def test_only_into_room_that_nobody_has(kind: str, machine: Machine, coordinator
     other.run("cuda = Cuda()")
     code, taken = other.run(f"cuda.alloc({other.run('cuda.info()')[0] - 96 * MIB})")
     assert code == 0
-    process.page.orders.hears = 2
     come(process)
     until(lambda: report.restored_bytes > 0)
     until(lambda: report.restored_bytes >= report.resident)

@@ -1,4 +1,4 @@
-"""Without a coordinator: turns by the lock files, and the way back."""
+"""Turns without a coordinator, and the way back to one."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ import time
 
 import pytest
 
-from jupyter_gpushare.wire.page import Page
+from jupyter_gpushare.wire.page import CLOSING, IN, OUT, Page
 
 from . import simlog
 from .conftest import Client, Machine
 from .fake_coordinator import FakeCoordinator, Process, fake_coordinator, until
-from .stepping import held, thread_named
 
 MS = 1_000_000
-DRAINING = 3
 LOOP = """
 stop, made = False, 0
 def loop():
@@ -47,7 +45,7 @@ def clients(
 
 
 def lock_is_free(machine: Machine) -> bool:
-    (path,) = machine.lock_folder.iterdir()
+    (path,) = machine.lock_folder.glob("*.lock")
     with path.open() as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -87,7 +85,6 @@ def test_two_clients_take_turns_that_do_not_overlap(machine: Machine) -> None:
 def test_who_holds_the_grant_runs_on(machine: Machine) -> None:
     with fake_coordinator(machine.socket) as coordinator:
         (one, process), (two, _) = clients(machine, coordinator, "one", "two", quantum=1.0)
-        process.lock()
         process.open(7)
         one.run(LOOP)
         two.run(LOOP)
@@ -134,48 +131,44 @@ def test_another_coordinator_adopts_a_running_turn(machine: Machine) -> None:
     client.run(LOOP)
     advances(client)
     with fake_coordinator(machine.socket) as coordinator:
-        process = coordinator.accept()
-        assert process.hello["running"] and process.hello["epoch"] == process.page.orders.gate >> 2 > 0
-        assert process.page.report.mode == 1
-        process.lock()  # the client's own description: adopting it succeeds
-        process.welcome()
-        until(lambda: process.page.report.mode == 0)
+        process = coordinator.accept().welcome()
+        before = process.last_turn
+        assert (before.turn, before.phase, before.epoch) == (process.client_page.view.turn, IN, 0)
         advances(client)
-        wants = process.drain(process.hello["epoch"])
-        assert not lock_is_free(machine), "the lock is the coordinator's to give back"
-        process.unlock()
-        if not wants:
-            process.expect("wants")
+        process.open(1, turn=before.turn)
+        process.opened(1)
+        assert process.last_turn.began_ns == before.began_ns
+        advances(client)
+        process.drain(1)
+        assert lock_is_free(machine)
+        process.wants()
         process.open(100)
         advances(client)
 
 
-def test_a_lock_left_behind_is_given_back_before_hello(machine: Machine) -> None:
-    """A coordinator died between "drained" and unlocking: the client does not run, so it must not keep the device."""
+def test_a_running_turn_ends_where_another_one_is_permitted(machine: Machine) -> None:
     with fake_coordinator(machine.socket) as coordinator:
-        ((client, process),) = clients(machine, coordinator, "one")
-        process.lock()
+        ((client, _),) = clients(machine, coordinator, "one", quantum=60)
+    client.run(LOOP)
+    advances(client)
+    with fake_coordinator(machine.socket) as coordinator:
+        process = coordinator.accept().welcome()
         process.open(1)
-        client.run("cuda.spin()")
-        process.drain(1)
-        assert not lock_is_free(machine)
-    with fake_coordinator(machine.socket) as coordinator:
-        process = coordinator.accept()
-        assert not process.hello["running"]
-        assert lock_is_free(machine)
+        process.opened(1)
+        assert process.last_turn.turn == process.turn
+        advances(client)
 
 
 def test_quick_return_of_the_coordinator(machine: Machine) -> None:
-    """A waiting client asks the new one again; turns by itself do not begin within the grace."""
+    """A waiting client asks the new one again; turns without one do not begin within the grace."""
     with fake_coordinator(machine.socket) as coordinator:
         ((client, process),) = clients(machine, coordinator, "one")
         client.run(LOOP)
-        process.expect("wants")
+        process.wants()
     with fake_coordinator(machine.socket) as coordinator:
         process = coordinator.accept(1.0)
-        assert (process.hello["running"], process.page.orders.quantum_ns) == (False, 200 * MS)
-        assert process.page.report.mode == 0
-        process.welcome().expect("wants")
+        assert (process.phase, process.page.orders.quantum_ns) == (OUT, 200 * MS)
+        process.welcome().wants()
         process.open(5)
         advances(client)
 
@@ -185,32 +178,10 @@ def test_a_coordinator_that_hangs_is_left(machine: Machine) -> None:
         ((client, process),) = clients(machine, coordinator, "one")
         process.page.orders.heartbeat_ns = time.monotonic_ns() - 3_900 * MS  # the last one: 5 s are over in a second
         client.run(LOOP)
-        process.expect("wants")
+        process.wants()
         again = coordinator.accept(8.0)  # it tries anew, and is not answered
-        assert not again.hello["running"]
+        assert again.phase == OUT
         advances(client, 8.0)
-
-
-def test_a_coordinator_that_wakes_up_ends_no_turn_that_it_did_not_give(machine: Machine) -> None:
-    """It had hung, and closes by an epoch long past, at the very moment in which the process has opened its gate by
-    itself and a call has gone through: that work is waited for before the device is given up."""
-    with fake_coordinator(machine.socket) as coordinator:
-        (one, process), (two, _) = clients(machine, coordinator, "one", "two")
-        stale = Page(os.dup(process.page.descriptor))
-    one.run("cuda.spin(1)")
-    two.run("cuda.spin(1)")
-    until(lambda: lock_is_free(machine))
-    past = stale.epoch
-    one.start("cuda.spin(400)")
-    with held(thread_named(one.pid, "gpushare"), lambda: stale.gate_open and stale.epoch > past):
-        one.result()
-        stale.close_gate(past)
-    assert two.run("cuda.spin(1)") == two.run("cuda.cuCtxSynchronize()") == 0
-    assert one.run("cuda.cuCtxSynchronize()") == 0
-    logs = simlog.read_all(machine.simlog)
-    assert [max(e.end_ns - e.begin_ns for e in logs[client.pid]) // (400 * MS) for client in (one, two)] == [1, 0]
-    assert simlog.overlap_seconds(logs.values()) == 0
-    stale.close()
 
 
 def test_processes_of_a_client_have_their_turn_together(machine: Machine) -> None:
@@ -269,7 +240,6 @@ def test_who_leaves_first_does_not_give_the_device_away(machine: Machine) -> Non
         client.run("stop = True")
     for client in (b, other):
         client.run("thread.join()")
-    assert "gate open, epoch 2" in machine.log_text()
     logs = simlog.read_all(machine.simlog)
     assert simlog.overlap_seconds([logs[a.pid] + logs[b.pid], logs[other.pid]]) == 0
 
@@ -298,7 +268,7 @@ assert cuda.cuMemHostRegister_v2(c_void_p(address), c_size_t(4096), 0) == 0
             client.run(setup)
         watched = Page(os.dup(first.page.descriptor))
     assert a.run("cuda.launch('wait_flag', address, 7)") == 0
-    until(lambda: watched.report.phase == DRAINING and watched.report.mode == 1)
+    until(lambda: (turn := watched.read_turn()) and turn.phase == CLOSING)
     assert b.run("cuda.launch('set_flag', address, 7)", 5) == 0
     assert a.run("cuda.cuCtxSynchronize()", 5) == 0
     until(lambda: lock_is_free(machine))

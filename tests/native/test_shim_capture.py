@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from jupyter_gpushare.wire.page import CLOSING, CONTENDED
+
 from . import simlog
 from .conftest import Client, Machine
 from .fake_coordinator import until
@@ -26,7 +28,7 @@ def test_captured_calls_pass_and_the_graph_is_held(started: Started) -> None:
         assert client.run(END) == 0
     assert client.run(INSTANTIATE) == 0
     client.start("cuda.cuGraphLaunch(graph_exec, c_void_p(one))")
-    process.expect("wants")
+    process.wants()
     assert client.waits()
     process.open(1)
     assert client.result() == 0
@@ -61,9 +63,9 @@ def test_a_capture_that_the_default_stream_would_break_delays_the_drain(started:
     assert client.run(CAPTURE.format(GLOBAL)) == 0
     assert client.run("cuda.spin(0, one)") == 0
     process.close_gate(1)
-    assert process.silent(0.3)
+    assert process.stays(CLOSING, 0.3)
     assert client.run(END) == 0
-    process.expect("drained", epoch=1)
+    process.drained(1)
     assert client.run(INSTANTIATE) == 0
 
 
@@ -79,9 +81,9 @@ def test_a_stream_that_joins_a_capture_delays_the_drain(machine: Machine, starte
     assert client.run("[cuda.spin(0, two), cuda.cuEventRecord(event, c_void_p(two))]") == [0, 0]
     assert client.run("cuda.cuStreamWaitEvent(c_void_p(one), event, 0)") == 0
     process.close_gate(1)
-    until(lambda: process.page.report.phase == 3)
+    until(lambda: process.phase == CLOSING)
     assert client.run(END) == 0
-    process.expect("drained", epoch=1)
+    process.drained(1)
     drained = time.monotonic_ns()
     (executions,) = simlog.read_all(machine.simlog).values()
     assert len(executions) == 1 and executions[0].end_ns <= drained
@@ -90,13 +92,12 @@ def test_a_stream_that_joins_a_capture_delays_the_drain(machine: Machine, starte
 def test_idle_probe_leaves_captures_valid(started: Started) -> None:
     client, process = started
     process.page.orders.idle_release_ns = 20_000_000
-    process.page.orders.contended = 1
-    process.open(1)
+    process.open(1, CONTENDED)
     client.run(SETUP)
     assert client.run("cuda.spin(0, one)") == 0
     assert client.run(CAPTURE.format(GLOBAL)) == 0
     assert client.run("cuda.spin(0, one)") == 0
-    process.expect("idle", 3, epoch=1)
+    until(lambda: process.page.report.idle)
     assert client.run(END) == 0
     assert client.run(INSTANTIATE) == 0
 
@@ -119,7 +120,7 @@ def test_contexts_come_and_go(machine: Machine, started: Started) -> None:
     (executions,) = simlog.read_all(machine.simlog).values()
     assert len(executions) == 2 and max(e.end_ns for e in executions) <= drained
     client.start("cuda.spin()")
-    process.expect("wants")
+    process.wants()
     process.open(2)
     assert client.result() == 0
     assert client.run("cuda.cuDevicePrimaryCtxReset_v2(0)") == 0

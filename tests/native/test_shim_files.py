@@ -6,9 +6,14 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpushare.wire.page import IN, OUT
+
 from .. import sanitizers
 from .conftest import Client, Machine
 from .fake_coordinator import FakeCoordinator, until
+from .stepping import held, thread_named
+from .test_shim_alone import lock_is_free
+from .test_shim_life import open_files
 
 # The program closes what another thread uses: that sanitizer takes it for a mistake, and here it is the point.
 pytestmark = pytest.mark.skipif(sanitizers.KIND == "thread", reason="closes descriptors that the agent uses")
@@ -52,36 +57,62 @@ def closed(client: Client) -> None:
     client.run("close_all()")
 
 
-def test_a_running_turn_goes_on_under_new_descriptors(started: Started, coordinator: FakeCoordinator) -> None:
+def test_a_running_turn_goes_on_under_new_descriptors(
+    machine: Machine, started: Started, coordinator: FakeCoordinator
+) -> None:
     client, process = started
     process.open(1)
     assert client.run("cuda.alloc(1 << 20)[0], cuda.spin()") == [0, 0]
+    began = process.last_turn.began_ns
     closed(client)
     again = coordinator.accept()
-    assert (again.hello["pid"], again.hello["client"], again.hello["running"]) == (client.pid, "one", True)
-    assert again.hello["epoch"] == 1
-    assert again.page.report.allocated == again.client_page.view.allocated[0] == 1 << 20
+    assert (again.hello["pid"], again.hello["client"]) == (client.pid, "one")
+    assert again.last_turn[:2] == (process.turn, began) and again.phase == IN
+    assert again.page.report.allocated == again.client_page.view.slots[0].allocated == 1 << 20
     again.welcome()
     assert client.run("cuda.spin()") == 0
+    assert not lock_is_free(machine)
+    again.open(1)
     again.drain(1)
+    assert lock_is_free(machine)
     client.start("cuda.spin()")
-    again.expect("wants")
+    again.wants()
     assert client.waits()
     again.open(2)
     assert client.result() == 0
     assert client.run("untouched()")
 
 
-def test_a_file_under_an_old_number_is_not_locked(started: Started, coordinator: FakeCoordinator) -> None:
-    """The lock by which a process out of contact shows that it runs is not taken there."""
+def test_the_lock_is_kept_while_all_descriptors_are_closed(
+    machine: Machine, started: Started, coordinator: FakeCoordinator
+) -> None:
+    """The agent is stopped where it has just seen that its descriptors are gone."""
     client, process = started
     process.open(1)
     assert client.run("cuda.spin()") == 0
-    client.run("import tempfile; file = tempfile.TemporaryFile()")
-    client.run("files = {os.path.realpath(f'/proc/self/fd/{number}'): number for number in range(3, 64)}")
-    client.run("os.dup2(file.fileno(), next(files[name] for name in files if 'gpushare-client' in name))")
-    coordinator.accept().welcome()
-    assert "lock:" not in client.run("open(f'/proc/self/fdinfo/{file.fileno()}').read()")
+    client.run(CLOSE_ALL)
+    agent = thread_named(client.pid, "gpushare")
+    with held(agent, lambda: True):
+        client.run("close_all()")
+        assert not [name for name in open_files(client.pid) if name.endswith(".lock")]
+        assert not lock_is_free(machine)
+    again = coordinator.accept().welcome()
+    again.open(1)
+    again.drain(1)
+    assert lock_is_free(machine)
+
+
+def test_a_lock_file_that_is_replaced_is_opened_anew(machine: Machine, started: Started) -> None:
+    client, process = started
+    process.open(1)
+    assert client.run("cuda.spin()") == 0
+    (path,) = machine.lock_folder.glob("*.lock")
+    path.unlink()
+    until(path.exists)
+    until(lambda: not lock_is_free(machine))
+    assert process.phase == IN and client.run("cuda.spin()") == 0
+    process.drain(1)
+    assert lock_is_free(machine)
 
 
 def test_a_thread_that_waits_comes_over(started: Started, coordinator: FakeCoordinator) -> None:
@@ -89,11 +120,11 @@ def test_a_thread_that_waits_comes_over(started: Started, coordinator: FakeCoord
     client.run(CLOSE_ALL)
     client.run("import threading; results = []")
     client.run("thread = threading.Thread(target=lambda: results.append(cuda.here() or cuda.spin())); thread.start()")
-    process.expect("wants")
+    process.wants()
     client.run("close_all()")
     again = coordinator.accept().welcome()
-    assert not again.hello["running"]
-    again.expect("wants")
+    assert again.phase == OUT
+    again.wants()
     until(lambda: again.page.report.waiting == 1)
     again.open(7)
     assert client.run("thread.join(); results") is None
@@ -102,7 +133,7 @@ def test_a_thread_that_waits_comes_over(started: Started, coordinator: FakeCoord
     assert client.run("untouched()")
 
 
-def test_without_a_coordinator_turns_go_on_by_the_lock_files(machine: Machine) -> None:
+def test_without_a_coordinator_turns_go_on(machine: Machine) -> None:
     one, two = machine.client(), machine.client()
     for client in (one, two):
         client.run("cuda = Cuda()")

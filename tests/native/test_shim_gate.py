@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from jupyter_gpushare.wire.page import CLOSING, CONTENDED, IN, OUT
+
 from .. import sanitizers
 from ..driver_facts.harness import PTX
 from . import simlog
@@ -29,18 +31,20 @@ def test_hello_says_who_and_what(machine: Machine, coordinator: FakeCoordinator)
     hello = process.hello
     assert hello["pid"] == client.pid
     assert (hello["client"], hello["token"], hello["label"]) == ("nb:1", 's"\\e\x01', "Übung\n1")
-    assert (hello["quota"], hello["epoch"], hello["running"], hello["simulated"]) == ("share=0.5", 0, False, True)
+    assert (hello["quota"], hello["simulated"]) == ("share=0.5", True)
+    assert process.phase == OUT
     (device,) = hello["devices"]
     assert device["uuid"].startswith("GPU-") and device["memory"] == 1 << 30 and "Simulated" in device["name"]
     assert process.page.view.header.pid == client.pid
-    assert (machine.lock_folder / f"{device['uuid']}.lock").stat().st_mode & 0o777 == 0o666
+    for ending in ("lock", "bell"):
+        assert (machine.lock_folder / f"{device['uuid']}.{ending}").stat().st_mode & 0o777 == 0o666
     assert machine.lock_folder.stat().st_mode & 0o7777 == 0o1777
 
 
 def test_closed_gate_holds_and_open_gate_permits(started: Started) -> None:
     client, process = started
     client.start("cuda.spin()")
-    process.expect("wants")
+    process.wants()
     until(lambda: process.page.report.waiting == 1)
     assert client.waits()
     process.open(1)
@@ -49,52 +53,52 @@ def test_closed_gate_holds_and_open_gate_permits(started: Started) -> None:
     assert process.page.report.gate_waits == 1
     assert client.run("[cuda.spin() for _ in range(100)]") == [0] * 100
     process.drain(1)
-    assert process.page.report.drained_epoch == 1
     until(lambda: process.page.report.launches == 101)
     client.start("cuda.spin()")
-    process.expect("wants")
+    process.wants()
     assert client.waits()
     process.open(2)
     assert client.result() == 0
 
 
 def test_a_step_lets_each_thread_make_one_call(started: Started) -> None:
-    """What the device waits for can come, and no more; who has made its call asks again, also by the closing."""
+    """What the device waits for can come, and no more: a thread that has made its call waits for the next step."""
     client, process = started
-    client.run("cuda.function('spin'); done = []")
-    client.start(
-        "threads = [in_thread(lambda: cuda.here() or [done.append(cuda.spin()) for _ in range(3)]) for _ in range(2)]"
+    process.open(1)
+    client.run(
+        "word = cuda.alloc(4096)[1]; cuda.cuMemsetD32_v2(c_uint64(word), 0, c_size_t(1)); cuda.spin(); done = []"
     )
-    client.result()
-    process.expect("wants")
-    until(lambda: process.page.report.waiting == 2)
-    for number, epoch in enumerate((1, 2)):
-        process.page.open_gate(epoch, step=True)
-        process.doorbell()
-        process.expect("wants")
-        until(lambda: client.run("done") == [0] * 2 * (number + 1))  # noqa: B023 - called before the next round
-        until(lambda: process.page.report.waiting == 2)
-        process.close_gate(epoch)
-        said = [process.next() for _ in range(2)]  # in either order
-        assert {"type": "drained", "epoch": epoch} in said and {"type": "wants"} in said
-    process.open(3)
-    client.run("[thread.join() for thread in threads] and None")
-    assert client.run("done") == [0] * 6
-    process.drain(3)
-    until(lambda: process.page.report.launches == 6)
+    client.run("waiting, setting = cuda.stream(1), cuda.stream(1)")
+    assert client.run("cuda.launch('wait_flag', word, 7, stream=waiting), cuda.function('set_flag') and 0") == [0, 0]
+    process.close_gate(1)
+    client.run(
+        """
+def calls():
+    cuda.here()
+    for _ in range(3):
+        done.append(cuda.spin(0, setting))
+    done.append(cuda.launch('set_flag', word, 7, stream=setting))
+thread = in_thread(calls)
+"""
+    )
+    process.drained(1)
+    assert client.run("thread.join() or done") == [0] * 4
+    assert process.last_turn.step_tries == 4
 
 
-def test_wants_is_said_once_until_the_next_opening(started: Started) -> None:
+def test_the_doorbell_rings_once_for_all_threads_that_wait(started: Started) -> None:
     client, process = started
+    process.silent()
     client.run("threads = [in_thread(lambda: cuda.here() or cuda.spin()) for _ in range(4)]")
-    process.expect("wants")
+    process.rings()
     until(lambda: process.page.report.waiting == 4)
     assert process.silent(0.3)
     process.open(1)
     client.run("[thread.join() for thread in threads] and None")
     process.drain(1)
+    process.silent()
     client.start("cuda.spin()")
-    process.expect("wants")
+    process.rings()
 
 
 def test_every_kind_of_work_is_held(started: Started) -> None:
@@ -116,7 +120,7 @@ def test_every_kind_of_work_is_held(started: Started) -> None:
     ]
     for epoch, call in enumerate(calls, start=1):
         client.start(call)
-        process.expect("wants")
+        process.wants()
         assert client.waits(0.05), call
         process.open(epoch)
         assert client.result() == 0, call
@@ -140,16 +144,16 @@ streams = [0, 1, 2] + [cuda.stream(i % 2) for i in range(5)]
 threads = [in_thread(lambda stream=stream: loop(stream)) for stream in streams]
 """
     )
-    process.expect("wants")
+    process.wants()
     pauses = []
     for epoch in range(1, 21):
         process.open(epoch)
+        process.opened(epoch)
         before = process.page.report.launches
         time.sleep(0.01)  # the load runs meanwhile, for however long
         process.close_gate(epoch)
-        until(lambda: process.next()["type"] == "drained")
+        process.drained(epoch)
         drained = time.monotonic_ns()
-        assert process.page.report.drained_epoch == epoch
         until(lambda before=before: process.page.report.launches > before)
         until(lambda: process.page.report.waiting == 8)
         pauses.append((drained, time.monotonic_ns()))
@@ -170,10 +174,11 @@ def test_calls_in_progress_are_waited_for(machine: Machine, coordinator: FakeCoo
         pauses = []
         for epoch in range(1, 11):
             process.open(epoch)
+            process.opened(epoch)
             time.sleep(0.01)
             program.send_signal(signal.SIGUSR1)
             process.close_gate(epoch)
-            until(lambda: process.next()["type"] == "drained")
+            process.drained(epoch)
             drained = time.monotonic_ns()
             until(lambda: process.page.report.waiting == 1)
             time.sleep(0.01)
@@ -204,11 +209,12 @@ def test_reopening_before_drained_takes_the_closing_back(started: Started) -> No
     process.open(1)
     client.run("cuda.spin(300)")
     process.close_gate(1)
-    until(lambda: process.page.report.phase == 3)
+    until(lambda: process.phase == CLOSING)
+    began = process.last_turn.began_ns
     process.open(2)
     assert client.run("cuda.spin()") == 0
-    assert process.silent(0.5)
-    assert process.page.report.drained_epoch == 0
+    assert process.stays(IN, 0.5)
+    assert process.last_turn.began_ns == began
     process.drain(2)
 
 
@@ -238,33 +244,24 @@ def test_streams_that_take_the_place_of_destroyed_ones_are_waited_for(machine: M
     assert len(executions) == 2 and max(e.end_ns for e in executions) <= drained
 
 
-def test_idle_is_said_only_while_others_wait(started: Started) -> None:
+def test_a_process_is_idle_only_while_others_wait(started: Started) -> None:
     client, process = started
+    report = process.page.report
     process.page.orders.idle_release_ns = 40_000_000
     process.open(1)
     client.run("cuda.spin(0)")
-    assert process.silent(0.3)
-    process.page.orders.contended = 1
-    process.doorbell()
-    process.expect("idle", 2, epoch=1)
+    process.silent()
+    assert process.silent(0.3) and not report.idle
+    process.open(1, CONTENDED)
+    until(lambda: report.idle)
+    process.rings()
     assert process.silent(0.2)
     client.run("cuda.spin(200)")  # runs on the device for longer than the limit: not idle meanwhile
     begin = time.monotonic()
-    process.expect("idle", 2, epoch=1)
+    until(lambda: not report.idle)  # the turn of a client with several processes goes on while one is idle
+    process.rings()
+    until(lambda: report.idle)
     assert time.monotonic() - begin > 0.15
-
-
-def test_work_after_idleness_is_said_where_it_is_heard(started: Started) -> None:
-    """The turn of a client with several processes goes on while one is idle."""
-    client, process = started
-    process.page.orders.idle_release_ns = 40_000_000
-    process.page.orders.contended = 1
-    process.page.orders.hears = 8
-    process.open(1)
-    process.expect("idle", 2, epoch=1)
-    client.run("cuda.spin(0)")
-    process.expect("busy", 2, epoch=1)
-    process.expect("idle", 2, epoch=1)
 
 
 def test_waits_of_streams_for_a_word_pass_the_gate_and_are_drained(started: Started) -> None:
@@ -278,12 +275,12 @@ def test_waits_of_streams_for_a_word_pass_the_gate_and_are_drained(started: Star
     process.drain(1)
     client.run("one, other = cuda.stream(1), cuda.stream(1)")
     client.start("cuda.cuStreamWaitValue32_v2(c_void_p(one), c_uint64(word[1]), 5, 0)")
-    process.expect("wants")
+    process.wants()
     assert client.waits()
     process.open(2)
     assert client.result() == 0
     process.close_gate(2)
-    assert process.silent(0.2), "it has drained with a stream that waits"
+    assert process.stays(CLOSING), "it has drained with a stream that waits"
     process.open(2)
     assert client.run("cuda.cuMemsetD32Async(c_uint64(word[1]), 5, c_size_t(1), c_void_p(other))") == 0
     process.drain(2)
@@ -325,7 +322,7 @@ long syscall(long number, long a, long b, long c, long d, long e, long f) {
     assert "membarrier is refused" in machine.log_text()
     for epoch in range(1, 4):
         client.start("[cuda.spin(1, stream) for stream in (0, 1, 2)]")
-        process.expect("wants")
+        process.wants()
         assert client.waits(0.05)
         process.open(epoch)
         assert client.result() == [0, 0, 0]

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpushare.wire.page import CLOSING
+
 from .conftest import Client
 from .fake_coordinator import Process, until
 
@@ -69,7 +71,7 @@ def test_a_launch_of_a_graph_counts_as_those_in_it(graph: tuple[Client, Process]
     client, process = graph
     assert client.run("instantiate()") == 0
     client.start("cuda.cuGraphLaunch(exec_, c_void_p(0))")
-    process.expect("wants")
+    process.wants()
     process.open(1)
     assert client.result() == 0
     client.run("cuda.cuGraphLaunch(c_void_p(0xDEAD), c_void_p(0))")  # one that the shim has not seen
@@ -82,7 +84,7 @@ def test_instantiation_with_an_upload_waits_at_the_gate(graph: tuple[Client, Pro
     client.run("plain, upload = (c_uint64 * 4)(0, 0, 0, 0), (c_uint64 * 4)(2, 0, 0, 0)")
     assert client.run("cuda.cuGraphInstantiateWithParams(byref(exec_), c_void_p(0xB), plain), destroy()") == [0, 0]
     client.start("cuda.cuGraphInstantiateWithParams(byref(exec_), c_void_p(0xB), upload)")
-    process.expect("wants")
+    process.wants()
     assert client.waits()
     process.open(1)
     assert client.result() == 0
@@ -95,9 +97,9 @@ def test_the_end_of_a_green_context_ends_the_work_of_its_streams(stub: Any) -> N
     client.run("exec_ = c_void_p(); cuda.cuGraphInstantiateWithFlags(byref(exec_), c_void_p(0xB), c_uint64(0))")
     assert client.run("cuda.cuGraphLaunch(exec_, c_void_p(0x900))") == 0
     process.close_gate(1)
-    assert process.silent(0.2), "drained of a stream that is busy"
+    assert process.stays(CLOSING), "drained of a stream that is busy"
     assert client.run("cuda.cuGreenCtxDestroy(c_void_p(0x20))") == 0
-    process.expect("drained", epoch=1)
+    process.drained(1)
 
 
 CAPTURED = """

@@ -21,7 +21,7 @@ def test_more_than_the_device_holds(started: Started) -> None:
     client.run("memory = [cuda.alloc(512 << 20) for _ in range(4)]")
     assert client.run("[code for code, _ in memory]") == [0] * 4
     assert process.page.report.allocated == 2 * GIB
-    assert process.client_page.view.allocated[0] == 2 * GIB
+    assert process.client_page.view.slots[0].allocated == 2 * GIB
     assert client.run("[cuda.launch('fill_f32', a, 1.5, 1000) for _, a in memory]") == [0] * 4
     client.run("word = c_float()")
     assert (
@@ -186,4 +186,4 @@ def test_processes_of_a_client_share_its_limit(machine: Machine, coordinator: Fa
     assert two.run("cuda.alloc(41 << 20)[0]") == 2
     assert two.run("cuda.alloc(40 << 20)[0]") == 0
     assert one.run("cuda.info()[0]") == 0
-    assert list(first.client_page.view.allocated[0:3]) == [60 * MIB, 40 * MIB, 0]
+    assert [slot.allocated for slot in first.client_page.view.slots[0:3]] == [60 * MIB, 40 * MIB, 0]

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpushare.wire.page import CONTENDED
+
 from . import simlog
 from .conftest import Client, Machine
 from .fake_coordinator import until
 
 Started = tuple[Client, Any]
-METERED = 0x80000000
 MS = 1_000_000
 ONE = "one = cuda.stream(1)"
 QUEUE = """
@@ -28,12 +29,11 @@ def queue(count, milliseconds, stream=0):
 """
 
 
-def meter(process: Any, epoch: int = 1, **orders: int) -> None:
-    """Open the gate under these orders, and see the agent obey them."""
+def meter(process: Any, epoch: int = 1, contended: bool = False, **orders: int) -> None:
+    """Permit a turn under these orders, which its first call obeys."""
     for name, value in {"idle_release_ns": 0, **orders}.items():
         setattr(process.page.orders, name, value)
-    process.open(epoch)
-    until(lambda: process.page.orders.gate == (METERED | epoch << 2 | 1))
+    process.open(epoch, CONTENDED if contended else 0)
 
 
 def outstanding(machine: Machine, made: list[int]) -> list[int]:
@@ -52,7 +52,7 @@ def test_the_window_bounds_what_is_outstanding(
     """By the driver's own log. A launch longer than the window runs with one behind it, so that the device is busy."""
     client, process = started
     client.run(QUEUE)
-    meter(process, contended=1, window_ns=20 * MS)
+    meter(process, contended=True, window_ns=20 * MS)
     made = client.run(f"queue({max(12, int(300 / milliseconds))}, {milliseconds})")
     assert client.run("cuda.cuCtxSynchronize()") == 0
     found = outstanding(machine, made)
@@ -71,9 +71,8 @@ def test_what_was_queued_before_others_came_is_worked_off_first(machine: Machine
     process.page.orders.idle_release_ns = 0
     process.open(1)
     before = client.run("queue(250, 1)")
-    process.page.orders.contended = 1
-    process.doorbell()
-    until(lambda: process.page.orders.gate & METERED)
+    process.open(1, CONTENDED)
+    until(machine.metered)
     after = client.run("queue(50, 1)")
     assert client.run("cuda.cuCtxSynchronize()") == 0
     found = outstanding(machine, before + after)
@@ -84,18 +83,15 @@ def test_what_was_queued_before_others_came_is_worked_off_first(machine: Machine
 
 @pytest.mark.parametrize(
     "orders",
-    [{"window_ns": 20 * MS}, {"contended": 1}, {"contended": 1, "spacing_ppm": 0, "launch_rate": 0}],
+    [{"window_ns": 20 * MS}, {"contended": True}, {"contended": True, "spacing_ppm": 0, "launch_rate": 0}],
     ids=["nobody waits", "no bound", "no limits"],
 )
 def test_otherwise_nothing_is_metered(machine: Machine, started: Started, orders: dict[str, int]) -> None:
     """No flag, so no event and no clock: the driver is asked to record by the meter alone before a drain."""
     client, process = started
     client.run(QUEUE)
-    for name, value in orders.items():
-        setattr(process.page.orders, name, value)
-    process.open(1)
+    meter(process, **orders)
     made = client.run("queue(200, 1)")
-    assert process.page.orders.gate == 1 << 2 | 1
     assert client.run("cuda.cuCtxSynchronize()") == 0
     assert max(outstanding(machine, made)) > 100
     assert process.page.report.meter_waits == 0
@@ -105,11 +101,10 @@ def test_otherwise_nothing_is_metered(machine: Machine, started: Started, orders
 def test_when_nobody_waits_any_more_the_bound_is_gone(machine: Machine, started: Started) -> None:
     client, process = started
     client.run(QUEUE)
-    meter(process, contended=1, window_ns=20 * MS)
+    meter(process, contended=True, window_ns=20 * MS)
     first = client.run("queue(50, 1)")
-    process.page.orders.contended = 0
-    process.doorbell()
-    until(lambda: process.page.orders.gate == 1 << 2 | 1)
+    process.open(1)
+    until(lambda: not machine.metered())
     waits = process.page.report.meter_waits
     second = client.run("queue(200, 1)")
     assert client.run("cuda.cuCtxSynchronize()") == 0
@@ -121,9 +116,6 @@ def test_when_nobody_waits_any_more_the_bound_is_gone(machine: Machine, started:
 def test_closing_finds_nobody_in_the_meter(machine: Machine, started: Started) -> None:
     """Eight threads keep eight streams full; each closing is exact and drains no more than the window."""
     client, process = started
-    process.page.orders.contended = 1
-    process.page.orders.window_ns = 20 * MS
-    process.page.orders.idle_release_ns = 0
     client.run(
         """
 stop = False
@@ -135,14 +127,14 @@ streams = [0, 1, 2] + [cuda.stream(i % 2) for i in range(5)]
 threads = [in_thread(lambda stream=stream: loop(stream)) for stream in streams]
 """
     )
-    process.expect("wants")
+    process.wants()
     pauses = []
     for epoch in range(1, 11):
         before = process.page.report.meter_waits
-        process.open(epoch)
+        meter(process, epoch, contended=True, window_ns=20 * MS)
         until(lambda before=before: process.page.report.meter_waits > before + 20)
         process.close_gate(epoch)
-        until(lambda: process.next()["type"] == "drained")
+        process.drained(epoch)
         drained = time.monotonic_ns()
         until(lambda: process.page.report.waiting == 8)
         pauses.append((drained, time.monotonic_ns()))
@@ -159,7 +151,7 @@ threads = [in_thread(lambda stream=stream: loop(stream)) for stream in streams]
 def test_streams_come_and_go(started: Started) -> None:
     """Handles come again; two threads use them while a third destroys and makes them."""
     client, process = started
-    meter(process, contended=1, window_ns=2 * MS)
+    meter(process, contended=True, window_ns=2 * MS)
     client.run(
         """
 def rounds():
@@ -182,7 +174,7 @@ threads = [in_thread(rounds) for _ in range(3)]
 def test_a_capture_is_left_valid(started: Started) -> None:
     """On the stream itself, and on one that came into it; another thread is held back meanwhile."""
     client, process = started
-    meter(process, contended=1, window_ns=5 * MS)
+    meter(process, contended=True, window_ns=5 * MS)
     client.run("one, two, other = (cuda.stream(1) for _ in range(3)); graph = c_void_p(); made = c_void_p()")
     client.run("event = c_void_p(); cuda.cuEventCreate(byref(event), 0); stop = False")
     client.run(
@@ -208,7 +200,7 @@ def test_a_capture_is_left_valid(started: Started) -> None:
 def test_work_that_waits_for_a_later_call_of_the_same_thread(started: Started) -> None:
     """The device waits for what the meter holds back: it lets call after call through, as long as nothing ends."""
     client, process = started
-    meter(process, contended=1, window_ns=5 * MS)
+    meter(process, contended=True, window_ns=5 * MS)
     client.run(f"{ONE}; two = cuda.stream(1); flag = cuda.alloc(4096, 'cuMemAllocManaged', 1)[1]")
     assert client.run("cuda.cuMemsetD8_v2(c_uint64(flag), 0, c_size_t(4096))") == 0
     client.start(
@@ -219,12 +211,15 @@ def test_work_that_waits_for_a_later_call_of_the_same_thread(started: Started) -
     process.drain(1)
 
 
-@pytest.mark.parametrize("orders", [{"window_ns": 20 * MS, "contended": 1}, {"spacing_ppm": 0xFFFFFFFF}])
-def test_keyboard_interrupt_while_the_meter_holds_a_call(started: Started, orders: dict[str, int]) -> None:
+@pytest.mark.parametrize("orders", [{"window_ns": 20 * MS, "contended": True}, {"spacing_ppm": 0xFFFFFFFF}])
+def test_keyboard_interrupt_while_the_meter_holds_a_call(
+    machine: Machine, started: Started, orders: dict[str, int]
+) -> None:
     client, process = started
     process.open(1)
     client.run("assert cuda.spin(20000) == 0", 5)
     meter(process, 2, **orders)
+    until(machine.metered)
     for _ in range(3):
         client.start("while True: assert cuda.spin(0) == 0")
         assert client.waits(0.3)
@@ -245,7 +240,7 @@ def test_the_launch_rate_is_kept(machine: Machine, started: Started) -> None:
     assert made[-1] - made[0] > 0.25e9
     process.page.orders.launch_rate = 0
     process.doorbell()
-    until(lambda: process.page.orders.gate == 1 << 2 | 1)
+    until(lambda: not machine.metered())
     waits = process.page.report.meter_waits
     client.run("queue(1000, 0)")
     assert process.page.report.meter_waits == waits
@@ -267,7 +262,7 @@ def test_spacing_leaves_pauses_in_proportion(machine: Machine, started: Started)
     assert worked / passed < 0.35
     process.page.orders.spacing_ppm = 0
     process.doorbell()
-    until(lambda: process.page.orders.gate == 1 << 2 | 1)
+    until(lambda: not machine.metered())
 
 
 def test_gpu_time_is_estimated(machine: Machine, started: Started) -> None:

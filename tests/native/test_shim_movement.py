@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpushare.wire.page import LEAVING
+
 from .conftest import Client, Machine
 from .fake_coordinator import FakeCoordinator, until
 
@@ -133,41 +135,17 @@ def test_memory_of_a_destroyed_context(started: Started) -> None:
     assert report.resident == 0
 
 
-def test_nobody_opens_the_gate_for_memory_that_moves(machine: Machine, coordinator: FakeCoordinator) -> None:
+def test_a_process_reports_that_only_memory_leaves(machine: Machine, coordinator: FakeCoordinator) -> None:
     client = machine.client()
     client.start("cuda = Cuda()")
     process = coordinator.accept().welcome()
     client.result()
-    process.page.orders.hears = 1
     process.open(1)
     fill(client, 4)
     process.page.orders.resident_target = 0
     process.close_gate(1)
-    process.expect("evicting", epoch=1)
-    process.expect("drained", epoch=1)
-
-
-def test_what_moved_while_nobody_heard_is_not_said_of_another_closing(
-    machine: Machine, coordinator: FakeCoordinator
-) -> None:
-    """Whoever says so is given no slices: with work on the device that waits for another process it never drained."""
-    client = machine.client()
-    client.start("cuda = Cuda()")
-    first = coordinator.accept().welcome()
-    client.result()
-    first.open(1)
-    fill(client, 4)
-    first.connection.close()
-    again = coordinator.accept()
-    orders, report = again.page.orders, again.page.report
-    orders.hears, orders.resident_target = 1, 0
-    again.close_gate(1)  # before the answer to its hello
-    until(lambda: report.drained_epoch == 1)
-    assert report.resident == 0
-    orders.resident_target = EVERYTHING
-    again.open(2)
-    again.welcome()
-    again.drain(2)
+    until(lambda: process.page.report.evicting and process.phase == LEAVING)
+    process.drained(1)
 
 
 @pytest.mark.parametrize(("bits", "told"), [(1, "preferred"), (5, "accessed")])

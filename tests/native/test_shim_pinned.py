@@ -120,7 +120,7 @@ older, newer, prefetch, discard = (getattr(cuda, name) for name in names)
 """
     )
     client.start("older(*lists, two, None, None, one, byref(failed), stream), failed.value")
-    process.expect("wants")
+    process.wants()
     assert client.waits()
     process.open(1)
     assert client.result() == [0, 77]
@@ -132,9 +132,9 @@ older, newer, prefetch, discard = (getattr(cuda, name) for name in names)
         "discard(*lists[:2], two, flags, stream)",
     ):
         client.start(call)
-        process.expect("wants")
+        process.wants()
         assert client.waits()
-        epoch = process.page.report.drained_epoch + 1
+        epoch = process.last_turn.epoch + 1
         process.open(epoch)
         assert client.result() == 0
         process.drain(epoch)

@@ -71,7 +71,7 @@ def test_each_of_them_stands_at_the_gate(every: Any) -> None:
     assert len(symbols) > 160
     for epoch, symbol in enumerate(symbols, start=1):
         client.start(f"cuda.{symbol}(*nothing)")
-        process.expect("wants")
+        process.wants()
         until(lambda: process.page.report.waiting == 1, what=symbol)
         process.open(epoch)
         client.result()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from .conftest import Client, Machine
-from .fake_coordinator import FakeCoordinator, until
+from .fake_coordinator import FakeCoordinator, Process, until
 
 Started = tuple[Client, Any]
 MIB = 1 << 20
@@ -61,6 +61,12 @@ def swapping(machine: Machine, coordinator: FakeCoordinator, **environment: str)
     client.result()
     client.run(TOOLS)
     return client, process
+
+
+def take_turn(client: Client, process: Process, epoch: int) -> None:
+    """Permit a turn and make a call, with which the turn begins: an allocation alone needs none."""
+    process.open(epoch)
+    assert client.run("cuda.spin()") == 0
 
 
 @pytest.fixture(params=["pageable", "pinned"])
@@ -151,7 +157,7 @@ def test_freed_while_away(started: Started) -> None:
 
 def test_addresses_are_known_also_while_their_memory_is_away(started: Started) -> None:
     client, process = started
-    process.open(1)
+    take_turn(client, process, 1)
     client.run("array = cuda.alloc(100 << 20)[1]; small = cuda.alloc(700)[1]; base, size = c_uint64(), c_size_t()")
     ask = "cuda.cuMemGetAddressRange_v2(byref(base), byref(size), c_uint64({})) or [base.value - {}, size.value]"
 
@@ -214,20 +220,17 @@ def test_the_programs_own_mappings_move_too(machine: Machine, started: Started) 
 def test_room_is_asked_for_and_found(machine: Machine, coordinator: FakeCoordinator) -> None:
     one, first = swapping(machine, coordinator, GPUSHARE_SIM_MEMORY="256MiB")
     two, second = swapping(machine, coordinator, GPUSHARE_SIM_MEMORY="256MiB")
-    for process in (first, second):
-        process.page.orders.hears = 2
     first.open(1)
     one.run("array = cuda.alloc(150 << 20)[1]; cuda.launch('fill_f32', array, 7.0, 1000)")
     first.drain(1)
-    second.open(2)
+    take_turn(two, second, 2)
     two.start("cuda.alloc(150 << 20)[0]")
-    second.expect("short")
-    assert second.page.report.short_bytes > 0
+    until(lambda: second.page.report.short_bytes > 0)
+    second.rings()
     first.page.orders.resident_target = 0
     first.doorbell()
     assert two.result() == 0
-    second.expect("short")
-    assert second.page.report.short_bytes == 0
+    until(lambda: second.page.report.short_bytes == 0)
     second.page.orders.resident_target = 0
     second.drain(2)
     first.page.orders.resident_target = EVERYTHING
@@ -239,10 +242,9 @@ def test_out_of_memory_where_nobody_can_leave(machine: Machine, coordinator: Fak
     client, process = swapping(machine, coordinator, GPUSHARE_SIM_MEMORY="256MiB")
     other = machine.client(GPUSHARE_DISABLE="1", GPUSHARE_SIM_MEMORY="256MiB")
     other.run("cuda = Cuda(); taken = cuda.alloc(150 << 20)")
-    process.page.orders.hears = 2
-    process.open(1)
+    take_turn(client, process, 1)
     client.start("cuda.alloc(150 << 20)[0]")
-    process.expect("short")
+    until(lambda: process.page.report.short_bytes)
     process.page.orders.no_room = process.page.report.short_seq
     assert client.result() == 2
     assert client.run("cuda.alloc(245 << 20)[0]") == 2  # whatever leaves, it would never fit
@@ -253,15 +255,14 @@ def test_an_answer_to_an_earlier_request_refuses_nothing(machine: Machine, coord
     client, process = swapping(machine, coordinator, GPUSHARE_SIM_MEMORY="256MiB")
     other = machine.client(GPUSHARE_DISABLE="1", GPUSHARE_SIM_MEMORY="256MiB")
     other.run("cuda = Cuda(); taken = cuda.alloc(150 << 20)")
-    process.page.orders.hears = 2 | 16
-    process.open(1)
+    take_turn(client, process, 1)
     for _ in range(2):
         client.start("cuda.alloc(150 << 20)[0]")
-        process.expect("short")
+        until(lambda: process.page.report.short_bytes)
         refused = process.page.report.short_seq
         process.page.orders.no_room = refused
         assert client.result() == 2
-        process.expect("short")  # of nothing more
+        until(lambda: process.page.report.short_bytes == 0)
     assert process.page.report.short_bytes == 0
     client.start("cuda.alloc(150 << 20)[0]")
     until(lambda: process.page.report.short_bytes)
@@ -275,14 +276,13 @@ def test_an_allocation_that_waits_for_room_can_be_interrupted(machine: Machine, 
     client, process = swapping(machine, coordinator, GPUSHARE_SIM_MEMORY="256MiB")
     other = machine.client(GPUSHARE_DISABLE="1", GPUSHARE_SIM_MEMORY="256MiB")
     other.run("cuda = Cuda(); taken = cuda.alloc(150 << 20)")
-    process.page.orders.hears = 2 | 16
-    process.open(1)
+    take_turn(client, process, 1)
     client.run("found = []")
     client.start("found.append(cuda.alloc(150 << 20)[0])")
-    process.expect("short")
+    until(lambda: process.page.report.short_bytes)
     os.kill(client.pid, signal.SIGINT)
     assert client.raw()["error"] == "KeyboardInterrupt"
-    process.expect("short")
+    until(lambda: process.page.report.short_bytes == 0)
     assert process.page.report.short_bytes == process.page.report.allocated == 0
     assert client.run("cuda.alloc(50 << 20)[0]") == 0
 
@@ -293,12 +293,11 @@ def test_threads_that_need_room_at_the_same_time_ask_one_after_the_other(
     client, process = swapping(machine, coordinator, GPUSHARE_SIM_MEMORY="256MiB")
     other = machine.client(GPUSHARE_DISABLE="1", GPUSHARE_SIM_MEMORY="256MiB")
     other.run("cuda = Cuda(); taken = [cuda.alloc(60 << 20)[1] for _ in range(4)]")
-    process.page.orders.hears = 2 | 16
-    process.open(1)
+    take_turn(client, process, 1)
     client.run("import threading; found = []")
     client.run("ask = lambda: cuda.here() or found.append(cuda.alloc(50 << 20)[0])")
     client.run("threads = [threading.Thread(target=ask) for _ in range(3)]; [thread.start() for thread in threads]")
-    process.expect("short")
+    until(lambda: process.page.report.short_bytes)
     until(lambda: process.page.report.allocated == 150 << 20)  # all three are at it
     assert process.page.report.short_bytes == 50 << 20
     other.run("[cuda.free(address) for address in taken]")
@@ -326,7 +325,7 @@ def test_waiting_for_room_can_be_interrupted(machine: Machine, coordinator: Fake
 def test_a_context_takes_its_memory_with_it(machine: Machine, started: Started) -> None:
     client, process = started
     empty = device_used(machine)
-    process.open(1)
+    take_turn(client, process, 1)
     client.run("other = c_void_p(); cuda.cuCtxCreate_v2(byref(other), 0, 0)")
     client.run("cuda.alloc(30 << 20), cuda.alloc(100)")
     process.page.orders.resident_target = 10 * MIB
@@ -391,7 +390,7 @@ def test_threads_in_a_turn_never_find_memory_missing(started: Started) -> None:
 
 def test_wrong_handles_and_places(started: Started) -> None:
     client, process = started
-    process.open(1)
+    take_turn(client, process, 1)
     client.run("place = reserve(8 << 20); handle = create(2 << 20)[1]")
     assert client.run("create(1000)[0], map_at(place + 5, 2 << 20, handle), map_at(place, 4 << 20, handle)") == [
         1,

@@ -28,8 +28,8 @@ def test_ending_threads_are_drained_and_counted_exactly(
         until(lambda: process.page.report.waiting > 0)
         for epoch in range(1, 13):
             process.open(epoch)
-            process.close_gate(epoch)
-            until(lambda: process.next(30)["type"] == "drained")
+            process.opened(epoch)
+            process.drain(epoch, 30)
             runs = simlog.read_all(machine.simlog)[program.pid]
             done = sum(run.kind == "launch" for run in runs)
             # The figures follow a moment after the word; then nothing more is done or counted.

@@ -162,7 +162,7 @@ def test_options_of_the_command_are_its_own(coordinator: Any) -> None:
     ("words", "complaint"),
     [
         (["--share", "2", "--", "true"], "from 0 to 1"),
-        (["--limit", "0", "--", "true"], "above 0, up to 1"),
+        (["--limit", "0", "--", "true"], "a fraction from 0.001 to 1"),
         (["--memory", "-1", "--", "true"], "memory=-1"),
         (["--memory=-1", "--", "true"], "memory=-1"),
         (["--share", "0.5", "--limit", "0.2", "--", "true"], "above limit"),

@@ -141,7 +141,7 @@ def test_the_kernelspecs_settings_become_the_quota(coordinator: Any, start: Call
     ("config", "complaint"),
     [
         ({"share": 2}, "from 0 to 1"),
-        ({"limit": 0}, "above 0, up to 1"),
+        ({"limit": 0}, "a fraction from 0.001 to 1"),
         ({"memory": "-1"}, "memory=-1"),
         ({"service": "vip"}, "online"),
         ({"gpus": 0}, "gpus"),
@@ -178,7 +178,7 @@ async def test_bad_settings_of_the_server_are_noted_and_the_kernel_starts(coordi
     one = provisioner(config=Config({"GpuShare": {"time_quantum": -3}}))
     env = (await one.pre_launch(env={}))["env"]
     await one.cleanup()
-    assert "time_quantum must be from 0.001 to 86400 seconds, not -3" in env["GPUSHARE_NOTE"]
+    assert "time_quantum=-3 is out of range: allowed are 0.001 to 86400 seconds" in env["GPUSHARE_NOTE"]
     assert env["GPUSHARE_CLIENT"] == "k1"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import jsonschema
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tornado.httpclient import HTTPClientError
@@ -26,7 +27,9 @@ async def test_quota_is_read_and_changed(api: Any, coordinator: Any) -> None:
     assert before["share"] == 0
     after = await api("PATCH", "clients", CLIENT, "quota", body={"share": 0.25, "memory": "8GiB"})
     assert after["share"] == 0.25
-    assert await api("GET", "clients", CLIENT, "quota") == after
+    now = await api("GET", "clients", CLIENT, "quota")
+    assert now == {**after, "schema": before["schema"]}
+    jsonschema.validate(after, now["schema"])
     assert after["limit"] == before["limit"], "what the body doesn't name stays as it was"
 
 
@@ -88,7 +91,9 @@ async def test_bad_holds_change_nothing(api: Any, refused: Any, coordinator: Any
 
 
 async def test_settings_are_read_and_changed(api: Any) -> None:
-    assert (await api("GET", "config"))["time_quantum"] == 30
+    settings = await api("GET", "config")
+    assert settings["time_quantum"] == 30
+    jsonschema.validate(settings, settings["schema"])
     assert (await api("PATCH", "config", body={"time_quantum": 10}))["time_quantum"] == 10
     assert (await api("GET", "status"))["config"]["time_quantum"] == 10
 

@@ -22,7 +22,7 @@ def with_flags(host: Host, *programs: Program) -> None:
         program.run(f"flags = Flags(cuda, {str(path)!r})")
 
 
-@pytest.mark.parametrize("coordinated", [True, False], ids=["coordinated", "by lock files"])
+@pytest.mark.parametrize("coordinated", [True, False], ids=["coordinated", "without a coordinator"])
 def test_a_process_whose_launch_waits_for_another_process(quick: Host, coordinated: bool) -> None:
     waits, sets = quick.program("pair"), quick.program("pair")
     other = quick.program("other")
@@ -76,7 +76,7 @@ def test_two_threads_of_one_process(quick: Host) -> None:
     assert quick.overlap([both], [other]) == 0
 
 
-@pytest.mark.parametrize("coordinated", [True, False], ids=["coordinated", "by lock files"])
+@pytest.mark.parametrize("coordinated", [True, False], ids=["coordinated", "without a coordinator"])
 @pytest.mark.parametrize("every", [1, 3])
 def test_ranks_that_wait_for_each_other_at_every_step(quick: Host, coordinated: bool, every: int) -> None:
     """As those of a training job, beside a neighbour; they look at the result `every` so many steps.

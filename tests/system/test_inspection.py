@@ -38,7 +38,7 @@ def test_a_program_with_its_coordinator(patient: Host) -> None:
     for words in (
         f"process  {program.pid}",
         "client  one",
-        "gate  open",
+        "phase  in",
         "64 MiB to allocate",
         "redirected  2, 41 MiB",
     ):

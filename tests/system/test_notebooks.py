@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import signal
 import sys
 import time
 from collections import Counter
@@ -115,6 +117,21 @@ def test_a_kernel_that_is_shut_down_is_forgotten(patient: Host, start: Start) ->
     eventually(lambda: patient.clients() == {})
     eventually(lambda: descriptors(patient) <= before)
     assert mappings(patient) == 0
+
+
+def test_the_kernel_that_has_the_turn_is_killed(patient: Host, start: Start) -> None:
+    """Turns are 20 s here; the kernel that waits has the device as soon as the killed one has gone."""
+    one, other = start(), start()
+    one.start("while True: work(0.02)")
+    eventually(lambda: patient.phase(one.client) == "running")
+    request = other.start("work(0.01)")
+    eventually(lambda: patient.phase(other.client) == "waiting")
+    killed = time.monotonic_ns()
+    os.kill(one.pid, signal.SIGKILL)
+    assert other.finish(request)["status"] == "ok"
+    began = next(e.begin_ns for e in patient.executions(other.pid) if e.begin_ns > killed)
+    assert (began - killed) / 1e9 < 5
+    assert patient.overlap([one.pid], [other.pid]) == 0
 
 
 def test_kernels_bring_a_killed_coordinator_back(quick: Host, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

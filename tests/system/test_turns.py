@@ -43,6 +43,24 @@ def test_a_client_of_two_processes_has_its_turn_with_both(quick: Host) -> None:
     assert {client: len(value["processes"]) for client, value in quick.clients().items()} == {"pair": 2, "other": 1}
 
 
+def test_a_second_process_joins_the_turn_that_the_first_one_is_in(patient: Host) -> None:
+    """Turns are 20 s here, so the second process cannot have waited for a turn of its own."""
+    first, other = patient.program("pair"), patient.program("other")
+    first.busy()
+    other.start_busy()
+    eventually(lambda: patient.phase("other") == "waiting")
+    second = patient.program("pair")
+    second.busy()
+    eventually(lambda: patient.overlap([first], [second]) > 0)
+    assert patient.phase("pair") == "running"
+    assert patient.executions(other) == []
+    for program in (first, second):
+        program.stop()
+    other.result()
+    other.stop()
+    assert patient.overlap([first, second], [other]) == 0
+
+
 def test_the_time_stamps_would_tell(quick: Host) -> None:
     """Without the shim the same programs do overlap."""
     one, other = (quick.program(name, GPUSHARE_DISABLE="1") for name in ("one", "other"))

@@ -34,8 +34,9 @@ def attempt(name, function):
 
 def busy(host: Host, user: str, client: str, path: str = SOCKET) -> Busy:
     """A process of a client of that user, which always wants the device."""
-    program = str(ROOT / "tests/coordinator/fake_process.py")
-    made = Busy(host.start(sys.executable, program, path, client, UUID, user=user))
+    program = f"import runpy, sys; sys.path.insert(0, {str(ROOT)!r})\n"
+    program += "runpy.run_module('tests.coordinator.fake_process', run_name='__main__')"
+    made = Busy(host.start(sys.executable, "-c", program, path, client, UUID, user=user))
     made.next("ready")
     return made
 
@@ -98,9 +99,9 @@ for message in ({"type": "attach"}, {"type": "register", "id": 1}):
     result.append(connection.receive()["reason"])
     connection.close()
 process = FakeProcess(path, "adas")
-process.connection = Connection(path)
-process.connection.send(process.hello(), [process.page_fd, process.client_fd, *process.locks])
-result.append(process.connection.receive()["reason"])
+connection = Connection(path)
+connection.send(process.hello(), process.descriptors_of_hello())
+result.append(connection.receive()["reason"])
 """, path=SOCKET, root=str(ROOT))  # fmt: skip
     assert told == ["forbidden"] * 3
 
@@ -199,10 +200,10 @@ processes = []
 with Client(path) as client:
     for number in range(12):
         process = FakeProcess(path, "bobs")
-        process.connection = Connection(path)
-        process.connection.send(process.hello(), [process.page_fd, process.client_fd, *process.locks])
-        answer = process.connection.receive()
-        processes.append(process)
+        connection = Connection(path)
+        connection.send(process.hello(), process.descriptors_of_hello())
+        answer = connection.receive()
+        processes.append((process, connection))
         if answer["type"] == "error":
             result["said"].append([answer["reason"], answer["message"]])
             break
@@ -285,7 +286,7 @@ from tests.coordinator.fake_process import Connection
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import Client
 for number in range(1000):
-    for line in ({"type": "drained", "epoch": 1}, {"type": "hello", "client": "x", "token": "y", "pid": 1}):
+    for line in ({"type": "cell", "state": "end", "request": "1"}, {"type": "hello", "client": "x", "token": "y", "pid": 1}):
         connection = Connection(path)
         connection.send(line)
         connection.receive()

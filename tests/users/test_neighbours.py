@@ -93,7 +93,7 @@ def executions(host: Host, programs: list[Program]) -> list[simlog.Execution]:
 
 @pytest.mark.parametrize("adas", [1, 2])
 def test_busy_programs_take_turns(bare_host: Host, start: Start, adas: int) -> None:
-    """Neither coordinator knows of the other's clients, and those of one are not handed on to for ever."""
+    """Neither coordinator knows of the other's clients, and those of one do not keep the device for ever."""
     programs = {"ada": [start("ada", f"ada-{number}") for number in range(adas)], "bob": [start("bob", "bob-0")]}
     for program in (*programs["ada"], *programs["bob"]):
         program.start_busy(launch=0.002)

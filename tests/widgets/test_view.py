@@ -60,7 +60,7 @@ def test_it_shows_what_goes_on_while_cells_run(
     (tmp_path / "one-done").touch()
     seen.says("GPU: idle", "two &lt;b&gt;.ipynb")
     notebook.kernel.execute("work_until('one-done'); gpu.work(array, 0.02)")
-    seen.says("GPU: waiting · #1 in queue")
+    seen.says("GPU: #1 in queue")
     (tmp_path / "two-done").touch()
     seen.says("GPU: idle", "nobody runs or waits")
 
@@ -105,10 +105,10 @@ def test_a_quota_is_checked_and_changed(seen: Any, client: Callable[[], Any]) ->
     seen.says("GPU: ")
     seen.fill("share", "2")
     seen.fill("memory", "lots")
-    seen.says("share: 2 is out of range: allowed is a fraction from 0 to 1", "memory: &#x27;lots&#x27; is not a size")
+    seen.says("share=2 is out of range: allowed is a fraction from 0 to 1", "memory: &#x27;lots&#x27; is not a size")
     seen.press("Change GPU Quota")
     seen.fill("memory", "128MiB")
-    seen.says("share: 2 is out of range")
+    seen.says("share=2 is out of range")
     assert client()["quota"]["share"] == 0 and client()["quota"]["memory"] is None
     seen.fill("share", "30%")
     seen.press("Change GPU Quota")

@@ -11,9 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jupyter_gpushare.config import GpuShare
-from jupyter_gpushare.coordinator.settings import LIVE, LiveSettings, parse_quota
+from jupyter_gpushare.coordinator.settings import LiveSettings, parse_quota
 from jupyter_gpushare.core.errors import Refused
 from jupyter_gpushare.core.quota import Quota
+from jupyter_gpushare.settings.table import LIVE
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import encode
 

@@ -12,7 +12,6 @@ from .. import requests
 from ..daemon import Daemon
 from ..members import Member
 from ..peer import Peer
-from ..sizes import worded
 from . import Handler
 from .access import owned
 
@@ -40,7 +39,7 @@ class Clients:
         except Refused as error:
             if gpus is not None:
                 raise
-            log.warning("%s: quota %r not used: %s", peer, message.quota, worded(error))
+            log.warning("%s: quota %r not used: %s", peer, message.quota, error)
             quota, request = default, Request()
         # Whose program is not about to start has its devices already.
         member = self._daemon.registry.member(

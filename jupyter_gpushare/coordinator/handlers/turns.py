@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from ... import units
 from ...core import events as ev
 from ...core.errors import Refused
-from ...wire import messages, text
+from ...wire import messages
 from ..daemon import Daemon
 from ..peer import Peer
 from . import Handler
@@ -38,7 +39,7 @@ class Turns:
         member = owned(self._daemon, peer, request.client)
         longest = self._daemon.scheduler.settings.max_hold
         try:
-            seconds = longest if request.seconds is None else text.parse_seconds(request.seconds)
+            seconds = longest if request.seconds is None else units.parse_duration(request.seconds)
         except ValueError as error:
             raise Refused(f"hold: {error}; allowed are 0 to {longest:g} seconds (max_hold)") from None
         before = self._daemon.scheduler.clients[request.client].held_for(self._daemon.now)
@@ -69,6 +70,6 @@ class Turns:
     def _interrupt(self, peer: Peer, request: messages.Interrupt) -> Any:
         member = owned(self._daemon, peer, request.client)
         for port in member.processes.values():
-            port.page.interrupt()
+            port.interrupt()
         self._daemon.audit.note(peer, "interrupt", request.client, None, {"processes": len(member.processes)})
         return {"processes": len(member.processes)}

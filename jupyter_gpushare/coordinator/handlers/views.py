@@ -30,13 +30,21 @@ class Views:
         self._inspections = inspections
         self._asking: Counter[str] = Counter()  # users that wait for the disk
         self.handlers: dict[type, Handler] = {
-            messages.Status: lambda peer, _: daemon.followers.view(peer),
-            messages.Subscribe: lambda peer, _: daemon.followers.add(peer),
+            messages.Status: self._status,
+            messages.Subscribe: self._subscribe,
             messages.History: lambda _, request: daemon.tell_history(request.after, request.client),
             messages.Outlook: self._outlook,
             messages.Inspect: self._inspect,
             messages.Usage: self._usage,
         }
+
+    def _status(self, peer: Peer, request: messages.Status) -> Any:
+        self._daemon.followers.ask(peer, lambda views: reply(peer, request.id, views.of(peer)))
+        return LATER
+
+    def _subscribe(self, peer: Peer, request: messages.Subscribe) -> Any:
+        self._daemon.followers.add(peer, lambda views: reply(peer, request.id, views.of(peer)))
+        return LATER
 
     def _outlook(self, peer: Peer, request: messages.Outlook) -> Any:
         member = owned(self._daemon, peer, request.client)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 
+from ...units import format_size
 from .request import Request
 
 WHOLE = 1000  # thousandths of a device: the grain in which sizes are compared
@@ -92,7 +94,7 @@ class Book:
         if not needed or not self.memory or bound is None or self.promised + needed <= bound:
             return ""
         left = max(0, int(bound) - self.promised)
-        return f"has at most {left} bytes left of the {int(bound)} bytes that may be asked for"
+        return f"has at most {format_size(left, math.floor)} left of the {format_size(bound)} that may be asked for"
 
     def has_room(self, request: Request) -> bool:
         """Whether nothing is oversubscribed with it there."""

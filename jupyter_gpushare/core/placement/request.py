@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...settings.quota import check
+from ...units import size_word
 from ..errors import Refused
-from ..quota import SERVICE_CLASSES
 
 MAX_DEVICES = 64
 LABELS = ("affinity", "anti_affinity", "exclusion")
@@ -45,16 +46,14 @@ class Request:
         """Raises Refused, naming the field and what is allowed."""
         if not 1 <= self.gpus <= MAX_DEVICES:
             raise Refused(f"gpus={self.gpus} is out of range: allowed are 1 to {MAX_DEVICES}")
-        if not math.isfinite(self.share) or not 0 <= self.share <= 1:
-            raise Refused(f"share={self.share:g} is out of range: allowed is a fraction from 0 to 1")
         if self.memory is not None and self.fraction is not None:
             raise Refused("memory is given both in bytes and as a fraction: allowed is one of them")
-        if self.memory is not None and not 0 < self.memory < 1 << 62:
-            raise Refused(f"memory={self.memory} is out of range: allowed is a size above 0, for example 8GiB")
         if self.fraction is not None and (not math.isfinite(self.fraction) or not 0 < self.fraction <= 1):
             raise Refused(f"memory={self.fraction:g} is out of range: allowed is a fraction above 0 and up to 1")
-        if self.service not in SERVICE_CLASSES:
-            raise Refused(f"service={self.service!r} is unknown: allowed are {', '.join(SERVICE_CLASSES)}")
+        try:
+            check({"share": self.share, "memory": self.memory, "service": self.service})
+        except ValueError as error:
+            raise Refused(str(error)) from None
         for name in LABELS:
             value = getattr(self, name)
             if value and not _LABEL.match(value):
@@ -86,7 +85,7 @@ class Request:
         if self.fraction is not None:
             words.append(f"memory={self.fraction:g}")
         if self.memory is not None:
-            words.append(f"memory={self.memory} bytes")
+            words.append(f"memory={size_word(self.memory)}")
         return " ".join([*words, *(f"{word}={value}" for word, value in self.words().items())]) or "a client"
 
     def words(self) -> dict[str, str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ...units import format_size, size_word
 from ..errors import NoPlace, Refused
 from ..quota import Quota
 from .cells import LEVELS
@@ -105,8 +106,8 @@ class Tenants:
         if quota.limit > known.limit:
             raise NoPlace(f"limit={quota.limit:g} is above that of {where}: allowed is up to {known.limit:g}")
         if known.memory is not None and (quota.memory is None or quota.memory > known.memory):
-            asked = "all of the device's memory" if quota.memory is None else f"memory={quota.memory} bytes"
-            raise NoPlace(f"{asked} is above that of {where}: allowed is up to {known.memory} bytes")
+            asked = "all of the device's memory" if quota.memory is None else f"memory={size_word(quota.memory)}"
+            raise NoPlace(f"{asked} is above that of {where}: allowed is up to {format_size(known.memory, math.floor)}")
         if known.share is not None and quota.share:
             taken = sum(others)
             if taken + quota.share * gpus > known.share + 1e-9:

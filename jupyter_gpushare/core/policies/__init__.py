@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ..errors import Refused
 from ..settings import Settings
 from .base import Policy
 from .fair import BestEffort, BurstShare, Fair, FixedShare, Weighted
@@ -16,11 +15,7 @@ POLICIES: dict[str, type[Policy]] = {
 
 
 def policy_of(settings: Settings) -> Policy:
-    """Raises Refused for an unknown name."""
-    try:
-        return POLICIES[settings.policy](settings)
-    except KeyError:
-        raise Refused(f"policy={settings.policy!r} is unknown: allowed are {', '.join(POLICIES)}") from None
+    return POLICIES[settings.policy](settings)
 
 
 __all__ = ["POLICIES", "Policy", "policy_of"]

@@ -1,8 +1,8 @@
 """Every message of the coordinator's socket, declared once, in the file of its topic, which ends with their union.
 
-One JSON object per line, at most `MAX_LINE` bytes, in both directions. Blank lines are doorbells: they mean "look at
-your page" and carry nothing. The type of a message is its `type` field; unknown fields are ignored, so that a newer
-peer may add some. Who the peer is comes from SO_PEERCRED, never from a message.
+One JSON object per line, at most `MAX_LINE` bytes, in both directions. Between a process and the coordinator, the line
+`DOORBELL` means "look at the page" and carries nothing. The type of a message is its `type` field; unknown fields are
+ignored. The peer's user comes from SO_PEERCRED, never from a message.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from .clients import ClientRequest
 from .kernels import *
 from .kernels import FromKernel
 from .processes import *
-from .processes import AfterHello, Hello
+from .processes import Details, Hello
 from .turns import *
 from .turns import TurnRequest
 from .views import *
 from .views import ViewRequest
 
-Incoming = Hello | AfterHello | FromKernel | ClientRequest | TurnRequest | ViewRequest | AdminRequest
+Incoming = Hello | Details | FromKernel | ClientRequest | TurnRequest | ViewRequest | AdminRequest

@@ -11,7 +11,6 @@ class Device(Request, tag="device", frozen=True, kw_only=True):
     """Take a device out of use because of `failed` (for people), or, if that is empty, into use again (admins).
 
     New clients get other devices; those that are there are told, and run on. Result: `{"clients": [id]}`, who they are.
-    Since 0.1.
     """
 
     device: Identity

@@ -8,11 +8,11 @@ from .base import Message
 
 
 class Welcome(Message, tag="welcome", frozen=True, kw_only=True):
-    """To a Hello: the process's own page, client page and locks are in use."""
+    """To a Hello: the process's own page and client page are in use."""
 
 
 class Join(Message, tag="join", frozen=True, kw_only=True):
-    """To a Hello: descriptors come along, the client page and one lock per device, to be used instead of those sent."""
+    """To a Hello: the client page comes along, to be used instead of the one sent."""
 
 
 class Reply(Message, tag="reply", frozen=True, kw_only=True):

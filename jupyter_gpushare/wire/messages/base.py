@@ -8,11 +8,10 @@ import msgspec
 
 WIRE_VERSION = 1
 MAX_LINE = 64 * 1024
-DOORBELL = b"\n"
+DOORBELL = b"\0\n"  # look at the page; in both directions
 
 Text = Annotated[str, msgspec.Meta(max_length=1024)]
 Identity = Annotated[str, msgspec.Meta(min_length=1, max_length=128, pattern=r"^[\w.:@-]+\Z")]
-Epoch = Annotated[int, msgspec.Meta(ge=0, lt=1 << 29)]
 Bytes = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 
 

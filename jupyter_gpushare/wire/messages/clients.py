@@ -43,4 +43,21 @@ class SetQuota(Request, tag="quota", frozen=True, kw_only=True):
     changes: dict[str, Any] = {}
 
 
-ClientRequest = Register | Forget | SetQuota
+class CellQuota(Request, tag="cell_quota", frozen=True, kw_only=True):
+    """Change the quota of the client that is attached on this connection, until a cell ends.
+
+    `number` names the change. It is taken back by the same `number` without `changes`, at the end of the Cell with this
+    `request`, and at the end of the connection. Result: as of SetQuota, and `replaced`, the values until then, or
+    `stays`, sentences on what could not be taken back.
+
+    A kernel that comes to another coordinator in the middle of a cell repeats the change with the first `replaced`.
+    """
+
+    client: Identity
+    number: Annotated[int, msgspec.Meta(ge=1, lt=1 << 31)]
+    request: Text = ""
+    changes: dict[str, Any] = {}
+    replaced: dict[str, Any] = {}
+
+
+ClientRequest = Register | Forget | SetQuota | CellQuota

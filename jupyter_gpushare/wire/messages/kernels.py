@@ -19,7 +19,7 @@ class Attach(Message, tag="attach", frozen=True, kw_only=True):
 class Cell(Message, tag="cell", frozen=True, kw_only=True):
     """A request of the attached client started or ended running.
 
-    `cell_id`, since 0.1: of the notebook's cell that it came from, as its front end says; "": it does not say.
+    `cell_id`: of the notebook's cell that it came from, as its front end says; "": it does not say.
     """
 
     state: Literal["start", "end"]

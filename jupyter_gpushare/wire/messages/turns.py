@@ -7,7 +7,7 @@ from .base import Identity, Request, Text
 
 class Release(Request, tag="release", frozen=True, kw_only=True):
     """Give up the rest of the turn, and the hold. Result: `{"released": bool, "turn": bool, "hold": bool}`: whether
-    there was anything, a turn, a hold (the last two since 0.1)."""
+    there was anything, a turn, a hold."""
 
     client: Identity
 
@@ -17,7 +17,7 @@ class Hold(Request, tag="hold", frozen=True, kw_only=True):
     the settings allow (`max_hold`). Text such as "5min" will do.
 
     One that runs keeps what it has; one that doesn't keeps what it gets before the time is over. Result:
-    `{"hold_seconds_left": float | null, "running": bool}`. Since 0.1.
+    `{"hold_seconds_left": float | null, "running": bool}`.
     """
 
     client: Identity
@@ -28,7 +28,7 @@ class Evict(Request, tag="evict", frozen=True, kw_only=True):
     """Give up the client's turn, if it has one, and move its memory off the devices; it comes back with its next turn.
 
     Refused ("conflict") for memory that cannot leave (memory mode plain). Result: `{"evicting": bool, "bytes": what was
-    on the devices}`; `evicting`: something was there that leaves now. Since 0.1.
+    on the devices}`; `evicting`: something was there that leaves now.
     """
 
     client: Identity
@@ -36,13 +36,13 @@ class Evict(Request, tag="evict", frozen=True, kw_only=True):
 
 class Suspend(Request, tag="suspend", frozen=True, kw_only=True):
     """End the client's turn, give it none, and move its memory off the devices, until Resume. Its calls wait at the
-    gate, and can be interrupted there. Result: `{"suspended": true, "changed": bool}`. Since 0.1."""
+    gate, and can be interrupted there. Result: `{"suspended": true, "changed": bool}`."""
 
     client: Identity
 
 
 class Resume(Request, tag="resume", frozen=True, kw_only=True):
-    """The client takes part again. Result: `{"suspended": false, "changed": bool}`. Since 0.1."""
+    """The client takes part again. Result: `{"suspended": false, "changed": bool}`."""
 
     client: Identity
 

@@ -22,7 +22,7 @@ class History(Request, tag="history", frozen=True, kw_only=True):
     how things stood then. `client`: of that one only.
 
     Result: `{"run", "now", "next", "more": bool, "entries": [{"at", "client", "what"}], "utilisation": {uuid: fraction
-    or null}}`, see `docs/rest.md`. An answer is no longer than a line, hence `more`: ask again with `next`. Since 0.1.
+    or null}}`, see `docs/rest.md`. An answer is no longer than a line, hence `more`: ask again with `next`.
     """
 
     after: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0
@@ -36,7 +36,7 @@ class Outlook(Request, tag="outlook", frozen=True, kw_only=True):
     "expected_wait", "suspended": bool,
     "running": [{"client", "label", "tenant", "seconds_left", "held": bool}]}`: who has its devices (`label` is "" for
     other users' clients; `held`: by a hold, while it runs nothing). One that is suspended waits for its resumption and
-    has no place in a queue (null). Since 0.1.
+    has no place in a queue (null).
     """
 
     client: Identity
@@ -46,8 +46,7 @@ class Inspect(Request, tag="inspect", frozen=True, kw_only=True):
     """Look into a process (its owner or an admin), whose pid is that of a snapshot.
 
     Result: `{"pid", "client", "label", "coordinator", "page": {block: {field: value}}, "details": …}`, where `details`
-    has the fields of Details but `seq`. It is null when the process doesn't answer: it is stopped, or its shim is older
-    than page version 5.
+    has the fields of Details but `seq`. It is null when the process doesn't answer: it is stopped.
     """
 
     pid: Annotated[int, msgspec.Meta(ge=1, lt=1 << 31)] = 1
@@ -59,7 +58,7 @@ class Usage(Request, tag="usage", frozen=True, kw_only=True):
     Result: `{"since", "until": seconds since 1970, "rows": [{"user", "tenant": of the settings or null, "device",
     "device_name", "gpu_seconds", "busy_seconds", "wait_seconds", "waits", "turns", "evicted_bytes",
     "restored_bytes"}], "complete": bool}`, in whole hours, see `docs/rest.md`. Not `complete`: the journal cannot be
-    read, and this is what the present coordinator has seen. Since 0.1.
+    read, and this is what the present coordinator has seen.
     """
 
     since: Annotated[float, msgspec.Meta(ge=0, le=1e10)] = 7 * 86400.0

@@ -51,16 +51,19 @@ describe('the commands', () => {
   const dialog = () => document.querySelector<HTMLElement>('.jp-Dialog');
   const field = (name: string) =>
     dialog()?.querySelector<HTMLInputElement>(
-      `[name="${name}"]`
+      `[id="gpushare-Form_${name}"]`
     ) as HTMLInputElement;
   const type = (name: string, text: string) => {
     const input = field(name);
     // React looks at the prototype's setter.
+    const isText = input.tagName === 'INPUT';
+    const option = [...input.querySelectorAll('option')].find(({ label }) =>
+      label.startsWith(text)
+    );
     Object.getOwnPropertyDescriptor(
       Object.getPrototypeOf(input),
       'value'
-    )!.set!.call(input, text);
-    const isText = input.tagName === 'INPUT';
+    )!.set!.call(input, isText ? text : option!.value);
     const event = isText ? 'input' : 'change';
     input.dispatchEvent(new Event(event, { bubbles: true }));
   };
@@ -140,8 +143,9 @@ describe('the commands', () => {
     await show({}, { config: { max_hold: 200 } });
     const done = commands.execute(CommandIDs.hold);
     await until(() => field('seconds'));
-    expect(field('seconds').value).toBe('200');
-    type('seconds', '60');
+    const chosen = dialog()!.querySelector('option:checked')!;
+    expect(chosen.textContent).toBe('3 min 20 s');
+    type('seconds', '1 min');
     accept();
     expect(await done).toBe(true);
     expect(api.changes).toEqual([['hold', 'mine', 60]]);
@@ -152,20 +156,29 @@ describe('the commands', () => {
     const done = commands.execute(CommandIDs.changeQuota, { client: 'mine' });
     await until(() => field('share'));
     await until(() => /GPU quota of train.ipynb/.test(dialog()!.textContent!));
-    expect(field('share').getAttribute('aria-describedby')).toContain('-hint');
+    const [hint] = field('share').getAttribute('aria-describedby')!.split(' ');
+    expect(document.getElementById(hint)!.textContent).toBe('why');
+    const label = field('share').labels![0];
+    expect(label.textContent).toBe('share');
 
-    type('share', '95%');
-    await until(() => /0% to 90%, the limit/.test(dialog()!.textContent!));
+    type('share', '120%');
+    await until(() => /Allowed for share/.test(dialog()!.textContent!));
     expect(field('share').getAttribute('aria-invalid')).toBe('true');
     accept();
     expect(document.activeElement).toBe(field('share'));
     expect(api.changes).toEqual([]);
 
-    api.refusal = new ApiError('share: 0.3 is left', 409, 'conflict');
+    api.refusal = new ApiError('nothing is left', 409, 'conflict');
     type('share', '40%');
     accept();
     const alert = dialog()!.querySelector('[role=alert]')!;
-    await until(() => alert.textContent === 'share: 0.3 is left');
+    await until(() => alert.textContent === 'nothing is left');
+    api.refusal = new ApiError('share: 0.3 is left', 409, 'conflict');
+    accept();
+    const error = document.getElementById('gpushare-Form_share__error')!;
+    await until(() => error.textContent === 'share: 0.3 is left');
+    expect(alert.textContent).toBe('');
+    expect(document.activeElement).toBe(field('share'));
     expect(field('share').value).toBe('40%');
 
     api.refusal = null;
@@ -174,6 +187,23 @@ describe('the commands', () => {
     expect(await done).toBe(true);
     expect(dialog()).toBeNull();
     expect(api.changes).toEqual([['quota', 'mine', { share: 0.3 }]]);
+  });
+
+  it('reads sizes as people write them, and lifts a bound', async () => {
+    await show({});
+    const done = commands.execute(CommandIDs.changeQuota);
+    await until(() => field('memory'));
+    expect(field('memory').value).toBe('8 GiB');
+    await until(() => /allocated 3 GiB/.test(dialog()!.textContent!));
+    type('memory', '8 pounds');
+    await until(() => /Allowed: a size above 0/.test(dialog()!.textContent!));
+    type('memory', '');
+    type('resident', '50%');
+    accept();
+    expect(await done).toBe(true);
+    expect(api.changes).toEqual([
+      ['quota', 'mine', { memory: null, resident: '50%' }]
+    ]);
   });
 
   it('changes nothing when the dialog is given up', async () => {
@@ -226,7 +256,7 @@ describe('the commands', () => {
       ['config', '', { time_quantum: 10, policy: 'fcfs' }]
     ]);
     expect(messages()[0][1]).toBe(
-      'Quantum = 10, Policy = fcfs, until the coordinator stops.'
+      'Time quantum = 10, Policy = fcfs, until the coordinator stops.'
     );
   });
 });

@@ -1,4 +1,5 @@
 /** What the tests stand in for: the server, the page, the shell. */
+import type { ReadonlyJSONValue } from '@lumino/coreutils';
 import { Signal } from '@lumino/signaling';
 
 import { ApiError, type Action, type IApi } from '../api';
@@ -8,10 +9,12 @@ import type {
   IClient,
   IConfig,
   IDevice,
+  IFormSchema,
   IHistory,
   IQuota,
   IStatus,
-  QuotaChanges
+  QuotaChanges,
+  WithSchema
 } from '../protocol';
 import type { IVisibility } from '../visibility';
 
@@ -31,7 +34,11 @@ export function device(changes: Partial<IDevice> = {}): IDevice {
 }
 
 export function client(changes: Partial<IClient> = {}): IClient {
+  const state = changes.state ?? changes.phase ?? 'idle';
+  const position = changes.queue_position ?? null;
   return {
+    state,
+    state_text: position === null ? state : `#${position} in queue`,
     id: 'mine',
     label: 'train.ipynb',
     tenant: 'ada',
@@ -55,6 +62,52 @@ export function client(changes: Partial<IClient> = {}): IClient {
   };
 }
 
+const fraction = { type: 'number', minimum: 0, maximum: 1, unit: 'fraction' };
+const size = {
+  type: ['integer', 'string', 'null'],
+  minimum: 1,
+  pattern: '^([0-9]+(\\.[0-9]*)?%|[01]?\\.[0-9]+)$',
+  unit: 'size',
+  errorMessage: 'Allowed: a size above 0, for example 8GiB.'
+};
+
+function schema(
+  properties: Record<string, Record<string, ReadonlyJSONValue>>
+): IFormSchema {
+  const described = Object.entries(properties).map(([name, about]) => {
+    const errorMessage = `Allowed for ${name}: …`;
+    return [name, { title: name, description: 'why', errorMessage, ...about }];
+  });
+  return { type: 'object', properties: Object.fromEntries(described) };
+}
+
+function choice(...words: string[]): Record<string, ReadonlyJSONValue> {
+  const oneOf = words.map(word => ({ const: word, title: `${word}: …` }));
+  return { type: 'string', default: words[0], oneOf };
+}
+
+const QUOTA_SCHEMA = schema({
+  share: fraction,
+  limit: fraction,
+  memory: size,
+  resident: size,
+  service: choice('online', 'offline')
+});
+
+const seconds = {
+  type: ['number', 'string'],
+  minimum: 0.001,
+  maximum: 86400,
+  pattern: '^auto$',
+  unit: 'seconds'
+};
+
+const CONFIG_SCHEMA = schema({
+  time_quantum: { ...seconds, title: 'Time quantum' },
+  policy: { ...choice('interactive', 'fcfs'), title: 'Policy' },
+  max_wait: { type: 'number', unit: 'seconds' }
+});
+
 export function status(clients: IClient[], devices = [device()]): IStatus {
   return { devices, clients, config: {} };
 }
@@ -75,7 +128,6 @@ export function history(changes: Partial<IHistory> = {}): IHistory {
 export function runningStatus(secondsLeft: number | null): IStatus {
   const grant = {
     client: 'mine',
-    epoch: 7,
     held_seconds: 3,
     seconds_left: secondsLeft
   };
@@ -170,8 +222,13 @@ export class FakeApi implements IApi {
     return seconds || null;
   }
 
-  async config(): Promise<IConfig> {
-    return this.answer instanceof Error ? {} : this.answer.config;
+  async quota(): Promise<WithSchema<IQuota>> {
+    return { ...client().quota, schema: QUOTA_SCHEMA };
+  }
+
+  async config(): Promise<WithSchema<IConfig>> {
+    const config = this.answer instanceof Error ? {} : this.answer.config;
+    return { ...config, schema: CONFIG_SCHEMA };
   }
 
   async setConfig(

@@ -111,7 +111,6 @@ export class GivenDocument {
   ): Promise<void> {
     const grant: IGrant = {
       client: 'other',
-      epoch: 1,
       held_seconds: 1,
       seconds_left: 12,
       ...turn

@@ -52,7 +52,7 @@ describe('kernels that nobody uses', () => {
     show(SUSPENDED);
     show(SUSPENDED);
     expect(told.slice(1)).toEqual([
-      'train.ipynb has not been used for 2 h and is therefore suspended, with no memory on the GPU. Nothing is lost: run a cell, and it goes on.'
+      'train.ipynb has not been used for 2 h 1 min and is therefore suspended, with no memory on the GPU. Nothing is lost: run a cell, and it goes on.'
     ]);
   });
 

@@ -114,9 +114,7 @@ describe('the side panel', () => {
       ],
       [
         device({
-          grants: [
-            { client: 'theirs', epoch: 1, held_seconds: 3, seconds_left: 20 }
-          ],
+          grants: [{ client: 'theirs', held_seconds: 3, seconds_left: 20 }],
           queue: ['mine'],
           utilisation: 0.63,
           ...changes
@@ -140,7 +138,7 @@ describe('the side panel', () => {
   });
 
   it('shows who holds a device and runs nothing there', async () => {
-    const turn = { client: 'theirs', epoch: 1, held_seconds: 3, held: true };
+    const turn = { client: 'theirs', held_seconds: 3, held: true };
     await shows(
       busy({ grants: [{ ...turn, seconds_left: 20 }] }),
       'holds it, 20 s left'

@@ -14,7 +14,7 @@ describe('what the status item tells of a kernel', () => {
     given.model.details.map(({ label, value }) => `${label}: ${value}`);
 
   it('tells label, quota, memory, use and who runs', async () => {
-    const grant = { epoch: 1, held_seconds: 1, seconds_left: 4 };
+    const grant = { held_seconds: 1, seconds_left: 4 };
     await given.clients(
       [
         client({ phase: 'waiting', queue_position: 1 }),
@@ -36,7 +36,7 @@ describe('what the status item tells of a kernel', () => {
     [{ id: 'mine' }, 'this kernel running']
   ])('names the runner %j as "%s"', async (changes, text) => {
     const runner = client({ id: 'theirs', ...changes });
-    const grant = { client: runner.id, epoch: 1, held_seconds: 1 };
+    const grant = { client: runner.id, held_seconds: 1 };
     await given.clients(
       [client(), runner],
       [device({ grants: [{ ...grant, seconds_left: null }] })]

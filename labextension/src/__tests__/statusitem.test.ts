@@ -29,9 +29,10 @@ describe('what the status item says', () => {
   const texts: [string, Partial<IClient>, IDevice[]?][] = [
     ['GPU: idle', { phase: 'idle' }],
     ['GPU: running', { phase: 'running' }],
-    ['GPU: suspended', { phase: 'suspended' }],
-    ['GPU: turn ending', { phase: 'draining' }],
-    ['GPU: turn overrun', { phase: 'overrun' }],
+    [
+      'GPU: turn overrun',
+      { phase: 'overrun', state_text: 'turn overrun · it has not left the GPU' }
+    ],
     ['GPU: waiting', { phase: 'waiting' }],
     ['GPU: #2 in queue', { phase: 'waiting', queue_position: 2 }],
     [
@@ -39,38 +40,27 @@ describe('what the status item says', () => {
       { phase: 'waiting', queue_position: 2, expected_wait: 40 }
     ],
     [
-      'GPU: #3 in queue · about 2 min',
+      'GPU: #3 in queue · about 1 min 35 s',
       { phase: 'waiting', queue_position: 3, expected_wait: 95 }
     ],
     [
-      'GPU: #9 in queue · about 3 h',
+      'GPU: #9 in queue · about 2 h 30 min',
       { phase: 'waiting', queue_position: 9, expected_wait: 9000 }
     ],
     [
       'GPU: #1 in queue',
       { phase: 'waiting', queue_position: 1, expected_wait: 0 }
     ],
-    ['GPU: held', { phase: 'held' }],
     [
       'GPU: idle · memory moves off in 5 min',
       { idle_warned: true, evicted_in: 300, suspended_in: 900 }
     ],
     [
-      'GPU: idle · suspended in 60 s',
+      'GPU: idle · suspended in 1 min',
       { idle_warned: true, evicted_in: 90, suspended_in: 60 }
     ],
-    ['GPU: idle for long', { idle_warned: true }],
-    ['GPU: idle', { idle_warned: true, resident: 0 }],
+    ['GPU: idle', { idle_warned: true }],
     ['GPU: idle', { idle_warned: false, evicted_in: 300 }],
-    ['GPU: idle · memory moved off', { evicted_by_policy: true }],
-    [
-      'GPU: idle · suspended in 2 h',
-      { evicted_by_policy: true, idle_warned: true, suspended_in: 7200 }
-    ],
-    [
-      'GPU: suspended for being idle',
-      { phase: 'suspended', suspended_by_policy: true, evicted_by_policy: true }
-    ],
     ['GPU: idle (simulated)', {}, [simulated]],
     [
       'GPU: #2 in queue · about 40 s (simulated)',
@@ -119,9 +109,9 @@ describe('what the status item says', () => {
   });
 
   it('says that the GPU is held where nothing runs', async () => {
-    const grant = { client: 'mine', epoch: 1, held_seconds: 1, held: true };
+    const grant = { client: 'mine', held_seconds: 1, held: true };
     await given.clients(
-      [client({ phase: 'running', hold_seconds_left: 300 })],
+      [client({ state: 'held', hold_seconds_left: 300 })],
       [device({ grants: [{ ...grant, seconds_left: null }] })]
     );
     expect(model.text).toBe('GPU: held · 5 min left');
@@ -132,7 +122,7 @@ describe('what the status item says', () => {
   });
 
   it('takes the earliest deadline of several devices', async () => {
-    const grant = { client: 'mine', epoch: 1, held_seconds: 1 };
+    const grant = { client: 'mine', held_seconds: 1 };
     await given.clients(
       [client({ phase: 'running', devices: ['GPU-1', 'GPU-2'] })],
       [
@@ -181,10 +171,10 @@ describe('what the status item says', () => {
   });
 
   it('counts down until idleness costs the kernel its place', async () => {
-    await given.clients([client({ idle_warned: true, evicted_in: 62 })]);
+    await given.clients([client({ idle_warned: true, evicted_in: 61 })]);
     await pass(2);
-    expect(model.text).toBe('GPU: idle · memory moves off in 60 s');
-    expect(model.announcement).toBe('GPU: idle for long');
+    expect(model.text).toBe('GPU: idle · memory moves off in 59 s');
+    expect(model.announcement).toBe('GPU: idle');
   });
 
   it('follows a new snapshot instead of its own count', async () => {

@@ -1,5 +1,5 @@
 import { WaitingView } from '../components/waiting';
-import { formatDuration } from '../model/format';
+import { formatDuration } from '../model/units';
 import { WaitModel } from '../model/waiting';
 import type { IClientView } from '../model/sharing';
 import type { IClient } from '../protocol';
@@ -193,7 +193,7 @@ describe('what stands under a cell', () => {
     await given.show(WAITS, {}, {}, { held: true, seconds_left: 300 });
     await pass(1.5);
     expect(model.state?.text).toContain(
-      '(train.ipynb holds the GPU, up to 5 min left)'
+      '(train.ipynb holds the GPU, up to 4 min 59 s left)'
     );
   });
 

@@ -1,7 +1,8 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 import type { IClient, IDevice, IStatus } from '../protocol';
-import { formatBytes, formatDuration, formatQuota } from './format';
+import { formatQuota } from './format';
+import { formatSize, formatDuration } from './units';
 import type { IClientView, KernelView } from './sharing';
 
 /** A line of the explanation: what it is, and what it says. */
@@ -78,14 +79,14 @@ function clientDetails(
 }
 
 function memoryText(client: IClient, trans: TranslationBundle): string {
-  const allocated = formatBytes(client.allocated);
-  const resident = formatBytes(client.resident);
+  const allocated = formatSize(client.allocated);
+  const resident = formatSize(client.resident);
   const device = client.resident_is_estimate
     ? trans.__('%1 allocated, about %2 on the device', allocated, resident)
     : trans.__('%1 allocated, %2 on the device', allocated, resident);
   const host = (client.host_pinned ?? 0) + (client.host_pageable ?? 0);
   return host > 0
-    ? trans.__('%1, %2 of the host', device, formatBytes(host))
+    ? trans.__('%1, %2 of the host', device, formatSize(host))
     : device;
 }
 

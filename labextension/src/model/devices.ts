@@ -1,7 +1,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 import type { IClient, IDevice, IGrant } from '../protocol';
-import { formatDuration } from './format';
+import { formatDuration } from './units';
 import { memoryOf, type IMemoryView } from './memory';
 import type { INamed } from './named';
 import { outsideText } from './outside';

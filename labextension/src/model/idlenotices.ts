@@ -3,7 +3,7 @@ import { Signal, type ISignal } from '@lumino/signaling';
 
 import { Disposable } from '../disposable';
 import type { IClient } from '../protocol';
-import { formatPassed } from './format';
+import { formatPassed } from './units';
 import { isProgram, nameOf } from './names';
 import type { ISharingModel } from './sharing';
 

@@ -1,6 +1,6 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 
-import { formatDuration } from './format';
+import { formatDuration } from './units';
 import type { ILane, IPeriod, LaneState } from './lanes';
 
 /** What a state is called, in a list and within a sentence. */

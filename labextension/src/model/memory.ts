@@ -1,7 +1,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 import type { IClient, IDevice } from '../protocol';
-import { formatBytes } from './format';
+import { formatSize } from './units';
 import type { INamed } from './named';
 
 /** A piece of the memory bar. */
@@ -54,17 +54,17 @@ export function memoryOf(
     residentSum += here;
     evictedSum += away;
     if (here > 0) {
-      const text = trans.__('%1: %2', name, formatBytes(here));
+      const text = trans.__('%1: %2', name, formatSize(here));
       resident.push({ key: client.id, bytes: here, named, text });
     }
     if (away > 0) {
-      const text = trans.__('%1: %2 moved out', name, formatBytes(away));
+      const text = trans.__('%1: %2 moved out', name, formatSize(away));
       evicted.push({ key: client.id, bytes: away, named, text });
     }
   }
   const other = device.memory_used - residentSum;
   if (other > SMALLEST_OTHER * device.memory_total) {
-    const text = trans.__('Other use: %1', formatBytes(other));
+    const text = trans.__('Other use: %1', formatSize(other));
     resident.push({ key: '', bytes: other, named: null, text });
   }
   const used = Math.max(device.memory_used, residentSum);
@@ -82,13 +82,13 @@ function summary(
   evicted: number,
   trans: TranslationBundle
 ): string {
-  const total = formatBytes(device.memory_total);
-  const amount = formatBytes(used);
+  const total = formatSize(device.memory_total);
+  const amount = formatSize(used);
   const text = device.memory_used_is_estimate
     ? trans.__('about %1 of %2 used', amount, total)
     : trans.__('%1 of %2 used', amount, total);
   return evicted > 0
-    ? trans.__('%1, %2 moved out', text, formatBytes(evicted))
+    ? trans.__('%1, %2 moved out', text, formatSize(evicted))
     : text;
 }
 

@@ -1,7 +1,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 import type { IOutside } from '../protocol';
-import { formatBytes } from './format';
+import { formatSize } from './units';
 
 /**
  * Who uses a device without sharing it, how many processes and how much memory
@@ -18,7 +18,7 @@ export function outsideText(
   const parts = [trans._n('%1 process', '%1 processes', processes.length)];
   const known = processes.flatMap(({ memory }) => memory ?? []);
   if (known.length > 0) {
-    const sum = formatBytes(known.reduce((sum, bytes) => sum + bytes, 0));
+    const sum = formatSize(known.reduce((sum, bytes) => sum + bytes, 0));
     parts.push(
       known.length < processes.length ? trans.__('at least %1', sum) : sum
     );

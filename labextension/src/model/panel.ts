@@ -16,7 +16,6 @@ import { reuse } from './reuse';
 import { rowOf } from './rows';
 import type { ISharingModel } from './sharing';
 import { TimelineModel, type ILaneClient } from './timeline';
-import { isHeld } from './turns';
 
 export type { IPanelView, ISettingsView } from './panelview';
 
@@ -184,13 +183,13 @@ export class PanelModel extends Disposable {
 
   /** In the order of the rows; who has left comes last. */
   private _laneClients(): ILaneClient[] {
-    const { clients = [], devices = [] } = this._sharing.status ?? {};
+    const clients = this._sharing.status?.clients ?? [];
     const present = new Set(clients.map(client => client.id));
     const gone = [...this._history.lanes.keys()].filter(id => !present.has(id));
     return [
       ...this._names.inOrder(clients).map(([client, named]) => ({
         named,
-        phase: isHeld(client, devices) ? 'held' : client.phase,
+        phase: client.state === 'held' ? 'held' : client.phase,
         cells: client.cells
       })),
       ...gone.flatMap(id => {

@@ -8,7 +8,7 @@ import {
   type IStatus
 } from '../protocol';
 import type { IDeviceView } from './devices';
-import { formatDuration } from './format';
+import { formatDuration } from './units';
 import type { IRow } from './rows';
 
 /**

@@ -14,9 +14,9 @@ import {
 import type { IVisibility } from '../visibility';
 import { EventStream } from './events';
 import { Expectations } from './expectations';
-import { idlenessOf, type Idleness } from './idleness';
 import { KernelClients } from './kernels';
-import { countDown, isHeld, others, secondsLeft, type IRunner } from './turns';
+import { nextOf, type INext } from './state';
+import { countDown, others, type IRunner } from './turns';
 
 /** What can be said about a kernel now. */
 export type KernelView =
@@ -32,20 +32,16 @@ export interface IClientView {
   /** Those it is bound to; all of them while it is bound to none. */
   readonly devices: ReadonlyArray<IDevice>;
   readonly simulated: boolean;
-  /** Seconds until its turn ends; null without a deadline. */
-  readonly secondsLeft: number | null;
   /** Seconds until its turn begins; null if that can't be told. */
   readonly expectedWait: number | null;
   /** Whether it waits for longer than was expected first. */
   readonly isLate: boolean;
   /** The other clients that have turns on its devices. */
   readonly others: ReadonlyArray<IRunner>;
-  /** Whether it has a turn by a hold and runs nothing. */
-  readonly isHeld: boolean;
   /** Seconds for which it keeps its devices between cells; null: it does not. */
   readonly holdLeft: number | null;
-  /** What has become of it while nobody used it, or is about to. */
-  readonly idleness: Idleness | null;
+  /** When its state changes; null where that is not known. */
+  readonly next: INext | null;
 }
 
 /** The state of GPU sharing, for every view of it. */
@@ -124,13 +120,11 @@ export class SharingModel extends Disposable implements ISharingModel {
         bound.length > 0
           ? bound.some(device => device.simulated)
           : canOnlySimulate(status),
-      secondsLeft: countDown(secondsLeft(client, bound), age),
       others: others(client, devices, status.clients, age),
-      isHeld: isHeld(client, bound),
       expectedWait: countDown(client.expected_wait, age),
       isLate: this._expectations.isLate(client.id),
       holdLeft: countDown(client.hold_seconds_left ?? null, age),
-      idleness: idlenessOf(client, age)
+      next: nextOf(client, bound, age)
     };
   }
 

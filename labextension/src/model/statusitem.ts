@@ -6,12 +6,7 @@ import { Switchable } from '../disposable';
 import type { IVisibility } from '../visibility';
 import type { ICurrentKernel } from './current';
 import { formatDetails, type IDetail } from './details';
-import {
-  formatAnnouncement,
-  formatHeadline,
-  turnLeft,
-  untilNextSecond
-} from './format';
+import { formatAnnouncement, formatHeadline, untilNextSecond } from './format';
 import type { ISharingModel, KernelView } from './sharing';
 import { chipText } from './toolbarchip';
 
@@ -147,18 +142,7 @@ export class StatusItemModel extends Switchable {
 
   /** Wake when the next whole second of a shown time has passed. */
   private _scheduleTick(view: KernelView): void {
-    if (view.kind !== 'client') {
-      return;
-    }
-    const { phase } = view.client;
-    const { idleness } = view;
-    const idleLeft = idleness && 'left' in idleness ? idleness.left : null;
-    const seconds =
-      phase === 'running'
-        ? turnLeft(view)
-        : phase === 'waiting'
-          ? view.expectedWait
-          : idleLeft;
+    const seconds = view.kind === 'client' ? view.next?.left : null;
     if (seconds) {
       this._tickTimer = setTimeout(
         () => this.refresh(),

@@ -1,37 +1,29 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 
-import type { Phase } from '../protocol';
-import { formatState, heldText, phaseText } from './format';
-import { shortIdlenessText } from './idleness';
+import { formatState } from './format';
 import type { KernelView } from './sharing';
 import type { StatusItemModel } from './statusitem';
 
-const PHASES: ReadonlyArray<Phase> = [
-  'idle',
-  'waiting',
-  'running',
-  'draining',
-  'overrun',
-  'suspended'
+/** What {@link shortState} may return, the longest of each kind. */
+const STATES = [
+  'idle for long',
+  'idle, moved off',
+  '#99 in queue',
+  'turn overrun',
+  'suspended, idle'
 ];
-
-const IDLENESS = ['warned', 'evicted', 'suspended'] as const;
 
 /** The headline in as few words as there is room for in a toolbar. */
 export function chipText(view: KernelView, trans: TranslationBundle): string {
-  if (view.kind === 'away') {
-    return trans.__('GPU: away');
-  }
-  return view.kind === 'client' && view.idleness
-    ? shortIdlenessText(view.idleness.kind, trans)
+  return view.kind === 'away'
+    ? trans.__('GPU: away')
     : formatState(view, trans);
 }
 
-/** What the chip of a shared kernel may read, a line each. */
+/** The longest texts of the chip of a shared kernel, a line each. */
 export function chipTexts(trans: TranslationBundle): string {
-  return PHASES.map(phase => phaseText({ phase, queue_position: 99 }, trans))
-    .concat(IDLENESS.map(kind => shortIdlenessText(kind, trans)))
-    .concat(heldText(trans), chipText({ kind: 'away', message: '' }, trans))
+  return STATES.map(state => trans.__('GPU: %1', state))
+    .concat(chipText({ kind: 'away', message: '' }, trans))
     .join('\n');
 }
 

@@ -15,17 +15,6 @@ export function countDown(seconds: number | null, age: number): number | null {
   return seconds === null ? null : Math.max(0, seconds - age);
 }
 
-/** Whether a client has turns, and runs nothing in any of them. */
-export function isHeld(
-  { id, phase }: IClient,
-  devices: ReadonlyArray<IDevice>
-): boolean {
-  const own = devices
-    .flatMap(device => device.grants)
-    .filter(grant => grant.client === id);
-  return phase === 'running' && own.length > 0 && own.every(({ held }) => held);
-}
-
 /** The earliest deadline among the client's grants. */
 export function secondsLeft(
   client: IClient,

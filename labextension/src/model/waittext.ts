@@ -1,6 +1,6 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 
-import { formatDuration } from './format';
+import { formatDuration } from './units';
 import { nameOf } from './names';
 import type { IClientView } from './sharing';
 

@@ -16,7 +16,7 @@ import type { IDisposable } from '@lumino/disposable';
 import { CommandIDs } from '../commands';
 import { LiveRegion } from '../components/liveregion';
 import { DocumentWaits } from '../documentwaits';
-import { formatDuration } from '../model/format';
+import { formatDuration } from '../model/units';
 import type { LongWaits } from '../model/longwaits';
 import { nameOf } from '../model/names';
 import { IGpuSharing, TRANSLATION_DOMAIN } from '../tokens';

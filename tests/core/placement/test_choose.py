@@ -6,6 +6,7 @@ import pytest
 
 from jupyter_gpushare.core.errors import Refused, TooManyDevices
 from jupyter_gpushare.core.placement import STRATEGIES, PlacementSettings, Request
+from jupyter_gpushare.units import format_size
 
 from .hosts import GIB, MEMORY, TWO_SOCKETS, host, where
 
@@ -69,14 +70,14 @@ def test_memory_is_promised_up_to_the_bound() -> None:
     placement = host(1, PlacementSettings(oversubscription=1.5))
     where(placement, "a", fraction=1.0)
     where(placement, "b", memory=40 * GIB)
-    with pytest.raises(Refused, match=f"has at most 0 bytes left of the {3 * MEMORY // 2} bytes that may be asked for"):
+    with pytest.raises(Refused, match=f"has at most 0 B left of the {format_size(1.5 * MEMORY)} that may be asked for"):
         where(placement, "c", memory=1)
 
 
 def test_memory_that_cannot_move_must_fit() -> None:
     placement = host(1)
     where(placement, "a", fraction=0.6)
-    with pytest.raises(Refused, match="bytes left of"):
+    with pytest.raises(Refused, match="B left of"):
         where(placement, "b", fraction=0.5, movable=False)
 
 

@@ -1,0 +1,82 @@
+"""The table of a quota's words, and quotas as people write them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+from .. import units
+from ..wire import text
+from .setting import Setting
+
+SERVICE_CLASSES = {"online": "before offline ones", "offline": "when no other wants the GPU"}
+
+QUOTA = {
+    row.name: row
+    for row in (
+        Setting(
+            "share",
+            "fraction",
+            0.0,
+            "Part of the time that is guaranteed under the policy 'fair'.",
+            range=(0.0, 1.0),
+            live=True,
+        ),
+        Setting("limit", "fraction", 1.0, "Largest part of the time.", range=(0.001, 1.0), live=True),
+        Setting(
+            "memory",
+            "size",
+            None,
+            "Memory that the client may allocate, also as a part of the device (50%).",
+            live=True,
+        ),
+        Setting(
+            "resident",
+            "size",
+            None,
+            "Memory that may stay on the GPU while others wait.",
+            live=True,
+        ),
+        Setting("service", "choice", "online", "Service class.", choices=SERVICE_CLASSES, live=True, title="Class"),
+    )
+}
+
+
+def read(words: Mapping[str, Any], parts: Collection[str] = ()) -> dict[str, Any]:
+    """Return the fields of a quota from what people or programs wrote ("8GiB", 0.5, "50%", None).
+
+    A size named in `parts` may be a part of the device, and is then left as it is. An unknown word is left to
+    `core.Quota`. Raises ValueError, which begins with the word and says what is allowed.
+    """
+    try:
+        known = text.quota_words(words)
+    except ValueError as error:
+        raise ValueError(f"quota: {error}") from None
+    fields: dict[str, Any] = {}
+    for name, value in known.items():
+        setting = QUOTA.get(name)
+        if value is None or (isinstance(value, str) and value.lower() in ("none", "unlimited")):
+            if setting and setting.type != "size":
+                raise ValueError(f"{name} needs a value: allowed is {setting.allowed}")
+            value = None
+        elif name in parts and units.is_fraction(value):
+            if not 0 < units.parse_fraction(value) <= 1:
+                raise ValueError(
+                    f"{name}={value} is out of range: allowed is a fraction above 0 and up to 1, or a size"
+                )
+        elif setting:
+            spelled = name if name in words else "class"  # as people wrote it, for what the error names
+            value = replace(setting, name=spelled).read(value)
+        fields[name] = value
+    return fields
+
+
+def check(fields: Mapping[str, Any]) -> None:
+    """Check fields of a quota, also against each other; None: no bound. Raises ValueError as `read` does."""
+    for name, value in fields.items():
+        if value is not None:
+            QUOTA[name].check(value)
+    share, limit = fields.get("share", 0.0), fields.get("limit", 1.0)
+    if share > limit:
+        raise ValueError(f"share={share:g} is above limit={limit:g}: allowed is a share up to the limit")

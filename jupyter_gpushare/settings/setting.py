@@ -1,0 +1,159 @@
+"""One row of a table of settings: type, range, default and help, and the check of a value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .. import units
+
+AUTO = "auto"
+
+_UNITS = ("seconds", "days")
+_NUMBERS = ("number", *_UNITS, "count", "fraction", "size")
+_SWITCH = {"true": True, "1": True, "false": False, "0": False}
+_LARGEST_SIZE = (1 << 62) - 1
+_JSON_TYPES = {
+    "count": "integer",
+    "switch": "boolean",
+    "text": "string",
+    "size": "string",
+    "object": "object",
+    "list": "array",
+}
+_PART_OF_DEVICE = r"^([0-9]+(\.[0-9]*)?%|[01]?\.[0-9]+)$"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting.
+
+    `type` is number, seconds, days, count, fraction, size, switch, choice, text, object or list. `more` continues
+    `help` where there is room for details. `zero` is the meaning of 0 where 0 lies outside of the range; `auto` permits
+    the word "auto". `choices` maps each word to its meaning. A `live` setting can be changed while a coordinator runs.
+    """
+
+    name: str
+    type: str
+    default: Any
+    help: str
+    more: str = ""
+    range: tuple[float, float] = (0.0, math.inf)
+    zero: str = ""
+    auto: bool = False
+    choices: Mapping[str, str] = field(default_factory=dict)
+    live: bool = False
+    title: str = ""
+
+    @property
+    def allowed(self) -> str:
+        """The allowed values in words; empty for a type without a range."""
+        if self.type == "fraction":
+            return f"a fraction from {self.range[0]:g} to {self.range[1]:g}, for example 0.5 or 50%"
+        if self.type == "size":
+            return "a size above 0, for example 8GiB"
+        if self.type == "switch":
+            return "true and false"
+        if self.type not in _NUMBERS:
+            return ", ".join(self.choices)
+        unit = f" {self.type}" if self.type in _UNITS else ""
+        low, high = (f"{bound:.15g}" for bound in self.range)
+        words = [f"{'whole numbers from ' if self.type == 'count' else ''}{low} to {high}{unit}"]
+        words += [f"0 for {self.zero}"] if self.zero else []
+        words += [f"'{AUTO}'"] if self.auto else []
+        return ", or ".join((", ".join(words[:-1]), words[-1])) if words[1:] else words[0]
+
+    @property
+    def explanation(self) -> str:
+        """All that there is to know about the setting, as `--help-all` shows it."""
+        meanings = ", ".join(f"'{word}' ({meaning})" for word, meaning in self.choices.items())
+        allowed = "" if self.type == "switch" else meanings or self.allowed
+        return " ".join(
+            [self.help, *([f"Allowed: {allowed}."] if allowed else []), *([self.more] if self.more else [])]
+        )
+
+    def read(self, value: Any) -> Any:
+        """Return what `value`, a text as people write it or the value itself, stands for.
+
+        Raises ValueError, which begins with the name and says what is allowed.
+        """
+        parse: Callable[[Any], Any] | None = {"fraction": units.parse_fraction, "size": units.parse_size}.get(self.type)
+        if parse:
+            try:
+                value = parse(value)
+            except ValueError as error:
+                if str(value).strip().startswith("-"):
+                    raise ValueError(f"{self.name}={value} is out of range: allowed is {self.allowed}") from None
+                raise ValueError(f"{self.name}: {error}") from None
+        elif isinstance(value, str) and self.type in (*_NUMBERS, "switch"):
+            value = self._parsed(value)
+        return self.check(value)
+
+    def check(self, value: Any) -> Any:
+        """Return `value` if it is allowed. Raises ValueError as `read` does."""
+        if self.type == "choice":
+            if not isinstance(value, str) or value not in self.choices:
+                raise self._refusal(value, "is unknown")
+        elif self.type == "switch":
+            if not isinstance(value, bool):
+                raise self._refusal(value, "is unknown")
+        elif self.type in _NUMBERS and not (self.auto and value == AUTO):
+            return self._checked_number(value)
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        """The JSON schema of the setting's values, with what a form needs to ask for one."""
+        about: dict[str, Any] = {"title": self.title or self.name.capitalize().replace("_", " ")}
+        about |= {"description": self.help, "default": self.default, "readOnly": not self.live}
+        if self.choices:
+            titles = [{"const": word, "title": f"{word}: {meaning}"} for word, meaning in self.choices.items()]
+            return about | {"type": "string", "oneOf": titles}
+        if self.type in _NUMBERS:
+            about["description"] = f"{self.help.rstrip('.')}: {self.allowed}."
+            about |= {"errorMessage": f"Allowed: {self.allowed}.", "unit": self.type}
+        if self.type == "size" and self.default is None:
+            return about | {"type": ["integer", "string", "null"], "minimum": 1, "pattern": _PART_OF_DEVICE}
+        if self.type in _NUMBERS and self.type != "size":
+            about |= {"minimum": 0 if self.zero else self.range[0], "maximum": self.range[1]}
+        if self.auto:
+            return about | {"type": ["number", "string"], "pattern": f"^{AUTO}$"}
+        return about | {"type": _JSON_TYPES.get(self.type, "number")}
+
+    def _parsed(self, word: str) -> Any:
+        plain = word.strip().lower()
+        if self.auto and plain == AUTO:
+            return AUTO
+        if self.type == "switch":
+            return _SWITCH.get(plain, word)
+        try:
+            return float(plain)
+        except ValueError:
+            if self.type != "seconds":
+                return word
+        try:
+            return units.parse_duration(plain)
+        except ValueError:
+            return word
+
+    def _checked_number(self, value: Any) -> Any:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self._refusal(value, "is not a number")
+        whole = self.type in ("count", "size")
+        if whole and not float(value).is_integer():
+            raise self._refusal(value, "is not a whole number")
+        lowest, highest = (1, _LARGEST_SIZE) if self.type == "size" else self.range
+        if not (lowest <= value <= highest or (value == 0 and self.zero)):
+            raise self._refusal(value, "is out of range")
+        return int(value) if whole else float(value)
+
+    def _refusal(self, value: Any, problem: str) -> ValueError:
+        shown = f"{value:g}" if isinstance(value, float) else repr(value)
+        verb = "is" if self.type in ("fraction", "size") else "are"
+        return ValueError(f"{self.name}={shown} {problem}: allowed {verb} {self.allowed}")
+
+
+def schema(table: Iterable[Setting]) -> dict[str, Any]:
+    """The JSON schema of an object with the settings of `table`."""
+    return {"type": "object", "properties": {setting.name: setting.schema() for setting in table}}

@@ -1,0 +1,422 @@
+/* The rule by which a process takes turns: see agent_step.h. */
+#include "agent_step.h"
+
+#define MS 1000000ull
+#define NEVER UINT64_MAX
+
+#define GRACE_NS (2000 * MS)  /* the last permit stands so long after the contact is lost */
+#define TRY_NS (20 * MS)      /* between tries to enter, beside those that a bell causes */
+#define TRY_ALONE_NS (5 * MS) /* without a coordinator, where no bell may come */
+#define PAUSE_NS (20 * MS)    /* after a turn without a coordinator: other clients may have the device first */
+#define LEAST_QUANTUM_NS (10 * MS)
+#define LEAST_LOOK_NS (5 * MS) /* between looks for idleness */
+#define STUCK_NS (100 * MS)    /* a drain that takes longer, while a thread waits, may wait for that thread */
+#define STEP_NS (20 * MS)      /* a step lasts so long at most, and so long passes between steps */
+#define LATE_NS (200 * MS)     /* a step lasts so much longer if the threads at the gate have not run yet */
+#define SLICE_NS (50 * MS)     /* a whole slice; each one in vain doubles the next */
+#define STEPS 16               /* so many steps come before a whole slice */
+#define MOST_DOUBLINGS 5
+#define OWN_PATIENCE 4    /* a sibling that has left steps first: it submits nothing new */
+#define TELL_NS (20 * MS) /* memory that leaves for longer is reported */
+#define RINGS 16          /* useless rings in RINGS_NS, after which the bell is ignored for DEAF_NS */
+#define RINGS_NS (100 * MS)
+#define DEAF_NS (20 * MS)
+
+#ifndef AGENT_MISTAKE
+#define AGENT_MISTAKE 0 /* a test builds this file with a planted mistake, to see that it finds it */
+#endif
+
+/* What holds at this moment: the permit, or the rule without a coordinator. */
+struct rule {
+    uint64_t turn, devices;
+    uint64_t deadline; /* of a turn that the process is in, or would enter now */
+    uint32_t epoch;
+    bool alone;  /* there is no coordinator */
+    bool silent; /* the coordinator has said nothing yet: what runs goes on */
+    bool may, relieved, contended;
+};
+
+static uint64_t least(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+static uint64_t most(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+
+static uint64_t quantum(const struct agent_inputs *in) {
+    return most(in->quantum_ns, LEAST_QUANTUM_NS);
+}
+
+static struct rule rule_of(const struct agent *agent, const struct agent_inputs *in) {
+    const struct gpushare_permit *permit = &in->permit;
+    uint64_t began = agent->report.phase == GPUSHARE_OUT ? in->now : agent->report.began_ns;
+    if (in->away_since && in->now >= in->away_since + GRACE_NS) {
+        /* A turn that began under a coordinator has a number of its own, and ends by its own beginning. */
+        bool own = agent->report.phase == GPUSHARE_OUT || agent->report.turn == in->client_turn;
+        return (struct rule){.turn = in->client_turn,
+                             .devices = in->client_devices,
+                             .deadline = (own ? in->client_began : began) + quantum(in),
+                             .alone = true,
+                             .may = true,
+                             .relieved = true,
+                             .contended = true};
+    }
+    return (struct rule){.turn = permit->turn,
+                         .devices = permit->devices,
+                         .deadline = permit->deadline_ns ? permit->deadline_ns
+                                     : permit->length_ns ? began + permit->length_ns
+                                                         : NEVER,
+                         .epoch = permit->epoch,
+                         .silent = permit->epoch == 0,
+                         .may = permit->epoch != 0 && (permit->flags & GPUSHARE_MAY),
+                         .relieved = permit->flags & GPUSHARE_RELIEVED,
+                         .contended = permit->flags & GPUSHARE_CONTENDED};
+}
+
+static bool is_over(const struct rule *rule, uint64_t now) {
+    return (rule->relieved || AGENT_MISTAKE == 6) && now >= rule->deadline;
+}
+
+/* May the process be in the turn `turn`, in which it is? */
+static bool may_stay(const struct rule *rule, uint64_t turn) {
+    return rule->silent || rule->alone || (rule->may && rule->turn == turn);
+}
+
+/* --- the gate and the report ------------------------------------------------------------------------------------------ */
+
+static void set_gate(struct agent *agent, uint32_t gate) {
+    agent->gate = gate;
+    if (gate != AGENT_GATE_CLOSED)
+        agent->opening++;
+}
+
+static void say_waiting(struct agent *agent, const struct agent_inputs *in, struct agent_outputs *out) {
+    bool waits = in->waiting && agent->report.phase != GPUSHARE_IN;
+    if (agent->report.phase != GPUSHARE_IN && waits != (bool)agent->said_waiting)
+        out->acts |= AGENT_CHANGED;
+    agent->said_waiting = waits;
+}
+
+static void open_gate(struct agent *agent, const struct rule *rule, struct agent_outputs *out) {
+    set_gate(agent, AGENT_GATE_OPEN);
+    agent->report.phase = GPUSHARE_IN;
+    agent->report.closed_ns = 0;
+    agent->report.epoch = rule->epoch;
+    agent->report.step_tries = 0;
+    agent->idle = agent->slices = agent->helped = 0;
+    agent->idle_since = agent->waited_since = 0;
+    out->acts |= AGENT_WAKE | AGENT_CHANGED;
+}
+
+/* Also at the end of a step. The threads at the gate look again: those that made their call in a step wait by the closed
+ * gate from now on. */
+static void close_gate(struct agent *agent, uint64_t now, struct agent_outputs *out) {
+    set_gate(agent, AGENT_GATE_CLOSED);
+    agent->report.phase = GPUSHARE_CLOSING;
+    agent->closed_at = now;
+    if (!agent->report.closed_ns)
+        agent->report.closed_ns = now;
+    agent->waited_since = 0;
+    out->acts |= AGENT_CLOSE | AGENT_WAKE;
+}
+
+/* --- steps: a drain may wait for a thread that stands at the gate ------------------------------------------------------ */
+
+static bool next_is_step(const struct agent *agent) {
+    return agent->slices % (STEPS + 1) < STEPS;
+}
+
+/* How long a drain may take before a slice follows. What a whole slice lets in must have time to end. */
+static uint64_t patience(const struct agent *agent) {
+    uint32_t whole = agent->slices / (STEPS + 1);
+    bool between = agent->helped || agent->slices % (STEPS + 1);
+    return between ? STEP_NS : STUCK_NS << (whole < MOST_DOUBLINGS ? whole : MOST_DOUBLINGS);
+}
+
+static void begin_slice(struct agent *agent, const struct agent_inputs *in, struct agent_outputs *out) {
+    uint32_t whole = agent->slices / (STEPS + 1);
+    bool step = next_is_step(agent);
+    set_gate(agent, step ? AGENT_GATE_STEP : AGENT_GATE_OPEN);
+    agent->slice_end = in->now + (step ? STEP_NS : SLICE_NS << (whole < MOST_DOUBLINGS ? whole : MOST_DOUBLINGS));
+    agent->siblings = in->closing_siblings;
+    agent->step_calls = in->submissions;
+    agent->helped = 0;
+    agent->slices++;
+    agent->report.step_tries++;
+    agent->report.phase = GPUSHARE_STEP;
+    out->acts |= AGENT_WAKE;
+}
+
+/* --- the phases ------------------------------------------------------------------------------------------------------- */
+
+static void leave(struct agent *agent, const struct agent_inputs *in, bool alone, struct agent_outputs *out) {
+    out->acts |= AGENT_LEAVE | AGENT_RING | AGENT_CHANGED;
+    out->turn = agent->report.turn;
+    out->devices = agent->devices;
+    agent->report.phase = GPUSHARE_OUT;
+    agent->report.ended_ns = in->now;
+    if (agent->report.epoch && AGENT_MISTAKE != 1)
+        agent->used = agent->report.epoch;
+    agent->next_try = alone ? in->now + PAUSE_NS : in->now;
+    agent->evicting = 0;
+    agent->said_waiting = in->waiting != 0;
+}
+
+static void entered(struct agent *agent, const struct agent_inputs *in, const struct rule *rule,
+                    struct agent_outputs *out) {
+    bool may = rule->may && rule->turn == agent->trying && !is_over(rule, in->now);
+    if (rule->alone && in->tried == AGENT_ENTERED_FIRST) {
+        out->acts |= AGENT_BEGIN;
+        may = rule->turn == agent->trying;
+    }
+    if (!may && !agent->steps_in && AGENT_MISTAKE != 2) { /* row 3 */
+        out->acts |= AGENT_LEAVE | AGENT_RING;
+        out->turn = agent->trying;
+        out->devices = agent->devices;
+        agent->next_try = in->now + TRY_NS;
+        return;
+    }
+    agent->report.turn = agent->trying;
+    agent->report.began_ns = in->now;
+    agent->report.closed_ns = agent->report.ended_ns = 0;
+    agent->report.epoch = 0;
+    agent->submissions = in->submissions;
+    if (agent->steps_in) { /* row 7 */
+        agent->report.closed_ns = in->now;
+        begin_slice(agent, in, out);
+        out->acts |= AGENT_CHANGED;
+    } else { /* row 2 */
+        open_gate(agent, rule, out);
+    }
+}
+
+static void refused(struct agent *agent, const struct agent_inputs *in, const struct rule *rule) {
+    agent->report.tries++;
+    agent->next_try = in->now + (rule->alone ? TRY_ALONE_NS : TRY_NS);
+    if (!agent->rung)
+        return;
+    if (in->now > agent->rings_since + RINGS_NS) {
+        agent->rings_since = in->now;
+        agent->rings = 0;
+    }
+    if (++agent->rings >= RINGS) {
+        agent->deaf_until = in->now + DEAF_NS;
+        agent->rings = 0;
+    }
+}
+
+static void try_to_enter(struct agent *agent, uint64_t turn, uint64_t devices, struct agent_outputs *out) {
+    agent->trying = turn;
+    agent->devices = devices;
+    out->turn = turn;
+    out->devices = devices;
+    out->acts |= AGENT_ENTER | (agent->steps_in ? AGENT_JOIN : 0);
+}
+
+/* When to step in the turn of a sibling that drains: what the sibling waits for may be the call of a thread here. */
+static uint64_t step_due(const struct agent *agent, const struct agent_inputs *in) {
+    if (in->sibling_turn < GPUSHARE_FIRST_TURN)
+        return NEVER;
+    return most(most(in->sibling_since, agent->closed_at) + patience(agent), agent->next_try);
+}
+
+static void while_out(struct agent *agent, const struct agent_inputs *in, const struct rule *rule,
+                      struct agent_outputs *out) {
+    uint64_t now = in->now;
+    if (in->tried >= AGENT_ENTERED) {
+        entered(agent, in, rule, out);
+        out->wake_at = now;
+        return;
+    }
+    if (in->tried == AGENT_REFUSED)
+        refused(agent, in, rule); /* row 4 */
+    agent->rung = 0;
+    if (!in->waiting)
+        return;
+    /* Without a coordinator the deadline is that of the turn which siblings are in; if none is, a turn would begin now. */
+    bool over = (!rule->alone || in->client_in) && is_over(rule, now);
+    bool covers = !(in->own_devices & ~rule->devices); /* a device of its own that it may not have yet keeps it out */
+    bool may = rule->may && covers && !over && (rule->alone || rule->epoch != agent->used);
+    uint64_t due = may && rule->turn == in->sibling_turn ? NEVER : step_due(agent, in);
+    agent->steps_in = now >= due;
+    if (agent->steps_in) { /* row 7; also beside a permit, which leads nowhere as long as the sibling drains */
+        try_to_enter(agent, in->sibling_turn, in->client_devices, out);
+        if (AGENT_MISTAKE == 8) {
+            out->acts = 0;
+            entered(agent, in, rule, out);
+        }
+        return;
+    }
+    if (may) { /* row 1 */
+        bool hears = now >= agent->deaf_until;
+        agent->rung = in->bell && hears && in->tried == AGENT_NOT_TRIED;
+        if (now >= agent->next_try || agent->rung) {
+            try_to_enter(agent, rule->turn, rule->devices, out);
+            return;
+        }
+        out->devices = rule->devices;
+        out->listen = hears && (rule->devices & (rule->devices - 1)) == 0;
+        out->wake_at = agent->next_try;
+    } else if (rule->alone) {
+        out->wake_at = now + TRY_ALONE_NS; /* the last sibling to leave wakes no other */
+    }
+    out->wake_at = least(out->wake_at, due);
+}
+
+/* Another client waits: is this process idle for long enough? */
+static void look_for_idleness(struct agent *agent, const struct agent_inputs *in, const struct rule *rule,
+                              struct agent_outputs *out) {
+    uint64_t now = in->now, release = in->idle_release_ns;
+    bool was_idle = agent->idle;
+    if (!rule->contended || !release) {
+        agent->idle = 0;
+        agent->idle_since = 0;
+    } else {
+        out->acts |= AGENT_LOOK;
+        if (in->submissions != agent->submissions || in->looked == AGENT_BUSY)
+            agent->idle = agent->idle_since = 0;
+        else if (in->looked == AGENT_QUIET && !agent->idle_since)
+            agent->idle_since = now;
+        agent->idle = agent->idle_since && now >= agent->idle_since + release;
+        uint64_t next = most(release / 4, LEAST_LOOK_NS);
+        out->wake_at = least(out->wake_at, now + next);
+        if (agent->idle_since && !agent->idle)
+            out->wake_at = least(out->wake_at, agent->idle_since + release);
+    }
+    agent->submissions = in->submissions;
+    if (agent->idle != was_idle)
+        out->acts |= AGENT_CHANGED; /* row 12 */
+}
+
+static void while_in(struct agent *agent, const struct agent_inputs *in, const struct rule *rule,
+                     struct agent_outputs *out) {
+    uint64_t now = in->now;
+    if (!may_stay(rule, agent->report.turn) || (!rule->silent && is_over(rule, now))) { /* rows 10, 11 */
+        close_gate(agent, now, out);
+        out->wake_at = now;
+        return;
+    }
+    if (!rule->silent && !rule->alone && rule->epoch != agent->report.epoch) { /* row 9 */
+        agent->report.epoch = rule->epoch;
+        out->acts |= AGENT_CHANGED;
+    }
+    if (!rule->silent && (rule->relieved || AGENT_MISTAKE == 6))
+        out->wake_at = rule->deadline;
+    look_for_idleness(agent, in, rule, out);
+    if (agent->idle && rule->alone) {
+        close_gate(agent, now, out);
+        out->wake_at = now;
+    }
+}
+
+/* May a closing be taken back? */
+static bool may_reopen(const struct agent *agent, const struct rule *rule, uint64_t now) {
+    bool used_up = !rule->alone && rule->epoch != agent->report.epoch && rule->epoch == agent->used;
+    return rule->may && rule->turn == agent->report.turn && !is_over(rule, now) && !used_up;
+}
+
+static void while_closing(struct agent *agent, const struct agent_inputs *in, const struct rule *rule,
+                          struct agent_outputs *out) {
+    uint64_t now = in->now;
+    if (may_reopen(agent, rule, now) && (in->waiting || !rule->alone)) { /* row 13 */
+        open_gate(agent, rule, out);
+        out->wake_at = now;
+        return;
+    }
+    if (in->looked == AGENT_QUIET || AGENT_MISTAKE == 4) { /* row 14 */
+        agent->report.phase = GPUSHARE_LEAVING;
+        agent->drained_at = now;
+        out->acts |= AGENT_DRAINED;
+        out->wake_at = now;
+        return;
+    }
+    if (!in->waiting) {
+        agent->waited_since = 0;
+        return;
+    }
+    if (!agent->waited_since)
+        agent->waited_since = now;
+    uint64_t due = agent->waited_since + patience(agent) * (agent->slices ? OWN_PATIENCE : 1);
+    if (now >= due) { /* row 15 */
+        begin_slice(agent, in, out);
+        out->wake_at = now;
+        return;
+    }
+    out->wake_at = due;
+}
+
+static void while_stepping(struct agent *agent, const struct agent_inputs *in, const struct rule *rule,
+                           struct agent_outputs *out) {
+    uint64_t now = in->now;
+    if (may_reopen(agent, rule, now)) {
+        open_gate(agent, rule, out);
+        out->wake_at = now;
+        return;
+    }
+    bool one_left = in->closing_siblings < agent->siblings;
+    if (one_left) { /* what this process submits may wait for that sibling in turn */
+        agent->slices = 0;
+        agent->helped = 1;
+    }
+    bool unused = agent->gate == AGENT_GATE_STEP && in->waiting && in->submissions == agent->step_calls;
+    uint64_t end = agent->slice_end + (unused ? LATE_NS : 0);
+    if (now >= end || one_left) { /* row 16 */
+        close_gate(agent, now, out);
+        out->wake_at = now;
+        return;
+    }
+    agent->siblings = in->closing_siblings;
+    out->wake_at = least(end, now + MS);
+}
+
+static void while_leaving(struct agent *agent, const struct agent_inputs *in, const struct rule *rule,
+                          struct agent_outputs *out) {
+    if (!in->moving) { /* row 17 */
+        leave(agent, in, rule->alone, out);
+        out->wake_at = in->now;
+        return;
+    }
+    if (!agent->evicting && in->now >= agent->drained_at + TELL_NS) { /* row 18 */
+        agent->evicting = 1;
+        out->acts |= AGENT_CHANGED;
+    }
+    if (!agent->evicting)
+        out->wake_at = agent->drained_at + TELL_NS;
+}
+
+void agent_step(struct agent *agent, const struct agent_inputs *in, struct agent_outputs *out) {
+    struct rule rule = rule_of(agent, in);
+    *out = (struct agent_outputs){.wake_at = NEVER};
+    switch (agent->report.phase) {
+    case GPUSHARE_OUT:
+        while_out(agent, in, &rule, out);
+        break;
+    case GPUSHARE_IN:
+        while_in(agent, in, &rule, out);
+        break;
+    case GPUSHARE_CLOSING:
+        while_closing(agent, in, &rule, out);
+        break;
+    case GPUSHARE_STEP:
+        while_stepping(agent, in, &rule, out);
+        break;
+    default:
+        while_leaving(agent, in, &rule, out);
+    }
+    say_waiting(agent, in, out);
+    if (in->away_since && !rule.alone)
+        out->wake_at = least(out->wake_at, in->away_since + GRACE_NS);
+    out->gate = agent->gate;
+    out->opening = agent->opening;
+    out->contended = rule.contended;
+    out->alone = rule.alone;
+    out->idle = agent->idle;
+    out->evicting = agent->evicting;
+    out->report = agent->report;
+    out->report.check = gpushare_check(&out->report, GPUSHARE_TURN_WORDS);
+}
+
+void agent_new_connection(struct agent *agent) {
+    agent->used = 0;
+}

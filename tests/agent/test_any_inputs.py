@@ -1,0 +1,57 @@
+"""Whatever the inputs, the gate is open only while the process is in a turn by its lock."""
+
+from __future__ import annotations
+
+from random import Random
+
+from ..support.rule import CLOSING, IN, LEAVING, OUT, STEP
+from .driven import BUSY, ENTERED, ENTERED_FIRST, MS, NOT_TRIED, QUIET, REFUSED, Driven
+
+STEPS = 100_000
+OFTEN = 0.1
+
+
+def change(process: Driven, random: Random) -> None:
+    """Change some inputs."""
+    given = process.given
+    process.later(random.choice((0, 0.01, 1, 5, 20, 100, 3000)))
+    if random.random() < OFTEN:
+        deadline = random.choice((0, 0, process.now, process.now + 10 * MS, random.getrandbits(64)))
+        length = random.choice((0, 10 * MS, random.getrandbits(64)))
+        turn = random.choice((0, 1 << 40, 1 << 41, random.getrandbits(64)))
+        process.permit(random.randrange(4), turn, random.randrange(8), deadline, length, random.getrandbits(3))
+    if random.random() < OFTEN:
+        given.waiting = random.randrange(3)
+        given.moving, given.bell, given.client_in = (random.randrange(2) for _ in range(3))
+        given.submissions += random.randrange(2)
+        given.idle_release_ns = random.choice((0, 10 * MS))
+        process.sibling(random.randrange(3), random.choice((0, 1 << 40, 1 << 42)), random.choice((0, 30, 500)))
+        given.client_began = random.choice((0, process.now, process.now - 50 * MS))
+    if random.random() < OFTEN / 2:
+        given.away_since = random.choice((0, 0, process.now, process.now - 3000 * MS))
+    if random.random() < OFTEN / 10:
+        process.rule.agent_new_connection(process.agent)
+
+
+def test_the_gate_is_open_only_in_a_turn() -> None:
+    random, process = Random(1), Driven()
+    entered, turn, tried, phases = False, 0, NOT_TRIED, set()
+    for number in range(STEPS):
+        change(process, random)
+        before = process.phase
+        acts = process.step(tried, random.choice((0, BUSY, BUSY, QUIET)))
+        tried = NOT_TRIED
+        what = f"step {number}: {acts}, phase {before} -> {process.phase}, gate {process.gate}"
+        phases.add(process.phase)
+        if "LEAVE" in acts:
+            assert entered and process.out.turn == turn, what
+            entered = False
+        if "ENTER" in acts:
+            assert not entered and process.gate == "closed", what
+            tried, turn = random.choice((REFUSED, ENTERED, ENTERED_FIRST)), process.out.turn
+            entered = tried != REFUSED
+        assert process.gate == "closed" or entered, what
+        assert (process.gate != "closed") == (process.phase in (IN, STEP)), what
+        assert process.phase == OUT or process.out.report.turn == turn, what
+        assert process.phase != LEAVING or before in (CLOSING, LEAVING), what
+    assert phases == {OUT, IN, CLOSING, STEP, LEAVING}, "all phases were met"

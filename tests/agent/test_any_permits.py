@@ -1,0 +1,43 @@
+"""Whatever coordinators write and whatever ends: see `world.py`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .world import World
+
+EVENTS = float(os.environ.get("GPUSHARE_TEST_AGENT", "1e5"))
+SECONDS = 5.0
+
+
+@pytest.fixture(autouse=True)
+def lock_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUSHARE_LOCK_DIR", str(tmp_path))
+
+
+def run(seed: int, rule: Any = None) -> tuple[int, int, str]:
+    """Return events, turns, and what was wrong."""
+    world = World(seed, rule)
+    wrong = ""
+    try:
+        world.run(SECONDS)
+        world.heal()
+    except AssertionError as error:
+        story = "\n".join(f"{at:.6f} {what}" for at, what in list(world.story)[-60:])
+        wrong = f"{story}\nseed {seed}, {world.clock.now:.6f}: {error}"
+    finally:
+        world.close()
+    return world.clock.events, world.turns, wrong
+
+
+def test_nothing_is_ever_wrong() -> None:
+    events = turns = seed = 0
+    while events < EVENTS:
+        found, used, wrong = run(seed)
+        assert not wrong, wrong
+        events, turns, seed = events + found, turns + used, seed + 1
+    assert turns > events / 1000, f"{events} events had {turns} turns"

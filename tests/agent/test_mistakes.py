@@ -1,0 +1,72 @@
+"""The simulation under any permits finds mistakes that are put in on purpose; `test_hammer.py` those of the lock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..support.process import Process
+from ..support.rule import native
+from .test_any_permits import run
+
+EVENTS = 100_000
+Patch = Callable[[Any, str, Any], None]
+
+
+@pytest.fixture(autouse=True)
+def lock_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUSHARE_LOCK_DIR", str(tmp_path))
+
+
+def assert_is_found(rule: Any = None) -> None:
+    events = seed = 0
+    while events < EVENTS:
+        found, _, wrong = run(seed, rule)
+        if wrong:
+            return
+        events, seed = events + found, seed + 1
+    pytest.fail(f"{seed} seeds with {events} events found nothing")
+
+
+PLANTED = {
+    "an epoch is never used up": 1,
+    "the permit is not read after entering": 2,
+    "a process leaves before it has drained": 4,
+    "a turn ends at its deadline without RELIEVED": 6,
+    "a step without the lock": 8,
+}
+
+
+@pytest.mark.parametrize("mistake", PLANTED.values(), ids=PLANTED)
+def test_in_the_rule(mistake: int) -> None:
+    assert_is_found(native(agent_mistake=mistake))
+
+
+def an_old_page_is_obeyed(patch: Patch) -> None:
+    patch(Process, "new_page", lambda self: None)
+
+
+def a_wrong_check_is_accepted(patch: Patch) -> None:
+    patch(Process, "is_whole", lambda self, permit: True)
+
+
+def the_deadline_is_that_of_another_epoch(patch: Patch) -> None:
+    def take(self: Process, permit: Any) -> None:
+        before = self._permit.deadline_ns if permit.epoch > 1 else permit.deadline_ns
+        real(self, permit)
+        self._permit.deadline_ns = self._in.permit.deadline_ns = before
+
+    real = Process._take_permit
+    patch(Process, "_take_permit", take)
+
+
+IN_THE_EDGE = [an_old_page_is_obeyed, a_wrong_check_is_accepted, the_deadline_is_that_of_another_epoch]
+
+
+@pytest.mark.parametrize("mistake", IN_THE_EDGE, ids=lambda mistake: mistake.__name__)
+def test_in_the_edge(mistake: Callable[[Patch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    mistake(monkeypatch.setattr)
+    assert_is_found()

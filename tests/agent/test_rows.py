@@ -1,0 +1,474 @@
+"""Each row of the agent's table in docs/turns.md."""
+
+from __future__ import annotations
+
+import pytest
+
+from ..support.rule import CLOSING, IN, LEAVING, OUT, STEP, TURN_WORDS, check_of
+from .driven import (
+    BUSY,
+    CONTENDED,
+    ENTERED,
+    ENTERED_FIRST,
+    MAY,
+    MS,
+    OTHER,
+    OWN,
+    QUIET,
+    REFUSED,
+    RELIEVED,
+    TURN,
+    Driven,
+)
+
+
+@pytest.fixture
+def process() -> Driven:
+    return Driven()
+
+
+# --- out
+
+
+def test_row_1_it_tries_by_a_permit_when_a_thread_waits(process: Driven) -> None:
+    process.permit()
+    process.given.waiting = 0
+    assert "ENTER" not in process.step()
+    process.given.waiting = 1
+    assert "ENTER" in process.step()
+    assert (process.out.turn, process.out.devices, process.gate) == (TURN, 1, "closed")
+
+
+def test_row_1_a_used_up_epoch_admits_no_more(process: Driven) -> None:
+    process.begin(epoch=5)
+    process.leave(epoch=5, flags=0)
+    process.permit(epoch=5)
+    process.later(1000)
+    assert "ENTER" not in process.step()
+    process.permit(epoch=6)
+    assert "ENTER" in process.step()
+
+
+def test_row_1_epochs_of_a_new_connection_are_new(process: Driven) -> None:
+    process.begin(epoch=5)
+    process.leave(epoch=5, flags=0)
+    process.rule.agent_new_connection(process.agent)
+    process.permit(epoch=5)
+    assert "ENTER" in process.step()
+
+
+def test_row_1_a_deadline_in_the_past_admits_no_more(process: Driven) -> None:
+    process.permit(flags=MAY | RELIEVED, deadline=process.now - 1)
+    assert "ENTER" not in process.step()
+
+
+def test_row_1_it_stays_out_until_the_permit_covers_its_own_devices(process: Driven) -> None:
+    process.given.own_devices = 5
+    process.permit(devices=3)
+    assert "ENTER" not in process.step()
+    process.permit(epoch=2, devices=7)
+    assert "ENTER" in process.step()
+    assert process.out.devices == 7
+
+
+def test_row_2_the_gate_opens_when_it_has_entered(process: Driven) -> None:
+    process.permit(epoch=7)
+    acts = process.enter()
+    assert {"WAKE", "CHANGED"} <= acts
+    assert (process.gate, process.phase) == ("open", IN)
+    report = process.out.report
+    assert (report.turn, report.epoch, report.began_ns) == (TURN, 7, process.now)
+    assert report.check == check_of(report, TURN_WORDS)
+
+
+@pytest.mark.parametrize(
+    "change", [{"flags": 0}, {"turn": OTHER}, {"epoch": 0}, {"flags": MAY | RELIEVED, "deadline": 1}]
+)
+def test_row_3_the_lock_first_then_the_permit(process: Driven, change: dict[str, int]) -> None:
+    process.permit()
+    assert "ENTER" in process.step()
+    process.permit(**{"epoch": 2, **change})
+    assert {"LEAVE", "RING"} <= process.step(ENTERED)
+    assert (process.gate, process.phase) == ("closed", OUT)
+
+
+def test_row_4_refused_it_listens_and_tries_again(process: Driven) -> None:
+    process.permit()
+    process.enter(REFUSED)
+    assert process.out.report.tries == 1
+    assert process.out.listen
+    assert process.wakes_in == 20
+    process.later(1)
+    assert "ENTER" not in process.step()
+    process.given.bell = 1
+    assert "ENTER" in process.step()
+    process.given.bell = 0
+    process.step(REFUSED)
+    process.later(20)
+    assert "ENTER" in process.step()
+
+
+def test_row_4_useless_rings_are_ignored_for_a_while(process: Driven) -> None:
+    process.permit()
+    process.enter(REFUSED)
+    process.given.bell = 1
+    tries = []
+    for ms in range(1, 60):
+        process.later(1)
+        if "ENTER" in process.step():
+            tries.append(ms)
+            process.step(REFUSED)
+    assert tries[:16] == list(range(1, 17))
+    assert tries[16] == 36, "after 20 ms"
+
+
+def test_row_4_a_client_of_several_devices_does_not_listen(process: Driven) -> None:
+    process.permit(devices=3)
+    process.enter(REFUSED)
+    assert not process.out.listen
+
+
+def test_row_5_it_reports_that_a_thread_waits(process: Driven) -> None:
+    process.given.waiting = 0
+    assert process.step() == set()
+    process.given.waiting = 1
+    assert process.step() == {"CHANGED"}
+    process.given.waiting = 2
+    assert process.step() == set()
+    process.given.waiting = 0
+    assert process.step() == {"CHANGED"}
+
+
+def test_row_7_a_step_for_a_sibling_that_drains(process: Driven) -> None:
+    process.permit(flags=0)
+    process.sibling(ms=0)
+    process.step()
+    assert process.wakes_in == 100
+    process.later(100)
+    assert {"ENTER", "JOIN"} <= process.step()
+    assert process.out.turn == TURN
+    process.step(ENTERED)
+    assert (process.gate, process.phase) == ("step", STEP)
+    assert process.out.report.step_tries == 1
+
+
+def test_row_7_a_step_that_is_refused_opens_nothing(process: Driven) -> None:
+    process.permit(flags=0)
+    process.sibling(ms=100)
+    process.enter(REFUSED)
+    assert (process.gate, process.phase) == ("closed", OUT)
+
+
+def test_row_7_a_step_needs_no_unused_epoch(process: Driven) -> None:
+    process.begin(epoch=5)
+    process.leave(epoch=5, flags=0)
+    process.permit(epoch=5)
+    process.later(1000)
+    process.sibling(ms=200)
+    process.enter()
+    assert process.gate == "step"
+
+
+def test_row_7_a_permit_of_another_number_does_not_keep_it_from_steps(process: Driven) -> None:
+    """The sibling would drain for ever, because its lock keeps out the process whose call it waits for."""
+    process.permit(turn=OTHER)
+    process.sibling(turn=TURN, ms=0)
+    process.enter(REFUSED)
+    process.later(100)
+    assert {"ENTER", "JOIN"} <= process.step()
+    assert process.out.turn == TURN
+
+
+# --- in
+
+
+def test_row_9_it_takes_over_another_epoch(process: Driven) -> None:
+    process.begin(epoch=1)
+    process.permit(epoch=2)
+    assert process.step() == {"CHANGED"}
+    assert (process.out.report.epoch, process.gate) == (2, "open")
+
+
+def test_row_9_its_deadline_comes_with_it(process: Driven) -> None:
+    process.begin(epoch=1, flags=MAY | RELIEVED, deadline=process.now + 10 * MS)
+    process.permit(epoch=2, flags=MAY | RELIEVED, deadline=process.now + 50 * MS)
+    process.step()
+    process.later(20)
+    assert "CLOSE" not in process.step()
+    process.later(30)
+    assert "CLOSE" in process.step()
+
+
+@pytest.mark.parametrize("change", [{"flags": 0}, {"turn": OTHER}])
+def test_row_10_withdrawn(process: Driven, change: dict[str, int]) -> None:
+    process.begin()
+    process.permit(epoch=2, **change)
+    assert "CLOSE" in process.step()
+    assert (process.gate, process.phase) == ("closed", CLOSING)
+    assert process.out.report.closed_ns == process.now
+
+
+def test_row_10_a_coordinator_that_has_written_nothing_ends_nothing(process: Driven) -> None:
+    process.begin(flags=MAY | RELIEVED, deadline=process.now + MS)
+    process.permit(epoch=0, turn=0, flags=0)
+    process.later(1000)
+    assert process.step() == set()
+    assert process.gate == "open"
+
+
+def test_row_11_a_turn_ends_at_its_deadline_if_another_client_takes_over(process: Driven) -> None:
+    deadline = process.now + 30 * MS
+    process.begin(deadline=process.now + 10 * MS)
+    process.later(20)
+    assert process.step() == set()
+    process.permit(flags=MAY | RELIEVED, deadline=deadline)
+    process.step()
+    assert process.wakes_in == 10
+    process.later(10)
+    assert "CLOSE" in process.step()
+
+
+def test_row_11_a_length_counts_from_the_beginning(process: Driven) -> None:
+    process.begin(flags=MAY | RELIEVED, length=30 * MS)
+    process.later(29)
+    assert "CLOSE" not in process.step()
+    process.later(1)
+    assert "CLOSE" in process.step()
+
+
+def idle(process: Driven) -> set[str]:
+    """Do nothing for 20 ms of an idle release of 10 ms."""
+    process.given.idle_release_ns = 10 * MS
+    process.given.waiting = 0
+    acts = process.step()
+    for _ in range(4):
+        process.later(5)
+        acts |= process.step(looked=QUIET if "LOOK" in acts else 0)
+        if process.phase != IN:
+            break
+    return acts
+
+
+def test_row_12_idle_and_busy_again(process: Driven) -> None:
+    process.begin(flags=MAY | CONTENDED)
+    assert {"LOOK", "CHANGED"} <= idle(process)
+    assert process.out.idle
+    process.given.submissions += 1
+    assert "CHANGED" in process.step(looked=BUSY)
+    assert not process.out.idle
+
+
+def test_row_12_idleness_matters_only_while_another_client_waits(process: Driven) -> None:
+    process.begin()
+    assert idle(process) == set()
+    assert not process.out.idle
+
+
+def test_row_12_idle_without_a_coordinator_the_turn_ends(process: Driven) -> None:
+    process.away(5000)
+    process.enter(ENTERED_FIRST)
+    process.given.client_began = process.now
+    assert "CLOSE" in idle(process)
+
+
+# --- closing, steps, leaving
+
+
+def closing(process: Driven) -> None:
+    process.begin(epoch=4)
+    process.permit(epoch=4, flags=0)
+    assert "CLOSE" in process.step()
+
+
+def test_row_13_permitted_again(process: Driven) -> None:
+    closing(process)
+    process.permit(epoch=4)
+    assert "WAKE" in process.step(looked=QUIET)
+    assert (process.gate, process.phase, process.out.report.closed_ns) == ("open", IN, 0)
+
+
+def test_row_13_not_beyond_its_deadline(process: Driven) -> None:
+    process.begin(flags=MAY | RELIEVED, deadline=process.now + MS)
+    process.later(1)
+    process.step()
+    process.step(looked=BUSY)
+    assert process.phase == CLOSING
+
+
+def test_row_14_it_leaves_only_when_the_work_has_finished(process: Driven) -> None:
+    closing(process)
+    process.given.waiting = 0
+    process.step(looked=BUSY)
+    for _ in range(3):
+        process.later(1000)
+        assert process.step(looked=BUSY) == set()
+    assert process.step() == set(), "without a look nothing is known"
+    assert "DRAINED" in process.step(looked=QUIET)
+    assert process.phase == LEAVING
+
+
+def test_row_15_a_step_for_its_own_thread(process: Driven) -> None:
+    closing(process)
+    process.step(looked=BUSY)
+    process.later(99)
+    process.step(looked=BUSY)
+    assert process.gate == "closed"
+    process.later(1)
+    assert "WAKE" in process.step(looked=BUSY)
+    assert (process.gate, process.phase) == ("step", STEP)
+    opening = process.out.opening
+    process.given.submissions += 1
+    process.later(20)
+    assert "CLOSE" in process.step()
+    process.step(looked=BUSY)
+    process.later(80)
+    process.step(looked=BUSY)
+    assert (process.gate, process.out.opening > opening) == ("step", True), "a thread passes each step once"
+
+
+def test_row_16_a_step_waits_for_a_thread_that_has_not_run_yet(process: Driven) -> None:
+    """On a host without a free processor the woken thread may run later than the step would end."""
+    closing(process)
+    process.step(looked=BUSY)
+    process.later(100)
+    process.step(looked=BUSY)
+    process.later(100)
+    assert (process.step(), process.gate) == (set(), "step")
+    process.given.submissions += 1
+    process.later(1)
+    assert "CLOSE" in process.step()
+
+
+def test_row_16_a_step_does_not_wait_for_ever(process: Driven) -> None:
+    closing(process)
+    process.step(looked=BUSY)
+    process.later(100)
+    process.step(looked=BUSY)
+    process.later(220)
+    assert "CLOSE" in process.step()
+
+
+def test_row_15_whole_slices_follow_steps_in_vain(process: Driven) -> None:
+    closing(process)
+    lengths, began, before = [], 0, "closed"
+    for _ in range(2000):
+        process.later(5)
+        process.given.submissions += 1
+        process.step(looked=BUSY)
+        if process.gate == "open" and before != "open":
+            began = process.now
+        elif process.gate != "open" and before == "open":
+            lengths.append((process.now - began) // MS)
+        before = process.gate
+    assert lengths[:2] == [50, 100]
+
+
+def test_row_16_a_step_ends_when_a_sibling_has_left(process: Driven) -> None:
+    process.permit(flags=0)
+    process.sibling(closing=2, ms=100)
+    process.enter()
+    process.step()
+    assert process.gate == "step"
+    process.later(1)
+    process.sibling(closing=1, ms=100)
+    assert "CLOSE" in process.step()
+    assert (process.gate, process.phase) == ("closed", CLOSING)
+
+
+def test_row_17_it_leaves_when_its_memory_has_left(process: Driven) -> None:
+    closing(process)
+    process.given.moving = 1
+    process.step(looked=QUIET)
+    assert "LEAVE" not in process.step()
+    process.given.moving = 0
+    process.later(3)
+    assert {"LEAVE", "RING", "CHANGED"} <= process.step()
+    assert (process.out.turn, process.out.devices, process.phase) == (TURN, 1, OUT)
+    assert process.out.report.ended_ns == process.now
+
+
+def test_row_18_memory_that_takes_long_is_reported(process: Driven) -> None:
+    closing(process)
+    process.given.moving = 1
+    process.step(looked=QUIET)
+    process.step()
+    assert (process.wakes_in, process.out.evicting) == (20, 0)
+    process.later(20)
+    assert "CHANGED" in process.step()
+    assert process.out.evicting
+
+
+# --- away
+
+
+def test_row_19_the_last_permit_stands(process: Driven) -> None:
+    process.permit(flags=MAY | RELIEVED, length=10 * MS)
+    process.away(100)
+    process.enter()
+    assert process.gate == "open"
+    process.later(10)
+    assert "CLOSE" in process.step()
+
+
+def test_row_20_the_grace_wakes_it(process: Driven) -> None:
+    process.permit(flags=0)
+    process.away(500)
+    process.step()
+    assert process.wakes_in == 1500
+    process.later(1500)
+    assert "ENTER" in process.step()
+    assert (process.out.turn, bool(process.out.alone)) == (OWN, True)
+
+
+def test_row_20_always_for_the_last_quantum(process: Driven) -> None:
+    process.away(5000)
+    assert "BEGIN" in process.enter(ENTERED_FIRST)
+    process.given.client_began = process.now
+    process.step()
+    assert process.wakes_in == 100
+    process.later(100)
+    process.leave()
+    process.step()
+    assert process.wakes_in == 20, "other clients may have the device first"
+    process.later(20)
+    assert "ENTER" in process.step()
+
+
+def test_row_20_a_sibling_joins_for_what_is_left(process: Driven) -> None:
+    process.away(5000)
+    process.given.client_in, process.given.client_began = 1, process.now - 99 * MS
+    assert "BEGIN" not in process.enter()
+    process.later(1)
+    assert "CLOSE" in process.step()
+
+
+def test_row_20_no_sibling_joins_a_turn_that_is_over(process: Driven) -> None:
+    process.away(5000)
+    process.given.client_in, process.given.client_began = 1, process.now - 100 * MS
+    assert "ENTER" not in process.step()
+    assert process.wakes_in == 5, "no bell rings for it"
+
+
+def test_row_20_a_turn_of_a_coordinator_ends_by_its_own_beginning(process: Driven) -> None:
+    process.begin()
+    process.later(50)
+    process.given.client_began = 1
+    process.away(5000)
+    process.step()
+    assert (process.gate, process.wakes_in) == ("open", 50)
+    process.later(50)
+    assert "CLOSE" in process.step()
+
+
+def test_row_21_what_runs_goes_on_in_a_new_contact(process: Driven) -> None:
+    process.away(5000)
+    process.enter(ENTERED_FIRST)
+    process.given.client_began = process.now
+    process.given.away_since = 0
+    process.rule.agent_new_connection(process.agent)
+    process.later(10_000)
+    process.step()
+    assert (process.gate, process.phase) == ("open", IN)
+    process.permit(turn=OWN, epoch=3)
+    process.step()
+    assert (process.gate, process.out.report.epoch) == ("open", 3)

@@ -1,0 +1,103 @@
+"""Quotas of cells over a client's own."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from jupyter_gpushare.coordinator.cell_quotas import MAX_CHANGES, CellQuotas
+from jupyter_gpushare.coordinator.peer import Peer
+from jupyter_gpushare.core.errors import Refused
+from jupyter_gpushare.core.quota import Quota
+
+from .conftest import Coordinator
+from .fake_process import Connection, wait_for
+
+KERNEL = cast(Peer, object())
+
+
+class Books:
+    """A client's quota, and what its cells make of it."""
+
+    def __init__(self, **own: Any) -> None:
+        self.quota = Quota(**own)
+        self.cells = CellQuotas()
+
+    def begin(self, number: int, replaced: dict[str, Any] | None = None, **values: Any) -> dict[str, Any]:
+        kept = self.cells.allowed(values, self.quota, replaced or {})
+        own = {**vars(self.quota), **(replaced or {})}
+        self.quota = replace(self.quota, **kept)
+        return self.cells.begin(KERNEL, number, f"request-{number}", kept, own)
+
+    def end(self, **what: Any) -> Quota:
+        self.quota = replace(self.quota, **self.cells.end(KERNEL, self.quota, **what))
+        return self.quota
+
+
+def test_changes_lie_on_each_other_and_end_in_any_order() -> None:
+    books = Books(share=0.1)
+    books.begin(1, share=0.3)
+    books.begin(2, share=0.2, limit=0.5)
+    assert books.cells.without(books.quota) == Quota(share=0.1)
+    assert books.end(number=1) == Quota(share=0.2, limit=0.5)
+    assert books.end(request="request-2") == Quota(share=0.1)
+
+
+def test_the_end_of_a_connection_ends_all_of_it() -> None:
+    books = Books(service="offline")
+    books.begin(1, share=0.3)
+    books.begin(2, service="online")
+    assert books.end() == Quota(service="offline")
+
+
+def test_a_value_that_was_set_meanwhile_stays() -> None:
+    books = Books()
+    books.begin(1, share=0.3, limit=0.5)
+    books.quota = replace(books.quota, share=0.4)
+    assert books.cells.without(books.quota) == Quota(share=0.4)
+    assert books.end() == Quota(share=0.4)
+
+
+@pytest.mark.parametrize("found", [0.0, 0.2])
+def test_another_coordinator_finds_the_clients_own_quota_or_that_of_the_cell(found: float) -> None:
+    earlier, later = Books(), Books(share=found)
+    for number, share in ((1, 0.3), (2, 0.2)):
+        replaced = earlier.begin(number, share=share)
+        later.begin(number, replaced, share=share)
+    assert later.quota.share == 0.2
+    assert later.end() == Quota()
+
+
+def test_another_coordinator_leaves_what_was_set_meanwhile() -> None:
+    later = Books(share=0.4)
+    later.begin(1, {"share": 0.0}, share=0.3)
+    assert later.quota.share == 0.4 and later.end() == Quota(share=0.4)
+
+
+def test_one_client_has_not_too_many() -> None:
+    books = Books()
+    for number in range(MAX_CHANGES):
+        books.begin(number, share=0.3)
+    with pytest.raises(Refused, match="hold already"):
+        books.begin(MAX_CHANGES, share=0.2)
+
+
+def test_the_end_of_a_cell_takes_back_what_its_kernel_forgets(coordinator: Coordinator) -> None:
+    change = {"type": "cell_quota", "client": "a", "request": "1"}
+    with contextlib.closing(Connection(coordinator.path)) as kernel:
+
+        def told(message: dict[str, Any]) -> dict[str, Any]:
+            kernel.send(message)
+            return kernel.receive() or {}
+
+        assert told({"type": "attach", "client": "a", "token": "secret"})["type"] == "welcome"
+        kernel.send({"type": "cell", "state": "start", "request": "1"})
+        for wrong in ({"colour": "red"}, {"share": 2}):
+            assert told({**change, "id": 1, "number": 1, "changes": wrong})["reason"] == "invalid"
+        result = told({**change, "id": 2, "number": 2, "changes": {"share": "30%"}})["result"]
+        assert (result["share"], result["replaced"]) == (0.3, {"share": 0.0})
+        kernel.send({"type": "cell", "state": "end", "request": "1"})
+        wait_for(lambda: (coordinator.client("a") or {})["quota"]["share"] == 0)

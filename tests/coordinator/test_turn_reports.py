@@ -1,0 +1,136 @@
+"""What has happened to a process, derived from two looks at its page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from jupyter_gpushare.coordinator import turn_reports
+from jupyter_gpushare.coordinator.ports import ProcessPort
+from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.model import Turn as Brought
+from jupyter_gpushare.wire.page import CLOSING, FIRST_TURN, IN, LEAVING, OUT, STEP, Page, Turn
+
+from ..support.pages import memory
+
+S = 10**9
+ONE, TWO = FIRST_TURN + 1, FIRST_TURN + 2
+RAN = Turn(ONE, began_ns=11 * S, closed_ns=12 * S, ended_ns=13 * S, epoch=1)
+
+
+class Looks:
+    """A page, looked at once a second from second 10 on."""
+
+    def __init__(self, turn: Turn | None = None) -> None:
+        self.page = Page(memory("gpushare_page"))
+        if turn:
+            self.page.write_turn(turn)
+        hello: Any = SimpleNamespace(devices=[SimpleNamespace(uuid="GPU-1")])
+        self.port = ProcessPort(1, cast(Any, SimpleNamespace(send=lambda line: None)), self.page, hello)
+        self.now, self.stopped = 10.0, False
+        self.process: Any = SimpleNamespace(wants=False)
+        self.brought = turn_reports.brought(self.port, self.now)
+
+    def look(self, turn: Turn | None = None) -> list[ev.Event] | None:
+        if turn:
+            self.page.write_turn(turn)
+        self.now += 1.0
+        news = turn_reports.news(cast(Any, self), self.port, self.process, self.now)
+        return None if news is None else list(news)
+
+
+@pytest.fixture
+def looks() -> Iterator[Looks]:
+    made = Looks()
+    yield made
+    made.page.close()
+
+
+def test_a_turn_step_by_step(looks: Looks) -> None:
+    assert looks.look(Turn(ONE, began_ns=int(10.5 * S), epoch=1, phase=IN)) == [ev.Began(1, ONE, 10.5)]
+    assert looks.look() == []
+    looks.page.report.idle = 1
+    assert looks.look() == [ev.WentIdle(1)]
+    looks.page.report.idle = 0
+    assert looks.look() == [ev.WentBusy(1)]
+    closing = Turn(ONE, began_ns=int(10.5 * S), closed_ns=int(14.5 * S), epoch=1, phase=CLOSING)
+    assert looks.look(closing) == [ev.Closed(1, ONE, 14.5)]
+    assert looks.look(closing._replace(phase=STEP)) == []
+    looks.page.report.evicting = 1
+    assert looks.look(closing._replace(phase=LEAVING)) == [ev.Evicting(1)]
+    assert looks.look(closing._replace(phase=OUT, ended_ns=18 * S)) == [ev.Ended(1, ONE)]
+    looks.page.report.restored += 1
+    assert looks.look() == [ev.Restored(1)]
+
+
+def test_a_turn_that_was_missed_is_reported_whole(looks: Looks) -> None:
+    looks.now = 12.5
+    assert looks.look(RAN) == [ev.Began(1, ONE, 11.0), ev.Closed(1, ONE, 12.0), ev.Ended(1, ONE)]
+    assert looks.look() == []
+
+
+def test_another_turn_since_the_last_look_ends_the_one_before(looks: Looks) -> None:
+    looks.look(RAN._replace(phase=IN, closed_ns=0, ended_ns=0))
+    looks.page.report.idle = 1
+    following = Turn(TWO, began_ns=int(11.5 * S), epoch=2, phase=IN)
+    assert looks.look(following) == [ev.Ended(1, ONE), ev.Began(1, TWO, 11.5), ev.WentIdle(1)]
+    again = following._replace(began_ns=int(12.5 * S), epoch=3)
+    assert looks.look(again) == [ev.Ended(1, TWO), ev.Began(1, TWO, 12.5), ev.WentIdle(1)]
+
+
+def test_a_closing_that_is_taken_back(looks: Looks) -> None:
+    closing = RAN._replace(phase=CLOSING, ended_ns=0)
+    looks.look(closing)
+    assert looks.look(closing._replace(phase=IN, closed_ns=0)) == [ev.Began(1, ONE, 11.0)]
+
+
+@pytest.mark.parametrize("claimed", [0, 1, (1 << 64) - 1])
+def test_no_time_lies_outside_of_the_time_between_two_looks(looks: Looks, claimed: int) -> None:
+    (began,) = looks.look(Turn(ONE, began_ns=claimed, epoch=1, phase=IN)) or []
+    assert isinstance(began, ev.Began) and began.at == min(max(claimed / S, 10.0), 11.0)
+
+
+@pytest.mark.parametrize("number", [0, 1, FIRST_TURN - 1])
+def test_a_number_that_no_turn_has_is_none(looks: Looks, number: int) -> None:
+    assert looks.look(Turn(number, began_ns=S, epoch=1, phase=IN)) == []
+
+
+def test_a_page_that_is_being_written_says_nothing(looks: Looks) -> None:
+    looks.page.write_turn(RAN)
+    looks.page.report.turn.epoch += 1
+    assert looks.look() is None
+    assert looks.look(RAN)
+
+
+def test_threads_at_the_gate(looks: Looks) -> None:
+    looks.page.report.waiting = 2
+    assert looks.look() == [ev.Wanted(1)]
+    looks.process.wants = True
+    assert looks.look() == []
+    looks.page.report.waiting = 0
+    assert looks.look() == [ev.Unwanted(1)]
+    looks.process.wants = False
+    looks.page.report.waiting, looks.stopped = 1, True
+    assert looks.look() == [], "a stopped client is passed over"
+    looks.stopped = False
+    assert looks.look() == [ev.Wanted(1)]
+    assert looks.look(Turn(ONE, began_ns=15 * S, epoch=1, phase=IN)) == [ev.Began(1, ONE, 15.0)], "it passes the gate"
+
+
+@pytest.mark.parametrize(
+    ("turn", "brought"),
+    [
+        (None, None),
+        (RAN, None),
+        (RAN._replace(phase=IN), Brought(ONE, True)),
+        (RAN._replace(phase=LEAVING), Brought(ONE, False)),
+    ],
+)
+def test_the_turn_that_a_process_brings_with_it_is_no_news(turn: Turn | None, brought: Brought | None) -> None:
+    looks = Looks(turn)
+    assert looks.brought == brought
+    assert looks.look() == []
+    looks.page.close()

@@ -1,0 +1,250 @@
+"""Turns by permits and by the devices' locks: who enters, who stays, who leaves."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import struct
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.wire.page import FIRST_TURN, IN, MAY, OUT, RELIEVED, Page, Permit
+
+from .conftest import Client, Machine
+from .fake_coordinator import FakeCoordinator, fake_coordinator, until
+from .stepping import held, thread_named
+from .test_shim_alone import lock_is_free
+
+Started = tuple[Client, Any]
+MS = 1_000_000
+
+
+def read_lock(byte: int) -> bytes:
+    """`struct flock` on 64-bit Linux: type, whence, start, length, pid."""
+    return struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, byte, 1, 0)
+
+
+@pytest.fixture
+def another_turn(machine: Machine, started: Started) -> Callable[[], AbstractContextManager[None]]:
+    """For the body, another client is in a turn on the device; it rings the bell as it leaves."""
+    path = machine.lock_folder / started[1].hello["devices"][0]["uuid"]
+
+    @contextmanager
+    def enter() -> Iterator[None]:
+        with path.with_suffix(".lock").open("r+b") as file, path.with_suffix(".bell").open("r+b", 0) as bell:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.fcntl(file, fcntl.F_OFD_SETLK, read_lock(FIRST_TURN + 7))
+            fcntl.flock(file, fcntl.LOCK_SH)
+            yield
+            file.close()
+            bell.write(b"!")
+
+    return enter
+
+
+def test_a_turn_is_entered_when_the_one_before_is_over(
+    started: Started, another_turn: Callable[[], AbstractContextManager[None]]
+) -> None:
+    client, process = started
+    with another_turn():
+        client.start("cuda.spin()")
+        process.open(1)
+        until(lambda: process.last_turn.tries > 2)
+        assert process.phase == OUT
+        assert client.waits()
+    assert client.result() == 0
+    assert process.last_turn[4:6] == (1, IN)
+
+
+def test_a_bell_rings_when_a_turn_is_over(machine: Machine, started: Started) -> None:
+    client, process = started
+    process.open(1)
+    assert client.run("cuda.spin()") == 0
+    (path,) = machine.lock_folder.glob("*.bell")
+    with path.open("r+b", 0) as bell:
+        assert not select.select([bell], [], [], 0)[0]
+        process.drain(1)
+        assert select.select([bell], [], [], 5)[0]
+        assert lock_is_free(machine)
+
+
+def test_a_permit_that_is_withdrawn_while_the_lock_is_taken_is_not_used(machine: Machine, started: Started) -> None:
+    """The agent is stopped where it has the lock and has not read the permit again."""
+    client, process = started
+    process.open(1)
+    begun: list[None] = []
+
+    def has_the_lock() -> bool:
+        if not begun:
+            begun.append(client.start("cuda.spin()"))
+            process.wants()
+        return not lock_is_free(machine)
+
+    with held(thread_named(client.pid, "gpushare"), has_the_lock):
+        process.close_gate(1)
+    until(lambda: lock_is_free(machine))
+    assert process.phase == OUT and process.last_turn.began_ns == 0
+    process.wants()
+    process.open(2)
+    assert client.result() == 0
+
+
+def test_a_permit_whose_check_is_wrong_changes_nothing(started: Started) -> None:
+    client, process = started
+    process.open(1)
+    assert client.run("cuda.spin()") == 0
+    permit = process.page.orders.permit
+    permit.epoch, permit.flags = 2, 0
+    process.doorbell()
+    assert process.stays(IN)
+    assert process.last_turn.epoch == 1
+    permit.check = Permit(permit.turn, permit.devices, epoch=2).check
+    until(lambda: process.phase == OUT)  # without a doorbell: a torn permit is read again until it is whole
+
+
+def test_a_permit_is_used_up_by_a_turn(started: Started) -> None:
+    """The turn ends at its deadline without a word; the next begins only by another permit."""
+    client, process = started
+    process.open(1, RELIEVED, deadline_ns=time.monotonic_ns() + 200 * MS)
+    assert client.run("cuda.spin()") == 0
+    process.drained(1)
+    client.start("cuda.spin()")
+    process.wants()
+    assert client.waits()
+    process.open(2)
+    assert client.result() == 0
+
+
+def test_a_deadline_counts_once_another_client_can_take_over(started: Started) -> None:
+    client, process = started
+    process.open(1, length_ns=1)
+    assert client.run("cuda.spin()") == 0
+    assert process.stays(IN)
+    process.open(1, RELIEVED, length_ns=1)
+    process.drained(1)
+
+
+def test_a_second_process_of_the_client_joins_the_turn(
+    machine: Machine, coordinator: FakeCoordinator, started: Started
+) -> None:
+    client, process = started
+    second = machine.client(GPUSHARE_CLIENT="one", GPUSHARE_TOKEN="secret")
+    second.start("cuda = Cuda()")
+    other = coordinator.accept().join(process, 1)
+    second.result()
+    for one, program in ((process, client), (other, second)):
+        one.open(1)
+        assert program.run("cuda.spin()") == 0
+    assert process.phase == other.phase == IN
+    slots = process.client_page.view.slots
+    assert [slot.phase for slot in slots[0:3]] == [IN, IN, OUT]
+    process.drain(1)
+    assert not lock_is_free(machine), "the other process is still in the turn"
+    assert second.run("cuda.spin()") == 0
+    other.drain(1)
+    assert lock_is_free(machine)
+
+
+def test_a_process_in_a_turn_takes_its_clients_page_afterwards(
+    machine: Machine, coordinator: FakeCoordinator, started: Started
+) -> None:
+    client, process = started
+    second = machine.client(GPUSHARE_CLIENT="other")
+    second.start("cuda = Cuda()")
+    other = coordinator.accept().welcome()
+    second.result()
+    process.open(1)
+    assert client.run("cuda.alloc(1 << 20)[0], cuda.spin()") == [0, 0]
+    turn = process.turn
+    process.connection.close()
+    again = coordinator.accept().join(other, 1)
+    again.open(2, turn=turn)
+    again.opened(2)
+    assert other.client_page.view.slots[1].allocated == 0
+    again.drain(2)
+    until(lambda: other.client_page.view.slots[1].allocated == 1 << 20)
+
+
+def test_a_permit_counts_only_with_the_answer_to_hello(machine: Machine) -> None:
+    """The answer may pass another client page, whose devices the permit means."""
+    with fake_coordinator(machine.socket) as coordinator:
+        client = machine.client()
+        client.start("cuda = Cuda()")
+        coordinator.accept().welcome().connection.close()
+        client.result()
+        process = coordinator.accept()
+        client.start("cuda.spin()")
+        process.wants()
+        process.open(5)
+        assert client.waits()
+        process.welcome()
+        assert client.result() == 0
+        assert process.last_turn.epoch == 5
+
+
+def test_a_page_of_an_earlier_connection_is_not_obeyed(machine: Machine) -> None:
+    """A coordinator that had hung wakes up and permits what its successor has not."""
+    with fake_coordinator(machine.socket) as coordinator:
+        client = machine.client()
+        client.start("cuda = Cuda()")
+        process = coordinator.accept().welcome()
+        client.result()
+        process.turn += 1
+        before, number = Page(os.dup(process.page.descriptor)), process.turn
+    with fake_coordinator(machine.socket) as coordinator:
+        again = coordinator.accept().welcome()
+        client.start("cuda.spin()")
+        again.wants()
+        before.write_permit(Permit(number, 1, epoch=1, flags=MAY))
+        again.doorbell()
+        assert client.waits(0.3)
+        again.open(1)
+        assert client.result() == 0
+        assert again.last_turn.turn == again.turn
+    before.close()
+
+
+def test_a_killed_holder_makes_room_for_a_process_that_waits(
+    machine: Machine, coordinator: FakeCoordinator, started: Started
+) -> None:
+    client, process = started
+    process.open(1)
+    assert client.run("cuda.spin()") == 0
+    second = machine.client(GPUSHARE_CLIENT="two")
+    second.start("cuda = Cuda()")
+    other = coordinator.accept().welcome()
+    second.result()
+    second.start("cuda.spin()")
+    other.open(2)
+    until(lambda: other.last_turn.tries > 0)
+    client.process.kill()
+    assert second.result(1.0) == 0
+
+
+def test_what_is_not_a_bell_is_not_rung(machine: Machine) -> None:
+    """Another user may have made anything under that name."""
+    machine.lock_folder.mkdir()
+    with fake_coordinator(machine.socket) as coordinator:
+        client = machine.client()
+        client.start("cuda = Cuda()")
+        process = coordinator.accept()
+        path = Path(machine.lock_folder / f"{process.hello['devices'][0]['uuid']}.bell")
+    client.result()
+    client.end()
+    path.unlink()
+    path.write_text("a file")
+    with fake_coordinator(machine.socket) as coordinator:
+        client = machine.client()
+        client.start("cuda = Cuda()")
+        process = coordinator.accept().welcome()
+        client.result()
+        process.open(1)
+        assert client.run("cuda.spin()") == 0
+        process.drain(1)
+    assert path.read_text() == "a file"

@@ -1,0 +1,167 @@
+"""A process in virtual time: its edge, and its program.
+
+Where the edge can be interrupted between two stores that others see, its steps yield: there the host may take the
+processor away for a while, stop the process or kill it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from .clock import Handle, Owner
+from .link import THERE, Connection
+from .process import FIRST_TURN, Process
+from .program import Program
+from .rule import CONSTANTS, OUT, PHASES, ffi
+
+if TYPE_CHECKING:
+    from .account import Account, Member
+
+MAY, RELIEVED = CONSTANTS["GPUSHARE_MAY"], CONSTANTS["GPUSHARE_RELIEVED"]
+
+
+class Agent(Process, Owner):
+    """One process of a client."""
+
+    def __init__(self, host: Account, client: Member, pid: int, devices: tuple[str, ...]) -> None:
+        Owner.__init__(self)
+        self.host, self.clock, self.client = host, host.clock, client
+        random = host.fork()
+        Process.__init__(
+            self, client.name, devices, pid=pid, token=client.token, quota=client.quota, random=random, rule=host.rule
+        )
+        self.memory = host.memory
+        self.program = Program(self)
+        self._handle: Handle | None = None
+        self._steps: Iterator[None] | None = None
+        self._again = False
+        self._moves_until = 0.0
+        host.started(self)
+        self.kick()
+
+    def state(self) -> str:
+        """Return how things stand, for a report."""
+        turn = self.turn
+        return (
+            f"{self} on {', '.join(self.devices)}: {self.link.contact}, {PHASES[turn.phase]} {turn.turn:#x} by epoch "
+            f"{turn.epoch}, permit {self.permit.turn:#x} {self.permit.epoch} {self.permit.flags}, alone {self.alone}, "
+            f"waiting {self.waiting}, inside {self.program.inside}, works {self.works}, stopped {self.stopped}"
+        )
+
+    # --- when it looks
+
+    def kick(self) -> None:
+        """Look as soon as the kernel permits."""
+        self._look_at(self.clock.now + self.random.expovariate(8000.0))
+
+    def _look_at(self, due: float) -> None:
+        if not self.alive:
+            return
+        if self._steps is not None:
+            self._again = True
+            return
+        if self._handle is not None and self._handle.callback is not None:
+            if self._handle.due <= due:
+                return
+            self._handle.cancel()
+        self._handle = self.clock.at(due, self, self._look)
+
+    def _look(self) -> None:
+        if self._steps is None:
+            self._steps = self.step()
+        for _ in self._steps:
+            if self.host.takes_processor(self):
+                pause = self.random.expovariate(self.random.choice((5000.0, 200.0)))
+                self.clock.at(self.clock.now + pause, self, self._look)
+                return
+        self._steps = None
+        again, self._again = self._again, False
+        if again:
+            self.kick()
+        else:
+            self._look_at(max(self.clock.now + 2e-5, self.wake_at / 1e9))
+
+    def step(self) -> Iterator[None]:
+        yield from super().step()
+        if self.phase == OUT:
+            self.program.evict()
+        self.host.stepped(self)
+
+    def waits(self, change: int) -> None:
+        """So many threads more stand at the gate."""
+        self.waiting += change
+        if self.waiting == max(change, 0):
+            self.kick()
+
+    # --- what the edge needs
+
+    def now(self) -> int:
+        return round(self.clock.now * 1e9)
+
+    def connect(self) -> Connection | None:
+        return self.host.connect(self)
+
+    @property
+    def works(self) -> bool:
+        """Return whether a call is inside, or the device works for the process."""
+        return self.program.inside > 0 or self.program.outstanding(self.clock.now)
+
+    def is_quiet(self) -> bool:
+        return not self.works
+
+    def pause(self) -> int:
+        now = self.clock.now
+        if self.program.inside:
+            return 300_000
+        ends = self._moves_until if self._moves_until > now else self.program.ends(now)
+        return round(min(max(ends - now, 0.0), 0.0005) * 1e9)
+
+    def drained(self) -> None:
+        self._moves_until = self.clock.now + self.program.evict()
+
+    def is_moving(self) -> bool:
+        return self._moves_until > self.clock.now
+
+    def woken(self) -> None:
+        self.program.woken()
+
+    def rang(self, uuid: str) -> None:
+        self.host.rang(uuid)
+
+    def leaves_turn(self, turn: int) -> None:
+        self.host.leaves(self, turn)
+
+    def refused(self, message: dict[str, Any]) -> None:
+        self.host.tell(f"{self} is refused: {message}")
+        self.host.refused(self, message)
+
+    @property
+    def found_permit(self) -> Any:
+        """Return the permit as the process has found it on its page, whatever it makes of it."""
+        return ffi.from_buffer("struct gpushare_permit *", self.permit_bytes)
+
+    @property
+    def may_enter(self) -> bool:
+        """Return whether a thread waits, and a turn may begin."""
+        if not self.waiting or self.phase != OUT or self.alone:
+            return self.waiting > 0 and self.phase == OUT
+        there = self.host.rings and self.link.contact == THERE
+        permit = self.page.orders.permit if there else self.found_permit
+        over = permit.flags & RELIEVED and permit.deadline_ns and self.now() >= permit.deadline_ns
+        used = permit.epoch in (0, self._agent.used)
+        covered = not self._own_bits() & ~permit.devices
+        return bool(permit.flags & MAY and covered and not over and not used and FIRST_TURN <= permit.turn < 1 << 63)
+
+    # --- the end
+
+    @property
+    def running(self) -> bool:
+        return self.phase != OUT
+
+    def die(self) -> None:
+        """End. The work on the device ends with the process."""
+        self.alive = False
+        self.program.die()
+        self._steps = None
+        self.close()

@@ -1,0 +1,109 @@
+"""The memfds that a process shares with its coordinator and its siblings: its page, and its client's."""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+from typing import Any
+
+from .rule import CONSTANTS, ffi
+
+SEALS = fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+SIZES = {"gpushare_page": CONSTANTS["GPUSHARE_PAGE_BYTES"], "gpushare_client": CONSTANTS["GPUSHARE_CLIENT_BYTES"]}
+SLOTS = CONSTANTS["GPUSHARE_SLOTS"]
+WORDS_OF_A_SLOT = ffi.sizeof("struct gpushare_slot") // 4
+SLOTS_BEGIN = ffi.offsetof("struct gpushare_client", "slots")
+PHASE_WORD = ffi.offsetof("struct gpushare_slot", "phase") // 4
+
+_PERMIT_BEGINS = ffi.offsetof("struct gpushare_page", "orders")
+PERMIT = slice(_PERMIT_BEGINS, _PERMIT_BEGINS + ffi.sizeof("struct gpushare_permit"))
+
+
+def memory(struct: str, seals: int = SEALS, size: int | None = None, magic: int | None = None) -> int:
+    """Return a memfd for `gpushare_page` or `gpushare_client` as the shim makes it, or a bad one."""
+    size = SIZES[struct] if size is None else size
+    descriptor = os.memfd_create(struct, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(descriptor, size)
+    if size >= 16:
+        header = ffi.new("uint32_t[4]")
+        header[0] = CONSTANTS["GPUSHARE_PAGE_MAGIC"] if magic is None else magic
+        header[1] = CONSTANTS["GPUSHARE_PAGE_VERSION"]
+        header[2] = size
+        header[3] = os.getpid() if struct == "gpushare_page" else 0
+        os.pwrite(descriptor, bytes(ffi.buffer(header)), 0)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+    return descriptor
+
+
+class Mapped:
+    """A mapped memfd; `view` has the struct's fields as attributes."""
+
+    def __init__(self, struct: str, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.inode = os.fstat(descriptor).st_ino
+        self.map = mmap.mmap(descriptor, os.fstat(descriptor).st_size)
+        self._buffer = ffi.from_buffer(self.map)
+        self.view: Any = ffi.cast(f"struct {struct} *", self._buffer)
+
+    def close(self) -> None:
+        self.view = None
+        ffi.release(self._buffer)
+        self.map.close()
+        os.close(self.descriptor)
+
+
+class Page(Mapped):
+    """The page of a process for one connection. A page made from the page before keeps all but the permit."""
+
+    def __init__(self, before: Page | None = None) -> None:
+        super().__init__("gpushare_page", memory("gpushare_page"))
+        self.orders: Any = self.view.orders
+        self.report: Any = self.view.report
+        if before:
+            self.view[0] = before.view[0]
+            self.orders.permit = ffi.new("struct gpushare_permit *")[0]
+
+    def permit_bytes(self) -> bytes:
+        return self.map[PERMIT]
+
+    def close(self) -> None:
+        self.orders = self.report = None
+        super().close()
+
+
+class ClientPage(Mapped):
+    """The page of a client, made by its first process (`new`) or received with "join"."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__("gpushare_client", descriptor)
+        self.slots: Any = self.view.slots
+        self._devices: list[str] = []
+        words = memoryview(self.map)[SLOTS_BEGIN : SLOTS_BEGIN + SLOTS * WORDS_OF_A_SLOT * 4].cast("I")
+        self._phases: memoryview | None = words[PHASE_WORD::WORDS_OF_A_SLOT]
+
+    @classmethod
+    def new(cls, turn: int, devices: tuple[str, ...]) -> ClientPage:
+        """Return the page of a client without other processes."""
+        page = cls(memory("gpushare_client"))
+        page.view.turn = turn
+        for number, uuid in enumerate(devices):
+            page.view.devices[number] = uuid.encode()
+        page.view.device_count = len(devices)
+        return page
+
+    def devices(self) -> list[str]:
+        """Return the UUIDs in the table, which only grows."""
+        known = self._devices
+        while len(known) < min(self.view.device_count, CONSTANTS["GPUSHARE_DEVICES"]):
+            known.append(ffi.string(self.view.devices[len(known)]).decode())
+        return known
+
+    def phases(self) -> list[int]:
+        """Return the phase of each slot."""
+        assert self._phases is not None
+        return self._phases.tolist()
+
+    def close(self) -> None:
+        self._phases = self.slots = None
+        super().close()

@@ -1,0 +1,365 @@
+"""The edge of a process, in Python around the compiled rule: what native/shim/agent.c is in a real one.
+
+Pages, lock files and bells are real, so processes exclude one another by the kernel's own locks: each simulated process
+has open file descriptions of its own. Time, connections and the work on the device come from a subclass.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterator
+from random import Random
+from typing import Any
+
+from .link import Connection, Link
+from .lockfiles import LockFiles
+from .pages import ClientPage, Page
+from .rule import CLOSING, CONSTANTS, LEAVING, OUT, PERMIT_WORDS, STEP, ffi, native
+
+NOT_TRIED, REFUSED, ENTERED, ENTERED_FIRST = range(4)
+NOT_LOOKED, BUSY, QUIET = range(3)
+CLOSED_GATE, OPEN_GATE, STEP_GATE = range(3)
+ACT_ENTER, ACT_JOIN, ACT_BEGIN, ACT_CLOSE, ACT_DRAINED, ACT_LEAVE, ACT_RING, ACT_WAKE, ACT_CHANGED, ACT_LOOK = (
+    CONSTANTS[f"AGENT_{name}"]
+    for name in ("ENTER", "JOIN", "BEGIN", "CLOSE", "DRAINED", "LEAVE", "RING", "WAKE", "CHANGED", "LOOK")
+)
+FIRST_TURN = CONSTANTS["GPUSHARE_FIRST_TURN"]
+MS = 1_000_000
+LONGEST_PAUSE = 1000 * MS  # between two steps
+MOST_STEPS = 20  # that may follow one another at once
+
+
+class Process:
+    """One process of a client. `gate` and `opening` are its gate word; `waiting` counts its threads at the gate."""
+
+    def __init__(
+        self,
+        client: str,
+        devices: tuple[str, ...],
+        *,
+        pid: int = 0,
+        token: str = "secret",
+        quota: str = "",
+        memory: int = 8 << 30,
+        random: Random | None = None,
+        rule: Any = None,
+    ) -> None:
+        self.client_name, self.devices, self.pid, self.token, self.quota = client, devices, pid, token, quota
+        self.memory = memory
+        self.random = random or Random()
+        self.rule = rule or native()
+        self.locks = LockFiles(self.rule)
+        self.page = Page()
+        self.client_page = ClientPage.new(self.random.randrange(FIRST_TURN, 1 << 62), devices)
+        self.slot = 0
+        self.link = Link(self)
+        self.gate, self.opening = CLOSED_GATE, 0
+        self.waiting = 0
+        self.submissions = 0
+        self.listens = ""  # the device whose bell it polls
+        self.wake_at = 0
+        self._joins: ClientPage | None = None  # that it takes when it is out
+        self._agent = ffi.new("struct agent *")
+        self._in = ffi.new("struct agent_inputs *")
+        self._out = ffi.new("struct agent_outputs *")
+        self._take_permit(ffi.new("struct gpushare_permit *"))
+        self._torn = False
+        self._looks = self._shows_waiting = False
+        self._interrupt_seq = 0
+
+    def __str__(self) -> str:
+        return f"process {self.pid} of {self.client_name}"
+
+    # --- for a subclass
+
+    def now(self) -> int:
+        """Return CLOCK_MONOTONIC nanoseconds."""
+        raise NotImplementedError
+
+    def connect(self) -> Connection | None:
+        """Return a new connection to the coordinator; None: none listens."""
+        return None
+
+    def is_quiet(self) -> bool:
+        """Return whether no call is inside the gate and no submitted work is unfinished."""
+        return True
+
+    def pause(self) -> int:
+        """Return how long to wait before the next look for quiet, or for memory that has left."""
+        return MS // 2
+
+    def drained(self) -> None:
+        """The work has finished: what must leave begins to move."""
+
+    def is_moving(self) -> bool:
+        """Return whether memory that must leave before the turn ends is still there."""
+        return False
+
+    def woken(self) -> None:
+        """Wake the threads at the gate."""
+
+    def rang(self, uuid: str) -> None:
+        """A bell rings: processes that listen to it wake."""
+
+    def entered_turn(self, turn: int) -> None:
+        """The process is in the turn, by its locks; its gate has not opened."""
+
+    def leaves_turn(self, turn: int) -> None:
+        """The process is about to give its locks up."""
+
+    def refused(self, message: dict[str, Any]) -> None:
+        """The coordinator has refused the process."""
+
+    # --- the page and the client page
+
+    @property
+    def phase(self) -> int:
+        return int(self._agent.report.phase)
+
+    @property
+    def turn(self) -> Any:
+        """Return the report about the turn, as the rule has it."""
+        return self._agent.report
+
+    @property
+    def permit(self) -> Any:
+        """Return the last whole permit of the connection."""
+        return self._permit
+
+    @property
+    def alone(self) -> bool:
+        """Return whether the rule without a coordinator was in force at the last step."""
+        return bool(self._out.alone)
+
+    def new_page(self) -> None:
+        """Make the page of a new connection; the page before is mapped no more."""
+        before = self.page
+        self.page = Page(before)
+        before.close()
+        self._take_permit(ffi.new("struct gpushare_permit *"))
+        self.rule.agent_new_connection(self._agent)
+
+    def hello(self) -> dict[str, Any]:
+        return {
+            "type": "hello",
+            "wire": 1,
+            "pid": self.pid or os.getpid(),
+            "client": self.client_name,
+            "token": self.token,
+            "quota": self.quota,
+            "devices": [{"uuid": uuid, "name": "Fake GPU", "memory": self.memory} for uuid in self.devices],
+            "simulated": True,
+        }
+
+    def descriptors_of_hello(self) -> list[int]:
+        return [self.page.descriptor, (self._joins or self.client_page).descriptor]
+
+    def join(self, descriptor: int) -> bool:
+        """Take this client page, at once or when the process is out. Return False if its table lacks a device."""
+        found = ClientPage(descriptor)
+        if not set(self.devices) <= set(found.devices()):
+            found.close()
+            return False
+        if self._joins:
+            self._joins.close()
+        self._joins = found
+        return True
+
+    def welcomed(self) -> None:
+        self._take_client_page()
+        if not self._joins:
+            self._take_slot()
+
+    def _take_client_page(self) -> None:
+        if not self._joins or self.phase != OUT:
+            return
+        self._clear_slot()
+        self.client_page.close()
+        self.client_page, self._joins = self._joins, None
+        self._take_slot()
+
+    def _take_slot(self) -> None:
+        self._clear_slot()
+        self.slot = self.page.orders.slot % CONSTANTS["GPUSHARE_SLOTS"]
+        self.write_slot()
+
+    def _clear_slot(self) -> None:
+        self.client_page.slots[self.slot] = ffi.new("struct gpushare_slot *")[0]
+
+    def write_slot(self) -> None:
+        slot, turn = self.client_page.slots[self.slot], self._agent.report
+        slot.allocated = self.page.report.allocated
+        slot.turn, slot.since_ns, slot.phase = turn.turn, turn.closed_ns, turn.phase
+
+    # --- inputs
+
+    def _read_permit(self) -> None:
+        """Take the permit over if it is whole."""
+        found = self.page.permit_bytes()
+        self._torn = False
+        if found == self.permit_bytes:
+            return
+        copy = ffi.from_buffer("struct gpushare_permit *", found)
+        self._torn = not self.is_whole(copy)
+        if not self._torn:
+            self._take_permit(copy)
+
+    def _take_permit(self, permit: Any) -> None:
+        self._in.permit = self._permit = ffi.new("struct gpushare_permit *", permit[0])[0]
+        self.permit_bytes = bytes(ffi.buffer(permit))
+
+    def is_whole(self, permit: Any) -> bool:
+        return bool(permit.check == self.rule.check(permit, PERMIT_WORDS))
+
+    def _fill(self, now: int, tried: int) -> None:
+        given, orders, client = self._in, self.page.orders, self.client_page.view
+        phase, alone = self.phase, bool(self.link.away_since)
+        given.now, given.tried = now, tried
+        given.quantum_ns, given.idle_release_ns = orders.quantum_ns, orders.idle_release_ns
+        given.away_since = self.link.away_since
+        given.client_turn, given.client_began = client.turn, client.began_ns
+        given.client_devices = (1 << min(client.device_count, 64)) - 1
+        given.own_devices = self._own_bits()
+        given.submissions, given.waiting = self.submissions, self.waiting
+        looks = self._looks or phase == CLOSING
+        given.looked = NOT_LOOKED if not looks else QUIET if self.is_quiet() else BUSY
+        given.moving = phase == LEAVING and self.is_moving()
+        given.bell = bool(self.listens) and self.locks.has_rung(self.listens)
+        given.client_in = (
+            alone and self.waiting > 0 and self.locks.has_others(self._uuids(given.client_devices)[0], client.turn)
+        )
+        given.sibling_turn = given.sibling_since = given.closing_siblings = 0
+        if self.waiting or phase == STEP:
+            self._fill_siblings(given)
+
+    def _fill_siblings(self, given: Any) -> None:
+        phases = self.client_page.phases()
+        if max(phases) < CLOSING:
+            return
+        first = min(self.client_page.devices())
+        for number, phase in enumerate(phases):
+            if phase < CLOSING or number == self.slot:
+                continue
+            slot = self.client_page.slots[number]
+            turn, since = slot.turn, slot.since_ns
+            if turn < FIRST_TURN or not self.locks.has_others(first, turn):
+                continue
+            given.closing_siblings += 1
+            if not given.sibling_turn or since < given.sibling_since:
+                given.sibling_turn, given.sibling_since = turn, since
+
+    def devices_to_enter(self) -> list[str]:
+        """Return the devices on which the process would enter its turn now."""
+        bits = self._in.client_devices if self.alone else self._permit.devices
+        return self._uuids(bits)
+
+    def _own_bits(self) -> int:
+        known = self.client_page.devices()
+        return sum(1 << known.index(uuid) for uuid in self.devices)
+
+    def _uuids(self, bits: int) -> list[str]:
+        known = self.client_page.devices()
+        return [known[number] for number in range(len(known)) if bits >> number & 1]
+
+    # --- one look at everything
+
+    def step(self) -> Iterator[None]:
+        """Look at everything once. Yield where others may act in between; `wake_at` says when to look again."""
+        now = self.now()
+        yield from self.link.step(now)
+        tried = NOT_TRIED
+        for _ in range(MOST_STEPS):
+            self._take_client_page()
+            self._read_permit()
+            now = self.now()
+            self._fill(now, tried)
+            self.rule.agent_step(self._agent, self._in, self._out)
+            tried = yield from self._carry_out(now)
+            if tried == NOT_TRIED and self._out.wake_at > now:
+                break
+        else:
+            raise AssertionError(f"{self} was to step again at once {MOST_STEPS} times")
+        self.wake_at = min(self._out.wake_at, self.link.due(), now + LONGEST_PAUSE)
+        if self.phase in (CLOSING, LEAVING):
+            self.wake_at = min(self.wake_at, now + self.pause())
+        if self._torn:
+            self.wake_at = min(self.wake_at, now + MS)
+
+    def look(self) -> None:
+        """Step without an interruption."""
+        for _ in self.step():
+            pass
+
+    def _carry_out(self, now: int) -> Generator[None, None, int]:
+        """Return what became of an attempt to enter."""
+        out = self._out
+        acts, turn = out.acts, out.turn
+        left: list[str] = []
+        if acts & ACT_LEAVE:
+            self.leaves_turn(turn)
+            left = self.locks.leave(turn)
+            yield
+        if acts & ACT_BEGIN:
+            self.client_page.view.began_ns = now
+        closes = out.gate == CLOSED_GATE
+        if closes:
+            self.gate, self.opening = out.gate, out.opening
+        self._report()
+        yield
+        if not closes:
+            self.gate, self.opening = out.gate, out.opening
+        self._looks = bool(acts & ACT_LOOK)
+        if acts & ACT_DRAINED:
+            self.drained()
+        if acts & ACT_RING:
+            for uuid in left:
+                self.locks.ring(uuid)
+                self.rang(uuid)
+        if acts & ACT_WAKE:
+            self.woken()
+        if acts & ACT_CHANGED:
+            self.link.ring()
+        self._listen()
+        yield
+        if not acts & ACT_ENTER:
+            return NOT_TRIED
+        return self._try(turn, bool(acts & ACT_JOIN))
+
+    def _report(self) -> None:
+        report = self.page.report
+        report.turn = self._out.report
+        report.waiting, report.idle, report.evicting = self.waiting, self._out.idle, self._out.evicting
+        self.write_slot()
+        shows = self.alone and self.waiting > 0 and self.phase == OUT
+        if shows != self._shows_waiting:
+            self._shows_waiting = shows
+            self.locks.show_waiting(self.devices, shows)
+
+    def _listen(self) -> None:
+        self.listens = ""
+        if self._out.listen and (found := self._uuids(self._out.devices)):
+            self.listens = found[0]
+
+    def _try(self, turn: int, join: bool) -> int:
+        devices = self._uuids(self._out.devices)
+        first = not devices or not self.locks.has_others(min(devices), turn)
+        if not self.locks.enter(devices, turn, join):
+            return REFUSED
+        self.entered_turn(turn)
+        return ENTERED_FIRST if first else ENTERED
+
+    # --- the end
+
+    @property
+    def descriptors(self) -> int:
+        """Return how many files are open, the connection aside."""
+        return 4 + self.locks.descriptors + self.link.descriptors + 2 * bool(self._joins)  # each map has one
+
+    def close(self) -> None:
+        """End, as the kernel ends a process: its locks go, and no report is written."""
+        self.locks.close()
+        self.link.close()
+        if self._joins:
+            self._joins.close()
+        self.page.close()
+        self.client_page.close()
