@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -29,8 +30,8 @@ static struct {
 } agent;
 
 void agent_kick(void) {
-    if (file_is_ours(shim.waker) && write(shim.waker, "", 1) < 0)
-        return; /* full: it is awake already */
+    if (file_is_ours(shim.waker) && send(shim.waker, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+        return; /* full: the agent is awake already */
 }
 
 void agent_ring(void) {
@@ -284,17 +285,18 @@ static uint64_t step(void) {
 static void sleep_until(uint64_t next) {
     bool wants_to_write;
     int file = socket_file(&wants_to_write);
-    uint64_t now = now_ns(), left = least(next > now ? next - now : 0, LOOK_NS); /* the program may close the pipe */
+    uint64_t now = now_ns(), left = least(next > now ? next - now : 0, LOOK_NS); /* the program may close the sockets */
     struct timespec time = {(time_t)(left / (1000 * MS)), (long)(left % (1000 * MS))};
     struct pollfd files[3] = {
         {.fd = shim.wake, .events = POLLIN},
         {.fd = file, .events = (short)(POLLIN | (wants_to_write ? POLLOUT : 0))},
         {.fd = agent.bell, .events = POLLIN},
     };
-    char kicks[64];
+    char kick[1];
     ppoll(files, 3, &time, NULL);
-    if ((files[0].revents & POLLIN) && file_is_ours(shim.wake) && read(shim.wake, kicks, sizeof kicks) < 0)
-        return;
+    while ((files[0].revents & POLLIN) && file_is_ours(shim.wake) &&
+           recv(shim.wake, kick, sizeof kick, MSG_DONTWAIT) > 0)
+        ;
     if (files[2].revents & POLLIN)
         agent.rung = locks_heard(agent.bell);
 }

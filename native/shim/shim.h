@@ -103,7 +103,7 @@ struct shim {
     _Atomic uint32_t waiting; /* threads at the gate */
     _Atomic bool contended;   /* another client waits for the device */
     _Atomic bool alone;       /* turns go by the rule without a coordinator */
-    int wake, waker;          /* a pipe: the agent shall look */
+    int wake, waker;          /* a pair of sockets: a byte makes the agent look */
     int page_file;
     int client_file;
     struct gpushare_client *client; /* changed under account.lock */

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -124,10 +125,11 @@ static bool make_pages(void) {
     return true;
 }
 
-/* Not an event descriptor: those have no identity of their own. */
-static bool make_pipe(void) {
+/* Sockets, because `send` and `recv` fail on everything else: should the program close all descriptors just after the check
+ * of files.c, a file or a page that takes the number over is not written to. An event descriptor has no identity. */
+static bool make_wake_sockets(void) {
     int ends[2];
-    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
+    if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
         return false;
     shim.wake = file_keep(ends[0]);
     shim.waker = file_keep(ends[1]);
@@ -237,7 +239,7 @@ bool shim_start_over(void) {
     socket_start_over();
     files_close_all();
     shim.page_file = -1; /* the page itself is still there; hello makes another */
-    if (locks_start_over() && change_client_page() && make_pipe())
+    if (locks_start_over() && change_client_page() && make_wake_sockets())
         return true;
     shim_off("the program has closed the shim's descriptors, and new ones could not be made");
     return false;
@@ -257,8 +259,8 @@ static bool wake_up(void) {
     watches_forks = true;
     if (!make_pages())
         return shim_off("shared memory could not be made (memfd_create)"), false;
-    if (!make_pipe())
-        return shim_off("no pipe could be made"), false;
+    if (!make_wake_sockets())
+        return shim_off("no sockets could be made (socketpair)"), false;
     if (!locks_open(~0ull >> (64 - shim.device_count)))
         return shim_off("the devices' lock files could not be opened (GPUSHARE_LOCK_DIR)"), false;
     drain_start();
