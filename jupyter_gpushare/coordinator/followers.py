@@ -53,8 +53,11 @@ class Followers:
     def ask(self, peer: Peer | None, answer: Callable[[Views], None]) -> None:
         """Pass a snapshot that is begun from now on to `answer`; before this returns where there are few clients.
 
-        The time that a snapshot of many clients takes is charged to the users that ask for it.
+        The time that a snapshot of many clients takes is charged to the users that ask for it. A connection waits for
+        its answer before it can ask again.
         """
+        if peer:
+            peer.hold()
         self._asked.append((peer, answer))
         self._begin()
 
@@ -113,8 +116,10 @@ class Followers:
             views = Views((yield from self._take(self._touched)), self._owners())
             if followers <= joining:
                 self._published = news(views.status)
-            for _, answer in asked:
+            for peer, answer in asked:
                 answer(views)
+                if peer:
+                    peer.release()
                 yield
             self._answered = []
             if due:

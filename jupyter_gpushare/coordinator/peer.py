@@ -44,6 +44,8 @@ class Peer:
         self._counted = 0  # bytes of this connection in the ledger
         self._bucket = Bucket(max_messages, self._loop.time())
         self._pause: asyncio.TimerHandle | None = None
+        self._held = False  # until the last message is answered
+        self._stopped = False  # because of that nothing is read
         sock.setblocking(False)
         self._fileno = sock.fileno()
         self._loop.add_reader(self._fileno, self._readable)
@@ -159,8 +161,9 @@ class Peer:
     def _split(self) -> None:
         *lines, rest = self._received.split(b"\n")
         for number, line in enumerate(lines):
-            wait = 0.0 if number >= _AT_ONCE else self._pause_before()
-            if wait or number >= _AT_ONCE:
+            stops = self._held or number >= _AT_ONCE
+            wait = 0.0 if stops else self._pause_before()
+            if wait or stops:
                 self._received = bytearray(b"\n").join([*lines[number:], rest])
                 self._rest(wait)
                 return
@@ -190,11 +193,24 @@ class Peer:
         if not self.admin:
             self._ledger.spend(self._loop.time(), seconds)
 
+    def hold(self) -> None:
+        """Take no further message of this connection until `release`, because the answer to the last one takes long."""
+        self._held = True
+
+    def release(self) -> None:
+        self._held = False
+        if self._stopped and self.open:
+            self._stopped = False
+            self._resume()
+
     def _rest(self, seconds: float) -> None:
-        """It says much: for so long nothing is read of it, and the system keeps only so much for it."""
+        """Read nothing of this connection for so long, or while it is held; the system keeps a bounded backlog for it."""
         self._count()
         self._loop.remove_reader(self._fileno)
-        self._pause = self._loop.call_later(seconds, self._resume)
+        if self._held:
+            self._stopped = True
+        else:
+            self._pause = self._loop.call_later(seconds, self._resume)
 
     def _resume(self) -> None:
         self._pause = None
@@ -202,7 +218,7 @@ class Peer:
             self._pause = self._loop.call_later(wait, self._resume)
             return
         self._split()
-        if self.open and self._pause is None:
+        if self.open and self._pause is None and not self._stopped:
             self._loop.add_reader(self._fileno, self._readable)
 
     def _writable(self) -> None:
