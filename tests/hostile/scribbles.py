@@ -69,11 +69,15 @@ class Fickle:
         bits = {name: 8 * ffi.sizeof(kind.item if name in arrays else kind) for name, kind in types.items()}
         object.__setattr__(self, "_bits", bits)
         object.__setattr__(self, "_arrays", arrays)
+        object.__setattr__(self, "_structs", {name for name, kind in types.items() if kind.kind == "struct"})
 
     def __getattr__(self, name: str) -> Any:
         def value() -> int:
             return int(self._random.choice(_VALUES) & ((1 << self._bits[name]) - 1))
 
+        if name in self._structs:  # whole now and then, as its process wrote it
+            block = getattr(self._block, name)
+            return block if self._random.random() < 0.5 else Fickle(block, self._random)
         return [value() for _ in range(self._arrays[name])] if name in self._arrays else value()
 
     def __setattr__(self, name: str, value: Any) -> None:
