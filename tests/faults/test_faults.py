@@ -35,14 +35,13 @@ def run(seed: int) -> Outcome:
 @pytest.mark.timeout(max(600, EVENTS / PARTS / 1000))
 @pytest.mark.parametrize("part", range(PARTS))
 def test_nothing_is_ever_wrong(part: int) -> None:
-    events = turns = 0
+    events = 0
     seed = FIRST + part
     while events < EVENTS / PARTS:
         outcome = run(seed)
         events += outcome.events
-        turns += outcome.turns
+        assert outcome.turns, f"no client ran with seed {seed}, so nothing was tested"
         seed += PARTS
-    assert turns > events / 10_000, "somebody ran, or nothing was tested"
 
 
 def test_a_seed_is_the_same_in_every_process() -> None:
