@@ -110,7 +110,7 @@ static void look_at_siblings(struct agent_inputs *in) {
         struct gpushare_slot *slot = &shim.client->slots[i];
         uint64_t turn = GET(slot->turn), since = GET(slot->since_ns);
         uint32_t phase = GET(slot->phase);
-        if (i == own || phase < GPUSHARE_CLOSING || turn < GPUSHARE_FIRST_TURN ||
+        if (i == own || (phase != GPUSHARE_CLOSING && phase != GPUSHARE_STEP) || turn < GPUSHARE_FIRST_TURN ||
             !locks_have_others(in->client_devices, turn))
             continue;
         in->closing_siblings++;
@@ -144,11 +144,11 @@ static void collect(struct agent_inputs *in, uint32_t tried, uint64_t *next) {
     };
     agent.rung = false;
     in->looked = look_for_work(now, next);
-    if (phase == GPUSHARE_LEAVING)
+    if (phase == GPUSHARE_LEAVING && !agent.turns.keeps)
         in->moving = memory_leaves(now, next);
     if (phase == GPUSHARE_OUT && in->waiting && in->away_since)
         in->client_in = locks_have_others(in->client_devices, in->client_turn);
-    if (phase == GPUSHARE_STEP || (phase == GPUSHARE_OUT && in->waiting))
+    if (phase == GPUSHARE_STEP || agent.turns.keeps || (phase == GPUSHARE_OUT && in->waiting))
         look_at_siblings(in);
 }
 

@@ -16,9 +16,10 @@
 #define SLICE_NS (50 * MS)     /* a whole slice; each one in vain doubles the next */
 #define STEPS 16               /* so many steps come before a whole slice */
 #define MOST_DOUBLINGS 5
-#define OWN_PATIENCE 4    /* a sibling that has left steps first: it submits nothing new */
-#define TELL_NS (20 * MS) /* memory that leaves for longer is reported */
-#define RINGS 16          /* useless rings in RINGS_NS, after which the bell is ignored for DEAF_NS */
+#define OWN_PATIENCE 4      /* a sibling that has left steps first: it submits nothing new */
+#define KEEP_NS (1000 * MS) /* so long memory stays for the sake of a sibling that drains */
+#define TELL_NS (20 * MS)   /* memory that leaves for longer is reported */
+#define RINGS 16            /* useless rings in RINGS_NS, after which the bell is ignored for DEAF_NS */
 #define RINGS_NS (100 * MS)
 #define DEAF_NS (20 * MS)
 
@@ -327,7 +328,7 @@ static void while_closing(struct agent *agent, const struct agent_inputs *in, co
     if (in->looked == AGENT_QUIET || AGENT_MISTAKE == 4) { /* row 14 */
         agent->report.phase = GPUSHARE_LEAVING;
         agent->drained_at = now;
-        out->acts |= AGENT_DRAINED;
+        agent->keeps = 1;
         out->wake_at = now;
         return;
     }
@@ -370,8 +371,29 @@ static void while_stepping(struct agent *agent, const struct agent_inputs *in, c
     out->wake_at = least(end, now + MS);
 }
 
+/* A sibling may drain only after a call of this process, which would bring back memory that has left, again and again. */
+static void while_keeping(struct agent *agent, const struct agent_inputs *in, struct agent_outputs *out) {
+    uint64_t now = in->now, due = in->waiting ? step_due(agent, in) : NEVER;
+    if (!in->closing_siblings || now >= agent->drained_at + KEEP_NS) {
+        agent->keeps = 0;
+        agent->drained_at = now;
+        out->acts |= AGENT_DRAINED;
+        out->wake_at = now;
+    } else if (now >= due) { /* row 15 */
+        agent->keeps = 0;
+        begin_slice(agent, in, out);
+        out->wake_at = now;
+    } else {
+        out->wake_at = least(due, now + MS);
+    }
+}
+
 static void while_leaving(struct agent *agent, const struct agent_inputs *in, const struct rule *rule,
                           struct agent_outputs *out) {
+    if (agent->keeps) {
+        while_keeping(agent, in, out);
+        return;
+    }
     if (!in->moving) { /* row 17 */
         leave(agent, in, rule->alone, out);
         out->wake_at = in->now;

@@ -38,10 +38,10 @@ struct agent_inputs {
     uint64_t client_devices;            /* bits: all devices of the client page */
     uint64_t own_devices;               /* bits: those that this process uses */
     uint64_t sibling_turn,
-        sibling_since;         /* of the sibling whose gate has been closed for longest, in a turn that another
+        sibling_since;         /* of that one of them whose gate has been closed for longest, in a turn that another
                                              process is in by the device's lock; 0: there is no such sibling */
     uint64_t submissions;      /* calls that this process has submitted so far */
-    uint32_t closing_siblings; /* siblings whose gate is closed and that have not left */
+    uint32_t closing_siblings; /* siblings whose gate is closed and whose work has not finished */
     uint32_t client_in;        /* another process is in `client_turn`, by the device's lock */
     uint32_t waiting;          /* threads at the gate */
     uint32_t tried;            /* AGENT_…: what became of ENTER */
@@ -99,6 +99,7 @@ struct agent {
     uint32_t steps_in;     /* ENTER is for a step of a sibling's turn */
     uint32_t helped;       /* the last slice let a sibling leave */
     uint32_t said_waiting; /* the coordinator knows that a thread waits */
+    uint32_t keeps;        /* drained; the turn and the memory stay, because a sibling drains still */
     uint32_t idle, evicting, rung;
 };
 

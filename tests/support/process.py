@@ -223,22 +223,22 @@ class Process:
         given.submissions, given.waiting = self.submissions, self.waiting
         looks = self._looks or phase == CLOSING
         given.looked = NOT_LOOKED if not looks else QUIET if self.is_quiet() else BUSY
-        given.moving = phase == LEAVING and self.is_moving()
+        given.moving = phase == LEAVING and not self._agent.keeps and self.is_moving()
         given.bell = bool(self.listens) and self.locks.has_rung(self.listens)
         given.client_in = (
             alone and self.waiting > 0 and self.locks.has_others(self._uuids(given.client_devices)[0], client.turn)
         )
         given.sibling_turn = given.sibling_since = given.closing_siblings = 0
-        if self.waiting or phase == STEP:
+        if self.waiting or self._agent.keeps or phase == STEP:
             self._fill_siblings(given)
 
     def _fill_siblings(self, given: Any) -> None:
         phases = self.client_page.phases()
-        if max(phases) < CLOSING:
+        if CLOSING not in phases and STEP not in phases:
             return
         first = min(self.client_page.devices())
         for number, phase in enumerate(phases):
-            if phase < CLOSING or number == self.slot:
+            if phase not in (CLOSING, STEP) or number == self.slot:
                 continue
             slot = self.client_page.slots[number]
             turn, since = slot.turn, slot.since_ns
