@@ -148,7 +148,8 @@ static void collect(struct agent_inputs *in, uint32_t tried, uint64_t *next) {
         in->moving = memory_leaves(now, next);
     if (phase == GPUSHARE_OUT && in->waiting && in->away_since)
         in->client_in = locks_have_others(in->client_devices, in->client_turn);
-    if (phase == GPUSHARE_STEP || agent.turns.keeps || (phase == GPUSHARE_OUT && in->waiting))
+    if (phase == GPUSHARE_CLOSING || phase == GPUSHARE_STEP || agent.turns.keeps ||
+        (phase == GPUSHARE_OUT && in->waiting))
         look_at_siblings(in);
 }
 

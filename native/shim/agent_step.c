@@ -18,8 +18,9 @@
 #define MOST_DOUBLINGS 5
 #define OWN_PATIENCE 4      /* a sibling that has left steps first: it submits nothing new */
 #define KEEP_NS (1000 * MS) /* so long memory stays for the sake of a sibling that drains */
-#define TELL_NS (20 * MS)   /* memory that leaves for longer is reported */
-#define RINGS 16            /* useless rings in RINGS_NS, after which the bell is ignored for DEAF_NS */
+#define LEAST_KEEP_NS (MS / 5)
+#define TELL_NS (20 * MS) /* memory that leaves for longer is reported */
+#define RINGS 16          /* useless rings in RINGS_NS, after which the bell is ignored for DEAF_NS */
 #define RINGS_NS (100 * MS)
 #define DEAF_NS (20 * MS)
 
@@ -317,6 +318,23 @@ static bool may_reopen(const struct agent *agent, const struct rule *rule, uint6
     return rule->may && rule->turn == agent->report.turn && !is_over(rule, now) && !used_up;
 }
 
+/* A sibling may drain only after a call of this process, which would bring back memory that has left, again and again. */
+static void drained(struct agent *agent, const struct agent_inputs *in, struct agent_outputs *out) {
+    uint64_t now = in->now, due = in->waiting ? step_due(agent, in) : NEVER;
+    agent->keeps = in->closing_siblings && now < agent->drained_at + KEEP_NS;
+    if (!agent->keeps) {
+        agent->drained_at = now;
+        out->acts |= AGENT_DRAINED;
+        out->wake_at = now;
+    } else if (now >= due) { /* row 15 */
+        agent->keeps = 0;
+        begin_slice(agent, in, out);
+        out->wake_at = now;
+    } else {
+        out->wake_at = least(due, now + most((now - agent->drained_at) / 8, LEAST_KEEP_NS));
+    }
+}
+
 static void while_closing(struct agent *agent, const struct agent_inputs *in, const struct rule *rule,
                           struct agent_outputs *out) {
     uint64_t now = in->now;
@@ -328,8 +346,7 @@ static void while_closing(struct agent *agent, const struct agent_inputs *in, co
     if (in->looked == AGENT_QUIET || AGENT_MISTAKE == 4) { /* row 14 */
         agent->report.phase = GPUSHARE_LEAVING;
         agent->drained_at = now;
-        agent->keeps = 1;
-        out->wake_at = now;
+        drained(agent, in, out);
         return;
     }
     if (!in->waiting) {
@@ -371,27 +388,10 @@ static void while_stepping(struct agent *agent, const struct agent_inputs *in, c
     out->wake_at = least(end, now + MS);
 }
 
-/* A sibling may drain only after a call of this process, which would bring back memory that has left, again and again. */
-static void while_keeping(struct agent *agent, const struct agent_inputs *in, struct agent_outputs *out) {
-    uint64_t now = in->now, due = in->waiting ? step_due(agent, in) : NEVER;
-    if (!in->closing_siblings || now >= agent->drained_at + KEEP_NS) {
-        agent->keeps = 0;
-        agent->drained_at = now;
-        out->acts |= AGENT_DRAINED;
-        out->wake_at = now;
-    } else if (now >= due) { /* row 15 */
-        agent->keeps = 0;
-        begin_slice(agent, in, out);
-        out->wake_at = now;
-    } else {
-        out->wake_at = least(due, now + MS);
-    }
-}
-
 static void while_leaving(struct agent *agent, const struct agent_inputs *in, const struct rule *rule,
                           struct agent_outputs *out) {
     if (agent->keeps) {
-        while_keeping(agent, in, out);
+        drained(agent, in, out);
         return;
     }
     if (!in->moving) { /* row 17 */

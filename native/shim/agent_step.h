@@ -38,8 +38,8 @@ struct agent_inputs {
     uint64_t client_devices;            /* bits: all devices of the client page */
     uint64_t own_devices;               /* bits: those that this process uses */
     uint64_t sibling_turn,
-        sibling_since;         /* of that one of them whose gate has been closed for longest, in a turn that another
-                                             process is in by the device's lock; 0: there is no such sibling */
+        sibling_since;         /* of the closing sibling whose gate has been closed for longest, in a turn that
+                                             another process is in by the device's lock; 0: there is none */
     uint64_t submissions;      /* calls that this process has submitted so far */
     uint32_t closing_siblings; /* siblings whose gate is closed and whose work has not finished */
     uint32_t client_in;        /* another process is in `client_turn`, by the device's lock */

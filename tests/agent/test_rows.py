@@ -387,6 +387,41 @@ def test_row_17_it_leaves_when_its_memory_has_left(process: Driven) -> None:
     assert process.out.report.ended_ns == process.now
 
 
+def test_row_17_memory_stays_while_a_sibling_drains(process: Driven) -> None:
+    """The sibling may need a call of this process, which would bring the memory back."""
+    closing(process)
+    process.given.waiting = 0
+    process.sibling()
+    assert not {"DRAINED", "LEAVE"} & process.step(looked=QUIET)
+    assert (process.phase, process.wakes_in) == (LEAVING, 0.2)
+    process.later(1)
+    process.sibling(closing=0, turn=0)
+    assert "DRAINED" in process.step()
+    assert "LEAVE" in process.step()
+
+
+def test_row_17_memory_stays_for_a_second_at_most(process: Driven) -> None:
+    closing(process)
+    process.given.waiting = 0
+    process.sibling()
+    process.step(looked=QUIET)
+    process.later(999)
+    assert process.step() == set()
+    process.later(1)
+    assert "DRAINED" in process.step()
+
+
+def test_row_15_a_step_for_a_sibling_that_drains(process: Driven) -> None:
+    closing(process)
+    process.sibling()
+    process.step(looked=QUIET)
+    process.later(99)
+    assert process.step() == set()
+    process.later(1)
+    assert "WAKE" in process.step()
+    assert (process.gate, process.phase) == ("step", STEP)
+
+
 def test_row_18_memory_that_takes_long_is_reported(process: Driven) -> None:
     closing(process)
     process.given.moving = 1

@@ -163,7 +163,7 @@ class World(Account):
     # --- what must hold
 
     def stepped(self, agent: Agent) -> None:
-        now, permit, turn = agent.now(), agent.found_permit, agent.turn
+        now, permit, turn = agent.stepped_at, agent.found_permit, agent.turn
         self._only_what_was_written(agent)
         before, opening = self._gates.get(agent.pid, (OUT, 0))
         self._gates[agent.pid] = agent.phase, agent.opening

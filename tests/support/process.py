@@ -113,6 +113,11 @@ class Process:
     # --- the page and the client page
 
     @property
+    def stepped_at(self) -> int:
+        """Return the time of the last step in nanoseconds."""
+        return int(self._in.now)
+
+    @property
     def phase(self) -> int:
         return int(self._agent.report.phase)
 
@@ -229,7 +234,7 @@ class Process:
             alone and self.waiting > 0 and self.locks.has_others(self._uuids(given.client_devices)[0], client.turn)
         )
         given.sibling_turn = given.sibling_since = given.closing_siblings = 0
-        if self.waiting or self._agent.keeps or phase == STEP:
+        if self.waiting or self._agent.keeps or phase in (CLOSING, STEP):
             self._fill_siblings(given)
 
     def _fill_siblings(self, given: Any) -> None:
@@ -280,7 +285,7 @@ class Process:
         else:
             raise AssertionError(f"{self} was to step again at once {MOST_STEPS} times")
         self.wake_at = min(self._out.wake_at, self.link.due(), now + LONGEST_PAUSE)
-        if self.phase in (CLOSING, LEAVING):
+        if self.phase == CLOSING or (self.phase == LEAVING and not self._agent.keeps):
             self.wake_at = min(self.wake_at, now + self.pause())
         if self._torn:
             self.wake_at = min(self.wake_at, now + MS)
