@@ -12,7 +12,7 @@ from ..support.process import Process
 from ..support.rule import native
 from .test_any_permits import run
 
-EVENTS = 100_000
+EVENTS = 200_000
 Patch = Callable[[Any, str, Any], None]
 
 

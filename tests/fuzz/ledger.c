@@ -36,7 +36,7 @@ static struct entry simple[ADDRESSES_USED]; /* key 0: not there */
 
 static struct gpushare_client *new_client(void) {
     struct gpushare_client *client =
-        mmap(NULL, GPUSHARE_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        mmap(NULL, GPUSHARE_CLIENT_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     must(client != MAP_FAILED);
     return client;
 }
@@ -48,7 +48,7 @@ static void check(void) {
         pinned += simple[i].key && is_pinned(simple[i].kind) ? simple[i].bytes : 0;
     }
     must(page.report.allocated == bytes && page.report.pinned == pinned);
-    must(shim.client->allocated[page.orders.slot % GPUSHARE_SLOTS] == bytes ||
+    must(shim.client->slots[page.orders.slot % GPUSHARE_SLOTS].allocated == bytes ||
          page.orders.slot % GPUSHARE_SLOTS != own_slot);
     account_figures(1 << 30, 1 << 29, &total, &free_bytes);
     must(free_bytes <= total);
@@ -117,7 +117,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             break;
         case 3: /* another process of the client */
             if ((data[1] ^ own_slot) % GPUSHARE_SLOTS)
-                shim.client->allocated[data[1] % GPUSHARE_SLOTS] = data[3] & 32 ? UINT64_MAX - bytes : bytes;
+                shim.client->slots[data[1] % GPUSHARE_SLOTS].allocated =
+                    data[3] & 32 ? UINT64_MAX - bytes : bytes;
             break;
         case 4:
             page.orders.memory_total = bytes;

@@ -90,13 +90,13 @@ static const char *value(const char *at) {
 
 static void check_hello(void) {
     static char line[64 * 1024];
-    size_t length = wire_hello(line, sizeof line, 7, true);
+    size_t length = wire_hello(line, sizeof line);
     must(length > 0 && length < sizeof line && strlen(line) == length);
     const char *end = value(line);
     must(*end == '\n' && end + 1 == line + length);
     must(is_identity(shim.client_id));
     must(wire_is(line, "hello") && !wire_is(line, "welcome"));
-    must(wire_hello(line, 100, 7, true) == 0); /* no room: not half of it */
+    must(wire_hello(line, 100) == 0); /* no room: not half of it */
 }
 
 static void check_details(void) {
