@@ -44,7 +44,9 @@ def books(coordinator: Coordinator, host: Host) -> Iterator[str]:
 
 def refusals(coordinator: Coordinator, host: Host) -> Iterator[str]:
     """Requests for room that this event has refused, while another client's memory on that device could leave."""
-    ports = {port.page.inode: port for port in coordinator.daemon.ports.values()}
+    ports = {port.page.inode for port in coordinator.daemon.ports.values()}
+    if ports - {agent.page.inode for agent in host.agents()}:
+        return  # a liar reports memory, and the coordinator has to believe it
     for agent in host.agents():
         room = agent.program.room
         if not room.is_answered or room.judged == agent.page.orders.no_room:
