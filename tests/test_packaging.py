@@ -99,12 +99,7 @@ def test_installed_wheel_works_by_itself(installed: Path, tmp_path: Path) -> Non
     """
     environment = os.environ | {"PYTHONPATH": site}
     result = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr
     assert Path(result.stdout.strip()).is_relative_to(installed)

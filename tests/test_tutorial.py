@@ -6,15 +6,15 @@ Left out are those that need a GPU (their twins for the simulated device are run
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import re
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,10 +25,13 @@ from traitlets.config import Config
 from jupyter_gpushare import environment
 from jupyter_gpushare.config import GpuShare
 
+from .support import waiting
+
 ROOT = Path(__file__).resolve().parent.parent
 TUTORIAL = ROOT / "docs" / "tutorial.md"
 BLOCK = re.compile(r"^(?:<!-- (?P<where>[^>]*?) -->\n)?```(?P<language>\w+)\n(?P<text>.*?)^```$", re.S | re.M)
 TOKEN = "tutorial"
+until = functools.partial(waiting.until, seconds=60.0)
 
 
 class Block(NamedTuple):
@@ -160,14 +163,6 @@ class Reader:
         if self._server is not None:
             self._server.terminate()
             self._server.wait(20)
-
-
-def until(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"not within {seconds:g} s"
-        time.sleep(0.02)
-    return value
 
 
 # What is to be seen of a command, wherever it stands.

@@ -82,6 +82,14 @@ class Coordinator:
         assert self._process
         return self._process.wait(DEADLINE)
 
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
+
     def clean_up(self) -> None:
         if self._process and self._process.poll() is None:
             self.end(signal.SIGKILL)

@@ -99,9 +99,7 @@ def test_a_link_is_not_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_user_who_changes_much_does_not_make_the_record_of_others_go(
-    tmp_path: Path,
-) -> None:
+def test_a_user_who_changes_much_does_not_make_the_record_of_others_go(tmp_path: Path) -> None:
     class User(Somebody):
         user, admin = "bob", False
 

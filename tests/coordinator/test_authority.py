@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-from traitlets import TraitError
 from traitlets.config import Config
 
 from jupyter_gpushare.config import GpuShare
@@ -154,20 +153,3 @@ def test_a_database_that_was_out_of_reach_is_asked_again(monkeypatch: pytest.Mon
     later = time.monotonic() + 11
     monkeypatch.setattr(time, "monotonic", lambda: later)
     assert tenancy.of(str(ME)) == "mine"
-
-
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        ({"identity": "name"}, "identity"),
-        ({"sockets": {"ada": "relative"}}, "sockets: ada: socket address 'relative' is not an absolute path"),
-        ({"sockets": {"": "/a"}}, "is no user with a path"),
-        ({"sockets": {"ada": "/a", "bob": "/a"}}, "two users have the same socket"),
-        ({"cgroup_user": "("}, "is no regular expression"),
-        ({"admins": [1000]}, "admins"),
-        ({"max_connections": -1}, "max_connections"),
-    ],
-)
-def test_what_cannot_be_set(values: dict[str, Any], said: str) -> None:
-    with pytest.raises(TraitError, match=said):
-        settings(**values)

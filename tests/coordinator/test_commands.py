@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -21,21 +22,6 @@ from .conftest import QUANTUM, Coordinator, Processes
 from .fake_process import UUID, wait_for
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-
-DEVICE = {
-    "uuid", "name", "simulated", "memory_total", "memory_used", "memory_used_is_estimate", "grants", "queue",
-    "failed", "guaranteed_to", "utilisation", "utilisation_is_estimate", "outside", "locked_by",
-}  # fmt: skip
-GRANT = {"client", "held_seconds", "seconds_left", "held"}
-CLIENT = {
-    "id", "label", "tenant", "phase", "devices", "quota", "allocated", "resident", "gpu_seconds", "wait_seconds",
-    "quanta", "queue_position", "expected_wait", "gpu_busy_seconds", "drain", "resident_is_estimate",
-    "resident_by_device", "resident_by_device_is_estimate", "host_pinned", "host_pageable",
-    "labels", "group", "gives_way", "notes", "suspended", "hold_seconds_left",
-    "idle_seconds", "idle_warned", "evicted_in", "suspended_in", "evicted_by_policy", "suspended_by_policy",
-    "interrupt_asked",
-}  # fmt: skip
-QUOTA = {"share", "limit", "memory", "resident", "service"}
 
 
 @pytest.fixture
@@ -53,24 +39,19 @@ def scene(idle_coordinator: Coordinator, processes: Processes) -> Coordinator:
     return idle_coordinator
 
 
-def test_status_as_json_has_every_field(scene: Coordinator, command: Run) -> None:
+def test_status_as_json(scene: Coordinator, command: Run) -> None:
     done = command("status", "--json", "--socket", scene.path)
     assert (done.returncode, done.stderr) == (0, "")
     status = json.loads(done.stdout)
     assert {"devices", "clients", "config", "coordinator"} <= status.keys()
     (device,) = status["devices"]
-    assert device.keys() == DEVICE
     assert (device["uuid"], device["name"], device["simulated"]) == (UUID, "Fake GPU", True)
     assert (device["memory_total"], device["memory_used"], device["queue"]) == (8 << 30, 1 << 30, ["waits"])
     (grant,) = device["grants"]
-    assert grant.keys() == GRANT
     assert grant["client"] == "runs"
     assert 0 <= grant["held_seconds"] <= 20
     assert 0 < grant["seconds_left"] <= 20
     clients = {client["id"]: client for client in status["clients"]}
-    for client in clients.values():
-        assert client.keys() >= CLIENT
-        assert client["quota"].keys() == QUOTA
     runs, waits, idle = (clients[name] for name in ("runs", "waits", "idle"))
     assert [runs["phase"], waits["phase"], idle["phase"]] == ["running", "waiting", "idle"]
     assert (runs["label"], runs["allocated"], runs["resident"]) == ("[/b] thesis [red].ipynb", 1 << 30, 1 << 30)
@@ -85,25 +66,29 @@ def test_status_as_json_has_every_field(scene: Coordinator, command: Run) -> Non
 def test_status_for_people(scene: Coordinator, command: Run) -> None:
     done = command("status", "--socket", scene.path)
     assert done.returncode == 0, done.stderr
-    for words in ("[/b] thesis [red].ipynb", "models/β.ipynb", "#1 in queue", "1 GiB", "memory=2GiB", "SIMULATED"):
+    for words in (
+        "[/b] thesis [red].ipynb",
+        "models/β.ipynb",
+        "#1 in queue",
+        "1 GiB",
+        "memory=2GiB",
+        "SIMULATED",
+        "on device",
+    ):
         assert words in done.stdout
 
 
-def test_a_terminal_of_80_columns_has_room(scene: Coordinator, command: Run) -> None:
-    done = command("status", "--socket", scene.path)
-    (header,) = [line for line in done.stdout.splitlines() if "allocated" in line]
-    for column in ("label", "state", "allocated", "on device", "GPU time", "waited", "turns"):
-        assert column in header
+def printed(status: dict[str, Any]) -> str:
+    console = Console(width=200, file=io.StringIO())
+    console.print(render(status))
+    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
 
 
 def test_status_tells_how_busy_a_device_is(scene: Coordinator) -> None:
     status = scene.status()
 
     def shown(**known: object) -> str:
-        devices = [{**status["devices"][0], **known}]
-        console = Console(width=200, file=io.StringIO())
-        console.print(render({**status, "devices": devices}))
-        return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+        return printed({**status, "devices": [{**status["devices"][0], **known}]})
 
     assert " 73% " in shown(utilisation=0.73, utilisation_is_estimate=False)
     assert " ~73% " in shown(utilisation=0.73, utilisation_is_estimate=True)
@@ -116,9 +101,7 @@ def test_status_says_when_a_turn_may_end_before_its_deadline(scene: Coordinator)
 
     def shown(expected: float) -> str:
         clients = [{**one, "expected_wait": expected if one["queue_position"] else None} for one in status["clients"]]
-        console = Console(width=200, file=io.StringIO())
-        console.print(render({**status, "devices": [device], "clients": clients}))
-        return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+        return printed({**status, "devices": [device], "clients": clients})
 
     assert "up to 9 s left" in shown(3.0)
     assert "9 s left" in shown(9.0) and "up to" not in shown(9.0)
@@ -132,9 +115,7 @@ def test_status_says_what_idleness_brings(scene: Coordinator) -> None:
 
     def shown(**known: object) -> str:
         clients = [{**one, "idle_seconds": 1860.0, **known} for one in status["clients"] if one["id"] == "idle"]
-        console = Console(width=200, file=io.StringIO())
-        console.print(render({**status, "clients": clients, "devices": []}))
-        return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+        return printed({**status, "clients": clients, "devices": []})
 
     assert "idle · unused for 31 min " in shown(state_text="idle")
     assert "idle · unused for 31 min · memory moves off in 5 min " in shown(
@@ -142,25 +123,14 @@ def test_status_says_what_idleness_brings(scene: Coordinator) -> None:
     )
 
 
-def test_status_is_followed(scene: Coordinator) -> None:
+def test_status_is_followed_also_by_another_coordinator(scene: Coordinator) -> None:
     argv = [sys.executable, "-m", "jupyter_gpushare", "status", "--watch", "--json", "--socket", scene.path]
     watching = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert watching.stdout
-    first = json.loads(watching.stdout.readline())
-    assert first["config"]["time_quantum"] == 20
+    assert json.loads(watching.stdout.readline())["config"]["time_quantum"] == 20
     scene.request(messages.Config(changes={"time_quantum": 30}))
     while json.loads(watching.stdout.readline())["config"]["time_quantum"] != 30:
         pass
-    watching.send_signal(signal.SIGINT)
-    _, errors = watching.communicate(timeout=10)
-    assert (watching.returncode, errors) == (130, "")
-
-
-def test_following_outlives_the_coordinator(scene: Coordinator) -> None:
-    argv = [sys.executable, "-m", "jupyter_gpushare", "status", "--watch", "--json", "--socket", scene.path]
-    watching = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert watching.stdout
-    watching.stdout.readline()
     scene.end(signal.SIGKILL)
     while "away" not in json.loads(watching.stdout.readline()):
         pass
@@ -169,17 +139,6 @@ def test_following_outlives_the_coordinator(scene: Coordinator) -> None:
     watching.send_signal(signal.SIGINT)
     _, errors = watching.communicate(timeout=10)
     assert (watching.returncode, errors) == (130, "")
-
-
-def test_output_that_nobody_reads(scene: Coordinator) -> None:
-    argv = [sys.executable, "-m", "jupyter_gpushare", "status", "--watch", "--json", "--socket", scene.path]
-    watching = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert watching.stdout and watching.stderr
-    watching.stdout.readline()
-    watching.stdout.close()
-    assert watching.wait(10) != 0
-    assert "Traceback" not in watching.stderr.read()
-    watching.stderr.close()
 
 
 def test_following_goes_through_pipes(scene: Coordinator) -> None:
@@ -207,27 +166,20 @@ def test_config_is_read_and_changed(coordinator: Coordinator, command: Run) -> N
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "error"),
+    ("words", "error"),
     [
-        (
-            ("config", "time_quantum", "soon"),
-            2,
-            "time_quantum='soon' is not a number: allowed are 0.001 to 86400 seconds",
-        ),
-        (("config", "time_quantum", "-1"), 2, "allowed are 0.001 to 86400 seconds"),
-        (("config", "policy", "lottery"), 2, "allowed are interactive, fair"),
-        (("config", "colour"), 2, "unknown setting 'colour'"),
-        (("config", "colour", "red"), 2, "'colour' is unknown"),
+        (("time_quantum", "soon"), "time_quantum='soon' is not a number: allowed are 0.001 to 86400 seconds"),
+        (("colour",), "unknown setting 'colour'"),
+        (("colour", "red"), "'colour' is unknown"),
     ],
     ids=str,
 )
 def test_config_refuses_nonsense(
-    shared_coordinator: Coordinator, command: Run, words: tuple[str, ...], status: int, error: str
+    shared_coordinator: Coordinator, command: Run, words: tuple[str, ...], error: str
 ) -> None:
-    done = command(*words, f"--socket={shared_coordinator.path}")
-    assert (done.returncode, done.stdout) == (status, "")
-    assert error in done.stderr
-    assert "Traceback" not in done.stderr
+    done = command("config", *words, f"--socket={shared_coordinator.path}")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert error in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("name", ["status", "config"])
@@ -242,9 +194,7 @@ def test_nobody_answers(name: str, command: Run, folder: Path) -> None:
     [
         ((), 2, ""),
         (("dance",), 2, "invalid choice: 'dance'"),
-        (("status", "--colour"), 2, "unrecognized arguments: --colour"),
-        (("status", "--socket", "relative"), 1, "is not an absolute path"),
-        (("config", "--socket", "relative"), 2, "is not an absolute path"),
+        (("status", "--socket", "x"), 1, "is not an absolute path"),
     ],
     ids=str,
 )

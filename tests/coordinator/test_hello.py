@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ..support.pages import SEALS, memory
+from ..support.pages import memory
 from ..support.rule import IN
 from .conftest import Coordinator, Processes
 from .fake_process import FakeProcess, refusal, wait_for
@@ -58,43 +56,15 @@ def test_no_device(visitors: Processes, process: FakeProcess) -> None:
     assert "one or more devices" in refused(visitors, process, process.descriptors_of_hello(), devices=[])
 
 
-@pytest.mark.parametrize(
-    ("seals", "size", "magic"),
-    [
-        (0, None, None),
-        (fcntl.F_SEAL_GROW, None, None),
-        (fcntl.F_SEAL_SHRINK, None, None),
-        (SEALS | fcntl.F_SEAL_WRITE, None, None),
-        (SEALS, 64, None),
-        (SEALS, 0, None),
-        (SEALS, None, 0x12345678),
-    ],
-    ids=["unsealed", "may shrink", "may grow", "sealed against writing", "short", "empty", "foreign"],
-)
-def test_bad_pages(visitors: Processes, process: FakeProcess, seals: int, size: int | None, magic: int | None) -> None:
-    page, client_page = process.descriptors_of_hello()
-    for struct in ("gpushare_page", "gpushare_client"):
-        bad = memory(struct, seals, size, magic)
-        try:
-            refused(visitors, process, [bad, client_page] if struct == "gpushare_page" else [page, bad])
-        finally:
-            os.close(bad)
-
-
-def test_things_that_are_no_pages(visitors: Processes, process: FakeProcess, tmp_path: Path) -> None:
+def test_bad_pages(visitors: Processes, process: FakeProcess, tmp_path: Path) -> None:
+    """The tests of `wire.page` have all kinds of bad pages."""
     (tmp_path / "file").write_bytes(bytes(8192))
     file = os.open(tmp_path / "file", os.O_RDWR)
-    pipe, other_end = os.pipe()
-    pair = socket.socketpair()
-    folder = os.open(tmp_path, os.O_RDONLY)
     page, client_page = process.descriptors_of_hello()
-    for thing in (file, pipe, pair[0].fileno(), folder):
-        refused(visitors, process, [thing, client_page])
-        refused(visitors, process, [page, thing])
-    for descriptor in (file, pipe, other_end, folder):
-        os.close(descriptor)
-    for end in pair:
-        end.close()
+    for bad in (memory("gpushare_page", 0), memory("gpushare_client", 0), file):
+        refused(visitors, process, [bad, client_page])
+        refused(visitors, process, [page, bad])
+        os.close(bad)
 
 
 def test_more_devices_than_a_client_can_have(visitors: Processes, process: FakeProcess) -> None:
@@ -176,22 +146,3 @@ def test_pages_that_claim_absurd_quotas_and_slots(visitors: Processes, shared_co
         }  # fmt: skip
         assert process.orders.slot == 0
         process.close()
-
-
-def test_absurd_reports_are_bounded(visitors: Processes, shared_coordinator: Coordinator) -> None:
-    process = visitors("liar")
-    process.report.allocated = process.report.launches = process.report.refused = (1 << 64) - 1
-    process.report.turn.phase = process.report.memory_mode = 0xFFFFFFFF
-    client = shared_coordinator.client("liar")
-    assert client and client["allocated"] == 1 << 50
-    assert client["processes"][0]["memory_mode"] is None
-    process.close()
-
-
-def test_a_page_that_is_overwritten_with_garbage(visitors: Processes, shared_coordinator: Coordinator) -> None:
-    process = visitors("garbage")
-    os.pwrite(process.page.descriptor, os.urandom(4096), 0)
-    os.pwrite(process.client_page.descriptor, os.urandom(8192), 0)
-    process.link.ring()
-    assert shared_coordinator.client("garbage")
-    process.close()

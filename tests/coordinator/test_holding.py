@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
 import subprocess
 from collections.abc import Callable
 
 import pytest
 
 from jupyter_gpushare.wire import messages
-from jupyter_gpushare.wire.client import CoordinatorError
-from jupyter_gpushare.wire.page import UNKNOWN, layout
 
 from ..support.rule import CLOSING, IN
 from .conftest import Coordinator, Processes
-from .fake_process import Connection, FakeProcess, wait_for
+from .fake_process import FakeProcess, wait_for
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -62,25 +58,6 @@ def test_who_holds_keeps_its_gate_open_past_its_quantum(
     b.wait_phase(IN)
 
 
-@pytest.mark.usefixtures("pair")
-def test_who_holds_between_cells_is_not_told_as_running(coordinator: Coordinator) -> None:
-    def told() -> list[bool]:
-        (running,) = coordinator.request(messages.Outlook(client="b"))["running"]
-        (grant,) = coordinator.status()["devices"][0]["grants"]
-        return [running["held"], grant["held"]]
-
-    with contextlib.closing(Connection(coordinator.path)) as kernel:
-        kernel.send({"type": "attach", "client": "a", "token": "secret"})
-        kernel.send({"type": "cell", "state": "start", "request": "1"})
-        wait_for(lambda: (coordinator.client("a") or {})["cells"] == 1)
-        coordinator.request(messages.Hold(client="a", seconds="5min"))
-        assert told() == [False, False], "its cell runs"
-        kernel.send({"type": "cell", "state": "end", "request": "1"})
-        wait_for(lambda: told() == [True, True])
-        kernel.send({"type": "cell", "state": "start", "request": "2"})
-        wait_for(lambda: told() == [False, False])
-
-
 def test_a_program_that_holds_is_running_until_it_is_idle(
     coordinator: Coordinator, pair: tuple[FakeProcess, FakeProcess]
 ) -> None:
@@ -97,73 +74,6 @@ def test_a_program_that_holds_is_running_until_it_is_idle(
     wait_for(lambda: not told())
 
 
-def test_a_suspended_client_ends_its_turn_and_gets_none(
-    coordinator: Coordinator, pair: tuple[FakeProcess, FakeProcess]
-) -> None:
-    a, b = pair
-    assert coordinator.request(messages.Suspend(client="a")) == {"suspended": True, "changed": True}
-    a.wait_phase(CLOSING)
-    a.drain()
-    b.wait_phase(IN)
-    a.wants()
-    coordinator.request(messages.Release(client="b"))
-    b.wait_phase(CLOSING)
-    b.drain()
-    wait_for(lambda: phase(coordinator, "b") == "idle")
-    assert phase(coordinator, "a") == "suspended"
-    assert a.phase != IN, "the device is free, and a still waits"
-    assert coordinator.request(messages.Resume(client="a")) == {"suspended": False, "changed": True}
-    a.wait_phase(IN)
-
-
-def test_an_evicted_client_ends_its_turn_and_its_memory_leaves_until_the_next(
-    coordinator: Coordinator, pair: tuple[FakeProcess, FakeProcess]
-) -> None:
-    a, b = pair
-    a.allocate(64 << 20)
-    assert coordinator.request(messages.Evict(client="a")) == {"evicting": True, "bytes": 64 << 20}
-    assert a.orders.resident_target == 0, "it is told before it drains"
-    a.wait_phase(CLOSING)
-    a.report.resident = 0
-    a.drain()
-    b.wait_phase(IN)
-    assert coordinator.request(messages.Evict(client="a")) == {"evicting": False, "bytes": 0}
-    a.wants()
-    coordinator.request(messages.Release(client="b"))
-    b.wait_phase(CLOSING)
-    b.drain()
-    a.wait_phase(IN)
-    assert a.orders.resident_target == UNKNOWN, "all of it may be there again"
-
-
-def test_memory_that_cannot_leave_is_not_evicted(
-    coordinator: Coordinator, pair: tuple[FakeProcess, FakeProcess]
-) -> None:
-    a, _ = pair
-    a.allocate(64 << 20)
-    a.report.memory_mode = layout()[1]["GPUSHARE_MEMORY_PLAIN"]
-    with pytest.raises(CoordinatorError, match="mode plain, which cannot leave the device") as caught:
-        coordinator.request(messages.Evict(client="a"))
-    assert caught.value.reason == "conflict"
-    assert a.phase == IN, "a refusal changes nothing"
-
-
-@pytest.mark.parametrize("resumed", [False, True])
-def test_a_suspension_outlives_a_killed_coordinator(
-    coordinator: Coordinator, pair: tuple[FakeProcess, FakeProcess], resumed: bool
-) -> None:
-    _, b = pair
-    coordinator.request(messages.Suspend(client="b"))
-    if resumed:
-        coordinator.request(messages.Resume(client="b"))
-    coordinator.end(signal.SIGKILL)
-    coordinator.start()
-    b.disconnect()
-    b.say_hello()
-    b.wants()
-    wait_for(lambda: phase(coordinator, "b") == ("waiting" if resumed else "suspended"))
-
-
 def test_a_client_resumed_while_its_process_was_away_stays_so(
     coordinator: Coordinator, pair: tuple[FakeProcess, FakeProcess]
 ) -> None:
@@ -174,14 +84,6 @@ def test_a_client_resumed_while_its_process_was_away_stays_so(
     coordinator.request(messages.Resume(client="b"))
     b.say_hello()
     assert phase(coordinator, "b") != "suspended"
-
-
-@pytest.mark.parametrize("seconds", [-1, 601, "soon", 1e300])
-def test_bad_holds_say_what_is_allowed(
-    coordinator: Coordinator, pair: tuple[FakeProcess, FakeProcess], seconds: object
-) -> None:
-    with pytest.raises(CoordinatorError, match=r"allowed are 0 to 600 seconds|examples: 90, 30s, 5min, 1h"):
-        coordinator.request(messages.Hold(client="a", seconds=seconds))  # type: ignore[arg-type]
 
 
 def test_the_commands(coordinator: Coordinator, pair: tuple[FakeProcess, FakeProcess], command: Run) -> None:
@@ -215,23 +117,17 @@ def test_the_commands(coordinator: Coordinator, pair: tuple[FakeProcess, FakePro
     a.wait_phase(CLOSING)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
+def test_a_bad_quota_says_what_is_allowed(
+    coordinator: Coordinator, pair: tuple[FakeProcess, FakeProcess], command: Run
+) -> None:
+    for words, said in (
         (("share=2",), "allowed is a fraction from 0 to 1"),
-        (("share",), "key=value"),
-        (("colour=1",), "allowed are share"),
         (("class=online", "service=online"), "two names of the same thing"),
         (("class=vip",), "class='vip' is unknown: allowed are online, offline"),
-        (("service=vip",), "service='vip' is unknown: allowed are online, offline"),
-    ],
-)
-def test_a_bad_quota_says_what_is_allowed(
-    coordinator: Coordinator, pair: tuple[FakeProcess, FakeProcess], command: Run, words: tuple[str, ...], said: str
-) -> None:
-    done = command("quota", "a", *words, "--socket", coordinator.path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr
+    ):
+        done = command("quota", "a", *words, "--socket", coordinator.path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert said in done.stderr
 
 
 def test_a_command_for_nobody_or_several_names_who_is_there(

@@ -6,58 +6,27 @@ One coordinator serves all tests of this file; its log must show no bug at the e
 from __future__ import annotations
 
 import json
-import os
 import socket
 from typing import Any
 
 import pytest
 
 from jupyter_gpushare.wire import messages
-from jupyter_gpushare.wire import page as pages
 from jupyter_gpushare.wire.client import Client, CoordinatorError
 
-from ..support.process import FIRST_TURN
-from ..support.rule import CLOSING, IN, LEAVING, OUT, STEP
 from .conftest import Coordinator, Processes
 from .fake_process import refusal, wait_for
 
 pytestmark = pytest.mark.usefixtures("others_do_not_notice")
 
 NOT_MESSAGES = [
-    b"hello\n",
     b"{}\n",
-    b"[]\n",
-    b"null\n",
-    b'"status"\n',
     b"\xff\xfe\x00\n",
-    b'{"type":"status"\n',
     b'{"type":"status"} {"type":"status"}\n',
-    b'{"type":"make me admin"}\n',
-    b'{"type":["status"]}\n',
-    b'{"type":"status","id":"one"}\n',
-    b'{"type":"details","seq":-1}\n',
     b'{"type":"details","seq":4294967296}\n',
-    b'{"type":"details","seq":"1"}\n',
-    b"\0\0\n",
-    b'{"type":"quota","client":"a","changes":[]}\n',
-    b'{"type":"release","client":""}\n',
-    b'{"type":"release","client":"a b"}\n',
     b'{"type":"release","client":"../../etc/passwd"}\n',
-    b'{"type":"release","client":"forged\\n"}\n',
-    b'{"type":"release","client":"' + b"x" * 200 + b'"}\n',
-    b'{"type":"cell","state":"maybe","request":"1"}\n',
-    b'{"type":"history","after":-1}\n',
-    b'{"type":"history","after":1e30}\n',
-    b'{"type":"outlook"}\n',
-    b'{"type":"cell","state":"start\\n","request":"1"}\n',
-    b'{"type":"register","client":"a","token":"t","gpus":0}\n',
-    b'{"type":"register","client":"a","token":"t","gpus":1000000}\n',
     b'{"type":"register","client":"a","token":"\\ud800"}\n',
     b'{"type":"hello","client":"a","devices":[{"uuid":"../x"}]}\n',
-    b'{"type":"hello","client":"a","devices":[{"memory":1}]}\n',
-    b'{"type":"hello","client":"a","label":"' + b"x" * 2000 + b'"}\n',
-    b"[" * 60000 + b"\n",
-    b'{"type":"config","changes":{"a":' + b"[" * 30000 + b"]" * 30000 + b"}}\n",
     b'{"type":"config","changes":{"a":' + b'{"a":' * 10000 + b"1" + b"}" * 10000 + b"}}\n",
 ]
 
@@ -92,14 +61,6 @@ def test_over_long_lines_end_the_connection(visitors: Processes) -> None:
     assert refusal(without_end)["reason"] == "too_long"
 
 
-def test_a_line_of_the_longest_length_is_taken(visitors: Processes) -> None:
-    connection = visitors.connection()
-    line = b'{"type":"status","id":1,"padding":"'
-    connection.send(line + b"x" * (messages.MAX_LINE - len(line) - 2) + b'"}\n')
-    answer = connection.receive()
-    assert answer and answer["type"] == "reply"
-
-
 def test_lines_in_pieces_and_many_at_once(visitors: Processes) -> None:
     connection = visitors.connection()
     for byte in b'\n\n{"type":"status","id":1}':
@@ -108,21 +69,8 @@ def test_lines_in_pieces_and_many_at_once(visitors: Processes) -> None:
     assert [(connection.receive() or {})["id"] for _ in range(3)] == [1, 2, 3]
 
 
-def test_half_a_line_and_gone(visitors: Processes) -> None:
-    for _ in range(20):
-        connection = visitors.connection()
-        connection.send(b'{"type":"sta')
-        connection.close()
-
-
 @pytest.mark.parametrize(
-    "message",
-    [
-        {"type": "details"},
-        {"type": "cell", "state": "start", "request": "1"},
-        messages.DOORBELL,
-    ],
-    ids=["details", "cell", "doorbell"],
+    "message", [{"type": "details"}, {"type": "cell", "state": "start", "request": "1"}, messages.DOORBELL], ids=str
 )
 def test_process_messages_before_hello(visitors: Processes, message: dict[str, Any] | bytes) -> None:
     connection = visitors.connection()
@@ -132,52 +80,13 @@ def test_process_messages_before_hello(visitors: Processes, message: dict[str, A
     assert "before" in error["message"]
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        {"type": "release", "client": "nobody"},
-        {"type": "hold", "client": "nobody"},
-        {"type": "suspend", "client": "nobody"},
-        {"type": "evict", "client": "nobody"},
-        {"type": "outlook", "client": "nobody"},
-        {"type": "quota", "client": "nobody"},
-        {"type": "forget", "client": "nobody"},
-        {"type": "interrupt", "client": "nobody"},
-    ],
-    ids=lambda message: message["type"],
-)
-def test_unknown_clients(visitors: Processes, message: dict[str, Any]) -> None:
+def test_unknown_clients(visitors: Processes) -> None:
     connection = visitors.connection()
-    connection.send({**message, "id": 3})
-    answer = connection.receive() or {}
-    assert (answer["id"], answer["reason"]) == (3, "unknown_client")
-    assert "no client 'nobody' is known here" in answer["message"]
-
-
-def test_reports_of_turns_that_were_never_permitted(visitors: Processes, shared_coordinator: Coordinator) -> None:
-    """Neither the device nor the books of others change by them."""
-    process, other = visitors("liar"), visitors("honest")
-    for turn in (0, 1, FIRST_TURN, (1 << 64) - 1):
-        for phase in (IN, CLOSING, STEP, LEAVING, 77, OUT):
-            process.loses_its_doorbell()
-            page = pages.Page(os.dup(process.page.descriptor))
-            page.write_turn(pages.Turn(turn, 1, 2, 3, 4, phase, 6, 7))
-            page.report.idle = page.report.evicting = page.report.restored = phase
-            page.close()
-            assert process.link.connection
-            process.link.connection.send(messages.DOORBELL)
-            shared_coordinator.status()
-    process.close()
-    other.run_turn()
-
-
-def test_a_flood_of_messages(visitors: Processes) -> None:
-    process = visitors("flood")
-    assert process.link.connection
-    for _ in range(50):
-        process.link.connection.send(messages.DOORBELL * 200)
-    process.wants()
-    process.wait_phase(IN)
+    for kind in ("release", "hold", "suspend", "evict", "outlook", "quota", "forget", "interrupt"):
+        connection.send({"type": kind, "client": "nobody", "id": 3})
+        answer = connection.receive() or {}
+        assert (answer["id"], answer["reason"]) == (3, "unknown_client")
+        assert "no client 'nobody' is known here" in answer["message"]
 
 
 def test_more_cells_than_anybody_runs(visitors: Processes, shared_coordinator: Coordinator) -> None:
@@ -209,24 +118,10 @@ def test_bad_quotas_change_nothing(visitors: Processes, shared_coordinator: Coor
     before = (shared_coordinator.client("a") or {})["quota"]
     for changes, reason, words in (
         ({"memory": -1}, "invalid", "memory=-1 is out of range: allowed is a size above 0"),
-        ({"memory": 0}, "invalid", "memory=0 is out of range"),
-        ({"memory": "many"}, "invalid", "'many' is not a size (examples: 8GiB"),
-        ({"memory": True}, "invalid", "is not a size"),
-        ({"memory": "9" * 400 + ".5GiB"}, "invalid", "beyond any size"),
-        (
-            {"memory": "1KiB"},
-            "conflict",
-            "memory=1KiB is below what is allocated now, 1 MiB",
-        ),
-        ({"share": 2}, "invalid", "share=2 is out of range: allowed is a fraction from 0 to 1"),
-        ({"share": "lots"}, "invalid", "share: 'lots' is not a fraction"),
-        ({"share": [0.5]}, "invalid", "is not a fraction"),
-        ({"share": None}, "invalid", "share needs a value"),
+        ({"memory": "1KiB"}, "conflict", "memory=1KiB is below what is allocated now, 1 MiB"),
         ({"share": 0.8, "limit": 0.5}, "invalid", "share=0.8 is above limit=0.5"),
-        ({"limit": 0}, "invalid", "limit=0 is out of range: allowed is a fraction from 0.001 to 1"),
-        ({"service": {}}, "invalid", "service={} is unknown"),
+        ({"share": 0.1, "memory": True}, "invalid", "is not a size"),
         ({"colour": "red"}, "invalid", "unknown quota key 'colour'"),
-        ({"share": 0.1, "memory": -1}, "invalid", "memory"),
     ):
         with pytest.raises(CoordinatorError) as error:
             shared_coordinator.request(messages.SetQuota(client="a", changes=changes))

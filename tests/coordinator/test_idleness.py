@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from typing import Any
 
 from jupyter_gpushare.coordinator.followers import news
 from jupyter_gpushare.wire import messages
 
-from ..support.rule import IN
 from .conftest import Coordinator, Processes
-from .fake_process import Connection, FakeProcess, wait_for
+from .fake_process import FakeProcess, wait_for
 
 SIZE = 3 << 30
 
@@ -93,35 +91,6 @@ def suspended(coordinator: Coordinator, processes: Processes) -> FakeProcess:
     return process
 
 
-def test_a_gpu_call_resumes_whom_the_policy_has_suspended(coordinator: Coordinator, processes: Processes) -> None:
-    suspended(coordinator, processes).run_turn()
-    seen(coordinator, "a", phase="running", suspended=False, suspended_by_policy=False)
-
-
-def test_a_cell_resumes_it(coordinator: Coordinator, processes: Processes) -> None:
-    suspended(coordinator, processes)
-    kernel = Connection(coordinator.path)
-    kernel.send(json.dumps({"type": "attach", "client": "a", "token": "secret"}).encode() + b"\n")
-    kernel.send({"type": "cell", "state": "start", "request": "1"})
-    seen(coordinator, "a", phase="idle", suspended=False, cells=1)
-    kernel.close()
-
-
-def test_a_person_resumes_it(coordinator: Coordinator, processes: Processes) -> None:
-    suspended(coordinator, processes)
-    configure(coordinator, idle_suspend=0)
-    assert coordinator.request(messages.Resume(client="a")) == {"suspended": False, "changed": True}
-    seen(coordinator, "a", phase="idle", suspended_by_policy=False)
-
-
-def test_a_person_who_suspends_it_then_means_it(coordinator: Coordinator, processes: Processes) -> None:
-    process = suspended(coordinator, processes)
-    assert coordinator.request(messages.Suspend(client="a")) == {"suspended": True, "changed": True}
-    process.wants()
-    seen(coordinator, "a", phase="suspended", suspended_by_policy=False)
-    assert process.phase != IN
-
-
 def test_a_later_coordinator_knows_who_suspended_it(coordinator: Coordinator, processes: Processes) -> None:
     idle, told = suspended(coordinator, processes), processes("told")
     coordinator.request(messages.Suspend(client="told"))
@@ -133,17 +102,4 @@ def test_a_later_coordinator_knows_who_suspended_it(coordinator: Coordinator, pr
     seen(coordinator, "a", phase="suspended", suspended_by_policy=True)
     seen(coordinator, "told", phase="suspended", suspended_by_policy=False)
     idle.run_turn()
-    seen(coordinator, "a", phase="running", suspended=False)
-
-
-def test_who_is_in_use_when_a_later_coordinator_comes_is_resumed(
-    coordinator: Coordinator, processes: Processes
-) -> None:
-    process = suspended(coordinator, processes)
-    coordinator.end(signal.SIGKILL)
-    coordinator.start()
-    process.disconnect()
-    process.report.waiting = 1  # a thread came to the gate meanwhile
-    process.say_hello()
-    process.run_turn()
     seen(coordinator, "a", phase="running", suspended=False)

@@ -25,18 +25,17 @@ def request(path: str, pid: int = os.getpid()) -> Connection:
     return connection
 
 
-def test_what_it_says_comes_back(idle_coordinator: Coordinator, processes: Processes) -> None:
-    idle_coordinator.start()
+def test_what_it_says_comes_back(coordinator: Coordinator, processes: Processes) -> None:
     process = processes("a")
     process.report.launches = 77
-    asking = request(idle_coordinator.path)
+    asking = request(coordinator.path)
     wait_for(lambda: process.orders.inspect_seq == 1)
     answer(process, memory_mode="unified", ledger=[{"kind": "managed", "number": 2, "bytes": 9}], unhooked=["cuNew"])
     reply = asking.receive()
     assert reply and (reply["type"], reply["id"]) == ("reply", 5)
     result = reply["result"]
     assert (result["pid"], result["client"]) == (os.getpid(), "a")
-    assert result["coordinator"] == {"pid": idle_coordinator.pid, "socket": idle_coordinator.path}
+    assert result["coordinator"] == {"pid": coordinator.pid, "socket": coordinator.path}
     assert result["page"]["report"]["launches"] == 77
     assert result["page"]["orders"]["quantum_ns"] == 200_000_000
     assert result["details"]["ledger"] == [{"kind": "managed", "number": 2, "bytes": 9}]
@@ -44,10 +43,9 @@ def test_what_it_says_comes_back(idle_coordinator: Coordinator, processes: Proce
     asking.close()
 
 
-def test_two_who_ask_at_once_are_both_answered(idle_coordinator: Coordinator, processes: Processes) -> None:
-    idle_coordinator.start()
+def test_two_who_ask_at_once_are_both_answered(coordinator: Coordinator, processes: Processes) -> None:
     process = processes("a")
-    both = [request(idle_coordinator.path) for _ in range(2)]
+    both = [request(coordinator.path) for _ in range(2)]
     wait_for(lambda: process.orders.inspect_seq == 2)
     answer(process, memory_mode="plain")
     for asking in both:
@@ -56,16 +54,15 @@ def test_two_who_ask_at_once_are_both_answered(idle_coordinator: Coordinator, pr
         asking.close()
 
 
-def test_who_does_not_answer_does_not_hold_up_anybody(idle_coordinator: Coordinator, processes: Processes) -> None:
+def test_who_does_not_answer_does_not_hold_up_anybody(coordinator: Coordinator, processes: Processes) -> None:
     """It is stopped: then the page is all there is."""
-    idle_coordinator.start()
     process = processes("a")
     found: list[Any] = []
     asking = threading.Thread(
-        target=lambda: found.append(idle_coordinator.request(messages.Inspect(pid=os.getpid()))), daemon=True
+        target=lambda: found.append(coordinator.request(messages.Inspect(pid=os.getpid()))), daemon=True
     )
     asking.start()
-    assert idle_coordinator.status()["clients"]
+    assert coordinator.status()["clients"]
     asking.join(10)
     assert found and found[0]["details"] is None and found[0]["page"]["header"]["version"] == 1
     assert process.orders.inspect_seq == 1
@@ -74,37 +71,27 @@ def test_who_does_not_answer_does_not_hold_up_anybody(idle_coordinator: Coordina
     wait_for(lambda: process.phase == 1)
 
 
-def test_who_is_no_client(idle_coordinator: Coordinator, processes: Processes) -> None:
-    idle_coordinator.start()
+def test_who_is_no_client(coordinator: Coordinator, processes: Processes) -> None:
     processes("a")
     with pytest.raises(CoordinatorError, match="no client's process") as caught:
-        idle_coordinator.request(messages.Inspect(pid=1))
+        coordinator.request(messages.Inspect(pid=1))
     assert caught.value.reason == "unknown_process"
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to be another user")
-def test_only_its_owner_and_admins_may_look(idle_coordinator: Coordinator, processes: Processes) -> None:
-    idle_coordinator.start()
+def test_only_its_owner_and_admins_may_look(coordinator: Coordinator, processes: Processes) -> None:
     processes("a")
-    os.chmod(idle_coordinator.path, 0o777)
-    os.chmod(idle_coordinator.log.parent, 0o755)
+    os.chmod(coordinator.path, 0o777)
+    os.chmod(coordinator.log.parent, 0o755)
     child = os.fork()
     if child == 0:
         status = 1
         try:
-            os.chdir(idle_coordinator.log.parent)  # its parents are closed to others
+            os.chdir(coordinator.log.parent)  # its parents are closed to others
             os.setuid(65534)
-            connection = request(os.path.basename(idle_coordinator.path))
+            connection = request(os.path.basename(coordinator.path))
             reply = connection.receive()
             status = 0 if reply and reply["type"] == "error" and reply["reason"] == "forbidden" else 2
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-def test_details_of_a_stranger_end_the_connection(idle_coordinator: Coordinator, processes: Processes) -> None:
-    idle_coordinator.start()
-    connection = processes.connection()
-    connection.send({"type": "details", "seq": 1})
-    assert (connection.receive() or {})["reason"] == "illegal_event"
-    assert connection.ended()

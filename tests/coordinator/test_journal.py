@@ -153,17 +153,6 @@ def test_of_a_client_that_is_over_at_once_nothing_is_kept(coordinator: Coordinat
     assert (coordinator.client("a") or {})["quota"]["share"] == 0.0
 
 
-def test_all_that_is_a_second_old_survives_many_deaths(coordinator: Coordinator, kernels: Kernels) -> None:
-    for number in range(1, 6):
-        kernels("a")
-        coordinator.request(messages.SetQuota(client="a", changes={"share": number / 10}))
-        wait_for(lambda n=number: f'"share": {n / 10}' in str(kept(coordinator).get("a")))  # type: ignore[misc]
-        coordinator.end(signal.SIGKILL)
-        coordinator.start()
-        kernels("a")
-        assert (coordinator.client("a") or {})["quota"]["share"] == number / 10
-
-
 def test_the_page_of_a_running_process_is_newer_than_the_journal(
     coordinator: Coordinator, kernels: Kernels, processes: Processes
 ) -> None:
@@ -197,13 +186,6 @@ def test_what_is_said_since_is_newer_than_a_page(
     process.say_hello()
     client = coordinator.client("a") or {}
     assert (client["suspended"], client["quota"]["share"]) == (True, 0.5)
-
-
-def test_a_client_that_is_over_is_forgotten(coordinator: Coordinator) -> None:
-    coordinator.request(messages.Register(client="a", token="t"))
-    wait_for(lambda: "a" in kept(coordinator))
-    coordinator.request(messages.Forget(client="a"))
-    wait_for(lambda: "a" not in kept(coordinator))
 
 
 def test_who_is_refused_when_it_comes_back_loses_nothing(

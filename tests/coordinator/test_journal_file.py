@@ -93,16 +93,6 @@ def test_sharing_goes_on_beside_a_journal_of_a_later_version(
     assert path.read_bytes() == before, "it is there for who knows it"
 
 
-def test_a_later_version_is_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "journal.db"
-    with contextlib.closing(sqlite3.connect(path)) as file:
-        file.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
-    before = path.read_bytes()
-    with pytest.raises(Unusable, match=f"of version {len(MIGRATIONS) + 1}, written by a later coordinator"):
-        JournalFile(path).write({"a": RECORD}, {})
-    assert path.read_bytes() == before
-
-
 @pytest.mark.parametrize("version", OF_VERSION)
 def test_what_an_older_version_kept_is_kept(tmp_path: Path, version: int) -> None:
     path = tmp_path / "journal.db"

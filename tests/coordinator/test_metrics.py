@@ -201,7 +201,7 @@ def test_addresses(written: str, meant: MetricsAddress) -> None:
 
 
 @pytest.mark.parametrize(
-    "written", ["0.0.0.0:9400", "[::]:9400", "192.0.2.1:9400", "example.org:80", ":80", "1:2:3", "x"]
+    "written", ["0.0.0.0:9400", "[::]:9400", "192.0.2.1:9400", "example.org:80", ":80", "1:2:3", "x", "1:70000"]
 )
 def test_other_hosts_read_nothing_by_mistake(written: str) -> None:
     with pytest.raises(BadAddress, match="allowed"):

@@ -57,19 +57,6 @@ def test_words_say_where(two: Coordinator) -> None:
     assert "has 0.5 of its share left" in said
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("affinity=a!b", "affinity='a!b' is no label"),
-        ("afinity=a", "unknown quota key 'afinity'"),
-        ("memory=150%", "memory=150% is out of range: allowed is a fraction above 0 and up to 1, or a size"),
-        ("device=H100", "device='H100' is not here: allowed are UUIDs, indexes and names of device 0"),
-    ],
-)
-def test_words_that_make_no_sense_are_refused(two: Coordinator, words: str, said: str) -> None:
-    assert said in refused(two, "a", words)[1]
-
-
 @pytest.mark.parametrize("half", ["0.5", "50%"])
 def test_memory_can_be_a_part_of_the_device(two: Coordinator, processes: Processes, half: str) -> None:
     (uuid,) = register(two, "a", f"memory={half}")
@@ -79,20 +66,6 @@ def test_memory_can_be_a_part_of_the_device(two: Coordinator, processes: Process
     assert process.orders.memory_limit == SIZE // 4
     with pytest.raises(CoordinatorError, match="affinity is about where a client starts"):
         two.request(messages.SetQuota(client="a", changes={"affinity": "x"}))
-
-
-def test_shares_are_never_promised_twice(two: Coordinator) -> None:
-    for name in "abcd":
-        register(two, name, "share=0.5")
-    assert refused(two, "e", "share=0.1")[0] == "no_place"
-    with pytest.raises(CoordinatorError, match=r"share=0.6 is not to be had"):
-        two.request(messages.SetQuota(client="a", changes={"share": 0.6}))
-    two.request(messages.Forget(client="b"))
-    assert len(register(two, "e", "share=0.1")) == 1
-
-
-def test_more_devices_than_there_are(two: Coordinator) -> None:
-    assert refused(two, "a", gpus=3)[0] == "too_many_devices"
 
 
 def test_devices_out_of_use_are_avoided_and_their_clients_told(two: Coordinator) -> None:
@@ -109,16 +82,6 @@ def test_devices_out_of_use_are_avoided_and_their_clients_told(two: Coordinator)
     assert (two.client("a") or {})["notes"] == []
     with pytest.raises(CoordinatorError, match=r"device 'GPU-z' is not here: allowed are GPU-"):
         two.request(messages.Device(device="GPU-z", failed="x"))
-
-
-def test_a_process_that_runs_already_is_never_refused(two: Coordinator, processes: Processes) -> None:
-    for name in "abcd":
-        register(two, name, "share=0.5")
-    late = processes("late", A, quota="share=0.9")
-    late.run_turn()
-    assert late.phase == IN
-    quota = (two.client("late") or {})["quota"]
-    assert (quota["share"], quota["service"]) == (0, "offline")
 
 
 def tenants(**cells: int) -> str:
@@ -167,25 +130,6 @@ def test_a_topology_is_read_from_a_file(idle_coordinator: Coordinator, processes
     idle_coordinator.start("--GpuShare.topology", str(file), quantum=60)
     processes("x", A, B, "GPU-c").disconnect()
     assert register(idle_coordinator, "pair", gpus=2) == [B, "GPU-c"]
-
-
-@pytest.mark.parametrize(
-    ("option", "said"),
-    [
-        ("--GpuShare.topology=/nowhere.json", "topology /nowhere.json: No such file"),
-        ("--GpuShare.tenants={'a': {'cells': {'rack': 1}}}", "unknown cell level 'rack': allowed are device, switch"),
-        ("--GpuShare.placement=best", "placement"),
-        (
-            "--GpuShare.oversubscription=0.5",
-            "oversubscription=0.5 is out of range: allowed are 1 to 1000, or 0 for no bound",
-        ),
-    ],
-)
-def test_settings_that_make_no_sense_stop_the_start(command: Any, option: str, said: str, folder: Path) -> None:
-    ended = command("coordinator", "--socket", str(folder / "c.sock"), option)
-    assert ended.returncode != 0
-    assert said in ended.stderr + ended.stdout
-    assert "Traceback" not in ended.stderr
 
 
 def test_a_device_is_taken_out_of_use_by_command(two: Coordinator, command: Any) -> None:

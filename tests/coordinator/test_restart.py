@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -86,111 +85,6 @@ def test_settings_that_somebody_else_has_put_there_are_not_used(coordinator: Coo
         assert coordinator.status()["config"] == before
 
 
-def test_a_drain_that_it_did_not_see_the_end_of(coordinator: Coordinator, processes: Processes) -> None:
-    a = processes("a")
-    a.run_turn()
-    coordinator.request(messages.Release(client="a"))
-    a.wait_phase(CLOSING)
-    coordinator.end(signal.SIGKILL)
-    coordinator.start()
-    a.disconnect()
-    a.say_hello()
-    assert (coordinator.client("a") or {})["phase"] == "draining"
-    a.drain()
-    wait_for(lambda: not locked())
-
-
-def test_who_drained_meanwhile_is_idle(coordinator: Coordinator, processes: Processes) -> None:
-    a = processes("a")
-    a.run_turn()
-    coordinator.request(messages.Release(client="a"))
-    a.wait_phase(CLOSING)
-    coordinator.end(signal.SIGKILL)
-    a.drain()
-    coordinator.start()
-    a.disconnect()
-    a.say_hello()
-    assert (coordinator.client("a") or {})["phase"] == "idle"
-    a.run_turn()
-
-
-def test_a_process_that_joins_with_a_turn_of_its_own_runs_on(coordinator: Coordinator, processes: Processes) -> None:
-    """It began without a coordinator, while the rest of its client had one."""
-    first = processes("a", "GPU-1")
-    late = processes("a", "GPU-2", connect=False)
-    late.link.away_since, late.orders.quantum_ns = 1, 60 * 10**9
-    late.run_turn()
-    assert late.say_hello() == "join"
-    assert late.phase == IN
-    first.run_turn()
-    assert first.turn.turn == late.turn.turn
-    coordinator.request(messages.Release(client="a"))
-    for process in (first, late):
-        process.wait_phase(CLOSING)
-        process.drain()
-    first.run_turn()
-    late.run_turn()
-    assert first.client_page.inode == late.client_page.inode
-
-
-def test_both_processes_of_a_client_come_back(coordinator: Coordinator, processes: Processes) -> None:
-    first, second, other = processes("a"), processes("a"), processes("b")
-    first.run_turn()
-    second.run_turn()
-    coordinator.end(signal.SIGKILL)
-    coordinator.start()
-    for process in (second, first, other):
-        process.disconnect()
-        assert process.say_hello() == "welcome"
-    assert (first.phase, second.phase) == (IN, IN)
-    assert len((coordinator.client("a") or {})["processes"]) == 2
-    assert {first.orders.slot, second.orders.slot} == {0, 1}
-    other.wants()
-    for process in (first, second):
-        process.wait_phase(CLOSING)
-        process.drain()
-    other.wait_phase(IN)
-
-
-def test_a_gang_comes_back_with_all_its_locks(coordinator: Coordinator, processes: Processes) -> None:
-    first, second = processes("gang", "GPU-1"), processes("gang", "GPU-2")
-    first.run_turn()
-    second.run_turn()
-    coordinator.end(signal.SIGKILL)
-    coordinator.start()
-    for process in (first, second):
-        process.disconnect()
-        process.say_hello()
-    assert (first.phase, second.phase) == (IN, IN)
-    coordinator.request(messages.Release(client="gang"))
-    for process in (first, second):
-        process.wait_phase(CLOSING)
-        process.drain()
-    wait_for(lambda: not locked("GPU-1") and not locked("GPU-2"))
-
-
-def test_busy_processes_go_on_taking_turns(coordinator: Coordinator, processes: Processes) -> None:
-    first, second = processes.busy("a"), processes.busy("b")
-    second.next("begin", after=first.next("begin"))
-    coordinator.end(signal.SIGKILL)
-    coordinator.start()
-    restarted = time.monotonic()
-    turns = [busy.next("end", after=busy.next("begin", after=restarted)) for busy in (first, second)]
-    assert max(turns) - restarted < 5
-    spans = sorted(first.turns() + second.turns())
-    assert all(began >= ended for (_, ended), (began, _) in zip(spans, spans[1:], strict=False))  # noqa: RUF007
-
-
-def test_a_client_is_kept_while_it_is_away(coordinator: Coordinator, processes: Processes) -> None:
-    """A kernel restarts: same client, same quota."""
-    a = processes("a", quota="memory=2GiB")
-    coordinator.request(messages.SetQuota(client="a", changes={"memory": "5GiB"}))
-    a.close()
-    wait_for(lambda: (coordinator.client("a") or {})["processes"] == [])
-    again = processes("a", quota="memory=2GiB")
-    assert again.orders.memory_limit == 5 << 30
-
-
 def test_a_forgotten_client_is_dropped(coordinator: Coordinator, processes: Processes) -> None:
     a = processes("a")
     coordinator.request(messages.Forget(client="a"))
@@ -200,21 +94,3 @@ def test_a_forgotten_client_is_dropped(coordinator: Coordinator, processes: Proc
     coordinator.request(messages.Register(client="b", token="t"))
     coordinator.request(messages.Forget(client="b"))
     assert coordinator.client("b") is None
-
-
-def test_no_descriptor_is_left_of_a_hundred_clients(coordinator: Coordinator, processes: Processes) -> None:
-    kept = processes("kept")
-    coordinator.status()
-    before = coordinator.descriptors()
-    for number in range(100):
-        client = f"c{number % 7}"
-        first, second = processes(client), processes(client)
-        if number % 3 == 0:
-            first.run_turn()
-        second.close()
-        first.close()
-        wait_for(lambda name=client: (coordinator.client(name) or {})["processes"] == [])  # type: ignore[misc]
-        if number % 2:
-            coordinator.request(messages.Forget(client=client))
-    wait_for(lambda: coordinator.descriptors() <= before)
-    kept.run_turn()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pytest
@@ -17,7 +18,6 @@ from jupyter_gpushare.settings.table import PUBLIC
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import CoordinatorError
 
-from ..support.rule import CLOSING, IN
 from .conftest import QUANTUM, Coordinator, Processes
 
 KEYS = {*PUBLIC, "devices_are_simulated"}
@@ -32,18 +32,6 @@ def test_settings_are_read(coordinator: Coordinator) -> None:
     assert settings.keys() == KEYS
     assert settings == coordinator.status()["config"]
     assert (settings["time_quantum"], settings["policy"], settings["simulate"]) == (QUANTUM, "fcfs", False)
-
-
-def test_a_shorter_quantum_ends_the_turn_that_runs(idle_coordinator: Coordinator, processes: Processes) -> None:
-    idle_coordinator.start(quantum=60)
-    a, b = processes("a"), processes("b")
-    a.run_turn()
-    b.wants()
-    assert change(idle_coordinator, time_quantum="0.05")["time_quantum"] == 0.05
-    a.wait_phase(CLOSING)
-    a.drain()
-    b.wait_phase(IN)
-    assert b.orders.quantum_ns == 50_000_000
 
 
 def test_levels_follow(coordinator: Coordinator, processes: Processes) -> None:
@@ -68,29 +56,11 @@ def test_the_default_quota_is_for_those_who_come(coordinator: Coordinator, proce
     ("changes", "words"),
     [
         ({"time_quantum": 0}, "time_quantum=0 is out of range: allowed are 0.001 to 86400 seconds, or 'auto'"),
-        ({"time_quantum": -1}, "allowed are 0.001 to 86400 seconds"),
-        ({"time_quantum": "soon"}, "time_quantum"),
-        ({"time_quantum": "nan"}, "allowed are 0.001 to 86400 seconds"),
-        ({"time_quantum": "inf"}, "allowed are 0.001 to 86400 seconds"),
         ({"time_quantum": None}, "time_quantum"),
-        ({"time_quantum": True}, "time_quantum=True is not a number"),
-        ({"time_quantum": [1]}, "time_quantum"),
-        ({"time_quantum": {}}, "time_quantum"),
-        ({"idle_release": 0}, "idle_release"),
-        ({"cell_linger": 61}, "allowed are 0 to 60 seconds"),
-        ({"policy": "lottery"}, "policy='lottery' is unknown: allowed are interactive, fair"),
-        ({"policy": 3}, "policy"),
-        ({"default_quota": {"share": 2}}, "share=2 is out of range"),
         ({"default_quota": {"memory": {}}}, "is not a size"),
-        ({"default_quota": {"colour": "red"}}, "unknown quota key 'colour'"),
-        ({"default_quota": []}, "default_quota"),
         ({"default_quota": "memory=="}, "memory: '=' is not a size"),
-        ({"default_quota": "{"}, "default_quota"),
         ({"default_quota": "{'memory': null}"}, "default_quota"),
-        ({"default_quota": "share='0.5"}, "default_quota"),
         ({"device_memory": "1GiB"}, "fixed while running"),
-        ({"simulate": True}, "fixed while running"),
-        ({"coordinator": "/tmp/x"}, "unknown or fixed"),
         ({"parent": 1}, "unknown or fixed"),
         ({"time_quantum": 5, "colour": "red"}, "'colour' is unknown"),
         ({"idle_release": 1, "time_quantum": -5}, "allowed are 0.001 to 86400 seconds"),
@@ -121,14 +91,7 @@ BAD: dict[str, list[tuple[Any, str]]] = {
     "max_hold": [(-1, "0 to 86400"), (True, "True")],
     "overrun": [("kill", "interrupt"), (None, "None")],
     "overrun_patience": [(-1, "0 to 86400"), (math.inf, "inf"), (True, "True")],
-    "metrics": [
-        ("9400", "has no port"),
-        ("0.0.0.0:9400", "open:0.0.0.0:9400"),
-        ("host:9400", "no address"),
-        ("unix:relative", "absolute"),
-        ("127.0.0.1:70000", "has no port"),
-        (9400, "9400"),
-    ],
+    "metrics": [("0.0.0.0:9400", "open:0.0.0.0:9400"), ("unix:relative", "absolute"), (9400, "9400")],
     "usage_kept": [(0, "1 to 36500 days"), (math.inf, "inf"), (True, "True"), ("x", "'x'")],
     "inflight_window": [(11, "0.001 to 10"), (math.nan, "nan"), (True, "True")],
     "exempt_launches": [(-1, "0 to 0.1"), (1, "0 to 0.1"), (True, "True")],
@@ -142,7 +105,12 @@ BAD: dict[str, list[tuple[Any, str]]] = {
     "placement": [("best", "spread"), (True, "True")],
     "oversubscription": [(0.5, "1 to 1000"), (math.inf, "inf"), (True, "True")],
     "identity": [("name", "cgroup"), (True, "True")],
-    "sockets": [({"ada": "here"}, "not an absolute path"), ({"a": "/s", "b": "/s"}, "the same socket"), (5, "5")],
+    "sockets": [
+        ({"ada": "here"}, "not an absolute path"),
+        ({"a": "/s", "b": "/s"}, "the same socket"),
+        ({"": "/a"}, "no user"),
+        (5, "5"),
+    ],
     "cgroup_user": [("(", "no regular expression"), (5, "5")],
     "admins": [([1000], "1000"), (5, "5")],
     "admin_groups": [([True], "True"), (5, "5")],
@@ -210,5 +178,13 @@ def test_quotas_as_people_write_them() -> None:
     assert parse_quota({"share": "50%", "memory": "8GiB", "resident": "unlimited", "limit": 1}) == {
         "share": 0.5, "memory": 8 << 30, "resident": None, "limit": 1.0
     }  # fmt: skip
-    with pytest.raises(Refused, match="limit needs a value"):
-        parse_quota({"limit": "none"})
+    for written, words in (
+        ({"limit": "none"}, "limit needs a value"),
+        ({"share": None}, "share needs a value"),
+        ({"memory": "many"}, "'many' is not a size (examples: 8GiB"),
+        ({"memory": "9" * 400 + ".5GiB"}, "beyond any size"),
+        ({"share": "lots"}, "share: 'lots' is not a fraction"),
+        ({"share": [0.5]}, "is not a fraction"),
+    ):
+        with pytest.raises(Refused, match=re.escape(words)):
+            parse_quota(written)

@@ -42,11 +42,6 @@ def test_a_file_that_is_wrong_is_named_with_the_place(tmp_path: Path, content: A
     assert path in str(refused.value)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=r"nothing\.json: No such file"):
-        topology.read(str(tmp_path / "nothing.json"))
-
-
 @pytest.mark.parametrize(
     ("index", "devices", "said"), [(2, ["a", "b"], "allowed are 0 to 1"), (0, [], "no device is known at the start")]
 )
@@ -68,10 +63,7 @@ def test_distances_become_switches_and_sockets() -> None:
         return near.get((min(one, other), max(one, other)), 50)
 
     assert topology.of_distances("abcde", distance) == {
-        "node0": {
-            "socket0": {"switch0": ["a", "b"], "switch1": ["c", "d"]},
-            "socket1": {"switch2": ["e"]},
-        }
+        "node0": {"socket0": {"switch0": ["a", "b"], "switch1": ["c", "d"]}, "socket1": {"switch2": ["e"]}}
     }
 
 

@@ -13,7 +13,7 @@ from jupyter_gpushare.wire import messages
 
 from ..support.rule import CLOSING, IN, OUT
 from .conftest import QUANTUM, Coordinator, Processes
-from .fake_process import locked, outsider, wait_for
+from .fake_process import locked, wait_for
 
 
 @pytest.mark.alone
@@ -52,14 +52,6 @@ def test_the_page_tells_everything(coordinator: Coordinator, processes: Processe
     assert b.orders.quota_set == 1 | 4
 
 
-def test_without_waiters_nothing_is_taken_away(coordinator: Coordinator, processes: Processes) -> None:
-    a = processes("a")
-    a.run_turn()
-    heartbeat = a.orders.heartbeat_ns
-    wait_for(lambda: a.orders.heartbeat_ns > heartbeat)
-    assert a.phase == IN
-
-
 def test_the_turn_is_locked_and_the_lock_freed_with_it(coordinator: Coordinator, processes: Processes) -> None:
     a = processes("a")
     assert not locked()
@@ -72,35 +64,23 @@ def test_the_turn_is_locked_and_the_lock_freed_with_it(coordinator: Coordinator,
     wait_for(lambda: not locked())
 
 
-def test_the_next_runs_only_after_the_drain(coordinator: Coordinator, processes: Processes) -> None:
-    a, b = processes("a"), processes("b")
-    a.run_turn()
-    b.wants()
-    a.wait_phase(CLOSING)
-    wait_for(lambda: coordinator.client("a")["phase"] == "draining")  # type: ignore[index]
-    assert b.phase == OUT
-    a.drain()
-    b.wait_phase(IN)
-    assert b.turn.turn != a.turn.turn
-
-
-def test_a_thread_that_gives_up_leaves_the_queue(coordinator: Coordinator, processes: Processes) -> None:
-    a, b = processes("a"), processes("b")
-    a.run_turn()
-    b.wants()
-    wait_for(lambda: coordinator.status()["devices"][0]["queue"] == ["b"])
-    b.gives_up()
-    wait_for(lambda: coordinator.status()["devices"][0]["queue"] == [])
-
-
-def test_idle_gives_the_device_to_who_waits(idle_coordinator: Coordinator, processes: Processes) -> None:
-    idle_coordinator.start(quantum=60)
-    a, b = processes("a"), processes("b")
-    a.run_turn()
-    b.wants()
-    wait_for(lambda: a.contended)
-    a.finish()
-    b.wait_phase(IN)
+def test_a_turn_changes_while_the_coordinator_is_stopped(coordinator: Coordinator, processes: Processes) -> None:
+    """The next client gets its permit before the previous turn ends."""
+    first, second = processes("first"), processes("second")
+    first.run_turn()
+    second.wants()
+    wait_for(lambda: second.permit.flags & 1 and first.permit.deadline_ns)
+    assert second.phase == OUT
+    with coordinator.stopped():
+        first.wait_phase(CLOSING)
+        first.drain()
+        second.wait_phase(IN)
+        first.wants()
+    wait_for(lambda: [c["phase"] for c in coordinator.status()["clients"]] == ["waiting", "running"])
+    assert [c["quanta"] for c in coordinator.status()["clients"]] == [1, 1]
+    second.wait_phase(CLOSING, within=5 * QUANTUM + 1)  # a turn like any other
+    second.drain()
+    first.wait_phase(IN)
 
 
 def test_cells_end_the_turn(idle_coordinator: Coordinator, processes: Processes) -> None:
@@ -149,19 +129,6 @@ class TestTwoProcessesOfAClient:
         first.close()
         assert locked(), "by the second one"
 
-    def test_both_must_drain(self, coordinator: Coordinator, processes: Processes) -> None:
-        first, second, other = processes("a"), processes("a"), processes("b")
-        first.run_turn()
-        second.run_turn()
-        other.wants()
-        first.wait_phase(CLOSING)
-        second.wait_phase(CLOSING)
-        first.drain()
-        wait_for(lambda: coordinator.client("a")["phase"] == "draining")  # type: ignore[index]
-        assert other.phase == OUT
-        second.drain()
-        other.wait_phase(IN)
-
     def test_their_bytes_add_up(self, coordinator: Coordinator, processes: Processes) -> None:
         first, second = processes("a"), processes("a")
         first.allocate(1000)
@@ -172,56 +139,8 @@ class TestTwoProcessesOfAClient:
         wait_for(lambda: coordinator.client("a")["allocated"] == 1000)  # type: ignore[index]
         assert first.slots(2) == [1000, 0], "the bytes of a process that ended count no longer"
 
-    def test_half_a_collective_is_let_through(self, coordinator: Coordinator, processes: Processes) -> None:
-        first, second, other = processes("a"), processes("a"), processes("b")
-        first.run_turn()
-        second.run_turn()
-        other.wants()
-        second.wait_phase(CLOSING)
-        second.drain()
-        second.wants()  # its thread stands at the gate; the first one's work waits for it
-        wait_for(lambda: second.works)
-        assert second.turn.step_tries > 0
-        assert first.phase == CLOSING, "no thread of it stands at the gate"
-        first.drain()
-        second.finish()
-        other.wait_phase(IN)
-
 
 class TestLocks:
-    def test_a_device_that_another_user_holds_is_waited_for(
-        self, coordinator: Coordinator, processes: Processes
-    ) -> None:
-        a = processes("a")
-        with outsider():
-            a.wants()
-            wait_for(lambda: coordinator.status()["devices"][0]["queue"] == ["a"])
-            assert a.phase == OUT
-        began = time.monotonic()
-        assert a.wait_phase(IN) - began < 0.5
-        client = coordinator.client("a")
-        assert client and (client["quanta"], client["wait_seconds"] > 0) == (1, True)
-
-    def test_a_killed_holder_is_followed_at_once(self, idle_coordinator: Coordinator, processes: Processes) -> None:
-        idle_coordinator.start(quantum=60)
-        holder = processes.busy("a")
-        holder.next("begin")
-        waiting = processes("b")
-        waiting.wants()
-        wait_for(lambda: idle_coordinator.status()["devices"][0]["queue"] == ["b"])
-        killed = holder.kill()
-        assert waiting.wait_phase(IN) - killed < 1.0
-
-    def test_a_killed_waiter_leaves_the_queue(self, idle_coordinator: Coordinator, processes: Processes) -> None:
-        idle_coordinator.start(quantum=60)
-        holder = processes("a")
-        holder.run_turn()
-        waiting = processes.busy("b")
-        wait_for(lambda: idle_coordinator.status()["devices"][0]["queue"] == ["b"])
-        waiting.kill()
-        wait_for(lambda: idle_coordinator.status()["devices"][0]["queue"] == [])
-        assert holder.phase == IN
-
     def test_a_process_that_lost_its_connection_keeps_the_device_locked(
         self, coordinator: Coordinator, processes: Processes
     ) -> None:

@@ -47,21 +47,6 @@ def test_who_waits_is_told_for_whom_and_how_long(
     assert (told["waiting"], told["waited_seconds"], told["queue_position"], told["running"]) == (False, 0.0, None, [])
 
 
-def test_who_is_suspended_waits_for_that(pair: tuple[FakeProcess, FakeProcess], idle_coordinator: Coordinator) -> None:
-    _, b = pair
-    idle_coordinator.request(messages.Suspend(client="b"))
-    told = outlook(idle_coordinator, "b")
-    assert (told["waiting"], told["suspended"], told["queue_position"], told["expected_wait"]) == (
-        True,
-        True,
-        None,
-        None,
-    )
-    assert told["waited_seconds"] > 0
-    b.gives_up()  # it was interrupted
-    wait_for(lambda: outlook(idle_coordinator, "b")["waiting"] is False)
-
-
 def test_a_kernel_asks_over_its_own_connection_between_its_cells(
     pair: tuple[FakeProcess, FakeProcess], idle_coordinator: Coordinator
 ) -> None:

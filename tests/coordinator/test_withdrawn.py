@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import os
-import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +26,6 @@ CHANGES = [
     messages.SetQuota(client="a", changes={"share": 0.9}),
     messages.Hold(client="a", seconds="5min"),
 ]
-
-
-@contextlib.contextmanager
-def stopped(coordinator: Coordinator) -> Iterator[None]:
-    os.kill(coordinator.pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(coordinator.pid, signal.SIGCONT)
 
 
 def from_a_kernel(path: str, message: Any) -> None:
@@ -75,18 +63,17 @@ def test_what_was_given_up_is_not_done_later(
     coordinator.request(messages.Register(client="a", token="secret"))
     processes("a")
     before = seen(coordinator)
-    with stopped(coordinator):
+    with coordinator.stopped():
         for message in CHANGES:
             ask(coordinator.path, message)
-    # Whoever asks now comes after them.
-    assert seen(coordinator) == before
+    assert seen(coordinator) == before, "whoever asks now comes after them"
 
 
 def test_who_has_only_finished_writing_is_answered(coordinator: Coordinator) -> None:
     coordinator.request(messages.Register(client="a", token="secret"))
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(10)
-        with stopped(coordinator):
+        with coordinator.stopped():
             connection.connect(coordinator.path)
             connection.sendall(msgspec.json.encode(messages.Suspend(client="a", id=1)) + b"\n")
             connection.shutdown(socket.SHUT_WR)

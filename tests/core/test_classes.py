@@ -23,12 +23,6 @@ def start(world: World, name: str, service: str = "online", busy: bool = True, s
     return world.process(name, busy=busy)
 
 
-def fractions(world: World, seconds: float) -> dict[str, float]:
-    since = world.now
-    world.run(seconds)
-    return {name: held / seconds for name, held in world.held("gpu", since).items()}
-
-
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 @pytest.mark.parametrize("held", [False, True])
 def test_an_offline_turn_ends_with_the_event_that_an_online_client_wants(policy: str, held: bool) -> None:
@@ -54,12 +48,12 @@ def test_offline_clients_run_only_while_no_online_one_wants(policy: str) -> None
     start(world, "offline", "offline")
     online = start(world, "online")
     other = start(world, "other")
-    assert fractions(world, 200) == pytest.approx({"offline": 0.0, "online": 0.5, "other": 0.5}, abs=0.02)
+    assert world.fractions(200) == pytest.approx({"offline": 0.0, "online": 0.5, "other": 0.5}, abs=0.02)
     for process in (online, other):
         process.busy = False
         world.feed(ev.TurnReleased(process.client))
         world.unwant(process)
-    assert fractions(world, 10)["offline"] == pytest.approx(1, abs=0.01)
+    assert world.fractions(10)["offline"] == pytest.approx(1, abs=0.01)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +68,7 @@ def test_within_a_class_the_policy_decides(policy: str, parts: tuple[float, floa
     if service == "online":
         start(world, "other", "offline")
     world.run(1)
-    got = fractions(world, 20)
+    got = world.fractions(20)
     assert (got["a"], got["b"]) == pytest.approx(parts, abs=0.03)
 
 

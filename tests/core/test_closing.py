@@ -64,8 +64,7 @@ def hopeless_pair(world: World) -> tuple[FakeProcess, FakeProcess]:
 
 def test_half_a_collective_is_completed_by_a_step(world: World) -> None:
     first, second = pair(world, 1)
-    world.want(first)
-    world.want(second)
+    world.want(first, second)
     first.needs_opening = second.openings + 1
     world.process("b", busy=True)
     world.run_until(lambda: world.phase("a") == "draining")
@@ -79,8 +78,7 @@ def test_half_a_collective_is_completed_by_a_step(world: World) -> None:
 def test_a_client_that_never_drains_is_an_overrun_and_never_a_deadlock(world: World) -> None:
     """Each step submits another collective whose other half is left outside: it goes on, ever more slowly."""
     first, second = hopeless_pair(world)
-    world.want(first)
-    world.want(second)
+    world.want(first, second)
     world.process("b", busy=True)
     world.run(QUANTUM + 20)
     assert world.phase("a") == "overrun"
@@ -97,26 +95,12 @@ def test_ranks_that_wait_for_each_other_at_every_step_are_parted_soon(world: Wor
     first, second = pair(world, 4)
     second.peer, second.collectives = first, 4
     first.busy = second.busy = True
-    world.want(first)
-    world.want(second)
+    world.want(first, second)
     world.process("b", busy=True)
     waited = world.run_until(lambda: world.running() == "b")
     assert first.collectives == second.collectives == 0
     assert waited < QUANTUM + STUCK + 8 * 2 * STEP
     assert not [c for c in world.commands if isinstance(c, cmd.Overrun)]
-
-
-def test_three_ranks_that_wait_for_each_other_are_parted_soon(world: World) -> None:
-    """A step may help one of two; that is reason enough to go on without patience."""
-    ranks = [world.process("a") for _ in range(3)]
-    for number, rank in enumerate(ranks):
-        rank.peer, rank.busy = ranks[(number + 1) % 3], True
-        rank.collectives = 3
-    for rank in ranks:
-        world.want(rank)
-    world.process("b", busy=True)
-    waited = world.run_until(lambda: world.running() == "b")
-    assert waited < QUANTUM + STUCK + 12 * 2 * STEP
 
 
 def test_a_waiting_thread_of_another_client_is_no_reason_to_reopen(world: World) -> None:
@@ -141,8 +125,7 @@ def test_processes_that_close_by_themselves_at_their_deadline(world: World) -> N
 
 def test_one_that_closes_by_itself_ends_the_turn_of_the_others(world: World) -> None:
     first, second = world.process("a"), world.process("a", drains_in=0.01)
-    world.want(first)
-    world.want(second)
+    world.want(first, second)
     world.feed(ev.Closed(first.number, first.turn, world.now))
     assert (world.phase("a"), second.gate) == ("draining", "closing")
     world.run_until(lambda: world.phase("a") == "idle")
@@ -161,8 +144,7 @@ def test_reports_of_a_turn_that_is_over_are_ignored(world: World) -> None:
 def test_a_process_that_left_comes_back_to_the_turn_that_goes_on(world: World) -> None:
     """It left under an epoch that is used up: a thread that comes to its gate gets a new one."""
     first, second = world.process("a", drains_in=0.3), world.process("a")
-    world.want(first)
-    world.want(second)
+    world.want(first, second)
     b = world.process("b", busy=True)
     world.run_until(lambda: second.gate == "closed")
     world.unwant(b)
@@ -199,26 +181,11 @@ def test_wants_while_draining_queues_it_behind_those_who_wait(world: World) -> N
     assert world.queue("gpu") == ["c", "a"]
 
 
-def test_a_process_that_left_steps_into_the_turn_of_the_one_that_waits_for_it(world: World) -> None:
-    """The second half stands at the gate, out; the first half is on the device and needs it, and nothing new."""
-    first, second = pair(world, 0)
-    world.want(first)
-    world.want(second)
-    first.needs_opening = second.openings + 1
-    world.process("b", busy=True)
-    world.run_until(lambda: second.gate == "closed")
-    world.want(second)
-    world.run_until(lambda: second.gate == "step")
-    assert first.gate == "closing"
-    world.run_until(lambda: world.running() == "b")
-
-
 def test_a_thread_that_comes_to_the_gate_while_another_process_steps(world: World) -> None:
     """It is not forgotten: if the step does not help, its own process steps."""
     first, second = pair(world, 0)
     third = world.process("a")
-    for process in (first, second, third):
-        world.want(process)
+    world.want(first, second, third)
     first.peer, first.needs_opening = third, third.openings + 1
     world.process("b", busy=True)
     world.run_until(lambda: third.gate == "closed")
@@ -227,20 +194,6 @@ def test_a_thread_that_comes_to_the_gate_while_another_process_steps(world: Worl
     world.want(third)
     world.run_until(lambda: third.gate == "step")
     world.run_until(lambda: world.running() == "b")
-
-
-def test_a_process_that_dies_in_its_step(world: World) -> None:
-    first, second = pair(world, 0)
-    world.want(first)
-    world.want(second)
-    first.needs_opening = second.openings + 1
-    world.process("b", busy=True)
-    world.run_until(lambda: second.gate == "closed")
-    world.want(second)
-    first.needs_opening += 1
-    world.run_until(lambda: second.gate == "step")
-    world.kill(second)
-    world.run_until(lambda: world.running() == "b", within=0.1)
 
 
 def test_a_process_that_joins_during_a_closing_waits(world: World) -> None:

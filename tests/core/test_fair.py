@@ -53,13 +53,6 @@ def cells(world: World, process: FakeProcess, every: float, length: float) -> No
     begin()
 
 
-def fractions(world: World, seconds: float) -> dict[str, float]:
-    """Of the device's time, in the next `seconds`."""
-    since = world.now
-    world.run(seconds)
-    return {name: held / seconds for name, held in world.held("gpu", since).items()}
-
-
 @pytest.mark.parametrize(
     "shares",
     [(0.5, 0.5), (0.6, 0.4), (0.5, 0.3, 0.2), (0.7, 0.2, 0.1), (0.25,) * 4, (0.6, 0.2), (0.1, 0.1), (0.5, 0.0, 0.0)],
@@ -71,7 +64,7 @@ def test_shares_within_two_percent_over_ten_quanta(shares: tuple[float, ...]) ->
         busy(world, f"c{number}", share=share)
     left = (1 - sum(shares)) / len(shares)
     for _ in range(3):
-        got = fractions(world, TEN_QUANTA)
+        got = world.fractions(TEN_QUANTA)
         assert got == pytest.approx({f"c{n}": share + left for n, share in enumerate(shares)}, abs=0.02)
 
 
@@ -82,7 +75,7 @@ def test_who_wants_little_gets_it_and_the_others_keep_their_shares() -> None:
     busy(world, "rest", share=0.2)
     cells(world, little, every=3.0, length=0.3)
     world.run(30)
-    got = fractions(world, 60)
+    got = world.fractions(60)
     assert got["little"] == pytest.approx(0.1, abs=0.005)
     assert got["half"] >= 0.3
     assert got["rest"] >= 0.2
@@ -98,12 +91,12 @@ def test_idle_time_is_lent_and_given_back_at_once(policy: str, alone: float) -> 
     """Whoever has borrowed keeps its own share from the first turn on, and so does whoever comes back."""
     world = host(policy)
     busy(world, "borrows", share=0.5)
-    assert fractions(world, alone)["borrows"] == pytest.approx(1)
+    assert world.fractions(alone)["borrows"] == pytest.approx(1)
     busy(world, "owns", share=0.5)
     world.run(0)
     assert world.running() == "owns", "at once"
     for _ in range(3):
-        assert fractions(world, TEN_QUANTA) == pytest.approx({"borrows": 0.5, "owns": 0.5}, abs=0.03)
+        assert world.fractions(TEN_QUANTA) == pytest.approx({"borrows": 0.5, "owns": 0.5}, abs=0.03)
 
 
 def test_overuse_is_debited() -> None:
@@ -112,7 +105,7 @@ def test_overuse_is_debited() -> None:
     busy(world, "slow", share=0.5, drains_in=0.09)
     busy(world, "quick", share=0.5)
     world.run(TEN_QUANTA)
-    assert fractions(world, 2 * TEN_QUANTA) == pytest.approx({"slow": 0.5, "quick": 0.5}, abs=0.02)
+    assert world.fractions(2 * TEN_QUANTA) == pytest.approx({"slow": 0.5, "quick": 0.5}, abs=0.02)
 
 
 def test_a_share_that_changes_holds_from_then_on() -> None:
@@ -123,7 +116,7 @@ def test_a_share_that_changes_holds_from_then_on() -> None:
     world.feed(ev.QuotaChanged("b", Quota(share=0.2)))
     world.feed(ev.QuotaChanged("a", Quota(share=0.8)))
     world.run(QUANTUM)
-    assert fractions(world, TEN_QUANTA) == pytest.approx({"a": 0.8, "b": 0.2}, abs=0.02)
+    assert world.fractions(TEN_QUANTA) == pytest.approx({"a": 0.8, "b": 0.2}, abs=0.02)
 
 
 def test_one_without_a_share_beside_full_shares_waits_no_longer_than_max_wait() -> None:
@@ -133,7 +126,7 @@ def test_one_without_a_share_beside_full_shares_waits_no_longer_than_max_wait() 
     busy(world, "poor")
     world.run(QUANTUM)
     for _ in range(4):
-        assert 0 < fractions(world, 20 + 3 * QUANTUM)["poor"] < 0.05
+        assert 0 < world.fractions(20 + 3 * QUANTUM)["poor"] < 0.05
 
 
 class TestPresets:
@@ -141,7 +134,7 @@ class TestPresets:
     def test_fixed_share_caps_also_while_the_device_is_idle(self, share: float) -> None:
         world = host("fixed_share")
         busy(world, "a", share=share)
-        assert fractions(world, 60)["a"] == pytest.approx(share, rel=0.02)
+        assert world.fractions(60)["a"] == pytest.approx(share, rel=0.02)
 
     @pytest.mark.parametrize("shares", [(0.5, 0.5), (0.5, 0.3, 0.2), (0.6, 0.2), (0.25, 0.25, 0.25)])
     def test_fixed_share_gives_the_share(self, shares: tuple[float, ...]) -> None:
@@ -149,7 +142,7 @@ class TestPresets:
         for number, share in enumerate(shares):
             busy(world, f"c{number}", share=share)
         for _ in range(3):
-            got = fractions(world, TEN_QUANTA)
+            got = world.fractions(TEN_QUANTA)
             assert got == pytest.approx({f"c{n}": share for n, share in enumerate(shares)}, abs=0.02)
 
     def test_best_effort_ignores_shares_and_limits(self) -> None:
@@ -157,14 +150,14 @@ class TestPresets:
         busy(world, "a", share=0.8)
         busy(world, "b", limit=0.1)
         busy(world, "c")
-        assert fractions(world, TEN_QUANTA) == pytest.approx(dict.fromkeys("abc", 1 / 3), abs=0.02)
+        assert world.fractions(TEN_QUANTA) == pytest.approx(dict.fromkeys("abc", 1 / 3), abs=0.02)
 
     def test_weighted_counts_only_proportions(self) -> None:
         world = host("weighted")
         for name, share in {"a": 0.4, "b": 0.2, "c": 0.1, "no share": 0.0}.items():
             busy(world, name, share=share)
         expected = {"a": 0.5, "b": 0.25, "c": 0.125, "no share": 0.125}
-        assert fractions(world, TEN_QUANTA) == pytest.approx(expected, abs=0.02)
+        assert world.fractions(TEN_QUANTA) == pytest.approx(expected, abs=0.02)
 
 
 class TestLimit:
@@ -174,13 +167,13 @@ class TestLimit:
         world = host(policy, time_quantum=quantum)
         busy(world, "a", limit=limit)
         for _ in range(2):
-            assert fractions(world, 60)["a"] == pytest.approx(limit, rel=0.02)
+            assert world.fractions(60)["a"] == pytest.approx(limit, rel=0.02)
 
     def test_beside_others_it_is_a_cap(self) -> None:
         world = host("interactive")
         busy(world, "limited", limit=0.2)
         busy(world, "free")
-        got = fractions(world, 60)
+        got = world.fractions(60)
         assert 0.15 <= got["limited"] <= 0.2 * 1.02
         assert got["free"] == pytest.approx(1 - got["limited"], abs=0.001)
 
@@ -190,7 +183,7 @@ class TestLimit:
         world.run(600)
         late.busy = True
         world.want(late)
-        assert fractions(world, 60)["late"] == pytest.approx(0.25, rel=0.03)
+        assert world.fractions(60)["late"] == pytest.approx(0.25, rel=0.03)
 
     def test_a_quota_that_changes_to_and_fro_gains_nothing(self) -> None:
         world = host("fcfs")
@@ -206,7 +199,7 @@ class TestLimit:
         busy(world, "a", limit=0.5)
         world.run_until(lambda: world.running() is None)
         world.feed(ev.QuotaChanged("a", Quota(limit=0.05)))
-        assert fractions(world, 60)["a"] == pytest.approx(0.05, rel=0.1)
+        assert world.fractions(60)["a"] == pytest.approx(0.05, rel=0.1)
 
     @pytest.mark.parametrize("limit", [0.02, 0.2, 0.9])
     def test_turns_pay_for_their_switch_also_with_a_small_limit(self, limit: float) -> None:

@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.errors import IllegalEvent
 from jupyter_gpushare.core.quota import Quota
 
 from .conftest import QUANTUM
@@ -30,8 +28,7 @@ def test_a_gang_runs_on_all_its_devices_at_once(world: World) -> None:
 
 def test_one_process_per_device_is_a_gang_too(world: World) -> None:
     first, second = world.process("gang", "d1"), world.process("gang", "d2")
-    world.want(first)
-    world.want(second)
+    world.want(first, second)
     assert (first.gate, second.gate) == ("open", "open")
     assert set(first.entered) == set(second.entered) == {"d1", "d2"}, "each keeps the devices of the other"
 
@@ -173,21 +170,6 @@ def test_the_only_process_that_runs_ends_while_another_waits_for_more_devices(wo
     world.process("b", "d1", busy=True)
     world.kill(first)
     assert world.running("d1") == "b"
-
-
-def test_unknown_devices_are_illegal(world: World) -> None:
-    world.client("a")
-    for devices in (("d1", "nope"), ()):
-        with pytest.raises(IllegalEvent, match="device"):
-            world.feed(ev.ProcessJoined("a", 99, devices))
-
-
-def test_clients_are_placed_where_the_fewest_are(world: World) -> None:
-    for name in "abcd":
-        world.client(name)
-    world.client("gang", gpus=2)
-    placed = [world.scheduler.clients[name].devices for name in ("a", "b", "c", "d", "gang")]
-    assert placed == [("d1",), ("d2",), ("d1",), ("d2",), ("d1", "d2")]
 
 
 @pytest.mark.parametrize("why", ["a better class runs there", "somebody else has its lock"])

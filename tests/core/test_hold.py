@@ -21,8 +21,7 @@ GIB = 1 << 30
 def between_cells(world: World) -> World:
     """a runs a cell, and b waits."""
     world.start_cell(world.client("a"), "one")
-    world.process("a", busy=True)
-    world.process("b", busy=True)
+    world.busy("a", "b")
     world.run(0.1)
     return world
 
@@ -67,8 +66,7 @@ def test_a_hold_is_taken_back(between_cells: World, end: ev.Event) -> None:
 
 def test_one_hold_after_the_other_does_not_last_longer_than_one_may(make_world: Callable[..., World]) -> None:
     world = make_world(max_hold=30.0)
-    world.process("a", busy=True)
-    world.process("b", busy=True)
+    world.busy("a", "b")
     for _ in range(6):
         world.feed(ev.TurnHeld("a", 30.0))
         world.run(4.0)
@@ -92,8 +90,7 @@ def test_an_online_client_does_not_wait_for_the_hold_of_an_offline_one(world: Wo
 
 
 def test_a_suspended_client_has_no_turns_until_it_is_resumed(world: World) -> None:
-    world.process("a", busy=True)
-    world.process("b", busy=True)
+    world.busy("a", "b")
     world.run(0.1)
     world.feed(ev.Suspended("a"))
     assert world.run_until(lambda: world.running() == "b") == 0
@@ -111,8 +108,7 @@ def test_the_memory_of_a_suspended_client_leaves_though_there_is_room(world: Wor
 
 
 def test_who_waits_and_is_suspended_leaves_the_queue(world: World) -> None:
-    world.process("a", busy=True)
-    world.process("b", busy=True)
+    world.busy("a", "b")
     world.feed(ev.Suspended("b"))
     assert world.queue("gpu") == []
     assert not world.scheduler.turns.contended(world.scheduler.clients["a"].grant)  # type: ignore[arg-type]
@@ -182,8 +178,7 @@ def test_evicting_ends_a_hold(between_cells: World) -> None:
 
 
 def test_who_waits_and_is_evicted_keeps_its_place_and_is_not_brought_back_ahead(world: World) -> None:
-    world.process("a", busy=True)
-    world.process("b", busy=True)
+    world.busy("a", "b")
     world.feed(ev.MemoryHeld("a", GIB // 4, GIB // 4))
     world.feed(ev.MemoryHeld("b", GIB // 4, GIB // 4))
     began = len(world.commands)

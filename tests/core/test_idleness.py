@@ -208,8 +208,7 @@ class TestSuspended:
         assert world.phase("gang") == "suspended"
         world.want(ranks[2])
         assert (world.phase("gang"), ranks[2].gate) == ("running", "open")
-        for rank in ranks:
-            world.want(rank)
+        world.want(*ranks)
         assert [rank.gate for rank in ranks] == ["open"] * 4
 
     def test_resumed_by_a_person_it_is_not_suspended_again_at_once(self, world: World) -> None:

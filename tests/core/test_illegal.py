@@ -78,11 +78,7 @@ ILLEGAL: list[tuple[ev.Event, type[Exception], str]] = [
     (ev.CellEnded("nobody", "1"), UnknownClient, "no client"),
     (ev.TurnReleased("nobody"), UnknownClient, "no client"),
     (ev.QuotaChanged("nobody", Quota()), UnknownClient, "no client"),
-    (
-        ev.QuotaChanged("runs", Quota(memory=100), allocated=101),
-        Conflict,
-        "memory=100B is below what is",
-    ),
+    (ev.QuotaChanged("runs", Quota(memory=100), allocated=101), Conflict, "memory=100B is below what is"),
     (ev.NotTaken("nobody", stopped=False), UnknownClient, "no client"),
     (ev.LockWanted("nothing", True), IllegalEvent, "device nothing is unknown"),
 ]

@@ -47,12 +47,6 @@ def cell(world: World, process: FakeProcess, length: float, then: Callable[[], N
     look()
 
 
-def fractions(world: World, seconds: float) -> dict[str, float]:
-    since = world.now
-    world.run(seconds)
-    return {name: held / seconds for name, held in world.held("gpu", since).items()}
-
-
 def test_a_short_cell_overtakes_long_ones(world: World) -> None:
     for name in "abc":
         start(world, name)
@@ -86,7 +80,7 @@ def test_splitting_work_into_many_cells_gains_nothing(world: World) -> None:
 
     again()
     world.run(30)
-    got = fractions(world, 100)
+    got = world.fractions(100)
     assert got["split"] <= 0.51
     assert got["whole"] >= 0.49
 
@@ -102,7 +96,7 @@ def test_pretending_to_begin_cells_gains_nothing(world: World) -> None:
         world.at(0.3, lambda: pretend(number + 1))
 
     pretend(0)
-    assert fractions(world, 300) == pytest.approx({"honest": 0.5, "pretender": 0.5}, abs=0.02)
+    assert world.fractions(300) == pytest.approx({"honest": 0.5, "pretender": 0.5}, abs=0.02)
 
 
 def test_giving_turns_up_early_gains_nothing(world: World) -> None:
@@ -115,7 +109,7 @@ def test_giving_turns_up_early_gains_nothing(world: World) -> None:
         world.at(0.2, release)
 
     release()
-    got = fractions(world, 300)
+    got = world.fractions(300)
     assert got["nervous"] <= 0.51
 
 
@@ -125,7 +119,7 @@ def test_tenants_are_equal_however_many_clients_they_have(world: World, many: in
     for number in range(many):
         start(world, f"c{number}", tenant="other")
     world.run(30)
-    got = fractions(world, 40 * QUANTUM)
+    got = world.fractions(40 * QUANTUM)
     assert got.pop("alone") == pytest.approx(0.5, abs=0.03)
     assert list(got.values()) == pytest.approx([0.5 / many] * many, abs=0.03)
 
@@ -224,7 +218,7 @@ def test_dividing_work_among_many_clients_gains_nothing(world: World, many: int,
     for number in range(many):
         thinking(world, start(world, f"cells {number}", tenant="other", busy=False), 0.25, pause)
     world.run(30)
-    assert fractions(world, 200)["loop"] >= 0.4
+    assert world.fractions(200)["loop"] >= 0.4
 
 
 def test_one_client_after_the_other_gains_nothing(world: World) -> None:
@@ -237,7 +231,7 @@ def test_one_client_after_the_other_gains_nothing(world: World) -> None:
 
     again()
     world.run(30)
-    assert fractions(world, 200)["loop"] >= 0.4
+    assert world.fractions(200)["loop"] >= 0.4
 
 
 def test_what_a_tenant_uses_where_no_other_waits_does_not_count_elsewhere() -> None:

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.errors import Refused
 from jupyter_gpushare.core.quota import Quota
 
 from .world import World
@@ -18,25 +17,16 @@ def quota(world: World, client: str, **changes: object) -> None:
     world.feed(ev.QuotaChanged(client, world.scheduler.clients[client].quota.changed(changes)))
 
 
-def fractions(world: World, seconds: float) -> dict[str, float]:
-    """Of the next so many seconds, by client."""
-    before = {client.id: client.gpu_seconds_at(world.now) for client in world.scheduler.clients.values()}
-    world.run(seconds)
-    clients = world.scheduler.clients.values()
-    return {client.id: (client.gpu_seconds_at(world.now) - before[client.id]) / seconds for client in clients}
-
-
 @pytest.mark.parametrize("past", [0.0, 600.0])
 def test_a_share_holds_from_its_change_on_whatever_was_used_before(
     make_world: Callable[..., World], past: float
 ) -> None:
     world = make_world(policy="fair")
-    world.process("a", busy=True)
-    world.process("b", busy=True)
+    world.busy("a", "b")
     world.run(past)
     quota(world, "a", share=0.7)
     quota(world, "b", share=0.3)
-    assert fractions(world, 10.0) == pytest.approx({"a": 0.7, "b": 0.3}, abs=0.05)
+    assert world.fractions(10.0) == pytest.approx({"a": 0.7, "b": 0.3}, abs=0.05)
 
 
 @pytest.mark.parametrize("shares", [(0.7, 0.3), (0.9, 0.1), (0.6, 0.3, 0.1), (0.25, 0.25, 0.25, 0.25)])
@@ -50,17 +40,16 @@ def test_shares_hold_whatever_the_quantum(
     for name, share in asked.items():
         world.client(name, Quota(share=share))
         world.process(name, busy=True, drains_in=0.001)
-    assert fractions(world, 30.0) == pytest.approx(asked, abs=0.05)
+    assert world.fractions(30.0) == pytest.approx(asked, abs=0.05)
 
 
 def test_shares_hold_from_the_change_of_the_policy_on(make_world: Callable[..., World]) -> None:
     world = make_world()
-    world.process("a", busy=True)
-    world.process("b", busy=True)
+    world.busy("a", "b")
     world.run(600.0)
     quota(world, "b", share=0.8)
     world.feed(ev.SettingsChanged(replace(world.settings, policy="fair")))
-    assert fractions(world, 20.0) == pytest.approx({"a": 0.1, "b": 0.9}, abs=0.05), "half of what is left each"
+    assert world.fractions(20.0) == pytest.approx({"a": 0.1, "b": 0.9}, abs=0.05), "half of what is left each"
 
 
 @pytest.mark.parametrize("policy", ["interactive", "fair", "fcfs"])
@@ -69,36 +58,7 @@ def test_a_limit_holds_at_once_also_on_an_idle_device(make_world: Callable[..., 
     world.process("a", busy=True)
     world.run(600.0)
     quota(world, "a", limit=0.5)
-    assert fractions(world, 20.0)["a"] == pytest.approx(0.5, abs=0.05)
+    assert world.fractions(20.0)["a"] == pytest.approx(0.5, abs=0.05)
     quota(world, "a", limit=1.0)
     world.run(2.0)
-    assert fractions(world, 20.0)["a"] == pytest.approx(1.0, abs=0.01)
-
-
-@pytest.mark.parametrize("who", ["the one that runs", "the one that waits"])
-def test_an_online_client_takes_over_at_once_when_the_classes_become_so(world: World, who: str) -> None:
-    world.client("b", Quota(service="online" if who == "the one that runs" else "offline"))
-    world.client("a", Quota(service="online" if who == "the one that runs" else "offline"))
-    world.process("a", busy=True)
-    world.process("b", busy=True)
-    world.run(0.1)
-    if who == "the one that runs":
-        quota(world, "a", service="offline")
-    else:
-        quota(world, "b", service="online")
-    assert world.run_until(lambda: world.running() == "b") == 0
-
-
-def test_no_more_than_all_of_a_device_is_guaranteed(world: World) -> None:
-    """Neither at registration nor later; who asks learns what is left."""
-    for name in ("a", "b"):
-        world.client(name, Quota(share=0.4))
-        world.process(name)
-    with pytest.raises(Refused, match=r"share=0.7 is not to be had: device 0 \(gpu\) has 0.6 of its share left"):
-        quota(world, "b", share=0.7)
-    assert world.scheduler.clients["b"].quota.share == 0.4
-    with pytest.raises(Refused, match=r"0\.2 of its share left"):
-        world.client("c", Quota(share=0.3))
-    quota(world, "b", share=0.6)
-    quota(world, "a", share=0.1)
-    world.client("c", Quota(share=0.3))
+    assert world.fractions(20.0)["a"] == pytest.approx(1.0, abs=0.01)

@@ -31,18 +31,6 @@ def test_another_user_slips_in_between_two_turns(world: World) -> None:
     assert world.scheduler.clients["b"].wait_seconds_at(world.now) == pytest.approx(world.now)
 
 
-def test_others_do_not_overtake_the_first_in_line(world: World) -> None:
-    world.lock_elsewhere("gpu")
-    world.process("a", busy=True)
-    world.run(0.3)
-    world.process("b", busy=True)
-    world.run(0.3)
-    assert world.queue("gpu") == ["a", "b"]
-    world.unlock_elsewhere("gpu")
-    world.run_until(lambda: world.running() is not None)
-    assert (world.running(), world.queue("gpu")) == ("a", ["b"])
-
-
 def test_a_wait_for_the_lock_counts_neither_as_turn_nor_as_gpu_time_but_as_waiting(world: World) -> None:
     world.lock_elsewhere("gpu")
     world.process("a", busy=True)
@@ -60,16 +48,6 @@ def test_nobody_wants_it_any_more_nobody_tries(world: World) -> None:
     world.run(0.1)
     world.unwant(a)
     assert world.scheduler.next_deadline() is None
-
-
-def test_its_process_ends_while_it_waits(world: World) -> None:
-    world.lock_elsewhere("gpu")
-    a = world.process("a", busy=True)
-    world.process("b", busy=True)
-    world.run(0.1)
-    world.kill(a)
-    world.unlock_elsewhere("gpu")
-    world.run_until(lambda: world.running() == "b")
 
 
 def test_a_gang_that_cannot_have_one_device_holds_none(make_world: Callable[..., World]) -> None:

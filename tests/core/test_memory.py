@@ -181,8 +181,7 @@ def test_who_brings_nothing_back_gets_no_time_for_it() -> None:
     """Unified memory that was never touched is not on the device either."""
     world = World(baseline(time_quantum=0.1))
     world.device("d")
-    world.process("b", busy=True)
-    world.process("a", busy=True)
+    world.busy("b", "a")
     holds(world, "a", GIB, 0)
     world.run(2.0)
     turns = [until - since for client, since, until in world.turns["d"] if client == "a"]

@@ -147,8 +147,7 @@ def test_what_is_left_of_a_turn_is_known_once_somebody_waits(world: World) -> No
 
 
 def test_the_story_tells_events_and_decisions(world: World) -> None:
-    world.process("a", busy=True)
-    world.process("b", busy=True)
+    world.busy("a", "b")
     world.run(QUANTUM)
     story = "\n".join(world.scheduler.story())
     assert "Wanted(process=1) -> Permit(client='a'" in story

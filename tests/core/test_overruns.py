@@ -59,8 +59,7 @@ def test_at_the_moment_of_it_not_when_its_closing_is_next_tried(make_world: Make
     first.peer, first.collectives = second, 10**6
     second.peer, second.collectives = first, 10**6
     first.busy = second.busy = True
-    world.want(first)
-    world.want(second)
+    world.want(first, second)
     b = world.process("b", busy=True)
     world.run_until(lambda: world.phase("a") == "overrun", within=200)
     assert world.run_until(lambda: b.gate == OPEN) == pytest.approx(PATIENCE)
@@ -135,13 +134,12 @@ def test_who_does_not_fit_beside_it_keeps_nobody_from_it_who_does(joining: World
 
 
 def test_nobody_joins_while_others_on_this_host_wait(joining: World) -> None:
-    """They cannot join, and shared locks that are handed around would keep the device from them for ever."""
+    """Those clients cannot join a turn and would never find the device free."""
     stuck(joining)
     joining.feed(ev.MemoryHeld("a", HALF, HALF))
     large, b = joining.process("large"), joining.process("b")
     joining.feed(ev.MemoryHeld("large", HALF + 1, 0))
-    joining.want(large)
-    joining.want(b)
+    joining.want(large, b)
     joining.feed(ev.LockWanted("gpu", True))
     joining.run(100)
     assert (joining.phase("a"), joining.phase("b"), b.openings) == ("overrun", "waiting", 0)

@@ -21,8 +21,7 @@ def written(world: World, client: str) -> list[cmd.Permit]:
 
 
 def test_1_the_first_in_line_is_permitted_before_the_running_one_is_relieved(world: World) -> None:
-    world.process("a", busy=True)
-    world.process("b", busy=True)
+    world.busy("a", "b")
     permits = [command for command in world.commands if isinstance(command, cmd.Permit)]
     assert [(permit.client, permit.may, permit.relieved) for permit in permits] == [
         ("a", True, False),

@@ -81,17 +81,6 @@ def test_who_runs_already_is_never_refused_but_gets_no_share_that_is_not_there()
     assert world.scheduler.clients["back"].quota == Quota(share=0.5)
 
 
-def test_a_share_is_raised_only_as_far_as_there_is_some() -> None:
-    world = world_of(1)
-    come(world, "a", quota=Quota(share=0.6))
-    come(world, "b", quota=Quota(share=0.2))
-    with pytest.raises(Refused, match=r"share=0.5 is not to be had: device 0 \(d0\) has 0.4 of its share left"):
-        world.feed(ev.QuotaChanged("b", Quota(share=0.5)))
-    assert world.scheduler.clients["b"].quota.share == 0.2
-    world.feed(ev.QuotaChanged("b", Quota(share=0.4)))
-    assert world.scheduler.clients["b"].quota.share == 0.4
-
-
 def test_quotas_stay_within_the_tenants_ceiling() -> None:
     world = world_of(1, Tenant("students", limit=0.5, memory=GIB // 2))
     come(world, "a", "students")

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
-from jupyter_gpushare.core import commands as cmd
 from jupyter_gpushare.core import events as ev
 
 from .conftest import QUANTUM
 from .world import World, baseline
-
-MakeWorld = Callable[..., World]
 
 
 def test_a_client_that_wants_a_free_device_runs_at_once(world: World) -> None:
@@ -33,8 +28,7 @@ def test_first_come_first_served_each_for_a_quantum(world: World) -> None:
 
 def test_the_queue_is_in_the_order_of_coming_not_of_names_or_registration(world: World) -> None:
     z, b, a = (world.process(name) for name in "zba")
-    for process in (z, a, b):
-        world.want(process)
+    world.want(z, a, b)
     assert world.queue("gpu") == ["a", "b"]
 
 
@@ -61,8 +55,7 @@ def test_a_newcomer_after_an_expired_quantum_runs_at_once(world: World) -> None:
 
 
 def test_who_waited_is_not_overtaken_by_who_ran(world: World) -> None:
-    world.process("a", busy=True)
-    world.process("b", busy=True)
+    world.busy("a", "b")
     world.run_until(lambda: world.running() == "b")
     world.process("c", busy=True)
     assert world.queue("gpu") == ["a", "c"]
@@ -91,8 +84,7 @@ def test_a_client_waits_as_long_as_one_of_its_processes_does(world: World) -> No
 
 
 def test_release_gives_up_the_rest_of_the_turn(world: World) -> None:
-    world.process("a", busy=True)
-    world.process("b", busy=True)
+    world.busy("a", "b")
     world.run(0.1)
     world.feed(ev.TurnReleased("a"))
     assert world.run_until(lambda: world.running() == "b") == 0
@@ -100,8 +92,7 @@ def test_release_gives_up_the_rest_of_the_turn(world: World) -> None:
 
 
 def test_release_of_a_client_that_does_not_run_changes_nothing(world: World) -> None:
-    world.process("a", busy=True)
-    world.process("b", busy=True)
+    world.busy("a", "b")
     world.client("c")
     assert world.feed(ev.TurnReleased("b")) == world.feed(ev.TurnReleased("c")) == []
     assert (world.running(), world.queue("gpu")) == ("a", ["b"])
@@ -109,8 +100,7 @@ def test_release_of_a_client_that_does_not_run_changes_nothing(world: World) -> 
 
 def test_idle_release_when_all_processes_are_idle_and_somebody_waits(world: World) -> None:
     first, second = world.process("a"), world.process("a")
-    world.want(first)
-    world.want(second)
+    world.want(first, second)
     world.idle(first)
     world.idle(second)
     assert world.running() == "a", "nobody waits: nothing is taken away"
@@ -123,19 +113,9 @@ def test_idle_release_when_all_processes_are_idle_and_somebody_waits(world: Worl
     assert world.phase("a") == "idle"
 
 
-def test_one_idle_process_does_not_end_the_turn_of_another(world: World) -> None:
-    first, second = world.process("a"), world.process("a")
-    world.want(first)
-    world.want(second)
-    world.process("b", busy=True)
-    world.idle(first)
-    assert world.running() == "a"
-
-
 def test_a_process_that_works_again_is_not_idle_when_the_other_one_becomes_so(world: World) -> None:
     first, second = world.process("a"), world.process("a")
-    world.want(first)
-    world.want(second)
+    world.want(first, second)
     world.process("b", busy=True)
     world.idle(first)
     world.works_again(first)
@@ -145,19 +125,8 @@ def test_a_process_that_works_again_is_not_idle_when_the_other_one_becomes_so(wo
     assert world.run_until(lambda: world.running() == "b") == 0
 
 
-def test_permits_say_whether_a_client_waits_and_until_when_the_turn_lasts(world: World) -> None:
-    world.process("a", busy=True)
-    b = world.process("b", busy=True)
-    world.unwant(b)
-    permits = [command for command in world.commands if isinstance(command, cmd.Permit) and command.client == "a"]
-    levels = [(permit.contended, permit.deadline) for permit in permits]
-    assert levels == [(False, None), (True, QUANTUM), (False, None)]
-    assert [permit.relieved for permit in permits] == [False, True, False]
-
-
 def test_a_process_that_joins_a_running_client_may_run_at_once(world: World) -> None:
-    world.process("a", busy=True)
-    world.process("b", busy=True)
+    world.busy("a", "b")
     second = world.process("a")
     world.want(second)
     assert second.gate == "open"
@@ -165,16 +134,14 @@ def test_a_process_that_joins_a_running_client_may_run_at_once(world: World) -> 
 
 
 def test_a_shorter_quantum_holds_at_once(world: World) -> None:
-    world.process("a", busy=True)
-    world.process("b", busy=True)
+    world.busy("a", "b")
     world.run(0.5)
     world.feed(ev.SettingsChanged(baseline(time_quantum=0.25)))
     assert world.run_until(lambda: world.running() == "b") == 0
 
 
 def test_gpu_seconds_and_wait_seconds(world: World) -> None:
-    world.process("a", busy=True)
-    world.process("b", busy=True)
+    world.busy("a", "b")
     world.run(3.5 * QUANTUM)
     a, b = (world.scheduler.clients[name] for name in "ab")
     assert (a.gpu_seconds_at(world.now), b.gpu_seconds_at(world.now)) == pytest.approx((2.0, 1.5))
@@ -213,8 +180,7 @@ class TestProcessesThatEnd:
 
     def test_the_last_undrained_one_while_the_other_has_drained(self, world: World) -> None:
         first, second = world.process("a", drains_in=50), world.process("a")
-        world.want(first)
-        world.want(second)
+        world.want(first, second)
         world.process("b", busy=True)
         world.run(1.5 * QUANTUM)
         world.kill(first)

@@ -154,11 +154,17 @@ class World:
         self.processes[process.number] = process
         return process
 
-    def want(self, process: FakeProcess) -> None:
-        """A thread submits work: it passes an open gate, else it stands there."""
-        if not process.is_open and process.alive and not process.waits:
-            process.waits = True
-            self.stir(process)
+    def busy(self, *clients: str) -> None:
+        """Start a process per client that always requests the first device."""
+        for client in clients:
+            self.process(client, busy=True)
+
+    def want(self, *processes: FakeProcess) -> None:
+        """Let a thread of each process submit work: the thread passes an open gate or stops at it."""
+        for process in processes:
+            if not process.is_open and process.alive and not process.waits:
+                process.waits = True
+                self.stir(process)
 
     def unwant(self, process: FakeProcess) -> None:
         if process.waits:
@@ -281,6 +287,12 @@ class World:
         for client, began, ended in [*self.turns[uuid], *now]:
             seconds[client] = seconds.get(client, 0.0) + max(0.0, ended - max(began, since))
         return seconds
+
+    def fractions(self, seconds: float) -> dict[str, float]:
+        """Return each client's fraction of the first device's time in the next `seconds`."""
+        since = self.now
+        self.run(seconds)
+        return {name: held / seconds for name, held in self.held(self.devices[0], since).items()}
 
     def order(self, uuid: str) -> list[str]:
         """Who held the device, in order; a client that holds it now comes last."""

@@ -27,11 +27,7 @@ PYTHON = os.environ.get("GPUSHARE_TEST_PYTHON", sys.executable)
 CASES: dict[str, tuple[str, dict[str, str], float]] = {
     "driver": ("driver_calls.py", {}, 0),
     "torch": ("torch_training.py", {}, 2e-2),
-    "torch, expandable segments": (
-        "torch_training.py",
-        {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
-        2e-2,
-    ),
+    "torch, expandable segments": ("torch_training.py", {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, 2e-2),
     "torch, cudaMallocAsync": ("torch_training.py", {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}, 2e-2),
     "torch.compile": ("torch_compiled.py", {}, 1e-3),
     "cupy": ("cupy_arrays.py", {}, 1e-5),

@@ -96,7 +96,7 @@ def test_nobody_takes_the_coordinators_place_while_it_is_away(world: World, note
     try:
         refusal(503, "no coordinator answers", world, "config")
         assert {name: notebook.pid for name, notebook in notebooks.items()} == before
-        notebooks["ada"].run("work(0.01)")  # in turns by lock files
+        notebooks["ada"].run("work(0.01)")  # in turns without it
     finally:
         world.coordinator.start()
     eventually(lambda: set(world.coordinator.clients()) == {one.kernel for one in notebooks.values()})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from jupyter_gpushare.wire import messages
 
 
 @pytest.fixture
-def notebook(coordinator: Any, start: Callable[..., Any]) -> Any:
+def notebook(coordinator: Any, start: Any) -> Any:
     notebook = start(env={"JPY_SESSION_NAME": "train.ipynb"})
     assert notebook.run("import jupyter_gpushare as gs").status == "ok"
     return notebook
@@ -50,7 +49,7 @@ def test_in_a_kernel(coordinator: Any, notebook: Any) -> None:
     assert notebook.value("[one['what'] for one in gs.history().entries]")[-1:] == ["cell_started"]
 
 
-def test_evict_moves_memory_out(coordinator: Any, notebook: Any, eventually: Callable[..., Any]) -> None:
+def test_evict_moves_memory_out(coordinator: Any, notebook: Any, eventually: Any) -> None:
     notebook.run(
         "from jupyter_gpushare.demo.gpu import Gpu\ngpu = Gpu()\na = gpu.full(1 << 20, 1.0)\ngpu.synchronize()"
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import textwrap
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 
 
 @pytest.fixture
-def notebook(recorder: Any, start: Callable[..., Any], eventually: Callable[..., Any]) -> Any:
+def notebook(recorder: Any, start: Any, eventually: Any) -> Any:
     notebook = start()
     eventually(lambda: recorder.attached)
     notebook.run("pass")
@@ -28,7 +27,7 @@ def test_the_kernel_attaches_as_its_client(recorder: Any, notebook: Any) -> None
     assert attach.label == "python3-gpushare"
 
 
-def test_run_all_is_reported_cell_by_cell(recorder: Any, notebook: Any, eventually: Callable[..., Any]) -> None:
+def test_run_all_is_reported_cell_by_cell(recorder: Any, notebook: Any, eventually: Any) -> None:
     requests = [notebook.send(f"x = {number}") for number in range(50)]
     notebook.reply_to(requests[-1])
     eventually(lambda: len(recorder.cells) == 100)
@@ -37,7 +36,7 @@ def test_run_all_is_reported_cell_by_cell(recorder: Any, notebook: Any, eventual
 
 @pytest.mark.parametrize(("said", "told"), [("4ad0f3b1", "4ad0f3b1"), (None, ""), (7, ""), ("x" * 2000, "")])
 def test_the_cell_of_a_request_is_reported_as_the_front_end_says_it(
-    recorder: Any, notebook: Any, eventually: Callable[..., Any], said: Any, told: str
+    recorder: Any, notebook: Any, eventually: Any, said: Any, told: str
 ) -> None:
     content = {"code": "pass", "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False}
     metadata = {} if said is None else {"cellId": said}
@@ -52,29 +51,27 @@ def test_the_cell_of_a_request_is_reported_as_the_front_end_says_it(
     "code",
     ["1/0", "syntax error here", "%no_such_magic", "import asyncio; await asyncio.sleep(0); 1/0", "raise SystemExit"],
 )
-def test_cells_that_fail_end(recorder: Any, notebook: Any, eventually: Callable[..., Any], code: str) -> None:
+def test_cells_that_fail_end(recorder: Any, notebook: Any, eventually: Any, code: str) -> None:
     request = notebook.send(code, stop_on_error=False)
     assert notebook.reply_to(request)["status"] == "error"
     eventually(lambda: recorder.cells == [("start", request), ("end", request)])
 
 
-def test_requests_that_were_aborted_are_never_reported(
-    recorder: Any, notebook: Any, eventually: Callable[..., Any]
-) -> None:
+def test_requests_that_were_aborted_are_never_reported(recorder: Any, notebook: Any, eventually: Any) -> None:
     failing, aborted = notebook.send("import time; time.sleep(0.2); 1/0"), notebook.send("2")
     assert notebook.reply_to(aborted)["status"] == "aborted"
     eventually(lambda: ("end", failing) in recorder.cells)
     assert aborted not in {request for _, request in recorder.cells}
 
 
-def test_a_nested_run_is_part_of_its_request(recorder: Any, notebook: Any, eventually: Callable[..., Any]) -> None:
+def test_a_nested_run_is_part_of_its_request(recorder: Any, notebook: Any, eventually: Any) -> None:
     request = notebook.send("get_ipython().run_cell('1'); get_ipython().run_cell('1/0')")
     assert notebook.reply_to(request)["status"] == "ok"
     eventually(lambda: recorder.cells == [("start", request), ("end", request)])
 
 
 def test_silent_requests_and_user_expressions_are_work_too(
-    recorder: Any, notebook: Any, eventually: Callable[..., Any], tmp_path: Path
+    recorder: Any, notebook: Any, eventually: Any, tmp_path: Path
 ) -> None:
     silent = notebook.send("y = 1", silent=True)
     notebook.reply_to(silent)
@@ -89,9 +86,7 @@ def test_silent_requests_and_user_expressions_are_work_too(
 
 
 @pytest.mark.parametrize("code", ["while True: pass", "import asyncio; await asyncio.sleep(600)"])
-def test_an_interrupted_cell_ends(
-    recorder: Any, notebook: Any, eventually: Callable[..., Any], tmp_path: Path, code: str
-) -> None:
+def test_an_interrupted_cell_ends(recorder: Any, notebook: Any, eventually: Any, tmp_path: Path, code: str) -> None:
     request = notebook.send(f"open('inside', 'w').close()\n{code}")
     eventually((tmp_path / "inside").exists)
     notebook.manager.interrupt_kernel()
@@ -101,7 +96,7 @@ def test_an_interrupted_cell_ends(
     assert notebook.value("1 + 1") == 2
 
 
-def test_subshells_overlap(recorder: Any, notebook: Any, eventually: Callable[..., Any]) -> None:
+def test_subshells_overlap(recorder: Any, notebook: Any, eventually: Any) -> None:
     about = notebook.kernel.kernel_info(reply=True, timeout=10)["content"]
     if "kernel subshells" not in about.get("supported_features", []):
         pytest.skip("this ipykernel has no subshells")
@@ -123,7 +118,7 @@ def test_subshells_overlap(recorder: Any, notebook: Any, eventually: Callable[..
     assert {("end", main), ("end", sub)} == set(recorder.cells[2:])
 
 
-def test_a_new_coordinator_is_told_what_runs(recorder: Any, notebook: Any, eventually: Callable[..., Any]) -> None:
+def test_a_new_coordinator_is_told_what_runs(recorder: Any, notebook: Any, eventually: Any) -> None:
     request = notebook.send("import time; time.sleep(600)")
     eventually(lambda: recorder.open == [request])
     recorder.hang_up()
@@ -132,9 +127,7 @@ def test_a_new_coordinator_is_told_what_runs(recorder: Any, notebook: Any, event
     eventually(lambda: recorder.cells == [("start", request), ("end", request)])
 
 
-def test_a_new_coordinator_is_told_what_has_ended_meanwhile(
-    recorder: Any, notebook: Any, eventually: Callable[..., Any]
-) -> None:
+def test_a_new_coordinator_is_told_what_has_ended_meanwhile(recorder: Any, notebook: Any, eventually: Any) -> None:
     """It may have adopted the turn of that cell, and would wait for its end."""
     attachment = "__import__('sys').modules['_gpushare_kernel.session'].active.attachment"
     request = notebook.send(f"while {attachment}._socket is not None: pass")
@@ -143,7 +136,7 @@ def test_a_new_coordinator_is_told_what_has_ended_meanwhile(
     eventually(lambda: len(recorder.attached) == 2 and recorder.cells == [("end", request)])
 
 
-def test_a_forked_child_is_not_the_kernel(recorder: Any, notebook: Any, eventually: Callable[..., Any]) -> None:
+def test_a_forked_child_is_not_the_kernel(recorder: Any, notebook: Any, eventually: Any) -> None:
     # The child outlives the kernel and must not keep its connection open, nor report cells.
     notebook.run("import os, signal, time\nchild = os.fork()\nif child == 0:\n    time.sleep(600)\n    os._exit(0)")
     child = notebook.value("child")
@@ -155,9 +148,7 @@ def test_a_forked_child_is_not_the_kernel(recorder: Any, notebook: Any, eventual
         os.kill(child, signal.SIGKILL)
 
 
-def test_a_hanging_coordinator_does_not_hold_up_cells(
-    coordinator: Any, start: Callable[..., Any], eventually: Callable[..., Any]
-) -> None:
+def test_a_hanging_coordinator_does_not_hold_up_cells(coordinator: Any, start: Any, eventually: Any) -> None:
     notebook = start()
     client = notebook.manager.kernel_id
     notebook.kernel.execute("import time; time.sleep(0.5)")

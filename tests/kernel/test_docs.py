@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from jupyter_gpushare.kernel.magics import SUBCOMMANDS
 TEXT = (Path(__file__).parents[2] / "docs" / "notebook.md").read_text()
 
 
-def test_examples_run_as_written(coordinator: Any, start: Callable[..., Any]) -> None:
+def test_examples_run_as_written(coordinator: Any, start: Any) -> None:
     notebook = start()
     said = ""
     for example in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -98,9 +97,7 @@ def test_all_pages_are_read_and_only_ones_own(monkeypatch: pytest.MonkeyPatch) -
     assert asked == [(0, "k"), (3, "k")]
 
 
-def test_in_a_notebook(
-    coordinator: Any, start: Callable[..., Any], tmp_path: Path, eventually: Callable[..., Any]
-) -> None:
+def test_in_a_notebook(coordinator: Any, start: Any, tmp_path: Path, eventually: Any) -> None:
     notebook = start()
     ran = notebook.run("%gpushare history")
     assert ran.status == "ok" and "turns" in ran.displays[0]["text/plain"].lower()

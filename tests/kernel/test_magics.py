@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +40,7 @@ def foreign(jupyter: Path) -> str:
 
 
 @pytest.fixture
-def notebook(coordinator: Any, start: Callable[..., Any], foreign: str) -> Any:
+def notebook(coordinator: Any, start: Any, foreign: str) -> Any:
     return start(foreign, env={"JPY_SESSION_NAME": "work/train.ipynb"})
 
 
@@ -115,20 +114,7 @@ def test_suspend_and_resume(coordinator: Any, notebook: Any) -> None:
 def test_help_names_everything(notebook: Any) -> None:
     text = notebook.run("%gpushare help").stdout
     assert text == notebook.run("%gpushare --help").stdout == notebook.run("%gpushare -h").stdout
-    for word in (
-        "status",
-        "quota",
-        "release",
-        "memory=8GiB",
-        "share=0.5",
-        "class=offline",
-        "evict",
-        "history",
-        "%%gpushare key=value",
-        "hold 5min",
-        "suspend",
-        "resume",
-    ):
+    for word in (*SUBCOMMANDS, "memory=8GiB", "share=0.5", "class=offline", "%%gpushare key=value", "hold 5min"):
         assert word in text
 
 
@@ -141,25 +127,17 @@ MISTAKES = [
     ("statsu", "did you mean 'status'?"),
     ("shares=0.5", "unknown quota key 'shares': allowed are share, limit, memory"),
     ("class=online service=offline", "'service' is given twice"),
-    ("quota shares=0.5", "unknown quota key 'shares': allowed are share, limit, memory"),
     ("quota share 0.5", "'share' is not of the form key=value"),
     ("share 0.5", "unknown sub-command 'share' (a quota needs a value: share=…)"),
     ("share = 2", "from 0 to 1"),
     ("quota share=", "'share=' is not of the form key=value"),
     ("quota share=0.1 share=0.2", "given twice"),
     ("memory='8GiB", "No closing quotation"),
-    ("quota share=2", "from 0 to 1"),
-    ("quota share=0.9 limit=0.5", "above limit"),
     ("quota memory=-1", "memory=-1 is out of range: allowed is a size above 0"),
-    ("resident=200%", "resident=200% is out of range: allowed is a fraction above 0 and up to 1"),
     ("hold -5", "'-5' is not a duration (examples: 90, 30s, 5min, 1h); allowed are 0 to 600 seconds (max_hold)"),
-    ("quota service=vip", "service='vip' is unknown: allowed are online, offline"),
-    ("quota class=vip", "class='vip' is unknown: allowed are online, offline"),
     ("class=none", "class='none' is unknown: allowed are online, offline"),
     ("release now", "takes no arguments"),
-    ("suspend now", "takes no arguments"),
     ("hold for ever", "'for ever' is not a duration (examples: 90, 30s, 5min, 1h)"),
-    ("hold 5h", "allowed are 0 to 600 seconds (max_hold)"),
 ]
 
 
@@ -193,7 +171,7 @@ def test_tab_completes(notebook: Any) -> None:
         assert line[reply["cursor_start"] : reply["cursor_end"]] == word
 
 
-def test_it_works_with_the_coordinator_away(coordinator: Any, notebook: Any, eventually: Callable[..., Any]) -> None:
+def test_it_works_with_the_coordinator_away(coordinator: Any, notebook: Any, eventually: Any) -> None:
     notebook.run("pass")
     coordinator.end(signal.SIGKILL)
     status = shown(notebook)["text/plain"]
@@ -205,42 +183,8 @@ def test_it_works_with_the_coordinator_away(coordinator: Any, notebook: Any, eve
     assert "train.ipynb" in shown(notebook)["text/plain"]
 
 
-def test_figures_of_a_new_coordinator_say_since_when(
-    coordinator: Any, notebook: Any, eventually: Callable[..., Any]
-) -> None:
-    assert "GPU time" in (text := shown(notebook)["text/plain"]) and "since" not in text
-    coordinator.end()
-    coordinator.start()
-    eventually(lambda: notebook.manager.kernel_id in coordinator.clients())
-    data = shown(notebook)
-    for text in (data["text/plain"], data["text/html"]):
-        assert "0 s in 0 turns, waited 0 s, since the coordinator started " in text
-
-
-def test_kernels_bring_a_coordinator_back(
-    own_host: Path,
-    start: Callable[..., Any],
-    foreign: str,
-    coordinator: Any,
-    eventually: Callable[..., Any],
-) -> None:
-    notebook = start(foreign)
-    notebook.run("pass")
-    coordinator.end(signal.SIGKILL)
-    # Nobody supervises it here: the kernel itself starts one, with the same identity.
-    clients = eventually(lambda: _clients(coordinator), 15)
-    assert set(clients) == {notebook.manager.kernel_id}
-
-
-def _clients(coordinator: Any) -> dict[str, Any]:
-    try:
-        return dict(coordinator.clients())
-    except Exception:
-        return {}
-
-
 def test_a_kernel_that_is_not_shared_says_why(
-    coordinator: Any, start: Callable[..., Any], foreign: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    coordinator: Any, start: Any, foreign: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from jupyter_gpushare import environment
 
@@ -255,9 +199,7 @@ def test_a_kernel_that_is_not_shared_says_why(
     assert ran.status == "error" and "isn't shared" in ran.stderr
 
 
-def test_a_shim_that_was_not_loaded_is_noticed(
-    coordinator: Any, start: Callable[..., Any], jupyter: Path, foreign: str
-) -> None:
+def test_a_shim_that_was_not_loaded_is_noticed(coordinator: Any, start: Any, jupyter: Path, foreign: str) -> None:
     spec = json.loads((jupyter / "foreign" / "kernel.json").read_text())
     spec["argv"] = ["env", "-u", "LD_PRELOAD", *spec["argv"]]
     (jupyter / "foreign" / "kernel.json").write_text(json.dumps(spec))
@@ -265,18 +207,14 @@ def test_a_shim_that_was_not_loaded_is_noticed(
     assert "sharing isn't working" in first.stderr and "not loaded" in first.stderr
 
 
-def test_a_kernel_where_sharing_is_switched_off_says_so(
-    coordinator: Any, start: Callable[..., Any], foreign: str
-) -> None:
+def test_a_kernel_where_sharing_is_switched_off_says_so(coordinator: Any, start: Any, foreign: str) -> None:
     notebook = start(foreign, env={"GPUSHARE_DISABLE": "1"})
     assert "GPUSHARE_DISABLE=1" in notebook.run("pass").stderr
     assert notebook.run("pass").stderr == ""
     assert "GPUSHARE_DISABLE=1" in shown(notebook)["text/plain"]
 
 
-def test_the_users_own_startup_file_runs_first(
-    coordinator: Any, start: Callable[..., Any], foreign: str, tmp_path: Path
-) -> None:
+def test_the_users_own_startup_file_runs_first(coordinator: Any, start: Any, foreign: str, tmp_path: Path) -> None:
     folder = tmp_path / "user's"
     folder.mkdir()
     (folder / "helper.py").write_text("answer = 42")
@@ -291,7 +229,7 @@ def test_the_users_own_startup_file_runs_first(
 
 
 def test_an_error_in_the_users_startup_file_does_not_keep_ours_out(
-    coordinator: Any, start: Callable[..., Any], foreign: str, tmp_path: Path
+    coordinator: Any, start: Any, foreign: str, tmp_path: Path
 ) -> None:
     (tmp_path / "startup.py").write_text("before = 1\n1/0\n")
     notebook = start(foreign, env={"PYTHONSTARTUP": str(tmp_path / "startup.py")})

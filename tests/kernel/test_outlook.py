@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -31,7 +30,7 @@ class Front:
         self.waiting.begin(request, {"content": {"allow_stdin": True, **content}})
 
 
-def test_the_coordinator_is_asked_about_long_cells_only(eventually: Callable[..., Any]) -> None:
+def test_the_coordinator_is_asked_about_long_cells_only(eventually: Any) -> None:
     front = Front()
     deadline = time.monotonic() + 1.5
     while time.monotonic() < deadline:

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("own_device")
 
 
 @pytest.fixture
-def one(coordinator: Any, start: Callable[..., Any]) -> Any:
+def one(coordinator: Any, start: Any) -> Any:
     """A notebook that has used the device."""
     notebook = start(env={"JPY_SESSION_NAME": "one.ipynb"})
     assert notebook.run(SETUP).status == "ok"
@@ -43,7 +43,7 @@ def one(coordinator: Any, start: Callable[..., Any]) -> Any:
 
 
 @pytest.fixture
-def two(one: Any, coordinator: Any, start: Callable[..., Any], eventually: Callable[..., Any]) -> Any:
+def two(one: Any, coordinator: Any, start: Any, eventually: Any) -> Any:
     """Another one, while the first keeps the device busy until it is interrupted."""
     notebook = start(env={"JPY_SESSION_NAME": "two.ipynb"})
     assert notebook.run(SETUP).status == "ok"
@@ -51,7 +51,7 @@ def two(one: Any, coordinator: Any, start: Callable[..., Any], eventually: Calla
     return notebook
 
 
-def keep_busy(coordinator: Any, notebook: Any, eventually: Callable[..., Any]) -> None:
+def keep_busy(coordinator: Any, notebook: Any, eventually: Any) -> None:
     notebook.kernel.execute(BUSY)
     eventually(lambda: phase(coordinator, notebook) == "running")
 
@@ -139,7 +139,7 @@ def test_a_suspended_kernel_says_how_it_goes_on(coordinator: Any, two: Any) -> N
     outputs(two, request, lambda heard: any(WAITS.fullmatch(text(one)) for one in heard))
 
 
-def test_programs_see_nothing(coordinator: Any, one: Any, two: Any, eventually: Callable[..., Any]) -> None:
+def test_programs_see_nothing(coordinator: Any, one: Any, two: Any, eventually: Any) -> None:
     for options in ({"allow_stdin": False}, {"silent": True}):
         request = ask(two, "work(0.01)", **options)
         eventually(lambda: phase(coordinator, two) == "waiting")
@@ -150,7 +150,7 @@ def test_programs_see_nothing(coordinator: Any, one: Any, two: Any, eventually: 
 
 
 def test_what_a_program_runs_has_the_same_outputs_with_and_without_a_wait(
-    coordinator: Any, one: Any, tmp_path: Path, eventually: Callable[..., Any]
+    coordinator: Any, one: Any, tmp_path: Path, eventually: Any
 ) -> None:
     cells = [SETUP, "print('a')\nwork(0.01)\n'b'", "%%gpushare class=offline\nwork(0.01)\n1"]
     notebook = nbformat.v4.new_notebook(
@@ -169,9 +169,7 @@ def test_what_a_program_runs_has_the_same_outputs_with_and_without_a_wait(
     assert [len(outputs) for outputs in done[1]] == [0, 2, 1]
 
 
-def test_jupyter_console_says_it_once(
-    coordinator: Any, one: Any, tmp_path: Path, eventually: Callable[..., Any]
-) -> None:
+def test_jupyter_console_says_it_once(coordinator: Any, one: Any, tmp_path: Path, eventually: Any) -> None:
     keep_busy(coordinator, one, eventually)
     command = [sys.executable, "-m", "jupyter_console", "--simple-prompt", "--kernel=python3-gpushare"]
     with subprocess.Popen(

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -19,6 +20,7 @@ import pytest
 from .. import sanitizers
 from ..builds import cached
 from ..driver_facts.harness import PTX, ROOT, simulated_driver
+from . import simlog
 from .fake_coordinator import WAIT, FakeCoordinator, Process, fake_coordinator
 
 HERE = Path(__file__).resolve().parent
@@ -91,6 +93,26 @@ class Client:
         self.start(code)
         return self.result(seconds)
 
+    def join(self, coordinator: FakeCoordinator, code: str = "cuda = Cuda()") -> Process:
+        """Run code that makes the shim connect, and accept its hello."""
+        self.start(code)
+        process = coordinator.accept().welcome()
+        self.result()
+        return process
+
+    def begin(self, process: Process, epoch: int) -> None:
+        """Permit a turn and make the call that begins it."""
+        process.open(epoch)
+        assert self.run("cuda.spin()") == 0
+
+    def run_at_the_gate(self, process: Process, epoch: int, code: str = "cuda.spin()") -> Any:
+        """Run a line that waits at the gate until the test permits its turn."""
+        self.start(code)
+        process.wants()
+        assert self.waits()
+        process.open(epoch)
+        return self.result()
+
     def end(self) -> str:
         """End it by the end of its input; what it wrote to standard error."""
         assert self.process.stdin and self.process.stderr and self.process.stdout
@@ -145,8 +167,19 @@ class Machine:
         self._clients.append(client)
         return client
 
+    def joined(self, coordinator: FakeCoordinator, *words: str, **environment: str) -> tuple[Client, Process]:
+        """A client that has initialised CUDA under the coordinator, its gate closed."""
+        client = self.client(*words, **environment)
+        return client, client.join(coordinator)
+
     def log_text(self) -> str:
         return self.log.read_text() if self.log.exists() else ""
+
+    def executions_are_over(self, count: int) -> bool:
+        """Return whether the only client has executed `count` pieces of work and the device is idle now."""
+        now = time.monotonic_ns()
+        (executions,) = simlog.read_all(self.simlog).values()
+        return len(executions) == count and all(execution.end_ns <= now for execution in executions)
 
     def metered(self) -> bool:
         """Return whether the meter is on, in the last turn of the only client."""
@@ -177,11 +210,18 @@ def coordinator(machine: Machine) -> Iterator[FakeCoordinator]:
 @pytest.fixture
 def started(machine: Machine, coordinator: FakeCoordinator) -> tuple[Client, Any]:
     """A client that has initialised CUDA under the coordinator, its gate closed."""
-    client = machine.client(GPUSHARE_CLIENT="one", GPUSHARE_TOKEN="secret")
-    client.start("cuda = Cuda()")
-    process = coordinator.accept().welcome()
-    client.result()
+    client, process = machine.joined(coordinator, GPUSHARE_CLIENT="one", GPUSHARE_TOKEN="secret")
     return client, process
+
+
+@pytest.fixture
+def client(started: tuple[Client, Process]) -> Client:
+    return started[0]
+
+
+@pytest.fixture
+def process(started: tuple[Client, Process]) -> Process:
+    return started[1]
 
 
 @pytest.fixture
@@ -195,9 +235,7 @@ def stub(machine: Machine, coordinator: FakeCoordinator, tmp_path: Path) -> Any:
 
     def start(**environment: str) -> tuple[Client, Process]:
         client = machine.client(LD_LIBRARY_PATH=str(folder), **environment)
-        client.start("cuda = Cuda(start=False); cuda.cuInit(0)")
-        process = coordinator.accept().welcome()
-        client.result()
+        process = client.join(coordinator, "cuda = Cuda(start=False); cuda.cuInit(0)")
         client.run(
             """
 handle = c_uint64()

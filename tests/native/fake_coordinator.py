@@ -13,18 +13,9 @@ from typing import Any
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.page import FIRST_TURN, IN, MAY, OUT, ClientPage, Page, Permit, Turn
 
+from ..support.waiting import until
+
 WAIT = 10.0  # seconds until a test is told that something does not happen
-
-
-def until(condition: Any, seconds: float = WAIT, what: str = "") -> Any:
-    """The first true value of `condition()`; AssertionError after `seconds`."""
-    end = time.monotonic() + seconds
-    while True:
-        value = condition()
-        if value:
-            return value
-        assert time.monotonic() < end, f"did not happen within {seconds} s: {what or condition}"
-        time.sleep(0.001)
 
 
 class Process:

@@ -72,9 +72,7 @@ def test_the_shim_itself_takes_none_of_them_for_unknown(
     flags = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-Wl,-Bsymbolic", "-o", str(tmp_path / "libcuda.so.1")]
     subprocess.run(["cc", *flags, str(HERE / "stubcuda.c"), str(rest)], check=True)
     client = machine.client(LD_LIBRARY_PATH=str(tmp_path))
-    client.start("cuda = Cuda(start=False); cuda.cuInit(0)")
-    process = coordinator.accept().welcome()
-    client.result()
+    process = client.join(coordinator, "cuda = Cuda(start=False); cuda.cuInit(0)")
     (tmp_path / "names").write_text(" ".join(symbols))
     client.run(f"[getattr(cuda, name) for name in open({str(tmp_path / 'names')!r}).read().split()] and None")
     process.page.orders.inspect_seq = 1

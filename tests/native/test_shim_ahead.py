@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from .conftest import Client, Machine
-from .fake_coordinator import FakeCoordinator, fake_coordinator, until
+from .fake_coordinator import FakeCoordinator, Process, fake_coordinator, until
 from .test_shim_swap import EVERYTHING, MIB, TOOLS, device_used
 
 Started = tuple[Client, Any]
@@ -23,10 +23,7 @@ SLOW = "[device]\nname = slow link\nmemory = 1GiB\nh2d_bandwidth = 400MiB/s\n"
 
 def start(machine: Machine, coordinator: FakeCoordinator, sizes: str = str(SIZES), **environment: str) -> Started:
     """A client with arrays whose contents it knows; its turn is over and they are all off the device."""
-    client = machine.client(**environment)
-    client.start("cuda = Cuda()")
-    process = coordinator.accept().welcome()
-    client.result()
+    client, process = machine.joined(coordinator, **environment)
     client.run(TOOLS)
     process.open(1)
     client.run(f"arrays = [(cuda.alloc(n)[1], bytes([i + 1, 3 * i + 3, 5]) * (n // 3)) for i, n in enumerate({sizes})]")
@@ -67,8 +64,7 @@ def check(client: Client) -> None:
     assert client.run("all(holds(address, data) for address, data in arrays)", 60)
 
 
-def test_all_is_there_when_the_turn_begins(machine: Machine, started: Started) -> None:
-    client, process = started
+def test_all_is_there_when_the_turn_begins(machine: Machine, client: Client, process: Process) -> None:
     report = process.page.report
     come(process)
     until(lambda: report.resident == WHOLE and report.restored_bytes >= WHOLE)
@@ -80,8 +76,7 @@ def test_all_is_there_when_the_turn_begins(machine: Machine, started: Started) -
     assert device_used(machine) == before
 
 
-def test_no_more_than_is_allowed_and_the_rest_with_the_turn(started: Started) -> None:
-    client, process = started
+def test_no_more_than_is_allowed_and_the_rest_with_the_turn(client: Client, process: Process) -> None:
     report = process.page.report
     come(process, 60 * MIB)
     until(lambda: report.restored_bytes > 0)
@@ -160,10 +155,7 @@ def test_only_into_room_that_nobody_has(kind: str, machine: Machine, coordinator
 
 
 def test_memory_that_never_leaves_is_left_alone(machine: Machine, coordinator: FakeCoordinator) -> None:
-    client = machine.client(GPUSHARE_MEMORY_MODE="plain")
-    client.start("cuda = Cuda()")
-    process = coordinator.accept().welcome()
-    client.result()
+    client, process = machine.joined(coordinator, GPUSHARE_MEMORY_MODE="plain")
     come(process)
     process.open(1)
     assert client.run("cuda.alloc(1 << 20)[0], cuda.spin(0.01)") == [0, 0]
@@ -172,10 +164,9 @@ def test_memory_that_never_leaves_is_left_alone(machine: Machine, coordinator: F
 
 
 def test_an_earlier_coordinators_word_is_forgotten(
-    machine: Machine, coordinator: FakeCoordinator, started: Started
+    machine: Machine, coordinator: FakeCoordinator, process: Process
 ) -> None:
     """The next one may be older, and not know that there is something to take back."""
-    _, process = started
     come(process, MIB)
     coordinator.die()
     with fake_coordinator(machine.socket) as later:

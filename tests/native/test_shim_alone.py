@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from jupyter_gpushare.wire.page import CLOSING, IN, OUT, Page
+from jupyter_gpushare.wire.page import IN, OUT
 
 from . import simlog
 from .conftest import Client, Machine
@@ -54,14 +54,15 @@ def lock_is_free(machine: Machine) -> bool:
         return True
 
 
-def progress(client: Client) -> int:
-    made: int = client.run("made")
-    return made
-
-
 def advances(client: Client, seconds: float = 5.0) -> None:
-    before = progress(client)
-    until(lambda: progress(client) > before, seconds, "a launch")
+    before = client.run("made")
+    until(lambda: client.run("made") > before, seconds, "a launch")
+
+
+def finish(*clients: Client) -> None:
+    for word in ("stop = True", "thread.join()"):
+        for client in clients:
+            client.run(word)
 
 
 def test_two_clients_take_turns_that_do_not_overlap(machine: Machine) -> None:
@@ -72,33 +73,11 @@ def test_two_clients_take_turns_that_do_not_overlap(machine: Machine) -> None:
     for _ in range(4):
         advances(one)
         advances(two)
-    for client in (one, two):
-        client.run("stop = True")
-    for client in (one, two):
-        client.run("thread.join()")
+    finish(one, two)
     until(lambda: lock_is_free(machine))
     logs = simlog.read_all(machine.simlog)
     assert set(logs) == {one.pid, two.pid}
     assert simlog.overlap_seconds(logs.values()) == 0
-
-
-def test_who_holds_the_grant_runs_on(machine: Machine) -> None:
-    with fake_coordinator(machine.socket) as coordinator:
-        (one, process), (two, _) = clients(machine, coordinator, "one", "two", quantum=1.0)
-        process.open(7)
-        one.run(LOOP)
-        two.run(LOOP)
-        advances(one)
-    begin = time.monotonic()
-    while time.monotonic() < begin + 1.8:  # the grace, and nobody else gets in
-        advances(one)
-        assert progress(two) == 0
-    advances(two)
-    for client in (one, two):
-        client.run("stop = True")
-    for client in (one, two):
-        client.run("thread.join()")
-    assert simlog.overlap_seconds(simlog.read_all(machine.simlog).values()) == 0
 
 
 @pytest.mark.alone
@@ -119,7 +98,7 @@ def test_a_holder_that_is_killed_makes_room_also_if_a_child_of_its_lives(machine
     one.run(LOOP)
     until(lambda: not lock_is_free(machine))
     two.run(LOOP)
-    assert progress(two) == 0
+    assert two.run("made") == 0
     one.process.send_signal(signal.SIGKILL)
     advances(two, 1.0)
     os.kill(child, signal.SIGKILL)
@@ -143,19 +122,6 @@ def test_another_coordinator_adopts_a_running_turn(machine: Machine) -> None:
         assert lock_is_free(machine)
         process.wants()
         process.open(100)
-        advances(client)
-
-
-def test_a_running_turn_ends_where_another_one_is_permitted(machine: Machine) -> None:
-    with fake_coordinator(machine.socket) as coordinator:
-        ((client, _),) = clients(machine, coordinator, "one", quantum=60)
-    client.run(LOOP)
-    advances(client)
-    with fake_coordinator(machine.socket) as coordinator:
-        process = coordinator.accept().welcome()
-        process.open(1)
-        process.opened(1)
-        assert process.last_turn.turn == process.turn
         advances(client)
 
 
@@ -184,29 +150,6 @@ def test_a_coordinator_that_hangs_is_left(machine: Machine) -> None:
         advances(client, 8.0)
 
 
-def test_processes_of_a_client_have_their_turn_together(machine: Machine) -> None:
-    with fake_coordinator(machine.socket) as coordinator:
-        (a, first), (other, _) = clients(machine, coordinator, "x", "other", quantum=0.4)
-        b = machine.client(GPUSHARE_CLIENT="x")
-        b.start("cuda = Cuda()")
-        process = coordinator.accept()
-        process.page.orders.quantum_ns = 400 * MS
-        process.join(first, 1)
-        b.result()
-        for client in (a, b, other):
-            client.run(LOOP)
-    for _ in range(3):
-        for client in (a, b, other):
-            advances(client, 10)
-    for client in (a, b, other):
-        client.run("stop = True")
-    for client in (a, b, other):
-        client.run("thread.join()")
-    logs = simlog.read_all(machine.simlog)
-    assert simlog.overlap_seconds([logs[a.pid] + logs[b.pid], logs[other.pid]]) == 0
-    until(lambda: lock_is_free(machine))
-
-
 def test_the_rate_of_a_coordinator_that_is_gone_holds_nobody_back(machine: Machine) -> None:
     """It was for the sake of a neighbour that ran at the same time; there is none in turns."""
     with fake_coordinator(machine.socket) as coordinator:
@@ -216,8 +159,7 @@ def test_the_rate_of_a_coordinator_that_is_gone_holds_nobody_back(machine: Machi
         process.open(1)
         client.run(LOOP)
     advances(client, 50)
-    client.run("stop = True")
-    client.run("thread.join()")
+    finish(client)
 
 
 def test_who_leaves_first_does_not_give_the_device_away(machine: Machine) -> None:
@@ -236,40 +178,6 @@ def test_who_leaves_first_does_not_give_the_device_away(machine: Machine) -> Non
         advances(b, 10)
         assert a.run("cuda.spin()") == 0  # and idle from then on
         advances(other, 10)
-    for client in (b, other):
-        client.run("stop = True")
-    for client in (b, other):
-        client.run("thread.join()")
+    finish(b, other)
     logs = simlog.read_all(machine.simlog)
     assert simlog.overlap_seconds([logs[a.pid] + logs[b.pid], logs[other.pid]]) == 0
-
-
-def test_a_process_that_waits_on_the_device_for_another_is_not_deadlocked(machine: Machine) -> None:
-    """The turn ends while one process spins on the device for a launch that the other has yet to make."""
-    shared = machine.root / "flag"
-    shared.write_bytes(bytes(4096))
-    setup = f"""
-import mmap
-file = open({str(shared)!r}, "r+b")
-memory = mmap.mmap(file.fileno(), 4096)
-word = c_uint32.from_buffer(memory)
-address = ctypes.addressof(word)
-assert cuda.cuMemHostRegister_v2(c_void_p(address), c_size_t(4096), 0) == 0
-"""
-    with fake_coordinator(machine.socket) as coordinator:
-        ((a, first),) = clients(machine, coordinator, "x", quantum=0.3)
-        b = machine.client(GPUSHARE_CLIENT="x")
-        b.start("cuda = Cuda()")
-        process = coordinator.accept()
-        process.page.orders.quantum_ns = 300 * MS
-        process.join(first, 1)
-        b.result()
-        for client in (a, b):
-            client.run(setup)
-        watched = Page(os.dup(first.page.descriptor))
-    assert a.run("cuda.launch('wait_flag', address, 7)") == 0
-    until(lambda: (turn := watched.read_turn()) and turn.phase == CLOSING)
-    assert b.run("cuda.launch('set_flag', address, 7)", 5) == 0
-    assert a.run("cuda.cuCtxSynchronize()", 5) == 0
-    until(lambda: lock_is_free(machine))
-    watched.close()

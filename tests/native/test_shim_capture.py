@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import time
-from typing import Any
-
 from jupyter_gpushare.wire.page import CLOSING, CONTENDED
 
-from . import simlog
 from .conftest import Client, Machine
-from .fake_coordinator import until
+from .fake_coordinator import Process, until
 
-Started = tuple[Client, Any]
 GLOBAL, THREAD_LOCAL, RELAXED = 0, 1, 2
 CAPTURE = "cuda.cuStreamBeginCapture_v2(c_void_p(one), {})"
 END = "cuda.cuStreamEndCapture(c_void_p(one), byref(graph))"
@@ -19,34 +14,26 @@ INSTANTIATE = "cuda.cuGraphInstantiateWithFlags(byref(graph_exec), graph, ctypes
 SETUP = "one = cuda.stream(1); two = cuda.stream(1); graph = c_void_p(); graph_exec = c_void_p()"
 
 
-def test_captured_calls_pass_and_the_graph_is_held(started: Started) -> None:
-    client, process = started
+def test_captured_calls_pass_and_the_graph_is_held(client: Client, process: Process) -> None:
     client.run(SETUP)
     for mode in (GLOBAL, THREAD_LOCAL, RELAXED):
         assert client.run(CAPTURE.format(mode)) == 0
         assert client.run("[cuda.spin(0, one) for _ in range(3)]", 2) == [0, 0, 0]
         assert client.run(END) == 0
     assert client.run(INSTANTIATE) == 0
-    client.start("cuda.cuGraphLaunch(graph_exec, c_void_p(one))")
-    process.wants()
-    assert client.waits()
-    process.open(1)
-    assert client.result() == 0
+    assert client.run_at_the_gate(process, 1, "cuda.cuGraphLaunch(graph_exec, c_void_p(one))") == 0
     process.drain(1)
 
 
-def test_draining_leaves_a_capture_valid(machine: Machine, started: Started) -> None:
+def test_draining_leaves_a_capture_valid(machine: Machine, client: Client, process: Process) -> None:
     """The stream carries work when its capture begins: that work is waited for, the capture is not, and ends well."""
-    client, process = started
     process.open(1)
     client.run(SETUP)
     client.run("cuda.spin(); cuda.spin(150, one); cuda.spin(50, two)")
     assert client.run(CAPTURE.format(THREAD_LOCAL)) == 0
     assert client.run("cuda.spin(0, one)") == 0
     process.drain(1, 2)
-    drained = time.monotonic_ns()
-    (executions,) = simlog.read_all(machine.simlog).values()
-    assert len(executions) == 3 and max(e.end_ns for e in executions) <= drained
+    assert machine.executions_are_over(3)
     assert client.run("cuda.spin(0, one)", 2) == 0  # still capturing, the gate closed
     assert client.run(END) == 0
     assert client.run(INSTANTIATE) == 0
@@ -55,9 +42,8 @@ def test_draining_leaves_a_capture_valid(machine: Machine, started: Started) -> 
     process.drain(2)
 
 
-def test_a_capture_that_the_default_stream_would_break_delays_the_drain(started: Started) -> None:
+def test_a_capture_that_the_default_stream_would_break_delays_the_drain(client: Client, process: Process) -> None:
     """An event on the legacy stream would end a capture on a blocking stream: the drain waits for the capture's end."""
-    client, process = started
     process.open(1)
     client.run("one = cuda.stream(0); graph = c_void_p(); graph_exec = c_void_p(); cuda.spin()")
     assert client.run(CAPTURE.format(GLOBAL)) == 0
@@ -69,9 +55,8 @@ def test_a_capture_that_the_default_stream_would_break_delays_the_drain(started:
     assert client.run(INSTANTIATE) == 0
 
 
-def test_a_stream_that_joins_a_capture_delays_the_drain(machine: Machine, started: Started) -> None:
+def test_a_stream_that_joins_a_capture_delays_the_drain(machine: Machine, client: Client, process: Process) -> None:
     """Work that another stream had before it was drawn into a capture must not be forgotten."""
-    client, process = started
     process.open(1)
     client.run(SETUP + "; event = c_void_p(); cuda.cuEventCreate(byref(event), 2)")
     client.run("cuda.spin(200, two)")
@@ -84,13 +69,10 @@ def test_a_stream_that_joins_a_capture_delays_the_drain(machine: Machine, starte
     until(lambda: process.phase == CLOSING)
     assert client.run(END) == 0
     process.drained(1)
-    drained = time.monotonic_ns()
-    (executions,) = simlog.read_all(machine.simlog).values()
-    assert len(executions) == 1 and executions[0].end_ns <= drained
+    assert machine.executions_are_over(1)
 
 
-def test_idle_probe_leaves_captures_valid(started: Started) -> None:
-    client, process = started
+def test_idle_probe_leaves_captures_valid(client: Client, process: Process) -> None:
     process.page.orders.idle_release_ns = 20_000_000
     process.open(1, CONTENDED)
     client.run(SETUP)
@@ -102,9 +84,8 @@ def test_idle_probe_leaves_captures_valid(started: Started) -> None:
     assert client.run(INSTANTIATE) == 0
 
 
-def test_contexts_come_and_go(machine: Machine, started: Started) -> None:
+def test_contexts_come_and_go(machine: Machine, client: Client, process: Process) -> None:
     """Default streams of two contexts, one destroyed with work in it: the other's work is waited for all the same."""
-    client, process = started
     process.open(1)
     client.run("other = c_void_p(); cuda.cuCtxCreate_v2(byref(other), 0, 0)")
     client.run("mine = cuda.module, cuda.functions")
@@ -116,20 +97,14 @@ def test_contexts_come_and_go(machine: Machine, started: Started) -> None:
     assert client.run("cuda.spin(200)") == 0
     assert client.run("cuda.cuCtxDestroy_v2(other)") == 0
     process.drain(1)
-    drained = time.monotonic_ns()
-    (executions,) = simlog.read_all(machine.simlog).values()
-    assert len(executions) == 2 and max(e.end_ns for e in executions) <= drained
-    client.start("cuda.spin()")
-    process.wants()
-    process.open(2)
-    assert client.result() == 0
+    assert machine.executions_are_over(2)
+    assert client.run_at_the_gate(process, 2) == 0
     assert client.run("cuda.cuDevicePrimaryCtxReset_v2(0)") == 0
     process.drain(2)
 
 
-def test_what_no_graph_has_allocated_no_graph_can_free(started: Started) -> None:
+def test_what_no_graph_has_allocated_no_graph_can_free(client: Client, process: Process) -> None:
     """The driver refuses it, as it does for device memory, and the memory stays."""
-    client, process = started
     process.open(1)
     client.run(SETUP + "; memory = cuda.alloc(1 << 20)[1]")
     assert client.run(CAPTURE.format(RELAXED)) == 0

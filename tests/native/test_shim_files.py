@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from jupyter_gpushare.wire.page import IN, OUT
 
 from .. import sanitizers
 from .conftest import Client, Machine
-from .fake_coordinator import FakeCoordinator, until
+from .fake_coordinator import FakeCoordinator, Process, until
 from .stepping import held, thread_named
 from .test_shim_alone import lock_is_free
 from .test_shim_life import open_files
@@ -18,7 +16,6 @@ from .test_shim_life import open_files
 # The program closes what another thread uses: that sanitizer takes it for a mistake, and here it is the point.
 pytestmark = pytest.mark.skipif(sanitizers.KIND == "thread", reason="closes descriptors that the agent uses")
 
-Started = tuple[Client, Any]
 
 # What is opened next gets the numbers that the shim had: pipes and sockets with something to read in them, files.
 CLOSE_ALL = """
@@ -58,9 +55,8 @@ def closed(client: Client) -> None:
 
 
 def test_a_running_turn_goes_on_under_new_descriptors(
-    machine: Machine, started: Started, coordinator: FakeCoordinator
+    machine: Machine, client: Client, process: Process, coordinator: FakeCoordinator
 ) -> None:
-    client, process = started
     process.open(1)
     assert client.run("cuda.alloc(1 << 20)[0], cuda.spin()") == [0, 0]
     began = process.last_turn.began_ns
@@ -75,21 +71,15 @@ def test_a_running_turn_goes_on_under_new_descriptors(
     again.open(1)
     again.drain(1)
     assert lock_is_free(machine)
-    client.start("cuda.spin()")
-    again.wants()
-    assert client.waits()
-    again.open(2)
-    assert client.result() == 0
+    assert client.run_at_the_gate(again, 2) == 0
     assert client.run("untouched()")
 
 
 def test_the_lock_is_kept_while_all_descriptors_are_closed(
-    machine: Machine, started: Started, coordinator: FakeCoordinator
+    machine: Machine, client: Client, process: Process, coordinator: FakeCoordinator
 ) -> None:
     """The agent is stopped where it has just seen that its descriptors are gone."""
-    client, process = started
-    process.open(1)
-    assert client.run("cuda.spin()") == 0
+    client.begin(process, 1)
     client.run(CLOSE_ALL)
     agent = thread_named(client.pid, "gpushare")
     with held(agent, lambda: True):
@@ -102,10 +92,8 @@ def test_the_lock_is_kept_while_all_descriptors_are_closed(
     assert lock_is_free(machine)
 
 
-def test_a_lock_file_that_is_replaced_is_opened_anew(machine: Machine, started: Started) -> None:
-    client, process = started
-    process.open(1)
-    assert client.run("cuda.spin()") == 0
+def test_a_lock_file_that_is_replaced_is_opened_anew(machine: Machine, client: Client, process: Process) -> None:
+    client.begin(process, 1)
     (path,) = machine.lock_folder.glob("*.lock")
     path.unlink()
     until(path.exists)
@@ -115,8 +103,7 @@ def test_a_lock_file_that_is_replaced_is_opened_anew(machine: Machine, started: 
     assert lock_is_free(machine)
 
 
-def test_a_thread_that_waits_comes_over(started: Started, coordinator: FakeCoordinator) -> None:
-    client, process = started
+def test_a_thread_that_waits_comes_over(client: Client, process: Process, coordinator: FakeCoordinator) -> None:
     client.run(CLOSE_ALL)
     client.run("import threading; results = []")
     client.run("thread = threading.Thread(target=lambda: results.append(cuda.here() or cuda.spin())); thread.start()")
@@ -146,15 +133,13 @@ def test_without_a_coordinator_turns_go_on(machine: Machine) -> None:
     assert one.run("untouched()")
 
 
-def test_a_child_that_comes_at_once_keeps_the_programs_descriptors(started: Started) -> None:
-    client, _ = started
+def test_a_child_that_comes_at_once_keeps_the_programs_descriptors(client: Client) -> None:
     client.run(CLOSE_ALL)
     client.run("close_all(); child = os.fork() or os._exit(0 if untouched() else 1)")
     assert client.run("os.waitpid(child, 0)[1]") == 0
 
 
-def test_if_new_ones_cannot_be_made_everything_passes(machine: Machine, started: Started) -> None:
-    client, _ = started
+def test_if_new_ones_cannot_be_made_everything_passes(machine: Machine, client: Client) -> None:
     client.run("import resource")
     client.run("resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3)); os.closerange(3, 256)")
     until(lambda: client.run("cuda.spin()") == 0)

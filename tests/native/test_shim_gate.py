@@ -6,17 +6,14 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
-from jupyter_gpushare.wire.page import CLOSING, CONTENDED, IN, OUT
+from jupyter_gpushare.wire.page import CLOSING, CONTENDED, OUT
 
 from .. import sanitizers
 from ..driver_facts.harness import PTX
 from . import simlog
 from .conftest import Client, Machine, built_program, built_shim
-from .fake_coordinator import FakeCoordinator, until
-
-Started = tuple[Client, Any]
+from .fake_coordinator import FakeCoordinator, Process, until
 
 
 def test_hello_says_who_and_what(machine: Machine, coordinator: FakeCoordinator) -> None:
@@ -41,8 +38,7 @@ def test_hello_says_who_and_what(machine: Machine, coordinator: FakeCoordinator)
     assert machine.lock_folder.stat().st_mode & 0o7777 == 0o1777
 
 
-def test_closed_gate_holds_and_open_gate_permits(started: Started) -> None:
-    client, process = started
+def test_closed_gate_holds_and_open_gate_permits(client: Client, process: Process) -> None:
     client.start("cuda.spin()")
     process.wants()
     until(lambda: process.page.report.waiting == 1)
@@ -54,16 +50,11 @@ def test_closed_gate_holds_and_open_gate_permits(started: Started) -> None:
     assert client.run("[cuda.spin() for _ in range(100)]") == [0] * 100
     process.drain(1)
     until(lambda: process.page.report.launches == 101)
-    client.start("cuda.spin()")
-    process.wants()
-    assert client.waits()
-    process.open(2)
-    assert client.result() == 0
+    assert client.run_at_the_gate(process, 2) == 0
 
 
-def test_a_step_lets_each_thread_make_one_call(started: Started) -> None:
+def test_a_step_lets_each_thread_make_one_call(client: Client, process: Process) -> None:
     """What the device waits for can come, and no more: a thread that has made its call waits for the next step."""
-    client, process = started
     process.open(1)
     client.run(
         "word = cuda.alloc(4096)[1]; cuda.cuMemsetD32_v2(c_uint64(word), 0, c_size_t(1)); cuda.spin(); done = []"
@@ -86,8 +77,7 @@ thread = in_thread(calls)
     assert process.last_turn.step_tries == 4
 
 
-def test_the_doorbell_rings_once_for_all_threads_that_wait(started: Started) -> None:
-    client, process = started
+def test_the_doorbell_rings_once_for_all_threads_that_wait(client: Client, process: Process) -> None:
     process.silent()
     client.run("threads = [in_thread(lambda: cuda.here() or cuda.spin()) for _ in range(4)]")
     process.rings()
@@ -101,9 +91,8 @@ def test_the_doorbell_rings_once_for_all_threads_that_wait(started: Started) -> 
     process.rings()
 
 
-def test_every_kind_of_work_is_held(started: Started) -> None:
+def test_every_kind_of_work_is_held(client: Client, process: Process) -> None:
     """One call of each group, from the closed gate on."""
-    client, process = started
     client.run("memory = cuda.alloc(4096)[1]; host = ctypes.create_string_buffer(4096); one = cuda.stream()")
     calls = [
         "cuda.cuMemcpyHtoD_v2(c_uint64(memory), host, c_size_t(64))",
@@ -130,9 +119,8 @@ def test_every_kind_of_work_is_held(started: Started) -> None:
     assert report.bytes_copied == 5 * 64
 
 
-def test_closing_is_exact_under_load(machine: Machine, started: Started) -> None:
+def test_closing_is_exact_under_load(machine: Machine, client: Client, process: Process) -> None:
     """Eight threads launch as fast as they can; after each "drained" the device runs nothing until the next opening."""
-    client, process = started
     client.run(
         """
 stop = False
@@ -193,33 +181,15 @@ def test_calls_in_progress_are_waited_for(machine: Machine, coordinator: FakeCoo
         assert not [e for e in executions if e.begin_ns < end and e.end_ns > begin]
 
 
-def test_long_work_is_waited_for(machine: Machine, started: Started) -> None:
-    client, process = started
+def test_long_work_is_waited_for(machine: Machine, client: Client, process: Process) -> None:
     process.open(1)
     client.run("[cuda.spin(100, cuda.stream(1)) for _ in range(3)]")
     process.drain(1)
-    drained = time.monotonic_ns()
-    (executions,) = simlog.read_all(machine.simlog).values()
-    assert len(executions) == 3 and max(e.end_ns for e in executions) <= drained
+    assert machine.executions_are_over(3)
     assert process.page.report.drain_ns > 50_000_000
 
 
-def test_reopening_before_drained_takes_the_closing_back(started: Started) -> None:
-    client, process = started
-    process.open(1)
-    client.run("cuda.spin(300)")
-    process.close_gate(1)
-    until(lambda: process.phase == CLOSING)
-    began = process.last_turn.began_ns
-    process.open(2)
-    assert client.run("cuda.spin()") == 0
-    assert process.stays(IN, 0.5)
-    assert process.last_turn.began_ns == began
-    process.drain(2)
-
-
-def test_work_of_a_destroyed_stream_is_waited_for(machine: Machine, started: Started) -> None:
-    client, process = started
+def test_work_of_a_destroyed_stream_is_waited_for(machine: Machine, client: Client, process: Process) -> None:
     process.open(1)
     client.run("one = cuda.stream(1); cuda.spin(200, one); cuda.cuStreamDestroy_v2(c_void_p(one))")
     process.drain(1)
@@ -228,9 +198,10 @@ def test_work_of_a_destroyed_stream_is_waited_for(machine: Machine, started: Sta
     assert [e.end_ns <= drained for e in executions] == [True]
 
 
-def test_streams_that_take_the_place_of_destroyed_ones_are_waited_for(machine: Machine, started: Started) -> None:
+def test_streams_that_take_the_place_of_destroyed_ones_are_waited_for(
+    machine: Machine, client: Client, process: Process
+) -> None:
     """Handles are used again by the driver; what a thread remembers of the first must not hide the second."""
-    client, process = started
     process.open(1)
     client.run("one = cuda.stream(1); cuda.spin(0, one); cuda.cuStreamSynchronize(c_void_p(one))")
     client.run("cuda.cuStreamDestroy_v2(c_void_p(one))")
@@ -244,8 +215,7 @@ def test_streams_that_take_the_place_of_destroyed_ones_are_waited_for(machine: M
     assert len(executions) == 2 and max(e.end_ns for e in executions) <= drained
 
 
-def test_a_process_is_idle_only_while_others_wait(started: Started) -> None:
-    client, process = started
+def test_a_process_is_idle_only_while_others_wait(client: Client, process: Process) -> None:
     report = process.page.report
     process.page.orders.idle_release_ns = 40_000_000
     process.open(1)
@@ -264,9 +234,8 @@ def test_a_process_is_idle_only_while_others_wait(started: Started) -> None:
     assert time.monotonic() - begin > 0.15
 
 
-def test_waits_of_streams_for_a_word_pass_the_gate_and_are_drained(started: Started) -> None:
+def test_waits_of_streams_for_a_word_pass_the_gate_and_are_drained(client: Client, process: Process) -> None:
     """What a stream waits for on the device must stay there until it has come."""
-    client, process = started
     process.open(1)
     assert client.run("(word := cuda.alloc(4096))[0], cuda.cuMemsetD32_v2(c_uint64(word[1]), 0, c_size_t(1024))") == [
         0,
@@ -274,11 +243,9 @@ def test_waits_of_streams_for_a_word_pass_the_gate_and_are_drained(started: Star
     ]
     process.drain(1)
     client.run("one, other = cuda.stream(1), cuda.stream(1)")
-    client.start("cuda.cuStreamWaitValue32_v2(c_void_p(one), c_uint64(word[1]), 5, 0)")
-    process.wants()
-    assert client.waits()
-    process.open(2)
-    assert client.result() == 0
+    assert (
+        client.run_at_the_gate(process, 2, "cuda.cuStreamWaitValue32_v2(c_void_p(one), c_uint64(word[1]), 5, 0)") == 0
+    )
     process.close_gate(2)
     assert process.stays(CLOSING), "it has drained with a stream that waits"
     process.open(2)
@@ -286,8 +253,7 @@ def test_waits_of_streams_for_a_word_pass_the_gate_and_are_drained(started: Star
     process.drain(2)
 
 
-def test_thread_that_ends_leaves_nothing_behind(started: Started) -> None:
-    client, process = started
+def test_thread_that_ends_leaves_nothing_behind(client: Client, process: Process) -> None:
     process.open(1)
     client.run("[t.join() for t in [in_thread(lambda: cuda.here() or cuda.spin()) for _ in range(50)]] and None")
     process.drain(1)
@@ -315,16 +281,9 @@ long syscall(long number, long a, long b, long c, long d, long e, long f) {
     )
     library = str(source.with_suffix(".so"))
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, str(source), "-ldl"], check=True)
-    client = machine.client(**sanitizers.preload(library, str(built_shim())))
-    client.start("cuda = Cuda()")
-    process = coordinator.accept().welcome()
-    client.result()
+    client, process = machine.joined(coordinator, **sanitizers.preload(library, str(built_shim())))
     assert "membarrier is refused" in machine.log_text()
     for epoch in range(1, 4):
-        client.start("[cuda.spin(1, stream) for stream in (0, 1, 2)]")
-        process.wants()
-        assert client.waits(0.05)
-        process.open(epoch)
-        assert client.result() == [0, 0, 0]
+        assert client.run_at_the_gate(process, epoch, "[cuda.spin(1, stream) for stream in (0, 1, 2)]") == [0, 0, 0]
         process.drain(epoch)
     until(lambda: process.page.report.launches == 9)

@@ -70,10 +70,7 @@ def test_a_graph_beyond_the_limit_is_not_instantiated(graph: tuple[Client, Proce
 def test_a_launch_of_a_graph_counts_as_those_in_it(graph: tuple[Client, Process]) -> None:
     client, process = graph
     assert client.run("instantiate()") == 0
-    client.start("cuda.cuGraphLaunch(exec_, c_void_p(0))")
-    process.wants()
-    process.open(1)
-    assert client.result() == 0
+    assert client.run_at_the_gate(process, 1, "cuda.cuGraphLaunch(exec_, c_void_p(0))") == 0
     client.run("cuda.cuGraphLaunch(c_void_p(0xDEAD), c_void_p(0))")  # one that the shim has not seen
     process.close_gate(1)
     until(lambda: (process.page.report.launches, process.page.report.blocks) == (4, 2 * 3 * (1 + 2 + 3)))
@@ -83,11 +80,10 @@ def test_instantiation_with_an_upload_waits_at_the_gate(graph: tuple[Client, Pro
     client, process = graph
     client.run("plain, upload = (c_uint64 * 4)(0, 0, 0, 0), (c_uint64 * 4)(2, 0, 0, 0)")
     assert client.run("cuda.cuGraphInstantiateWithParams(byref(exec_), c_void_p(0xB), plain), destroy()") == [0, 0]
-    client.start("cuda.cuGraphInstantiateWithParams(byref(exec_), c_void_p(0xB), upload)")
-    process.wants()
-    assert client.waits()
-    process.open(1)
-    assert client.result() == 0
+    assert (
+        client.run_at_the_gate(process, 1, "cuda.cuGraphInstantiateWithParams(byref(exec_), c_void_p(0xB), upload)")
+        == 0
+    )
     assert counted(process) == (1, 1)
 
 
@@ -119,9 +115,8 @@ def held():
 """
 
 
-def test_captured_allocations_against_the_driver_s_own_figure(started: tuple[Client, Process]) -> None:
+def test_captured_allocations_against_the_driver_s_own_figure(client: Client, process: Process) -> None:
     """What is counted is never less than what the driver holds, and in the end neither is anything."""
-    client, process = started
     process.open(1)
     client.run(CAPTURED)
     assert (counted(process), client.run("held()")) == ((0, 0), 0)
@@ -143,16 +138,14 @@ def test_captured_allocations_against_the_driver_s_own_figure(started: tuple[Cli
     assert counted(process) == (0, 0)
 
 
-def test_memory_of_graphs_ends_with_their_context(started: tuple[Client, Process]) -> None:
-    client, process = started
+def test_memory_of_graphs_ends_with_their_context(client: Client, process: Process) -> None:
     process.open(1)
     client.run(CAPTURED)
     assert client.run("instantiate(), cuda.cuDevicePrimaryCtxReset_v2(0)") == [0, 0]
     assert counted(process) == (0, 0)
 
 
-def test_a_graph_that_is_updated_or_uploaded_stays_as_it_is_counted(started: tuple[Client, Process]) -> None:
-    client, process = started
+def test_a_graph_that_is_updated_or_uploaded_stays_as_it_is_counted(client: Client, process: Process) -> None:
     process.open(1)
     client.run(CAPTURED)
     assert client.run("instantiate(), cuda.cuGraphUpload(exec_, one), cuda.cuStreamSynchronize(one)") == [0, 0, 0]

@@ -21,8 +21,7 @@ def ledger(details: dict[str, Any]) -> dict[str, tuple[int, int]]:
     return {line["kind"]: (line["number"], line["bytes"] // MIB) for line in details["ledger"]}
 
 
-def test_the_ledger_by_kind(started: tuple[Client, Process]) -> None:
-    client, process = started
+def test_the_ledger_by_kind(client: Client, process: Process) -> None:
     assert ask(process, 1)["ledger"] == []
     client.run("kept = [cuda.alloc(2 << 20) for _ in range(3)]")
     client.run("own = cuda.alloc(1 << 20, 'cuMemAllocManaged', 1)")
@@ -78,7 +77,6 @@ def test_so_many_names_and_no_more(machine: Machine, stub: Any) -> None:
     assert machine.log_text().count("this shim does not know") == 32
 
 
-def test_without_a_question_nothing_is_said(started: tuple[Client, Process]) -> None:
-    _, process = started
+def test_without_a_question_nothing_is_said(process: Process) -> None:
     process.doorbell()
     assert process.silent()

@@ -8,15 +8,13 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import Any
 
 import pytest
 
 from .. import sanitizers
 from .conftest import Client, Machine
-from .fake_coordinator import fake_coordinator, until
+from .fake_coordinator import Process, fake_coordinator, until
 
-Started = tuple[Client, Any]
 OPERATING_SYSTEM = 304
 HANDLER_OF_C = "ctypes.CDLL(None).signal(2, ctypes.CDLL(None).abs)"
 
@@ -27,9 +25,8 @@ def interrupted(client: Client, seconds: float = 1.0) -> None:
 
 
 @pytest.mark.parametrize("installed", ["at start", "since", "for each cell"])
-def test_keyboard_interrupt_every_time(started: Started, installed: str) -> None:
+def test_keyboard_interrupt_every_time(client: Client, process: Process, installed: str) -> None:
     """24 of 24, and the program goes on as before."""
-    client, process = started
     if installed == "since":
         client.run("signal.signal(signal.SIGINT, signal.default_int_handler)")
     for _ in range(24):
@@ -41,8 +38,7 @@ def test_keyboard_interrupt_every_time(started: Started, installed: str) -> None
         assert process.page.report.waiting == 0
         if installed == "for each cell":
             client.run("signal.signal(signal.SIGINT, before)")
-    process.open(1)
-    assert client.run("cuda.spin()") == 0
+    client.begin(process, 1)
     process.drain(1)
     until(lambda: process.page.report.launches > 0)
     assert process.page.report.launches == 1, "an interrupted call was made"
@@ -52,9 +48,7 @@ def test_without_a_coordinator(machine: Machine) -> None:
     with fake_coordinator(machine.socket) as coordinator:
         holder, client = machine.client(), machine.client()
         for each in (holder, client):
-            each.start("cuda = Cuda()")
-            coordinator.accept().welcome()
-            each.result()
+            each.join(coordinator)
     holder.run("assert cuda.spin(60000) == 0", 5)  # a minute on the device: it cannot drain
     for _ in range(5):
         client.start("cuda.spin()")
@@ -62,8 +56,7 @@ def test_without_a_coordinator(machine: Machine) -> None:
         interrupted(client)
 
 
-def test_other_threads_wait_on(started: Started) -> None:
-    client, process = started
+def test_other_threads_wait_on(client: Client, process: Process) -> None:
     client.run("codes = []; thread = in_thread(lambda: codes.append(cuda.here() or cuda.spin()))")
     until(lambda: process.page.report.waiting == 1)
     client.start("cuda.spin()")
@@ -78,8 +71,7 @@ def test_other_threads_wait_on(started: Started) -> None:
     assert client.run("codes") == [0]
 
 
-def test_just_before_the_wait_counts_and_long_before_does_not(started: Started) -> None:
-    client, process = started
+def test_just_before_the_wait_counts_and_long_before_does_not(client: Client, process: Process) -> None:
     client.run(HANDLER_OF_C)
     assert client.run("os.kill(os.getpid(), signal.SIGINT) or cuda.spin()") == OPERATING_SYSTEM
     client.start("os.kill(os.getpid(), signal.SIGINT) or time.sleep(0.1) or cuda.spin()")
@@ -89,8 +81,7 @@ def test_just_before_the_wait_counts_and_long_before_does_not(started: Started) 
     assert client.result() == 0
 
 
-def test_the_error_does_not_stick(started: Started) -> None:
-    client, process = started
+def test_the_error_does_not_stick(client: Client, process: Process) -> None:
     client.run(HANDLER_OF_C)
     client.start("[cuda.spin(), cuda.spin()]")
     until(lambda: process.page.report.waiting == 1)
@@ -103,9 +94,8 @@ def test_the_error_does_not_stick(started: Started) -> None:
     assert client.result() == [OPERATING_SYSTEM, 0]
 
 
-def test_by_message(started: Started) -> None:
+def test_by_message(client: Client, process: Process) -> None:
     """The coordinator's way, for kernels that are interrupted by a message."""
-    client, process = started
     client.run(HANDLER_OF_C)
     client.start("cuda.spin()")
     until(lambda: process.page.report.waiting == 1)
@@ -126,8 +116,7 @@ def handler_bits(client: Client) -> tuple[bool, bool]:
     return bool(int(fields["SigIgn"], 16) & bit), bool(int(fields["SigCgt"], 16) & bit)
 
 
-def test_a_blocked_signal_stays_blocked(started: Started) -> None:
-    client, process = started
+def test_a_blocked_signal_stays_blocked(client: Client, process: Process) -> None:
     client.run("signal.pthread_sigmask(signal.SIG_BLOCK, [2])")
     client.start("cuda.spin()")
     process.wants()
@@ -140,8 +129,7 @@ def test_a_blocked_signal_stays_blocked(started: Started) -> None:
     assert client.run("cuda.spin()") == 0
 
 
-def test_default_and_ignored_stay_what_they_are(started: Started) -> None:
-    client, process = started
+def test_default_and_ignored_stay_what_they_are(client: Client, process: Process) -> None:
     assert handler_bits(client) == (False, True)
     client.run("signal.signal(signal.SIGINT, signal.SIG_IGN)")
     assert handler_bits(client) == (True, False)
@@ -158,9 +146,8 @@ def test_default_and_ignored_stay_what_they_are(started: Started) -> None:
 
 
 @pytest.mark.skipif(sanitizers.KIND == "thread", reason="the sanitizer puts a handler of its own in between")
-def test_the_program_sees_its_own_handler(started: Started) -> None:
+def test_the_program_sees_its_own_handler(client: Client) -> None:
     """sigaction and signal tell what the program has set, flags included, and change it as ever."""
-    client, _ = started
     client.run(
         """
 class Action(ctypes.Structure):

@@ -13,7 +13,7 @@ import pytest
 from jupyter_gpushare.wire.page import IN, OUT
 
 from .conftest import Client, Machine
-from .fake_coordinator import FakeCoordinator, until
+from .fake_coordinator import FakeCoordinator, Process, until
 
 Started = tuple[Client, Any]
 NOT_INITIALIZED = 3
@@ -38,16 +38,13 @@ def test_inert_until_the_first_call(machine: Machine, coordinator: FakeCoordinat
     assert not [name for name in files if "memfd" in name or "socket" in name or "eventfd" in name]
     assert client.run(TRACES) == []
     assert not machine.log.exists() and not machine.lock_folder.exists()
-    client.start("cuda.start()")
-    coordinator.accept().welcome()
-    client.result()
+    client.join(coordinator, "cuda.start()")
     assert len(client.run(TRACES)) == 2
     names = [path.read_text().strip() for path in Path(f"/proc/{client.pid}/task").glob("*/comm")]
     assert "gpushare" in names
 
 
-def test_child_of_a_fork_forgets_its_parent(machine: Machine, started: Started) -> None:
-    client, process = started
+def test_child_of_a_fork_forgets_its_parent(machine: Machine, client: Client, process: Process) -> None:
     process.open(1)
     client.run("cuda.spin(); reader, writer = os.pipe()")
     client.run(
@@ -64,10 +61,7 @@ if child == 0:
     assert "memfd:gpushare" not in Path(f"/proc/{child}/maps").read_text()
     assert len(list(Path(f"/proc/{child}/task").iterdir())) == 1
     process.drain(1)  # the parent is as before
-    client.start("cuda.spin()")
-    process.wants()
-    process.open(2)
-    assert client.result() == 0
+    assert client.run_at_the_gate(process, 2) == 0
     client.run("os.kill(child, 9); os.waitpid(child, 0)")
 
 
@@ -104,11 +98,9 @@ def test_programs_started_by_the_client_inherit_nothing(started: Started) -> Non
         assert "gpushare" not in names and "socket" not in names and "eventfd" not in names, how
 
 
-def test_child_that_uses_the_device_gets_the_drivers_answer(machine: Machine, started: Started) -> None:
+def test_child_that_uses_the_device_gets_the_drivers_answer(machine: Machine, client: Client, process: Process) -> None:
     """CUDA does not survive a fork; the parent does not notice."""
-    client, process = started
-    process.open(1)
-    assert client.run("cuda.spin()") == 0
+    client.begin(process, 1)
     client.run("child = os.fork() or os._exit(cuda.spin() + cuda.alloc(100)[0] + cuda.cuInit(0))")
     assert client.run("os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])") == 3 * NOT_INITIALIZED
     assert process.stays(IN)
@@ -117,10 +109,8 @@ def test_child_that_uses_the_device_gets_the_drivers_answer(machine: Machine, st
     until(lambda: process.page.report.launches == 2)
 
 
-def test_a_spawned_program_inherits_nothing(started: Started, tmp_path: Path) -> None:
-    client, process = started
-    process.open(1)
-    assert client.run("cuda.spin()") == 0
+def test_a_spawned_program_inherits_nothing(client: Client, process: Process, tmp_path: Path) -> None:
+    client.begin(process, 1)
     target = tmp_path / "files"
     client.run(f"command = 'readlink /proc/self/fd/* > {target}; true'")
     client.run("child = os.posix_spawn('/bin/sh', ['sh', '-c', command], os.environ)")
@@ -137,27 +127,20 @@ def over(connection: socket.socket) -> bool:
         return True
 
 
-def test_exec_begins_anew(started: Started, coordinator: FakeCoordinator) -> None:
-    client, process = started
-    process.open(1)
-    assert client.run("cuda.spin()") == 0
+def test_exec_begins_anew(client: Client, process: Process, coordinator: FakeCoordinator) -> None:
+    client.begin(process, 1)
     client.start("os.execv(sys.executable, [sys.executable, *sys.argv])")
     until(lambda: over(process.connection))
     client.start("cuda = Cuda()")
     again = coordinator.accept().welcome()
     assert client.raw()["value"] is None
     assert again.hello["pid"] == client.pid and again.phase == OUT
-    again.open(1)
-    assert client.run("cuda.spin()") == 0
+    client.begin(again, 1)
 
 
-def test_the_driver_may_be_closed_and_opened_again(started: Started) -> None:
-    client, process = started
+def test_the_driver_may_be_closed_and_opened_again(client: Client, process: Process) -> None:
     client.run("import _ctypes; _ctypes.dlclose(cuda.library._handle); cuda.library = ctypes.CDLL('libcuda.so.1')")
-    client.start("cuda.spin()")
-    process.wants()
-    process.open(1)
-    assert client.result() == 0
+    assert client.run_at_the_gate(process, 1) == 0
     process.drain(1)
 
 
@@ -199,10 +182,7 @@ def test_refusal_is_logged(machine: Machine, coordinator: FakeCoordinator) -> No
 def test_a_client_without_identity_is_one_of_its_own(machine: Machine, coordinator: FakeCoordinator) -> None:
     names = set()
     for _ in range(2):
-        client = machine.client()
-        client.start("cuda = Cuda()")
-        process = coordinator.accept().welcome()
-        client.result()
+        _, process = machine.joined(coordinator)
         names.add(process.hello["client"])
         assert process.hello["token"] == ""
     assert len(names) == 2

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from .conftest import Client, Machine
-from .fake_coordinator import FakeCoordinator, until
+from .fake_coordinator import FakeCoordinator, Process, until
 from .stepping import held, thread_named
 
-Started = tuple[Client, Any]
 MIB = 1 << 20
 GIB = 1 << 30
 MEMORY_TYPE, HOST_POINTER, IS_MANAGED = 2, 4, 8
 
 
-def test_more_than_the_device_holds(started: Started) -> None:
-    client, process = started
+def test_more_than_the_device_holds(client: Client, process: Process) -> None:
     process.open(1)
     client.run("memory = [cuda.alloc(512 << 20) for _ in range(4)]")
     assert client.run("[code for code, _ in memory]") == [0] * 4
@@ -31,8 +28,7 @@ def test_more_than_the_device_holds(started: Started) -> None:
     assert process.page.report.allocated == 0
 
 
-def test_limit_refuses_and_says_why(machine: Machine, started: Started) -> None:
-    client, process = started
+def test_limit_refuses_and_says_why(machine: Machine, client: Client, process: Process) -> None:
     process.page.orders.memory_limit = 100 * MIB
     assert client.run("cuda.alloc(60 << 20)[0]") == 0
     assert client.run("cuda.alloc(41 << 20)") == [2, 0]
@@ -47,16 +43,14 @@ def test_limit_refuses_and_says_why(machine: Machine, started: Started) -> None:
     assert client.end().count("\n") == 1, "more than one line on standard error"
 
 
-def test_backing_refuses(machine: Machine, started: Started) -> None:
-    client, process = started
+def test_backing_refuses(machine: Machine, client: Client, process: Process) -> None:
     process.page.orders.memory_backing = 10 * MIB
     assert client.run("cuda.alloc(11 << 20)[0]") == 2
     assert client.run("cuda.alloc(10 << 20)[0]") == 0
     assert "can back only" in machine.log_text()
 
 
-def test_every_view_tells_the_same(started: Started) -> None:
-    client, process = started
+def test_every_view_tells_the_same(client: Client, process: Process) -> None:
     orders = process.page.orders
     assert client.run("cuda.info()") == [GIB, GIB]
     orders.memory_total = 4 * GIB
@@ -71,8 +65,7 @@ def test_every_view_tells_the_same(started: Started) -> None:
     assert client.run("cuda.info()") == [3 * GIB, 4 * GIB]
 
 
-def test_redirected_memory_looks_like_device_memory(started: Started) -> None:
-    client, _ = started
+def test_redirected_memory_looks_like_device_memory(client: Client) -> None:
     client.run("memory = cuda.alloc(1 << 20)[1]; managed = cuda.alloc(1 << 20, 'cuMemAllocManaged', 1)[1]")
     for address in ("memory", "memory + 4097"):
         assert client.run(f"cuda.attribute({IS_MANAGED}, {address})") == [0, 0]
@@ -86,18 +79,8 @@ def test_redirected_memory_looks_like_device_memory(started: Started) -> None:
     assert client.run(f"cuda.attribute({IS_MANAGED}, managed)") == [0, 1]
 
 
-def test_ipc_is_refused_with_the_way_out(machine: Machine, started: Started) -> None:
-    client, _ = started
-    client.run("memory = cuda.alloc(1 << 20)[1]; handle = ctypes.create_string_buffer(64)")
-    assert client.run("cuda.cuIpcGetMemHandle(handle, c_uint64(memory))") != 0
-    assert "GPUSHARE_MEMORY_MODE=plain" in machine.log_text()
-
-
 def test_plain_mode_only_counts(machine: Machine, coordinator: FakeCoordinator) -> None:
-    client = machine.client(GPUSHARE_MEMORY_MODE="plain")
-    client.start("cuda = Cuda()")
-    process = coordinator.accept().welcome()
-    client.result()
+    client, process = machine.joined(coordinator, GPUSHARE_MEMORY_MODE="plain")
     process.page.orders.memory_limit = 100 * MIB
     client.run("memory = cuda.alloc(50 << 20)[1]")
     assert client.run(f"cuda.attribute({IS_MANAGED}, memory)") == [0, 0]
@@ -110,8 +93,7 @@ def test_plain_mode_only_counts(machine: Machine, coordinator: FakeCoordinator) 
     assert process.page.report.allocated == process.page.report.pinned == 0
 
 
-def test_asynchronous_release_waits_for_its_stream(started: Started) -> None:
-    client, process = started
+def test_asynchronous_release_waits_for_its_stream(client: Client, process: Process) -> None:
     process.page.orders.memory_limit = 100 * MIB
     process.open(1)
     client.run("one = cuda.stream(1); code, memory = cuda.alloc(80 << 20, 'cuMemAllocAsync', c_void_p(one))")
@@ -123,9 +105,8 @@ def test_asynchronous_release_waits_for_its_stream(started: Started) -> None:
     assert client.run("cuda.alloc(90 << 20)[0]") == 0  # waits for the stream instead of being refused
 
 
-def test_what_a_stream_has_finished_with_is_told_as_free(started: Started) -> None:
+def test_what_a_stream_has_finished_with_is_told_as_free(client: Client, process: Process) -> None:
     """Also in the very moment after: a program looks, and then asks for what it saw."""
-    client, process = started
     process.page.orders.memory_limit = process.page.orders.memory_total = 100 * MIB
     process.open(1)
     client.run("one = cuda.stream(1)")
@@ -135,9 +116,8 @@ def test_what_a_stream_has_finished_with_is_told_as_free(started: Started) -> No
         assert client.run("cuda.cuStreamSynchronize(c_void_p(one)), cuda.info()") == [0, [100 * MIB, 100 * MIB]]
 
 
-def test_what_another_thread_is_giving_back_is_waited_for(started: Started) -> None:
+def test_what_another_thread_is_giving_back_is_waited_for(client: Client, process: Process) -> None:
     """The agent is stopped right after the driver has taken the memory back, before anybody has been told."""
-    client, process = started
     process.page.orders.memory_limit = process.page.orders.memory_total = 100 * MIB
     process.open(1)
     client.run("one = cuda.stream(1)")
@@ -152,8 +132,7 @@ def test_what_another_thread_is_giving_back_is_waited_for(started: Started) -> N
     assert client.result() == [100 * MIB, 100 * MIB]
 
 
-def test_pitch(started: Started) -> None:
-    client, process = started
+def test_pitch(client: Client, process: Process) -> None:
     client.run("address, pitch = c_uint64(), c_size_t()")
     call = "cuda.cuMemAllocPitch_v2(byref(address), byref(pitch), c_size_t({}), c_size_t(10), {})"
     assert client.run(call.format(700, 4)) == 0
@@ -164,8 +143,7 @@ def test_pitch(started: Started) -> None:
     assert process.page.report.allocated == 0
 
 
-def test_memory_of_a_destroyed_context_is_no_longer_counted(started: Started) -> None:
-    client, process = started
+def test_memory_of_a_destroyed_context_is_no_longer_counted(client: Client, process: Process) -> None:
     client.run("other = c_void_p(); cuda.cuCtxCreate_v2(byref(other), 0, 0); cuda.alloc(1 << 20)")
     assert process.page.report.allocated == MIB
     assert client.run("cuda.cuCtxDestroy_v2(other)") == 0
@@ -174,9 +152,7 @@ def test_memory_of_a_destroyed_context_is_no_longer_counted(started: Started) ->
 
 def test_processes_of_a_client_share_its_limit(machine: Machine, coordinator: FakeCoordinator) -> None:
     one, two = machine.client(GPUSHARE_CLIENT="x"), machine.client(GPUSHARE_CLIENT="x")
-    one.start("cuda = Cuda()")
-    first = coordinator.accept().welcome()
-    one.result()
+    first = one.join(coordinator)
     two.start("cuda = Cuda()")
     second = coordinator.accept().join(first, 1)
     two.result()

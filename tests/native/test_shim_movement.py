@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from jupyter_gpushare.wire.page import LEAVING
 
 from .conftest import Client, Machine
-from .fake_coordinator import FakeCoordinator, until
+from .fake_coordinator import FakeCoordinator, Process, until
 
-Started = tuple[Client, Any]
 MIB = 1 << 20
 GIB = 1 << 30
 EVERYTHING = (1 << 64) - 1
@@ -34,8 +31,7 @@ def fill(client: Client, arrays: int) -> None:
     assert client.run("cuda.cuCtxSynchronize()") == 0
 
 
-def test_what_must_leave_leaves_with_the_turn_and_comes_back(started: Started) -> None:
-    client, process = started
+def test_what_must_leave_leaves_with_the_turn_and_comes_back(client: Client, process: Process) -> None:
     orders, report = process.page.orders, process.page.report
     process.open(1)
     fill(client, 3)
@@ -52,8 +48,7 @@ def test_what_must_leave_leaves_with_the_turn_and_comes_back(started: Started) -
     assert report.evicted_bytes == 2 * ARRAY  # all fits now
 
 
-def test_as_little_as_will_do(started: Started) -> None:
-    client, process = started
+def test_as_little_as_will_do(client: Client, process: Process) -> None:
     process.open(1)
     client.run("arrays = [cuda.alloc(n << 20)[1] for n in (64, 10, 30, 20)]")
     client.run("[cuda.launch('fill_f32', a, 1.0, 1000) for a in arrays]")
@@ -62,22 +57,7 @@ def test_as_little_as_will_do(started: Started) -> None:
     assert process.page.report.resident == (124 - 20) * MIB
 
 
-def test_an_idle_client_makes_room_when_told(started: Started) -> None:
-    client, process = started
-    orders, report = process.page.orders, process.page.report
-    process.open(1)
-    fill(client, 2)
-    process.drain(1)
-    assert report.evicted_bytes == 0
-    orders.resident_target = 0
-    process.doorbell()
-    until(lambda: report.resident == 0)
-    assert client.run("[cuda.free(a) for a in arrays]") == [0, 0]
-    assert (report.allocated, report.resident) == (0, 0)
-
-
-def test_what_was_never_used_is_not_moved(started: Started) -> None:
-    client, process = started
+def test_what_was_never_used_is_not_moved(client: Client, process: Process) -> None:
     client.run(f"cuda.alloc({ARRAY})")
     process.page.orders.resident_target = 0
     process.doorbell()
@@ -88,10 +68,7 @@ def test_what_was_never_used_is_not_moved(started: Started) -> None:
 
 def test_a_preallocation_is_left_to_the_driver(machine: Machine, coordinator: FakeCoordinator) -> None:
     """Nobody knows how much of it is touched: to prefetch it would make pages that are not there."""
-    client = machine.client(GPUSHARE_SIM_MEMORY="4GiB")
-    client.start("cuda = Cuda()")
-    process = coordinator.accept().welcome()
-    client.result()
+    client, process = machine.joined(coordinator, GPUSHARE_SIM_MEMORY="4GiB")
     process.open(1)
     client.run(f"large = cuda.alloc({GIB + MIB})[1]; small = cuda.alloc({ARRAY})[1]")
     client.run("[cuda.launch('fill_f32', a, 1.0, 1000) for a in (large, small)]")
@@ -100,25 +77,7 @@ def test_a_preallocation_is_left_to_the_driver(machine: Machine, coordinator: Fa
     assert process.page.report.evicted_bytes == ARRAY
 
 
-def test_memory_freed_or_allocated_between_turns(started: Started) -> None:
-    client, process = started
-    orders, report = process.page.orders, process.page.report
-    process.open(1)
-    fill(client, 3)
-    orders.resident_target = 0
-    process.drain(1)
-    assert client.run("cuda.free(arrays.pop(1))") == 0
-    assert (report.allocated, report.resident) == (2 * ARRAY, 0)
-    client.run(f"arrays.append(cuda.alloc({ARRAY})[1])")
-    assert (report.allocated, report.resident) == (3 * ARRAY, ARRAY)
-    orders.resident_target = EVERYTHING
-    process.open(2)
-    assert client.run(f"[read(a, {COUNT}) for a in arrays[:2]]") == [[0.0] * 3, [2.0] * 3]
-    assert report.restored_bytes == 2 * ARRAY
-
-
-def test_memory_of_a_destroyed_context(started: Started) -> None:
-    client, process = started
+def test_memory_of_a_destroyed_context(client: Client, process: Process) -> None:
     orders, report = process.page.orders, process.page.report
     process.open(1)
     client.run("other = c_void_p(); cuda.cuCtxCreate_v2(byref(other), 0, 0)")
@@ -136,10 +95,7 @@ def test_memory_of_a_destroyed_context(started: Started) -> None:
 
 
 def test_a_process_reports_that_only_memory_leaves(machine: Machine, coordinator: FakeCoordinator) -> None:
-    client = machine.client()
-    client.start("cuda = Cuda()")
-    process = coordinator.accept().welcome()
-    client.result()
+    client, process = machine.joined(coordinator)
     process.open(1)
     fill(client, 4)
     process.page.orders.resident_target = 0
@@ -149,8 +105,7 @@ def test_a_process_reports_that_only_memory_leaves(machine: Machine, coordinator
 
 
 @pytest.mark.parametrize(("bits", "told"), [(1, "preferred"), (5, "accessed")])
-def test_placement_by_service_class(started: Started, bits: int, told: str) -> None:
-    client, process = started
+def test_placement_by_service_class(client: Client, process: Process, bits: int, told: str) -> None:
     process.page.orders.quota_set = bits
     client.run("array = cuda.alloc(1 << 20)[1]; place = c_int(7)")
     ask = "cuda.cuMemRangeGetAttribute(byref(place), c_size_t(4), {}, c_uint64(array), c_size_t(1 << 20)), place.value"
@@ -162,8 +117,6 @@ def test_placement_by_service_class(started: Started, bits: int, told: str) -> N
 
 def test_an_unknown_mode_is_said(machine: Machine, coordinator: FakeCoordinator) -> None:
     client = machine.client(GPUSHARE_MEMORY_MODE="tape")
-    client.start("cuda = Cuda()")
-    coordinator.accept().welcome()
-    client.result()
+    client.join(coordinator)
     assert "GPUSHARE_MEMORY_MODE=tape is unknown: allowed are unified, swap, plain" in machine.log_text()
     assert client.run("cuda.attribute(8, cuda.alloc(1 << 20)[1])") == [0, 0]

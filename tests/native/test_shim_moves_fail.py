@@ -66,10 +66,7 @@ def faulty_driver() -> Path:
 
 
 def start(machine: Machine, coordinator: FakeCoordinator, **environment: str) -> Started:
-    client = machine.client(LD_LIBRARY_PATH=str(faulty_driver().parent), **environment)
-    client.start("cuda = Cuda()")
-    process = coordinator.accept().welcome()
-    client.result()
+    client, process = machine.joined(coordinator, LD_LIBRARY_PATH=str(faulty_driver().parent), **environment)
     client.run(TOOLS)
     client.run("import os")
     process.open(1)

@@ -77,9 +77,7 @@ def awake(machine: Machine, coordinator: FakeCoordinator, folder: Path) -> tuple
     client = start(machine, folder)
     client.run(ASK)
     assert client.run("ask()") == REAL, "asleep, it says nothing of its own"
-    client.start("cuda = Cuda()")
-    process = coordinator.accept().welcome()
-    client.result()
+    process = client.join(coordinator)
     client.run(f"os.environ['FAKE_UUID'] = {process.hello['devices'][0]['uuid']!r}")
     return client, process
 
@@ -112,9 +110,7 @@ def test_off_it_passes(machine: Machine, folder: Path) -> None:
 
 def test_it_is_never_loaded_by_the_shim(machine: Machine, coordinator: FakeCoordinator, folder: Path) -> None:
     client = start(machine, folder)
-    client.start("cuda = Cuda()")
-    coordinator.accept().welcome()
-    client.result()
+    client.join(coordinator)
     assert client.run("cuda.info()[0] > 0")
     assert client.run("[function(None, None) for function in [ctypes.CDLL(None).nvmlDeviceGetMemoryInfo]]") == [12]
     assert "nvidia-ml" not in client.run("open('/proc/self/maps').read()")

@@ -119,11 +119,9 @@ names = "cuMemcpyBatchAsync cuMemcpyBatchAsync_v2 cuMemPrefetchBatchAsync cuMemD
 older, newer, prefetch, discard = (getattr(cuda, name) for name in names)
 """
     )
-    client.start("older(*lists, two, None, None, one, byref(failed), stream), failed.value")
-    process.wants()
-    assert client.waits()
-    process.open(1)
-    assert client.result() == [0, 77]
+    assert client.run_at_the_gate(
+        process, 1, "older(*lists, two, None, None, one, byref(failed), stream), failed.value"
+    ) == [0, 77]
     assert client.run("newer(*lists, two, None, None, one, stream)") == 0
     process.drain(1)
     until(lambda: (process.page.report.copies, process.page.report.bytes_copied) == (4, 2048))

@@ -16,14 +16,13 @@ import pytest
 from .. import sanitizers
 from .conftest import Client, Machine
 from .extension import built_extension, include_folder
-from .fake_coordinator import FakeCoordinator, until
+from .fake_coordinator import FakeCoordinator, Process, until
 
 pytestmark = pytest.mark.skipif(
     sanitizers.KIND == "thread", reason="the sanitizer puts a handler of its own in the place of Python's"
 )
 
 Started = tuple[Client, Any]
-OPERATING_SYSTEM = 304
 THIS = f"{sys.version_info.major}.{sys.version_info.minor}"
 OTHERS = [version for version in (f"3.{minor}" for minor in range(8, 15)) if version != THIS]
 
@@ -91,9 +90,7 @@ def started(machine: Machine, coordinator: FakeCoordinator, python: str) -> Star
     include = include_folder(python)
     assert include
     client = machine.client(python)
-    client.start(SETUP.format(folder=str(built_extension(include).parent)))
-    process = coordinator.accept().welcome()
-    client.result()
+    process = client.join(coordinator, SETUP.format(folder=str(built_extension(include).parent)))
     return client, process
 
 
@@ -125,9 +122,8 @@ def test_keyboard_interrupt_and_nothing_else(started: Started, call: str) -> Non
     assert client.run("contents()") == [1, True]
 
 
-def test_the_program_goes_on_after_its_except(started: Started) -> None:
+def test_the_program_goes_on_after_its_except(client: Client, process: Process) -> None:
     """Its code in `except KeyboardInterrupt` calls CUDA at once: that is another call, which waits for its turn."""
-    client, process = started
     client.run(
         """
 def stopped():
@@ -161,9 +157,8 @@ def test_the_wait_goes_on_after_a_handler_that_returns(started: Started, call: s
     assert client.run("contents()") == [1, True]
 
 
-def test_a_handler_runs_while_the_call_waits(started: Started) -> None:
+def test_a_handler_runs_while_the_call_waits(client: Client, process: Process) -> None:
     """It may use the device itself, and its own exception is what the program sees."""
-    client, process = started
     client.run(
         """
 class Stop(Exception):
@@ -189,8 +184,7 @@ def run():
     assert client.run("calls") == [[5, True]]
 
 
-def test_an_interrupt_of_a_handler_that_waits(started: Started) -> None:
-    client, process = started
+def test_an_interrupt_of_a_handler_that_waits(client: Client, process: Process) -> None:
     client.run(
         """
 def handler(*_):
@@ -252,9 +246,8 @@ def test_a_debugger_stays(started: Started, tracer: str) -> None:
     assert events == ["call", "line", "line", "return"]
 
 
-def test_a_tracer_that_may_be_of_c_is_left_alone(started: Started) -> None:
+def test_a_tracer_that_may_be_of_c_is_left_alone(client: Client) -> None:
     """Then the exception of the library is seen first; KeyboardInterrupt follows."""
-    client, _ = started
     client.run(
         """
 class Tracer:
@@ -285,9 +278,8 @@ def test_a_profiler_stays(started: Started) -> None:
     assert "attempt" in client.run("[name for _, _, name in profile.stats]")
 
 
-def test_by_message(started: Started) -> None:
+def test_by_message(client: Client, process: Process) -> None:
     """The coordinator's way, for kernels that are interrupted by a message: as by a signal."""
-    client, process = started
     client.start("attempt(lambda: raising.set(array, 1, 4096))")
     until(lambda: process.page.report.waiting == 1)
     process.page.interrupt()
@@ -295,9 +287,8 @@ def test_by_message(started: Started) -> None:
     assert entered == ["KeyboardInterrupt", "None"]
 
 
-def test_a_library_s_lock_that_another_thread_waits_for(started: Started) -> None:
+def test_a_library_s_lock_that_another_thread_waits_for(client: Client, process: Process) -> None:
     """With the interpreter lock held: that is not waited for in turn, so the call returns and everything goes on."""
-    client, process = started
     ours, theirs = os.pipe()
     client.run(f"descriptor = os.open('/proc/{os.getpid()}/fd/{theirs}', os.O_WRONLY)")
     client.run(
@@ -319,15 +310,3 @@ thread = in_thread(wait)
     assert "KeyboardInterrupt" in client.result()[-1]
     assert client.run("thread.join(10) or thread.is_alive()") is False
     assert client.run("sys.gettrace()") is None
-
-
-def test_a_handler_that_is_not_python_s(started: Started) -> None:
-    """Python is not interrupted then: the call returns an error, as in any other program."""
-    client, process = started
-    client.run("libc = ctypes.CDLL(None); libc.signal(2, libc.abs)")
-    client.start("cuda.spin()")
-    interrupt_when_waiting(started)
-    assert client.result(3.0) == OPERATING_SYSTEM
-    assert client.run("1 + 1") == 2
-    process.open(1)
-    assert client.run("cuda.spin()") == 0

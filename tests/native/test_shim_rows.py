@@ -58,9 +58,7 @@ def every(machine: Machine, coordinator: FakeCoordinator, tmp_path: Path) -> Any
     library = str(tmp_path / "libcuda.so.1")
     subprocess.run(["cc", *flags, "-o", library, str(HERE / "stubcuda.c"), str(rest)], check=True)
     client = machine.client(LD_LIBRARY_PATH=str(tmp_path))
-    client.start("cuda = Cuda(start=False); cuda.cuInit(0)")
-    process = coordinator.accept().welcome()
-    client.result()
+    process = client.join(coordinator, "cuda = Cuda(start=False); cuda.cuInit(0)")
     client.run("nothing = [c_uint64(0)] * 12; block = (c_uint64 * 64)()")
     return client, process
 

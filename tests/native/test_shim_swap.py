@@ -13,6 +13,7 @@ from .conftest import Client, Machine
 from .fake_coordinator import FakeCoordinator, Process, until
 
 Started = tuple[Client, Any]
+Crowded = tuple[Client, Any, Client]
 MIB = 1 << 20
 EVERYTHING = (1 << 64) - 1
 MEMORY_TYPE, DEVICE_POINTER = 2, 3
@@ -55,18 +56,9 @@ def release(handle):
 
 
 def swapping(machine: Machine, coordinator: FakeCoordinator, **environment: str) -> Started:
-    client = machine.client(GPUSHARE_MEMORY_MODE="swap", **environment)
-    client.start("cuda = Cuda()")
-    process = coordinator.accept().welcome()
-    client.result()
+    client, process = machine.joined(coordinator, GPUSHARE_MEMORY_MODE="swap", **environment)
     client.run(TOOLS)
     return client, process
-
-
-def take_turn(client: Client, process: Process, epoch: int) -> None:
-    """Permit a turn and make a call, with which the turn begins: an allocation alone needs none."""
-    process.open(epoch)
-    assert client.run("cuda.spin()") == 0
 
 
 @pytest.fixture(params=["pageable", "pinned"])
@@ -85,8 +77,7 @@ def device_used(machine: Machine) -> int:
     return int(total - free)
 
 
-def test_out_and_in(machine: Machine, started: Started) -> None:
-    client, process = started
+def test_out_and_in(machine: Machine, client: Client, process: Process) -> None:
     orders, report = process.page.orders, process.page.report
     empty = device_used(machine)
     process.open(1)
@@ -116,18 +107,7 @@ def test_out_and_in(machine: Machine, started: Started) -> None:
     assert device_used(machine) - empty <= 2 * MIB  # a chunk is kept
 
 
-def test_as_much_as_must_leave(started: Started) -> None:
-    client, process = started
-    process.open(1)
-    client.run("arrays = [cuda.alloc(32 << 20)[1] for _ in range(4)]; cuda.spin(1)")
-    process.page.orders.resident_target = 70 * MIB
-    process.drain(1)
-    until(lambda: process.page.report.resident == 64 * MIB)
-    assert process.page.report.resident == 64 * MIB
-
-
-def test_what_is_allocated_out_of_turn_waits_for_it(machine: Machine, started: Started) -> None:
-    client, process = started
+def test_what_is_allocated_out_of_turn_waits_for_it(machine: Machine, client: Client, process: Process) -> None:
     before = device_used(machine)
     assert client.run("code, early = cuda.alloc(50 << 20)\ncode") is None
     assert client.run("code") == 0
@@ -139,25 +119,8 @@ def test_what_is_allocated_out_of_turn_waits_for_it(machine: Machine, started: S
     assert process.page.report.restored_bytes == 0  # it was never away
 
 
-def test_freed_while_away(started: Started) -> None:
-    client, process = started
-    process.open(1)
-    client.run("arrays = [cuda.alloc(20 << 20)[1] for _ in range(3)]; small = [cuda.alloc(5000)[1] for _ in range(2)]")
-    client.run("[cuda.launch('fill_f32', a, float(i), 1000) for i, a in enumerate(arrays)]")
-    process.page.orders.resident_target = 0
-    process.drain(1)
-    until(lambda: process.page.report.resident == 0)
-    assert client.run("cuda.free(arrays.pop(1)), cuda.free(small.pop())") == [0, 0]
-    assert (process.page.report.allocated, process.page.report.resident) == (40 * MIB + 5000, 0)
-    process.page.orders.resident_target = EVERYTHING
-    process.open(2)
-    assert client.run("[read(a, 1000) for a in arrays]") == [[0.0] * 3, [2.0] * 3]
-    assert process.page.report.resident == 40 * MIB + 5000
-
-
-def test_addresses_are_known_also_while_their_memory_is_away(started: Started) -> None:
-    client, process = started
-    take_turn(client, process, 1)
+def test_addresses_are_known_also_while_their_memory_is_away(client: Client, process: Process) -> None:
+    client.begin(process, 1)
     client.run("array = cuda.alloc(100 << 20)[1]; small = cuda.alloc(700)[1]; base, size = c_uint64(), c_size_t()")
     ask = "cuda.cuMemGetAddressRange_v2(byref(base), byref(size), c_uint64({})) or [base.value - {}, size.value]"
 
@@ -177,9 +140,8 @@ def test_addresses_are_known_also_while_their_memory_is_away(started: Started) -
     assert views() == here
 
 
-def test_the_programs_own_mappings_move_too(machine: Machine, started: Started) -> None:
+def test_the_programs_own_mappings_move_too(machine: Machine, client: Client, process: Process) -> None:
     """Expandable segments: reserve much, map piece by piece, under handles that mean the same memory ever after."""
-    client, process = started
     report = process.page.report
     empty = device_used(machine)
     process.open(1)
@@ -223,7 +185,7 @@ def test_room_is_asked_for_and_found(machine: Machine, coordinator: FakeCoordina
     first.open(1)
     one.run("array = cuda.alloc(150 << 20)[1]; cuda.launch('fill_f32', array, 7.0, 1000)")
     first.drain(1)
-    take_turn(two, second, 2)
+    two.begin(second, 2)
     two.start("cuda.alloc(150 << 20)[0]")
     until(lambda: second.page.report.short_bytes > 0)
     second.rings()
@@ -238,11 +200,18 @@ def test_room_is_asked_for_and_found(machine: Machine, coordinator: FakeCoordina
     assert one.run("read(array, 1000)") == [7.0] * 3
 
 
-def test_out_of_memory_where_nobody_can_leave(machine: Machine, coordinator: FakeCoordinator) -> None:
+@pytest.fixture
+def crowded(machine: Machine, coordinator: FakeCoordinator) -> Crowded:
+    """A client in its turn, on a device of 256 MiB of which a program outside of sharing has 150."""
     client, process = swapping(machine, coordinator, GPUSHARE_SIM_MEMORY="256MiB")
     other = machine.client(GPUSHARE_DISABLE="1", GPUSHARE_SIM_MEMORY="256MiB")
     other.run("cuda = Cuda(); taken = cuda.alloc(150 << 20)")
-    take_turn(client, process, 1)
+    client.begin(process, 1)
+    return client, process, other
+
+
+def test_out_of_memory_where_nobody_can_leave(crowded: Crowded) -> None:
+    client, process, _ = crowded
     client.start("cuda.alloc(150 << 20)[0]")
     until(lambda: process.page.report.short_bytes)
     process.page.orders.no_room = process.page.report.short_seq
@@ -251,11 +220,8 @@ def test_out_of_memory_where_nobody_can_leave(machine: Machine, coordinator: Fak
     assert process.page.report.allocated == 0
 
 
-def test_an_answer_to_an_earlier_request_refuses_nothing(machine: Machine, coordinator: FakeCoordinator) -> None:
-    client, process = swapping(machine, coordinator, GPUSHARE_SIM_MEMORY="256MiB")
-    other = machine.client(GPUSHARE_DISABLE="1", GPUSHARE_SIM_MEMORY="256MiB")
-    other.run("cuda = Cuda(); taken = cuda.alloc(150 << 20)")
-    take_turn(client, process, 1)
+def test_an_answer_to_an_earlier_request_refuses_nothing(crowded: Crowded) -> None:
+    client, process, other = crowded
     for _ in range(2):
         client.start("cuda.alloc(150 << 20)[0]")
         until(lambda: process.page.report.short_bytes)
@@ -272,11 +238,8 @@ def test_an_answer_to_an_earlier_request_refuses_nothing(machine: Machine, coord
     assert client.result() == 0
 
 
-def test_an_allocation_that_waits_for_room_can_be_interrupted(machine: Machine, coordinator: FakeCoordinator) -> None:
-    client, process = swapping(machine, coordinator, GPUSHARE_SIM_MEMORY="256MiB")
-    other = machine.client(GPUSHARE_DISABLE="1", GPUSHARE_SIM_MEMORY="256MiB")
-    other.run("cuda = Cuda(); taken = cuda.alloc(150 << 20)")
-    take_turn(client, process, 1)
+def test_an_allocation_that_waits_for_room_can_be_interrupted(crowded: Crowded) -> None:
+    client, process, _ = crowded
     client.run("found = []")
     client.start("found.append(cuda.alloc(150 << 20)[0])")
     until(lambda: process.page.report.short_bytes)
@@ -287,20 +250,16 @@ def test_an_allocation_that_waits_for_room_can_be_interrupted(machine: Machine, 
     assert client.run("cuda.alloc(50 << 20)[0]") == 0
 
 
-def test_threads_that_need_room_at_the_same_time_ask_one_after_the_other(
-    machine: Machine, coordinator: FakeCoordinator
-) -> None:
-    client, process = swapping(machine, coordinator, GPUSHARE_SIM_MEMORY="256MiB")
-    other = machine.client(GPUSHARE_DISABLE="1", GPUSHARE_SIM_MEMORY="256MiB")
-    other.run("cuda = Cuda(); taken = [cuda.alloc(60 << 20)[1] for _ in range(4)]")
-    take_turn(client, process, 1)
+def test_threads_that_need_room_at_the_same_time_ask_one_after_the_other(crowded: Crowded) -> None:
+    client, process, other = crowded
+    other.run("more = cuda.alloc(90 << 20)[1]")
     client.run("import threading; found = []")
     client.run("ask = lambda: cuda.here() or found.append(cuda.alloc(50 << 20)[0])")
     client.run("threads = [threading.Thread(target=ask) for _ in range(3)]; [thread.start() for thread in threads]")
     until(lambda: process.page.report.short_bytes)
     until(lambda: process.page.report.allocated == 150 << 20)  # all three are at it
     assert process.page.report.short_bytes == 50 << 20
-    other.run("[cuda.free(address) for address in taken]")
+    other.run("cuda.free(taken[1]), cuda.free(more)")
     client.run("[thread.join() for thread in threads]")
     assert client.run("found") == [0] * 3
     assert process.page.report.short_bytes == 0
@@ -322,10 +281,9 @@ def test_waiting_for_room_can_be_interrupted(machine: Machine, coordinator: Fake
     assert client.result() == 0
 
 
-def test_a_context_takes_its_memory_with_it(machine: Machine, started: Started) -> None:
-    client, process = started
+def test_a_context_takes_its_memory_with_it(machine: Machine, client: Client, process: Process) -> None:
     empty = device_used(machine)
-    take_turn(client, process, 1)
+    client.begin(process, 1)
     client.run("other = c_void_p(); cuda.cuCtxCreate_v2(byref(other), 0, 0)")
     client.run("cuda.alloc(30 << 20), cuda.alloc(100)")
     process.page.orders.resident_target = 10 * MIB
@@ -353,21 +311,8 @@ def test_pinned_memory_outlives_the_context_that_pinned_it(machine: Machine, coo
     assert client.run("holds(place, data) and holds(array, data[:3 << 20])")
 
 
-def test_an_idle_client_leaves_at_once(started: Started) -> None:
-    client, process = started
-    process.open(1)
-    client.run("array = cuda.alloc(40 << 20)[1]; cuda.launch('fill_f32', array, 5.0, 1000)")
-    process.drain(1)
-    process.page.orders.resident_target = 0
-    process.doorbell()
-    until(lambda: process.page.report.resident == 0)
-    process.open(2)
-    assert client.run("read(array, 1000)") == [5.0] * 3
-
-
-def test_threads_in_a_turn_never_find_memory_missing(started: Started) -> None:
+def test_threads_in_a_turn_never_find_memory_missing(client: Client, process: Process) -> None:
     """Turns that begin while the agent is about to move memory: every launch finds its array."""
-    client, process = started
     client.run(
         "array = cuda.alloc(16 << 20)[1]\n"
         "def work(n):\n"
@@ -388,9 +333,8 @@ def test_threads_in_a_turn_never_find_memory_missing(started: Started) -> None:
     assert client.run("read(array, 100)") == [28.0] * 3
 
 
-def test_wrong_handles_and_places(started: Started) -> None:
-    client, process = started
-    take_turn(client, process, 1)
+def test_wrong_handles_and_places(client: Client, process: Process) -> None:
+    client.begin(process, 1)
     client.run("place = reserve(8 << 20); handle = create(2 << 20)[1]")
     assert client.run("create(1000)[0], map_at(place + 5, 2 << 20, handle), map_at(place, 4 << 20, handle)") == [
         1,

@@ -6,7 +6,6 @@ import fcntl
 import os
 import select
 import struct
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -14,15 +13,14 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.wire.page import FIRST_TURN, IN, MAY, OUT, RELIEVED, Page, Permit
+from jupyter_gpushare.wire.page import FIRST_TURN, IN, MAY, OUT, Page, Permit
 
 from .conftest import Client, Machine
-from .fake_coordinator import FakeCoordinator, fake_coordinator, until
+from .fake_coordinator import FakeCoordinator, Process, fake_coordinator, until
 from .stepping import held, thread_named
 from .test_shim_alone import lock_is_free
 
 Started = tuple[Client, Any]
-MS = 1_000_000
 
 
 def read_lock(byte: int) -> bytes:
@@ -49,9 +47,8 @@ def another_turn(machine: Machine, started: Started) -> Callable[[], AbstractCon
 
 
 def test_a_turn_is_entered_when_the_one_before_is_over(
-    started: Started, another_turn: Callable[[], AbstractContextManager[None]]
+    client: Client, process: Process, another_turn: Callable[[], AbstractContextManager[None]]
 ) -> None:
-    client, process = started
     with another_turn():
         client.start("cuda.spin()")
         process.open(1)
@@ -62,10 +59,8 @@ def test_a_turn_is_entered_when_the_one_before_is_over(
     assert process.last_turn[4:6] == (1, IN)
 
 
-def test_a_bell_rings_when_a_turn_is_over(machine: Machine, started: Started) -> None:
-    client, process = started
-    process.open(1)
-    assert client.run("cuda.spin()") == 0
+def test_a_bell_rings_when_a_turn_is_over(machine: Machine, client: Client, process: Process) -> None:
+    client.begin(process, 1)
     (path,) = machine.lock_folder.glob("*.bell")
     with path.open("r+b", 0) as bell:
         assert not select.select([bell], [], [], 0)[0]
@@ -74,9 +69,10 @@ def test_a_bell_rings_when_a_turn_is_over(machine: Machine, started: Started) ->
         assert lock_is_free(machine)
 
 
-def test_a_permit_that_is_withdrawn_while_the_lock_is_taken_is_not_used(machine: Machine, started: Started) -> None:
+def test_a_permit_that_is_withdrawn_while_the_lock_is_taken_is_not_used(
+    machine: Machine, client: Client, process: Process
+) -> None:
     """The agent is stopped where it has the lock and has not read the permit again."""
-    client, process = started
     process.open(1)
     begun: list[None] = []
 
@@ -95,10 +91,8 @@ def test_a_permit_that_is_withdrawn_while_the_lock_is_taken_is_not_used(machine:
     assert client.result() == 0
 
 
-def test_a_permit_whose_check_is_wrong_changes_nothing(started: Started) -> None:
-    client, process = started
-    process.open(1)
-    assert client.run("cuda.spin()") == 0
+def test_a_permit_whose_check_is_wrong_changes_nothing(client: Client, process: Process) -> None:
+    client.begin(process, 1)
     permit = process.page.orders.permit
     permit.epoch, permit.flags = 2, 0
     process.doorbell()
@@ -108,57 +102,10 @@ def test_a_permit_whose_check_is_wrong_changes_nothing(started: Started) -> None
     until(lambda: process.phase == OUT)  # without a doorbell: a torn permit is read again until it is whole
 
 
-def test_a_permit_is_used_up_by_a_turn(started: Started) -> None:
-    """The turn ends at its deadline without a word; the next begins only by another permit."""
-    client, process = started
-    process.open(1, RELIEVED, deadline_ns=time.monotonic_ns() + 200 * MS)
-    assert client.run("cuda.spin()") == 0
-    process.drained(1)
-    client.start("cuda.spin()")
-    process.wants()
-    assert client.waits()
-    process.open(2)
-    assert client.result() == 0
-
-
-def test_a_deadline_counts_once_another_client_can_take_over(started: Started) -> None:
-    client, process = started
-    process.open(1, length_ns=1)
-    assert client.run("cuda.spin()") == 0
-    assert process.stays(IN)
-    process.open(1, RELIEVED, length_ns=1)
-    process.drained(1)
-
-
-def test_a_second_process_of_the_client_joins_the_turn(
-    machine: Machine, coordinator: FakeCoordinator, started: Started
-) -> None:
-    client, process = started
-    second = machine.client(GPUSHARE_CLIENT="one", GPUSHARE_TOKEN="secret")
-    second.start("cuda = Cuda()")
-    other = coordinator.accept().join(process, 1)
-    second.result()
-    for one, program in ((process, client), (other, second)):
-        one.open(1)
-        assert program.run("cuda.spin()") == 0
-    assert process.phase == other.phase == IN
-    slots = process.client_page.view.slots
-    assert [slot.phase for slot in slots[0:3]] == [IN, IN, OUT]
-    process.drain(1)
-    assert not lock_is_free(machine), "the other process is still in the turn"
-    assert second.run("cuda.spin()") == 0
-    other.drain(1)
-    assert lock_is_free(machine)
-
-
 def test_a_process_in_a_turn_takes_its_clients_page_afterwards(
-    machine: Machine, coordinator: FakeCoordinator, started: Started
+    machine: Machine, coordinator: FakeCoordinator, client: Client, process: Process
 ) -> None:
-    client, process = started
-    second = machine.client(GPUSHARE_CLIENT="other")
-    second.start("cuda = Cuda()")
-    other = coordinator.accept().welcome()
-    second.result()
+    _, other = machine.joined(coordinator, GPUSHARE_CLIENT="other")
     process.open(1)
     assert client.run("cuda.alloc(1 << 20)[0], cuda.spin()") == [0, 0]
     turn = process.turn
@@ -191,10 +138,7 @@ def test_a_permit_counts_only_with_the_answer_to_hello(machine: Machine) -> None
 def test_a_page_of_an_earlier_connection_is_not_obeyed(machine: Machine) -> None:
     """A coordinator that had hung wakes up and permits what its successor has not."""
     with fake_coordinator(machine.socket) as coordinator:
-        client = machine.client()
-        client.start("cuda = Cuda()")
-        process = coordinator.accept().welcome()
-        client.result()
+        client, process = machine.joined(coordinator)
         process.turn += 1
         before, number = Page(os.dup(process.page.descriptor)), process.turn
     with fake_coordinator(machine.socket) as coordinator:
@@ -210,23 +154,6 @@ def test_a_page_of_an_earlier_connection_is_not_obeyed(machine: Machine) -> None
     before.close()
 
 
-def test_a_killed_holder_makes_room_for_a_process_that_waits(
-    machine: Machine, coordinator: FakeCoordinator, started: Started
-) -> None:
-    client, process = started
-    process.open(1)
-    assert client.run("cuda.spin()") == 0
-    second = machine.client(GPUSHARE_CLIENT="two")
-    second.start("cuda = Cuda()")
-    other = coordinator.accept().welcome()
-    second.result()
-    second.start("cuda.spin()")
-    other.open(2)
-    until(lambda: other.last_turn.tries > 0)
-    client.process.kill()
-    assert second.result(1.0) == 0
-
-
 def test_what_is_not_a_bell_is_not_rung(machine: Machine) -> None:
     """Another user may have made anything under that name."""
     machine.lock_folder.mkdir()
@@ -240,11 +167,7 @@ def test_what_is_not_a_bell_is_not_rung(machine: Machine) -> None:
     path.unlink()
     path.write_text("a file")
     with fake_coordinator(machine.socket) as coordinator:
-        client = machine.client()
-        client.start("cuda = Cuda()")
-        process = coordinator.accept().welcome()
-        client.result()
-        process.open(1)
-        assert client.run("cuda.spin()") == 0
+        client, process = machine.joined(coordinator)
+        client.begin(process, 1)
         process.drain(1)
     assert path.read_text() == "a file"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import re
 import struct
 import subprocess
@@ -205,17 +204,6 @@ def test_lookup_honours_version_and_default_stream(cuda: Cuda) -> None:
     assert look(b"cuLaunchKernel", 12000, 1) == (0, symbol("cuLaunchKernel"), 0)
     assert look(b"cuLaunchKernelEx", 11000) == (500, None, 2)
     assert look(b"cuNoSuchThing", 13000) == (500, None, 1)
-
-
-@on_driver()
-def test_a_forked_child_is_told_to_stay_away(cuda: Cuda) -> None:
-    cuda.launch("spin", 0)
-    pid = os.fork()
-    if pid == 0:
-        codes = [cuda.code("cuInit", 0), cuda.code("cuMemAlloc", 4096), cuda.code("cuCtxSynchronize")]
-        os._exit(0 if codes == [3, 3, 3] else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    cuda.cuCtxSynchronize()
 
 
 def test_a_plain_c_program(tmp_path: Path) -> None:

@@ -56,10 +56,7 @@ def test_batches_by_both_signatures(cuda: Cuda) -> None:
     sizes, count = batch([len(part) for part in parts]), ctypes.c_size_t(3)
     attributes, first, one = (ctypes.c_uint64 * 8)(), batch([0]), ctypes.c_size_t(1)
     failed = ctypes.c_size_t(7)
-    calls = (
-        ("cuMemcpyBatchAsync_ptsz", (ctypes.byref(failed), handle)),
-        ("cuMemcpyBatchAsync_v2", (handle,)),
-    )
+    calls = (("cuMemcpyBatchAsync_ptsz", (ctypes.byref(failed), handle)), ("cuMemcpyBatchAsync_v2", (handle,)))
     for name, rest in calls:
         targets = batch([with_bytes(cuda, bytes(len(part))) for part in parts])
         assert getattr(library, name)(targets, sources, sizes, count, attributes, first, one, *rest) == 0

@@ -137,39 +137,6 @@ def test_events_inside_graphs(cuda: Cuda) -> None:
 
 
 @on_driver()
-def test_captured_allocations_have_memory_from_the_launch_on(cuda: Cuda) -> None:
-    stream = cuda.cuStreamCreate(NON_BLOCKING)
-    source, target = cuda.cuMemAlloc(8 * MIB), cuda.cuMemAlloc(8 * MIB)
-    cuda.launch("fill_f32", source, 3.0, 2 * MIB)
-    cuda.cuCtxSynchronize()
-    before = free_of(cuda)
-    inside: list[Any] = []
-    graph = capture(
-        cuda,
-        stream,
-        lambda: inside.append(cuda.cuMemAllocAsync(8 * MIB, stream)),
-        lambda: cuda.cuMemcpyDtoDAsync(inside[0], source, 8 * MIB, stream),
-        lambda: cuda.launch("work_f32", inside[0], 2 * MIB, 0, 0, stream=stream),
-        lambda: cuda.cuMemcpyDtoDAsync(target, inside[0], 8 * MIB, stream),
-        lambda: cuda.cuMemFreeAsync(inside[0], stream),
-    )
-    assert types(cuda, graph) == [ALLOC, 1, KERNEL, 1, FREE]
-    run = cuda.cuGraphInstantiate(graph, 0)
-    assert free_of(cuda) == before and figure(cuda, RESERVED) == 0
-    for _ in range(2):
-        cuda.cuGraphLaunch(run, stream)
-    cuda.cuStreamSynchronize(stream)
-    assert cuda.read_f32(target, 2 * MIB - 1) == 4.0
-    assert [figure(cuda, number) for number in range(4)] == [0, 8 * MIB, 8 * MIB, 8 * MIB]
-    assert free_of(cuda) == before - 8 * MIB
-    cuda.cuGraphExecDestroy(run)
-    cuda.cuGraphDestroy(graph)
-    assert figure(cuda, RESERVED) == 8 * MIB  # kept for the next graph
-    cuda.cuDeviceGraphMemTrim(cuda.device)
-    assert figure(cuda, RESERVED) == 0 and free_of(cuda) == before
-
-
-@on_driver()
 def test_memory_that_a_graph_does_not_free_outlives_it(cuda: Cuda) -> None:
     stream = cuda.cuStreamCreate(NON_BLOCKING)
     before = free_of(cuda)

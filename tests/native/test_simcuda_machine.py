@@ -6,29 +6,16 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from .. import sanitizers
 from ..driver_facts.harness import MIB, Cuda, environment, on_driver, program, start
+from ..support.waiting import until
 
 MS = 1_000_000
 FAST = "[device]\nlaunch_overhead = 0\n"
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 10) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-
-
-def elapsed(function: Callable[[], object]) -> float:
-    began = time.monotonic()
-    function()
-    return time.monotonic() - began
 
 
 # Programs: what runs in the processes. They say "ready" and go on at a line on their input.
@@ -102,12 +89,6 @@ def host_location(cuda: Cuda) -> object:
     return location
 
 
-def device_location(cuda: Cuda) -> object:
-    location = cuda.driver.CUmemLocation()
-    location.type, location.id = cuda.driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE, 0
-    return location
-
-
 def read_line(process: subprocess.Popen[str]) -> str:
     assert process.stdout
     return process.stdout.readline().strip()
@@ -174,7 +155,7 @@ def test_capacity_is_shared_and_a_killed_process_gives_back(machine: dict[str, s
                 assert read_line(refused) == ""  # out of memory: it ended
                 assert refused.wait() != 0
             holder.kill()
-            wait_for(lambda: ask(watcher) == before)
+            until(lambda: ask(watcher) == before)
         with program(hold, machine, "plain", "600") as next_one:
             assert read_line(next_one) == "ready"
             go(next_one)
@@ -190,7 +171,7 @@ def test_unified_memory_of_others_is_evicted_and_keeps_its_data(machine: dict[st
             assert ask(watcher) < 8 * MIB < free
             go(first)
             assert float(read_line(first)) == 1.0
-        wait_for(lambda: ask(watcher) > 500 * MIB)
+        until(lambda: ask(watcher) > 500 * MIB)
 
 
 @pytest.mark.skipif(bool(sanitizers.KIND), reason="compares times with the model's")
@@ -249,45 +230,6 @@ def test_unified_memory_may_exceed_the_device(cuda: Cuda) -> None:
     assert cuda.cuMemGetInfo()[0] < 8 * MIB < 1200 * MIB - total
     assert [cuda.read_f32(array, 100 * MIB - 1) for array in arrays] == [0.0, 1.0, 2.0]
     assert cuda.code("cuMemAlloc", 1100 * MIB) == 2
-
-
-@on_driver()
-def test_bulk_prefetch_is_faster_than_faults(cuda: Cuda) -> None:
-    memory = cuda.cuMemAllocManaged(256 * MIB, 1)
-    cuda.launch("fill_f32", memory, 1.0, 64 * MIB)
-    cuda.cuCtxSynchronize()
-    free = cuda.cuMemGetInfo()[0]
-
-    def out() -> None:
-        cuda.cuMemPrefetchAsync(memory, 256 * MIB, host_location(cuda), 0, 0)
-        cuda.cuCtxSynchronize()
-
-    def back_in_bulk() -> None:
-        for part in range(0, 256, 64):
-            cuda.cuMemPrefetchAsync(int(memory) + part * MIB, 64 * MIB, device_location(cuda), 0, 0)
-        cuda.cuCtxSynchronize()
-
-    def touch() -> None:
-        cuda.launch("work_f32", memory, 64 * MIB, 0, 0)
-        cuda.cuCtxSynchronize()
-
-    out()
-    assert cuda.cuMemGetInfo()[0] == free + 256 * MIB
-    in_bulk = [elapsed(back_in_bulk)]
-    assert cuda.cuMemGetInfo()[0] == free
-    by_faults = []
-    for _ in range(3):  # a busy machine makes some slower, none faster
-        out()
-        by_faults.append(elapsed(touch))
-        out()
-        in_bulk.append(elapsed(back_in_bulk))
-    assert min(in_bulk) > 256 / 12288 * 0.9  # 12 GiB/s
-    assert min(by_faults) > 256 / 2048 * 0.9  # 2 GiB/s
-    assert min(in_bulk) < min(by_faults) / 2
-    out()
-    touch()
-    attribute = cuda.driver.CUmem_range_attribute.CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION
-    assert int(cuda.cuMemRangeGetAttribute(4, attribute, memory, 256 * MIB)) == -1
 
 
 @on_driver(GPUSHARE_SIM_MEMORY="64MiB")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import struct
 import threading
 import time
-from typing import Any
 
 from ..driver_facts.harness import MIB, Cuda, on_driver
 from .test_simcuda import MS, NON_BLOCKING, elapsed, floats
@@ -82,25 +80,6 @@ def test_blocking_streams_and_the_legacy_stream_wait_for_each_other(cuda: Cuda) 
     assert cuda.read(memory, 8) == floats([1.0, 1.0])
 
 
-@on_driver(CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM="1")
-def test_per_thread_default_streams_are_independent(cuda: Cuda) -> None:
-    word, flag = cuda.host_flag()
-    memory = cuda.cuMemAlloc(4096)
-    cuda.launch("wait_flag", flag, 1)
-
-    def other() -> None:
-        cuda.cuCtxSetCurrent(cuda.context)
-        cuda.launch("fill_f32", memory, 6.0, 1)
-        assert cuda.read_f32(memory, 0) == 6.0
-        word.value = 1
-
-    thread = threading.Thread(target=other)
-    thread.start()
-    thread.join(30)
-    cuda.cuStreamSynchronize(0)
-    assert word.value == 1
-
-
 @on_driver()
 def test_events_order_and_time(cuda: Cuda) -> None:
     first, second = cuda.cuStreamCreate(NON_BLOCKING), cuda.cuStreamCreate(NON_BLOCKING)
@@ -118,44 +97,6 @@ def test_events_order_and_time(cuda: Cuda) -> None:
     assert cuda.code("cuEventQuery", end) == 0
     assert 50 <= cuda.cuEventElapsedTime(begin, end) < 150
     assert cuda.read_f32(memory, 0) == 2.0
-
-
-@on_driver()
-def test_host_functions_run_in_order_and_may_not_call_the_driver(cuda: Cuda) -> None:
-    stream = cuda.cuStreamCreate(NON_BLOCKING)
-    library = ctypes.CDLL("libcuda.so.1")
-    seen: list[Any] = []
-
-    @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-    def function(data: int) -> None:
-        seen.append((data, library.cuCtxSynchronize()))
-
-    cuda.launch("spin", 20 * MS, stream=stream)
-    address = ctypes.cast(function, ctypes.c_void_p).value
-    for number in (1, 2):
-        cuda.cuLaunchHostFunc(stream, cuda.driver.CUhostFn(address), number)
-    assert seen == []
-    cuda.cuStreamSynchronize(stream)
-    assert seen == [(1, 800), (2, 800)]
-
-
-@on_driver()
-def test_value_waits(cuda: Cuda) -> None:
-    first, second = cuda.cuStreamCreate(NON_BLOCKING), cuda.cuStreamCreate(NON_BLOCKING)
-    memory = cuda.cuMemAlloc(4096)
-    cuda.cuMemsetD8(memory, 0, 4096)
-    cuda.cuCtxSynchronize()
-    cuda.cuStreamWaitValue32(first, memory, 5, 0)  # at least 5
-    cuda.launch("fill_f32", int(memory) + 8, 1.0, 1, stream=first)
-    cuda.cuStreamWriteValue32(second, memory, 4, 0)
-    cuda.cuStreamSynchronize(second)
-    assert not cuda.is_done(first)
-    cuda.cuStreamWriteValue32(second, memory, 6, 0)
-    cuda.cuStreamSynchronize(first)
-    assert cuda.read_f32(memory, 2) == 1.0
-    cuda.launch("wait_flag", memory, 9, stream=first)
-    cuda.launch("set_flag", memory, 9, stream=second)
-    cuda.cuStreamSynchronize(first)
 
 
 @on_driver()

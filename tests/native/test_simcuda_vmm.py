@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import array
 import os
 import socket
 import time
@@ -11,28 +10,7 @@ from pathlib import Path
 from ..driver_facts.harness import MIB, Cuda, environment, on_driver, program
 from ..driver_facts.vmm import GRANULE, NO_ACCESS, READ_WRITE, allow, free_of, mapped, properties
 
-MS = 1_000_000
 NON_BLOCKING = 1
-
-
-@on_driver()
-def test_memory_is_counted_from_creation_until_handles_and_mappings_are_gone(cuda: Cuda) -> None:
-    before = free_of(cuda)
-    handle = cuda.cuMemCreate(8 * MIB, properties(cuda), 0)
-    assert free_of(cuda) == before - 8 * MIB
-    address = int(cuda.cuMemAddressReserve(64 * MIB, 0, 0, 0))
-    assert free_of(cuda) == before - 8 * MIB
-    cuda.cuMemMap(address, 8 * MIB, 0, handle, 0)
-    cuda.cuMemRelease(handle)
-    assert free_of(cuda) == before - 8 * MIB
-    assert allow(cuda, address, 8 * MIB) == 0
-    cuda.launch("fill_f32", address, 2.0, 2 * MIB)
-    assert cuda.read_f32(address, 2 * MIB - 1) == 2.0
-    assert cuda.code("cuMemMap", address + 8 * MIB, 8 * MIB, 0, handle, 0) == 1  # released
-    cuda.cuMemUnmap(address, 8 * MIB)
-    assert free_of(cuda) == before
-    cuda.cuMemAddressFree(address, 64 * MIB)
-    assert cuda.code("cuMemAddressFree", address, 64 * MIB) == 1
 
 
 @on_driver(GPUSHARE_SIM_MEMORY="64MiB")
@@ -46,63 +24,6 @@ def test_the_device_can_be_full(cuda: Cuda) -> None:
     cuda.cuCtxSynchronize()
     cuda.cuMemCreate(32 * MIB, properties(cuda), 0)  # unified memory makes room
     assert cuda.read_f32(managed, 10 * MIB - 1) == 1.0
-
-
-@on_driver()
-def test_remapping_keeps_the_address_and_the_handle_the_data(cuda: Cuda) -> None:
-    address, first = mapped(cuda)
-    cuda.launch("fill_f32", address, 1.0, 16)
-    cuda.cuCtxSynchronize()
-    cuda.cuMemUnmap(address, GRANULE)
-    second = cuda.cuMemCreate(GRANULE, properties(cuda), 0)
-    cuda.cuMemMap(address, GRANULE, 0, second, 0)
-    assert cuda.code("cuMemsetD8", address, 0, 16) != 0  # access is gone with the mapping
-    assert allow(cuda, address, GRANULE) == 0
-    cuda.launch("fill_f32", address, 2.0, 16)
-    assert cuda.read_f32(address, 0) == 2.0
-    other = int(cuda.cuMemAddressReserve(GRANULE, 0, 0, 0))
-    cuda.cuMemMap(other, GRANULE, 0, first, 0)
-    assert allow(cuda, other, GRANULE) == 0
-    assert cuda.read_f32(other, 15) == 1.0
-
-
-@on_driver()
-def test_all_mappings_of_a_handle_show_the_same_memory(cuda: Cuda) -> None:
-    address, handle = mapped(cuda)
-    before = free_of(cuda)
-    twin = int(cuda.cuMemAddressReserve(GRANULE, 0, 0, 0))
-    cuda.cuMemMap(twin, GRANULE, 0, handle, 0)
-    assert allow(cuda, twin, GRANULE) == 0
-    cuda.launch("fill_f32", address, 5.0, 16)
-    assert cuda.read_f32(twin, 15) == 5.0
-    assert free_of(cuda) == before
-    cuda.cuMemUnmap(address, GRANULE)
-    assert cuda.read_f32(twin, 15) == 5.0
-
-
-@on_driver()
-def test_launches_copies_and_sets_cross_from_mapping_to_mapping(cuda: Cuda) -> None:
-    size = 4 * GRANULE
-    address = int(cuda.cuMemAddressReserve(size, 0, 0, 0))
-    for part in (0, 2, 1, 3):
-        handle = cuda.cuMemCreate(GRANULE, properties(cuda), 0)
-        cuda.cuMemMap(address + part * GRANULE, GRANULE, 0, handle, 0)
-        cuda.cuMemRelease(handle)
-    assert cuda.code("cuMemsetD8", address, 0, 16) != 0
-    assert allow(cuda, address, size) == 0
-    plain = cuda.cuMemAlloc(size)
-    cuda.launch("fill_f32", address, 3.0, size // 4)
-    cuda.cuMemcpyDtoD(plain, address, size)
-    assert cuda.read(plain, size) == array.array("f", [3.0] * (size // 4)).tobytes()
-    cuda.cuMemsetD8(address + GRANULE - 8, 7, 16)
-    assert cuda.read(address, 32, GRANULE - 16)[8:24] == b"\7" * 16
-    data = os.urandom(size)
-    cuda.cuMemcpyHtoD(address, data, size)
-    assert cuda.read(address, size) == data
-    cuda.cuMemUnmap(address + 2 * GRANULE, GRANULE)
-    assert cuda.read(address, 2 * GRANULE) == data[: 2 * GRANULE]
-    assert cuda.code("cuMemsetD8", address, 0, size) != 0  # a hole in it
-    cuda.cuMemUnmap(address, 2 * GRANULE)  # two whole mappings at once
 
 
 @on_driver()
@@ -156,14 +77,6 @@ def test_granularity_access_and_properties(cuda: Cuda) -> None:
     handle = cuda.cuMemRetainAllocationHandle(address)
     cuda.cuMemUnmap(address, GRANULE)
     cuda.cuMemMap(address, GRANULE, 0, handle, 0)
-
-
-@on_driver()
-def test_a_launch_without_access_is_an_illegal_address(cuda: Cuda) -> None:
-    address = int(cuda.cuMemAddressReserve(GRANULE, 0, 0, 0))
-    cuda.cuMemMap(address, GRANULE, 0, cuda.cuMemCreate(GRANULE, properties(cuda), 0), 0)
-    cuda.launch("fill_f32", address, 1.0, 16)
-    assert cuda.code("cuCtxSynchronize") == 700
 
 
 @on_driver()

@@ -20,16 +20,9 @@ from jupyter_client.manager import KernelManager
 from jupyter_gpushare import environment
 from jupyter_gpushare.wire import address, client, messages
 
+from ..support.waiting import until as eventually
+
 KERNELS = environment.PACKAGE / "kernelspec"
-
-
-def eventually(condition: Callable[[], Any], seconds: float = 10.0) -> Any:
-    """The first true value of `condition`; fails after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"not within {seconds:g} s"
-        time.sleep(0.01)
-    return value
 
 
 @pytest.fixture(name="eventually")

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -167,14 +166,11 @@ def test_where_provisioners_are_ignored_the_argv_shares_by_itself(
 
 
 def test_the_shipped_kernelspec_starts_a_shared_kernel_without_the_provisioner(
-    coordinator: Any, start: Callable[..., Any], jupyter: Path
+    coordinator: Any, start: Any, jupyter: Path
 ) -> None:
     (jupyter / "vscode").mkdir()
     spec = json.loads((jupyter / "python3-gpushare" / "kernel.json").read_text())
-    assert spec["metadata"].pop("kernel_provisioner") == {
-        "provisioner_name": "gpushare-provisioner",
-        "config": {},
-    }
+    assert spec["metadata"].pop("kernel_provisioner") == {"provisioner_name": "gpushare-provisioner", "config": {}}
     (jupyter / "vscode" / "kernel.json").write_text(json.dumps(spec))
     notebook = start("vscode", env={"JPY_SESSION_NAME": "work/a.ipynb"})
     client = notebook.value("__import__('os').environ['GPUSHARE_CLIENT']")

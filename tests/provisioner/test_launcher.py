@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +106,7 @@ def test_a_broken_pipe_ends_the_command_as_ever(coordinator: Any) -> None:
     assert int(ignored.split()[1], 16) & (1 << (signal.SIGPIPE - 1)) == 0
 
 
-def test_options_reach_the_coordinator(coordinator: Any, eventually: Callable[..., Any]) -> None:
+def test_options_reach_the_coordinator(coordinator: Any, eventually: Any) -> None:
     options = ["--share", "0.25", "--limit", "50%", "--memory", "1GiB", "--label", "nightly"]
     command = [sys.executable, *RUN, *options, "--", "sh", "-c", "echo $GPUSHARE_QUOTA; read x"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -161,11 +161,8 @@ def test_options_of_the_command_are_its_own(coordinator: Any) -> None:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["--share", "2", "--", "true"], "from 0 to 1"),
-        (["--limit", "0", "--", "true"], "a fraction from 0.001 to 1"),
-        (["--memory", "-1", "--", "true"], "memory=-1"),
-        (["--memory=-1", "--", "true"], "memory=-1"),
         (["--share", "0.5", "--limit", "0.2", "--", "true"], "above limit"),
+        (["--memory", "-1", "--", "true"], "memory=-1"),
         (["--gpus", "65", "--", "true"], "1 to 64"),
         (["--memory-mode", "tape", "--", "true"], "'tape' is unknown: allowed are unified, swap, plain"),
         ([], "no command"),

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
 import socket
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +28,7 @@ def provisioner(**config: Any) -> GpuShareProvisioner:
     return GpuShareProvisioner(kernel_id="k1", kernel_spec=spec, **config)
 
 
-def test_a_kernel_is_a_client_of_its_own(coordinator: Any, start: Callable[..., Any]) -> None:
+def test_a_kernel_is_a_client_of_its_own(coordinator: Any, start: Any) -> None:
     notebook = start(env={"JPY_SESSION_NAME": "/home/ada/train.ipynb"})
     env = notebook.value(ENVIRONMENT)
     assert env["GPUSHARE_CLIENT"] == notebook.manager.kernel_id
@@ -44,27 +41,9 @@ def test_a_kernel_is_a_client_of_its_own(coordinator: Any, start: Callable[..., 
     assert command[1:4] == ["-m", "ipykernel_launcher", "-f"]
 
 
-def test_two_kernels_are_two_clients(coordinator: Any, start: Callable[..., Any]) -> None:
+def test_two_kernels_are_two_clients(coordinator: Any, start: Any) -> None:
     one, other = start(), start()
     assert set(coordinator.clients()) == {one.manager.kernel_id, other.manager.kernel_id}
-
-
-def test_restarts_keep_the_identity_and_the_quota(coordinator: Any, start: Callable[..., Any]) -> None:
-    notebook = start()
-    before = notebook.value(ENVIRONMENT)
-    coordinator.request(messages.SetQuota(client=notebook.manager.kernel_id, changes={"share": 0.25}))
-    for now in (False, True):
-        notebook.manager.restart_kernel(now=now)
-        notebook.kernel.wait_for_ready(timeout=30)
-        assert notebook.value(ENVIRONMENT) == before
-    (client,) = coordinator.clients().values()
-    assert client["quota"]["share"] == 0.25
-
-
-def test_a_kernel_that_ended_is_forgotten_at_once(coordinator: Any, start: Callable[..., Any]) -> None:
-    notebook = start()
-    notebook.manager.shutdown_kernel()
-    assert coordinator.clients() == {}
 
 
 def test_cleaning_up_twice_or_too_early_is_harmless(coordinator: Any) -> None:
@@ -82,24 +61,6 @@ def test_cleaning_up_twice_or_too_early_is_harmless(coordinator: Any) -> None:
     assert coordinator.clients() == {}
 
 
-def test_a_kernel_that_died_holds_nothing_though_nobody_cleans_up(
-    coordinator: Any,
-    start: Callable[..., Any],
-    eventually: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def skipped(self: Any, restart: bool = False) -> None:
-        pass
-
-    monkeypatch.setattr(GpuShareProvisioner, "cleanup", skipped)
-    notebook = start()
-    client = notebook.manager.kernel_id
-    notebook.kernel.execute("import time; time.sleep(600)")
-    eventually(lambda: coordinator.clients()[client]["cells"] == 1)
-    os.kill(notebook.pid, signal.SIGKILL)
-    eventually(lambda: coordinator.clients().get(client, {"cells": 0})["cells"] == 0)
-
-
 @pytest.mark.asyncio
 async def test_the_asynchronous_manager_works_as_well(coordinator: Any, jupyter: Path, tmp_path: Path) -> None:
     manager = AsyncKernelManager(kernel_name="python3-gpushare")
@@ -114,7 +75,7 @@ async def test_the_asynchronous_manager_works_as_well(coordinator: Any, jupyter:
 
 
 def test_stock_kernels_are_shared_where_the_admin_says_so(
-    coordinator: Any, start: Callable[..., Any], jupyter: Path, monkeypatch: pytest.MonkeyPatch
+    coordinator: Any, start: Any, jupyter: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (jupyter / "stock").mkdir()
     argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
@@ -126,7 +87,7 @@ def test_stock_kernels_are_shared_where_the_admin_says_so(
     assert coordinator.clients()[notebook.manager.kernel_id]["label"] == "stock"
 
 
-def test_the_kernelspecs_settings_become_the_quota(coordinator: Any, start: Callable[..., Any], jupyter: Path) -> None:
+def test_the_kernelspecs_settings_become_the_quota(coordinator: Any, start: Any, jupyter: Path) -> None:
     (jupyter / "mine").mkdir()
     spec = json.loads((jupyter / "python3-gpushare" / "kernel.json").read_text())
     spec["metadata"]["kernel_provisioner"]["config"] = {"share": 0.5, "memory": "1GiB", "label": "mine"}
@@ -138,15 +99,7 @@ def test_the_kernelspecs_settings_become_the_quota(coordinator: Any, start: Call
 
 
 @pytest.mark.parametrize(
-    ("config", "complaint"),
-    [
-        ({"share": 2}, "from 0 to 1"),
-        ({"limit": 0}, "a fraction from 0.001 to 1"),
-        ({"memory": "-1"}, "memory=-1"),
-        ({"service": "vip"}, "online"),
-        ({"gpus": 0}, "gpus"),
-        ({"share": 0.9, "limit": 0.5}, "above limit"),
-    ],
+    ("config", "complaint"), [({"memory": "-1"}, "memory=-1"), ({"service": "vip"}, "online"), ({"gpus": 0}, "gpus")]
 )
 def test_bad_settings_are_refused_with_what_is_allowed(config: dict[str, Any], complaint: str) -> None:
     with pytest.raises((TraitError, ValueError), match=complaint):
@@ -196,9 +149,7 @@ async def test_identity_survives_being_saved_and_loaded(coordinator: Any) -> Non
     await second.cleanup()
 
 
-def test_without_a_coordinator_the_kernel_starts_and_says_so_once(
-    no_coordinator: str, start: Callable[..., Any]
-) -> None:
+def test_without_a_coordinator_the_kernel_starts_and_says_so_once(no_coordinator: str, start: Any) -> None:
     notebook = start()
     first = notebook.run("print('works')")
     assert first.status == "ok" and "works" in first.stdout
@@ -207,12 +158,10 @@ def test_without_a_coordinator_the_kernel_starts_and_says_so_once(
     assert len(seen.strip().splitlines()) == 1
     env = notebook.value(ENVIRONMENT)
     assert env["GPUSHARE_NOTE"].startswith("unreachable: ")
-    assert env["GPUSHARE_CLIENT"]  # turns by lock files need it
+    assert env["GPUSHARE_CLIENT"]  # for its turns without a coordinator
 
 
-def test_a_coordinator_is_started_if_there_is_none(
-    own_host: Path, start: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_coordinator_is_started_if_there_is_none(own_host: Path, start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     path = own_host / "run" / "gpushare" / "fresh.sock"
     monkeypatch.setenv("GPUSHARE_SOCKET", str(path))
     monkeypatch.setenv("GPUSHARE_SIMULATE", "1")

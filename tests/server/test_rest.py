@@ -42,11 +42,7 @@ async def test_ids_are_escaped_in_addresses(api: Any, coordinator: Any) -> None:
 
 async def test_release_of_a_client_without_a_turn(api: Any, coordinator: Any) -> None:
     await coordinator.start(CLIENT)
-    assert await api("POST", "clients", CLIENT, "release", body="") == {
-        "released": False,
-        "turn": False,
-        "hold": False,
-    }
+    assert await api("POST", "clients", CLIENT, "release", body="") == {"released": False, "turn": False, "hold": False}
 
 
 async def test_a_client_is_held_suspended_and_resumed(api: Any, refused: Any, coordinator: Any) -> None:
@@ -79,17 +75,6 @@ async def test_a_client_without_memory_is_evicted_in_vain(api: Any, coordinator:
     assert await api("POST", "clients", CLIENT, "evict", body="") == {"evicting": False, "bytes": 0}
 
 
-@pytest.mark.parametrize(
-    "body", [{"seconds": "soon"}, {"seconds": True}, {"seconds": [1]}, {"time": 5}, {"seconds": 601}]
-)
-async def test_bad_holds_change_nothing(api: Any, refused: Any, coordinator: Any, body: Any) -> None:
-    await coordinator.start(CLIENT)
-    refusal = await refused("POST", "clients", CLIENT, "hold", body=body)
-    assert (refusal.status, refusal.reason) == (400, "invalid")
-    (client,) = (await api("GET", "status"))["clients"]
-    assert client["hold_seconds_left"] is None
-
-
 async def test_settings_are_read_and_changed(api: Any) -> None:
     settings = await api("GET", "config")
     assert settings["time_quantum"] == 30
@@ -116,18 +101,8 @@ async def test_bad_quotas_change_nothing(api: Any, refused: Any, coordinator: An
     assert await api("GET", "clients", CLIENT, "quota") == before
 
 
-@pytest.mark.parametrize("changes", [{"time_quantum": -1}, {"time_quantum": "soon"}, {"speed": 11}])
-async def test_bad_settings_change_nothing(api: Any, refused: Any, changes: Any) -> None:
-    before = await api("GET", "config")
-    refusal = await refused("PATCH", "config", body=changes)
-    assert (refusal.status, refusal.reason) == (400, "invalid")
-    assert next(iter(changes)) in refusal.message
-    assert await api("GET", "config") == before
-
-
 @pytest.mark.parametrize(
-    "body",
-    ["", "{", "[]", "7", '{"share": NaN}', '{"share": Infinity}', '{"a": [[1]]}', b'{"\xff": 1}', "[" * 9000],
+    "body", ["", "{", "[]", "7", '{"share": NaN}', '{"share": Infinity}', '{"a": [[1]]}', b'{"\xff": 1}', "[" * 9000]
 )
 @pytest.mark.parametrize("route", [("clients", CLIENT, "quota"), ("config",)])
 async def test_malformed_bodies(refused: Any, coordinator: Any, route: tuple[str, ...], body: Any) -> None:

@@ -46,7 +46,7 @@ async def test_turns_queues_and_quotas(
     runs, waits = FakeProcess(coordinator.path, KERNEL), FakeProcess(coordinator.path, "other")
     try:
         for process in (runs, waits):
-            await in_thread(process.connect)
+            await in_thread(process.say_hello)
         await in_thread(runs.run_turn)
         granted = await eventually(lambda: heard[1:] and heard[1], "the turn's event")
         assert (granted["transition"], granted["client"], granted["turns"]) == ("granted", KERNEL, 1)

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,20 +25,12 @@ from jupyter_gpushare.wire.client import Client, Unreachable
 from ..conftest import BASELINE
 from ..driver_facts.harness import PTX
 from ..native import simlog
+from ..support.waiting import SECONDS as WAIT
+from ..support.waiting import until as eventually
 
 HERE = Path(__file__).resolve().parent
-WAIT = 20.0
 AnyHost = TypeVar("AnyHost", bound="Host")
 NONE_STARTS = ["false"]  # in the place of the command that starts a coordinator
-
-
-def eventually(condition: Callable[[], Any], seconds: float = WAIT, what: str = "") -> Any:
-    """The first true value of `condition`; fails after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what or condition}"
-        time.sleep(0.005)
-    return value
 
 
 class Program:
@@ -129,6 +120,19 @@ class Program:
         self.process.stdout.close()
         self.process.stderr.close()
         return "".join(self._errors)
+
+
+def all_busy(*programs: Program, **how: Any) -> None:
+    """Start the work of all programs, in any order of their first turns."""
+    for program in programs:
+        program.start_busy(**how)
+    for program in programs:
+        program.result()
+
+
+def stop_all(*programs: Program) -> None:
+    for program in programs:
+        program.stop()
 
 
 class Host:

@@ -107,12 +107,7 @@ class Flags:
 
 
 def main() -> None:
-    names: dict[str, Any] = globals() | {
-        "array_type": array_type,
-        "c_size_t": c_size_t,
-        "os": os,
-        "signal": signal,
-    }
+    names: dict[str, Any] = globals() | {"array_type": array_type, "c_size_t": c_size_t, "os": os, "signal": signal}
     for line in sys.stdin:
         code = json.loads(line)
         try:

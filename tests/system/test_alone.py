@@ -1,4 +1,4 @@
-"""No coordinator answers and none can be started: kernels start all the same, say so, and share by lock files."""
+"""No coordinator answers and none can be started: kernels start all the same, say so, and take turns."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from .host import Host, eventually, turns
+from .host import Host, eventually, stop_all, turns
 from .notebook import SETUP, Notebook
 
 
@@ -37,14 +37,6 @@ def test_kernels_without_a_coordinator(
     assert host.overlap([one.pid], [other.pid]) == 0
 
 
-def test_programs_without_a_coordinator(host: Host) -> None:
-    """`run` says so on standard error and goes on."""
-    program = host.run(GPUSHARE_COORDINATOR_ARGV='["/bin/false"]')
-    program.run("cuda = Cuda()")
-    assert program.run("cuda.spin(1) or cuda.cuCtxSynchronize()") == 0
-    assert "unreachable" in program.end()
-
-
 def test_a_coordinator_that_comes_later_is_found(host: Host) -> None:
     one, other = host.program("one"), host.program("other")
     one.busy()
@@ -59,6 +51,5 @@ def test_a_coordinator_that_comes_later_is_found(host: Host) -> None:
         return len(turns(*since)) >= 6
 
     eventually(both)
-    one.stop()
-    other.stop()
+    stop_all(one, other)
     assert host.overlap([one], [other]) == 0

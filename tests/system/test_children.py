@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from .host import Host, eventually
+from .host import Host, eventually, stop_all
 
 FORK = """
 child = os.fork()
@@ -41,8 +41,7 @@ def test_a_forked_child(quick: Host, does: str) -> None:
         one.run(FORK.format(does=does))
         assert one.run("os.WEXITSTATUS(status)") == 7
     assert {name: len(client["processes"]) for name, client in quick.clients().items()} == {"one": 1, "other": 1}
-    one.stop()
-    other.stop()
+    stop_all(one, other)
     assert quick.overlap([one], [other]) == 0
 
 
@@ -62,36 +61,6 @@ def test_a_child_that_outlives_its_parent_holds_nothing(patient: Host) -> None:
         os.kill(child, signal.SIGKILL)
 
 
-def test_programs_that_a_shared_program_runs(quick: Host) -> None:
-    """They carry the library, and nothing of it wakes up."""
-    one = quick.program("one")
-    one.busy()
-    words = ["sh", "-c", "uname; ls /proc/self/fd"]
-    one.run(f"import subprocess; done = subprocess.run({words}, capture_output=True, text=True)")
-    answer = one.run("done.stdout.split()")
-    assert answer[0] == "Linux"
-    assert len(answer[1:]) <= 4  # its three streams, and the folder that ls reads
-    assert one.run("done.stderr") == ""
-    assert len(quick.clients()["one"]["processes"]) == 1
-    one.stop()
-
-
-def test_a_program_that_becomes_another(quick: Host) -> None:
-    """exec in the midst of CUDA: the new program starts anew, as the same client."""
-    one, other = quick.program("one"), quick.program("other")
-    one.busy()
-    other.busy()
-    one.start("os.execv(sys.executable, [sys.executable, *sys.argv])")
-    eventually(lambda: quick.clients()["one"]["processes"] == [])
-    assert one.run("1 + 1") == 2
-    one.run("cuda = Cuda()")
-    eventually(lambda: len(quick.clients()["one"]["processes"]) == 1)
-    one.busy()
-    one.stop()
-    other.stop()
-    assert quick.clients()["one"]["processes"][0]["pid"] == one.pid
-
-
 def test_spawned_workers_share_their_parent_s_turn(quick: Host) -> None:
     """As data loaders that use the device: processes of the same client, told apart from the neighbour."""
     one, other = quick.program("one"), quick.program("other")
@@ -107,6 +76,5 @@ def test_spawned_workers_share_their_parent_s_turn(quick: Host) -> None:
     eventually(lambda: len(quick.executions(worker)) > 20)
     one.run("worker.kill(); worker.wait()")
     eventually(lambda: len(quick.clients()["one"]["processes"]) == 1)
-    one.stop()
-    other.stop()
+    stop_all(one, other)
     assert quick.overlap([one, worker], [other]) == 0

@@ -57,25 +57,6 @@ def pid_is_draining(host: Host, program: Program, moment: int) -> bool:
     return bool(opened) and "drained" not in opened[-1] and time.monotonic_ns() > moment + deadline * 1e9
 
 
-def test_two_threads_of_one_process(quick: Host) -> None:
-    both, other = quick.program("both"), quick.program("other")
-    with_flags(quick, both)
-    other.busy()
-    both.run("streams = [cuda.stream(1), cuda.stream(1)]; results = []")
-    for number in range(3):
-        both.run(
-            "waits = threading.Thread(target=lambda: results.append("
-            f"cuda.here() or cuda.launch('wait_flag', flags[{number}], 1, stream=streams[0])"
-            " or cuda.cuStreamSynchronize(c_void_p(streams[0])))); waits.start()"
-        )
-        eventually(lambda: quick.phase("both") in ("draining", "overrun"))
-        both.start(f"cuda.launch('set_flag', flags[{number}], 1, stream=streams[1]) or waits.join(10)")
-        assert both.result() is None
-        assert both.run("results.pop()") == 0
-    other.stop()
-    assert quick.overlap([both], [other]) == 0
-
-
 @pytest.mark.parametrize("coordinated", [True, False], ids=["coordinated", "without a coordinator"])
 @pytest.mark.parametrize("every", [1, 3])
 def test_ranks_that_wait_for_each_other_at_every_step(quick: Host, coordinated: bool, every: int) -> None:
@@ -108,27 +89,6 @@ def test_ranks_that_wait_for_each_other_at_every_step(quick: Host, coordinated: 
     other.stop()
     assert quick.overlap(pair, [other]) == 0
     assert len(turns(quick.executions(*pair), quick.executions(other))) >= 5
-
-
-def test_a_stream_that_waits_for_a_value_of_another_process(quick: Host) -> None:
-    """As point-to-point communication does: no launch spins, the stream itself waits for memory."""
-    waits, sets = quick.program("pair"), quick.program("pair")
-    other = quick.program("other")
-    with_flags(quick, waits, sets)
-    other.busy()
-    equal = 1  # CU_STREAM_WAIT_VALUE_EQ
-    waits.run("stream = cuda.stream(1)")
-    for number in range(3):
-        waits.start(
-            f"cuda.cuStreamWaitValue32_v2(c_void_p(stream), c_uint64(flags[{number}]), 1, {equal})"
-            " or cuda.spin(1, stream=stream) or cuda.cuStreamSynchronize(c_void_p(stream))"
-        )
-        eventually(lambda: quick.phase("pair") in ("draining", "overrun"))
-        sets.start(SETS.format(number))
-        assert sets.result() == 0
-        assert waits.result() == 0
-    other.stop()
-    assert quick.overlap([waits, sets], [other]) == 0
 
 
 def test_a_callback_that_needs_the_lock_of_a_thread_at_the_gate(quick: Host) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from jupyter_gpushare.wire import messages
 
-from .host import Host, Program, eventually, turns
+from .host import Host, Program, eventually, stop_all, turns
 
 
 def both_work_after(host: Host, one: Program, other: Program, moment: int) -> bool:
@@ -57,31 +57,8 @@ def test_turns_go_on_after_a_kill(quick: Host, moment: str) -> None:
     eventually(lambda: run_by_permit(quick, one, other))
     assert all(client["allocated"] == 4096 for client in clients.values())
     eventually(lambda: both_work_after(quick, one, other, adopted))
-    one.stop()
-    other.stop()
+    stop_all(one, other)
     assert quick.overlap([one], [other]) == 0
-
-
-def test_killed_again_and_again(quick: Host) -> None:
-    """Also before it knows everybody, and while it takes over."""
-    pair = [quick.program("pair"), quick.program("pair")]
-    other = quick.program("other")
-    programs = [*pair, other]
-    for program in programs:
-        program.busy()
-    for alive in (0.0, 0.02, 0.1, 0.3):
-        quick.kill_coordinator()
-        quick.start_coordinator("--time-quantum", "0.1")
-        began = time.monotonic()
-        eventually(lambda: time.monotonic() - began >= alive)  # noqa: B023 - it is called before the next round
-    eventually(lambda: len(quick.clients()) == 2)
-    moment = time.monotonic_ns()
-    for program in pair:
-        eventually(lambda: both_work_after(quick, program, other, moment))  # noqa: B023
-    for program in programs:
-        program.stop()
-    assert quick.overlap(pair, [other]) == 0
-    assert sorted(len(client["processes"]) for client in quick.clients().values()) == [1, 2]
 
 
 def test_a_stopped_coordinator_that_wakes_up_finds_others_at_work(quick: Host) -> None:
@@ -99,6 +76,5 @@ def test_a_stopped_coordinator_that_wakes_up_finds_others_at_work(quick: Host) -
     other.result()
     eventually(lambda: both_work_after(quick, one, other, awake))
     eventually(lambda: run_by_permit(quick, one, other))
-    one.stop()
-    other.stop()
+    stop_all(one, other)
     assert quick.overlap([one], [other]) == 0

@@ -9,7 +9,7 @@ import pytest
 
 from jupyter_gpushare.wire import messages
 
-from .host import Host, Program, eventually
+from .host import Host, Program, eventually, stop_all
 
 
 def begun_since(host: Host, program: Program, moment: int) -> bool:
@@ -45,6 +45,5 @@ def test_the_next_turn_comes_without_the_coordinator(quick: Host, death: signal.
     back = time.monotonic_ns()
     for program in (one, other, one):
         eventually(lambda: begun_since(quick, program, back))  # noqa: B023 - called before the next round
-    one.stop()
-    other.stop()
+    stop_all(one, other)
     assert quick.overlap([one], [other]) == 0

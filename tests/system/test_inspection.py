@@ -35,13 +35,7 @@ def test_a_program_with_its_coordinator(patient: Host) -> None:
     assert (line["kind"], line["number"], line["bytes"]) == ("redirected", 2, 41 * MIB)
     assert found["details"]["unhooked"] == []
     text = doctor(patient, program.pid).stdout
-    for words in (
-        f"process  {program.pid}",
-        "client  one",
-        "phase  in",
-        "64 MiB to allocate",
-        "redirected  2, 41 MiB",
-    ):
+    for words in (f"process  {program.pid}", "client  one", "phase  in", "64 MiB to allocate", "redirected  2, 41 MiB"):
         assert words in text, text
     assert "no entry point that the shim does not know" in text
 
@@ -114,22 +108,3 @@ def test_programs_that_do_not_share_are_found(patient: Host) -> None:
     bare.end()
     eventually(lambda: outside() == [])
     assert findings(patient)[1]["other programs"]["level"] == "ok"
-
-
-def test_programs_share_without_a_coordinator_too(patient: Host) -> None:
-    program = patient.program("shares")
-    patient.kill_coordinator()
-    found = findings(patient)[1]
-    assert str(program.pid) in found["coordinator"]["what"]
-    assert found["other programs"]["level"] == "ok"
-
-
-def test_a_client_that_does_not_drain_is_told_of(quick: Host) -> None:
-    stuck, waits = quick.program("stuck"), quick.program("waits")
-    stuck.run("check(cuda.spin(60000))")
-    assert "overrun" not in findings(quick)[1]
-    waits.start("check(cuda.spin(1))")
-    eventually(lambda: quick.phase("stuck") == "overrun", 30)
-    found = findings(quick)[1]["overrun"]
-    assert found["level"] == "warning" and "stuck does not end its turn" in found["what"]
-    assert "1 client(s) wait" in found["what"] and f"doctor --pid {stuck.pid}" in found["advice"]

@@ -6,89 +6,13 @@ import signal
 import time
 
 from .held import descriptors, mappings
-from .host import Host, Program, eventually, last_end
+from .host import Host, Program, all_busy, eventually, stop_all
 
 
 def first_after(host: Host, program: Program, moment: int) -> float:
     """Seconds from `moment` to the first work of the program."""
     eventually(lambda: any(e.begin_ns > moment for e in host.executions(program)))
     return (next(e.begin_ns for e in host.executions(program) if e.begin_ns > moment) - moment) / 1e9
-
-
-def test_the_holder_is_killed(patient: Host) -> None:
-    one, other = patient.program("one"), patient.program("other")
-    one.busy()
-    other.start_busy()
-    eventually(lambda: patient.phase("other") == "waiting")
-    one.process.kill()
-    one.process.wait()
-    assert first_after(patient, other, time.monotonic_ns()) < 1  # turns are 20 s
-    other.result()
-    other.stop()
-    assert patient.overlap([one], [other]) == 0
-
-
-def test_the_holder_is_killed_while_it_drains(quick: Host) -> None:
-    one, other = quick.program("one"), quick.program("other")
-    one.busy(launch=2.0, look=1)
-    other.start_busy()
-    eventually(lambda: quick.phase("one") == "draining")
-    one.process.kill()
-    one.process.wait()
-    assert first_after(quick, other, time.monotonic_ns()) < 1
-    other.result()
-    other.stop()
-
-
-def test_one_of_the_holders_processes_is_killed(quick: Host) -> None:
-    """The other goes on, in turns."""
-    pair = [quick.program("pair"), quick.program("pair")]
-    other = quick.program("other")
-    for program in pair:
-        program.busy()
-    other.start_busy()
-    eventually(lambda: quick.phase("other") == "waiting")
-    pair[0].process.kill()
-    pair[0].process.wait()
-    killed = time.monotonic_ns()
-    assert first_after(quick, pair[1], killed) < 1
-    assert first_after(quick, other, killed) < 1
-    other.result()
-    pair[1].stop()
-    other.stop()
-    assert quick.overlap(pair, [other]) == 0
-    assert quick.clients()["pair"]["allocated"] == 4096
-
-
-def test_one_that_waits_is_killed(patient: Host) -> None:
-    """It leaves the queue, and its place is the next one's."""
-    one, waiting, other = (patient.program(name) for name in ("one", "waiting", "other"))
-    one.busy()
-    waiting.start_busy()
-    eventually(lambda: patient.phase("waiting") == "waiting")
-    other.start_busy()
-    eventually(lambda: patient.phase("other") == "waiting")
-    assert patient.status()["devices"][0]["queue"] == ["waiting", "other"]
-    waiting.process.kill()
-    eventually(lambda: patient.status()["devices"][0]["queue"] == ["other"])
-    one.stop()
-    assert first_after(patient, other, last_end(patient.executions(one))) < 1
-    other.result()
-    other.stop()
-
-
-def test_a_killed_holder_without_a_coordinator(quick: Host) -> None:
-    one, other = quick.program("one"), quick.program("other")
-    one.busy()
-    other.busy()
-    quick.kill_coordinator()
-    killed = time.monotonic_ns()
-    eventually(lambda: all(any(e.begin_ns > killed + 2e9 for e in quick.executions(p)) for p in (one, other)))
-    one.process.kill()
-    one.process.wait()
-    assert first_after(quick, other, time.monotonic_ns()) < 1
-    other.stop()
-    assert quick.overlap([one], [other]) == 0
 
 
 ROUNDS = """
@@ -141,10 +65,7 @@ def test_a_program_that_is_stopped_while_it_is_next_is_passed_over(quick: Host) 
     """Stopped by Ctrl-Z or a debugger. Its permit is withdrawn, so the program begins no turn when it goes on."""
     programs = [quick.program(name) for name in ("one", "two", "three")]
     one, two, three = programs
-    for program in programs:
-        program.start_busy()
-    for program in programs:
-        program.result()
+    all_busy(*programs)
     for _ in range(5):
         stop_while_next(quick, two, "two")
         stopped = time.monotonic_ns()
@@ -154,13 +75,12 @@ def test_a_program_that_is_stopped_while_it_is_next_is_passed_over(quick: Host) 
         two.send(signal.SIGCONT)
         for program in (two, three, one):
             first_after(quick, program, time.monotonic_ns())
-    for program in programs:
-        program.stop()
+    stop_all(*programs)
     assert quick.overlap(*([program] for program in programs)) == 0
 
 
 def test_who_is_turned_away_waits_for_one_turn_only(host: Host) -> None:
-    """It has turns by the lock file alone, and the coordinator leaves the device to it."""
+    """It has turns by the device's lock alone, and the coordinator leaves the device to it."""
     host.start_coordinator("--time-quantum", "0.2", "--GpuShare.max_clients=1")
     one, other = host.program("one"), host.program("other", cuda=False)
     one.busy()

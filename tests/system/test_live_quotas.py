@@ -9,15 +9,10 @@ import pytest
 
 from jupyter_gpushare.wire import messages
 
-from .host import Host, Program, eventually
+from .host import Host, Program, eventually, stop_all
+from .test_evict import FIRST
 
 MIB = 1 << 20
-FIRST = """
-def first(array):
-    value = (c_char * 4).from_buffer(bytearray(4))
-    check(cuda.cuMemcpyDtoH_v2(value, c_uint64(array), 4))
-    return memoryview(value).cast("B").cast("f")[0]
-"""
 WORK = "cuda.spin(1) or cuda.cuCtxSynchronize()"
 
 
@@ -51,23 +46,7 @@ def test_shares(host: Host, sharing: str) -> None:
     parts(host, seconds=1)  # those that run together count once a second what they have done
     first, second = parts(host, more, less, seconds=6)
     assert first / (first + second) == pytest.approx(0.7, abs=0.04)
-    more.stop()
-    less.stop()
-
-
-@pytest.mark.alone
-def test_a_limit_on_an_idle_device(host: Host) -> None:
-    host.start_coordinator("--policy", "fair", "--time-quantum", "0.5")
-    program = host.program("one")
-    program.busy()
-    eventually(lambda: len(host.executions(program)) > 100)
-    change(host, "one", limit=0.5)
-    (part,) = parts(host, program, seconds=6)
-    assert part == pytest.approx(0.5, abs=0.04)
-    change(host, "one", limit=1)
-    (part,) = parts(host, program, seconds=2)
-    assert part > 0.85
-    program.stop()
+    stop_all(more, less)
 
 
 def test_an_online_program_interrupts_an_offline_one_at_once(patient: Host) -> None:
@@ -79,8 +58,7 @@ def test_an_online_program_interrupts_an_offline_one_at_once(patient: Host) -> N
     online.busy()
     assert time.monotonic() - began < 5
     assert patient.phase("offline") == "waiting"
-    online.stop()
-    offline.stop()
+    stop_all(online, offline)
     assert patient.overlap([offline], [online]) == 0
 
 
@@ -102,8 +80,7 @@ def test_what_may_stay_shrinks_and_grows_live(patient: Host) -> None:
     change(patient, "one", resident=None)
     patient.ask(messages.Release(client="runs"))
     waits.result()
-    waits.stop()
-    runs.stop()
+    stop_all(waits, runs)
     program.run(FIRST)
     assert program.run("[first(array) for array in arrays]") == [7.0] * 4
     assert patient.clients()["one"]["resident"] == 64 * MIB
@@ -125,16 +102,3 @@ def test_a_suspended_program_waits_and_can_be_interrupted(patient: Host) -> None
     program.start(WORK)
     patient.ask(messages.Resume(client="one"))
     assert program.result() == 0
-
-
-def test_a_busy_program_is_suspended_and_resumed(patient: Host) -> None:
-    busy, other = patient.program("busy"), patient.program("other")
-    busy.busy()
-    patient.ask(messages.Suspend(client="busy"))
-    other.busy()
-    other.stop()
-    assert patient.phase("busy") == "suspended"
-    patient.ask(messages.Resume(client="busy"))
-    before = len(patient.executions(busy))
-    eventually(lambda: len(patient.executions(busy)) > before)
-    busy.stop()

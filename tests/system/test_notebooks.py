@@ -76,16 +76,6 @@ def test_run_all_keeps_its_turn_beside_a_busy_neighbour(host: Host, start: Start
     assert host.overlap([one.pid], [other.pid]) == 0
 
 
-def test_work_after_a_cell_gets_turns_too(patient: Host, start: Start) -> None:
-    """A thread that goes on when its cell has ended."""
-    one, other = start(), start()
-    one.run("busy = Busy(cuda, launch=0.01, pause=0.5)")
-    other.run("work(0.01)")
-    moment = time.monotonic_ns()
-    eventually(lambda: sum(e.begin_ns > moment for e in patient.executions(one.pid)) >= 2)
-    assert one.value("busy.stop()")["wrong"] == 0
-
-
 def test_a_restarted_kernel_is_the_same_client(patient: Host, start: Start) -> None:
     """With its quota, also one that was changed meanwhile; however it was restarted."""
     one = start()

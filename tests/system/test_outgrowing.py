@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Sequence
 
 import pytest
@@ -118,22 +117,6 @@ def test_so_do_others(shipped: Host, sharing: str, modes: str) -> None:
     outgrow(shipped, begin(shipped, *modes.split()), 192 * MIB, 4 * MIB)
 
 
-def test_threads_of_a_program_that_ask_at_the_same_time(shipped: Host) -> None:
-    shipped.start_coordinator()
-    idle, program = begin(shipped, "swap", "swap")
-    idle.run("arrays = grow(200 << 20, 4 << 20, 0)", LONG)
-    program.run("import threading; found = []; spun = cuda.spin(1)")
-    program.run(
-        "def ask():\n"
-        "    cuda.here()\n"
-        "    found.extend(cuda.alloc(4 << 20)[0] for _ in range(12))\n"
-        "threads = [threading.Thread(target=ask) for _ in range(4)]"
-    )
-    program.run("[thread.start() for thread in threads]; [thread.join() for thread in threads]", LONG)
-    assert program.run("found") == [0] * 48
-    assert idle.run(f"wrong(arrays, {4 * MIB}, 0, 0)", LONG) == 0
-
-
 def test_what_cannot_be_had_is_refused_at_once_and_nothing_else_is(shipped: Host) -> None:
     """Memory of mode plain stays on the device."""
     shipped.start_coordinator()
@@ -150,22 +133,3 @@ def test_what_cannot_be_had_is_refused_at_once_and_nothing_else_is(shipped: Host
     plain.end()
     shipped.ask(messages.Release(client="swap-2"))
     assert idle.run(f"wrong(arrays, {4 * MIB}, 0, 0)", LONG) == 0
-
-
-def test_a_wait_for_room_can_be_interrupted_and_ends_with_the_turn(shipped: Host) -> None:
-    """The other client cannot make room yet: a launch of it waits for a flag."""
-    shipped.start_coordinator("--sharing", "packed")
-    program, other = begin(shipped, "swap", "swap")
-    program.run("kept = cuda.alloc(100 << 20); check(cuda.spin(1) or cuda.cuCtxSynchronize())")
-    other.run("kept = cuda.alloc(120 << 20)[1]; flag = cuda.alloc(4)[1]; check(cuda.launch('set_flag', flag, 0))")
-    other.run("check(cuda.launch('wait_flag', flag, 1))")
-    program.start("cuda.alloc(60 << 20)[0]")
-    eventually(lambda: shipped.phase("swap-1") in ("draining", "overrun"))
-    program.send(signal.SIGINT)
-    assert program.raw()["error"] == "KeyboardInterrupt"
-    program.start("cuda.alloc(60 << 20)[0]")
-    eventually(lambda: shipped.clients()["swap-0"]["allocated"] == 160 * MIB)
-    shipped.ask(messages.Release(client="swap-0"))
-    eventually(lambda: shipped.phase("swap-0") == "waiting")
-    other.end()
-    assert program.result() == 0

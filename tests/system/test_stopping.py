@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare import inspection
-
 from ..native.extension import built_extension, include_folder
 from .host import HERE, WAIT, Host, Program, eventually
 from .notebook import Notebook
+from .test_interrupts import stands_at_the_gate
 
 PROMPTLY = 5.0  # seconds
 MOST = 200 << 20  # bytes, of 256 MiB: what two clients have does not fit together, so they take turns
@@ -57,11 +56,6 @@ def neighbour(host: Host) -> Program:
     return program
 
 
-def stands_at_the_gate(pid: int) -> bool:
-    page = inspection.page_of(pid)
-    return page is not None and page["report"]["waiting"] > 0
-
-
 def stop(notebook: Notebook, code: str) -> dict[str, Any]:
     """Run a cell, and stop it when it waits; the reply."""
     request = notebook.start(code)
@@ -87,27 +81,6 @@ def test_a_cell_shows_keyboard_interrupt_and_nothing_else(shipped: Host, start: 
     for call in CALLS.values():
         notebook.run(call)
     assert notebook.value("contents()") == 1
-
-
-def test_what_a_cell_catches_is_keyboard_interrupt(shipped: Host, start: Callable[..., Notebook]) -> None:
-    notebook = start("python3-gpushare", setup=False)
-    notebook.run("import asyncio\n" + SETUP)
-    neighbour(shipped)
-    for call in CALLS.values():
-        reply = stop(
-            notebook,
-            f"""
-caught = []
-try:
-    {call}
-except RuntimeError:
-    caught.append("RuntimeError")
-except KeyboardInterrupt as error:
-    caught.append(f"KeyboardInterrupt {{error.__context__}}")
-""",
-        )
-        assert reply["status"] == "ok", reply
-        assert notebook.value("caught") == ["KeyboardInterrupt None"]
 
 
 def script(host: Host, text: str) -> subprocess.Popen[str]:
@@ -142,15 +115,6 @@ except KeyboardInterrupt as error:
     ) as process:
         output, errors = process.communicate(timeout=WAIT)
         assert (output, errors, process.returncode) == ("KeyboardInterrupt None\n", "", 0)
-
-
-def test_a_plain_script_that_catches_nothing(shipped: Host) -> None:
-    """Ends as by Ctrl-C anywhere else."""
-    with script(shipped, "raising.set(array, 1, 4096)\nprint('not reached')\n") as process:
-        output, errors = process.communicate(timeout=WAIT)
-        assert (output, process.returncode) == ("", -signal.SIGINT)
-        assert errors.startswith("Traceback") and errors.endswith("\nKeyboardInterrupt\n")
-        assert "RuntimeError" not in errors
 
 
 def test_the_second_interrupt_ends_a_wait_under_asyncio_run(shipped: Host) -> None:

@@ -120,35 +120,3 @@ def test_what_is_on_the_device_is_what_the_driver_has_there(quick: Host, mode: s
     held = sum(client["allocated"] for client in quick.clients().values())
     assert held == 6 * size * MIB
     assert (on_device < held) == (mode != "plain")
-
-
-def test_what_was_never_used_is_the_estimates_error(patient: Host) -> None:
-    """Unified memory gets its pages when it is used: the driver has nothing there yet, and nobody can ask."""
-    program = patient.program("one")
-    outside = bare(patient)
-    empty = used(outside)
-    program.run("cuda.alloc(64 << 20)")
-    client = patient.clients()["one"]
-    assert (client["resident"], client["resident_is_estimate"]) == (64 * MIB, True)
-    assert used(outside) - empty == 0
-
-
-@pytest.mark.parametrize("pinned", [0, 100 * MIB])
-def test_host_memory_is_told_whose_it_is(quick: Host, pinned: int) -> None:
-    """Of what has left the device in mode swap, to the last block of 2 MiB."""
-    one, other = (
-        quick.program(name, GPUSHARE_MEMORY_MODE="swap", GPUSHARE_PINNED=str(pinned)) for name in ("one", "other")
-    )
-    one.run("array = cuda.alloc(140 << 20)[1]; check(cuda.launch('fill_f32', array, 5.0, 1000))")
-    other.run("array = cuda.alloc(140 << 20)[1]; check(cuda.launch('fill_f32', array, 5.0, 1000))")
-
-    def away() -> bool:
-        client = quick.clients()["one"]
-        missing = client["allocated"] - client["resident"]
-        host = client["host_pinned"] + client["host_pageable"]
-        assert client["host_pinned"] <= pinned + 16 * MIB  # two buffers of 8 MiB
-        return bool(missing and missing <= host + 2 * MIB)
-
-    eventually(away)
-    told = quick.command("doctor", "--pid", str(one.pid)).stdout
-    assert "page-locked" in told and "an estimate" not in told

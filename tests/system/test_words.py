@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 from .host import Host
 from .notebook import Notebook
 
-RAW = re.compile(r"\b\d{6,}\b")  # a size in bytes
-ODD = (100 << 20) + 60_000  # bytes: 100.06 MiB
 HEEDED = "among clients that run at the same time"
 
 
@@ -17,22 +14,6 @@ def said(notebook: Notebook, line: str) -> str:
     notebook.text = notebook.errors = ""
     notebook.finish(notebook.start(line))
     return notebook.text + notebook.errors
-
-
-def test_a_size_in_a_refusal_can_be_typed_back_in(shipped: Host, start: Callable[..., Notebook]) -> None:
-    notebook = start()
-    assert notebook.value(f"cuda.alloc({ODD})[0]") == 0
-    refused = said(notebook, "%gpushare memory=1MiB")
-    assert "memory=1MiB is below what is allocated now, 100.1 MiB" in refused and not RAW.search(refused)
-    (enough,) = re.findall(r"at least ([\d.]+ \w+)", refused)
-    assert f"Quota is now: share 0, limit 1, memory {enough}," in said(notebook, f"%gpushare memory={enough}")
-
-    by_command = shipped.command("quota", notebook.client, "memory=1MiB")
-    assert by_command.returncode == 2 and "at least 100.1 MiB" in by_command.stderr
-    assert shipped.command("quota", notebook.client, f"memory={enough}").returncode == 0
-    logged = [line for line in (shipped.folder / "coordinator.log").read_text().splitlines() if "the quota of" in line]
-    assert "from share=0 limit=1 memory=none resident=none class=online to" in logged[0]
-    assert "memory=100.1MiB" in logged[0]
 
 
 def test_a_quota_without_a_memory_limit_is_the_memory_of_the_device(

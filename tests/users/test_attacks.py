@@ -286,7 +286,10 @@ from tests.coordinator.fake_process import Connection
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import Client
 for number in range(1000):
-    for line in ({"type": "cell", "state": "end", "request": "1"}, {"type": "hello", "client": "x", "token": "y", "pid": 1}):
+    for line in (
+        {"type": "cell", "state": "end", "request": "1"},
+        {"type": "hello", "client": "x", "token": "y", "pid": 1},
+    ):
         connection = Connection(path)
         connection.send(line)
         connection.receive()

@@ -16,7 +16,7 @@ from jupyter_gpushare.wire.client import Client
 
 from ..driver_facts.harness import PTX
 from ..native import simlog
-from ..system.host import NONE_STARTS, Program, eventually, turns
+from ..system.host import NONE_STARTS, Program, all_busy, eventually, stop_all, turns
 from .conftest import ROOT, Host
 
 QUANTUM = 0.2
@@ -95,18 +95,14 @@ def executions(host: Host, programs: list[Program]) -> list[simlog.Execution]:
 def test_busy_programs_take_turns(bare_host: Host, start: Start, adas: int) -> None:
     """Neither coordinator knows of the other's clients, and those of one do not keep the device for ever."""
     programs = {"ada": [start("ada", f"ada-{number}") for number in range(adas)], "bob": [start("bob", "bob-0")]}
-    for program in (*programs["ada"], *programs["bob"]):
-        program.start_busy(launch=0.002)
-    for program in (*programs["ada"], *programs["bob"]):
-        program.result()
+    all_busy(*programs["ada"], *programs["bob"], launch=0.002)
 
     def found() -> list[list[simlog.Execution]]:
         return [executions(bare_host, mine) for mine in programs.values()]
 
     eventually(lambda: len(turns(*found())) >= MANY)
     said = bare_host.command("ada", "doctor", "--socket", socket_of(bare_host, "ada")).stdout
-    for program in (*programs["ada"], *programs["bob"]):
-        program.stop()
+    stop_all(*programs["ada"], *programs["bob"])
     worked = found()
     assert simlog.overlap_seconds(worked) == 0
     # The last ones end when the programs do.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import re
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -197,7 +196,7 @@ def view(coordinator: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_front_ends_are_told_changes_only(
-    view: Any, coordinator: Any, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., Any]
+    view: Any, coordinator: Any, monkeypatch: pytest.MonkeyPatch, eventually: Any
 ) -> None:
     """However often the thread looks."""
     monkeypatch.setattr(follower, "TICK", 0.01)
@@ -214,9 +213,7 @@ def test_front_ends_are_told_changes_only(
     assert len(told) == 1 and "share 0.125" in told[0]
 
 
-def test_many_changes_are_shown_twice_a_second_at_most(
-    view: Any, coordinator: Any, eventually: Callable[..., Any]
-) -> None:
+def test_many_changes_are_shown_twice_a_second_at_most(view: Any, coordinator: Any, eventually: Any) -> None:
     eventually(lambda: "share 0.5" in view.state.value)
     told: list[str] = []
     view.state.observe(lambda change: told.append(change["new"]), "value")
@@ -258,7 +255,7 @@ class Wall:
 
 
 def test_the_thread_ends_when_nobody_is_left_to_look(
-    no_coordinator: str, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., Any]
+    no_coordinator: str, monkeypatch: pytest.MonkeyPatch, eventually: Any
 ) -> None:
     monkeypatch.setattr(follower, "TICK", 0.05)
     walls = [Wall()]

@@ -38,14 +38,14 @@ def sockets(notebook: Any) -> int:
 
 
 @pytest.fixture
-def notebook(coordinator: Any, start: Callable[..., Any]) -> Any:
+def notebook(coordinator: Any, start: Any) -> Any:
     started = start(env={"JPY_SESSION_NAME": "one.ipynb"})
     assert started.run("import ipywidgets, jupyter_gpushare.widgets").status == "ok"
     return started
 
 
 def test_it_shows_what_goes_on_while_cells_run(
-    coordinator: Any, notebook: Any, start: Callable[..., Any], page: Callable[[Any], Any], tmp_path: Any
+    coordinator: Any, notebook: Any, start: Any, page: Any, tmp_path: Any
 ) -> None:
     other = start(env={"JPY_SESSION_NAME": "two <b>.ipynb"})
     for one in (notebook, other):
@@ -66,7 +66,7 @@ def test_it_shows_what_goes_on_while_cells_run(
 
 
 @pytest.fixture
-def seen(notebook: Any, page: Callable[[Any], Any]) -> Any:
+def seen(notebook: Any, page: Any) -> Any:
     """A page on the notebook, which has memory on the GPU and shows the view."""
     opened = page(notebook)
     assert notebook.run(WORK).status == "ok"
@@ -120,9 +120,7 @@ def test_a_quota_is_checked_and_changed(seen: Any, client: Callable[[], Any]) ->
     assert client()["quota"]["memory"] == 128 << 20
 
 
-def test_it_says_when_the_coordinator_is_away_and_comes_back(
-    coordinator: Any, notebook: Any, page: Callable[[Any], Any]
-) -> None:
+def test_it_says_when_the_coordinator_is_away_and_comes_back(coordinator: Any, notebook: Any, page: Any) -> None:
     seen = page(notebook)
     notebook.run(VIEW)
     seen.says("GPU: idle")
@@ -134,7 +132,7 @@ def test_it_says_when_the_coordinator_is_away_and_comes_back(
     seen.until(lambda: "Suspend GPU Use" in seen.offered())
 
 
-def test_nothing_is_left_when_it_is_closed(notebook: Any, page: Callable[[Any], Any]) -> None:
+def test_nothing_is_left_when_it_is_closed(notebook: Any, page: Any) -> None:
     seen = page(notebook)
     before = sockets(notebook)
     for how in ("view.close()\nview.close()", "import ipywidgets; ipywidgets.Widget.close_all()", "from the front end"):
@@ -149,7 +147,7 @@ def test_nothing_is_left_when_it_is_closed(notebook: Any, page: Callable[[Any], 
         assert threads(notebook) == [] and sockets(notebook) == before, how
 
 
-def test_one_that_is_never_shown_follows_nothing(notebook: Any, page: Callable[[Any], Any]) -> None:
+def test_one_that_is_never_shown_follows_nothing(notebook: Any, page: Any) -> None:
     seen = page(notebook)
     notebook.run("import jupyter_gpushare as gs, ipywidgets\nfor _ in range(3):\n    view = gs.GpuShareView()")
     assert threads(notebook) == []
@@ -163,7 +161,7 @@ def test_one_that_is_never_shown_follows_nothing(notebook: Any, page: Callable[[
     assert threads(notebook) == ["gpushare-view"]
 
 
-def test_it_follows_only_while_a_page_shows_it(notebook: Any, page: Callable[[Any], Any]) -> None:
+def test_it_follows_only_while_a_page_shows_it(notebook: Any, page: Any) -> None:
     seen = page(notebook)
     notebook.run(VIEW)
     seen.says("GPU: idle")
@@ -175,7 +173,7 @@ def test_it_follows_only_while_a_page_shows_it(notebook: Any, page: Callable[[An
     seen.says("share 0.25")
 
 
-def test_a_kernel_that_is_not_shared_says_so(start: Callable[..., Any], page: Callable[[Any], Any]) -> None:
+def test_a_kernel_that_is_not_shared_says_so(start: Any, page: Any) -> None:
     notebook = start("python3")
     seen = page(notebook)
     notebook.run(VIEW)
@@ -184,7 +182,7 @@ def test_a_kernel_that_is_not_shared_says_so(start: Callable[..., Any], page: Ca
     assert notebook.run("view").displays[0]["text/plain"] == "GpuShareView: this kernel isn't shared"
 
 
-def test_without_ipywidgets_the_extra_is_named(start: Callable[..., Any]) -> None:
+def test_without_ipywidgets_the_extra_is_named(start: Any) -> None:
     notebook = start("python3")
     ran = notebook.run(
         "import sys; sys.modules['ipywidgets'] = None\nfrom jupyter_gpushare.widgets import GpuShareView"

@@ -48,8 +48,7 @@ def test_identities_are_names(identity: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value"),
-    [("wire", 1.5), ("pid", "1"), ("label", "x" * 1025), ("devices", [{}] * 65)],
+    ("field", "value"), [("wire", 1.5), ("pid", "1"), ("label", "x" * 1025), ("devices", [{}] * 65)]
 )
 def test_values_have_bounds(field: str, value: object) -> None:
     with pytest.raises(msgspec.ValidationError):

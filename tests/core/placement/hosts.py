@@ -29,8 +29,5 @@ def where(placement: Placement, client: str, tenant: str = "", **request: Any) -
 
 
 TWO_SOCKETS = {  # 8 devices
-    "n": {
-        "s0": {"w0": ["d0", "d1"], "w1": ["d2", "d3"]},
-        "s1": {"w2": ["d4", "d5"], "w3": ["d6", "d7"]},
-    }
+    "n": {"s0": {"w0": ["d0", "d1"], "w1": ["d2", "d3"]}, "s1": {"w2": ["d4", "d5"], "w3": ["d6", "d7"]}}
 }

@@ -17,14 +17,6 @@ from .hosts import TWO_SOCKETS, of_tenants, where
 from .test_cells import trees
 
 
-def test_a_tenant_stays_in_its_cells_and_others_outside() -> None:
-    placement = of_tenants(8, TWO_SOCKETS, students={"socket": 1})
-    students = {where(placement, f"s{n}", "students")[0] for n in range(8)}
-    assert students in ({"d0", "d1", "d2", "d3"}, {"d4", "d5", "d6", "d7"})
-    others = {where(placement, f"o{n}")[0] for n in range(8)}
-    assert not others & students
-
-
 def test_a_gang_larger_than_the_guarantee_is_refused_with_the_reason() -> None:
     placement = of_tenants(8, TWO_SOCKETS, students={"switch": 1})
     assert len(where(placement, "a", "students", gpus=2)) == 2
@@ -53,14 +45,6 @@ def test_offline_clients_use_whatever_is_least_used() -> None:
     assert {where(placement, f"off{n}", "a", service="offline")[0] for n in range(2)} == {"d0", "d1", "d2"} - set(
         placement.placed["online"].devices
     )
-
-
-def test_cells_that_nobody_uses_move_off_bad_devices() -> None:
-    placement = of_tenants(4, None, a={"device": 1})
-    home = next(uuid for uuid in placement.books if placement.owner(uuid) == "a")
-    placement.fail(home, "ECC")
-    (now,) = (uuid for uuid in placement.books if placement.owner(uuid) == "a")
-    assert where(placement, "x", "a") == (now,) != (home,)
 
 
 def test_whoever_is_on_a_bad_device_stays_and_the_next_gets_a_good_one() -> None:

@@ -36,10 +36,7 @@ def test_what_is_not_asked_for_is_within_the_ceiling() -> None:
     ("quota", "said"),
     [
         ({"limit": 0.9}, "limit=0.9 is above that of tenant 'students': allowed is up to 0.8"),
-        (
-            {"memory": 21 * GIB},
-            "memory=21GiB is above that of tenant 'students': allowed is up to 20 GiB",
-        ),
+        ({"memory": 21 * GIB}, "memory=21GiB is above that of tenant 'students': allowed is up to 20 GiB"),
         ({"memory": None}, "all of the device's memory is above"),
     ],
 )
