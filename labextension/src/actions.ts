@@ -4,10 +4,9 @@ import type { ReadonlyJSONObject } from '@lumino/coreutils';
 
 import type { Action, IApi } from './api';
 import type { FormDialog } from './components/formdialog';
-import { holds } from './model/actions';
 import { holdSchema, pick, withAllocated } from './model/forms';
 import { formatDuration } from './model/units';
-import { nameOf } from './model/names';
+import { nameOf } from './model/named';
 import type { IClient, IConfig, QuotaChanges } from './protocol';
 
 /** Milliseconds that a success, or a failure, is shown. */
@@ -21,8 +20,8 @@ const SETTINGS = ['time_quantum', 'policy', 'idle_release', 'sharing'];
 const USUAL_HOLD = 300;
 
 /**
- * What can be done with a client, or the coordinator, with all that is said
- * about it. Each resolves with whether it was done; none rejects.
+ * Actions on a client, or the coordinator, with their dialogs and messages. Each
+ * resolves with whether it was done; none rejects.
  */
 export class Actions {
   constructor(
@@ -30,7 +29,7 @@ export class Actions {
     private readonly _trans: TranslationBundle
   ) {}
 
-  /** Say why something is not done. */
+  /** Show the reason why an action is not done. */
   refuse(reason: string): false {
     return this._fail(new Error(reason));
   }
@@ -45,7 +44,7 @@ export class Actions {
         values: pick(quota, schema.properties),
         send: async changes => {
           await this._api.setQuota(client.id, changes as QuotaChanges);
-          this._tell(trans.__('%1 has a new quota.', name));
+          this._report(trans.__('%1 has a new quota.', name));
         }
       };
     });
@@ -58,17 +57,17 @@ export class Actions {
       const properties = pick(schema.properties, SETTINGS);
       return {
         intro: trans.__(
-          'For all who share the GPUs of this host, from now on until the coordinator stops.'
+          'For all users of the GPUs of this host, from now on until the coordinator stops.'
         ),
         schema: { ...schema, properties },
         values: pick(config, properties) as ReadonlyJSONObject,
         send: async changes => {
           const now = await this._api.setConfig(changes);
-          const said = Object.keys(changes).map(
+          const news = Object.keys(changes).map(
             name => `${properties[name].title} = ${now[name]}`
           );
-          this._tell(
-            trans.__('%1, until the coordinator stops.', said.join(', '))
+          this._report(
+            trans.__('%1, until the coordinator stops.', news.join(', '))
           );
         }
       };
@@ -82,20 +81,20 @@ export class Actions {
   async hold(
     client: IClient,
     seconds: number | undefined,
-    config: IConfig | undefined
+    config: IConfig
   ): Promise<boolean> {
     if (seconds !== undefined) {
       return this._do(() => this._hold(client, seconds));
     }
     const trans = this._trans;
-    const longest = config?.max_hold ?? 2 * USUAL_HOLD;
+    const longest = config.max_hold;
     const title = trans.__('Hold the GPU for %1', this._name(client));
     return this._ask(title, async () => ({
-      schema: holdSchema(longest, holds(client), trans),
+      schema: holdSchema(longest, client.hold_seconds_left !== null, trans),
       values: { seconds: Math.min(USUAL_HOLD, longest) },
       present: {},
       send: async changes =>
-        this._tell(await this._hold(client, changes.seconds as number))
+        this._report(await this._hold(client, changes.seconds as number))
     }));
   }
 
@@ -106,7 +105,7 @@ export class Actions {
       client,
       'release',
       trans.__('%1 gives up its turn.', name),
-      trans.__('The rest of its turn goes to whoever is next.')
+      trans.__('The rest of its turn goes to the next client in the queue.')
     );
   }
 
@@ -169,7 +168,7 @@ export class Actions {
     said: string,
     meaning: string
   ): Promise<boolean> {
-    const isOthers = client.own === false && meaning !== '';
+    const isOthers = !client.own && meaning !== '';
     if (isOthers && !(await this._confirm(client, action, meaning))) {
       return false;
     }
@@ -219,14 +218,14 @@ export class Actions {
 
   private async _do(work: () => Promise<string>): Promise<boolean> {
     try {
-      this._tell(await work());
+      this._report(await work());
       return true;
     } catch (error) {
       return this._fail(error);
     }
   }
 
-  private _tell(text: string): void {
+  private _report(text: string): void {
     Notification.success(text, { autoClose: SUCCESS_SHOWN });
   }
 

@@ -19,15 +19,12 @@ export class PageVisibility extends Disposable implements IVisibility {
     return document.hidden;
   }
 
-  get changed(): ISignal<this, void> {
-    return this._changed;
-  }
+  readonly changed = new Signal<this, void>(this);
 
   dispose(): void {
     document.removeEventListener('visibilitychange', this._onChange);
     super.dispose();
   }
 
-  private readonly _onChange = () => this._changed.emit();
-  private _changed = new Signal<this, void>(this);
+  private readonly _onChange = () => this.changed.emit();
 }

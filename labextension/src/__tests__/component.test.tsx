@@ -81,7 +81,7 @@ describe('the status item in a status bar', () => {
     );
     await seen('GPU: #2 in queue · about 40 s (simulated)');
     expect(button()!.dataset.phase).toBe('waiting');
-    api.socket.send({ type: 'away', reason: 'stopped' });
+    api.socket.send({ type: 'away', reason: 'stopped', message: '' });
     await seen('GPU: sharing service away');
     expect(button()!.dataset.phase).toBe('away');
   });

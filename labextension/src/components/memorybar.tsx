@@ -14,7 +14,7 @@ import { colourOf, patternOf } from './chip';
 const LEGIBLE = 0.08;
 
 /** What is on the card, as parts of its length, and beyond its end what had to leave. */
-export const MemoryBar = React.memo(function MemoryBar(props: {
+export function MemoryBar(props: {
   memory: IMemoryView;
   trans: TranslationBundle;
 }): React.ReactElement {
@@ -47,7 +47,7 @@ export const MemoryBar = React.memo(function MemoryBar(props: {
       <div className="gpushare-Memory-text">{memory.text}</div>
     </div>
   );
-});
+}
 
 /**
  * One element whatever number of segments it has: they are its background. An

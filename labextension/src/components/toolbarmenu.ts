@@ -1,7 +1,6 @@
 import type { CommandRegistry } from '@lumino/commands';
 
-import { ACTIONS } from '../actioncommands';
-import { CommandIDs, type IClientArgs } from '../commands';
+import { ACTIONS, CommandIDs, type IClientArgs } from '../commands';
 import { ActionMenu } from './actionmenu';
 import type { ToolbarChip } from './toolbarchip';
 
@@ -22,15 +21,13 @@ export function toolbarMenu(
       }
     };
     const { changeSettings, openPanel } = CommandIDs;
-    for (const command of ACTIONS.filter(id => id !== changeSettings)) {
-      add(command, args());
-    }
+    ACTIONS.forEach(command => add(command, args()));
     menu.addItem({ type: 'separator' });
     add(changeSettings, {});
     add(openPanel, {});
     menu.aboutToClose.connect(() => {
       chip.isOpen = false;
-      // Whoever closed it by clicking elsewhere has moved the focus there.
+      // A click elsewhere closes it and moves the focus there.
       if (menu.node.contains(document.activeElement)) {
         chip.focus();
       }

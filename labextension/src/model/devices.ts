@@ -7,7 +7,7 @@ import type { INamed } from './named';
 import { outsideText } from './outside';
 import { countDown } from './turns';
 
-/** Somebody who has a device, or waits for it. */
+/** A client that has a device, or waits for it. */
 export interface IUse {
   readonly named: INamed;
   /** How long. */
@@ -28,9 +28,9 @@ export interface IDeviceView {
   readonly running: ReadonlyArray<IUse>;
   /** The next one first. */
   readonly queue: ReadonlyArray<IUse>;
-  /** Who uses it without sharing it; empty: nobody. */
+  /** The processes that use it without sharing it; empty: none. */
   readonly outside: string;
-  /** Who keeps it from the clients here; empty: nobody. */
+  /** The processes that keep it from the clients here; empty: none. */
   readonly lockedBy: string;
 }
 
@@ -46,7 +46,7 @@ export function deviceView(
   age: number,
   trans: TranslationBundle
 ): IDeviceView {
-  const part = utilisation ?? device.utilisation ?? null;
+  const part = utilisation ?? device.utilisation;
   const named = (id: string): INamed =>
     nameOf(id) ?? {
       id,
@@ -62,7 +62,7 @@ export function deviceView(
     utilisation: part,
     utilisationText: utilisationText(
       part,
-      device.utilisation_is_estimate === true,
+      device.utilisation_is_estimate,
       trans
     ),
     memory: memoryOf(device, [...clients.values()], nameOf, trans),
@@ -74,8 +74,8 @@ export function deviceView(
       named: named(id),
       time: waitTime(clients.get(id), age, trans)
     })),
-    outside: outsideText(device.outside ?? [], trans),
-    lockedBy: outsideText(device.locked_by ?? [], trans)
+    outside: outsideText(device.outside, trans),
+    lockedBy: outsideText(device.locked_by, trans)
   };
 }
 

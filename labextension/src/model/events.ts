@@ -1,8 +1,7 @@
-import { Signal, type ISignal } from '@lumino/signaling';
+import { Signal } from '@lumino/signaling';
 
 import type { ApiError, IApi } from '../api';
 import { Disposable } from '../disposable';
-import { beginUpdate } from '../measure';
 import { NO_EXTENSION, parseMessage, type EventMessage } from '../protocol';
 import type { IVisibility } from '../visibility';
 
@@ -44,9 +43,7 @@ export class EventStream extends Disposable {
   pollInterval = 5;
 
   /** Emitted for every message of the server, and when it can't be reached. */
-  get message(): ISignal<this, EventMessage> {
-    return this._message;
-  }
+  readonly message = new Signal<this, EventMessage>(this);
 
   /** Whether {@link start} was called last (and not {@link stop}). */
   get isStarted(): boolean {
@@ -108,14 +105,13 @@ export class EventStream extends Disposable {
     this._silenceTimer = setTimeout(lost, FIRST_MESSAGE_TIMEOUT);
     socket.onclose = lost;
     socket.onmessage = event => {
-      beginUpdate();
       const message = parseMessage(event.data);
       if (message) {
         heard = true;
         clearTimeout(this._silenceTimer);
         this._failures = 0;
         this._stopPolling();
-        this._message.emit(message);
+        this.message.emit(message);
       }
     };
   }
@@ -169,7 +165,7 @@ export class EventStream extends Disposable {
       // Asked again with the next try of the socket, thus ever more rarely.
       this._isPolling = false;
     }
-    this._message.emit(message);
+    this.message.emit(message);
   }
 
   private _stopPolling(): void {
@@ -190,7 +186,6 @@ export class EventStream extends Disposable {
   private _silenceTimer?: ReturnType<typeof setTimeout>;
   private _retryTimer?: ReturnType<typeof setTimeout>;
   private _pollTimer?: ReturnType<typeof setTimeout>;
-  private _message = new Signal<this, EventMessage>(this);
 }
 
 export namespace EventStream {

@@ -1,7 +1,7 @@
 import { DisposableDelegate, type IDisposable } from '@lumino/disposable';
 import { Signal, type ISignal } from '@lumino/signaling';
 
-import type { ApiError, IApi } from '../api';
+import type { IApi } from '../api';
 import { Disposable } from '../disposable';
 import type { IHistory, IStatus } from '../protocol';
 import type { IVisibility } from '../visibility';
@@ -10,14 +10,14 @@ import type { ISharingModel } from './sharing';
 
 /** Milliseconds from the beginning of one question to that of the next. */
 const AFTER_CHANGE = 1000;
-/** Utilisation changes without anything else that would be told. */
+/** Utilisation changes without any other news. */
 const WHILE_BUSY = 2000;
 const AFTER_FAILURE = 10000;
 
 /** Answers in a row; the coordinator keeps less than these can hold. */
 const MOST_ANSWERS = 50;
 
-/** Seconds; more than the coordinator keeps, for whoever pauses to look. */
+/** Seconds; more than the coordinator keeps, so that a pause loses nothing. */
 const KEPT = 1200;
 
 /** What happened in the last minutes. */
@@ -28,7 +28,7 @@ export interface IHistoryModel {
   readonly lanes: ReadonlyMap<string, ILane>;
   /** Seconds on the coordinator's clock, at this moment; null: not known. */
   readonly now: number | null;
-  /** By UUID, as told last; null where it is not known. */
+  /** By UUID, the last known; null where it is not known. */
   readonly utilisation: Readonly<Record<string, number | null>>;
   /** Keep it up to date until the result is disposed. */
   watch(): IDisposable;
@@ -36,7 +36,7 @@ export interface IHistoryModel {
 
 /**
  * {@link IHistoryModel} by the server's GET: asked when the state of sharing
- * has changed, at most once a second, and only while somebody watches.
+ * has changed, at most once a second, and only while a view watches.
  */
 export class HistoryModel extends Disposable implements IHistoryModel {
   constructor(options: HistoryModel.IOptions) {
@@ -49,9 +49,7 @@ export class HistoryModel extends Disposable implements IHistoryModel {
     this._visibility.changed.connect(this._onVisibility, this);
   }
 
-  get changed(): ISignal<this, void> {
-    return this._changed;
-  }
+  readonly changed = new Signal<this, void>(this);
 
   get lanes(): ReadonlyMap<string, ILane> {
     return this._lanes.all;
@@ -137,12 +135,9 @@ export class HistoryModel extends Disposable implements IHistoryModel {
           break;
         }
       }
-    } catch (error) {
+    } catch {
       // A picture of the past is worth no error message; the state goes on.
-      const isUnknown = (error as Partial<ApiError>).status === 404;
-      this._notBefore = isUnknown
-        ? Infinity // An older server, as long as it lasts.
-        : this._clock() * 1000 + AFTER_FAILURE;
+      this._notBefore = this._clock() * 1000 + AFTER_FAILURE;
     } finally {
       this._isAsking = false;
     }
@@ -165,13 +160,13 @@ export class HistoryModel extends Disposable implements IHistoryModel {
     this._lanes.apply(answer.entries);
     this._lanes.forget(answer.now - KEPT);
     this._next = answer.next;
-    this._utilisation = answer.utilisation ?? {};
+    this._utilisation = answer.utilisation;
     this._setClock(answer.now);
-    this._changed.emit();
+    this.changed.emit();
     return answer.more;
   }
 
-  /** The answer that was fastest tells the coordinator's clock best. */
+  /** The fastest answer gives the coordinator's clock best. */
   private _setClock(now: number): void {
     const offset = now - this._clock();
     const drift = this._offset === null ? Infinity : this._offset - offset;
@@ -205,7 +200,6 @@ export class HistoryModel extends Disposable implements IHistoryModel {
   private _due = Infinity;
   private _isAsking = false;
   private _timer?: ReturnType<typeof setTimeout>;
-  private _changed = new Signal<this, void>(this);
 }
 
 export namespace HistoryModel {

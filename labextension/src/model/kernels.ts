@@ -1,4 +1,4 @@
-import { Signal, type ISignal } from '@lumino/signaling';
+import { Signal } from '@lumino/signaling';
 
 import type { IApi } from '../api';
 import { Disposable } from '../disposable';
@@ -21,9 +21,7 @@ export class KernelClients extends Disposable {
   }
 
   /** Emitted when an answer has arrived, or it is time to ask again. */
-  get changed(): ISignal<this, void> {
-    return this._changed;
-  }
+  readonly changed = new Signal<this, void>(this);
 
   /**
    * The client id, null for a kernel that is not shared, or undefined if that
@@ -84,7 +82,7 @@ export class KernelClients extends Disposable {
     }
     this._questions.delete(kernelId);
     this._known.set(kernelId, { client, isFresh: true });
-    this._changed.emit();
+    this.changed.emit();
   }
 
   private _retryLater(kernelId: string, question: object): void {
@@ -95,7 +93,7 @@ export class KernelClients extends Disposable {
       this._retryTimers.delete(timer);
       if (this._questions.get(kernelId) === question) {
         this._questions.delete(kernelId);
-        this._changed.emit();
+        this.changed.emit();
       }
     }, RETRY_DELAY);
     this._retryTimers.add(timer);
@@ -106,7 +104,6 @@ export class KernelClients extends Disposable {
   private readonly _known = new Map<string, KernelClients.IAnswer>();
   private readonly _questions = new Map<string, object>();
   private readonly _retryTimers = new Set<ReturnType<typeof setTimeout>>();
-  private _changed = new Signal<this, void>(this);
 }
 
 export namespace KernelClients {

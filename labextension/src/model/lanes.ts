@@ -1,6 +1,6 @@
 import type { IHistoryEntry } from '../protocol';
 
-/** What a client does, as far as a timeline tells it apart. */
+/** The states of a client that a timeline distinguishes. */
 export type LaneState =
   'running' | 'held' | 'waiting' | 'draining' | 'suspended' | 'idle';
 
@@ -13,7 +13,7 @@ export const LANE_STATES: ReadonlyArray<LaneState> = [
   'idle'
 ];
 
-/** For so long a client did the same. Seconds on the coordinator's clock. */
+/** A time in which a client did the same, in seconds on the coordinator's clock. */
 export interface IPeriod {
   readonly state: LaneState;
   readonly from: number;
@@ -31,8 +31,6 @@ export interface ILane {
   readonly ends: ReadonlyArray<number>;
   /** Whether the client has left. */
   readonly isGone: boolean;
-  /** Another number whenever anything above is different. */
-  readonly version: number;
 }
 
 /** Of one lane; a client may change turns a hundred times a second. */
@@ -66,27 +64,19 @@ export class Lanes {
         }
         close(lane, entry.at);
         lane.periods.push({ state: entry.what, from: entry.at, to: null });
-      } else {
-        continue;
       }
-      lane.version = ++this._version;
       keepLast(lane.periods, MOST_PERIODS);
       keepLast(lane.starts, MOST_MARKS);
       keepLast(lane.ends, MOST_MARKS);
     }
   }
 
-  /** Forget what ended before a time, and the lanes of who left before it. */
+  /** Remove what ended before a time, and the lanes of clients that left before it. */
   forget(before: number): void {
     for (const lane of this._lanes.values()) {
-      const isOld = ({ to }: IPeriod) => to !== null && to < before;
-      const dropped =
-        dropWhile(lane.periods, isOld) +
-        dropWhile(lane.starts, at => at < before) +
-        dropWhile(lane.ends, at => at < before);
-      if (dropped > 0) {
-        lane.version = ++this._version;
-      }
+      dropWhile(lane.periods, ({ to }) => to !== null && to < before);
+      dropWhile(lane.starts, at => at < before);
+      dropWhile(lane.ends, at => at < before);
       if (lane.isGone && lane.periods.length === 0) {
         this._lanes.delete(lane.id);
       }
@@ -112,15 +102,13 @@ export class Lanes {
       periods: [],
       starts: [],
       ends: [],
-      isGone: false,
-      version: ++this._version
+      isGone: false
     };
     this._lanes.set(id, lane);
     return lane;
   }
 
   private readonly _lanes = new Map<string, IGrowingLane>();
-  private _version = 0;
 }
 
 interface IGrowingLane extends ILane {
@@ -128,7 +116,6 @@ interface IGrowingLane extends ILane {
   readonly starts: number[];
   readonly ends: number[];
   isGone: boolean;
-  version: number;
 }
 
 export function isLaneState(what: string): what is LaneState {
@@ -149,9 +136,7 @@ function keepLast(list: unknown[], most: number): void {
   }
 }
 
-function dropWhile<T>(list: T[], isOld: (item: T) => boolean): number {
+function dropWhile<T>(list: T[], isOld: (item: T) => boolean): void {
   const kept = list.findIndex(item => !isOld(item));
-  const count = kept === -1 ? list.length : kept;
-  list.splice(0, count);
-  return count;
+  list.splice(0, kept === -1 ? list.length : kept);
 }

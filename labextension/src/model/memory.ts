@@ -25,7 +25,7 @@ export interface IMemoryView {
   readonly text: string;
 }
 
-/** Of the card, below which memory of nobody is not worth a segment. */
+/** The part of the card below which memory of no client is not worth a segment. */
 const SMALLEST_OTHER = 0.01;
 
 /**
@@ -95,13 +95,12 @@ function summary(
 /** Bytes of a client on one device. */
 function residentOn(client: IClient, uuid: string): number {
   return (
-    client.resident_by_device?.[uuid] ??
-    client.resident / Math.max(1, client.devices.length)
+    client.resident_by_device[uuid] ?? client.resident / client.devices.length
   );
 }
 
-/** Bytes that left; of which of its devices is not told, so each gets a part. */
+/** Bytes that left; from which of its devices is not known, so each gets a part. */
 function evictedFrom(client: IClient): number {
   const away = client.allocated - client.resident;
-  return Math.max(0, away) / Math.max(1, client.devices.length);
+  return Math.max(0, away) / client.devices.length;
 }

@@ -41,9 +41,7 @@ export class SettingsModel implements ISettingsModel {
     return this._values;
   }
 
-  get changed(): ISignal<this, void> {
-    return this._changed;
-  }
+  readonly changed = new Signal<this, void>(this);
 
   /** Take over what is given; what is missing, or of another type, stays. */
   update(composite: Readonly<Record<string, unknown>>): void {
@@ -56,7 +54,7 @@ export class SettingsModel implements ISettingsModel {
     if (news.length > 0) {
       const changes = news.map(name => [name, composite[name]]);
       this._values = { ...this._values, ...Object.fromEntries(changes) };
-      this._changed.emit();
+      this.changed.emit();
     }
   }
 
@@ -72,5 +70,4 @@ export class SettingsModel implements ISettingsModel {
   }
 
   private _values = DEFAULTS;
-  private _changed = new Signal<this, void>(this);
 }

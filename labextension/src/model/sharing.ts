@@ -18,7 +18,7 @@ import { KernelClients } from './kernels';
 import { nextOf, type INext } from './state';
 import { countDown, others, type IRunner } from './turns';
 
-/** What can be said about a kernel now. */
+/** What is known about a kernel now. */
 export type KernelView =
   | { readonly kind: 'unknown' }
   | { readonly kind: 'away'; readonly message: string }
@@ -32,7 +32,7 @@ export interface IClientView {
   /** Those it is bound to; all of them while it is bound to none. */
   readonly devices: ReadonlyArray<IDevice>;
   readonly simulated: boolean;
-  /** Seconds until its turn begins; null if that can't be told. */
+  /** Seconds until its turn begins; null if that is not known. */
   readonly expectedWait: number | null;
   /** Whether it waits for longer than was expected first. */
   readonly isLate: boolean;
@@ -54,7 +54,7 @@ export interface ISharingModel {
   readonly age: number;
   /** Why there is no coordinator; null while there is one. */
   readonly away: IAway | null;
-  /** What can be said about a Jupyter kernel, at this moment. */
+  /** What is known about a Jupyter kernel, at this moment. */
   view(kernelId: string): KernelView;
   /** Call it when a kernel restarts: it may come back as another client. */
   recheck(kernelId: string): void;
@@ -73,9 +73,7 @@ export class SharingModel extends Disposable implements ISharingModel {
     this._kernels.changed.connect(this._onKernels, this);
   }
 
-  get changed(): ISignal<this, void> {
-    return this._changed;
-  }
+  readonly changed = new Signal<this, void>(this);
 
   get status(): IStatus | null {
     return this._status;
@@ -123,14 +121,14 @@ export class SharingModel extends Disposable implements ISharingModel {
       others: others(client, devices, status.clients, age),
       expectedWait: countDown(client.expected_wait, age),
       isLate: this._expectations.isLate(client.id),
-      holdLeft: countDown(client.hold_seconds_left ?? null, age),
+      holdLeft: countDown(client.hold_seconds_left, age),
       next: nextOf(client, bound, age)
     };
   }
 
   recheck(kernelId: string): void {
     this._kernels.recheck(kernelId);
-    this._changed.emit();
+    this.changed.emit();
   }
 
   watch(): IDisposable {
@@ -162,11 +160,11 @@ export class SharingModel extends Disposable implements ISharingModel {
         this._kernels.recheckMissing(ids);
       }
     }
-    this._changed.emit();
+    this.changed.emit();
   }
 
   private _onKernels(): void {
-    this._changed.emit();
+    this.changed.emit();
   }
 
   private readonly _clock: () => number;
@@ -178,7 +176,6 @@ export class SharingModel extends Disposable implements ISharingModel {
   private _received = 0;
   private _clientIds: ReadonlySet<string> = new Set();
   private _watchers = 0;
-  private _changed = new Signal<this, void>(this);
 }
 
 export namespace SharingModel {
@@ -192,7 +189,7 @@ export namespace SharingModel {
   }
 }
 
-/** Who does not share the GPU does not miss the coordinator either. */
+/** A kernel that does not share the GPU does not miss the coordinator either. */
 function awayView(
   { reason, message }: IAway,
   id: string | null | undefined
@@ -208,7 +205,7 @@ function awayView(
 /** Whether a client that is bound to no device yet can get no real one. */
 function canOnlySimulate({ config, devices }: IStatus): boolean {
   return (
-    config?.simulate === true ||
+    config.simulate ||
     (devices.length > 0 && devices.every(device => device.simulated))
   );
 }

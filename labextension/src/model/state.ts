@@ -27,8 +27,8 @@ export function nextOf(
   devices: ReadonlyArray<IDevice>,
   age: number
 ): INext | null {
-  const next = (kind: INext['kind'], seconds: number | null | undefined) => {
-    const left = countDown(seconds ?? null, age);
+  const next = (kind: INext['kind'], seconds: number | null) => {
+    const left = countDown(seconds, age);
     return left === null ? null : { kind, left };
   };
   const { evicted_in: evicted, suspended_in: suspended } = client;
@@ -101,7 +101,7 @@ export function stateLine(
   if (next) {
     words.push(nextText(next, trans));
   }
-  const held = countDown(client.hold_seconds_left ?? null, age);
+  const held = countDown(client.hold_seconds_left, age);
   if (held && client.state !== 'held') {
     words.push(trans.__('held for %1', formatDuration(held, trans)));
   }

@@ -1,6 +1,6 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import type { IDisposable } from '@lumino/disposable';
-import { Signal, type ISignal } from '@lumino/signaling';
+import { Signal } from '@lumino/signaling';
 
 import { Switchable } from '../disposable';
 import type { IVisibility } from '../visibility';
@@ -31,9 +31,7 @@ export class StatusItemModel extends Switchable {
   }
 
   /** Emitted when anything below reads differently than before. */
-  get stateChanged(): ISignal<this, void> {
-    return this._stateChanged;
-  }
+  readonly stateChanged = new Signal<this, void>(this);
 
   /** False without a current kernel, or while nothing is known of it. */
   get isShown(): boolean {
@@ -124,7 +122,7 @@ export class StatusItemModel extends Switchable {
     this._shortText = shortText;
     this._phase = phase;
     this._details = details;
-    this._stateChanged.emit();
+    this.stateChanged.emit();
   }
 
   /** Turns may be short; only a state that lasts is worth interrupting for. */
@@ -136,7 +134,7 @@ export class StatusItemModel extends Switchable {
     clearTimeout(this._announceTimer);
     this._announceTimer = setTimeout(() => {
       this._announcement = announcement;
-      this._stateChanged.emit();
+      this.stateChanged.emit();
     }, SETTLED);
   }
 
@@ -164,7 +162,6 @@ export class StatusItemModel extends Switchable {
   private _details: ReadonlyArray<IDetail> = [];
   private _tickTimer?: ReturnType<typeof setTimeout>;
   private _announceTimer?: ReturnType<typeof setTimeout>;
-  private _stateChanged = new Signal<this, void>(this);
 }
 
 export namespace StatusItemModel {

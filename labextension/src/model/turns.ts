@@ -42,6 +42,6 @@ export function others(
   return [...latest.values()].map(({ client, seconds_left, held }) => ({
     client: clients.find(({ id }) => id === client),
     secondsLeft: countDown(seconds_left, age),
-    isHeld: held === true
+    isHeld: held
   }));
 }

@@ -1,7 +1,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 import { formatDuration } from './units';
-import { nameOf } from './names';
+import { nameOf } from './named';
 import type { IClientView } from './sharing';
 
 /** What is read below a cell while its client waits for a turn. */
@@ -50,9 +50,7 @@ function runnersText(view: IClientView, trans: TranslationBundle): string {
   }
   const names = others
     .map(({ client }) =>
-      client
-        ? nameOf(client, trans, view.client.tenant)
-        : trans.__('another client')
+      client ? nameOf(client, trans) : trans.__('another client')
     )
     .join(', ');
   const isHeld = others.every(other => other.isHeld);

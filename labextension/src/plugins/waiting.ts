@@ -18,7 +18,7 @@ import { LiveRegion } from '../components/liveregion';
 import { DocumentWaits } from '../documentwaits';
 import { formatDuration } from '../model/units';
 import type { LongWaits } from '../model/longwaits';
-import { nameOf } from '../model/names';
+import { nameOf } from '../model/named';
 import { IGpuSharing, TRANSLATION_DOMAIN } from '../tokens';
 import { ConsoleRuns, NotebookRuns } from './runs';
 
