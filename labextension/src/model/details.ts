@@ -7,10 +7,7 @@ import { formatSize, formatDuration } from './units';
 import type { IClientView, KernelView } from './sharing';
 
 /** A line of the explanation: what it is, and what it says. */
-export interface IDetail {
-  readonly label: string;
-  readonly value: string;
-}
+export type IDetail = { label: string; value: string };
 
 /** The explanation behind the headline. */
 export function formatDetails(

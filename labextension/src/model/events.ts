@@ -31,12 +31,9 @@ export function backoff(failures: number, random: number): number {
  * while the page is hidden.
  */
 export class EventStream extends Disposable {
-  constructor(options: EventStream.IOptions) {
+  constructor(private readonly _options: EventStream.IOptions) {
     super();
-    this._api = options.api;
-    this._visibility = options.visibility;
-    this._random = options.random ?? Math.random;
-    this._visibility.changed.connect(this._onVisibility, this);
+    _options.visibility.changed.connect(this._onVisibility, this);
   }
 
   /** Seconds between two requests where no socket gives messages. */
@@ -71,7 +68,7 @@ export class EventStream extends Disposable {
   }
 
   private _onVisibility(): void {
-    if (!this._isStarted || this._visibility.hidden) {
+    if (!this._isStarted || this._options.visibility.hidden) {
       this._pause();
     } else if (!this._isActive) {
       this._isActive = true;
@@ -90,7 +87,7 @@ export class EventStream extends Disposable {
   private _connect(): void {
     let socket: WebSocket;
     try {
-      socket = this._api.openEvents();
+      socket = this._options.api.openEvents();
     } catch {
       this._onLost(false);
       return;
@@ -130,10 +127,10 @@ export class EventStream extends Disposable {
   private _onLost(heard: boolean): void {
     this._retryTimer = setTimeout(
       () => this._connect(),
-      backoff(this._failures++, this._random())
+      backoff(this._failures++, (this._options.random ?? Math.random)())
     );
     // A socket that worked a moment ago is tried again first: the last message
-    // is still the best that anyone knows.
+    // is still the best that is known.
     if (!heard && !this._isPolling) {
       void this._poll();
     }
@@ -144,7 +141,7 @@ export class EventStream extends Disposable {
     const round = ++this._round;
     let message: EventMessage;
     try {
-      message = { type: 'snapshot', status: await this._api.status() };
+      message = { type: 'snapshot', status: await this._options.api.status() };
     } catch (error) {
       const { reason, status, message: text } = error as Partial<ApiError>;
       message = {
@@ -174,9 +171,6 @@ export class EventStream extends Disposable {
     clearTimeout(this._pollTimer);
   }
 
-  private readonly _api: IApi;
-  private readonly _visibility: IVisibility;
-  private readonly _random: () => number;
   private _socket: WebSocket | null = null;
   private _failures = 0;
   private _round = 0;

@@ -39,14 +39,11 @@ export interface IHistoryModel {
  * has changed, at most once a second, and only while a view watches.
  */
 export class HistoryModel extends Disposable implements IHistoryModel {
-  constructor(options: HistoryModel.IOptions) {
+  constructor(private readonly _options: HistoryModel.IOptions) {
     super();
-    this._api = options.api;
-    this._sharing = options.sharing;
-    this._visibility = options.visibility;
-    this._clock = options.clock ?? (() => performance.now() / 1000);
-    this._sharing.changed.connect(this._onSharing, this);
-    this._visibility.changed.connect(this._onVisibility, this);
+    this._clock = _options.clock ?? (() => performance.now() / 1000);
+    _options.sharing.changed.connect(this._onSharing, this);
+    _options.visibility.changed.connect(this._onVisibility, this);
   }
 
   readonly changed = new Signal<this, void>(this);
@@ -78,7 +75,9 @@ export class HistoryModel extends Disposable implements IHistoryModel {
   }
 
   private get _isActive(): boolean {
-    return !this.isDisposed && this._watchers > 0 && !this._visibility.hidden;
+    return (
+      !this.isDisposed && this._watchers > 0 && !this._options.visibility.hidden
+    );
   }
 
   private _onVisibility(): void {
@@ -91,7 +90,7 @@ export class HistoryModel extends Disposable implements IHistoryModel {
   }
 
   private _onSharing(): void {
-    const { status, away } = this._sharing;
+    const { status, away } = this._options.sharing;
     if (away) {
       this._notBefore = -Infinity;
     } else if (status !== this._seen) {
@@ -103,7 +102,11 @@ export class HistoryModel extends Disposable implements IHistoryModel {
 
   /** Ask when so many milliseconds have passed since the last question. */
   private _ask(delay: number): void {
-    if (!this._isActive || this._sharing.away || !this._sharing.status) {
+    if (
+      !this._isActive ||
+      this._options.sharing.away ||
+      !this._options.sharing.status
+    ) {
       return;
     }
     const earliest = Math.max(this._asked + delay, this._notBefore);
@@ -130,7 +133,7 @@ export class HistoryModel extends Disposable implements IHistoryModel {
     this._asked = this._clock() * 1000;
     try {
       for (let i = 0; i < MOST_ANSWERS; i++) {
-        const answer = await this._api.history(this._next);
+        const answer = await this._options.api.history(this._next);
         if (this.isDisposed || !this._take(answer)) {
           break;
         }
@@ -179,14 +182,11 @@ export class HistoryModel extends Disposable implements IHistoryModel {
     const runs = (status: IStatus | null) =>
       status?.devices.some(device => device.grants.length > 0);
     return (
-      runs(this._sharing.status) ||
+      runs(this._options.sharing.status) ||
       Object.values(this._utilisation).some(part => (part ?? 0) > 0)
     );
   }
 
-  private readonly _api: IApi;
-  private readonly _sharing: ISharingModel;
-  private readonly _visibility: IVisibility;
   private readonly _clock: () => number;
   private readonly _lanes = new Lanes();
   private _utilisation: Readonly<Record<string, number | null>> = {};

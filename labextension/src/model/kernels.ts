@@ -14,10 +14,8 @@ const RETRY_DELAY = 5000;
  * kernelspec's own launcher did; so the server is always asked.
  */
 export class KernelClients extends Disposable {
-  constructor(options: KernelClients.IOptions) {
+  constructor(private readonly _options: KernelClients.IOptions) {
     super();
-    this._api = options.api;
-    this._visibility = options.visibility;
   }
 
   /** Emitted when an answer has arrived, or it is time to ask again. */
@@ -63,14 +61,14 @@ export class KernelClients extends Disposable {
   }
 
   private async _ask(kernelId: string): Promise<void> {
-    if (this._questions.has(kernelId) || this._visibility.hidden) {
+    if (this._questions.has(kernelId) || this._options.visibility.hidden) {
       return;
     }
     const question = {};
     this._questions.set(kernelId, question);
     let client: string | null;
     try {
-      client = await this._api.clientOf(kernelId);
+      client = await this._options.api.clientOf(kernelId);
     } catch {
       // The question stays open until then, so that frequent snapshots don't
       // make for frequent requests.
@@ -99,8 +97,6 @@ export class KernelClients extends Disposable {
     this._retryTimers.add(timer);
   }
 
-  private readonly _api: IApi;
-  private readonly _visibility: IVisibility;
   private readonly _known = new Map<string, KernelClients.IAnswer>();
   private readonly _questions = new Map<string, object>();
   private readonly _retryTimers = new Set<ReturnType<typeof setTimeout>>();
