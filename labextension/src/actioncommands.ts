@@ -91,7 +91,7 @@ export function addCommands(
     label: trans.__('Give Up the GPU Turn'),
     caption: trans.__('The rest of the turn, or the hold, goes to others.'),
     icon: fastForwardIcon,
-    execute: client => actions.release(client)
+    execute: client => actions.act(client, 'release')
   });
   add(CommandIDs.suspend, {
     label: trans.__('Suspend GPU Use'),
@@ -100,14 +100,14 @@ export function addCommands(
     ),
     icon: pauseIcon,
     isVisible: args => !suspended(args),
-    execute: client => actions.suspend(client)
+    execute: client => actions.act(client, 'suspend')
   });
   add(CommandIDs.resume, {
     label: trans.__('Resume GPU Use'),
     caption: trans.__('Take turns again.'),
     icon: runIcon,
     isVisible: suspended,
-    execute: client => actions.resume(client)
+    execute: client => actions.act(client, 'resume')
   });
   add(CommandIDs.evict, {
     label: trans.__('Move Memory off the GPU'),
@@ -115,7 +115,7 @@ export function addCommands(
       'It comes back with the next turn; a turn now is given up first.'
     ),
     icon: moveDownIcon,
-    execute: client => actions.evict(client)
+    execute: client => actions.act(client, 'evict')
   });
 
   const mayChangeSettings = () => model.status?.you.admin !== false;

@@ -98,50 +98,20 @@ export class Actions {
     }));
   }
 
-  async release(client: IClient): Promise<boolean> {
-    const trans = this._trans;
-    const name = this._name(client);
-    return this._act(
-      client,
-      'release',
-      trans.__('%1 gives up its turn.', name),
-      trans.__('The rest of its turn goes to the next client in the queue.')
-    );
-  }
-
-  async evict(client: IClient): Promise<boolean> {
-    const trans = this._trans;
-    const name = this._name(client);
-    return this._act(
-      client,
-      'evict',
-      trans.__(
-        'The memory of %1 moves off the GPU; it comes back with the next turn.',
-        name
-      ),
-      trans.__(
-        'It comes back with its next turn. If it has one now, that is given up first.'
-      )
-    );
-  }
-
-  async suspend(client: IClient): Promise<boolean> {
-    const trans = this._trans;
-    const name = this._name(client);
-    return this._act(
-      client,
-      'suspend',
-      trans.__(
-        '%1 is suspended: its cells wait and its memory leaves the GPU, until you resume it.',
-        name
-      ),
-      trans.__('Its cells wait, and its memory leaves the GPU, until a resume.')
-    );
-  }
-
-  async resume(client: IClient): Promise<boolean> {
-    const said = this._trans.__('%1 takes turns again.', this._name(client));
-    return this._act(client, 'resume', said, '');
+  /** Do what needs no further words; on clients of others only after a question. */
+  async act(client: IClient, action: Action): Promise<boolean> {
+    const { title, meaning, label, done } = this._texts(action, client);
+    if (!client.own && meaning !== '') {
+      const buttons = [Dialog.cancelButton(), Dialog.warnButton({ label })];
+      const { button } = await showDialog({ title, body: meaning, buttons });
+      if (!button.accept) {
+        return false;
+      }
+    }
+    return this._do(async () => {
+      await this._api.act(client.id, action);
+      return done;
+    });
   }
 
   private async _hold(client: IClient, seconds: number): Promise<string> {
@@ -157,46 +127,55 @@ export class Actions {
         );
   }
 
-  /**
-   * @param said - what is told when it is done
-   * @param meaning - what an admin should know before doing it to others; empty:
-   * nothing
-   */
-  private async _act(
-    client: IClient,
+  /** The texts of an action; without a meaning there is nothing to ask. */
+  private _texts(
     action: Action,
-    said: string,
-    meaning: string
-  ): Promise<boolean> {
-    const isOthers = !client.own && meaning !== '';
-    if (isOthers && !(await this._confirm(client, action, meaning))) {
-      return false;
-    }
-    return this._do(async () => {
-      await this._api.act(client.id, action);
-      return said;
-    });
-  }
-
-  private async _confirm(
-    client: IClient,
-    action: Action,
-    meaning: string
-  ): Promise<boolean> {
+    client: IClient
+  ): { title: string; meaning: string; label: string; done: string } {
     const trans = this._trans;
     const name = this._name(client);
-    const [title, label] = {
-      release: [trans.__('Give up the turn of %1?', name), trans.__('Give up')],
-      suspend: [trans.__('Suspend %1?', name), trans.__('Suspend')],
-      resume: [trans.__('Resume %1?', name), trans.__('Resume')],
-      evict: [trans.__('Move memory of %1?', name), trans.__('Move out')]
-    }[action];
-    const { button } = await showDialog({
-      title,
-      body: meaning,
-      buttons: [Dialog.cancelButton(), Dialog.warnButton({ label })]
-    });
-    return button.accept;
+    switch (action) {
+      case 'release':
+        return {
+          title: trans.__('Give up the turn of %1?', name),
+          meaning: trans.__(
+            'The rest of its turn goes to the next client in the queue.'
+          ),
+          label: trans.__('Give up'),
+          done: trans.__('%1 gives up its turn.', name)
+        };
+      case 'evict':
+        return {
+          title: trans.__('Move memory of %1?', name),
+          meaning: trans.__(
+            'It comes back with its next turn. If it has one now, that is given up first.'
+          ),
+          label: trans.__('Move out'),
+          done: trans.__(
+            'The memory of %1 moves off the GPU; it comes back with the next turn.',
+            name
+          )
+        };
+      case 'suspend':
+        return {
+          title: trans.__('Suspend %1?', name),
+          meaning: trans.__(
+            'Its cells wait, and its memory leaves the GPU, until a resume.'
+          ),
+          label: trans.__('Suspend'),
+          done: trans.__(
+            '%1 is suspended: its cells wait and its memory leaves the GPU, until you resume it.',
+            name
+          )
+        };
+      case 'resume':
+        return {
+          title: '',
+          meaning: '',
+          label: '',
+          done: trans.__('%1 takes turns again.', name)
+        };
+    }
   }
 
   private async _ask(

@@ -119,7 +119,6 @@ export interface IClient {
   readonly host_pageable: number;
   readonly gpu_seconds: number;
   readonly wait_seconds: number;
-  readonly quanta: number;
   /** Counted from 1. */
   readonly queue_position: number | null;
   readonly expected_wait: number | null;
@@ -144,8 +143,6 @@ export interface IConfig {
   readonly policy: string;
   /** Seconds, or chosen from what switching costs. */
   readonly time_quantum: number | 'auto';
-  readonly idle_release: number | 'auto';
-  readonly sharing: string;
   readonly max_hold: number;
   readonly simulate: boolean;
   readonly [name: string]: unknown;

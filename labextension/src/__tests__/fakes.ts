@@ -86,7 +86,6 @@ export function client(changes: Partial<IClient> = {}): IClient {
     host_pageable: 0,
     gpu_seconds: 12,
     wait_seconds: 30,
-    quanta: 4,
     queue_position: null,
     expected_wait: null,
     cell_ids: [],
@@ -145,8 +144,6 @@ const CONFIG_SCHEMA = schema({
 export const CONFIG: IConfig = {
   policy: 'interactive',
   time_quantum: 'auto',
-  idle_release: 'auto',
-  sharing: 'exclusive',
   max_hold: 600,
   simulate: false
 };

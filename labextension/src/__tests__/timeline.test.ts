@@ -1,8 +1,7 @@
 import { nullTranslator } from '@jupyterlab/translation';
-import { Signal } from '@lumino/signaling';
 
 import { blocks } from '../model/drawing';
-import type { IHistoryModel } from '../model/history';
+import type { HistoryModel } from '../model/history';
 import { Lanes } from '../model/lanes';
 import { SettingsModel } from '../model/settings';
 import { TimelineModel } from '../model/timeline';
@@ -101,20 +100,14 @@ describe('what is drawn of a lane', () => {
 describe('TimelineModel', () => {
   const trans = nullTranslator.load('');
   const named = { id: 'a', number: 1, name: 'train.ipynb', isOwn: true };
-  let past: { -readonly [key in keyof IHistoryModel]: IHistoryModel[key] };
+  let past: { lanes: HistoryModel['lanes']; now: number };
   let settings: SettingsModel;
   let model: TimelineModel;
 
   beforeEach(() => {
-    past = {
-      changed: new Signal({} as IHistoryModel),
-      lanes: new Map(),
-      now: 1000,
-      utilisation: {},
-      watch: () => ({ isDisposed: false, dispose: () => undefined })
-    };
+    past = { lanes: new Map(), now: 1000 };
     settings = new SettingsModel();
-    model = new TimelineModel(past, settings, trans);
+    model = new TimelineModel(past as HistoryModel, settings, trans);
   });
 
   it('tells a turn that is held from one that runs, and both are one turn', () => {

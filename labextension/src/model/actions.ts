@@ -2,7 +2,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 
 import { CommandIDs } from '../commands';
 import type { IClient } from '../protocol';
-import type { ISharingModel } from './sharing';
+import type { SharingModel } from './sharing';
 
 /** The client that a command is about, or the reason why there is none. */
 export type Target = { readonly client: IClient } | { readonly reason: string };
@@ -14,7 +14,7 @@ export type Target = { readonly client: IClient } | { readonly reason: string };
  * @param kernelId - the current notebook's or console's
  */
 export function findTarget(
-  sharing: ISharingModel,
+  sharing: SharingModel,
   clientId: string | undefined,
   kernelId: string | null,
   trans: TranslationBundle
@@ -72,7 +72,7 @@ export function whyNot(
 }
 
 function ofKernel(
-  sharing: ISharingModel,
+  sharing: SharingModel,
   kernelId: string | null,
   trans: TranslationBundle
 ): Target {

@@ -1,12 +1,12 @@
 import { DisposableDelegate, type IDisposable } from '@lumino/disposable';
-import { Signal, type ISignal } from '@lumino/signaling';
+import { Signal } from '@lumino/signaling';
 
 import type { IApi } from '../api';
 import { Disposable } from '../disposable';
 import type { IHistory, IStatus } from '../protocol';
 import type { IVisibility } from '../visibility';
 import { Lanes, type ILane } from './lanes';
-import type { ISharingModel } from './sharing';
+import type { SharingModel } from './sharing';
 
 /** Milliseconds from the beginning of one question to that of the next. */
 const AFTER_CHANGE = 1000;
@@ -20,25 +20,11 @@ const MOST_ANSWERS = 50;
 /** Seconds; more than the coordinator keeps, so that a pause loses nothing. */
 const KEPT = 1200;
 
-/** What happened in the last minutes. */
-export interface IHistoryModel {
-  /** Emitted when anything below is different. */
-  readonly changed: ISignal<IHistoryModel, void>;
-  /** By client id. */
-  readonly lanes: ReadonlyMap<string, ILane>;
-  /** Seconds on the coordinator's clock, at this moment; null: not known. */
-  readonly now: number | null;
-  /** By UUID, the last known; null where it is not known. */
-  readonly utilisation: Readonly<Record<string, number | null>>;
-  /** Keep it up to date until the result is disposed. */
-  watch(): IDisposable;
-}
-
 /**
- * {@link IHistoryModel} by the server's GET: asked when the state of sharing
- * has changed, at most once a second, and only while a view watches.
+ * What happened in the last minutes, by the server's GET: asked when the state
+ * of sharing has changed, at most once a second, and only while a view watches.
  */
-export class HistoryModel extends Disposable implements IHistoryModel {
+export class HistoryModel extends Disposable {
   constructor(private readonly _options: HistoryModel.IOptions) {
     super();
     this._clock = _options.clock ?? (() => performance.now() / 1000);
@@ -46,20 +32,25 @@ export class HistoryModel extends Disposable implements IHistoryModel {
     _options.visibility.changed.connect(this._onVisibility, this);
   }
 
+  /** Emitted when anything below is different. */
   readonly changed = new Signal<this, void>(this);
 
+  /** By client id. */
   get lanes(): ReadonlyMap<string, ILane> {
     return this._lanes.all;
   }
 
+  /** Seconds on the coordinator's clock, at this moment; null: not known. */
   get now(): number | null {
     return this._offset === null ? null : this._clock() + this._offset;
   }
 
+  /** By UUID, the last known; null where it is not known. */
   get utilisation(): Readonly<Record<string, number | null>> {
     return this._utilisation;
   }
 
+  /** Keep it up to date until the result is disposed. */
   watch(): IDisposable {
     this._watchers++;
     this._onVisibility();
@@ -205,7 +196,7 @@ export class HistoryModel extends Disposable implements IHistoryModel {
 export namespace HistoryModel {
   export interface IOptions {
     api: IApi;
-    sharing: ISharingModel;
+    sharing: SharingModel;
     visibility: IVisibility;
     /** Seconds that only go forward; for tests. */
     clock?: () => number;

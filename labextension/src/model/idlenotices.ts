@@ -5,7 +5,7 @@ import { Disposable } from '../disposable';
 import type { IClient } from '../protocol';
 import { formatPassed } from './units';
 import { isProgram, nameOf } from './named';
-import type { ISharingModel } from './sharing';
+import type { SharingModel } from './sharing';
 
 /** How far it has gone with a client that nobody uses. */
 enum Stage {
@@ -20,7 +20,7 @@ enum Stage {
  * state tells it.
  */
 export class IdleNotices extends Disposable {
-  constructor(private readonly _sharing: ISharingModel) {
+  constructor(private readonly _sharing: SharingModel) {
     super();
     _sharing.changed.connect(this._look, this);
   }

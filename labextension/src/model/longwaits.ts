@@ -4,7 +4,7 @@ import { Disposable } from '../disposable';
 import type { IClient } from '../protocol';
 import type { IVisibility } from '../visibility';
 import type { ICurrentKernel } from './current';
-import type { ISharingModel } from './sharing';
+import type { SharingModel } from './sharing';
 import type { IRuns } from './waiting';
 
 /** Finds long waits of one document's cells whose end the user has not seen. */
@@ -82,7 +82,7 @@ export class LongWaits<T> extends Disposable {
 
 export namespace LongWaits {
   export interface IOptions<T> {
-    sharing: ISharingModel;
+    sharing: SharingModel;
     kernel: ICurrentKernel;
     runs: IRuns<T>;
     visibility: IVisibility;

@@ -7,12 +7,12 @@ import { Disposable } from '../disposable';
 import type { IStatus } from '../protocol';
 import type { IVisibility } from '../visibility';
 import { deviceView } from './devices';
-import type { IHistoryModel } from './history';
+import type { HistoryModel } from './history';
 import { Names } from './named';
 import { kindOf, NOTHING, settingsOf, type IPanelView } from './panelview';
 import { rowOf } from './rows';
-import type { ISettingsModel } from './settings';
-import type { ISharingModel } from './sharing';
+import type { SettingsModel } from './settings';
+import type { SharingModel } from './sharing';
 import { TimelineModel, type ILaneClient } from './timeline';
 
 export type { IPanelView, ISettingsView } from './panelview';
@@ -155,9 +155,9 @@ export class PanelModel extends Disposable {
 
 export namespace PanelModel {
   export interface IOptions {
-    sharing: ISharingModel;
-    history: IHistoryModel;
-    settings: ISettingsModel;
+    sharing: SharingModel;
+    history: HistoryModel;
+    settings: SettingsModel;
     visibility: IVisibility;
     trans: TranslationBundle;
   }

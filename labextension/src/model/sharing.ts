@@ -1,5 +1,5 @@
 import { DisposableDelegate, type IDisposable } from '@lumino/disposable';
-import { Signal, type ISignal } from '@lumino/signaling';
+import { Signal } from '@lumino/signaling';
 
 import type { IApi } from '../api';
 import { Disposable } from '../disposable';
@@ -44,26 +44,8 @@ export interface IClientView {
   readonly next: INext | null;
 }
 
-/** The state of GPU sharing, for every view of it. */
-export interface ISharingModel {
-  /** Emitted when {@link status}, {@link away} or a kernel's client changed. */
-  readonly changed: ISignal<ISharingModel, void>;
-  /** The last snapshot, without expectations not kept; null before the first. */
-  readonly status: IStatus | null;
-  /** Seconds since {@link status} arrived: count its times on by them. */
-  readonly age: number;
-  /** Why there is no coordinator; null while there is one. */
-  readonly away: IAway | null;
-  /** What is known about a Jupyter kernel, at this moment. */
-  view(kernelId: string): KernelView;
-  /** Call it when a kernel restarts: it may come back as another client. */
-  recheck(kernelId: string): void;
-  /** Keep the model up to date until the result is disposed. */
-  watch(): IDisposable;
-}
-
-/** {@link ISharingModel} over the server's event stream. */
-export class SharingModel extends Disposable implements ISharingModel {
+/** The state of GPU sharing, for every view of it, over the server's event stream. */
+export class SharingModel extends Disposable {
   constructor(options: SharingModel.IOptions) {
     super();
     this._clock = options.clock ?? (() => performance.now() / 1000);
@@ -73,16 +55,20 @@ export class SharingModel extends Disposable implements ISharingModel {
     this._kernels.changed.connect(this._onKernels, this);
   }
 
+  /** Emitted when {@link status}, {@link away} or a kernel's client changed. */
   readonly changed = new Signal<this, void>(this);
 
+  /** The last snapshot, without expectations not kept; null before the first. */
   get status(): IStatus | null {
     return this._status;
   }
 
+  /** Seconds since {@link status} arrived: count its times on by them. */
   get age(): number {
     return this._clock() - this._received;
   }
 
+  /** Why there is no coordinator; null while there is one. */
   get away(): IAway | null {
     return this._away;
   }
@@ -92,6 +78,7 @@ export class SharingModel extends Disposable implements ISharingModel {
     this._stream.pollInterval = seconds;
   }
 
+  /** What is known about a Jupyter kernel, at this moment. */
   view(kernelId: string): KernelView {
     const status = this._status;
     const id = this._kernels.clientOf(kernelId);
@@ -126,11 +113,13 @@ export class SharingModel extends Disposable implements ISharingModel {
     };
   }
 
+  /** Call it when a kernel restarts: it may come back as another client. */
   recheck(kernelId: string): void {
     this._kernels.recheck(kernelId);
     this.changed.emit();
   }
 
+  /** Keep the model up to date until the result is disposed. */
   watch(): IDisposable {
     this._watchers++;
     this._stream.start();

@@ -8,7 +8,7 @@ import type { IVisibility } from '../visibility';
 import type { ICurrentKernel } from './current';
 import { formatDetails, type IDetail } from './details';
 import { formatAnnouncement, formatHeadline, untilNextSecond } from './format';
-import type { ISharingModel, KernelView } from './sharing';
+import type { SharingModel, KernelView } from './sharing';
 import { chipText } from './toolbarchip';
 
 /** Milliseconds that a state must last before it is announced. */
@@ -126,7 +126,7 @@ export class StatusItemModel extends Switchable {
 
 export namespace StatusItemModel {
   export interface IOptions {
-    sharing: ISharingModel;
+    sharing: SharingModel;
     current: ICurrentKernel;
     visibility: IVisibility;
     trans: TranslationBundle;

@@ -2,11 +2,11 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import { Signal } from '@lumino/signaling';
 
 import { blocks, marks, paths } from './drawing';
-import type { IHistoryModel } from './history';
+import type { HistoryModel } from './history';
 import { isLaneState, type ILane, type LaneState } from './lanes';
 import { laneText, periodText } from './lanetext';
 import type { INamed } from './named';
-import type { ISettingsModel } from './settings';
+import type { SettingsModel } from './settings';
 
 /** Minutes that can be looked at. */
 export const SPANS: ReadonlyArray<number> = [2, 5, 10];
@@ -41,8 +41,8 @@ export interface ILaneClient {
 /** What the timeline shows, of the history and of the user's choice. */
 export class TimelineModel {
   constructor(
-    private readonly _history: IHistoryModel,
-    private readonly _settings: ISettingsModel,
+    private readonly _history: HistoryModel,
+    private readonly _settings: SettingsModel,
     private readonly _trans: TranslationBundle
   ) {
     _settings.changed.connect(() => this.update());

@@ -5,7 +5,7 @@ import { Switchable } from '../disposable';
 import type { IVisibility } from '../visibility';
 import type { ICurrentKernel } from './current';
 import { untilNextSecond } from './format';
-import type { IClientView, ISharingModel, KernelView } from './sharing';
+import type { IClientView, SharingModel, KernelView } from './sharing';
 import { plainText, remainingWait, shownTimes, waitText } from './waittext';
 
 /** Seconds that a wait must last to be shown: shorter ones would flicker. */
@@ -170,7 +170,7 @@ export class WaitModel<T> extends Switchable {
 
 export namespace WaitModel {
   export interface IOptions<T> {
-    sharing: ISharingModel;
+    sharing: SharingModel;
     kernel: ICurrentKernel;
     runs: IRuns<T>;
     visibility: IVisibility;
