@@ -2,7 +2,7 @@ import { Signal, type ISignal } from '@lumino/signaling';
 
 import { Disposable } from './disposable';
 
-/** Whether anyone can see the page. */
+/** Whether the page can be seen. */
 export interface IVisibility {
   readonly hidden: boolean;
   readonly changed: ISignal<IVisibility, void>;

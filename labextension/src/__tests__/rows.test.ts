@@ -4,9 +4,9 @@ import { nullTranslator } from '@jupyterlab/translation';
 import { CommandIDs } from '../commands';
 import { memoryOf } from '../model/memory';
 import { Names } from '../model/named';
-import { outsideText } from '../model/outside';
+import { outsideText } from '../model/devices';
 import { rowOf } from '../model/rows';
-import { findSession } from '../model/sessions';
+import { findSession } from '../model/kernels';
 import type { IClient } from '../protocol';
 import { client, device, GIB, grant } from './fakes';
 

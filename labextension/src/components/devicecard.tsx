@@ -88,7 +88,7 @@ export function DeviceCard(props: {
   );
 }
 
-/** The next ones; a long queue's end only if somebody wants to see it. */
+/** The next ones; a long queue's end only while it is open. */
 function Queue(props: {
   queue: ReadonlyArray<IUse>;
   trans: TranslationBundle;

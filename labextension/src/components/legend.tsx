@@ -2,8 +2,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { LANE_HEIGHT, paths } from '../model/drawing';
-import { LANE_STATES, type LaneState } from '../model/lanes';
-import { stateText } from '../model/lanetext';
+import { LANE_STATES, type LaneState, stateText } from '../model/lanes';
 
 /** Each state as the lanes show it, and its name. */
 export const Legend = React.memo(function Legend(props: {

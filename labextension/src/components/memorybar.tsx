@@ -1,13 +1,13 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
-import type { IMemoryView } from '../model/memory';
 import {
+  type IMemoryView,
   partAt,
   stretchesOf,
   type IPart,
   type IStretch
-} from '../model/memorybar';
+} from '../model/memory';
 import { colourOf, patternOf } from './chip';
 
 /** A number is written on segments of at least this part of the bar. */

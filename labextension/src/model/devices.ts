@@ -1,11 +1,10 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 
-import type { IClient, IDevice, IGrant } from '../protocol';
-import { formatDuration } from './units';
+import type { IClient, IDevice, IGrant, IOutside } from '../protocol';
+import { formatDuration, formatSize } from './units';
 import { memoryOf, type IMemoryView } from './memory';
 import type { INamed } from './named';
-import { outsideText } from './outside';
-import { countDown } from './turns';
+import { countDown } from './state';
 
 /** A client that has a device, or waits for it. */
 export interface IUse {
@@ -120,4 +119,35 @@ function utilisationText(
   return isEstimate
     ? trans.__('about %1 % busy', percent)
     : trans.__('%1 % busy', percent);
+}
+
+/**
+ * The number, memory and users of the processes that use a device without sharing
+ * it; empty: there are none. The server names users to themselves and to admins.
+ */
+export function outsideText(
+  processes: ReadonlyArray<Omit<IOutside, 'memory'> & Partial<IOutside>>,
+  trans: TranslationBundle
+): string {
+  if (processes.length === 0) {
+    return '';
+  }
+  const parts = [trans._n('%1 process', '%1 processes', processes.length)];
+  const known = processes.flatMap(({ memory }) => memory ?? []);
+  if (known.length > 0) {
+    const sum = formatSize(known.reduce((sum, bytes) => sum + bytes, 0));
+    parts.push(
+      known.length < processes.length ? trans.__('at least %1', sum) : sum
+    );
+  }
+  const users = [...new Set(processes.flatMap(({ user }) => user ?? []))];
+  if (users.length > 0) {
+    const names = users.sort().join(', ');
+    parts.push(
+      processes.every(({ user }) => user !== null)
+        ? trans.__('of %1', names)
+        : trans.__('of %1 and others', names)
+    );
+  }
+  return parts.join(' · ');
 }

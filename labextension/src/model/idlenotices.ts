@@ -7,7 +7,7 @@ import { formatPassed } from './units';
 import { isProgram, nameOf } from './named';
 import type { SharingModel } from './sharing';
 
-/** How far it has gone with a client that nobody uses. */
+/** The stages of a client that is not used. */
 enum Stage {
   Present,
   Evicted,
@@ -15,9 +15,9 @@ enum Stage {
 }
 
 /**
- * Finds out when own kernels are moved off the GPU, or suspended, because nobody
- * uses them. What had happened before this page was loaded is no news: their
- * state tells it.
+ * Finds out when own kernels are moved off the GPU, or suspended, because they are
+ * not used. What had happened before this page was loaded is no news: their state
+ * shows it.
  */
 export class IdleNotices extends Disposable {
   constructor(private readonly _sharing: SharingModel) {
@@ -73,7 +73,7 @@ export class IdleNotices extends Disposable {
   private readonly _reported = new Set<string>();
 }
 
-/** What has happened to a client that nobody uses, and what its user can do. */
+/** What has happened to a client that is not used, and what its user can do. */
 export function noticeText(client: IClient, trans: TranslationBundle): string {
   const name = nameOf(client, trans);
   const idle = formatPassed(client.idle_seconds ?? 0, trans);

@@ -15,8 +15,7 @@ import type { IVisibility } from '../visibility';
 import { EventStream } from './events';
 import { Expectations } from './expectations';
 import { KernelClients } from './kernels';
-import { nextOf, type INext } from './state';
-import { countDown, others, type IRunner } from './turns';
+import { nextOf, type INext, countDown, others, type IRunner } from './state';
 
 /** What is known about a kernel now. */
 export type KernelView =

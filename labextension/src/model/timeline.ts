@@ -3,8 +3,13 @@ import { Signal } from '@lumino/signaling';
 
 import { blocks, marks, paths } from './drawing';
 import type { HistoryModel } from './history';
-import { isLaneState, type ILane, type LaneState } from './lanes';
-import { laneText, periodText } from './lanetext';
+import {
+  isLaneState,
+  type ILane,
+  type LaneState,
+  laneText,
+  periodText
+} from './lanes';
 import type { INamed } from './named';
 import type { SettingsModel } from './settings';
 
