@@ -1,4 +1,4 @@
-"""What Prometheus is told: every family, over a snapshot, for the Jupyter server and for the coordinator itself.
+"""Metric families of Prometheus over a snapshot, for the Jupyter server and for the coordinator itself.
 
 docs/metrics.md describes them. No labels of clients, for these are the paths of notebooks.
 """
@@ -41,7 +41,7 @@ _HISTOGRAMS = (
 
 
 def of_server(status: Mapping[str, Any] | None) -> Iterator[Metric]:
-    """What a Jupyter server tells of the last snapshot; None: it follows no coordinator."""
+    """Families of a Jupyter server over the last snapshot; None: it follows no coordinator."""
     following = GaugeMetricFamily("gpushare_coordinator_followed", "1 while this server follows a coordinator")
     following.add_metric([], float(status is not None))
     yield following
@@ -50,7 +50,7 @@ def of_server(status: Mapping[str, Any] | None) -> Iterator[Metric]:
 
 
 def of_snapshot(status: Mapping[str, Any]) -> Iterator[Metric]:
-    """All but what is the server's own. A snapshot of an older coordinator lacks some."""
+    """All families but the server's own."""
     phases = GaugeMetricFamily("gpushare_clients", "Clients by phase", labels=["phase"])
     counts = Counter(client["phase"] for client in status["clients"])
     for phase in sorted({*PHASES, *counts}):

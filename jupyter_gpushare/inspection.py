@@ -195,7 +195,7 @@ def _limits(orders: dict[str, int]) -> Iterator[str]:
 
 def _details(details: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
     if details is None:
-        yield "", "The process does not say more: it is stopped, or its shim is older than this."
+        yield "", "The process does not answer: it is stopped."
         return
     for line in details["ledger"]:
         yield line["kind"], f"{line['number']}, {format_size(line['bytes'])}"

@@ -1,6 +1,6 @@
-"""What coordinators of different users tell each other: that one waits for a device which another one has.
+"""A sign between coordinators of different users: one waits for a device that another one has.
 
-Whoever waits for a device's lock, a process without a coordinator too, holds a shared record lock (of an open file
+A process that waits for a device's lock, also without a coordinator, holds a shared record lock (of an open file
 description) on byte 0 of the lock file, which no turn uses. The coordinator whose client has the device sees that, ends
 its turn in time, and leaves the device to others for a moment.
 """
@@ -18,7 +18,7 @@ from ..core import events as ev
 from ..core.model import Device
 from ..wire import address
 
-LOOK = 0.1  # seconds; how soon it is seen that somebody waits for a device which one of ours has
+LOOK = 0.1  # seconds; how soon a wait for a device that a client here has is seen
 WHILE_YIELDING = 0.01  # and how soon that they have taken it
 
 FLOCK = struct.Struct("hhqqi4x")  # struct flock on 64-bit Linux: type, whence, start, length, pid
@@ -81,7 +81,7 @@ class Neighbours:
         path = address.lock_directory() / f"{uuid}.lock"
         file = self._files.get(uuid)
         if file is not None and not os.path.samestat(os.fstat(file), path.lstat()):
-            os.close(self._files.pop(uuid))  # somebody has made another one
+            os.close(self._files.pop(uuid))  # another one has been made
             self._waits.discard(uuid)
             file = None
         if file is None:

@@ -1,4 +1,4 @@
-"""What a client that waits waits for: asked once a second by kernels while a cell runs, so it must cost little."""
+"""The wait of a client: kernels ask for it once a second while a cell runs, so it must cost little."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ..core.outlook import held, outlook, seconds_left
 from .users import tenant_name
 
 
-def told(scheduler: Scheduler, client_id: str, user: str, now: float) -> dict[str, Any]:
-    """The result of an Outlook of user `user`: see `wire.messages`. Labels of other users' clients are not told."""
+def status(scheduler: Scheduler, client_id: str, user: str, now: float) -> dict[str, Any]:
+    """Return the result of an Outlook by `user`, without the labels of other users' clients: see `wire.messages`."""
     client = scheduler.clients[client_id]
     expected = outlook(scheduler, client, now)
     waits_since = client.waiting_since if client.waiting_since is not None else client.stands_since

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from jupyter_gpushare.units import join_sizes
 
 from .connection import request
-from .errors import Mistake, NotShared, Refused, Unreachable
+from .errors import Mistake, NotShared, Unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -51,14 +51,7 @@ class Calls:
         """One request to the coordinator. Raises Unreachable, Refused."""
         if not self.path:
             raise Unreachable("no coordinator is known here (GPUSHARE_SOCKET is not set)")
-        try:
-            return request(self.path, message)
-        except Refused as refused:
-            if refused.reason != "malformed":
-                raise
-            raise Refused(
-                f"the coordinator that runs is an older version, which does not know {message['type']!r}", "malformed"
-            ) from None
+        return request(self.path, message)
 
     def status(self) -> Report:
         """This client and the devices, also when no coordinator answers or this is no client."""
@@ -86,8 +79,7 @@ class Calls:
 
     def release(self) -> dict[str, Any]:
         """`{"released": bool, "turn": bool, "hold": bool}`: whether there was anything to give up, and what."""
-        result = dict(self._own("release"))
-        return {"turn": result["released"], "hold": False, **result}  # an older coordinator tells no more
+        return dict(self._own("release"))
 
     def evict(self) -> int:
         """Bytes that were on the devices and leave now."""
@@ -113,7 +105,7 @@ class Calls:
             page = self._own("history", after=after)
             entries += [one for one in page["entries"] if one["client"] == self.client]
             after = page["next"]
-            if not page.get("more"):
+            if not page["more"]:
                 break
         return History(entries, page["now"])
 

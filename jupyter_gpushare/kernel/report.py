@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from jupyter_gpushare.units import format_duration, format_size
@@ -16,7 +17,8 @@ class Report:
     """The state of one client and of the devices, shown as text and as HTML.
 
     `snapshot` is the coordinator's (docs/design.md), empty if none answered; `own` this client's part of it, None
-    if it has none; `problem` a sentence on what isn't working, or ""; `age` the seconds since this program began.
+    if it has none; `problem` a sentence on what isn't working, or ""; `age` the seconds since this program began;
+    `elapsed` those since the snapshot, on which its times count on.
     """
 
     def __init__(
@@ -26,12 +28,14 @@ class Report:
         problem: str = "",
         age: float = 0.0,
         program: str = "kernel",
+        elapsed: float = 0.0,
     ) -> None:
         self.snapshot = snapshot or {}
         self.client = client
         self.problem = problem
         self.program = program  # what it is called
         self._age = age
+        self._elapsed = elapsed
         self._clients = {one["id"]: one for one in self.snapshot.get("clients", [])}
 
     @property
@@ -47,13 +51,20 @@ class Report:
         lines += [f"{name:<9} {value}" for name, value in self.facts()]
         for device in self.devices:
             lines += ["", device_line(device)]
-            lines += [f"  {place:<3} {state:<8} {name}" for place, state, name in self.turns(device)]
+            for place, state, name, time in self.turns(device):
+                lines.append(f"  {place:<3} {state:<8} {name}{' · ' if time else ''}{time}")
         return "\n".join(lines).strip()
 
     def _repr_html_(self) -> str:
         from .report_html import page
 
         return page(self)
+
+    @property
+    def state(self) -> str:
+        """The state of this client, which must be known, with its times."""
+        assert self.own is not None
+        return state_line(self.own, self.devices, self._elapsed)
 
     def facts(self) -> list[tuple[str, str]]:
         """Names and values about this client, in the order in which they are shown."""
@@ -63,27 +74,42 @@ class Report:
                 return [("state", "not yet known to the coordinator")]
             return [] if self.client or self.problem else [("state", f"this {self.program} isn't shared")]
         turns = f"{client['quanta']} {'turn' if client['quanta'] == 1 else 'turns'}"
-        times = f"{format_duration(client['gpu_seconds'])} in {turns}, waited {format_duration(client['wait_seconds'])}"
+        runs, waits = client["phase"] in ("running", "draining", "overrun"), client["phase"] == "waiting"
+        used = format_duration(client["gpu_seconds"] + runs * self._elapsed)
+        times = f"{used} in {turns}, waited {format_duration(client['wait_seconds'] + waits * self._elapsed)}"
         uptime = self.snapshot.get("coordinator", {}).get("uptime_seconds", self._age)
         # An earlier coordinator's figures are gone with it.
         newer = uptime < self._age - _ROUNDING
         since = f", since the coordinator started {format_duration(uptime)} ago" if newer else ""
         rows = [
             (self.program, self.name(self.client, mark=False)),
-            ("state", state_line(client, self.devices)),
+            ("state", self.state),
             ("quota", quota_line(client.get("quota", {}), sum(one.get("memory_total") or 0 for one in self.devices))),
             ("memory", memory_line(client)),
             ("GPU time", times + since),
         ]
         return rows + [("note", str(note)) for note in client.get("notes", [])]
 
-    def turns(self, device: dict[str, Any]) -> list[tuple[str, str, str]]:
-        """Who runs or holds it, then who waits, in order: place, state, name."""
-        grants = device.get("grants", [])
-        rows = [("", "held" if grant.get("held") else "running", self.name(grant["client"])) for grant in grants]
-        queue = enumerate(device.get("queue", []), 1)
-        rows += [(f"#{place}", "waiting", self.name(client)) for place, client in queue]
-        return rows or [("", "free", "nobody runs or waits")]
+    def turns(self, device: dict[str, Any]) -> list[tuple[str, str, str, str]]:
+        """The clients that run or hold it, then those that wait, in order: place, state, name, times."""
+        waits = [self._clients.get(identity, {}).get("expected_wait") for identity in device["queue"]]
+        soonest = min((wait for wait in waits if wait), default=math.inf)
+        rows = []
+        for grant in device["grants"]:
+            left = grant["seconds_left"]
+            time = f"for {self._passing(grant['held_seconds'] + self._elapsed)}"
+            if left is not None:
+                # The time left is until the deadline; a turn that is expected to end before gets an "up to".
+                time += f", {'up to ' if soonest + 1 < left else ''}{self._passing(left - self._elapsed)} left"
+            rows.append(("", "held" if grant["held"] else "running", self.name(grant["client"]), time))
+        for place, (identity, wait) in enumerate(zip(device["queue"], waits), 1):
+            time = f"in about {self._passing(wait - self._elapsed)}" if wait and wait > self._elapsed else ""
+            rows.append((f"#{place}", "waiting", self.name(identity), time))
+        return rows or [("", "free", "nobody runs or waits", "")]
+
+    @staticmethod
+    def _passing(seconds: float) -> str:
+        return format_duration(math.ceil(max(0.0, seconds)))
 
     def name(self, identity: str, mark: bool = True) -> str:
         """A client's label; of other users' clients, whose labels are theirs alone, the user."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from jupyter_gpushare.units import format_duration, format_size
+from jupyter_gpushare.units import format_size
 
 from .markup import COLOURS, Part, bar, card, dot, element, grid, muted
 from .report import device_line, memory_line
@@ -34,7 +34,9 @@ def _client(report: Report) -> str:
         return grid([(name, escape(value)) for name, value in facts.items()])
     phase = str(client.get("phase", "idle"))
     head = element("span", _STRONG + ";overflow-wrap:anywhere", escape(facts.pop("kernel")))
-    head += element("span", "white-space:nowrap", dot(COLOURS.get(phase, COLOURS["idle"])) + escape(facts.pop("state")))
+    head += element(
+        "span", "white-space:nowrap", dot(COLOURS.get(phase, COLOURS["idle"])) + escape(f"GPU: {facts.pop('state')}")
+    )
     notes = [("note", escape(str(note))) for note in client.get("notes", [])]
     facts.pop("note", None)
     rows = [(name, escape(value)) for name, value in facts.items() if name != "memory"]
@@ -63,16 +65,13 @@ def _device(report: Report, device: dict[str, Any]) -> str:
     head = element("div", _STRONG, escape(device_line(device)))
     total = device.get("memory_total") or 0
     body = _stacked(report, device, total) if total else ""
-    lefts = {grant["client"]: grant.get("seconds_left") for grant in device.get("grants", [])}
-    names = [grant["client"] for grant in device.get("grants", [])] + device.get("queue", [])
-    for (place, state, name), identity in zip(report.turns(device), names or [""]):
+    for place, state, name, time in report.turns(device):
         where = element(
             "span",
             "display:inline-block;width:8em;white-space:nowrap",
             dot(COLOURS[state]) + escape(f"{state} {place}"),
         )
-        left = lefts.get(identity)
-        more = "" if left is None else muted(f" · {format_duration(left)} left")
+        more = muted(f" · {time}") if time else ""
         body += element("div", "overflow-wrap:anywhere", where + escape(name) + more)
     return head + body
 

@@ -15,7 +15,7 @@ from typing import Any
 
 
 def install(shell: Any) -> None:
-    """Without the shim, or with an older one, nothing is changed."""
+    """Change nothing without the shim."""
     waits = getattr(ctypes.CDLL(None), "gpushare_waits", None)
     if waits is not None:
         shell.run_cell_async = _stoppable(shell.run_cell_async, waits)

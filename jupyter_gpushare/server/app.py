@@ -93,14 +93,14 @@ class GpuShareApp(ExtensionApp):
             ("/config", handlers.ConfigHandler),
             ("/events", EventsHandler),
             ("/clients/([^/]+)/quota", handlers.QuotaHandler),
-            ("/clients/([^/]+)/release", handlers.ReleaseHandler),
             ("/clients/([^/]+)/hold", handlers.HoldHandler),
-            ("/clients/([^/]+)/evict", handlers.EvictHandler),
-            ("/clients/([^/]+)/suspend", handlers.SuspendHandler),
-            ("/clients/([^/]+)/resume", handlers.ResumeHandler),
             ("/kernels/([^/]+)", handlers.KernelHandler),
             ("/(.*)", handlers.NoSuchRoute),
         ]
+        for action in handlers.ACTIONS:
+            self.handlers.append(
+                (f"{ROOT}/clients/([^/]+)/{action}", handlers.ActionHandler, {**parts, "action": action})
+            )
         self.handlers.extend((ROOT + pattern, handler, parts) for pattern, handler in routes)
 
     async def _start_jupyter_server_extension(self, serverapp: ServerApp) -> None:
@@ -125,5 +125,5 @@ class GpuShareApp(ExtensionApp):
 
     def _coordinator_argv(self) -> list[str]:
         argv: list[Any] = default_coordinator_argv()
-        # A command that somebody prescribed is run as it is.
+        # A prescribed command is run as it is.
         return argv if os.environ.get("GPUSHARE_COORDINATOR_ARGV") else [*argv, *self.gpushare.argv()]

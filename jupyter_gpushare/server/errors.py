@@ -9,7 +9,7 @@ from tornado.web import HTTPError
 
 from ..wire.client import CoordinatorError
 
-# The coordinator's words for why it refused. Other words, of newer coordinators, are refusals too: 400.
+# The coordinator's words for its refusals; all others are 400.
 _STATUS = {
     "forbidden": 403,
     "unknown_client": 404,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -23,6 +24,13 @@ AUTH_RESOURCE = "gpushare"
 # A quota or a few settings; the coordinator's lines are limited too.
 MAX_BODY = 16 * 1024
 
+ACTIONS: dict[str, Callable[..., msgspec.Struct]] = {
+    "release": messages.Release,
+    "evict": messages.Evict,
+    "suspend": messages.Suspend,
+    "resume": messages.Resume,
+}
+
 _Scalar = str | int | float | bool | None
 _Changes = dict[str, _Scalar | dict[str, _Scalar] | list[_Scalar]]
 
@@ -33,7 +41,7 @@ class GpuShareHandler(APIHandler):
     auth_resource = AUTH_RESOURCE
     # A status display that asks every few seconds must not keep an idle server from being culled.
     _track_activity = False
-    # A body, for who sends one that can't be understood.
+    # A body, for the answer to one that can't be understood.
     example = '{"share": 0.5}'
 
     def initialize(self, supervisor: Supervisor, kernels: Kernels) -> None:
@@ -147,12 +155,17 @@ class QuotaHandler(GpuShareHandler):
         await self.ask(messages.SetQuota(client=self.known_form(client_id), changes=self.changes()))
 
 
-class ReleaseHandler(GpuShareHandler):
+class ActionHandler(GpuShareHandler):
+    """A request about a client that needs no body: one of `ACTIONS`."""
+
+    def initialize(self, supervisor: Supervisor, kernels: Kernels, action: str = "") -> None:
+        super().initialize(supervisor, kernels)
+        self._action = ACTIONS[action]
+
     @web.authenticated
     @authorized
     async def post(self, client_id: str) -> None:
-        """Give up the rest of a client's turn."""
-        await self.ask(messages.Release(client=self.known_form(client_id)))
+        await self.ask(self._action(client=self.known_form(client_id)))
 
 
 class HoldHandler(GpuShareHandler):
@@ -169,30 +182,6 @@ class HoldHandler(GpuShareHandler):
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float, str, type(None))):
             raise errors.Refused(400, "invalid", f"seconds={seconds!r} is not a duration, such as 300 or 5min.")
         await self.ask(messages.Hold(client=self.known_form(client_id), seconds=seconds))
-
-
-class EvictHandler(GpuShareHandler):
-    @web.authenticated
-    @authorized
-    async def post(self, client_id: str) -> None:
-        """End a client's turn and move its memory off the devices, until its next turn."""
-        await self.ask(messages.Evict(client=self.known_form(client_id)))
-
-
-class SuspendHandler(GpuShareHandler):
-    @web.authenticated
-    @authorized
-    async def post(self, client_id: str) -> None:
-        """End a client's turn, and give it none until it is resumed."""
-        await self.ask(messages.Suspend(client=self.known_form(client_id)))
-
-
-class ResumeHandler(GpuShareHandler):
-    @web.authenticated
-    @authorized
-    async def post(self, client_id: str) -> None:
-        """Let a suspended client take part again."""
-        await self.ask(messages.Resume(client=self.known_form(client_id)))
 
 
 class ConfigHandler(GpuShareHandler):

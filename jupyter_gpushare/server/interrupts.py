@@ -24,7 +24,7 @@ class Interrupts:
 
     def follow(self, status: dict[str, Any]) -> None:
         """A snapshot."""
-        asked = {client["id"] for client in status["clients"] if client.get("interrupt_asked")}
+        asked = {client["id"] for client in status["clients"] if client["interrupt_asked"]}
         news, self._asked = asked - self._asked, asked
         for kernel_id in self._kernels.of_clients(news, status):
             task = asyncio.get_running_loop().create_task(self._interrupt(kernel_id))

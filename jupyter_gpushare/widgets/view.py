@@ -9,8 +9,9 @@ from typing import Any
 
 import ipywidgets as widgets
 
+from ..kernel.report import Report
 from ..wire import address
-from . import identity, markup, picture
+from . import identity, markup
 from .actions import Actions
 from .follower import Follower, Seen
 
@@ -102,9 +103,9 @@ class GpuShareView(widgets.VBox):  # type: ignore[misc]
     def _show(self, seen: Seen) -> None:
         """Called by the follower's thread; front ends are told of what has changed only."""
         client = self._who.client
-        shown = seen.status and picture.of(seen.status, client, monotonic() - seen.at)
-        if shown:
-            self._words, html = shown.headline, markup.page(shown)
+        report = Report(seen.status, client, elapsed=monotonic() - seen.at)
+        if report.own:
+            self._words, html = report.state, markup.page(report)
         elif not client:
             self._words = "this kernel isn't shared"
             html = markup.sentence("This kernel does not share the GPU.", self._who.problem or _UNSHARED)
@@ -120,11 +121,7 @@ class GpuShareView(widgets.VBox):  # type: ignore[misc]
         if self.state.value != html:
             self.state.value = html
         if self.actions is not None:
-            self.actions.suit(_client(seen.status, client))
-
-
-def _client(status: dict[str, Any] | None, identity: str) -> Any:
-    return next((one for one in (status or {}).get("clients", ()) if one["id"] == identity), None)
+            self.actions.suit(report.own)
 
 
 def _parts(widget: Any) -> Iterator[Any]:

@@ -12,8 +12,8 @@ import {
 import type { CommandRegistry } from '@lumino/commands';
 
 import { Actions } from './actions';
-import { CommandIDs, type IClientArgs } from './commands';
-import { findTarget, isSuspended, whyNot, type Target } from './model/actions';
+import { ACTIONS, CommandIDs, type IClientArgs } from './commands';
+import { findTarget, whyNot, type Target } from './model/actions';
 import type { ICurrentKernel } from './model/current';
 import type { IClient } from './protocol';
 import type { IGpuSharing } from './tokens';
@@ -39,18 +39,7 @@ const HOLD_ARGUMENTS = {
   }
 } as const;
 
-/** All that are added here, in the order of menus. */
-export const ACTIONS = [
-  CommandIDs.changeQuota,
-  CommandIDs.hold,
-  CommandIDs.release,
-  CommandIDs.suspend,
-  CommandIDs.resume,
-  CommandIDs.evict,
-  CommandIDs.changeSettings
-];
-
-/** Add the commands, and keep whoever shows them up to date. */
+/** Add the commands, and notify their views of changes. */
 export function addCommands(
   commands: CommandRegistry,
   { api, model }: Pick<IGpuSharing, 'api' | 'model'>,
@@ -62,7 +51,7 @@ export function addCommands(
     findTarget(model, args.client, current.kernelId, trans);
   const suspended = (args: IClientArgs) => {
     const found = target(args);
-    return 'client' in found && isSuspended(found.client);
+    return 'client' in found && found.client.suspended;
   };
 
   const add = (id: string, options: ICommand) => {
@@ -96,13 +85,13 @@ export function addCommands(
     icon: lockIcon,
     args: HOLD_ARGUMENTS,
     execute: (client, { seconds }) =>
-      actions.hold(client, seconds, model.status?.config)
+      actions.hold(client, seconds, model.status!.config)
   });
   add(CommandIDs.release, {
     label: trans.__('Give Up the GPU Turn'),
     caption: trans.__('The rest of the turn, or the hold, goes to others.'),
     icon: fastForwardIcon,
-    execute: client => actions.release(client)
+    execute: client => actions.act(client, 'release')
   });
   add(CommandIDs.suspend, {
     label: trans.__('Suspend GPU Use'),
@@ -111,14 +100,14 @@ export function addCommands(
     ),
     icon: pauseIcon,
     isVisible: args => !suspended(args),
-    execute: client => actions.suspend(client)
+    execute: client => actions.act(client, 'suspend')
   });
   add(CommandIDs.resume, {
     label: trans.__('Resume GPU Use'),
     caption: trans.__('Take turns again.'),
     icon: runIcon,
     isVisible: suspended,
-    execute: client => actions.resume(client)
+    execute: client => actions.act(client, 'resume')
   });
   add(CommandIDs.evict, {
     label: trans.__('Move Memory off the GPU'),
@@ -126,17 +115,17 @@ export function addCommands(
       'It comes back with the next turn; a turn now is given up first.'
     ),
     icon: moveDownIcon,
-    execute: client => actions.evict(client)
+    execute: client => actions.act(client, 'evict')
   });
 
-  const mayChangeSettings = () => model.status?.you?.admin !== false;
+  const mayChangeSettings = () => model.status?.you.admin !== false;
   const isAway = () => model.away !== null || model.status === null;
   commands.addCommand(CommandIDs.changeSettings, {
     label: trans.__('GPU Sharing Settings…'),
     caption: () =>
       isAway()
         ? trans.__('The GPU sharing service is away.')
-        : trans.__('Quantum, policy and others, for all who share the GPUs.'),
+        : trans.__('Quantum, policy and others, for all users of the GPUs.'),
     icon: settingsIcon,
     isEnabled: () => mayChangeSettings() && !isAway(),
     isVisible: mayChangeSettings,
@@ -144,16 +133,15 @@ export function addCommands(
     execute: () => actions.changeSettings()
   });
 
+  const all = [...ACTIONS, CommandIDs.changeSettings];
   const state = () =>
-    ACTIONS.map(
-      id => `${commands.isEnabled(id)} ${commands.isVisible(id)}`
-    ).join();
+    all.map(id => `${commands.isEnabled(id)} ${commands.isVisible(id)}`).join();
   let last = state();
   const refresh = () => {
     const now = state();
     if (now !== last) {
       last = now;
-      ACTIONS.forEach(id => commands.notifyCommandChanged(id));
+      all.forEach(id => commands.notifyCommandChanged(id));
     }
   };
   model.changed.connect(refresh);

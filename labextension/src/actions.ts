@@ -4,10 +4,9 @@ import type { ReadonlyJSONObject } from '@lumino/coreutils';
 
 import type { Action, IApi } from './api';
 import type { FormDialog } from './components/formdialog';
-import { holds } from './model/actions';
 import { holdSchema, pick, withAllocated } from './model/forms';
 import { formatDuration } from './model/units';
-import { nameOf } from './model/names';
+import { nameOf } from './model/named';
 import type { IClient, IConfig, QuotaChanges } from './protocol';
 
 /** Milliseconds that a success, or a failure, is shown. */
@@ -21,8 +20,8 @@ const SETTINGS = ['time_quantum', 'policy', 'idle_release', 'sharing'];
 const USUAL_HOLD = 300;
 
 /**
- * What can be done with a client, or the coordinator, with all that is said
- * about it. Each resolves with whether it was done; none rejects.
+ * Actions on a client, or the coordinator, with their dialogs and messages. Each
+ * resolves with whether it was done; none rejects.
  */
 export class Actions {
   constructor(
@@ -30,7 +29,7 @@ export class Actions {
     private readonly _trans: TranslationBundle
   ) {}
 
-  /** Say why something is not done. */
+  /** Show the reason why an action is not done. */
   refuse(reason: string): false {
     return this._fail(new Error(reason));
   }
@@ -45,7 +44,7 @@ export class Actions {
         values: pick(quota, schema.properties),
         send: async changes => {
           await this._api.setQuota(client.id, changes as QuotaChanges);
-          this._tell(trans.__('%1 has a new quota.', name));
+          this._report(trans.__('%1 has a new quota.', name));
         }
       };
     });
@@ -58,17 +57,17 @@ export class Actions {
       const properties = pick(schema.properties, SETTINGS);
       return {
         intro: trans.__(
-          'For all who share the GPUs of this host, from now on until the coordinator stops.'
+          'For all users of the GPUs of this host, from now on until the coordinator stops.'
         ),
         schema: { ...schema, properties },
         values: pick(config, properties) as ReadonlyJSONObject,
         send: async changes => {
           const now = await this._api.setConfig(changes);
-          const said = Object.keys(changes).map(
+          const news = Object.keys(changes).map(
             name => `${properties[name].title} = ${now[name]}`
           );
-          this._tell(
-            trans.__('%1, until the coordinator stops.', said.join(', '))
+          this._report(
+            trans.__('%1, until the coordinator stops.', news.join(', '))
           );
         }
       };
@@ -82,67 +81,37 @@ export class Actions {
   async hold(
     client: IClient,
     seconds: number | undefined,
-    config: IConfig | undefined
+    config: IConfig
   ): Promise<boolean> {
     if (seconds !== undefined) {
       return this._do(() => this._hold(client, seconds));
     }
     const trans = this._trans;
-    const longest = config?.max_hold ?? 2 * USUAL_HOLD;
+    const longest = config.max_hold;
     const title = trans.__('Hold the GPU for %1', this._name(client));
     return this._ask(title, async () => ({
-      schema: holdSchema(longest, holds(client), trans),
+      schema: holdSchema(longest, client.hold_seconds_left !== null, trans),
       values: { seconds: Math.min(USUAL_HOLD, longest) },
       present: {},
       send: async changes =>
-        this._tell(await this._hold(client, changes.seconds as number))
+        this._report(await this._hold(client, changes.seconds as number))
     }));
   }
 
-  async release(client: IClient): Promise<boolean> {
-    const trans = this._trans;
-    const name = this._name(client);
-    return this._act(
-      client,
-      'release',
-      trans.__('%1 gives up its turn.', name),
-      trans.__('The rest of its turn goes to whoever is next.')
-    );
-  }
-
-  async evict(client: IClient): Promise<boolean> {
-    const trans = this._trans;
-    const name = this._name(client);
-    return this._act(
-      client,
-      'evict',
-      trans.__(
-        'The memory of %1 moves off the GPU; it comes back with the next turn.',
-        name
-      ),
-      trans.__(
-        'It comes back with its next turn. If it has one now, that is given up first.'
-      )
-    );
-  }
-
-  async suspend(client: IClient): Promise<boolean> {
-    const trans = this._trans;
-    const name = this._name(client);
-    return this._act(
-      client,
-      'suspend',
-      trans.__(
-        '%1 is suspended: its cells wait and its memory leaves the GPU, until you resume it.',
-        name
-      ),
-      trans.__('Its cells wait, and its memory leaves the GPU, until a resume.')
-    );
-  }
-
-  async resume(client: IClient): Promise<boolean> {
-    const said = this._trans.__('%1 takes turns again.', this._name(client));
-    return this._act(client, 'resume', said, '');
+  /** Do what needs no further words; on clients of others only after a question. */
+  async act(client: IClient, action: Action): Promise<boolean> {
+    const { title, meaning, label, done } = this._texts(action, client);
+    if (!client.own && meaning !== '') {
+      const buttons = [Dialog.cancelButton(), Dialog.warnButton({ label })];
+      const { button } = await showDialog({ title, body: meaning, buttons });
+      if (!button.accept) {
+        return false;
+      }
+    }
+    return this._do(async () => {
+      await this._api.act(client.id, action);
+      return done;
+    });
   }
 
   private async _hold(client: IClient, seconds: number): Promise<string> {
@@ -158,46 +127,55 @@ export class Actions {
         );
   }
 
-  /**
-   * @param said - what is told when it is done
-   * @param meaning - what an admin should know before doing it to others; empty:
-   * nothing
-   */
-  private async _act(
-    client: IClient,
+  /** The texts of an action; without a meaning there is nothing to ask. */
+  private _texts(
     action: Action,
-    said: string,
-    meaning: string
-  ): Promise<boolean> {
-    const isOthers = client.own === false && meaning !== '';
-    if (isOthers && !(await this._confirm(client, action, meaning))) {
-      return false;
-    }
-    return this._do(async () => {
-      await this._api.act(client.id, action);
-      return said;
-    });
-  }
-
-  private async _confirm(
-    client: IClient,
-    action: Action,
-    meaning: string
-  ): Promise<boolean> {
+    client: IClient
+  ): { title: string; meaning: string; label: string; done: string } {
     const trans = this._trans;
     const name = this._name(client);
-    const [title, label] = {
-      release: [trans.__('Give up the turn of %1?', name), trans.__('Give up')],
-      suspend: [trans.__('Suspend %1?', name), trans.__('Suspend')],
-      resume: [trans.__('Resume %1?', name), trans.__('Resume')],
-      evict: [trans.__('Move memory of %1?', name), trans.__('Move out')]
-    }[action];
-    const { button } = await showDialog({
-      title,
-      body: meaning,
-      buttons: [Dialog.cancelButton(), Dialog.warnButton({ label })]
-    });
-    return button.accept;
+    switch (action) {
+      case 'release':
+        return {
+          title: trans.__('Give up the turn of %1?', name),
+          meaning: trans.__(
+            'The rest of its turn goes to the next client in the queue.'
+          ),
+          label: trans.__('Give up'),
+          done: trans.__('%1 gives up its turn.', name)
+        };
+      case 'evict':
+        return {
+          title: trans.__('Move memory of %1?', name),
+          meaning: trans.__(
+            'It comes back with its next turn. If it has one now, that is given up first.'
+          ),
+          label: trans.__('Move out'),
+          done: trans.__(
+            'The memory of %1 moves off the GPU; it comes back with the next turn.',
+            name
+          )
+        };
+      case 'suspend':
+        return {
+          title: trans.__('Suspend %1?', name),
+          meaning: trans.__(
+            'Its cells wait, and its memory leaves the GPU, until a resume.'
+          ),
+          label: trans.__('Suspend'),
+          done: trans.__(
+            '%1 is suspended: its cells wait and its memory leaves the GPU, until you resume it.',
+            name
+          )
+        };
+      case 'resume':
+        return {
+          title: '',
+          meaning: '',
+          label: '',
+          done: trans.__('%1 takes turns again.', name)
+        };
+    }
   }
 
   private async _ask(
@@ -219,14 +197,14 @@ export class Actions {
 
   private async _do(work: () => Promise<string>): Promise<boolean> {
     try {
-      this._tell(await work());
+      this._report(await work());
       return true;
     } catch (error) {
       return this._fail(error);
     }
   }
 
-  private _tell(text: string): void {
+  private _report(text: string): void {
     Notification.success(text, { autoClose: SUCCESS_SHOWN });
   }
 

@@ -23,6 +23,16 @@ export namespace CommandIDs {
   export const openDocument = 'gpushare:open-document';
 }
 
+/** The commands about a client, in the order of menus. */
+export const ACTIONS: ReadonlyArray<string> = [
+  CommandIDs.changeQuota,
+  CommandIDs.hold,
+  CommandIDs.release,
+  CommandIDs.suspend,
+  CommandIDs.resume,
+  CommandIDs.evict
+];
+
 /** The arguments of the commands about a client. */
 export interface IClientArgs {
   readonly client?: string;

@@ -2,9 +2,9 @@ import type { IDisposable } from '@lumino/disposable';
 import { Signal } from '@lumino/signaling';
 
 /**
- * What has signals, and listens to those of others, until it is disposed. Who
- * has more to end (timers, watches) overrides {@link dispose}, in a way that can
- * be done twice, and calls this one last.
+ * An object that has signals, and listens to those of others, until it is
+ * disposed. A subclass with more to end (timers, watches) overrides
+ * {@link dispose}, in a way that can be done twice, and calls this one last.
  */
 export abstract class Disposable implements IDisposable {
   get isDisposed(): boolean {

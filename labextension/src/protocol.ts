@@ -1,22 +1,17 @@
 /**
  * What the server extension serves, as TypeScript types.
  *
- * Only the fields that the front end reads are declared; the server may send
- * more. Times are in seconds, sizes in bytes.
+ * Only the fields that the front end reads are declared. Times are in seconds, sizes in bytes.
  */
-
-/** What a client does on its devices. */
-export type Phase =
-  'idle' | 'waiting' | 'running' | 'draining' | 'overrun' | 'suspended';
 
 /** The right of a client to run on a device. */
 export interface IGrant {
   readonly client: string;
   readonly held_seconds: number;
-  /** Null while nobody waits: the turn has no deadline then. */
+  /** Null while no client waits: the turn has no deadline then. */
   readonly seconds_left: number | null;
-  /** By a hold, while its client runs nothing; not told by older servers. */
-  readonly held?: boolean;
+  /** By a hold, while its client runs nothing. */
+  readonly held: boolean;
 }
 
 /** One GPU (or MIG slice). */
@@ -26,16 +21,16 @@ export interface IDevice {
   readonly simulated: boolean;
   readonly memory_total: number;
   readonly memory_used: number;
-  readonly memory_used_is_estimate?: boolean;
+  readonly memory_used_is_estimate: boolean;
   /** Fraction of the last seconds in which it worked; null if not known. */
-  readonly utilisation?: number | null;
-  readonly utilisation_is_estimate?: boolean;
+  readonly utilisation: number | null;
+  readonly utilisation_is_estimate: boolean;
   /** Why it is out of use; null: it is not. */
-  readonly failed?: string | null;
-  /** Those that use it without sharing it; not told by older servers. */
-  readonly outside?: ReadonlyArray<IOutside>;
-  /** Those that have its lock while clients here wait for that. */
-  readonly locked_by?: ReadonlyArray<Omit<IOutside, 'memory'>>;
+  readonly failed: string | null;
+  /** Processes that use it without sharing it. */
+  readonly outside: ReadonlyArray<IOutside>;
+  /** Processes that have its lock while clients here wait for that. */
+  readonly locked_by: ReadonlyArray<Omit<IOutside, 'memory'>>;
   readonly grants: ReadonlyArray<IGrant>;
   /** Client ids, the next one first. */
   readonly queue: ReadonlyArray<string>;
@@ -45,7 +40,7 @@ export interface IDevice {
 export interface IOutside {
   /** Null: it has none here, as for a process beside a container. */
   readonly pid: number | null;
-  /** Null: not known, or not to be told to the user that asks. */
+  /** Null: not known, or hidden from the user that asks. */
   readonly user: string | null;
   /** Null: not known. */
   readonly memory: number | null;
@@ -85,12 +80,12 @@ export interface IClient {
   /** Empty for a client of another user: only its tenant is shown. */
   readonly label: string;
   readonly tenant: string;
-  /** Whether it belongs to the user that asks; older servers don't say. */
-  readonly own?: boolean;
+  /** Whether it belongs to the user that asks. */
+  readonly own: boolean;
   /** Whether the user that asks may change it. */
-  readonly may_change?: boolean;
-  /** A {@link Phase}; a newer coordinator may know others. */
-  readonly phase: Phase | (string & {});
+  readonly may_change: boolean;
+  /** idle, waiting, running, draining, overrun or suspended. */
+  readonly phase: string;
   /** A word for programs, more exact than the phase: see `openapi.yaml`. */
   readonly state: string;
   /** The same for people, without times; up to " · " it is short. */
@@ -98,42 +93,41 @@ export interface IClient {
   /** UUIDs; empty before the first CUDA call. */
   readonly devices: ReadonlyArray<string>;
   readonly quota: IQuota;
-  /** Whether it gets no turns until it is resumed; not told by older servers. */
-  readonly suspended?: boolean;
+  /** Whether it gets no turns until it is resumed. */
+  readonly suspended: boolean;
   /** Whether that is for being idle: its next cell or GPU call resumes it. */
-  readonly suspended_by_policy?: boolean;
-  /** How long nobody has used it; null: it is in use. */
-  readonly idle_seconds?: number | null;
-  /** Whether its user is to be told of it; older servers tell none of these. */
-  readonly idle_warned?: boolean;
+  readonly suspended_by_policy: boolean;
+  /** For how long it has not been used; null: it is in use. */
+  readonly idle_seconds: number | null;
+  /** Whether its user is warned of it. */
+  readonly idle_warned: boolean;
   /** In how many seconds its memory leaves the device; null: it does not. */
-  readonly evicted_in?: number | null;
+  readonly evicted_in: number | null;
   /** In how many seconds it is suspended; null: it is not. */
-  readonly suspended_in?: number | null;
+  readonly suspended_in: number | null;
   /** Whether its memory has left the device for that, until its next turn. */
-  readonly evicted_by_policy?: boolean;
+  readonly evicted_by_policy: boolean;
   /** It keeps its devices between cells for so long; null: it does not. */
-  readonly hold_seconds_left?: number | null;
+  readonly hold_seconds_left: number | null;
   readonly allocated: number;
   readonly resident: number;
-  /** Unified memory cannot be asked where it is; older coordinators don't say. */
-  readonly resident_is_estimate?: boolean;
-  readonly resident_by_device?: Readonly<Record<string, number>>;
+  /** Unified memory cannot be asked where it is. */
+  readonly resident_is_estimate: boolean;
+  readonly resident_by_device: Readonly<Record<string, number>>;
   /** Host memory that evicted memory takes. */
-  readonly host_pinned?: number;
-  readonly host_pageable?: number;
+  readonly host_pinned: number;
+  readonly host_pageable: number;
   readonly gpu_seconds: number;
   readonly wait_seconds: number;
-  readonly quanta: number;
   /** Counted from 1. */
   readonly queue_position: number | null;
   readonly expected_wait: number | null;
-  /** The notebook's cells that run, as far as front ends say; of own clients. */
-  readonly cell_ids?: ReadonlyArray<string>;
+  /** The notebook's cells that run, as far as front ends report them; of own clients. */
+  readonly cell_ids: ReadonlyArray<string>;
   /** Requests that run now. */
-  readonly cells?: number;
+  readonly cells: number;
   /** What its user should know. */
-  readonly notes?: ReadonlyArray<string>;
+  readonly notes: ReadonlyArray<string>;
 }
 
 /** The user that asks, as the coordinator knows it. */
@@ -144,26 +138,22 @@ export interface IYou {
   readonly admin: boolean;
 }
 
-/** Settings of the coordinator; it has more than these, and may lack some. */
+/** Settings of the coordinator, among others. */
 export interface IConfig {
-  readonly policy?: string;
+  readonly policy: string;
   /** Seconds, or chosen from what switching costs. */
-  readonly time_quantum?: number | 'auto';
-  readonly idle_release?: number | 'auto';
-  readonly sharing?: string;
-  readonly max_hold?: number;
-  readonly simulate?: boolean;
+  readonly time_quantum: number | 'auto';
+  readonly max_hold: number;
+  readonly simulate: boolean;
   readonly [name: string]: unknown;
 }
 
-/** All that the coordinator tells, at one moment. */
+/** A snapshot of the coordinator's state. */
 export interface IStatus {
   readonly devices: ReadonlyArray<IDevice>;
   readonly clients: ReadonlyArray<IClient>;
   readonly config: IConfig;
-  /** Not told by older servers. */
-  readonly you?: IYou;
-  readonly coordinator?: { readonly pid?: number };
+  readonly you: IYou;
 }
 
 /** What a client may change of a quota; text such as "8GiB" or "50%" will do. */
@@ -189,13 +179,12 @@ export interface IHistoryEntry {
   /** Seconds on the coordinator's clock, as {@link IHistory.now}. */
   readonly at: number;
   readonly client: string;
-  /** A {@link Happening}; a newer coordinator may know others. */
-  readonly what: Happening | (string & {});
+  readonly what: Happening;
 }
 
 /** What happened in the last minutes, the oldest first. */
 export interface IHistory {
-  /** Changes with every coordinator: forget what an earlier one told. */
+  /** Changes with every coordinator; entries of another run are void. */
   readonly run: string;
   readonly now: number;
   /** Ask with this as `after` for what follows. */
@@ -226,44 +215,12 @@ export const NOT_RUNNING = 'not_running';
 /** The Jupyter server knows nothing of GPU sharing. */
 export const NO_EXTENSION = 'no_extension';
 
-/**
- * Read a frame of the event socket.
- *
- * @returns null for text that is no message, or one of an unknown type (a
- * newer server may send more types).
- */
-export function parseMessage(text: unknown): EventMessage | null {
-  if (typeof text !== 'string') {
-    return null;
-  }
-  let data: unknown;
+/** Read a frame of the event socket; null for text that is no message. */
+export function parseMessage(text: string): EventMessage | null {
   try {
-    data = JSON.parse(text);
+    const message = JSON.parse(text);
+    return ['snapshot', 'away'].includes(message.type) ? message : null;
   } catch {
     return null;
   }
-  if (typeof data !== 'object' || data === null) {
-    return null;
-  }
-  const { type, status, reason, message } = data as Record<string, unknown>;
-  if (type === 'snapshot' && isStatus(status)) {
-    return { type, status };
-  }
-  if (type === 'away') {
-    const word = String(reason ?? '');
-    return { type, reason: word, message: String(message ?? word) };
-  }
-  return null;
-}
-
-/** Whether an answer has the lists that every view walks through. */
-export function isStatus(data: unknown): data is IStatus {
-  const status = data as Partial<IStatus> | null | undefined;
-  return Array.isArray(status?.devices) && Array.isArray(status?.clients);
-}
-
-/** Whether an answer is a history. */
-export function isHistory(data: unknown): data is IHistory {
-  const history = data as Partial<IHistory> | null | undefined;
-  return Array.isArray(history?.entries) && typeof history?.now === 'number';
 }

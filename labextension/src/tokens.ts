@@ -1,18 +1,18 @@
 import { Token } from '@lumino/coreutils';
 
 import type { IApi } from './api';
-import type { IHistoryModel } from './model/history';
-import type { ISettingsModel } from './model/settings';
-import type { ISharingModel } from './model/sharing';
+import type { HistoryModel } from './model/history';
+import type { SettingsModel } from './model/settings';
+import type { SharingModel } from './model/sharing';
 import type { IVisibility } from './visibility';
 
 /** What every view of GPU sharing stands on. */
 export interface IGpuSharing {
-  readonly model: ISharingModel;
-  readonly history: IHistoryModel;
+  readonly model: SharingModel;
+  readonly history: HistoryModel;
   readonly visibility: IVisibility;
   readonly api: IApi;
-  readonly settings: ISettingsModel;
+  readonly settings: SettingsModel;
 }
 
 /** The token by which views ask for the shared state. */

@@ -2,7 +2,7 @@ import { Signal, type ISignal } from '@lumino/signaling';
 
 import { Disposable } from './disposable';
 
-/** Whether anyone can see the page. */
+/** Whether the page can be seen. */
 export interface IVisibility {
   readonly hidden: boolean;
   readonly changed: ISignal<IVisibility, void>;
@@ -19,15 +19,12 @@ export class PageVisibility extends Disposable implements IVisibility {
     return document.hidden;
   }
 
-  get changed(): ISignal<this, void> {
-    return this._changed;
-  }
+  readonly changed = new Signal<this, void>(this);
 
   dispose(): void {
     document.removeEventListener('visibilitychange', this._onChange);
     super.dispose();
   }
 
-  private readonly _onChange = () => this._changed.emit();
-  private _changed = new Signal<this, void>(this);
+  private readonly _onChange = () => this.changed.emit();
 }

@@ -31,20 +31,9 @@ try {
     .getByRole('button', { name: /notebook-0\.ipynb/ })
     .first()
     .waitFor();
-  await page.evaluate(() => {
-    globalThis.gpushareMeasure = true;
-  });
-  const scripts = () =>
-    page.evaluate(() =>
-      performance
-        .getEntriesByName('gpushare:update')
-        .map(({ startTime, duration }) => ({ startTime, duration }))
-    );
-
   const idle = await traced(browser, page, () =>
     sleep(IDLE_WINDOWS * INTERVAL)
   );
-  await page.evaluate(() => performance.clearMeasures());
   const busy = await traced(browser, page, async () => {
     await rest('PATCH', 'gpushare/api/config', { updates: UPDATES });
     await sleep((UPDATES + 4) * INTERVAL);
@@ -61,7 +50,7 @@ try {
   console.log(
     JSON.stringify({
       arrived: arrivals.length,
-      script_ms: quantiles((await scripts()).map(one => one.duration)),
+      script_ms: quantiles(windows(busy.scripts, arrivals)),
       main_ms: quantiles(windows(busy.tasks, arrivals)),
       idle_ms: quantiles(windows(idle.tasks, pauses))
     })
@@ -77,8 +66,8 @@ try {
 
 /**
  * What the page's main thread did during `action`, in milliseconds: its
- * outermost tasks, with the processor's time that they took, and when messages
- * arrived on sockets.
+ * outermost tasks and scripts, with the processor's time that they took, and
+ * when messages arrived on sockets.
  */
 async function traced(browser, page, action) {
   await browser.startTracing(page, { categories: CATEGORIES });
@@ -99,11 +88,10 @@ async function traced(browser, page, action) {
   const here = events.filter(
     one => one.pid === main.pid && one.tid === main.tid
   );
-  const tasks = here
-    .filter(one => one.name === 'RunTask' && one.tdur !== undefined)
-    .map(one => ({ at: one.ts / 1000, took: one.tdur / 1000 }));
+  const tasks = outermost(here, ['RunTask']);
   return {
     tasks,
+    scripts: outermost(here, ['FunctionCall', 'RunMicrotasks']),
     began: Math.min(...tasks.map(one => one.at)),
     arrivals: begins(
       here
@@ -111,6 +99,19 @@ async function traced(browser, page, action) {
         .map(one => one.ts / 1000)
     )
   };
+}
+
+/** The events of these names that are in no other of them. */
+function outermost(events, names) {
+  const found = [];
+  let end = 0;
+  for (const { name, ts, dur, tdur } of events.sort((a, b) => a.ts - b.ts)) {
+    if (names.includes(name) && tdur !== undefined && ts >= end) {
+      found.push({ at: ts / 1000, took: tdur / 1000 });
+      end = ts + dur;
+    }
+  }
+  return found;
 }
 
 /** When messages arrived; each comes in several parts. */

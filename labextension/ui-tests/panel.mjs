@@ -39,13 +39,6 @@ export class Panel {
     await this.page.getByRole('menuitem', { name: label }).click();
   }
 
-  /** A dialog of ours, by its title. */
-  dialog(title) {
-    return this.page
-      .getByRole('dialog')
-      .filter({ has: this.page.getByText(title, { exact: true }) });
-  }
-
   get timeline() {
     return this.node.getByRole('region', { name: 'Timeline' });
   }

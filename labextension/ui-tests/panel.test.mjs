@@ -126,6 +126,10 @@ test(
     assert.equal(await dialog.getByLabel('Memory').inputValue(), '700MiB');
     await until(() => hasFocus(share), 'focus on what is wrong');
     await lab.screenshot('quota-dialog');
+    await dialog.getByLabel('Limit').fill('80%');
+    await share.fill('90%');
+    await lab.page.keyboard.press('Enter');
+    await dialog.getByText('allowed is a share up to the limit').waitFor();
     await share.fill('30%');
     await lab.page.keyboard.press('Enter');
     await dialog.waitFor({ state: 'detached' });
@@ -144,6 +148,7 @@ test('%gpushare tells the new quota', { skip }, async () => {
 test('an admin changes the quantum', { skip }, async () => {
   await panel.node.getByRole('button', { name: /^Change/ }).click();
   const dialog = lab.page.getByRole('dialog');
+  await dialog.getByText('until the coordinator stops').waitFor();
   await dialog.getByLabel('Time quantum').fill('7');
   await lab.screenshot('settings-dialog');
   await lab.page.keyboard.press('Enter');

@@ -119,6 +119,20 @@ test('notebooks take turns, and come to their end', { skip }, async () => {
   const { clients, devices } = await status();
   assert.equal(devices.length, 1);
   assert.ok(clients.every(one => one.quanta > 1));
+});
+
+test('the status item speaks, and goes with the kernel', { skip }, async () => {
+  assert.match(
+    await lab.statusItem.getAttribute('aria-label'),
+    /^GPU: idle.*Quota: /
+  );
+  await lab.page
+    .locator('[role=status][aria-live=polite]')
+    .filter({ hasText: /^GPU: idle/ })
+    .waitFor({ state: 'attached' });
+  await lab.command('launcher:create');
+  await lab.page.locator('.jp-Launcher-body').waitFor();
+  await lab.statusItem.waitFor({ state: 'hidden' });
   assert.deepEqual(lab.faults, []);
 });
 

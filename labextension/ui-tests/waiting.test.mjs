@@ -115,44 +115,6 @@ test('a suspended one can be resumed where it waits', { skip }, async () => {
 });
 
 test(
-  'a quota is changed in a form that keeps what was typed',
-  { skip },
-  async () => {
-    await choose('Change GPU Quota…');
-    const dialog = lab.page.getByRole('dialog');
-    await dialog.getByText('GPU quota of explore.ipynb').waitFor();
-    await dialog.getByLabel('Limit').fill('80%');
-    await dialog.getByLabel('Share').fill('90%');
-    await lab.page.keyboard.press('Enter');
-    await dialog.getByText('allowed is a share up to the limit').waitFor();
-    await lab.screenshots('quota');
-    assert.ok(await dialog.isVisible());
-    await dialog.getByLabel('Memory').fill('8 pounds');
-    await dialog.getByText(/^Allowed: a size above 0/).waitFor();
-    await dialog.getByLabel('Memory').fill('');
-    await dialog.getByLabel('Share').fill('25%');
-    await lab.page.keyboard.press('Enter');
-    await dialog.waitFor({ state: 'detached' });
-    const { quota } = await client('explore.ipynb');
-    assert.equal(quota.share, 0.25);
-    assert.equal(quota.limit, 0.8);
-  }
-);
-
-test('settings last until the coordinator stops', { skip }, async () => {
-  await lab.page.keyboard.press('Escape');
-  await choose('GPU Sharing Settings…');
-  const dialog = lab.page.getByRole('dialog');
-  await dialog.getByText('until the coordinator stops').waitFor();
-  await dialog.getByLabel('Time quantum').fill('500');
-  await lab.screenshots('settings');
-  await lab.page.keyboard.press('Enter');
-  await lab.page.getByText('Time quantum = 500').first().waitFor();
-  const { time_quantum } = await rest('GET', 'gpushare/api/config');
-  assert.equal(time_quantum, 500);
-});
-
-test(
   'its turn comes: nothing of the wait is left, nor printed',
   { skip },
   async () => {

@@ -120,7 +120,6 @@ def test_who_has_no_label_is_named_by_its_user() -> None:
     assert name_of(FOREIGN) == "ada (6b9ad1b2)"
     assert name_of({**FOREIGN, "own": True}) == "6b9ad1b2"
     assert name_of({**FOREIGN, "label": "a.ipynb"}) == "a.ipynb"
-    assert name_of({"id": "abc", "label": ""}) == "abc", "an older coordinator does not say whose it is"
     with pytest.raises(ValueError, match=r"of ada \(6b9ad1b2-0a4c\)"):
         chosen("other", [FOREIGN])
     (finding,) = findings({"clients": [FOREIGN], "devices": []})

@@ -35,7 +35,8 @@ def client(name: str, **changes: Any) -> dict[str, Any]:
 
 def snapshot(*clients: dict[str, Any], running: str = "", queue: tuple[str, ...] = ()) -> dict[str, Any]:
     device = {"uuid": "GPU-0", "name": "Sim <A>", "simulated": True, "memory_total": 4 << 30, "memory_used": 1 << 30}
-    grants = [{"client": running, "epoch": 1, "held_seconds": 3.0, "seconds_left": 12.0}] if running else []
+    turn = {"client": running, "epoch": 1, "held_seconds": 3.0, "seconds_left": 12.0, "held": False}
+    grants = [turn] if running else []
     return {"devices": [{**device, "grants": grants, "queue": list(queue)}], "clients": list(clients)}
 
 
@@ -51,6 +52,27 @@ def test_running() -> None:
     held = snapshot(client("a"), client("b", phase="running"), running="b")
     held["devices"][0]["grants"][0]["held"] = True
     assert "held     b.ipynb" in repr(Report(held, "a")) and ">held " in Report(held, "a")._repr_html_()
+
+
+def test_times_count_on_from_the_snapshot() -> None:
+    clients = [
+        client("a", phase="waiting", queue_position=1, expected_wait=9.0),
+        client("b", phase="waiting", queue_position=2, expected_wait=30.0),
+        client("c", phase="running", own=False, tenant="bob", label=""),
+    ]
+    known = snapshot(*clients, running="c", queue=("a", "b", "d"))
+    (device,) = known["devices"]
+    assert Report(known, "a", elapsed=2.0).turns(device) == [
+        ("", "running", "bob", "for 5 s, up to 10 s left"),
+        ("#1", "waiting", "a.ipynb (this kernel)", "in about 7 s"),
+        ("#2", "waiting", "b.ipynb", "in about 28 s"),
+        ("#3", "waiting", "d", ""),
+    ]
+    report = Report(known, "c", elapsed=2.0)
+    assert report.state == "running · up to 10 s left"
+    assert dict(report.facts())["GPU time"] == "14 s in 4 turns, waited 1 min 15 s"
+    device["grants"][0]["seconds_left"] = 9.0
+    assert report.turns(device)[0][3] == "for 5 s, 7 s left"
 
 
 def test_figures_are_those_of_a_new_coordinator() -> None:

@@ -90,7 +90,7 @@ async def test_once_a_turn_whatever_becomes_of_it(eventually: Any, caplog: pytes
 
     def follow(*asked: str) -> None:
         clients = [{"id": name, "interrupt_asked": name in asked} for name in ("c1", "c2")]
-        interrupts.follow({"clients": [*clients, {"id": "c0"}]})  # an older coordinator says nothing of it
+        interrupts.follow({"clients": clients})
 
     follow("c1")
     follow("c1", "c2")

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.widgets import GpuShareView, follower, markup, picture, quota_form
+from jupyter_gpushare.kernel.report import Report
+from jupyter_gpushare.widgets import GpuShareView, follower, markup, quota_form
 from jupyter_gpushare.wire import messages
 
 QUOTA = {"share": 0.25, "limit": 1.0, "memory": 8 << 30, "resident": None, "service": "online"}
@@ -61,48 +62,9 @@ def grant(identity: str, left: float | None = None, held: bool = False) -> dict[
     return {"client": identity, "held_seconds": 4.0, "seconds_left": left, "held": held}
 
 
-def test_the_headline_counts_on_from_the_snapshot() -> None:
-    own = client("a", phase="running", state="running", state_text="running")
-    shown = picture.of(status(own, grants=[grant("a", 12.0)]), "a", 0.5)
-    assert shown is not None and shown.headline == "running · up to 12 s left"
-
-
-def test_who_runs_and_waits_is_told_and_of_others_the_tenant_only() -> None:
-    clients = [
-        client("a", own=True, phase="waiting", queue_position=1, expected_wait=9.0),
-        client("b", own=True, phase="waiting", queue_position=2, expected_wait=30.0),
-        client("c", own=False, tenant="bob", label="", phase="running"),
-    ]
-    sooner = picture.of(status(*clients, grants=[grant("c", 30.0)], queue=["a", "b", "d"]), "a", 2.0)
-    assert sooner is not None and sooner.devices[0].turns[0].time == "for 6 s, up to 28 s left"
-    shown = picture.of(status(*clients, grants=[grant("c", 9.0)], queue=["a", "b", "d"]), "a", 2.0)
-    assert shown is not None
-    assert shown.devices[0].turns == (
-        ("running", "a client of bob", "for 6 s, 7 s left", False),
-        ("#1", "this kernel", "in about 7 s", True),
-        ("#2", "b.ipynb", "in about 28 s", False),
-        ("#3", "another client", "", False),
-    )
-    held = picture.of(status(*clients, grants=[grant("c", 9.0, held=True)]), "a", 0.0)
-    assert held is not None and held.devices[0].turns[0].place == "held"
-
-
-def test_memory_adds_up_and_is_told_in_words() -> None:
-    shown = picture.of(status(client("a", host_pinned=4 << 30)), "a", 0.0)
-    assert shown is not None
-    assert shown.devices[0].memory == (2 << 30, 3 << 30, 3 << 30, 8 << 30, True)
-    html = markup.page(shown)
-    assert 'role="img" aria-label="Memory: about 2 GiB this kernel, 3 GiB others, 3 GiB free of 8 GiB"' in html
-    assert "6 GiB allocated, 2 GiB on the GPU, 4 GiB of the host for the rest" in html
-    assert "simulated" not in html
-    assert "(simulated device)" in markup.page(shown._replace(simulated=True))
-
-
 def test_labels_are_no_markup() -> None:
-    clients = [client("a"), client("b", label="<img src=x>.ipynb", own=True)]
-    shown = picture.of(status(*clients, grants=[grant("b")], failed="<b>"), "a", 0.0)
-    assert shown is not None
-    html = markup.page(shown._replace(notes=("<i>",)))
+    clients = [client("a", notes=["<i>"]), client("b", label="<img src=x>.ipynb")]
+    html = markup.page(Report(status(*clients, grants=[grant("b")], failed="<b>"), "a"))
     assert "&lt;img src=x&gt;" in html and "&lt;b&gt;" in html and "&lt;i&gt;" in html
     assert "<img" not in html and "<b>" not in html and "<i>" not in html
 
@@ -204,7 +166,7 @@ def test_front_ends_are_told_changes_only(
     told: list[str] = []
     looks: list[int] = []
     view.state.observe(lambda change: told.append(change["new"]), "value")
-    monkeypatch.setattr(picture, "of", lambda *given, _of=picture.of: (looks.append(1), _of(*given))[1])
+    monkeypatch.setattr(markup, "page", lambda report, _page=markup.page: (looks.append(1), _page(report))[1])
     eventually(lambda: len(looks) > 50)
     assert told == []
     coordinator.request(messages.SetQuota(client="a", changes={"share": 0.125}))

@@ -52,9 +52,9 @@ def test_it_shows_what_goes_on_while_cells_run(
         assert one.run(WORK).status == "ok"
     seen = page(notebook)
     assert "GpuShareView: " in notebook.run(VIEW).displays[0]["text/plain"]
-    seen.says("GPU: idle", "(simulated device)", "class online", "nobody runs or waits")
+    seen.says("GPU: idle", "Simulated GPU", "class online", "nobody runs or waits")
     notebook.kernel.execute("work_until('one-done')")
-    seen.says("GPU: running", "this kernel</strong>", "A cell is running")
+    seen.says("GPU: running", "(this kernel)", "A cell is running")
     other.kernel.execute("work_until('two-done')")
     seen.says("#1", "two &lt;b&gt;.ipynb", "s left")
     (tmp_path / "one-done").touch()

@@ -48,7 +48,7 @@ class Views:
 
     def _outlook(self, peer: Peer, request: messages.Outlook) -> Any:
         member = owned(self._daemon, peer, request.client)
-        return waiting.told(self._daemon.scheduler, member.client, peer.user, self._daemon.now)
+        return waiting.status(self._daemon.scheduler, member.client, peer.user, self._daemon.now)
 
     def _inspect(self, peer: Peer, request: messages.Inspect) -> Any:
         port = next((port for port in self._daemon.ports.values() if port.peer.pid == request.pid), None)

@@ -8,6 +8,7 @@ import type { SharingModel } from '../model/sharing';
 import type { IClient, IStatus } from '../protocol';
 import {
   client,
+  CONFIG,
   settle,
   status,
   type FakeApi,
@@ -140,7 +141,7 @@ describe('the commands', () => {
   });
 
   it('asks for how long to hold', async () => {
-    await show({}, { config: { max_hold: 200 } });
+    await show({}, { config: { ...CONFIG, max_hold: 200 } });
     const done = commands.execute(CommandIDs.hold);
     await until(() => field('seconds'));
     const chosen = dialog()!.querySelector('option:checked')!;
@@ -242,7 +243,6 @@ describe('the commands', () => {
     await show({}, { you: { tenant: 'ada', admin: true } });
     expect(commands.isEnabled(CommandIDs.changeSettings)).toBe(true);
 
-    api.answer = { ...status([]), config: { time_quantum: 'auto' } };
     const done = commands.execute(CommandIDs.changeSettings);
     await until(() => field('time_quantum'));
     await until(() =>

@@ -51,7 +51,6 @@ describe('EventStream', () => {
   it('passes on snapshots and the news that the coordinator is away', () => {
     stream.start();
     api.socket.sendSnapshot(SNAPSHOT);
-    api.socket.send({ type: 'away', reason: 'unreachable' });
     api.socket.send({
       type: 'away',
       reason: 'unreachable',
@@ -59,25 +58,20 @@ describe('EventStream', () => {
     });
     expect(heard).toEqual([
       { type: 'snapshot', status: SNAPSHOT },
-      { type: 'away', reason: 'unreachable', message: 'unreachable' },
       { type: 'away', reason: 'unreachable', message: 'It does not answer.' }
     ]);
     expect(api.statusCalls).toBe(0);
   });
 
-  it.each([
-    'not JSON',
-    '[]',
-    'null',
-    '{"type":"snapshot"}',
-    '{"type":"snapshot","status":{"devices":3,"clients":[]}}',
-    '{"type":"of the future"}'
-  ])('ignores the frame %s and stays connected', text => {
-    stream.start();
-    api.socket.send(text);
-    expect(heard).toEqual([]);
-    expect(api.socket.isClosed).toBe(false);
-  });
+  it.each(['not JSON', '[]', 'null', '{"type":"of another protocol"}'])(
+    'ignores the frame %s and stays connected',
+    text => {
+      stream.start();
+      api.socket.send(text);
+      expect(heard).toEqual([]);
+      expect(api.socket.isClosed).toBe(false);
+    }
+  );
 
   it('reconnects a second after a working socket breaks, without a GET', async () => {
     stream.start();

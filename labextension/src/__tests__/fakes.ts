@@ -10,6 +10,7 @@ import type {
   IConfig,
   IDevice,
   IFormSchema,
+  IGrant,
   IHistory,
   IQuota,
   IStatus,
@@ -27,8 +28,24 @@ export function device(changes: Partial<IDevice> = {}): IDevice {
     simulated: false,
     memory_total: 16 * GIB,
     memory_used: 4 * GIB,
+    memory_used_is_estimate: false,
+    utilisation: null,
+    utilisation_is_estimate: false,
+    failed: null,
+    outside: [],
+    locked_by: [],
     grants: [],
     queue: [],
+    ...changes
+  };
+}
+
+export function grant(changes: Partial<IGrant> = {}): IGrant {
+  return {
+    client: 'mine',
+    held_seconds: 3,
+    seconds_left: null,
+    held: false,
     ...changes
   };
 }
@@ -42,6 +59,8 @@ export function client(changes: Partial<IClient> = {}): IClient {
     id: 'mine',
     label: 'train.ipynb',
     tenant: 'ada',
+    own: true,
+    may_change: true,
     phase: 'idle',
     devices: ['GPU-1'],
     quota: {
@@ -51,13 +70,27 @@ export function client(changes: Partial<IClient> = {}): IClient {
       resident: null,
       service: 'online'
     },
+    suspended: changes.phase === 'suspended',
+    suspended_by_policy: false,
+    idle_seconds: null,
+    idle_warned: false,
+    evicted_in: null,
+    suspended_in: null,
+    evicted_by_policy: false,
+    hold_seconds_left: null,
     allocated: 3 * GIB,
     resident: 1.5 * GIB,
+    resident_is_estimate: false,
+    resident_by_device: {},
+    host_pinned: 0,
+    host_pageable: 0,
     gpu_seconds: 12,
     wait_seconds: 30,
-    quanta: 4,
     queue_position: null,
     expected_wait: null,
+    cell_ids: [],
+    cells: 0,
+    notes: [],
     ...changes
   };
 }
@@ -108,8 +141,16 @@ const CONFIG_SCHEMA = schema({
   max_wait: { type: 'number', unit: 'seconds' }
 });
 
+export const CONFIG: IConfig = {
+  policy: 'interactive',
+  time_quantum: 'auto',
+  max_hold: 600,
+  simulate: false
+};
+
 export function status(clients: IClient[], devices = [device()]): IStatus {
-  return { devices, clients, config: {} };
+  const you = { tenant: 'ada', admin: false };
+  return { devices, clients, config: CONFIG, you };
 }
 
 export function history(changes: Partial<IHistory> = {}): IHistory {
@@ -125,13 +166,9 @@ export function history(changes: Partial<IHistory> = {}): IHistory {
 }
 
 /** A client that runs, with a deadline if one is given. */
-export function runningStatus(secondsLeft: number | null): IStatus {
-  const grant = {
-    client: 'mine',
-    held_seconds: 3,
-    seconds_left: secondsLeft
-  };
-  return status([client({ phase: 'running' })], [device({ grants: [grant] })]);
+export function runningStatus(seconds_left: number | null): IStatus {
+  const grants = [grant({ seconds_left })];
+  return status([client({ phase: 'running' })], [device({ grants })]);
 }
 
 /** The browser's socket as the stream sees it; the test is the server. */
@@ -227,15 +264,14 @@ export class FakeApi implements IApi {
   }
 
   async config(): Promise<WithSchema<IConfig>> {
-    const config = this.answer instanceof Error ? {} : this.answer.config;
-    return { ...config, schema: CONFIG_SCHEMA };
+    return { ...CONFIG, schema: CONFIG_SCHEMA };
   }
 
   async setConfig(
     changes: Readonly<Record<string, unknown>>
   ): Promise<IConfig> {
     this._change('config', '', changes);
-    return changes;
+    return { ...CONFIG, ...changes };
   }
 
   private _change(what: string, about: string, value?: unknown): void {

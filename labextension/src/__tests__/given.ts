@@ -14,6 +14,7 @@ import {
   FakeCurrent,
   FakeRuns,
   FakeVisibility,
+  grant,
   settle,
   status
 } from './fakes';
@@ -109,14 +110,9 @@ export class GivenDocument {
     more: Partial<IStatus> = {},
     turn: Partial<IGrant> = {}
   ): Promise<void> {
-    const grant: IGrant = {
-      client: 'other',
-      held_seconds: 1,
-      seconds_left: 12,
-      ...turn
-    };
+    const grants = [grant({ client: 'other', seconds_left: 12, ...turn })];
     const clients = [client(mine), client({ id: 'other', ...other })];
-    const all = status(clients, [device({ grants: [grant] })]);
+    const all = status(clients, [device({ grants })]);
     const { api, sharing } = this.options;
     api.socket.sendSnapshot({ ...all, ...more });
     sharing.view('kernel');

@@ -1,5 +1,4 @@
-import { partAt, stretchesOf } from '../model/memorybar';
-import type { ISegment } from '../model/memory';
+import { type ISegment, partAt, stretchesOf } from '../model/memory';
 
 function segment(key: string, bytes: number): ISegment {
   return { key, bytes, named: null, text: key };

@@ -4,19 +4,19 @@ import { nullTranslator } from '@jupyterlab/translation';
 import { CommandIDs } from '../commands';
 import { memoryOf } from '../model/memory';
 import { Names } from '../model/named';
-import { outsideText } from '../model/outside';
-import { actionsFor, rowOf } from '../model/rows';
-import { findSession } from '../model/sessions';
+import { outsideText } from '../model/devices';
+import { rowOf } from '../model/rows';
+import { findSession } from '../model/kernels';
 import type { IClient } from '../protocol';
-import { client, device, GIB } from './fakes';
+import { client, device, GIB, grant } from './fakes';
 
 const trans = nullTranslator.load('');
 
 function row(changes: Partial<IClient>, age = 0, left: number | null = 20) {
-  const one = client({ own: true, ...changes });
+  const one = client(changes);
   const names = new Names(trans);
   names.update([one], new Map());
-  const grants = [{ client: 'mine', held_seconds: 3, seconds_left: left }];
+  const grants = [grant({ seconds_left: left })];
   return rowOf(one, names.get(one.id)!, [device({ grants })], age, trans);
 }
 
@@ -71,15 +71,12 @@ describe('a row of the list of clients', () => {
   });
 
   it('offers what makes sense in its state', () => {
-    const offered = (changes: Partial<IClient>) =>
-      actionsFor(client({ may_change: true, ...changes })).map(
-        ({ command }) => command
-      );
+    const offered = (changes: Partial<IClient>) => row(changes).actions;
     expect(offered({ phase: 'running' })).toContain(CommandIDs.release);
     expect(offered({})).not.toContain(CommandIDs.release);
     expect(offered({ hold_seconds_left: 9 })).toContain(CommandIDs.release);
     expect(offered({ resident: 0 })).not.toContain(CommandIDs.evict);
-    expect(offered({ suspended: true })).toEqual([
+    expect(offered({ suspended: true, resident: 0 })).toEqual([
       CommandIDs.changeQuota,
       CommandIDs.resume
     ]);

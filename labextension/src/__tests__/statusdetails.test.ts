@@ -1,4 +1,4 @@
-import { client, device, GIB } from './fakes';
+import { client, device, GIB, grant } from './fakes';
 import { GivenStatusItem } from './given';
 
 describe('what the status item tells of a kernel', () => {
@@ -14,13 +14,12 @@ describe('what the status item tells of a kernel', () => {
     given.model.details.map(({ label, value }) => `${label}: ${value}`);
 
   it('tells label, quota, memory, use and who runs', async () => {
-    const grant = { held_seconds: 1, seconds_left: 4 };
     await given.clients(
       [
         client({ phase: 'waiting', queue_position: 1 }),
         client({ id: 'theirs', label: 'eval.ipynb' })
       ],
-      [device({ simulated: true, grants: [{ client: 'theirs', ...grant }] })]
+      [device({ simulated: true, grants: [grant({ client: 'theirs' })] })]
     );
     expect(lines()).toEqual([
       'Label: train.ipynb',
@@ -32,14 +31,16 @@ describe('what the status item tells of a kernel', () => {
   });
 
   it.each([
-    [{ label: 'secret.ipynb', tenant: 'bob' }, 'a client of bob running'],
+    [
+      { label: 'secret.ipynb', tenant: 'bob', own: false },
+      'a notebook of bob running'
+    ],
     [{ id: 'mine' }, 'this kernel running']
   ])('names the runner %j as "%s"', async (changes, text) => {
     const runner = client({ id: 'theirs', ...changes });
-    const grant = { client: runner.id, held_seconds: 1 };
     await given.clients(
       [client(), runner],
-      [device({ grants: [{ ...grant, seconds_left: null }] })]
+      [device({ grants: [grant({ client: runner.id })] })]
     );
     expect(lines()).toContain(`Test GPU: ${text}`);
     expect(lines().join()).not.toContain('secret');

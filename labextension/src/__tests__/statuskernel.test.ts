@@ -51,7 +51,11 @@ describe('the kernel that the status item speaks of', () => {
 
   it('says when the sharing service is away, and when it is back', async () => {
     await given.clients([client()]);
-    api.socket.send({ type: 'away', reason: 'It was stopped.' });
+    api.socket.send({
+      type: 'away',
+      reason: 'unreachable',
+      message: 'It was stopped.'
+    });
     expect(model.text).toBe('GPU: sharing service away');
     expect(model.phase).toBe('away');
     expect(model.details).toEqual([
@@ -64,7 +68,7 @@ describe('the kernel that the status item speaks of', () => {
   it('does not alarm those who do not share the GPU', async () => {
     current.set('plain');
     await settle();
-    api.socket.send({ type: 'away', reason: 'not_running' });
+    api.socket.send({ type: 'away', reason: 'not_running', message: '' });
     expect(model.text).toBe('GPU: not shared');
     current.set('kernel');
     expect(model.isShown).toBe(false);

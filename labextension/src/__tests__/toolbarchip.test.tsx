@@ -4,7 +4,7 @@ import { Widget } from '@lumino/widgets';
 import { addCommands } from '../actioncommands';
 import { CommandIDs } from '../commands';
 import { ToolbarChip } from '../components/toolbarchip';
-import { toolbarMenu } from '../components/toolbarmenu';
+import { toolbarMenu } from '../components/actionmenu';
 import { chipTexts, followState } from '../model/toolbarchip';
 import type { SharingModel } from '../model/sharing';
 import { StatusItemModel } from '../model/statusitem';

@@ -3,6 +3,9 @@ import type { CommandRegistry } from '@lumino/commands';
 import { VirtualElement } from '@lumino/virtualdom';
 import type { Menu } from '@lumino/widgets';
 
+import { ACTIONS, CommandIDs, type IClientArgs } from '../commands';
+import type { ToolbarChip } from './toolbarchip';
+
 /** A menu whose items tell what they do, or why they cannot be chosen now. */
 export class ActionMenu extends MenuSvg {
   constructor(commands: CommandRegistry) {
@@ -16,4 +19,40 @@ class Renderer extends MenuSvg.Renderer {
     const title = data.item.caption;
     return new VirtualElement(tag, { ...attrs, title }, children, renderer);
   }
+}
+
+/**
+ * Makes the action of the chip: open a menu of what can be done with the client
+ * below it. The focus comes back when it closes.
+ */
+export function toolbarMenu(
+  commands: CommandRegistry,
+  args: () => IClientArgs
+): (chip: ToolbarChip) => void {
+  return chip => {
+    const menu = new ActionMenu(commands);
+    menu.addClass('gpushare-ToolbarMenu');
+    const add = (command: string, args: IClientArgs) => {
+      if (commands.hasCommand(command)) {
+        menu.addItem({ command, args: { ...args } });
+      }
+    };
+    const { changeSettings, openPanel } = CommandIDs;
+    ACTIONS.forEach(command => add(command, args()));
+    menu.addItem({ type: 'separator' });
+    add(changeSettings, {});
+    add(openPanel, {});
+    menu.aboutToClose.connect(() => {
+      chip.isOpen = false;
+      // A click elsewhere closes it and moves the focus there.
+      if (menu.node.contains(document.activeElement)) {
+        chip.focus();
+      }
+      // The chosen command is carried out after this.
+      requestAnimationFrame(() => menu.dispose());
+    });
+    const { left, bottom } = chip.node.getBoundingClientRect();
+    menu.open(left, bottom);
+    chip.isOpen = true;
+  };
 }

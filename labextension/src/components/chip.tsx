@@ -20,9 +20,7 @@ export function patternOf(named: INamed | null): string {
 }
 
 /** The client's number on its colour, to find it in the memory bars. */
-export const Chip = React.memo(function Chip(props: {
-  named: INamed;
-}): React.ReactElement {
+export function Chip(props: { named: INamed }): React.ReactElement {
   const { named } = props;
   return (
     <span
@@ -33,12 +31,10 @@ export const Chip = React.memo(function Chip(props: {
       {named.number || '?'}
     </span>
   );
-});
+}
 
 /** The client's number and name, own ones set off. */
-export const Name = React.memo(function Name(props: {
-  named: INamed;
-}): React.ReactElement {
+export function Name(props: { named: INamed }): React.ReactElement {
   const { named } = props;
   return (
     <span
@@ -51,4 +47,4 @@ export const Name = React.memo(function Name(props: {
       <span className="gpushare-Name-text">{named.name}</span>
     </span>
   );
-});
+}

@@ -16,7 +16,7 @@ export interface IRowActions {
 }
 
 /** One client of the list. */
-export const ClientRow = React.memo(function ClientRow(props: {
+export function ClientRow(props: {
   row: IRow;
   actions: IRowActions;
   trans: TranslationBundle;
@@ -69,4 +69,4 @@ export const ClientRow = React.memo(function ClientRow(props: {
       )}
     </li>
   );
-});
+}

@@ -9,7 +9,7 @@ import { MemoryBar } from './memorybar';
 const NEXT = 4;
 
 /** One device: what it is, who has it, who waits, and where its memory is. */
-export const DeviceCard = React.memo(function DeviceCard(props: {
+export function DeviceCard(props: {
   device: IDeviceView;
   trans: TranslationBundle;
 }): React.ReactElement {
@@ -86,9 +86,9 @@ export const DeviceCard = React.memo(function DeviceCard(props: {
       </dl>
     </li>
   );
-});
+}
 
-/** The next ones; a long queue's end only if somebody wants to see it. */
+/** The next ones; a long queue's end only while it is open. */
 function Queue(props: {
   queue: ReadonlyArray<IUse>;
   trans: TranslationBundle;
@@ -117,7 +117,7 @@ function items(uses: ReadonlyArray<IUse>): React.ReactElement[] {
   return uses.map(use => <Use key={use.named.id} use={use} />);
 }
 
-const Use = React.memo(function Use(props: { use: IUse }): React.ReactElement {
+function Use(props: { use: IUse }): React.ReactElement {
   const { named, time } = props.use;
   return (
     <li>
@@ -127,4 +127,4 @@ const Use = React.memo(function Use(props: { use: IUse }): React.ReactElement {
       </span>
     </li>
   );
-});
+}

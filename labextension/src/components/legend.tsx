@@ -1,9 +1,8 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
-import { drawLane, LANE_HEIGHT } from '../model/drawing';
-import { LANE_STATES, type LaneState } from '../model/lanes';
-import { stateText } from '../model/lanetext';
+import { LANE_HEIGHT, paths } from '../model/drawing';
+import { LANE_STATES, type LaneState, stateText } from '../model/lanes';
 
 /** Each state as the lanes show it, and its name. */
 export const Legend = React.memo(function Legend(props: {
@@ -46,13 +45,5 @@ function Sample(props: {
 }
 
 function sample(state: LaneState): string {
-  const lane = {
-    id: '',
-    periods: [{ state, from: 0, to: 16 }],
-    starts: [],
-    ends: [],
-    isGone: false,
-    version: 0
-  };
-  return drawLane(lane, { from: 0, length: 16, resolution: 1 }).paths[0][1];
+  return paths([{ state, from: 0, to: 16 }])[0][1];
 }

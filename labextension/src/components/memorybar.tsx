@@ -1,20 +1,20 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
-import type { IMemoryView } from '../model/memory';
 import {
+  type IMemoryView,
   partAt,
   stretchesOf,
   type IPart,
   type IStretch
-} from '../model/memorybar';
+} from '../model/memory';
 import { colourOf, patternOf } from './chip';
 
 /** A number is written on segments of at least this part of the bar. */
 const LEGIBLE = 0.08;
 
 /** What is on the card, as parts of its length, and beyond its end what had to leave. */
-export const MemoryBar = React.memo(function MemoryBar(props: {
+export function MemoryBar(props: {
   memory: IMemoryView;
   trans: TranslationBundle;
 }): React.ReactElement {
@@ -47,7 +47,7 @@ export const MemoryBar = React.memo(function MemoryBar(props: {
       <div className="gpushare-Memory-text">{memory.text}</div>
     </div>
   );
-});
+}
 
 /**
  * One element whatever number of segments it has: they are its background. An

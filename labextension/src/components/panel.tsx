@@ -7,7 +7,7 @@ import * as React from 'react';
 import { CommandIDs } from '../commands';
 import { gpuIcon } from '../icons';
 import type { PanelModel } from '../model/panel';
-import type { IAction, IRow } from '../model/rows';
+import type { IRow } from '../model/rows';
 import { ActionMenu } from './actionmenu';
 import { PanelBody, type IPanelActions } from './panelbody';
 
@@ -43,7 +43,7 @@ export class Panel extends ReactWidget {
         void commands.execute(CommandIDs.openDocument, { client });
       },
       showMenu: (row, anchor) => this._showMenu(row, anchor),
-      hasMenu: row => row.actions.some(({ command }) => has(command)),
+      hasMenu: row => row.actions.some(has),
       changeSettings: has(CommandIDs.changeSettings)
         ? () => void commands.execute(CommandIDs.changeSettings)
         : undefined
@@ -87,11 +87,10 @@ export class Panel extends ReactWidget {
   private _showMenu(row: IRow, anchor: HTMLElement): void {
     const menu = new ActionMenu(this._options.commands);
     menu.title.label = row.named.name;
-    row.actions.forEach((action: IAction) =>
-      menu.addItem({ command: action.command, args: { ...action.args } })
-    );
+    const args = { client: row.named.id };
+    row.actions.forEach(command => menu.addItem({ command, args }));
     menu.aboutToClose.connect(() => {
-      // Before the command, whose dialog gives the focus back to who had it.
+      // Before the command, whose dialog gives the focus back to its owner.
       anchor.focus();
       requestAnimationFrame(() => menu.dispose());
     });

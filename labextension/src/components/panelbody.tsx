@@ -1,7 +1,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
+import { JSONExt, type ReadonlyJSONObject } from '@lumino/coreutils';
 import * as React from 'react';
 
-import { endUpdate } from '../measure';
 import type { IPanelView, ISettingsView, PanelModel } from '../model/panel';
 import type { IRow } from '../model/rows';
 import { ClientRow, type IRowActions } from './clientrow';
@@ -15,6 +15,17 @@ export interface IPanelActions extends IRowActions {
   readonly changeSettings?: () => void;
 }
 
+/** Rows and cards are drawn again only if they say something else. */
+const Row = React.memo(
+  ClientRow,
+  (a, b) => a.actions === b.actions && isSame(a.row, b.row)
+);
+const Card = React.memo(DeviceCard, (a, b) => isSame(a.device, b.device));
+
+function isSame(a: object, b: object): boolean {
+  return JSONExt.deepEqual(a as ReadonlyJSONObject, b as ReadonlyJSONObject);
+}
+
 /** All of the side panel. */
 export function PanelBody(props: {
   model: PanelModel;
@@ -23,9 +34,6 @@ export function PanelBody(props: {
 }): React.ReactElement {
   const { model, actions, trans } = props;
   const view = useSignal(model.changed, () => model.view);
-  const timeline = useSignal(model.timeline.changed, () => model.timeline.view);
-  // Whatever has changed, this is drawn with it, and its effect comes last.
-  React.useLayoutEffect(endUpdate, [view, timeline]);
   return (
     <>
       <h2 className="gpushare-Panel-title">{trans.__('GPU sharing')}</h2>
@@ -37,7 +45,7 @@ export function PanelBody(props: {
   );
 }
 
-const Content = React.memo(function Content(props: {
+function Content(props: {
   view: IPanelView;
   model: PanelModel;
   actions: IPanelActions;
@@ -54,7 +62,7 @@ const Content = React.memo(function Content(props: {
           </h3>
           <ul className="gpushare-Panel-list">
             {view.devices.map(device => (
-              <DeviceCard key={device.uuid} device={device} trans={trans} />
+              <Card key={device.uuid} device={device} trans={trans} />
             ))}
           </ul>
         </section>
@@ -85,9 +93,9 @@ const Content = React.memo(function Content(props: {
       )}
     </div>
   );
-});
+}
 
-const Rows = React.memo(function Rows(props: {
+function Rows(props: {
   id: string;
   title: string;
   rows: ReadonlyArray<IRow>;
@@ -105,19 +113,14 @@ const Rows = React.memo(function Rows(props: {
       </h3>
       <ul className="gpushare-Panel-list">
         {rows.map(row => (
-          <ClientRow
-            key={row.named.id}
-            row={row}
-            actions={actions}
-            trans={trans}
-          />
+          <Row key={row.named.id} row={row} actions={actions} trans={trans} />
         ))}
       </ul>
     </section>
   );
-});
+}
 
-const Settings = React.memo(function Settings(props: {
+function Settings(props: {
   settings: ISettingsView;
   change?: () => void;
   trans: TranslationBundle;
@@ -139,10 +142,10 @@ const Settings = React.memo(function Settings(props: {
       )}
     </section>
   );
-});
+}
 
 /** Why there is nothing to see, or not all, and what to do about it. */
-const Notice = React.memo(function Notice(props: {
+function Notice(props: {
   view: IPanelView;
   trans: TranslationBundle;
 }): React.ReactElement {
@@ -163,7 +166,7 @@ const Notice = React.memo(function Notice(props: {
       ))}
     </div>
   );
-});
+}
 
 function notice(view: IPanelView, trans: TranslationBundle): string[] {
   const howTo = trans.__(

@@ -7,9 +7,8 @@ import { StateButton } from './statebutton';
 
 /** The status bar item: an icon and the headline, as a button. */
 export class StatusItem extends VDomRenderer<StatusItemModel> {
-  constructor(options: StatusItem.IOptions) {
-    super(options.model);
-    this._options = options;
+  constructor(private readonly _options: StatusItem.IOptions) {
+    super(_options.model);
     this.addClass('gpushare-StatusItem');
   }
 
@@ -27,25 +26,20 @@ export class StatusItem extends VDomRenderer<StatusItemModel> {
         phase={model.phase}
         title={[model.text, ...lines].join('\n')}
         aria-label={[model.text, ...lines].join('. ')}
-        aria-haspopup={this._options.hasPopup() ? 'dialog' : undefined}
-        onClick={() => this._options.onActivate(this)}
+        onClick={this._options.onActivate}
         announcement={model.announcement}
       >
         <span className="gpushare-StatusItem-text">{model.text}</span>
       </StateButton>
     );
   }
-
-  private readonly _options: StatusItem.IOptions;
 }
 
 export namespace StatusItem {
   export interface IOptions {
     model: StatusItemModel;
     trans: TranslationBundle;
-    /** Whether it opens a popup, instead of going to the panel. */
-    hasPopup: () => boolean;
     /** Called when the item is clicked, or activated by the keyboard. */
-    onActivate: (item: StatusItem) => void;
+    onActivate: () => void;
   }
 }

@@ -1,7 +1,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
-import { LANE_HEIGHT, type IDrawing } from '../model/drawing';
+import { COLUMNS, LANE_HEIGHT } from '../model/drawing';
 import {
   SPANS,
   type ILaneView,
@@ -20,7 +20,7 @@ interface ICursor {
 }
 
 /** What clients did in the last minutes, one lane each. */
-export const Timeline = React.memo(function Timeline(props: {
+export function Timeline(props: {
   model: TimelineModel;
   trans: TranslationBundle;
 }): React.ReactElement | null {
@@ -71,7 +71,7 @@ export const Timeline = React.memo(function Timeline(props: {
       )}
     </section>
   );
-});
+}
 
 function Chart(props: {
   model: TimelineModel;
@@ -124,9 +124,7 @@ function Chart(props: {
         onKeyDown={onKeyDown}
         onBlur={() => setCursor(null)}
       >
-        <div className="gpushare-Timeline-clip">
-          <Strip key={view.jumps} view={view} />
-        </div>
+        <Lanes view={view} />
         {isSeen && (
           <div
             className="gpushare-Timeline-cursor"
@@ -157,9 +155,7 @@ function Chart(props: {
   );
 }
 
-const LaneName = React.memo(function LaneName(props: {
-  lane: ILaneView;
-}): React.ReactElement {
+function LaneName(props: { lane: ILaneView }): React.ReactElement {
   const { lane } = props;
   return (
     <li className={lane.isGone ? 'gpushare-mod-gone' : undefined}>
@@ -167,58 +163,33 @@ const LaneName = React.memo(function LaneName(props: {
       <span className="gpushare-mod-visuallyHidden">{lane.summary}</span>
     </li>
   );
-});
+}
 
-/**
- * The lanes, drawn for longer than is seen of them. It is moved as a whole, so
- * that time passes without drawing anything again; what still lasts is drawn
- * into the future, beyond the right end.
- */
-function Strip(props: { view: ITimelineView }): React.ReactElement {
-  const { view } = props;
-  const shift = (view.now - view.span - view.from) / view.length;
-  const height = view.lanes.length * LANE_HEIGHT;
+function Lanes(props: { view: ITimelineView }): React.ReactElement {
+  const { lanes } = props.view;
+  const height = lanes.length * LANE_HEIGHT;
   return (
-    <div
-      className="gpushare-Timeline-strip"
-      style={{
-        width: `${(view.length / view.span) * 100}%`,
-        height,
-        transform: `translateX(${-shift * 100}%)`
-      }}
+    <svg
+      aria-hidden="true"
+      width="100%"
+      height={height}
+      viewBox={`0 0 ${COLUMNS} ${height}`}
+      preserveAspectRatio="none"
     >
-      <svg
-        aria-hidden="true"
-        width="100%"
-        height={height}
-        viewBox={`0 0 ${view.length} ${height}`}
-        preserveAspectRatio="none"
-      >
-        {view.lanes.map((lane, row) => (
-          <Lane key={lane.id} drawing={lane.drawing} row={row} />
-        ))}
-      </svg>
-    </div>
+      {lanes.map(({ id, paths, starts, ends }, row) => (
+        <g key={id} transform={`translate(0 ${row * LANE_HEIGHT})`}>
+          {paths.map(([state, path]) => (
+            <path key={state} className={`gpushare-Lane-${state}`} d={path} />
+          ))}
+          <path className="gpushare-Lane-starts" d={starts} />
+          <path className="gpushare-Lane-ends" d={ends} />
+        </g>
+      ))}
+    </svg>
   );
 }
 
-const Lane = React.memo(function Lane(props: {
-  drawing: IDrawing;
-  row: number;
-}): React.ReactElement {
-  const { drawing, row } = props;
-  return (
-    <g transform={`translate(0 ${row * LANE_HEIGHT})`}>
-      {drawing.paths.map(([state, path]) => (
-        <path key={state} className={`gpushare-Lane-${state}`} d={path} />
-      ))}
-      <path className="gpushare-Lane-starts" d={drawing.starts} />
-      <path className="gpushare-Lane-ends" d={drawing.ends} />
-    </g>
-  );
-});
-
-const Axis = React.memo(function Axis(props: {
+function Axis(props: {
   span: number;
   trans: TranslationBundle;
 }): React.ReactElement {
@@ -239,7 +210,7 @@ const Axis = React.memo(function Axis(props: {
       <span className="gpushare-Timeline-now">{trans.__('now')}</span>
     </div>
   );
-});
+}
 
 /** Where a key leads; undefined: it is none of ours. */
 function move(

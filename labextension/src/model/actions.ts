@@ -2,9 +2,9 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 
 import { CommandIDs } from '../commands';
 import type { IClient } from '../protocol';
-import type { ISharingModel } from './sharing';
+import type { SharingModel } from './sharing';
 
-/** The client that a command is about, or why there is none. */
+/** The client that a command is about, or the reason why there is none. */
 export type Target = { readonly client: IClient } | { readonly reason: string };
 
 /**
@@ -14,7 +14,7 @@ export type Target = { readonly client: IClient } | { readonly reason: string };
  * @param kernelId - the current notebook's or console's
  */
 export function findTarget(
-  sharing: ISharingModel,
+  sharing: SharingModel,
   clientId: string | undefined,
   kernelId: string | null,
   trans: TranslationBundle
@@ -32,7 +32,7 @@ export function findTarget(
     : { reason: trans.__('It does not share the GPU any more.') };
 }
 
-/** Why a command cannot be carried out now; empty if it can. */
+/** The reason why a command cannot be carried out now; empty if it can. */
 export function whyNot(
   command: string,
   target: Target,
@@ -42,7 +42,7 @@ export function whyNot(
     return target.reason;
   }
   const { client } = target;
-  if (client.may_change === false) {
+  if (!client.may_change) {
     return trans.__(
       'It belongs to %1; only they and admins may change it.',
       client.tenant
@@ -50,11 +50,12 @@ export function whyNot(
   }
   switch (command) {
     case CommandIDs.release:
-      return hasTurn(client) || holds(client)
+      return ['running', 'overrun'].includes(client.phase) ||
+        client.hold_seconds_left !== null
         ? ''
         : trans.__('It has no turn to give up.');
     case CommandIDs.hold:
-      return isSuspended(client)
+      return client.suspended
         ? trans.__('It is suspended and gets no turns.')
         : '';
     case CommandIDs.evict:
@@ -62,28 +63,16 @@ export function whyNot(
         ? ''
         : trans.__('It has no memory on the GPU.');
     case CommandIDs.suspend:
-      return isSuspended(client) ? trans.__('It is suspended already.') : '';
+      return client.suspended ? trans.__('It is suspended already.') : '';
     case CommandIDs.resume:
-      return isSuspended(client) ? '' : trans.__('It is not suspended.');
+      return client.suspended ? '' : trans.__('It is not suspended.');
     default:
       return '';
   }
 }
 
-export function isSuspended(client: IClient): boolean {
-  return client.suspended ?? client.phase === 'suspended';
-}
-
-export function holds(client: IClient): boolean {
-  return (client.hold_seconds_left ?? null) !== null;
-}
-
-function hasTurn({ phase }: IClient): boolean {
-  return phase === 'running' || phase === 'overrun';
-}
-
 function ofKernel(
-  sharing: ISharingModel,
+  sharing: SharingModel,
   kernelId: string | null,
   trans: TranslationBundle
 ): Target {

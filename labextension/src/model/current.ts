@@ -33,13 +33,9 @@ export class CurrentKernel extends Disposable implements ICurrentKernel {
     return this._kernelId;
   }
 
-  get changed(): ISignal<this, void> {
-    return this._changed;
-  }
+  readonly changed = new Signal<this, void>(this);
 
-  get restarting(): ISignal<this, string> {
-    return this._restarting;
-  }
+  readonly restarting = new Signal<this, string>(this);
 
   private _update(): void {
     const session = this._find();
@@ -65,7 +61,7 @@ export class CurrentKernel extends Disposable implements ICurrentKernel {
     const kernelId = session?.session?.kernel?.id ?? null;
     if (kernelId !== this._kernelId) {
       this._kernelId = kernelId;
-      this._changed.emit();
+      this.changed.emit();
     }
   }
 
@@ -76,7 +72,7 @@ export class CurrentKernel extends Disposable implements ICurrentKernel {
     if (isRestarting || isBack) {
       this._wasRestarting = isRestarting;
       if (this._kernelId !== null) {
-        this._restarting.emit(this._kernelId);
+        this.restarting.emit(this._kernelId);
       }
     }
   }
@@ -84,8 +80,6 @@ export class CurrentKernel extends Disposable implements ICurrentKernel {
   private _session: ISessionContext | null = null;
   private _kernelId: string | null = null;
   private _wasRestarting = false;
-  private _changed = new Signal<this, void>(this);
-  private _restarting = new Signal<this, string>(this);
 }
 
 export namespace CurrentKernel {

@@ -2,14 +2,12 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 
 import type { IClient, IDevice, IStatus } from '../protocol';
 import { formatQuota } from './format';
+import { nameOf } from './named';
 import { formatSize, formatDuration } from './units';
 import type { IClientView, KernelView } from './sharing';
 
 /** A line of the explanation: what it is, and what it says. */
-export interface IDetail {
-  readonly label: string;
-  readonly value: string;
-}
+export type IDetail = { label: string; value: string };
 
 /** The explanation behind the headline. */
 export function formatDetails(
@@ -64,7 +62,7 @@ function clientDetails(
       value: trans.__('for %1', formatDuration(view.holdLeft, trans))
     });
   }
-  for (const note of client.notes ?? []) {
+  for (const note of client.notes) {
     details.push({ label: trans.__('Note'), value: note });
   }
   for (const device of devices) {
@@ -84,35 +82,33 @@ function memoryText(client: IClient, trans: TranslationBundle): string {
   const device = client.resident_is_estimate
     ? trans.__('%1 allocated, about %2 on the device', allocated, resident)
     : trans.__('%1 allocated, %2 on the device', allocated, resident);
-  const host = (client.host_pinned ?? 0) + (client.host_pageable ?? 0);
+  const host = client.host_pinned + client.host_pageable;
   return host > 0
     ? trans.__('%1, %2 of the host', device, formatSize(host))
     : device;
 }
 
-/** Who runs on a device; of other tenants' clients only the tenant is told. */
+/** The clients that run on a device. */
 function runnerText(
   device: IDevice,
   own: IClient,
   status: IStatus | null,
   trans: TranslationBundle
 ): string {
-  const names = device.grants.map(grant => {
-    if (grant.client === own.id) {
-      return trans.__('this kernel');
-    }
-    const other = status?.clients.find(client => client.id === grant.client);
-    if (!other) {
-      return trans.__('another client');
-    }
-    return other.tenant === own.tenant && other.label
-      ? other.label
-      : trans.__('a client of %1', other.tenant);
-  });
-  if (names.length === 0) {
+  const names = device.grants
+    .map(grant => {
+      const other = status?.clients.find(({ id }) => id === grant.client);
+      return grant.client === own.id
+        ? trans.__('this kernel')
+        : other
+          ? nameOf(other, trans)
+          : trans.__('another client');
+    })
+    .join(', ');
+  if (names === '') {
     return trans.__('nobody running');
   }
   return device.grants.every(({ held }) => held)
-    ? trans.__('held by %1', names.join(', '))
-    : trans.__('%1 running', names.join(', '));
+    ? trans.__('held by %1', names)
+    : trans.__('%1 running', names);
 }

@@ -1,13 +1,12 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 
-import type { IClient, IDevice, IGrant } from '../protocol';
-import { formatDuration } from './units';
+import type { IClient, IDevice, IGrant, IOutside } from '../protocol';
+import { formatDuration, formatSize } from './units';
 import { memoryOf, type IMemoryView } from './memory';
 import type { INamed } from './named';
-import { outsideText } from './outside';
-import { countDown } from './turns';
+import { countDown } from './state';
 
-/** Somebody who has a device, or waits for it. */
+/** A client that has a device, or waits for it. */
 export interface IUse {
   readonly named: INamed;
   /** How long. */
@@ -28,9 +27,9 @@ export interface IDeviceView {
   readonly running: ReadonlyArray<IUse>;
   /** The next one first. */
   readonly queue: ReadonlyArray<IUse>;
-  /** Who uses it without sharing it; empty: nobody. */
+  /** The processes that use it without sharing it; empty: none. */
   readonly outside: string;
-  /** Who keeps it from the clients here; empty: nobody. */
+  /** The processes that keep it from the clients here; empty: none. */
   readonly lockedBy: string;
 }
 
@@ -46,7 +45,7 @@ export function deviceView(
   age: number,
   trans: TranslationBundle
 ): IDeviceView {
-  const part = utilisation ?? device.utilisation ?? null;
+  const part = utilisation ?? device.utilisation;
   const named = (id: string): INamed =>
     nameOf(id) ?? {
       id,
@@ -62,7 +61,7 @@ export function deviceView(
     utilisation: part,
     utilisationText: utilisationText(
       part,
-      device.utilisation_is_estimate === true,
+      device.utilisation_is_estimate,
       trans
     ),
     memory: memoryOf(device, [...clients.values()], nameOf, trans),
@@ -74,8 +73,8 @@ export function deviceView(
       named: named(id),
       time: waitTime(clients.get(id), age, trans)
     })),
-    outside: outsideText(device.outside ?? [], trans),
-    lockedBy: outsideText(device.locked_by ?? [], trans)
+    outside: outsideText(device.outside, trans),
+    lockedBy: outsideText(device.locked_by, trans)
   };
 }
 
@@ -120,4 +119,35 @@ function utilisationText(
   return isEstimate
     ? trans.__('about %1 % busy', percent)
     : trans.__('%1 % busy', percent);
+}
+
+/**
+ * The number, memory and users of the processes that use a device without sharing
+ * it; empty: there are none. The server names users to themselves and to admins.
+ */
+export function outsideText(
+  processes: ReadonlyArray<Omit<IOutside, 'memory'> & Partial<IOutside>>,
+  trans: TranslationBundle
+): string {
+  if (processes.length === 0) {
+    return '';
+  }
+  const parts = [trans._n('%1 process', '%1 processes', processes.length)];
+  const known = processes.flatMap(({ memory }) => memory ?? []);
+  if (known.length > 0) {
+    const sum = formatSize(known.reduce((sum, bytes) => sum + bytes, 0));
+    parts.push(
+      known.length < processes.length ? trans.__('at least %1', sum) : sum
+    );
+  }
+  const users = [...new Set(processes.flatMap(({ user }) => user ?? []))];
+  if (users.length > 0) {
+    const names = users.sort().join(', ');
+    parts.push(
+      processes.every(({ user }) => user !== null)
+        ? trans.__('of %1', names)
+        : trans.__('of %1 and others', names)
+    );
+  }
+  return parts.join(' · ');
 }

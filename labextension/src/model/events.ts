@@ -1,8 +1,7 @@
-import { Signal, type ISignal } from '@lumino/signaling';
+import { Signal } from '@lumino/signaling';
 
 import type { ApiError, IApi } from '../api';
 import { Disposable } from '../disposable';
-import { beginUpdate } from '../measure';
 import { NO_EXTENSION, parseMessage, type EventMessage } from '../protocol';
 import type { IVisibility } from '../visibility';
 
@@ -32,21 +31,16 @@ export function backoff(failures: number, random: number): number {
  * while the page is hidden.
  */
 export class EventStream extends Disposable {
-  constructor(options: EventStream.IOptions) {
+  constructor(private readonly _options: EventStream.IOptions) {
     super();
-    this._api = options.api;
-    this._visibility = options.visibility;
-    this._random = options.random ?? Math.random;
-    this._visibility.changed.connect(this._onVisibility, this);
+    _options.visibility.changed.connect(this._onVisibility, this);
   }
 
   /** Seconds between two requests where no socket gives messages. */
   pollInterval = 5;
 
   /** Emitted for every message of the server, and when it can't be reached. */
-  get message(): ISignal<this, EventMessage> {
-    return this._message;
-  }
+  readonly message = new Signal<this, EventMessage>(this);
 
   /** Whether {@link start} was called last (and not {@link stop}). */
   get isStarted(): boolean {
@@ -74,7 +68,7 @@ export class EventStream extends Disposable {
   }
 
   private _onVisibility(): void {
-    if (!this._isStarted || this._visibility.hidden) {
+    if (!this._isStarted || this._options.visibility.hidden) {
       this._pause();
     } else if (!this._isActive) {
       this._isActive = true;
@@ -93,7 +87,7 @@ export class EventStream extends Disposable {
   private _connect(): void {
     let socket: WebSocket;
     try {
-      socket = this._api.openEvents();
+      socket = this._options.api.openEvents();
     } catch {
       this._onLost(false);
       return;
@@ -108,14 +102,13 @@ export class EventStream extends Disposable {
     this._silenceTimer = setTimeout(lost, FIRST_MESSAGE_TIMEOUT);
     socket.onclose = lost;
     socket.onmessage = event => {
-      beginUpdate();
       const message = parseMessage(event.data);
       if (message) {
         heard = true;
         clearTimeout(this._silenceTimer);
         this._failures = 0;
         this._stopPolling();
-        this._message.emit(message);
+        this.message.emit(message);
       }
     };
   }
@@ -134,10 +127,10 @@ export class EventStream extends Disposable {
   private _onLost(heard: boolean): void {
     this._retryTimer = setTimeout(
       () => this._connect(),
-      backoff(this._failures++, this._random())
+      backoff(this._failures++, (this._options.random ?? Math.random)())
     );
     // A socket that worked a moment ago is tried again first: the last message
-    // is still the best that anyone knows.
+    // is still the best that is known.
     if (!heard && !this._isPolling) {
       void this._poll();
     }
@@ -148,7 +141,7 @@ export class EventStream extends Disposable {
     const round = ++this._round;
     let message: EventMessage;
     try {
-      message = { type: 'snapshot', status: await this._api.status() };
+      message = { type: 'snapshot', status: await this._options.api.status() };
     } catch (error) {
       const { reason, status, message: text } = error as Partial<ApiError>;
       message = {
@@ -169,7 +162,7 @@ export class EventStream extends Disposable {
       // Asked again with the next try of the socket, thus ever more rarely.
       this._isPolling = false;
     }
-    this._message.emit(message);
+    this.message.emit(message);
   }
 
   private _stopPolling(): void {
@@ -178,9 +171,6 @@ export class EventStream extends Disposable {
     clearTimeout(this._pollTimer);
   }
 
-  private readonly _api: IApi;
-  private readonly _visibility: IVisibility;
-  private readonly _random: () => number;
   private _socket: WebSocket | null = null;
   private _failures = 0;
   private _round = 0;
@@ -190,7 +180,6 @@ export class EventStream extends Disposable {
   private _silenceTimer?: ReturnType<typeof setTimeout>;
   private _retryTimer?: ReturnType<typeof setTimeout>;
   private _pollTimer?: ReturnType<typeof setTimeout>;
-  private _message = new Signal<this, EventMessage>(this);
 }
 
 export namespace EventStream {

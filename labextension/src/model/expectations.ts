@@ -1,19 +1,19 @@
 import type { IStatus } from '../protocol';
 
-/** A wait may last longer than was told first by so much of it, or by so many seconds. */
+/** By this part of it, or these seconds, a wait may be longer than first expected. */
 const SLACK = 0.25;
 const LEAST_SLACK = 2;
 
 interface IWait {
   /** When it was first seen. */
   readonly since: number;
-  /** When it was to end, as was told first; null: nothing was. */
+  /** The end that was expected first; null: none was. */
   readonly end: number | null;
 }
 
 /**
- * Keeps what was told first of each wait. Behind a cell that goes on and on the
- * expected end moves away as time passes: such an expectation is told no more.
+ * Keeps the first expectation of each wait. Behind a cell that goes on and on the
+ * expected end moves away as time passes: such an expectation is left out.
  */
 export class Expectations {
   /**
@@ -52,7 +52,7 @@ export class Expectations {
         };
   }
 
-  /** Whether a client's wait lasts longer than was told first. */
+  /** Whether a client's wait is longer than first expected. */
   isLate(id: string): boolean {
     return this._late.has(id);
   }
@@ -61,7 +61,7 @@ export class Expectations {
   private _waits: ReadonlyMap<string, IWait> = new Map();
 }
 
-/** Until when a wait is about as long as was told first. */
+/** The time until which a wait is about as long as first expected. */
 function latest({ since, end }: IWait): number {
   return end === null
     ? Infinity

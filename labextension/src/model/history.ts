@@ -1,70 +1,56 @@
 import { DisposableDelegate, type IDisposable } from '@lumino/disposable';
-import { Signal, type ISignal } from '@lumino/signaling';
+import { Signal } from '@lumino/signaling';
 
-import type { ApiError, IApi } from '../api';
+import type { IApi } from '../api';
 import { Disposable } from '../disposable';
 import type { IHistory, IStatus } from '../protocol';
 import type { IVisibility } from '../visibility';
 import { Lanes, type ILane } from './lanes';
-import type { ISharingModel } from './sharing';
+import type { SharingModel } from './sharing';
 
 /** Milliseconds from the beginning of one question to that of the next. */
 const AFTER_CHANGE = 1000;
-/** Utilisation changes without anything else that would be told. */
+/** Utilisation changes without any other news. */
 const WHILE_BUSY = 2000;
 const AFTER_FAILURE = 10000;
 
 /** Answers in a row; the coordinator keeps less than these can hold. */
 const MOST_ANSWERS = 50;
 
-/** Seconds; more than the coordinator keeps, for whoever pauses to look. */
+/** Seconds; more than the coordinator keeps, so that a pause loses nothing. */
 const KEPT = 1200;
 
-/** What happened in the last minutes. */
-export interface IHistoryModel {
-  /** Emitted when anything below is different. */
-  readonly changed: ISignal<IHistoryModel, void>;
-  /** By client id. */
-  readonly lanes: ReadonlyMap<string, ILane>;
-  /** Seconds on the coordinator's clock, at this moment; null: not known. */
-  readonly now: number | null;
-  /** By UUID, as told last; null where it is not known. */
-  readonly utilisation: Readonly<Record<string, number | null>>;
-  /** Keep it up to date until the result is disposed. */
-  watch(): IDisposable;
-}
-
 /**
- * {@link IHistoryModel} by the server's GET: asked when the state of sharing
- * has changed, at most once a second, and only while somebody watches.
+ * What happened in the last minutes, by the server's GET: asked when the state
+ * of sharing has changed, at most once a second, and only while a view watches.
  */
-export class HistoryModel extends Disposable implements IHistoryModel {
-  constructor(options: HistoryModel.IOptions) {
+export class HistoryModel extends Disposable {
+  constructor(private readonly _options: HistoryModel.IOptions) {
     super();
-    this._api = options.api;
-    this._sharing = options.sharing;
-    this._visibility = options.visibility;
-    this._clock = options.clock ?? (() => performance.now() / 1000);
-    this._sharing.changed.connect(this._onSharing, this);
-    this._visibility.changed.connect(this._onVisibility, this);
+    this._clock = _options.clock ?? (() => performance.now() / 1000);
+    _options.sharing.changed.connect(this._onSharing, this);
+    _options.visibility.changed.connect(this._onVisibility, this);
   }
 
-  get changed(): ISignal<this, void> {
-    return this._changed;
-  }
+  /** Emitted when anything below is different. */
+  readonly changed = new Signal<this, void>(this);
 
+  /** By client id. */
   get lanes(): ReadonlyMap<string, ILane> {
     return this._lanes.all;
   }
 
+  /** Seconds on the coordinator's clock, at this moment; null: not known. */
   get now(): number | null {
     return this._offset === null ? null : this._clock() + this._offset;
   }
 
+  /** By UUID, the last known; null where it is not known. */
   get utilisation(): Readonly<Record<string, number | null>> {
     return this._utilisation;
   }
 
+  /** Keep it up to date until the result is disposed. */
   watch(): IDisposable {
     this._watchers++;
     this._onVisibility();
@@ -80,7 +66,9 @@ export class HistoryModel extends Disposable implements IHistoryModel {
   }
 
   private get _isActive(): boolean {
-    return !this.isDisposed && this._watchers > 0 && !this._visibility.hidden;
+    return (
+      !this.isDisposed && this._watchers > 0 && !this._options.visibility.hidden
+    );
   }
 
   private _onVisibility(): void {
@@ -93,7 +81,7 @@ export class HistoryModel extends Disposable implements IHistoryModel {
   }
 
   private _onSharing(): void {
-    const { status, away } = this._sharing;
+    const { status, away } = this._options.sharing;
     if (away) {
       this._notBefore = -Infinity;
     } else if (status !== this._seen) {
@@ -105,7 +93,11 @@ export class HistoryModel extends Disposable implements IHistoryModel {
 
   /** Ask when so many milliseconds have passed since the last question. */
   private _ask(delay: number): void {
-    if (!this._isActive || this._sharing.away || !this._sharing.status) {
+    if (
+      !this._isActive ||
+      this._options.sharing.away ||
+      !this._options.sharing.status
+    ) {
       return;
     }
     const earliest = Math.max(this._asked + delay, this._notBefore);
@@ -132,17 +124,14 @@ export class HistoryModel extends Disposable implements IHistoryModel {
     this._asked = this._clock() * 1000;
     try {
       for (let i = 0; i < MOST_ANSWERS; i++) {
-        const answer = await this._api.history(this._next);
+        const answer = await this._options.api.history(this._next);
         if (this.isDisposed || !this._take(answer)) {
           break;
         }
       }
-    } catch (error) {
+    } catch {
       // A picture of the past is worth no error message; the state goes on.
-      const isUnknown = (error as Partial<ApiError>).status === 404;
-      this._notBefore = isUnknown
-        ? Infinity // An older server, as long as it lasts.
-        : this._clock() * 1000 + AFTER_FAILURE;
+      this._notBefore = this._clock() * 1000 + AFTER_FAILURE;
     } finally {
       this._isAsking = false;
     }
@@ -165,13 +154,13 @@ export class HistoryModel extends Disposable implements IHistoryModel {
     this._lanes.apply(answer.entries);
     this._lanes.forget(answer.now - KEPT);
     this._next = answer.next;
-    this._utilisation = answer.utilisation ?? {};
+    this._utilisation = answer.utilisation;
     this._setClock(answer.now);
-    this._changed.emit();
+    this.changed.emit();
     return answer.more;
   }
 
-  /** The answer that was fastest tells the coordinator's clock best. */
+  /** The fastest answer gives the coordinator's clock best. */
   private _setClock(now: number): void {
     const offset = now - this._clock();
     const drift = this._offset === null ? Infinity : this._offset - offset;
@@ -184,14 +173,11 @@ export class HistoryModel extends Disposable implements IHistoryModel {
     const runs = (status: IStatus | null) =>
       status?.devices.some(device => device.grants.length > 0);
     return (
-      runs(this._sharing.status) ||
+      runs(this._options.sharing.status) ||
       Object.values(this._utilisation).some(part => (part ?? 0) > 0)
     );
   }
 
-  private readonly _api: IApi;
-  private readonly _sharing: ISharingModel;
-  private readonly _visibility: IVisibility;
   private readonly _clock: () => number;
   private readonly _lanes = new Lanes();
   private _utilisation: Readonly<Record<string, number | null>> = {};
@@ -205,13 +191,12 @@ export class HistoryModel extends Disposable implements IHistoryModel {
   private _due = Infinity;
   private _isAsking = false;
   private _timer?: ReturnType<typeof setTimeout>;
-  private _changed = new Signal<this, void>(this);
 }
 
 export namespace HistoryModel {
   export interface IOptions {
     api: IApi;
-    sharing: ISharingModel;
+    sharing: SharingModel;
     visibility: IVisibility;
     /** Seconds that only go forward; for tests. */
     clock?: () => number;

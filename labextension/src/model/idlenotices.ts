@@ -1,13 +1,13 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
-import { Signal, type ISignal } from '@lumino/signaling';
+import { Signal } from '@lumino/signaling';
 
 import { Disposable } from '../disposable';
 import type { IClient } from '../protocol';
 import { formatPassed } from './units';
-import { isProgram, nameOf } from './names';
-import type { ISharingModel } from './sharing';
+import { isProgram, nameOf } from './named';
+import type { SharingModel } from './sharing';
 
-/** How far it has gone with a client that nobody uses. */
+/** The stages of a client that is not used. */
 enum Stage {
   Present,
   Evicted,
@@ -15,25 +15,21 @@ enum Stage {
 }
 
 /**
- * Finds out when own kernels are moved off the GPU, or suspended, because nobody
- * uses them. What had happened before this page was loaded is no news: their
- * state tells it.
+ * Finds out when own kernels are moved off the GPU, or suspended, because they are
+ * not used. What had happened before this page was loaded is no news: their state
+ * shows it.
  */
 export class IdleNotices extends Disposable {
-  constructor(private readonly _sharing: ISharingModel) {
+  constructor(private readonly _sharing: SharingModel) {
     super();
     _sharing.changed.connect(this._look, this);
   }
 
   /** Emitted once for each that is evicted, and once if it is suspended. */
-  get happened(): ISignal<this, IClient> {
-    return this._happened;
-  }
+  readonly happened = new Signal<this, IClient>(this);
 
   /** Emitted with the id of one of these when it is used again, or is gone. */
-  get over(): ISignal<this, string> {
-    return this._over;
-  }
+  readonly over = new Signal<this, string>(this);
 
   private _look(): void {
     const { away, status } = this._sharing;
@@ -56,30 +52,28 @@ export class IdleNotices extends Disposable {
     const stage = stageOf(client);
     const last = this._stages.get(id);
     if (last !== undefined && stage > last) {
-      this._told.add(id);
-      this._happened.emit(client);
+      this._reported.add(id);
+      this.happened.emit(client);
     } else if (stage === Stage.Present) {
       this._end(id);
     }
     // A later coordinator may learn only from its processes what became of it.
-    const isUsed = (client.idle_seconds ?? null) === null;
+    const isUsed = client.idle_seconds === null;
     const isLess = stage < (last ?? stage);
     this._stages.set(id, isLess && !isUsed ? last! : stage);
   }
 
   private _end(id: string): void {
-    if (this._told.delete(id)) {
-      this._over.emit(id);
+    if (this._reported.delete(id)) {
+      this.over.emit(id);
     }
   }
 
   private readonly _stages = new Map<string, Stage>();
-  private readonly _told = new Set<string>();
-  private _happened = new Signal<this, IClient>(this);
-  private _over = new Signal<this, string>(this);
+  private readonly _reported = new Set<string>();
 }
 
-/** What has happened to a client that nobody uses, and what its user can do. */
+/** What has happened to a client that is not used, and what its user can do. */
 export function noticeText(client: IClient, trans: TranslationBundle): string {
   const name = nameOf(client, trans);
   const idle = formatPassed(client.idle_seconds ?? 0, trans);

@@ -1,4 +1,5 @@
-import { Signal, type ISignal } from '@lumino/signaling';
+import { Signal } from '@lumino/signaling';
+import type { Session } from '@jupyterlab/services';
 
 import type { IApi } from '../api';
 import { Disposable } from '../disposable';
@@ -14,16 +15,12 @@ const RETRY_DELAY = 5000;
  * kernelspec's own launcher did; so the server is always asked.
  */
 export class KernelClients extends Disposable {
-  constructor(options: KernelClients.IOptions) {
+  constructor(private readonly _options: KernelClients.IOptions) {
     super();
-    this._api = options.api;
-    this._visibility = options.visibility;
   }
 
   /** Emitted when an answer has arrived, or it is time to ask again. */
-  get changed(): ISignal<this, void> {
-    return this._changed;
-  }
+  readonly changed = new Signal<this, void>(this);
 
   /**
    * The client id, null for a kernel that is not shared, or undefined if that
@@ -65,14 +62,14 @@ export class KernelClients extends Disposable {
   }
 
   private async _ask(kernelId: string): Promise<void> {
-    if (this._questions.has(kernelId) || this._visibility.hidden) {
+    if (this._questions.has(kernelId) || this._options.visibility.hidden) {
       return;
     }
     const question = {};
     this._questions.set(kernelId, question);
     let client: string | null;
     try {
-      client = await this._api.clientOf(kernelId);
+      client = await this._options.api.clientOf(kernelId);
     } catch {
       // The question stays open until then, so that frequent snapshots don't
       // make for frequent requests.
@@ -84,7 +81,7 @@ export class KernelClients extends Disposable {
     }
     this._questions.delete(kernelId);
     this._known.set(kernelId, { client, isFresh: true });
-    this._changed.emit();
+    this.changed.emit();
   }
 
   private _retryLater(kernelId: string, question: object): void {
@@ -95,18 +92,15 @@ export class KernelClients extends Disposable {
       this._retryTimers.delete(timer);
       if (this._questions.get(kernelId) === question) {
         this._questions.delete(kernelId);
-        this._changed.emit();
+        this.changed.emit();
       }
     }, RETRY_DELAY);
     this._retryTimers.add(timer);
   }
 
-  private readonly _api: IApi;
-  private readonly _visibility: IVisibility;
   private readonly _known = new Map<string, KernelClients.IAnswer>();
   private readonly _questions = new Map<string, object>();
   private readonly _retryTimers = new Set<ReturnType<typeof setTimeout>>();
-  private _changed = new Signal<this, void>(this);
 }
 
 export namespace KernelClients {
@@ -119,4 +113,31 @@ export namespace KernelClients {
     readonly client: string | null;
     readonly isFresh: boolean;
   }
+}
+
+/**
+ * The session whose kernel belongs to a client.
+ *
+ * @param sessions - those that run on this server
+ * @param clientOf - asked for kernels that have another id than their client,
+ *   as those have that the kernelspec's launcher started
+ * @returns null if none does: it may be of another server, or a program
+ */
+export async function findSession(
+  client: string,
+  sessions: ReadonlyArray<Session.IModel>,
+  clientOf: (kernelId: string) => Promise<string | null>
+): Promise<Session.IModel | null> {
+  const same = sessions.find(session => session.kernel?.id === client);
+  if (same) {
+    return same;
+  }
+  const found = await Promise.all(
+    sessions.map(async session =>
+      session.kernel && (await clientOf(session.kernel.id)) === client
+        ? session
+        : null
+    )
+  );
+  return found.find(session => session !== null) ?? null;
 }

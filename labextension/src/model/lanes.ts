@@ -1,6 +1,9 @@
-import type { IHistoryEntry } from '../protocol';
+import type { TranslationBundle } from '@jupyterlab/translation';
 
-/** What a client does, as far as a timeline tells it apart. */
+import type { IHistoryEntry } from '../protocol';
+import { formatDuration } from './units';
+
+/** The states of a client that a timeline distinguishes. */
 export type LaneState =
   'running' | 'held' | 'waiting' | 'draining' | 'suspended' | 'idle';
 
@@ -13,7 +16,7 @@ export const LANE_STATES: ReadonlyArray<LaneState> = [
   'idle'
 ];
 
-/** For so long a client did the same. Seconds on the coordinator's clock. */
+/** A time in which a client did the same, in seconds on the coordinator's clock. */
 export interface IPeriod {
   readonly state: LaneState;
   readonly from: number;
@@ -31,8 +34,6 @@ export interface ILane {
   readonly ends: ReadonlyArray<number>;
   /** Whether the client has left. */
   readonly isGone: boolean;
-  /** Another number whenever anything above is different. */
-  readonly version: number;
 }
 
 /** Of one lane; a client may change turns a hundred times a second. */
@@ -66,27 +67,19 @@ export class Lanes {
         }
         close(lane, entry.at);
         lane.periods.push({ state: entry.what, from: entry.at, to: null });
-      } else {
-        continue;
       }
-      lane.version = ++this._version;
       keepLast(lane.periods, MOST_PERIODS);
       keepLast(lane.starts, MOST_MARKS);
       keepLast(lane.ends, MOST_MARKS);
     }
   }
 
-  /** Forget what ended before a time, and the lanes of who left before it. */
+  /** Remove what ended before a time, and the lanes of clients that left before it. */
   forget(before: number): void {
     for (const lane of this._lanes.values()) {
-      const isOld = ({ to }: IPeriod) => to !== null && to < before;
-      const dropped =
-        dropWhile(lane.periods, isOld) +
-        dropWhile(lane.starts, at => at < before) +
-        dropWhile(lane.ends, at => at < before);
-      if (dropped > 0) {
-        lane.version = ++this._version;
-      }
+      dropWhile(lane.periods, ({ to }) => to !== null && to < before);
+      dropWhile(lane.starts, at => at < before);
+      dropWhile(lane.ends, at => at < before);
       if (lane.isGone && lane.periods.length === 0) {
         this._lanes.delete(lane.id);
       }
@@ -112,15 +105,13 @@ export class Lanes {
       periods: [],
       starts: [],
       ends: [],
-      isGone: false,
-      version: ++this._version
+      isGone: false
     };
     this._lanes.set(id, lane);
     return lane;
   }
 
   private readonly _lanes = new Map<string, IGrowingLane>();
-  private _version = 0;
 }
 
 interface IGrowingLane extends ILane {
@@ -128,7 +119,6 @@ interface IGrowingLane extends ILane {
   readonly starts: number[];
   readonly ends: number[];
   isGone: boolean;
-  version: number;
 }
 
 export function isLaneState(what: string): what is LaneState {
@@ -149,9 +139,123 @@ function keepLast(list: unknown[], most: number): void {
   }
 }
 
-function dropWhile<T>(list: T[], isOld: (item: T) => boolean): number {
+function dropWhile<T>(list: T[], isOld: (item: T) => boolean): void {
   const kept = list.findIndex(item => !isOld(item));
-  const count = kept === -1 ? list.length : kept;
-  list.splice(0, count);
-  return count;
+  list.splice(0, kept === -1 ? list.length : kept);
+}
+
+/** What a state is called, in a list and within a sentence. */
+export function stateText(state: LaneState, trans: TranslationBundle): string {
+  switch (state) {
+    case 'running':
+      return trans.__('running');
+    case 'held':
+      return trans.__('held');
+    case 'waiting':
+      return trans.__('waiting');
+    case 'draining':
+      return trans.__('turn ending');
+    case 'suspended':
+      return trans.__('suspended');
+    case 'idle':
+      return trans.__('idle');
+  }
+}
+
+/**
+ * What a lane shows, for screen readers.
+ *
+ * @param now - the end of the time, in seconds on the coordinator's clock
+ * @param span - its length in seconds
+ * @param cells - that run now, also those whose begin is not in the lane
+ */
+export function laneText(
+  lane: ILane,
+  now: number,
+  span: number,
+  cells: number,
+  trans: TranslationBundle
+): string {
+  const begin = now - span;
+  const percent = (state: LaneState) =>
+    Math.round((100 * secondsOf(lane, state, begin, now)) / span);
+  const last = lane.periods[lane.periods.length - 1];
+  const turns = lane.periods.filter(
+    ({ state, from }, i) =>
+      hasTurn(state) &&
+      !hasTurn(lane.periods[i - 1]?.state) &&
+      from >= begin &&
+      from <= now
+  ).length;
+  const held = percent('held');
+  // One that began before, or before the client was known, counts as well.
+  const begun = lane.starts.filter(at => at <= now).length;
+  const ended = lane.ends.filter(at => at <= now).length;
+  const ran =
+    lane.ends.filter(at => at >= begin && at <= now).length +
+    Math.max(cells, begun - ended, 0);
+  const list = [
+    trans.__('running %1 %', percent('running')),
+    ...(held > 0 ? [trans.__('held %1 %', held)] : []),
+    trans.__('waiting %1 %', percent('waiting')),
+    trans._n('%1 turn', '%1 turns', turns),
+    trans._n('%1 cell', '%1 cells', ran)
+  ].join(', ');
+  const duration = formatDuration(span, trans);
+  return lane.isGone
+    ? trans.__('It has left. In the last %1: %2.', duration, list)
+    : trans.__(
+        'Now %1. In the last %2: %3.',
+        stateText(last.state, trans),
+        duration,
+        list
+      );
+}
+
+/**
+ * What a client did in a period, as a sentence.
+ *
+ * @param now - seconds on the coordinator's clock, to which it lasts if it lasts
+ */
+export function periodText(
+  name: string,
+  { state, from, to }: IPeriod,
+  now: number,
+  trans: TranslationBundle
+): string {
+  const what = stateText(state, trans);
+  if (from === -Infinity) {
+    return trans.__('%1: %2, for long', name, what);
+  }
+  const duration = formatDuration((to ?? now) - from, trans);
+  const since = clockTime(now - from);
+  return to === null
+    ? trans.__('%1: %2 since %3 (%4)', name, what, since, duration)
+    : trans.__('%1: %2 at %3 for %4', name, what, since, duration);
+}
+
+/** A turn goes on while it is held between cells. */
+function hasTurn(state: LaneState | undefined): boolean {
+  return state === 'running' || state === 'held';
+}
+
+/** The user's time of day so many seconds ago. */
+function clockTime(ago: number): string {
+  return new Date(Date.now() - ago * 1000).toLocaleTimeString();
+}
+
+function secondsOf(
+  lane: ILane,
+  state: LaneState,
+  begin: number,
+  end: number
+): number {
+  let sum = 0;
+  for (const period of lane.periods) {
+    if (period.state === state) {
+      const from = Math.max(period.from, begin);
+      sum += Math.max(0, Math.min(period.to ?? end, end) - from);
+    }
+  }
+  return sum;
 }

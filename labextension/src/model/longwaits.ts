@@ -1,13 +1,13 @@
-import { Signal, type ISignal } from '@lumino/signaling';
+import { Signal } from '@lumino/signaling';
 
 import { Disposable } from '../disposable';
 import type { IClient } from '../protocol';
 import type { IVisibility } from '../visibility';
 import type { ICurrentKernel } from './current';
-import type { ISharingModel } from './sharing';
+import type { SharingModel } from './sharing';
 import type { IRuns } from './waiting';
 
-/** Tells of long waits of one document's cells whose end nobody has seen. */
+/** Finds long waits of one document's cells whose end the user has not seen. */
 export class LongWaits<T> extends Disposable {
   constructor(private readonly _options: LongWaits.IOptions<T>) {
     super();
@@ -18,9 +18,7 @@ export class LongWaits<T> extends Disposable {
   }
 
   /** Emitted when a long wait has ended; once for each run of a cell. */
-  get ended(): ISignal<this, LongWaits.IEnd> {
-    return this._ended;
-  }
+  readonly ended = new Signal<this, LongWaits.IEnd>(this);
 
   private _check(): void {
     const { kernel, runs, sharing } = this._options;
@@ -29,7 +27,7 @@ export class LongWaits<T> extends Disposable {
       return; // It may go on waiting while nothing is known.
     }
     const { client } = view;
-    this._ids = client.cell_ids ?? [];
+    this._ids = client.cell_ids;
     if (client.phase === 'waiting') {
       const cell = this._wait === null ? runs.first(this._ids) : null;
       if (cell !== null) {
@@ -53,20 +51,20 @@ export class LongWaits<T> extends Disposable {
       seconds >= shortest &&
       !isSuspended &&
       (wait.wasHidden || !this._options.isInSight()) &&
-      wait.cell !== this._told
+      wait.cell !== this._reported
     ) {
-      this._told = wait.cell;
-      this._ended.emit({ client, seconds, wasHidden: wait.wasHidden });
+      this._reported = wait.cell;
+      this.ended.emit({ client, seconds, wasHidden: wait.wasHidden });
     }
   }
 
   /** The same cell may run again, and wait for long again. */
   private _onRuns(): void {
     if (
-      this._told !== null &&
-      this._options.runs.first(this._ids) !== this._told
+      this._reported !== null &&
+      this._options.runs.first(this._ids) !== this._reported
     ) {
-      this._told = null;
+      this._reported = null;
     }
   }
 
@@ -78,14 +76,13 @@ export class LongWaits<T> extends Disposable {
 
   private readonly _clock: () => number;
   private _wait: IWait<T> | null = null;
-  private _told: T | null = null;
+  private _reported: T | null = null;
   private _ids: ReadonlyArray<string> = [];
-  private _ended = new Signal<this, LongWaits.IEnd>(this);
 }
 
 export namespace LongWaits {
   export interface IOptions<T> {
-    sharing: ISharingModel;
+    sharing: SharingModel;
     kernel: ICurrentKernel;
     runs: IRuns<T>;
     visibility: IVisibility;
@@ -101,7 +98,7 @@ export namespace LongWaits {
     /** As it is now. */
     readonly client: IClient;
     readonly seconds: number;
-    /** Whether nobody could see the page at some time of the wait. */
+    /** Whether the page was hidden at some time of the wait. */
     readonly wasHidden: boolean;
   }
 }

@@ -1,7 +1,6 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 import type { IClient } from '../protocol';
-import { nameOf } from './names';
 
 /** A client as every part of the panel calls and marks it. */
 export interface INamed {
@@ -12,9 +11,25 @@ export interface INamed {
   readonly isOwn: boolean;
 }
 
-/** Whether a client belongs to the user; older servers show labels of own ones only. */
-export function isOwn(client: IClient): boolean {
-  return client.own ?? client.label !== '';
+/**
+ * The name of a client in a sentence: the notebook's file name, of another
+ * user's client only the tenant.
+ */
+export function nameOf(client: IClient, trans: TranslationBundle): string {
+  return client.own
+    ? shortLabel(client.label || client.id)
+    : trans.__('a notebook of %1', client.tenant);
+}
+
+/** Whether it is a program under `jupyter gpushare run`: it has no document. */
+export function isProgram({ id }: IClient): boolean {
+  return id.startsWith('run:');
+}
+
+/** A path's last part; commands, which have words, stay as they are. */
+function shortLabel(label: string): string {
+  const isPath = label.endsWith('.ipynb') || !/\s/.test(label);
+  return (isPath && label.slice(label.lastIndexOf('/') + 1)) || label;
 }
 
 /**
@@ -43,8 +58,7 @@ export class Names {
     for (const client of [...clients].sort(byOwner)) {
       const known = this._named.get(client.id);
       const name = nameOf(client, this._trans);
-      const own = isOwn(client);
-      if (known?.name === name && known.isOwn === own) {
+      if (known?.name === name && known.isOwn === client.own) {
         continue;
       }
       while (!known && taken.has(next)) {
@@ -52,7 +66,12 @@ export class Names {
       }
       const number = known?.number ?? next;
       taken.add(number);
-      this._named.set(client.id, { id: client.id, number, name, isOwn: own });
+      this._named.set(client.id, {
+        id: client.id,
+        number,
+        name,
+        isOwn: client.own
+      });
     }
   }
 
@@ -69,7 +88,7 @@ export class Names {
       );
   }
 
-  /** Undefined for who has never been in a snapshot, or left long ago. */
+  /** Undefined for a client that has been in no snapshot, or left long ago. */
   get(id: string): INamed | undefined {
     return this._named.get(id);
   }
@@ -80,7 +99,7 @@ export class Names {
 /** Own ones first, then by tenant and label: in this order they are counted. */
 function byOwner(a: IClient, b: IClient): number {
   return (
-    Number(isOwn(b)) - Number(isOwn(a)) ||
+    Number(b.own) - Number(a.own) ||
     compare(a.tenant, b.tenant) ||
     compare(a.label, b.label) ||
     compare(a.id, b.id)

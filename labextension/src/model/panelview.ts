@@ -4,7 +4,6 @@ import {
   NO_EXTENSION,
   NOT_RUNNING,
   type IAway,
-  type IConfig,
   type IStatus
 } from '../protocol';
 import type { IDeviceView } from './devices';
@@ -34,7 +33,7 @@ export interface IPanelView {
   readonly devices: ReadonlyArray<IDeviceView>;
   readonly own: ReadonlyArray<IRow>;
   readonly others: ReadonlyArray<IRow>;
-  /** Null if the server does not tell. */
+  /** Null while nothing is known. */
   readonly settings: ISettingsView | null;
 }
 
@@ -62,23 +61,17 @@ export function kindOf(status: IStatus | null, away: IAway | null): PanelKind {
   return status ? 'ready' : 'connecting';
 }
 
-/** Null if the server does not tell. */
 export function settingsOf(
   { config, you }: IStatus,
   trans: TranslationBundle
-): ISettingsView | null {
-  return config.policy === undefined
-    ? null
-    : {
-        quantum: quantumText(config, trans),
-        policy: config.policy,
-        isAdmin: you?.admin === true
-      };
-}
-
-function quantumText(config: IConfig, trans: TranslationBundle): string {
-  const quantum = config.time_quantum;
-  return typeof quantum === 'number'
-    ? formatDuration(quantum, trans)
-    : trans.__('automatic');
+): ISettingsView {
+  const { time_quantum: quantum, policy } = config;
+  return {
+    quantum:
+      quantum === 'auto'
+        ? trans.__('automatic')
+        : formatDuration(quantum, trans),
+    policy,
+    isAdmin: you.admin
+  };
 }

@@ -1,19 +1,12 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 
-import { CommandIDs } from '../commands';
+import { ACTIONS } from '../commands';
 import type { IClient, IDevice, IQuota } from '../protocol';
-import { holds, isSuspended } from './actions';
+import { whyNot } from './actions';
 import { formatQuota } from './format';
-import type { INamed } from './named';
-import { isProgram } from './names';
+import { isProgram, type INamed } from './named';
 import { stateLine } from './state';
 import { formatSize } from './units';
-
-/** A command that makes sense for a client now. */
-export interface IAction {
-  readonly command: string;
-  readonly args: { readonly client: string };
-}
 
 /** What the list of clients says about one of them. */
 export interface IRow {
@@ -27,7 +20,8 @@ export interface IRow {
   readonly notes: ReadonlyArray<string>;
   /** Whether there may be a document to go to. */
   readonly canOpen: boolean;
-  readonly actions: ReadonlyArray<IAction>;
+  /** The commands that can be carried out now. */
+  readonly actions: ReadonlyArray<string>;
 }
 
 /**
@@ -47,31 +41,13 @@ export function rowOf(
     state: capital(stateLine(client, devices, age, trans)),
     memory: memoryText(client, trans),
     quota: quotaText(client.quota, trans),
-    notes: client.notes ?? [],
+    notes: client.notes,
     canOpen,
-    actions: actionsFor(client)
+    actions: ACTIONS.filter(id => whyNot(id, { client }, trans) === '')
   };
 }
 
-/** What can be done with a client in its present state, if the user may. */
-export function actionsFor(client: IClient): ReadonlyArray<IAction> {
-  if (!client.may_change) {
-    return [];
-  }
-  const hasTurn = client.phase === 'running' || client.phase === 'overrun';
-  const commands = isSuspended(client)
-    ? [CommandIDs.changeQuota, CommandIDs.resume]
-    : [
-        CommandIDs.changeQuota,
-        CommandIDs.hold,
-        ...(hasTurn || holds(client) ? [CommandIDs.release] : []),
-        CommandIDs.suspend,
-        ...(client.resident > 0 ? [CommandIDs.evict] : [])
-      ];
-  return commands.map(command => ({ command, args: { client: client.id } }));
-}
-
-/** What differs from what everybody has; empty: nothing. */
+/** What differs from the defaults; empty: nothing. */
 function quotaText(quota: IQuota, trans: TranslationBundle): string {
   const bounds: IQuota = {
     ...quota,

@@ -1,13 +1,13 @@
-import { Signal, type ISignal } from '@lumino/signaling';
+import { Signal } from '@lumino/signaling';
 
 /** What the user wants to see; as in `schema/plugin.json`. */
 export interface ISettings {
   readonly showStatusItem: boolean;
   readonly showToolbarChip: boolean;
   readonly showWaiting: boolean;
-  /** Seconds that a wait must last for its end to be told; 0: never. */
+  /** Seconds that a wait must last for a notification of its end; 0: never. */
   readonly notifyAfterWait: number;
-  /** Whether to tell when a kernel leaves the GPU because nobody uses it. */
+  /** Whether to notify when a kernel leaves the GPU because it is not used. */
   readonly notifyIdle: boolean;
   /** Seconds between two requests where no WebSocket gets through. */
   readonly pollInterval: number;
@@ -26,26 +26,16 @@ export const DEFAULTS: ISettings = {
   timelineMinutes: 5
 };
 
-/** The user's settings, live. */
-export interface ISettingsModel {
-  readonly values: ISettings;
-  /** Emitted when any of {@link values} reads differently. */
-  readonly changed: ISignal<ISettingsModel, void>;
-  /** Change one, for good. */
-  set<K extends keyof ISettings>(name: K, value: ISettings[K]): void;
-}
-
-/** {@link ISettingsModel} over any source of values. */
-export class SettingsModel implements ISettingsModel {
+/** The user's settings, live, over any source of values. */
+export class SettingsModel {
   get values(): ISettings {
     return this._values;
   }
 
-  get changed(): ISignal<this, void> {
-    return this._changed;
-  }
+  /** Emitted when any of {@link values} is another. */
+  readonly changed = new Signal<this, void>(this);
 
-  /** Take over what is given; what is missing, or of another type, stays. */
+  /** Adopt the values given; what is missing, or of another type, stays. */
   update(composite: Readonly<Record<string, unknown>>): void {
     const names = Object.keys(DEFAULTS) as (keyof ISettings)[];
     const news = names.filter(
@@ -56,14 +46,15 @@ export class SettingsModel implements ISettingsModel {
     if (news.length > 0) {
       const changes = news.map(name => [name, composite[name]]);
       this._values = { ...this._values, ...Object.fromEntries(changes) };
-      this._changed.emit();
+      this.changed.emit();
     }
   }
 
-  /** Where changes are kept; without it they are forgotten with the page. */
+  /** Where changes are kept; without it they are lost with the page. */
   keep: ((name: string, value: ISettings[keyof ISettings]) => void) | null =
     null;
 
+  /** Change one, for good. */
   set<K extends keyof ISettings>(name: K, value: ISettings[K]): void {
     if (value !== this._values[name]) {
       this.update({ [name]: value });
@@ -72,5 +63,4 @@ export class SettingsModel implements ISettingsModel {
   }
 
   private _values = DEFAULTS;
-  private _changed = new Signal<this, void>(this);
 }

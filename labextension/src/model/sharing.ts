@@ -1,5 +1,5 @@
 import { DisposableDelegate, type IDisposable } from '@lumino/disposable';
-import { Signal, type ISignal } from '@lumino/signaling';
+import { Signal } from '@lumino/signaling';
 
 import type { IApi } from '../api';
 import { Disposable } from '../disposable';
@@ -15,10 +15,9 @@ import type { IVisibility } from '../visibility';
 import { EventStream } from './events';
 import { Expectations } from './expectations';
 import { KernelClients } from './kernels';
-import { nextOf, type INext } from './state';
-import { countDown, others, type IRunner } from './turns';
+import { nextOf, type INext, countDown, others, type IRunner } from './state';
 
-/** What can be said about a kernel now. */
+/** What is known about a kernel now. */
 export type KernelView =
   | { readonly kind: 'unknown' }
   | { readonly kind: 'away'; readonly message: string }
@@ -32,7 +31,7 @@ export interface IClientView {
   /** Those it is bound to; all of them while it is bound to none. */
   readonly devices: ReadonlyArray<IDevice>;
   readonly simulated: boolean;
-  /** Seconds until its turn begins; null if that can't be told. */
+  /** Seconds until its turn begins; null if that is not known. */
   readonly expectedWait: number | null;
   /** Whether it waits for longer than was expected first. */
   readonly isLate: boolean;
@@ -44,26 +43,8 @@ export interface IClientView {
   readonly next: INext | null;
 }
 
-/** The state of GPU sharing, for every view of it. */
-export interface ISharingModel {
-  /** Emitted when {@link status}, {@link away} or a kernel's client changed. */
-  readonly changed: ISignal<ISharingModel, void>;
-  /** The last snapshot, without expectations not kept; null before the first. */
-  readonly status: IStatus | null;
-  /** Seconds since {@link status} arrived: count its times on by them. */
-  readonly age: number;
-  /** Why there is no coordinator; null while there is one. */
-  readonly away: IAway | null;
-  /** What can be said about a Jupyter kernel, at this moment. */
-  view(kernelId: string): KernelView;
-  /** Call it when a kernel restarts: it may come back as another client. */
-  recheck(kernelId: string): void;
-  /** Keep the model up to date until the result is disposed. */
-  watch(): IDisposable;
-}
-
-/** {@link ISharingModel} over the server's event stream. */
-export class SharingModel extends Disposable implements ISharingModel {
+/** The state of GPU sharing, for every view of it, over the server's event stream. */
+export class SharingModel extends Disposable {
   constructor(options: SharingModel.IOptions) {
     super();
     this._clock = options.clock ?? (() => performance.now() / 1000);
@@ -73,18 +54,20 @@ export class SharingModel extends Disposable implements ISharingModel {
     this._kernels.changed.connect(this._onKernels, this);
   }
 
-  get changed(): ISignal<this, void> {
-    return this._changed;
-  }
+  /** Emitted when {@link status}, {@link away} or a kernel's client changed. */
+  readonly changed = new Signal<this, void>(this);
 
+  /** The last snapshot, without expectations not kept; null before the first. */
   get status(): IStatus | null {
     return this._status;
   }
 
+  /** Seconds since {@link status} arrived: count its times on by them. */
   get age(): number {
     return this._clock() - this._received;
   }
 
+  /** Why there is no coordinator; null while there is one. */
   get away(): IAway | null {
     return this._away;
   }
@@ -94,6 +77,7 @@ export class SharingModel extends Disposable implements ISharingModel {
     this._stream.pollInterval = seconds;
   }
 
+  /** What is known about a Jupyter kernel, at this moment. */
   view(kernelId: string): KernelView {
     const status = this._status;
     const id = this._kernels.clientOf(kernelId);
@@ -123,16 +107,18 @@ export class SharingModel extends Disposable implements ISharingModel {
       others: others(client, devices, status.clients, age),
       expectedWait: countDown(client.expected_wait, age),
       isLate: this._expectations.isLate(client.id),
-      holdLeft: countDown(client.hold_seconds_left ?? null, age),
+      holdLeft: countDown(client.hold_seconds_left, age),
       next: nextOf(client, bound, age)
     };
   }
 
+  /** Call it when a kernel restarts: it may come back as another client. */
   recheck(kernelId: string): void {
     this._kernels.recheck(kernelId);
-    this._changed.emit();
+    this.changed.emit();
   }
 
+  /** Keep the model up to date until the result is disposed. */
   watch(): IDisposable {
     this._watchers++;
     this._stream.start();
@@ -162,11 +148,11 @@ export class SharingModel extends Disposable implements ISharingModel {
         this._kernels.recheckMissing(ids);
       }
     }
-    this._changed.emit();
+    this.changed.emit();
   }
 
   private _onKernels(): void {
-    this._changed.emit();
+    this.changed.emit();
   }
 
   private readonly _clock: () => number;
@@ -178,7 +164,6 @@ export class SharingModel extends Disposable implements ISharingModel {
   private _received = 0;
   private _clientIds: ReadonlySet<string> = new Set();
   private _watchers = 0;
-  private _changed = new Signal<this, void>(this);
 }
 
 export namespace SharingModel {
@@ -192,7 +177,7 @@ export namespace SharingModel {
   }
 }
 
-/** Who does not share the GPU does not miss the coordinator either. */
+/** A kernel that does not share the GPU does not miss the coordinator either. */
 function awayView(
   { reason, message }: IAway,
   id: string | null | undefined
@@ -208,7 +193,7 @@ function awayView(
 /** Whether a client that is bound to no device yet can get no real one. */
 function canOnlySimulate({ config, devices }: IStatus): boolean {
   return (
-    config?.simulate === true ||
+    config.simulate ||
     (devices.length > 0 && devices.every(device => device.simulated))
   );
 }

@@ -1,7 +1,6 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 import type { IClient, IDevice } from '../protocol';
-import { countDown, secondsLeft } from './turns';
 import { formatDuration, formatPassed } from './units';
 
 /** The time until a client's state changes. */
@@ -27,8 +26,8 @@ export function nextOf(
   devices: ReadonlyArray<IDevice>,
   age: number
 ): INext | null {
-  const next = (kind: INext['kind'], seconds: number | null | undefined) => {
-    const left = countDown(seconds ?? null, age);
+  const next = (kind: INext['kind'], seconds: number | null) => {
+    const left = countDown(seconds, age);
     return left === null ? null : { kind, left };
   };
   const { evicted_in: evicted, suspended_in: suspended } = client;
@@ -101,9 +100,55 @@ export function stateLine(
   if (next) {
     words.push(nextText(next, trans));
   }
-  const held = countDown(client.hold_seconds_left ?? null, age);
+  const held = countDown(client.hold_seconds_left, age);
   if (held && client.state !== 'held') {
     words.push(trans.__('held for %1', formatDuration(held, trans)));
   }
   return words.join(' · ');
+}
+
+/** Who has a turn. */
+export interface IRunner {
+  /** Undefined if the snapshot does not tell. */
+  readonly client: IClient | undefined;
+  /** Seconds until the turn ends; null without a deadline. */
+  readonly secondsLeft: number | null;
+  /** Whether it keeps the device by a hold and runs nothing. */
+  readonly isHeld: boolean;
+}
+
+/** Seconds that are left `age` seconds later; null stays null. */
+export function countDown(seconds: number | null, age: number): number | null {
+  return seconds === null ? null : Math.max(0, seconds - age);
+}
+
+/** The earliest deadline among the client's grants. */
+export function secondsLeft(
+  client: IClient,
+  devices: ReadonlyArray<IDevice>
+): number | null {
+  const deadlines = devices
+    .flatMap(device => device.grants)
+    .filter(grant => grant.client === client.id)
+    .map(grant => grant.seconds_left)
+    .filter((seconds): seconds is number => seconds !== null);
+  return deadlines.length > 0 ? Math.min(...deadlines) : null;
+}
+
+/** Each of the others once, though it may have several of the devices. */
+export function others(
+  { id }: IClient,
+  devices: ReadonlyArray<IDevice>,
+  clients: ReadonlyArray<IClient>,
+  age: number
+): IRunner[] {
+  const grants = devices
+    .flatMap(device => device.grants)
+    .filter(grant => grant.client !== id);
+  const latest = new Map(grants.map(grant => [grant.client, grant]));
+  return [...latest.values()].map(({ client, seconds_left, held }) => ({
+    client: clients.find(({ id }) => id === client),
+    secondsLeft: countDown(seconds_left, age),
+    isHeld: held
+  }));
 }

@@ -1,68 +1,48 @@
+import { JSONExt } from '@lumino/coreutils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import type { IDisposable } from '@lumino/disposable';
-import { Signal, type ISignal } from '@lumino/signaling';
+import { Signal } from '@lumino/signaling';
 
 import { Switchable } from '../disposable';
 import type { IVisibility } from '../visibility';
 import type { ICurrentKernel } from './current';
 import { formatDetails, type IDetail } from './details';
 import { formatAnnouncement, formatHeadline, untilNextSecond } from './format';
-import type { ISharingModel, KernelView } from './sharing';
+import type { SharingModel, KernelView } from './sharing';
 import { chipText } from './toolbarchip';
 
 /** Milliseconds that a state must last before it is announced. */
 const SETTLED = 1000;
 
-const UNKNOWN: KernelView = { kind: 'unknown' };
-
-/** What the status bar says about the current kernel. */
+/** The state of the current kernel, as the status bar or a toolbar shows it. */
 export class StatusItemModel extends Switchable {
-  constructor(options: StatusItemModel.IOptions) {
+  constructor(private readonly _options: StatusItemModel.IOptions) {
     super();
-    this._sharing = options.sharing;
-    this._current = options.current;
-    this._visibility = options.visibility;
-    this._trans = options.trans;
-    this._sharing.changed.connect(this.refresh, this);
-    this._current.changed.connect(this.refresh, this);
-    this._current.restarting.connect(this._onRestarting, this);
-    this._visibility.changed.connect(this.refresh, this);
+    const { sharing, current, visibility } = _options;
+    sharing.changed.connect(this.refresh, this);
+    current.changed.connect(this.refresh, this);
+    current.restarting.connect((_, id) => sharing.recheck(id), this);
+    visibility.changed.connect(this.refresh, this);
     this.refresh();
   }
 
-  /** Emitted when anything below reads differently than before. */
-  get stateChanged(): ISignal<this, void> {
-    return this._stateChanged;
-  }
+  /** Emitted when anything below is different; all of it is set only here. */
+  readonly stateChanged = new Signal<this, void>(this);
+
+  /** The headline; empty if not shown. */
+  text = '';
+  /** The headline without times, for where there is little room. */
+  shortText = '';
+  /** The client's phase, or `away` or `unshared`; for the style sheet. */
+  phase = '';
+  /** The explanation behind the headline. */
+  details: IDetail[] = [];
+  /** The text for screen readers; changes with the state, not the times. */
+  announcement = '';
 
   /** False without a current kernel, or while nothing is known of it. */
   get isShown(): boolean {
-    return this._text !== '';
-  }
-
-  /** The headline, empty if not shown. */
-  get text(): string {
-    return this._text;
-  }
-
-  /** The headline for where there is little room: without times. */
-  get shortText(): string {
-    return this._shortText;
-  }
-
-  /** The client's phase, or `away` or `unshared`; for the style sheet. */
-  get phase(): string {
-    return this._phase;
-  }
-
-  /** What a screen reader should say; changes with the state, not the times. */
-  get announcement(): string {
-    return this._announcement;
-  }
-
-  /** The explanation behind the headline. */
-  get details(): ReadonlyArray<IDetail> {
-    return this._details;
+    return this.text !== '';
   }
 
   dispose(): void {
@@ -72,26 +52,30 @@ export class StatusItemModel extends Switchable {
     super.dispose();
   }
 
-  private _onRestarting(_: ICurrentKernel, kernelId: string): void {
-    this._sharing.recheck(kernelId);
-  }
-
   protected refresh(): void {
+    const { sharing, current, visibility } = this._options;
     clearTimeout(this._tickTimer);
     if (this.isDisposed) {
       return;
     }
-    if (this._visibility.hidden) {
-      // All is brought up to date when somebody can see it.
+    if (visibility.hidden) {
+      // All is brought up to date when the page can be seen.
       clearTimeout(this._announceTimer);
-      this._nextAnnouncement = this._announcement;
+      this._nextAnnouncement = this.announcement;
       return;
     }
-    const kernelId = this.isEnabled ? this._current.kernelId : null;
+    const kernelId = this.isEnabled ? current.kernelId : null;
     this._updateWatch(kernelId !== null);
-    const view = kernelId === null ? UNKNOWN : this._sharing.view(kernelId);
+    const view: KernelView =
+      kernelId === null ? { kind: 'unknown' } : sharing.view(kernelId);
     this._show(view);
-    this._scheduleTick(view);
+    const seconds = view.kind === 'client' ? view.next?.left : null;
+    if (seconds) {
+      this._tickTimer = setTimeout(
+        () => this.refresh(),
+        untilNextSecond(seconds) * 1000
+      );
+    }
   }
 
   /**
@@ -103,28 +87,22 @@ export class StatusItemModel extends Switchable {
       this._watch?.dispose();
       this._watch = null;
     } else if (hasKernel && !this._watch) {
-      this._watch = this._sharing.watch();
+      this._watch = this._options.sharing.watch();
     }
   }
 
   private _show(view: KernelView): void {
-    const text = formatHeadline(view, this._trans);
-    const shortText = chipText(view, this._trans);
+    const { sharing, trans } = this._options;
+    const text = formatHeadline(view, trans);
     const phase = view.kind === 'client' ? view.client.phase : view.kind;
-    const details = formatDetails(view, this._sharing.status, this._trans);
-    this._scheduleAnnouncement(formatAnnouncement(view, this._trans));
-    if (
-      text === this._text &&
-      phase === this._phase &&
-      areEqual(details, this._details)
-    ) {
-      return;
+    const details = formatDetails(view, sharing.status, trans);
+    this._scheduleAnnouncement(formatAnnouncement(view, trans));
+    const isSame = text === this.text && phase === this.phase;
+    if (!isSame || !JSONExt.deepEqual(details, this.details)) {
+      const shortText = chipText(view, trans);
+      Object.assign(this, { text, shortText, phase, details });
+      this.stateChanged.emit();
     }
-    this._text = text;
-    this._shortText = shortText;
-    this._phase = phase;
-    this._details = details;
-    this._stateChanged.emit();
   }
 
   /** Turns may be short; only a state that lasts is worth interrupting for. */
@@ -135,55 +113,22 @@ export class StatusItemModel extends Switchable {
     this._nextAnnouncement = announcement;
     clearTimeout(this._announceTimer);
     this._announceTimer = setTimeout(() => {
-      this._announcement = announcement;
-      this._stateChanged.emit();
+      this.announcement = announcement;
+      this.stateChanged.emit();
     }, SETTLED);
   }
 
-  /** Wake when the next whole second of a shown time has passed. */
-  private _scheduleTick(view: KernelView): void {
-    const seconds = view.kind === 'client' ? view.next?.left : null;
-    if (seconds) {
-      this._tickTimer = setTimeout(
-        () => this.refresh(),
-        untilNextSecond(seconds) * 1000
-      );
-    }
-  }
-
-  private readonly _sharing: ISharingModel;
-  private readonly _current: ICurrentKernel;
-  private readonly _visibility: IVisibility;
-  private readonly _trans: TranslationBundle;
   private _watch: IDisposable | null = null;
-  private _text = '';
-  private _shortText = '';
-  private _phase = '';
-  private _announcement = '';
   private _nextAnnouncement = '';
-  private _details: ReadonlyArray<IDetail> = [];
   private _tickTimer?: ReturnType<typeof setTimeout>;
   private _announceTimer?: ReturnType<typeof setTimeout>;
-  private _stateChanged = new Signal<this, void>(this);
 }
 
 export namespace StatusItemModel {
   export interface IOptions {
-    sharing: ISharingModel;
+    sharing: SharingModel;
     current: ICurrentKernel;
     visibility: IVisibility;
     trans: TranslationBundle;
   }
-}
-
-function areEqual(
-  a: ReadonlyArray<IDetail>,
-  b: ReadonlyArray<IDetail>
-): boolean {
-  return (
-    a.length === b.length &&
-    a.every(
-      (detail, i) => detail.label === b[i].label && detail.value === b[i].value
-    )
-  );
 }

@@ -1,27 +1,28 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
-import { Signal, type ISignal } from '@lumino/signaling';
+import { Signal } from '@lumino/signaling';
 
-import { drawLane, type IDrawing, type IRange } from './drawing';
-import type { IHistoryModel } from './history';
-import { isLaneState, LANE_STATES, type ILane, type IPeriod } from './lanes';
-import { laneText, periodText } from './lanetext';
+import { blocks, marks, paths } from './drawing';
+import type { HistoryModel } from './history';
+import {
+  isLaneState,
+  type ILane,
+  type LaneState,
+  laneText,
+  periodText
+} from './lanes';
 import type { INamed } from './named';
+import type { SettingsModel } from './settings';
 
 /** Minutes that can be looked at. */
 export const SPANS: ReadonlyArray<number> = [2, 5, 10];
 
-/** The strip that is drawn is so many times as long as what is seen of it. */
-const STRIP = 3;
-/** Pixels, at least, that the timeline is taken to have: it is never asked. */
-const PIXELS = 600;
-/** Seconds between two looks beyond which it jumps instead of moving on. */
-const JUMP = 2.5;
-
-/** One client's lane, ready to be drawn. */
+/** One client's lane, with its SVG path data. */
 export interface ILaneView extends INamed {
   readonly isGone: boolean;
-  readonly drawing: IDrawing;
-  /** What the lane shows, for who cannot see it. */
+  readonly paths: ReadonlyArray<readonly [LaneState, string]>;
+  readonly starts: string;
+  readonly ends: string;
+  /** The lane in words. */
   readonly summary: string;
 }
 
@@ -29,36 +30,31 @@ export interface ITimelineView {
   /** Seconds that are seen. */
   readonly span: number;
   readonly isPaused: boolean;
-  /** Where the strip begins, in seconds on the coordinator's clock. */
-  readonly from: number;
-  /** Seconds that are drawn. */
-  readonly length: number;
   /** The right end of what is seen, in seconds on the coordinator's clock. */
   readonly now: number;
-  /** Another number whenever it jumps instead of moving on. */
-  readonly jumps: number;
   readonly lanes: ReadonlyArray<ILaneView>;
 }
 
-/** A client in the timeline: how to call it, and what it does if nothing is told. */
+/** A client in the timeline: its name, and its state if the history has none. */
 export interface ILaneClient {
   readonly named: INamed;
   readonly phase: string;
-  /** That run now; undefined: not told. */
+  /** The number of cells that run now. */
   readonly cells?: number;
 }
 
 /** What the timeline shows, of the history and of the user's choice. */
 export class TimelineModel {
   constructor(
-    private readonly _history: IHistoryModel,
+    private readonly _history: HistoryModel,
+    private readonly _settings: SettingsModel,
     private readonly _trans: TranslationBundle
-  ) {}
+  ) {
+    _settings.changed.connect(() => this.update());
+  }
 
   /** Emitted when {@link view} is another. */
-  get changed(): ISignal<this, void> {
-    return this._changed;
-  }
+  readonly changed = new Signal<this, void>(this);
 
   /** Null while nothing is known. */
   get view(): ITimelineView | null {
@@ -73,32 +69,37 @@ export class TimelineModel {
     this.update();
   }
 
-  /** Seconds that are seen. */
+  /** Seconds that are seen; the user's settings keep them. */
   get span(): number {
-    return this._span;
+    return this._settings.values.timelineMinutes * 60;
   }
   set span(seconds: number) {
-    this._span = seconds;
-    this._from = null;
-    this.update();
+    this._settings.set('timelineMinutes', seconds / 60);
   }
 
   /**
    * Look at the history again.
    *
-   * @param clients - who has a lane, in this order; without it as before
+   * @param clients - those with a lane, in this order; without it as before
    */
   update(clients = this._clients): void {
     this._clients = clients;
     const now = this._pausedAt ?? this._history.now;
-    this._view = now === null ? null : this._look(now, clients);
-    this._changed.emit();
+    this._view =
+      now === null
+        ? null
+        : {
+            span: this.span,
+            isPaused: this.isPaused,
+            now,
+            lanes: clients.flatMap(client => this._laneView(client, now) ?? [])
+          };
+    this.changed.emit();
   }
 
-  /** What a client did at a time, as a sentence; empty for who has no lane. */
+  /** What a client did at a time, as a sentence; empty for one without a lane. */
   describe(id: string, at: number): string {
-    const lane = this._lane(id);
-    const period = lane?.periods.find(
+    const period = this._lane(id)?.periods.find(
       ({ from, to }) => from <= at && (to === null || at < to)
     );
     const view = this._view?.lanes.find(lane => lane.id === id);
@@ -112,93 +113,40 @@ export class TimelineModel {
     return periodText(view.name, period, now, this._trans);
   }
 
-  /** The time of the next (or, backwards, the previous) change in a lane. */
+  /** A time in the next (or, backwards, the previous) period of a lane that is seen. */
   neighbour(id: string, at: number, isBackwards: boolean): number | null {
     const periods = this._lane(id)?.periods ?? [];
     const index = periods.findIndex(({ to }) => to === null || at < to);
     const period = periods[index + (isBackwards ? -1 : 1)];
-    const view = this._view;
-    if (!view || !period || index === -1) {
+    if (!this._view || !period || index === -1) {
       return null;
     }
-    const begin = view.now - view.span;
-    const isSeen = period.from < view.now && (period.to ?? view.now) > begin;
-    return isSeen ? middle(period, begin, view.now) : null;
-  }
-
-  private _look(
-    now: number,
-    clients: ReadonlyArray<ILaneClient>
-  ): ITimelineView {
-    const length = this._span * STRIP;
-    const begin = now - this._span;
-    const last = this._view?.now ?? now;
-    if (
-      this._from === null ||
-      begin < this._from ||
-      now > this._from + length ||
-      Math.abs(now - last) > JUMP
-    ) {
-      this._jumps++;
-    }
-    if (
-      this._from === null ||
-      begin < this._from ||
-      now > this._from + length
-    ) {
-      this._from = begin;
-    }
-    const range = {
-      from: this._from,
-      length,
-      resolution: this._span / PIXELS
-    };
-    const views = clients.flatMap(client => {
-      const lane = this._lane(client.named.id);
-      return lane ? [this._laneView(lane, client, range, now)] : [];
-    });
-    this._forget(clients);
-    return {
-      span: this._span,
-      isPaused: this.isPaused,
-      from: range.from,
-      length,
-      now,
-      jumps: this._jumps,
-      lanes: views
-    };
+    const { now, span } = this._view;
+    const from = Math.max(period.from, now - span);
+    const to = Math.min(period.to ?? now, now);
+    return from < to ? (from + to) / 2 : null;
   }
 
   private _laneView(
-    lane: ILane,
     { named, cells = 0 }: ILaneClient,
-    range: IRange,
     now: number
-  ): ILaneView {
-    const key = `${lane.version} ${range.from} ${range.length}`;
-    let drawn = this._drawn.get(named.id);
-    if (drawn?.key !== key) {
-      drawn = { key, drawing: drawLane(lane, range) };
-      this._drawn.set(named.id, drawn);
-    }
+  ): ILaneView | null {
+    const lane = this._lane(named.id);
+    const begin = now - this.span;
     const running = this.isPaused ? 0 : cells;
-    const summary = laneText(lane, now, this._span, running, this._trans);
-    const known = drawn.view;
-    if (
-      known &&
-      known.summary === summary &&
-      known.name === named.name &&
-      known.number === named.number &&
-      known.isGone === lane.isGone
-    ) {
-      return known;
-    }
-    const { drawing } = drawn;
-    drawn.view = { ...named, isGone: lane.isGone, drawing, summary };
-    return drawn.view;
+    return (
+      lane && {
+        ...named,
+        isGone: lane.isGone,
+        paths: paths(blocks(lane.periods, begin, now)),
+        starts: marks(lane.starts, begin, now, 6),
+        ends: marks(lane.ends, begin, now, 3),
+        summary: laneText(lane, now, this.span, running, this._trans)
+      }
+    );
   }
 
-  /** The history's lane; who has none has done the same all the time. */
+  /** The history's lane; without one the client has done the same all the time. */
   private _lane(id: string): ILane | null {
     const lane = this._history.lanes.get(id);
     if (lane && lane.periods.length > 0) {
@@ -214,38 +162,11 @@ export class TimelineModel {
       periods: [{ state, from: -Infinity, to: null }],
       starts: lane?.starts ?? [],
       ends: lane?.ends ?? [],
-      isGone: false,
-      // Apart from those of the history, and another one for each state.
-      version: (lane?.version ?? 0) + (1 + LANE_STATES.indexOf(state)) / 10
+      isGone: false
     };
   }
 
-  private _forget(clients: ReadonlyArray<ILaneClient>): void {
-    if (this._drawn.size > clients.length) {
-      const ids = new Set(clients.map(({ named }) => named.id));
-      [...this._drawn.keys()]
-        .filter(id => !ids.has(id))
-        .forEach(id => this._drawn.delete(id));
-    }
-  }
-
-  private readonly _drawn = new Map<string, IDrawn>();
   private _clients: ReadonlyArray<ILaneClient> = [];
   private _view: ITimelineView | null = null;
-  private _span = 300;
-  private _from: number | null = null;
   private _pausedAt: number | null = null;
-  private _jumps = 0;
-  private _changed = new Signal<this, void>(this);
-}
-
-interface IDrawn {
-  readonly key: string;
-  readonly drawing: IDrawing;
-  view?: ILaneView;
-}
-
-/** The middle of what is seen of a period. */
-function middle({ from, to }: IPeriod, begin: number, end: number): number {
-  return (Math.max(from, begin) + Math.min(to ?? end, end)) / 2;
 }

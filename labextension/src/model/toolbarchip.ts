@@ -28,9 +28,8 @@ export function chipTexts(trans: TranslationBundle): string {
 }
 
 /**
- * Tell when the chip of a notebook is to be seen: while its kernel is shared.
- * Without a coordinator that cannot be told of kernels that were not seen
- * before.
+ * Report when the chip of a notebook is to be seen: while its kernel is shared.
+ * Without a coordinator that is not known of kernels that were not seen before.
  */
 export function followState(
   model: StatusItemModel,

@@ -2,7 +2,7 @@ import type { ISessionContext } from '@jupyterlab/apputils';
 import type { Kernel, KernelMessage } from '@jupyterlab/services';
 
 import { Disposable } from '../disposable';
-import type { ISharingModel } from './sharing';
+import type { SharingModel } from './sharing';
 
 /** The MIME type of the display in which a kernel shows that its cell waits. */
 const MIME_TYPE = 'application/vnd.gpushare.wait+json';
@@ -50,7 +50,7 @@ export class WaitDisplays extends Disposable {
 export namespace WaitDisplays {
   export interface IOptions {
     sessionContext: Pick<ISessionContext, 'session' | 'kernelChanged'>;
-    sharing: ISharingModel;
+    sharing: SharingModel;
   }
 }
 

@@ -3,10 +3,9 @@ import { Signal, type ISignal } from '@lumino/signaling';
 
 import { Switchable } from '../disposable';
 import type { IVisibility } from '../visibility';
-import { isSuspended } from './actions';
 import type { ICurrentKernel } from './current';
 import { untilNextSecond } from './format';
-import type { IClientView, ISharingModel, KernelView } from './sharing';
+import type { IClientView, SharingModel, KernelView } from './sharing';
 import { plainText, remainingWait, shownTimes, waitText } from './waittext';
 
 /** Seconds that a wait must last to be shown: shorter ones would flicker. */
@@ -41,9 +40,7 @@ export class WaitModel<T> extends Switchable {
   }
 
   /** Emitted when anything below reads differently. */
-  get changed(): ISignal<this, void> {
-    return this._changed;
-  }
+  readonly changed = new Signal<this, void>(this);
 
   /** What waits, and is to be drawn at; null if nothing is to be shown. */
   get state(): WaitModel.IState<T> | null {
@@ -58,12 +55,12 @@ export class WaitModel<T> extends Switchable {
   protected refresh(): void {
     if (this.isDisposed || this._options.visibility.hidden) {
       clearTimeout(this._timer);
-      return; // All is brought up to date when somebody can see it.
+      return; // All is brought up to date when the page can be seen.
     }
     clearTimeout(this._timer);
     const view = this._view();
     if (view?.kind === 'client') {
-      this._ids = view.client.cell_ids ?? [];
+      this._ids = view.client.cell_ids;
     }
     const cell = view && this._options.runs.first(this._ids);
     if (!view || !cell || (view.kind === 'away' && cell !== this._cell)) {
@@ -94,14 +91,14 @@ export class WaitModel<T> extends Switchable {
     );
   }
 
-  /** The kernel, while its GPU calls wait or nobody can tell. */
+  /** The kernel, while its GPU calls wait or that is not known. */
   private _view(): Extract<KernelView, { kind: 'client' | 'away' }> | null {
     const { kernelId } = this._options.kernel;
     const view =
       this.isEnabled && kernelId ? this._options.sharing.view(kernelId) : null;
     return view?.kind === 'away' ||
       (view?.kind === 'client' &&
-        (view.client.phase === 'waiting' || isSuspended(view.client)))
+        (view.client.phase === 'waiting' || view.client.suspended))
       ? view
       : null;
   }
@@ -123,7 +120,7 @@ export class WaitModel<T> extends Switchable {
     const { trans } = this._options;
     const { client } = view;
     const remaining = remainingWait(view);
-    if (isSuspended(client)) {
+    if (client.suspended) {
       const text = trans.__(
         'Suspended: calls to the GPU wait until you resume it.'
       );
@@ -139,7 +136,7 @@ export class WaitModel<T> extends Switchable {
     };
   }
 
-  /** It never goes back: while it would by much, nothing is promised. */
+  /** It never goes back: while it would by much, it is left out. */
   private _fraction(
     waited: number,
     remaining: number | null
@@ -158,7 +155,7 @@ export class WaitModel<T> extends Switchable {
       return;
     }
     this._state = state;
-    this._changed.emit();
+    this.changed.emit();
   }
 
   private readonly _clock: () => number;
@@ -169,12 +166,11 @@ export class WaitModel<T> extends Switchable {
   private _since = 0;
   private _furthest = 0;
   private _timer?: ReturnType<typeof setTimeout>;
-  private _changed = new Signal<this, void>(this);
 }
 
 export namespace WaitModel {
   export interface IOptions<T> {
-    sharing: ISharingModel;
+    sharing: SharingModel;
     kernel: ICurrentKernel;
     runs: IRuns<T>;
     visibility: IVisibility;
@@ -191,7 +187,7 @@ export namespace WaitModel {
     readonly isSuspended: boolean;
     /** Changes every second. */
     readonly text: string;
-    /** Without times, for who listens. */
+    /** Without times, for screen readers. */
     readonly plain: string;
     /** How much of the wait is over, as far as known. */
     readonly fraction?: number;

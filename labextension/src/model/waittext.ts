@@ -1,7 +1,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 import { formatDuration } from './units';
-import { nameOf } from './names';
+import { nameOf } from './named';
 import type { IClientView } from './sharing';
 
 /** What is read below a cell while its client waits for a turn. */
@@ -17,7 +17,7 @@ export function waitText(view: IClientView, trans: TranslationBundle): string {
   return who ? trans.__('%1 (%2)', text, who) : text;
 }
 
-/** Seconds; for who is next it is no longer than the turns that run. */
+/** Seconds; for the next client it is no longer than the turns that run. */
 export function remainingWait(view: IClientView): number | null {
   const { client, expectedWait, others } = view;
   return expectedWait || client.queue_position !== 1
@@ -25,7 +25,7 @@ export function remainingWait(view: IClientView): number | null {
     : Math.max(0, ...others.map(({ secondsLeft }) => secondsLeft ?? 0));
 }
 
-/** The same without times, for who listens. */
+/** The same without times, for screen readers. */
 export function plainText(
   position: number | null,
   trans: TranslationBundle
@@ -42,7 +42,7 @@ export function shownTimes({ expectedWait, others }: IClientView): number[] {
   );
 }
 
-/** Who has the GPU meanwhile; empty if nobody has. */
+/** The clients that have the GPU meanwhile; empty: none. */
 function runnersText(view: IClientView, trans: TranslationBundle): string {
   const { expectedWait, isLate, others } = view;
   if (others.length === 0) {
@@ -50,9 +50,7 @@ function runnersText(view: IClientView, trans: TranslationBundle): string {
   }
   const names = others
     .map(({ client }) =>
-      client
-        ? nameOf(client, trans, view.client.tenant)
-        : trans.__('another client')
+      client ? nameOf(client, trans) : trans.__('another client')
     )
     .join(', ');
   const isHeld = others.every(other => other.isHeld);

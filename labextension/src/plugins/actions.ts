@@ -7,12 +7,13 @@ import { IConsoleTracker } from '@jupyterlab/console';
 import { INotebookTracker } from '@jupyterlab/notebook';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 
-import { ACTIONS, addCommands } from '../actioncommands';
+import { addCommands } from '../actioncommands';
+import { ACTIONS, CommandIDs } from '../commands';
 import type { ICurrentKernel } from '../model/current';
 import { IGpuSharing, TRANSLATION_DOMAIN } from '../tokens';
 import { currentKernel } from './current';
 
-/** The commands by which people change what a client gets. */
+/** The commands by which users change what a client gets. */
 export const actionsPlugin: JupyterFrontEndPlugin<void> = {
   id: 'jupyter-gpushare:actions',
   description: 'Adds the commands about GPU sharing.',
@@ -31,7 +32,7 @@ export const actionsPlugin: JupyterFrontEndPlugin<void> = {
     const current = currentKernel(app, notebooks, consoles);
     addCommands(app.commands, sharing, current, trans);
     watchOnceNeeded(sharing, current);
-    for (const command of ACTIONS) {
+    for (const command of [...ACTIONS, CommandIDs.changeSettings]) {
       palette?.addItem({ command, category: trans.__('GPU sharing') });
     }
   }

@@ -6,7 +6,7 @@ import type { Session } from '@jupyterlab/services';
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 import { CommandIDs, type IClientArgs } from '../commands';
-import { findSession } from '../model/sessions';
+import { findSession } from '../model/kernels';
 import type { IGpuSharing } from '../tokens';
 
 /** The commands of JupyterLab and Notebook 7 that open what a session belongs to. */

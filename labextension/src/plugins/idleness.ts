@@ -10,12 +10,12 @@ import { IdleNotices, noticeText } from '../model/idlenotices';
 import { IGpuSharing, TRANSLATION_DOMAIN } from '../tokens';
 
 /**
- * Tells when a kernel that nobody uses is moved off the GPU, or suspended. It
+ * Notifies when a kernel that is not used is moved off the GPU, or suspended. It
  * asks for nothing by itself: where a notebook is open, others do.
  */
 export const idlenessPlugin: JupyterFrontEndPlugin<void> = {
   id: 'jupyter-gpushare:idleness',
-  description: 'Tells when a kernel that nobody uses is moved off the GPU.',
+  description: 'Notifies when a kernel that is not used is moved off the GPU.',
   autoStart: true,
   requires: [IGpuSharing],
   optional: [ITranslator],
@@ -41,7 +41,7 @@ export const idlenessPlugin: JupyterFrontEndPlugin<void> = {
         return;
       }
       const notification = Notification.info(noticeText(client, trans), {
-        autoClose: false, // Who does not use it looks elsewhere.
+        autoClose: false, // Its user looks elsewhere.
         actions: [
           {
             label: trans.__('Go There'),

@@ -12,7 +12,6 @@ import { CommandIDs } from '../commands';
 import { Panel } from '../components/panel';
 import { gpuIcon } from '../icons';
 import { PanelModel } from '../model/panel';
-import { keepSpan } from '../model/timelinespan';
 import { IGpuSharing, TRANSLATION_DOMAIN } from '../tokens';
 import { addOpenDocument } from './document';
 
@@ -36,13 +35,8 @@ export const panelPlugin: JupyterFrontEndPlugin<void> = {
     translator: ITranslator | null
   ): void => {
     const trans = (translator ?? nullTranslator).load(TRANSLATION_DOMAIN);
-    const model = new PanelModel({
-      sharing: sharing.model,
-      history: sharing.history,
-      visibility: sharing.visibility,
-      trans
-    });
-    keepSpan(model.timeline, sharing.settings);
+    const { model: state, ...parts } = sharing;
+    const model = new PanelModel({ ...parts, sharing: state, trans });
     const { commands, shell } = app;
     const trackers = consoles ? [notebooks, consoles] : [notebooks];
     addOpenDocument(app, sharing, trackers, trans);

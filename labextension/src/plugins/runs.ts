@@ -1,7 +1,7 @@
 import type { Cell, ICodeCellModel } from '@jupyterlab/cells';
 import type { ConsolePanel } from '@jupyterlab/console';
 import { NotebookActions, type NotebookPanel } from '@jupyterlab/notebook';
-import { Signal, type ISignal } from '@lumino/signaling';
+import { Signal } from '@lumino/signaling';
 
 import { Disposable } from '../disposable';
 import type { IRuns } from '../model/waiting';
@@ -14,9 +14,7 @@ export class NotebookRuns extends Disposable implements IRuns<Cell> {
     NotebookActions.executed.connect(this._onExecuted, this);
   }
 
-  get changed(): ISignal<this, void> {
-    return this._changed;
-  }
+  readonly changed = new Signal<this, void>(this);
 
   /**
    * Cells that were sent by others who edit the same notebook are known by their
@@ -38,18 +36,17 @@ export class NotebookRuns extends Disposable implements IRuns<Cell> {
     if (notebook === this._panel.content) {
       this._scheduled.push(cell);
       // The state of the cell is set right after this.
-      void Promise.resolve().then(() => this._changed.emit());
+      void Promise.resolve().then(() => this.changed.emit());
     }
   }
 
   private _onExecuted(_: unknown, { notebook }: IScheduled): void {
     if (notebook === this._panel.content) {
-      this._changed.emit();
+      this.changed.emit();
     }
   }
 
   private _scheduled: Cell[] = [];
-  private _changed = new Signal<this, void>(this);
 }
 
 /** The inputs of a console that have been sent to its kernel. */
@@ -60,9 +57,7 @@ export class ConsoleRuns extends Disposable implements IRuns<Cell> {
     _panel.console.executed.connect(this._onChanged, this);
   }
 
-  get changed(): ISignal<this, void> {
-    return this._changed;
-  }
+  readonly changed = new Signal<this, void>(this);
 
   first(): Cell | null {
     const { cells } = this._panel.console;
@@ -75,10 +70,8 @@ export class ConsoleRuns extends Disposable implements IRuns<Cell> {
   }
 
   private _onChanged(): void {
-    this._changed.emit();
+    this.changed.emit();
   }
-
-  private _changed = new Signal<this, void>(this);
 }
 
 interface IScheduled {

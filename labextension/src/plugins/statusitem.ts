@@ -2,13 +2,18 @@ import type {
   JupyterFrontEnd,
   JupyterFrontEndPlugin
 } from '@jupyterlab/application';
+import { Dialog, showDialog } from '@jupyterlab/apputils';
 import { IConsoleTracker } from '@jupyterlab/console';
 import { INotebookTracker } from '@jupyterlab/notebook';
 import { IStatusBar } from '@jupyterlab/statusbar';
-import { ITranslator, nullTranslator } from '@jupyterlab/translation';
+import {
+  ITranslator,
+  nullTranslator,
+  type TranslationBundle
+} from '@jupyterlab/translation';
+import { createElement } from 'react';
 
 import { CommandIDs } from '../commands';
-import { detailsToggle } from '../components/details';
 import { StatusItem } from '../components/statusitem';
 import { StatusItemModel } from '../model/statusitem';
 import { IGpuSharing, SETTINGS_ID, TRANSLATION_DOMAIN } from '../tokens';
@@ -40,16 +45,14 @@ export const statusItemPlugin: JupyterFrontEndPlugin<void> = {
       current,
       trans
     });
-    const showDetails = detailsToggle(model, trans);
     const item = new StatusItem({
       model,
       trans,
-      hasPopup: () => !app.commands.hasCommand(CommandIDs.openPanel),
-      onActivate: anchor => {
+      onActivate: () => {
         if (app.commands.hasCommand(CommandIDs.openPanel)) {
           void app.commands.execute(CommandIDs.openPanel);
         } else {
-          showDetails(anchor);
+          void showDetails(model, trans);
         }
       }
     });
@@ -73,3 +76,18 @@ export const statusItemPlugin: JupyterFrontEndPlugin<void> = {
     apply();
   }
 };
+
+/** Show the explanation where the panel's plugin is switched off. */
+function showDetails(
+  { text, details }: StatusItemModel,
+  trans: TranslationBundle
+): Promise<unknown> {
+  const lines = details.map(({ label, value }) =>
+    createElement('div', { key: label + value }, `${label}: ${value}`)
+  );
+  return showDialog({
+    title: text,
+    body: createElement('div', null, lines),
+    buttons: [Dialog.okButton({ label: trans.__('Close') })]
+  });
+}

@@ -8,7 +8,7 @@ import { IStatusBar } from '@jupyterlab/statusbar';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 
 import { ToolbarChip } from '../components/toolbarchip';
-import { toolbarMenu } from '../components/toolbarmenu';
+import { toolbarMenu } from '../components/actionmenu';
 import { chipTexts, followState } from '../model/toolbarchip';
 import { CurrentKernel } from '../model/current';
 import { StatusItemModel } from '../model/statusitem';

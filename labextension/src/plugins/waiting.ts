@@ -18,14 +18,14 @@ import { LiveRegion } from '../components/liveregion';
 import { DocumentWaits } from '../documentwaits';
 import { formatDuration } from '../model/units';
 import type { LongWaits } from '../model/longwaits';
-import { nameOf } from '../model/names';
+import { nameOf } from '../model/named';
 import { IGpuSharing, TRANSLATION_DOMAIN } from '../tokens';
 import { ConsoleRuns, NotebookRuns } from './runs';
 
 /** Milliseconds that the end of a long wait is shown. */
 const END_SHOWN = 10000;
 
-/** Shows under a running cell that it waits for the GPU, and tells the end. */
+/** Shows under a running cell that it waits for the GPU, and reports the end. */
 export const waitingPlugin: JupyterFrontEndPlugin<void> = {
   id: 'jupyter-gpushare:waiting',
   description: 'Shows under a running cell that it waits for the GPU.',
@@ -65,7 +65,9 @@ export const waitingPlugin: JupyterFrontEndPlugin<void> = {
         }
       });
       waits.longWaitEnded.connect((_, end) => {
-        tellEnd(end, trans, goLabel, () => app.shell.activateById(document.id));
+        reportEnd(end, trans, goLabel, () =>
+          app.shell.activateById(document.id)
+        );
       });
       const watchOnce = () => {
         if (waits.kernel.kernelId !== null) {
@@ -88,7 +90,7 @@ export const waitingPlugin: JupyterFrontEndPlugin<void> = {
   }
 };
 
-function tellEnd(
+function reportEnd(
   { client, seconds }: LongWaits.IEnd,
   trans: TranslationBundle,
   goLabel: string,
