@@ -204,7 +204,7 @@ class Peer:
             self._resume()
 
     def _rest(self, seconds: float) -> None:
-        """Read nothing of this connection for so long, or while it is held; the system keeps a bounded backlog for it."""
+        """Read nothing of this connection for so long, or while it is held; the system keeps a bounded backlog."""
         self._count()
         self._loop.remove_reader(self._fileno)
         if self._held:
