@@ -218,7 +218,7 @@ class Peer:
             self._pause = self._loop.call_later(wait, self._resume)
             return
         self._split()
-        if self.open and self._pause is None and not self._stopped:
+        if self.open and not self._stopped and self._pause is None:
             self._loop.add_reader(self._fileno, self._readable)
 
     def _writable(self) -> None:
