@@ -11,19 +11,35 @@ from collections.abc import Generator, Iterator
 from random import Random
 from typing import Any
 
+from ..wire.page import CLOSING, FIRST_TURN, LEAVING, OUT, STEP
 from .link import Connection, Link
 from .lockfiles import LockFiles
 from .pages import ClientPage, Page
-from .rule import CLOSING, CONSTANTS, LEAVING, OUT, PERMIT_WORDS, STEP, ffi, native
-
-NOT_TRIED, REFUSED, ENTERED, ENTERED_FIRST = range(4)
-NOT_LOOKED, BUSY, QUIET = range(3)
-CLOSED_GATE, OPEN_GATE, STEP_GATE = range(3)
-ACT_ENTER, ACT_JOIN, ACT_BEGIN, ACT_CLOSE, ACT_DRAINED, ACT_LEAVE, ACT_RING, ACT_WAKE, ACT_CHANGED, ACT_LOOK = (
-    CONSTANTS[f"AGENT_{name}"]
-    for name in ("ENTER", "JOIN", "BEGIN", "CLOSE", "DRAINED", "LEAVE", "RING", "WAKE", "CHANGED", "LOOK")
+from .rule import (
+    BEGIN,
+    BUSY,
+    CHANGED,
+    CLOSED_GATE,
+    CONSTANTS,
+    DRAINED,
+    ENTER,
+    ENTERED,
+    ENTERED_FIRST,
+    JOIN,
+    LEAVE,
+    LOOK,
+    NOT_LOOKED,
+    NOT_TRIED,
+    PERMIT_WORDS,
+    QUIET,
+    REFUSED,
+    RING,
+    WAKE,
+    check_of,
+    ffi,
+    native,
 )
-FIRST_TURN = CONSTANTS["GPUSHARE_FIRST_TURN"]
+
 MS = 1_000_000
 LONGEST_PAUSE = 1000 * MS  # between two steps
 MOST_STEPS = 20  # that may follow one another at once
@@ -38,7 +54,7 @@ class Process:
         devices: tuple[str, ...],
         *,
         pid: int = 0,
-        token: str = "secret",
+        token: str,
         quota: str = "",
         memory: int = 8 << 30,
         random: Random | None = None,
@@ -152,7 +168,7 @@ class Process:
             "client": self.client_name,
             "token": self.token,
             "quota": self.quota,
-            "devices": [{"uuid": uuid, "name": "Fake GPU", "memory": self.memory} for uuid in self.devices],
+            "devices": [{"uuid": uuid, "name": "Simulated GPU", "memory": self.memory} for uuid in self.devices],
             "simulated": True,
         }
 
@@ -162,7 +178,7 @@ class Process:
     def join(self, descriptor: int) -> bool:
         """Take this client page, at once or when the process is out. Return False if its table lacks a device."""
         found = ClientPage(descriptor)
-        if not set(self.devices) <= set(found.devices()):
+        if not set(self.devices) <= set(found.known()):
             found.close()
             return False
         if self._joins:
@@ -214,7 +230,7 @@ class Process:
         self.permit_bytes = bytes(ffi.buffer(permit))
 
     def is_whole(self, permit: Any) -> bool:
-        return bool(permit.check == self.rule.check(permit, PERMIT_WORDS))
+        return bool(permit.check == check_of(permit[0], PERMIT_WORDS))
 
     def _fill(self, now: int, tried: int) -> None:
         given, orders, client = self._in, self.page.orders, self.client_page.view
@@ -241,7 +257,7 @@ class Process:
         phases = self.client_page.phases()
         if CLOSING not in phases and STEP not in phases:
             return
-        first = min(self.client_page.devices())
+        first = min(self.client_page.known())
         for number, phase in enumerate(phases):
             if phase not in (CLOSING, STEP) or number == self.slot:
                 continue
@@ -259,11 +275,11 @@ class Process:
         return self._uuids(bits)
 
     def _own_bits(self) -> int:
-        known = self.client_page.devices()
-        return sum(1 << known.index(uuid) for uuid in self.devices)
+        self.client_page.known()
+        return self.client_page.bits(self.devices)
 
     def _uuids(self, bits: int) -> list[str]:
-        known = self.client_page.devices()
+        known = self.client_page.known()
         return [known[number] for number in range(len(known)) if bits >> number & 1]
 
     # --- one look at everything
@@ -300,11 +316,11 @@ class Process:
         out = self._out
         acts, turn = out.acts, out.turn
         left: list[str] = []
-        if acts & ACT_LEAVE:
+        if acts & LEAVE:
             self.leaves_turn(turn)
             left = self.locks.leave(turn)
             yield
-        if acts & ACT_BEGIN:
+        if acts & BEGIN:
             self.client_page.view.began_ns = now
         closes = out.gate == CLOSED_GATE
         if closes:
@@ -313,22 +329,22 @@ class Process:
         yield
         if not closes:
             self.gate, self.opening = out.gate, out.opening
-        self._looks = bool(acts & ACT_LOOK)
-        if acts & ACT_DRAINED:
+        self._looks = bool(acts & LOOK)
+        if acts & DRAINED:
             self.drained()
-        if acts & ACT_RING:
+        if acts & RING:
             for uuid in left:
                 self.locks.ring(uuid)
                 self.rang(uuid)
-        if acts & ACT_WAKE:
+        if acts & WAKE:
             self.woken()
-        if acts & ACT_CHANGED:
+        if acts & CHANGED:
             self.link.ring()
         self._listen()
         yield
-        if not acts & ACT_ENTER:
+        if not acts & ENTER:
             return NOT_TRIED
-        return self._try(turn, bool(acts & ACT_JOIN))
+        return self._try(turn, bool(acts & JOIN))
 
     def _report(self) -> None:
         report = self.page.report
