@@ -12,33 +12,11 @@ from random import Random
 from typing import Any
 
 from ..wire.page import CLOSING, FIRST_TURN, LEAVING, OUT, STEP
+from . import rule as rules
 from .link import Connection, Link
 from .lockfiles import LockFiles
 from .pages import ClientPage, Page
-from .rule import (
-    BEGIN,
-    BUSY,
-    CHANGED,
-    CLOSED_GATE,
-    CONSTANTS,
-    DRAINED,
-    ENTER,
-    ENTERED,
-    ENTERED_FIRST,
-    JOIN,
-    LEAVE,
-    LOOK,
-    NOT_LOOKED,
-    NOT_TRIED,
-    PERMIT_WORDS,
-    QUIET,
-    REFUSED,
-    RING,
-    WAKE,
-    check_of,
-    ffi,
-    native,
-)
+from .rule import ffi
 
 MS = 1_000_000
 LONGEST_PAUSE = 1000 * MS  # between two steps
@@ -63,13 +41,13 @@ class Process:
         self.client_name, self.devices, self.pid, self.token, self.quota = client, devices, pid, token, quota
         self.memory = memory
         self.random = random or Random()
-        self.rule = rule or native()
+        self.rule = rule or rules.native()
         self.locks = LockFiles(self.rule)
         self.page = Page()
         self.client_page = ClientPage.new(self.random.randrange(FIRST_TURN, 1 << 62), devices)
         self.slot = 0
         self.link = Link(self)
-        self.gate, self.opening = CLOSED_GATE, 0
+        self.gate, self.opening = rules.CLOSED_GATE, 0
         self.waiting = 0
         self.submissions = 0
         self.listens = ""  # the device whose bell it polls
@@ -201,7 +179,7 @@ class Process:
 
     def _take_slot(self) -> None:
         self._clear_slot()
-        self.slot = self.page.orders.slot % CONSTANTS["GPUSHARE_SLOTS"]
+        self.slot = self.page.orders.slot % rules.CONSTANTS["GPUSHARE_SLOTS"]
         self.write_slot()
 
     def _clear_slot(self) -> None:
@@ -230,7 +208,7 @@ class Process:
         self.permit_bytes = bytes(ffi.buffer(permit))
 
     def is_whole(self, permit: Any) -> bool:
-        return bool(permit.check == check_of(permit[0], PERMIT_WORDS))
+        return bool(permit.check == rules.check_of(permit[0], rules.PERMIT_WORDS))
 
     def _fill(self, now: int, tried: int) -> None:
         given, orders, client = self._in, self.page.orders, self.client_page.view
@@ -243,7 +221,7 @@ class Process:
         given.own_devices = self._own_bits()
         given.submissions, given.waiting = self.submissions, self.waiting
         looks = self._looks or phase == CLOSING
-        given.looked = NOT_LOOKED if not looks else QUIET if self.is_quiet() else BUSY
+        given.looked = rules.NOT_LOOKED if not looks else rules.QUIET if self.is_quiet() else rules.BUSY
         given.moving = phase == LEAVING and not self._agent.keeps and self.is_moving()
         given.bell = bool(self.listens) and self.locks.has_rung(self.listens)
         given.client_in = (
@@ -288,7 +266,7 @@ class Process:
         """Look at everything once. Yield where others may act in between; `wake_at` says when to look again."""
         now = self.now()
         yield from self.link.step(now)
-        tried = NOT_TRIED
+        tried = rules.NOT_TRIED
         for _ in range(MOST_STEPS):
             self._take_client_page()
             self._read_permit()
@@ -296,7 +274,7 @@ class Process:
             self._fill(now, tried)
             self.rule.agent_step(self._agent, self._in, self._out)
             tried = yield from self._carry_out(now)
-            if tried == NOT_TRIED and self._out.wake_at > now:
+            if tried == rules.NOT_TRIED and self._out.wake_at > now:
                 break
         else:
             raise AssertionError(f"{self} was to step again at once {MOST_STEPS} times")
@@ -316,35 +294,35 @@ class Process:
         out = self._out
         acts, turn = out.acts, out.turn
         left: list[str] = []
-        if acts & LEAVE:
+        if acts & rules.LEAVE:
             self.leaves_turn(turn)
             left = self.locks.leave(turn)
             yield
-        if acts & BEGIN:
+        if acts & rules.BEGIN:
             self.client_page.view.began_ns = now
-        closes = out.gate == CLOSED_GATE
+        closes = out.gate == rules.CLOSED_GATE
         if closes:
             self.gate, self.opening = out.gate, out.opening
         self._report()
         yield
         if not closes:
             self.gate, self.opening = out.gate, out.opening
-        self._looks = bool(acts & LOOK)
-        if acts & DRAINED:
+        self._looks = bool(acts & rules.LOOK)
+        if acts & rules.DRAINED:
             self.drained()
-        if acts & RING:
+        if acts & rules.RING:
             for uuid in left:
                 self.locks.ring(uuid)
                 self.rang(uuid)
-        if acts & WAKE:
+        if acts & rules.WAKE:
             self.woken()
-        if acts & CHANGED:
+        if acts & rules.CHANGED:
             self.link.ring()
         self._listen()
         yield
-        if not acts & ENTER:
-            return NOT_TRIED
-        return self._try(turn, bool(acts & JOIN))
+        if not acts & rules.ENTER:
+            return rules.NOT_TRIED
+        return self._try(turn, bool(acts & rules.JOIN))
 
     def _report(self) -> None:
         report = self.page.report
@@ -365,9 +343,9 @@ class Process:
         devices = self._uuids(self._out.devices)
         first = not devices or not self.locks.has_others(min(devices), turn)
         if not self.locks.enter(devices, turn, join):
-            return REFUSED
+            return rules.REFUSED
         self.entered_turn(turn)
-        return ENTERED_FIRST if first else ENTERED
+        return rules.ENTERED_FIRST if first else rules.ENTERED
 
     # --- the end
 

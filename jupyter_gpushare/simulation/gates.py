@@ -319,7 +319,7 @@ class Gates(Movement):
         if came:
             self.restored(client)
         client.opening = False
-        self._go_on(client)
+        self.go_on(client)
         if client.phase == CLOSING:  # while its memory came: the call that brought it back goes ahead
             self._begin_drain(client, client.spec.launch)
         if came:
@@ -334,14 +334,13 @@ class Gates(Movement):
         if client.waiting:
             client.waiting = False
             self.feed(ev.Unwanted(client.number))
-        self._go_on(client)
+        self.go_on(client)
 
-    def _go_on(self, client: SimClient) -> None:
+    def go_on(self, client: SimClient) -> None:
+        """Its gate is open."""
         if client.doing == ON_GPU:
             self.begin_work(client)
-        else:
-            client.idle_since = self.now
-            self.watch_idleness(client)
+        self.watch_idleness(client)
 
     def _begin_drain(self, client: SimClient, submitted: float) -> None:
         """`submitted` seconds of work are let finish."""

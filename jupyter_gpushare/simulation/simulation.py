@@ -231,8 +231,7 @@ class Simulation(Work):
         client.cell_gpu += duration
         client.remaining = duration
         if client.is_open:
-            self.begin_work(client)
-            self.watch_idleness(client)
+            self.go_on(client)
         else:
             client.wanting_since = self.now
             self.wait(client)

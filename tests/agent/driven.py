@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from jupyter_gpushare.agent.rule import ACTS, ENTERED, NOT_LOOKED, NOT_TRIED, QUIET, ffi, native
+from jupyter_gpushare.wire.page import MAY
 
 MS = 1_000_000
 NEVER = (1 << 64) - 1
 TURN, OTHER, OWN = 1 << 40, 1 << 41, 1 << 42
-MAY, RELIEVED, CONTENDED = 1, 2, 4
 
 
 class Driven:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpushare.agent.rule import BUSY, ENTERED, ENTERED_FIRST, QUIET, REFUSED, TURN_WORDS, check_of
-from jupyter_gpushare.wire.page import CLOSING, IN, LEAVING, OUT, STEP
+from jupyter_gpushare.wire.page import CLOSING, CONTENDED, IN, LEAVING, MAY, OUT, RELIEVED, STEP
 
-from .driven import CONTENDED, MAY, MS, OTHER, OWN, RELIEVED, TURN, Driven
+from .driven import MS, OTHER, OWN, TURN, Driven
 
 
 @pytest.fixture

@@ -23,11 +23,10 @@ from typing import Any, ClassVar
 from jupyter_gpushare.agent import link
 from jupyter_gpushare.agent.lockfiles import open_lock
 from jupyter_gpushare.agent.process import Process
-from jupyter_gpushare.agent.rule import CLOSED_GATE, CONSTANTS
-from jupyter_gpushare.wire.page import CLOSING, OUT, STEP
+from jupyter_gpushare.agent.rule import CLOSED_GATE
+from jupyter_gpushare.wire.page import CLOSING, CONTENDED, OUT, STEP
 
 DEADLINE = 5.0
-CONTENDED = CONSTANTS["GPUSHARE_CONTENDED"]
 UUID = "GPU-00000000-fake"
 
 

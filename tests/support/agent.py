@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from jupyter_gpushare.agent.link import THERE, Connection
 from jupyter_gpushare.agent.process import Process
-from jupyter_gpushare.agent.rule import CONSTANTS, PHASES, ffi
-from jupyter_gpushare.wire.page import FIRST_TURN, OUT
+from jupyter_gpushare.agent.rule import PHASES, ffi
+from jupyter_gpushare.wire.page import FIRST_TURN, MAY, OUT, RELIEVED
 
 from .clock import Handle, Owner
 from .program import Program
 
 if TYPE_CHECKING:
     from .account import Account, Member
-
-MAY, RELIEVED = CONSTANTS["GPUSHARE_MAY"], CONSTANTS["GPUSHARE_RELIEVED"]
 
 
 class Agent(Process, Owner):
