@@ -1,4 +1,4 @@
-"""Notebooks that exist only on the wire: many of them in one process, with real pages and lock files, without a shim.
+"""Notebooks that exist only on the wire: many of them in one process, by the compiled rule of turns, without a shim.
 
 As a program, this module runs some as its arguments say and prints what turns they had.
 """
