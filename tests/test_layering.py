@@ -28,7 +28,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "config": {"wire", "settings"},
     "families": set(),
     "coordinator": {"", "core", "wire", "config", "settings", "families"},
-    "simulation": {"core", "agent"},
+    "simulation": {"core", "agent", "wire"},
     "widgets": {"wire", "kernel", "settings"},
 }
 OFF_LIMITS = {"core", "coordinator", "cli"}
