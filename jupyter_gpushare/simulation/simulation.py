@@ -117,6 +117,7 @@ class Simulation(Work):
         client.number = self._numbers
         client.wanted = ev.Wanted(client.number)
         client.agent, client.permit, client.most = Agent(len(uuids)), None, 1.0
+        client.waiting = client.idle = client.quiet = False
         self.by_number[client.number] = client
         for device in client.devices:
             device.present[client.index] = client
