@@ -43,10 +43,10 @@ class BuildError(Exception):
 
 
 class Program(NamedTuple):  # not a dataclass: hatchling loads this file outside of sys.modules
-    """One output of the compiler: every `.c` file of a folder, in one call."""
+    """One output of the compiler, made of all `sources` (patterns) in one call."""
 
     output: str
-    folder: str
+    sources: str
     flags: str
     libraries: str
     optional: bool = False
@@ -55,22 +55,33 @@ class Program(NamedTuple):  # not a dataclass: hatchling loads this file outside
 PROGRAMS = [
     Program(
         "libgpushare.so",
-        "native/shim",
+        "native/shim/*.c",
         "-std=gnu11 -O2 -g -fPIC -shared -fvisibility=hidden -ftls-model=initial-exec -pthread"
         " -Wl,-soname,libgpushare.so",
         "-ldl",
     ),
     Program(
         "simcuda/libcuda.so.1",
-        "native/simcuda",
+        "native/simcuda/*.c",
         "-std=gnu11 -O2 -g -fPIC -shared -fvisibility=hidden -pthread -Wl,-soname,libcuda.so.1",
         "-ldl -lm -lrt",
     ),
-    Program("gpushare-bench", "native/bench", "-std=gnu11 -O2 -pthread", "-ldl", optional=True),
+    # The rule of turns by itself, for processes in Python (jupyter_gpushare/agent).
+    Program(
+        "libagent.so",
+        "native/shim/agent_step.c native/shim/turn_lock.c",
+        "-std=gnu11 -O2 -g -fPIC -shared -Wl,-soname,libagent.so",
+        "",
+    ),
+    Program("gpushare-bench", "native/bench/*.c", "-std=gnu11 -O2 -pthread", "-ldl", optional=True),
 ]
 
-# Python reads the page's layout from the shim's own header; programs load the built-in functions from PTX.
-COPIES = {"page.h": "native/shim/page.h", "builtins.ptx": "native/ptx/builtins.ptx"}
+# Python reads layouts from the shim's own headers; programs load the built-in functions from PTX.
+COPIES = {
+    "page.h": "native/shim/page.h",
+    "agent_step.h": "native/shim/agent_step.h",
+    "builtins.ptx": "native/ptx/builtins.ptx",
+}
 
 
 def build(root: Path) -> list[Path]:
@@ -118,11 +129,12 @@ def check(root: Path) -> None:
 
 def _command(root: Path, program: Program) -> list[str] | None:
     """The compiler's command line without `-o`, or None when an optional program has no sources."""
-    sources = sorted(str(path.relative_to(root)) for path in (root / program.folder).glob("*.c"))
+    patterns = program.sources.split()
+    sources = sorted(str(path.relative_to(root)) for pattern in patterns for path in root.glob(pattern))
     if not sources:
         if program.optional:
             return None
-        raise BuildError(f"{program.folder} has no C sources, so {program.output} cannot be built.")
+        raise BuildError(f"There is no {program.sources}, so {program.output} cannot be built.")
     return [*_compiler(), *program.flags.split(), *sources, *program.libraries.split()]
 
 
@@ -140,7 +152,7 @@ def _compiler() -> list[str]:
 def _digest(root: Path, program: Program, command: list[str]) -> str:
     """What the output depends on: the command line and every native source, headers and tables included."""
     digest = hashlib.sha256("\0".join(command).encode())
-    for folder in sorted({program.folder, "native/shim"}):
+    for folder in sorted({str(Path(program.sources.split()[0]).parent), "native/shim"}):
         for path in sorted((root / folder).iterdir()):
             if path.suffix in {".c", ".h", ".def"}:
                 digest.update(path.name.encode() + b"\0" + path.read_bytes())

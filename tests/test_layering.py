@@ -23,11 +23,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "core": {"settings"},
     "settings": {"wire"},
     "wire": set(),
+    "agent": {"wire"},
     "kernel": set(),  # runs in environments without this package
     "config": {"wire", "settings"},
     "families": set(),
     "coordinator": {"", "core", "wire", "config", "settings", "families"},
-    "simulation": {"core"},
+    "simulation": {"core", "agent", "wire"},
     "widgets": {"wire", "kernel", "settings"},
 }
 OFF_LIMITS = {"core", "coordinator", "cli"}
@@ -123,6 +124,7 @@ def test_kernel_side_is_python_3_8(path: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "source", "found"),
     [
+        ("agent.rule", "from ..core import events", ["jupyter_gpushare.core.events"]),
         ("core.scheduler", "import time", ["time"]),
         ("core.scheduler", "def f():\n    from os import path", ["os.path"]),
         ("core.scheduler", "from ..wire import messages", ["jupyter_gpushare.wire.messages"]),

@@ -87,11 +87,12 @@ def test_installed_wheel_has_what_jupyter_looks_for(installed: Path) -> None:
 
 
 def test_installed_wheel_works_by_itself(installed: Path, tmp_path: Path) -> None:
-    """The package in the prefix, not this tree, reads the page's layout and finds its libraries."""
+    """The package in the prefix, not this tree, reads its headers and finds its libraries."""
     site = sysconfig.get_path("purelib", vars={"base": str(installed), "platbase": str(installed)})
     program = """if True:
         import ctypes, pathlib, sys, jupyter_gpushare
-        from jupyter_gpushare.wire import page
+        from jupyter_gpushare.agent import rule
+        rule.native().agent_step
         home = pathlib.Path(jupyter_gpushare.__file__).parent
         ctypes.CDLL(str(home / "native/simcuda/libcuda.so.1"))
         ctypes.CDLL(str(home / "native/libgpushare.so"))
@@ -105,7 +106,7 @@ def test_installed_wheel_works_by_itself(installed: Path, tmp_path: Path) -> Non
     assert Path(result.stdout.strip()).is_relative_to(installed)
 
 
-@pytest.mark.parametrize("library", ["libgpushare.so", "simcuda/libcuda.so.1"])
+@pytest.mark.parametrize("library", ["libgpushare.so", "libagent.so", "simcuda/libcuda.so.1"])
 def test_libraries_need_only_the_c_library(installed: Path, library: str) -> None:
     """Preloaded into every child of a kernel, and loaded where there is no CUDA."""
     (path,) = installed.rglob(f"jupyter_gpushare/native/{library}")
@@ -136,9 +137,9 @@ def test_version_is_the_same_everywhere() -> None:
 def native_tree(tmp_path: Path) -> Path:
     """A copy of the build script with two small programs in place of the real ones."""
     shutil.copy(ROOT / "hatch_build.py", tmp_path)
-    for folder in ("shim", "simcuda"):
+    for folder, name in (("shim", "agent_step"), ("simcuda", "one")):
         (tmp_path / "native" / folder).mkdir(parents=True)
-        (tmp_path / "native" / folder / "one.c").write_text("int one(void) { return 1; }\n")
+        (tmp_path / "native" / folder / f"{name}.c").write_text("int one(void) { return 1; }\n")
     (tmp_path / "native/shim/page.h").write_text("#define ONE 1\n")
     return tmp_path
 
@@ -174,7 +175,7 @@ def test_native_build_without_a_compiler_says_what_to_do(native_tree: Path) -> N
 
 def test_native_check_refuses_warnings(native_tree: Path) -> None:
     assert _native(native_tree, "--check").returncode == 0
-    (native_tree / "native/shim/one.c").write_text("int one(void) { int unused; return 1; }\n")
+    (native_tree / "native/shim/agent_step.c").write_text("int one(void) { int unused; return 1; }\n")
     result = _native(native_tree, "--check")
     assert result.returncode == 1
     assert "unused" in result.stderr

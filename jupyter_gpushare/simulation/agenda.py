@@ -5,17 +5,28 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
+from ..agent.rule import ffi
 from ..core import events as ev
 from ..core.commands import Permit
+from ..wire.page import CLOSING, IN, OUT
 from .workload import Cell, Participant
 
 # Kinds of appointments: a client has at most one of each.
 WORK, GATE, IDLE, EVICT, RESTORE, LIFE, METER = range(7)
-# States of a client's gate: `OPENING` while its memory comes, `LEAVING` while it leaves at the end of a turn.
-CLOSED, OPENING, OPEN, DRAINING, LEAVING = range(5)
 # What a client's program does.
 AWAY, THINKING, ON_CPU, ON_GPU = range(4)
+
+
+class Agent:
+    """The compiled rule's state and inputs of a process with so many devices. Each bell rings when it looks."""
+
+    def __init__(self, devices: int = 1) -> None:
+        self.state: Any = ffi.new("struct agent *")
+        self.inputs: Any = ffi.new("struct agent_inputs *")
+        self.permit: Any = self.inputs.permit
+        self.inputs.own_devices, self.inputs.bell = (1 << devices) - 1, 1
 
 
 @dataclass(eq=False, slots=True)
@@ -71,15 +82,15 @@ class SimClient:
     done: float = 0.0  # GPU seconds, of all cells
     busy: float = 0.0  # seconds in which it worked, at whatever rate
     waited: float = 0.0
-    # its gate
-    gate: int = CLOSED
+    # its process
+    agent: Agent = field(default_factory=Agent)
+    phase: int = OUT
     permit: Permit | None = None
-    used: int = 0  # the epoch of the permit under which its last turn ended
     turn: int = 0  # the number of the turn that it is in; 0: none
-    close_asked: bool = False
-    wanted_said: bool = False
-    contended: bool = False
-    idle_said: bool = False
+    opening: bool = False  # in the turn, and its memory still comes
+    waiting: bool = False  # its thread stands at the gate
+    quiet: bool = False  # the rule has found that it does not work, while another client waits
+    idle: bool = False  # for so long that the scheduler knows it
     idle_since: float = 0.0
     turn_began: float = -1.0
     # its memory
@@ -96,6 +107,16 @@ class SimClient:
     wanted: ev.Wanted = field(default_factory=lambda: ev.Wanted(0))
     cell_started: ev.CellStarted = field(default_factory=lambda: ev.CellStarted("", ""))
     cell_ended: ev.CellEnded = field(default_factory=lambda: ev.CellEnded("", ""))
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether its thread may submit work."""
+        return self.phase == IN and not self.opening
+
+    @property
+    def has_opened(self) -> bool:
+        """Return whether its work in this turn has begun, and has not finished."""
+        return self.phase in (IN, CLOSING) and not self.opening
 
     def __post_init__(self) -> None:
         self.id = self.spec.id

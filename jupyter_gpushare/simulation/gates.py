@@ -1,5 +1,9 @@
 """The edge: hands events to the scheduler and carries out its commands on simulated processes, as the coordinator's
-daemon does on real ones."""
+daemon does on real ones.
+
+The compiled rule decides what a process does about turns. It steps when one of its inputs changes: its permit, the
+thread at its gate, the devices' locks, its work, its memory.
+"""
 
 from __future__ import annotations
 
@@ -8,28 +12,18 @@ from collections.abc import Callable
 from heapq import heappop
 from typing import Any
 
+from ..agent import rule
 from ..core import Scheduler
 from ..core import commands as cmd
 from ..core import events as ev
 from ..core.settings import Settings
-from .agenda import (
-    CLOSED,
-    DRAINING,
-    GATE,
-    IDLE,
-    LEAVING,
-    ON_GPU,
-    OPEN,
-    OPENING,
-    RESTORE,
-    WORK,
-    SimClient,
-    SimDevice,
-)
+from ..wire.page import CLOSING, CONTENDED, IN, LEAVING, MAY, OUT, RELIEVED
+from .agenda import GATE, IDLE, ON_GPU, RESTORE, WORK, SimClient, SimDevice
 from .movement import Movement
 from .workload import Costs
 
 NEVER = float("inf")
+_NO_TIME = (1 << 64) - 1  # of `wake_at`
 _TIME_PASSED = ev.TimePassed()
 
 
@@ -52,6 +46,8 @@ class Gates(Movement):
         self._feeding = False
         self.overlap = overlap
         self._handle = self.scheduler.handle
+        self._agent_step = rule.native().agent_step
+        self._out = rule.ffi.new("struct agent_outputs *")
         self._carry_out: dict[type, Callable[[Any], None]] = {
             cmd.Permit: self._permit,
             cmd.SetResident: self._set_resident,
@@ -141,98 +137,22 @@ class Gates(Movement):
 
     def _permit(self, command: cmd.Permit) -> None:
         client = self.clients[command.client]
-        client.permit, client.contended = command, command.contended
-        if not client.turn:
+        if not client.number:
+            return
+        client.permit, permit = command, client.agent.permit
+        permit.turn, permit.epoch = command.turn, command.epoch
+        permit.devices = (1 << len(command.devices)) - 1
+        permit.deadline_ns = round(1e9 * (command.deadline or 0.0))
+        permit.flags = MAY * command.may | RELIEVED * command.relieved | CONTENDED * command.contended
+        if client.phase == OUT:
             self._try_to_enter(client)
-        elif not command.may or command.turn != client.turn:
-            self._close_gate(client)
-        elif client.gate == DRAINING:  # the closing is taken back
-            client.gate = OPEN
-            client.appointments[GATE] = -1
-            if client.wanted_said:
-                client.wanted_said = False
-                self.feed(ev.Unwanted(client.number))
-            self._go_on(client)
-        elif client.contended:
-            self.watch_idleness(client)
-
-    def _try_to_enter(self, client: SimClient) -> None:
-        """Enter the permitted turn if the client waits and the locks of all its devices admit it."""
-        permit = client.permit
-        if permit is None or not permit.may or permit.epoch == client.used or not client.wanted_said:
-            return
-        if not client.number or any(device.turn not in (0, permit.turn) for device in client.devices):
-            return
-        client.turn = permit.turn
-        for device in client.devices:
-            device.turn = permit.turn
-            device.inside[client.index] = client
-            if device.last != client.index:
-                device.last = client.index
-                self.switches += 1
-        client.turn_began = self.now
-        self.stop_eviction(client)
-        client.gate = OPENING
-        client.close_asked = client.wanted_said = client.idle_said = False
-        self.at(self.restore(client, self.now + self.costs.handover), GATE, client)
-        self.feed(ev.Began(client.number, client.turn, self.now))
-
-    def leave(self, client: SimClient) -> tuple[SimDevice, ...]:
-        """Leave the turn, if the client is in one; returns the devices that are free now."""
-        if not client.turn:
-            return ()
-        client.turn, client.used = 0, client.permit.epoch if client.permit else 0
-        for device in client.devices:
-            del device.inside[client.index]
-            if not device.inside:
-                device.turn = 0
-        return tuple(device for device in client.devices if not device.turn)
-
-    def let_in(self, freed: tuple[SimDevice, ...]) -> None:
-        """Let a permitted client that waits enter."""
-        for device in freed:
-            for client in list(device.present.values()):
-                if not client.turn:
-                    self._try_to_enter(client)
-
-    def _end(self, client: SimClient) -> None:
-        turn, freed = client.turn, self.leave(client)
-        client.gate = CLOSED
-        self.feed(ev.Ended(client.number, turn))
-        self.let_in(freed)
-
-    def _close_gate(self, client: SimClient) -> None:
-        if client.gate == OPENING:
-            client.close_asked = True
-        elif client.gate == OPEN:
-            self._begin_drain(client, self.costs.drain)
-
-    def _begin_drain(self, client: SimClient, submitted: float) -> None:
-        """`submitted` seconds of work are let finish."""
-        client.gate = DRAINING
-        client.appointments[IDLE] = -1
-        if client.worked_at < 0 or client.rate <= 0:
-            self.at(self.now + self.costs.scan, GATE, client)
-            if client.worked_at >= 0:
-                self._say_wanted(client)
-            return
-        left = self.left(client) / client.rate
-        takes = max(submitted, client.spec.launch)
-        self.at(self.now + min(takes, left), GATE, client)
-        if takes < left:
-            self._say_wanted(client)
-
-    def _say_wanted(self, client: SimClient) -> None:
-        if not client.wanted_said:
-            client.wanted_said = True
-            self.feed(client.wanted)
-            if not client.turn:
-                self._try_to_enter(client)
+        else:
+            self.step(client)
 
     def _set_resident(self, command: cmd.SetResident) -> None:
         client = self.clients[command.client]
         client.target = command.bytes
-        if client.gate == CLOSED and client.devices:
+        if client.phase == OUT and client.devices:
             before = client.resident
             self.stop_eviction(client)
             if client.target is not None:
@@ -245,7 +165,7 @@ class Gates(Movement):
         client = self.clients[command.client]
         if command.wanted:
             self._ahead.append(client)
-        elif client.gate == CLOSED and client.moving_in:
+        elif client.phase == OUT and client.moving_in:
             self.stop_restore(client)
             self.say_held(client)
 
@@ -257,27 +177,139 @@ class Gates(Movement):
     def _set_rate(self, command: cmd.SetRate) -> None:
         self.limit_rate(self.clients[command.client], command.launch_rate, command.spacing_ppm)
 
-    # --- what processes do by themselves
+    # --- what processes do
+
+    def step(self, client: SimClient, drained: bool = False) -> None:
+        """Let the rule decide what the process does, and do that. `drained`: what was submitted has finished."""
+        state, inputs, out = client.agent.state, client.agent.inputs, self._out
+        before, turn = client.phase, client.turn
+        freed: tuple[SimDevice, ...] = ()
+        inputs.now = now = round(1e9 * self.now)
+        inputs.waiting = before == OUT  # no drain waits for the thread at the gate, so no step is to let it through
+        inputs.tried = rule.NOT_TRIED
+        if before == IN and client.permit and client.permit.contended:
+            inputs.idle_release_ns = round(1e9 * self.idle_release(client))
+        while True:
+            quiet = drained if client.phase == CLOSING else client.doing != ON_GPU
+            inputs.looked = rule.QUIET if quiet else rule.BUSY
+            self._agent_step(state, inputs, out)
+            acts, client.phase = out.acts, state.report.phase
+            if acts & rule.DRAINED:
+                self._drained(client)
+            if acts & rule.LEAVE:
+                freed = self.leave(client)
+                break
+            inputs.tried = self._enter(client, out.turn) if acts & rule.ENTER else rule.NOT_TRIED
+            if not acts & rule.ENTER and out.wake_at > now:
+                break
+        if client.phase == LEAVING and out.wake_at != _NO_TIME:
+            self.at(out.wake_at / 1e9, GATE, client)
+        self._stepped(client, before, turn, bool(acts & rule.CHANGED))
+        self.let_in(freed)
+
+    def _stepped(self, client: SimClient, before: int, turn: int, changed: bool) -> None:
+        """Report what has become of the turn, and go on by that."""
+        after = client.phase
+        if before == after == IN:
+            self._look_for_idleness(client)
+        elif before == after == LEAVING and changed:
+            self.feed(ev.Evicting(client.number))
+        elif before == OUT and after == IN:
+            client.turn_began, client.opening = self.now, True
+            client.waiting = client.idle = client.quiet = False
+            self.stop_eviction(client)
+            self.at(self.restore(client, self.now + self.costs.handover), GATE, client)
+            self.feed(ev.Began(client.number, client.turn, self.now))
+        elif before == IN and after == CLOSING:
+            client.appointments[IDLE] = -1
+            if not client.opening:
+                self._begin_drain(client, self.costs.drain)
+        elif before == CLOSING and after == IN:
+            client.quiet = False
+            if not client.opening:
+                self._reopened(client)
+        elif before != OUT and after == OUT:
+            self.feed(ev.Ended(client.number, turn))
+
+    def _admits(self, client: SimClient) -> bool:
+        """Return whether the locks of the client's devices admit the turn that it is permitted."""
+        permit = client.permit
+        return permit is not None and permit.may and all(one.turn in (0, permit.turn) for one in client.devices)
+
+    def _try_to_enter(self, client: SimClient) -> None:
+        """Step, unless the try would be refused."""
+        if client.phase == OUT and client.waiting and self._admits(client):
+            self.step(client)
+
+    def _enter(self, client: SimClient, turn: int) -> int:
+        """Return what has become of the try."""
+        if not self._admits(client):
+            return rule.REFUSED
+        client.turn = turn
+        for device in client.devices:
+            device.turn = turn
+            device.inside[client.index] = client
+            if device.last != client.index:
+                device.last = client.index
+                self.switches += 1
+        return rule.ENTERED
+
+    def leave(self, client: SimClient) -> tuple[SimDevice, ...]:
+        """Leave the turn, if the client is in one; returns the devices that are free now."""
+        if not client.turn:
+            return ()
+        client.turn, client.phase, client.opening = 0, OUT, False
+        client.appointments[GATE] = -1
+        for device in client.devices:
+            del device.inside[client.index]
+            if not device.inside:
+                device.turn = 0
+        return tuple(device for device in client.devices if not device.turn)
+
+    def let_in(self, freed: tuple[SimDevice, ...]) -> None:
+        """Let a permitted client that waits enter."""
+        for device in freed:
+            for client in list(device.present.values()):
+                self._try_to_enter(client)
+
+    def wait(self, client: SimClient) -> None:
+        """Its thread stands at the gate."""
+        if not client.waiting:
+            client.waiting = True
+            self.feed(client.wanted)
+            self._try_to_enter(client)
 
     def watch_idleness(self, client: SimClient) -> None:
-        """The agent says "idle" once a turn, when there was no GPU work for the idle-release time and others wait."""
-        if client.gate == OPEN and client.contended and client.doing != ON_GPU and not client.idle_said:
-            self.at(max(self.now, client.idle_since + self.idle_release(client)), IDLE, client)
+        """Step if the rule has to know that work has begun, or ended."""
+        contended = client.permit is not None and client.permit.contended
+        if client.is_open and contended and client.quiet != (client.doing != ON_GPU):
+            self.step(client)
+
+    def _look_for_idleness(self, client: SimClient) -> None:
+        state, inputs = client.agent.state, client.agent.inputs
+        since, idle, was_idle = state.idle_since, bool(state.idle), client.idle
+        client.quiet, client.idle = since > 0, idle
+        if since and not idle:
+            self.at((since + inputs.idle_release_ns + 1) / 1e9, IDLE, client)
+        else:
+            client.appointments[IDLE] = -1
+        if idle != was_idle:
+            self.feed(ev.WentIdle(client.number) if idle else ev.WentBusy(client.number))
 
     def idle_release(self, client: SimClient) -> float:
         return self.scheduler.idle_release(self.scheduler.clients[client.id])
 
-    def _idle(self, client: SimClient) -> None:
-        if client.gate == OPEN and client.contended and client.doing != ON_GPU:
-            client.idle_said = True
-            self.feed(ev.WentIdle(client.number))
-
     def _gate(self, client: SimClient) -> None:
-        """The gate of the client has opened, or its work has drained."""
-        if client.gate == OPENING:
+        """Its memory has come, what it had submitted has finished, or its memory leaves for long."""
+        if client.opening:
             self._opened(client)
-        elif client.gate == DRAINING:
-            self._drained(client)
+        elif client.phase == LEAVING:
+            self.step(client)
+        elif client.doing == ON_GPU and not client.waiting:
+            # All of its phase had been submitted, and a client beside it has slowed it down since.
+            self.at(self.now + self.left(client) / client.rate, GATE, client)
+        else:
+            self.step(client, drained=True)
 
     def _opened(self, client: SimClient) -> None:
         came = client.moving_in > 0
@@ -286,51 +318,61 @@ class Gates(Movement):
             return
         if came:
             self.restored(client)
-        client.gate = OPEN
-        self._go_on(client)
-        if client.close_asked:  # while its memory came: the call that brought it back goes ahead
+        client.opening = False
+        self.go_on(client)
+        if client.phase == CLOSING:  # while its memory came: the call that brought it back goes ahead
             self._begin_drain(client, client.spec.launch)
         if came:
             self.say_held(client)
             self.feed(ev.Restored(client.number))
 
-    def _go_on(self, client: SimClient) -> None:
+    def _reopened(self, client: SimClient) -> None:
+        client.appointments[GATE] = -1
+        if client.idle:
+            client.idle = False
+            self.feed(ev.WentBusy(client.number))
+        if client.waiting:
+            client.waiting = False
+            self.feed(ev.Unwanted(client.number))
+        self.go_on(client)
+
+    def go_on(self, client: SimClient) -> None:
+        """Its gate is open."""
         if client.doing == ON_GPU:
             self.begin_work(client)
+        self.watch_idleness(client)
+
+    def _begin_drain(self, client: SimClient, submitted: float) -> None:
+        """`submitted` seconds of work are let finish."""
+        if client.worked_at < 0 or client.rate <= 0:
+            takes, goes_on = self.costs.scan, client.worked_at >= 0
         else:
-            client.idle_since = self.now
-            self.watch_idleness(client)
+            left = self.left(client) / client.rate
+            takes = max(submitted, client.spec.launch)
+            takes, goes_on = min(takes, left), takes < left
+        self.at(self.now + takes, GATE, client)
+        if goes_on:
+            self.wait(client)
 
     def _drained(self, client: SimClient) -> None:
-        if client.doing == ON_GPU and not client.wanted_said:
-            # All of its phase had been submitted, and somebody beside it has slowed it down since.
-            self.at(self.now + self.left(client) / client.rate, GATE, client)
-            return
         self.end_work(client)
         self.end_turn(client)
         if client.doing == ON_GPU:
             client.appointments[WORK] = -1
             client.wanting_since = self.now
-            self._say_wanted(client)  # if it was thought that the phase would end in the drain
-        leaves = client.target is not None and client.target < client.resident
-        if leaves and not self.overlap:
-            client.gate = LEAVING
+        if client.target is not None and client.target < client.resident:
             self.evict(client)
-            self.feed(ev.Evicting(client.number))
-            return
-        client.gate = CLOSED
-        if leaves:
-            self.evict(client)
-        self._end(client)
+            client.agent.inputs.moving = not self.overlap
 
     def _evicted(self, client: SimClient) -> None:
         self.evicted(client)
         self.say_held(client)
-        if client.gate == LEAVING:
+        if client.phase == LEAVING:
             if client.target is not None and client.target < client.resident:
                 self.evict(client)
             else:
-                self._end(client)
+                client.agent.inputs.moving = 0
+                self.step(client)
 
     def _restored_ahead(self, client: SimClient) -> None:
         if (later := self.room_from(client)) > self.now:

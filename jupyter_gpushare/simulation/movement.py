@@ -7,7 +7,8 @@ when they have come, so that what is on a device never exceeds it.
 from __future__ import annotations
 
 from ..core import events as ev
-from .agenda import CLOSED, EVICT, LEAVING, RESTORE, Agenda, SimClient, SimDevice
+from ..wire.page import LEAVING, OUT
+from .agenda import EVICT, RESTORE, Agenda, SimClient, SimDevice
 from .workload import Costs
 
 
@@ -75,7 +76,7 @@ class Movement(Agenda):
 
     def leaves_when_idle(self, client: SimClient) -> bool:
         """Whether it is to give memory up now, having no turn; begins to, if so."""
-        if client.gate == CLOSED and client.target is not None and client.target < client.resident:
+        if client.phase == OUT and client.target is not None and client.target < client.resident:
             self.evict(client)
             return True
         return False
@@ -154,7 +155,7 @@ class Movement(Agenda):
         count = len(client.devices)
         room = min(device.memory - device.used - device.arriving for device in client.devices) * count
         amount = min(self.missing(client), room) // count * count
-        if client.gate != CLOSED or client.moving_in or amount <= 0:
+        if client.phase != OUT or client.moving_in or amount <= 0:
             return
         self.stop_eviction(client)
         client.moving_in = amount
@@ -168,7 +169,7 @@ class Movement(Agenda):
     def _stop_background(self, device: SimDevice, user: SimClient) -> None:
         """Who has a turn comes before those whose memory is brought back ahead of theirs."""
         for other in list(device.present.values()):
-            if other.moving_in and other.gate == CLOSED and other is not user:
+            if other.moving_in and other.phase == OUT and other is not user:
                 self.stop_restore(other)
                 self.say_held(other)
 
@@ -176,7 +177,7 @@ class Movement(Agenda):
         """Nobody was told to leave, so the driver makes room, page by page: from those who have no turn first."""
         taken = 0
         others = [one for one in device.present.values() if one is not user and one.resident > 0]
-        others.sort(key=lambda one: (one.gate not in (CLOSED, LEAVING), one.turn_began))
+        others.sort(key=lambda one: (one.phase not in (OUT, LEAVING), one.turn_began))
         for other in others:
             if taken >= short:
                 break
@@ -186,7 +187,7 @@ class Movement(Agenda):
             self._leave(other, amount * count)
             self.faulted += amount * count
             taken += amount
-            if other.gate == LEAVING:
+            if other.phase == LEAVING:
                 self.at(self.now, EVICT, other)
             self.say_held(other)
         return max(taken, 0)

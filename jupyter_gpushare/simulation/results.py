@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .agenda import DRAINING, OPEN, SimClient
+from .agenda import SimClient
 
 if TYPE_CHECKING:
     from .simulation import Simulation
@@ -54,7 +54,7 @@ class Results:
         for client in simulation.everybody:
             simulation.end_work(client)
             simulation.end_wait(client)
-            if client.gate in (OPEN, DRAINING):
+            if client.has_opened:
                 simulation.end_turn(client)
             if client.cell_began >= 0:
                 self.unfinished[class_of(client.cell_gpu)] += 1

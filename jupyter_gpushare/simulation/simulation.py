@@ -10,8 +10,6 @@ from ..core.model import DeviceInfo
 from ..core.settings import Settings
 from .agenda import (
     AWAY,
-    CLOSED,
-    DRAINING,
     EVICT,
     GATE,
     IDLE,
@@ -19,11 +17,10 @@ from .agenda import (
     METER,
     ON_CPU,
     ON_GPU,
-    OPEN,
-    OPENING,
     RESTORE,
     THINKING,
     WORK,
+    Agent,
     SimClient,
     SimDevice,
 )
@@ -46,7 +43,7 @@ class Simulation(Work):
         self, workload: Workload, settings: Settings, *, log: bool = False, details: Details | None = None
     ) -> None:
         super().__init__(workload, settings, log=log, details=details)
-        self._actions = [self._work, self._gate, self._idle, self._evicted, self._restored_ahead, self._life]
+        self._actions = [self._work, self._gate, self.step, self._evicted, self._restored_ahead, self._life]
         assert list(range(len(self._actions) + 1)) == [WORK, GATE, IDLE, EVICT, RESTORE, LIFE, METER]
         self._actions.append(self.meter)
         self.workload = workload
@@ -119,8 +116,8 @@ class Simulation(Work):
         self._numbers += 1
         client.number = self._numbers
         client.wanted = ev.Wanted(client.number)
-        client.wanted_said = client.close_asked = client.contended = False
-        client.idle_said, client.most = False, 1.0
+        client.agent, client.permit, client.most = Agent(len(uuids)), None, 1.0
+        client.waiting = client.idle = client.quiet = False
         self.by_number[client.number] = client
         for device in client.devices:
             device.present[client.index] = client
@@ -142,7 +139,7 @@ class Simulation(Work):
         if not number:
             return
         self.end_work(client)
-        if client.gate in (OPEN, DRAINING):
+        if client.has_opened:
             self.end_turn(client)
         self.end_wait(client)
         self.forget_memory(client)
@@ -150,7 +147,6 @@ class Simulation(Work):
             del device.present[client.index]
             self.room.changed(device.index, -_need(client.spec, self.workload), self.now)
         freed = self.leave(client)
-        client.gate = CLOSED
         client.doing = AWAY
         client.number = 0
         del self.by_number[number]
@@ -235,13 +231,11 @@ class Simulation(Work):
         client.doing = ON_GPU
         client.cell_gpu += duration
         client.remaining = duration
-        client.appointments[IDLE] = -1
-        if client.gate == OPEN:
-            self.begin_work(client)
+        if client.is_open:
+            self.go_on(client)
         else:
             client.wanting_since = self.now
-            if client.gate != OPENING:
-                self._say_wanted(client)
+            self.wait(client)
 
     def _end_cell(self, client: SimClient) -> None:
         self.results.cell(client, self.now)

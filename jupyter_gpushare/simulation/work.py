@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..core import events as ev
 from ..core.settings import EXCLUSIVE, Settings
-from .agenda import METER, OPEN, WORK, SimClient, SimDevice
+from .agenda import METER, WORK, SimClient, SimDevice
 from .details import Details
 from .gates import Gates
 from .results import Results
@@ -115,7 +115,7 @@ class Work(Gates):
 
     def meter(self, client: SimClient) -> None:
         """Once a second the agent of a client that has its gate open says what it has done so far."""
-        if client.gate == OPEN:
+        if client.is_open:
             self.at(self.now + _METER_EVERY, METER, client)
             self.say_progress(client)
 

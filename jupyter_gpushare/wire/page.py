@@ -16,8 +16,7 @@ import cffi
 from . import text
 
 _PACKAGE = Path(__file__).resolve().parent.parent
-_HEADERS = (_PACKAGE / "native" / "page.h", _PACKAGE.parent / "native" / "shim" / "page.h")
-_LAYOUT = re.compile(r"/\* layout begins \*/(.*)/\* layout ends \*/", re.DOTALL)
+_HEADERS = (_PACKAGE / "native", _PACKAGE.parent / "native" / "shim")
 _SEALS = fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK
 _MIX = 0x9E3779B97F4A7C15
 
@@ -77,23 +76,31 @@ def mixed(*words: int) -> int:
     return mix
 
 
-@lru_cache(maxsize=1)
-def layout() -> tuple[cffi.FFI, dict[str, int]]:
-    """Return the structs, and the GPUSHARE_… constants by name.
+def layout_of(header: str, part: str) -> tuple[str, dict[str, int]]:
+    """Return a part of one of the shim's headers, for cffi, and the constants that it defines.
 
     Raises FileNotFoundError where the header is not installed.
     """
-    for path in _HEADERS:
-        if path.exists():
+    for folder in _HEADERS:
+        if (path := folder / header).exists():
             break
     else:
-        raise FileNotFoundError(f"page.h is in none of {', '.join(map(str, _HEADERS))}: the native parts are not built")
-    found = _LAYOUT.search(path.read_text())
+        raise FileNotFoundError(
+            f"{header} is in none of {', '.join(map(str, _HEADERS))}: the native parts are not built"
+        )
+    found = re.search(rf"/\* {part} begins \*/(.*)/\* {part} ends \*/", path.read_text(), re.DOTALL)
     if not found:
-        raise ValueError(f"{path} has no layout section")
-    constants = {name: int(value, 0) for name, value in re.findall(r"^#define\s+(\w+)\s+(\w+)", found[1], re.MULTILINE)}
+        raise ValueError(f"{path} has no {part} section")
+    defined = re.findall(r"^#define\s+(\w+)\s+(\w+)", found[1], re.MULTILINE)
+    return found[1], {name: int(value, 0) for name, value in defined}
+
+
+@lru_cache(maxsize=1)
+def layout() -> tuple[cffi.FFI, dict[str, int]]:
+    """Return the structs of the page, and the GPUSHARE_… constants by name. Raises FileNotFoundError as `layout_of`."""
+    structs, constants = layout_of("page.h", "layout")
     ffi = cffi.FFI()
-    ffi.cdef(found[1])
+    ffi.cdef(structs)
     return ffi, constants
 
 
@@ -200,7 +207,7 @@ class ClientPage(SharedMemory):
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(descriptor)
-        self.devices = self._table()
+        self.devices = self.table()
 
     def clear_slot(self, slot: int) -> None:
         """Clear the slot of a process that has ended: its memory no longer counts, and its turn is over."""
@@ -222,7 +229,8 @@ class ClientPage(SharedMemory):
         """Return the bits of these devices, as permits have them."""
         return sum(1 << self.devices.index(uuid) for uuid in devices)
 
-    def _table(self) -> list[str]:
+    def table(self) -> list[str]:
+        """Return the UUIDs that the table has at this moment."""
         ffi, constants = layout()
         count = min(self.view.device_count, constants["GPUSHARE_DEVICES"])
         size = constants["GPUSHARE_UUID_BYTES"]

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..support.rule import CONSTANTS, ffi, native
+from jupyter_gpushare.agent.rule import ACTS, ENTERED, NOT_LOOKED, NOT_TRIED, QUIET, ffi, native
+from jupyter_gpushare.wire.page import MAY
 
 MS = 1_000_000
 NEVER = (1 << 64) - 1
 TURN, OTHER, OWN = 1 << 40, 1 << 41, 1 << 42
-MAY, RELIEVED, CONTENDED = 1, 2, 4
-NAMES = ("ENTER", "JOIN", "BEGIN", "CLOSE", "DRAINED", "LEAVE", "RING", "WAKE", "CHANGED", "LOOK")
-ACTS = {name: CONSTANTS[f"AGENT_{name}"] for name in NAMES}
-NOT_TRIED, REFUSED, ENTERED, ENTERED_FIRST = range(4)
-NOT_LOOKED, BUSY, QUIET = range(3)
 
 
 class Driven:

@@ -8,11 +8,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from jupyter_gpushare.agent.link import DOORBELL
+from jupyter_gpushare.agent.pages import ClientPage
+from jupyter_gpushare.agent.rule import PERMIT_WORDS, check_of, ffi
+from jupyter_gpushare.wire.page import Page
+
 from ..support.agent import Agent
 from ..support.clock import Owner
-from ..support.link import DOORBELL
-from ..support.pages import ClientPage, Mapped
-from ..support.rule import PERMIT_WORDS, check_of, ffi
 
 if TYPE_CHECKING:
     from .world import World
@@ -65,11 +67,11 @@ class Line:
             self.agent.kick()
 
 
-class WrittenPage(Mapped):
+class WrittenPage(Page):
     """The page of a process, as the coordinator has it. `written`: all its permits."""
 
     def __init__(self, descriptor: int) -> None:
-        super().__init__("gpushare_page", descriptor)
+        super().__init__(descriptor)
         self.permit: Any = ffi.addressof(self.view.orders, "permit")
         self.words: Any = ffi.cast("uint64_t *", self.permit)
         self.written = {bytes(ffi.sizeof("struct gpushare_permit"))}
@@ -122,11 +124,9 @@ class StandIn(Owner):
         orders.slot = self._slots[name] % 64
         orders.quantum_ns, orders.idle_release_ns = 50_000_000, self.random.choice((0, 10_000_000))
         orders.heartbeat_ns = round(self.clock.now * 1e9)
-        known = found.devices()
+        found.known()
         for device in message["devices"]:
-            if device["uuid"] not in known:
-                found.view.devices[len(known)] = device["uuid"].encode()
-                found.view.device_count = len(known) + 1
+            found.add_device(device["uuid"])
         answer = b'{"type": "join"}\n' if joins else b'{"type": "welcome"}\n'
         line.say(answer, [os.dup(found.descriptor)] if joins and line.open else None)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from random import Random
 
-from ..support.rule import CLOSING, IN, LEAVING, OUT, STEP
-from .driven import BUSY, ENTERED, ENTERED_FIRST, MS, NOT_TRIED, QUIET, REFUSED, Driven
+from jupyter_gpushare.agent.rule import BUSY, ENTERED, ENTERED_FIRST, NOT_TRIED, QUIET, REFUSED
+from jupyter_gpushare.wire.page import CLOSING, IN, LEAVING, OUT, STEP
+
+from .driven import MS, Driven
 
 STEPS = 100_000
 OFTEN = 0.1

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from ..support.process import Process
-from ..support.rule import native
+from jupyter_gpushare.agent.process import Process
+
+from ..support.rule import mistaken
 from .test_any_permits import run
 
 EVENTS = 200_000
@@ -42,7 +43,7 @@ PLANTED = {
 
 @pytest.mark.parametrize("mistake", PLANTED.values(), ids=PLANTED)
 def test_in_the_rule(mistake: int) -> None:
-    assert_is_found(native(agent_mistake=mistake))
+    assert_is_found(mistaken(mistake))
 
 
 def an_old_page_is_obeyed(patch: Patch) -> None:

@@ -4,22 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ..support.rule import CLOSING, IN, LEAVING, OUT, STEP, TURN_WORDS, check_of
-from .driven import (
-    BUSY,
-    CONTENDED,
-    ENTERED,
-    ENTERED_FIRST,
-    MAY,
-    MS,
-    OTHER,
-    OWN,
-    QUIET,
-    REFUSED,
-    RELIEVED,
-    TURN,
-    Driven,
-)
+from jupyter_gpushare.agent.rule import BUSY, ENTERED, ENTERED_FIRST, QUIET, REFUSED, TURN_WORDS, check_of
+from jupyter_gpushare.wire.page import CLOSING, CONTENDED, IN, LEAVING, MAY, OUT, RELIEVED, STEP
+
+from .driven import MS, OTHER, OWN, TURN, Driven
 
 
 @pytest.fixture

@@ -9,12 +9,13 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+from jupyter_gpushare.agent.link import THERE, Connection
+from jupyter_gpushare.wire.page import CLOSING, IN, OUT
+
 from ..support.account import Account, Member, Violation
 from ..support.agent import Agent
 from ..support.clock import Owner
-from ..support.link import THERE, Connection
 from ..support.program import Habits
-from ..support.rule import CLOSING, IN, OUT
 from .standin import StandIn
 
 MAY, RELIEVED = 1, 2

@@ -19,8 +19,8 @@ import pytest
 
 from jupyter_gpushare.wire import address, messages
 from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.page import IN, OUT
 
-from ..support.rule import IN, OUT
 from ..system.held import descriptors_of
 from .fake_process import DEADLINE, UUID, Connection, FakeProcess, wait_for
 

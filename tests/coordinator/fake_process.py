@@ -20,13 +20,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
-from ..support import link
-from ..support.lockfiles import open_lock
-from ..support.process import CLOSED_GATE, Process
-from ..support.rule import CLOSING, CONSTANTS, OUT, STEP
+from jupyter_gpushare.agent import link
+from jupyter_gpushare.agent.lockfiles import open_lock
+from jupyter_gpushare.agent.process import Process
+from jupyter_gpushare.agent.rule import CLOSED_GATE
+from jupyter_gpushare.wire.page import CLOSING, CONTENDED, OUT, STEP
 
 DEADLINE = 5.0
-CONTENDED = CONSTANTS["GPUSHARE_CONTENDED"]
 UUID = "GPU-00000000-fake"
 
 

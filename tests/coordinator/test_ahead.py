@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..support.rule import CLOSING, IN, OUT
+from jupyter_gpushare.wire.page import CLOSING, IN, OUT
+
 from .conftest import Coordinator, Processes
 from .fake_process import FakeProcess, wait_for
 

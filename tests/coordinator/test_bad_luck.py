@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.page import IN
 
-from ..support.rule import IN
 from .conftest import Coordinator, Processes
 from .fake_process import UUID, FakeProcess, wait_for
 

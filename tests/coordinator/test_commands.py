@@ -45,7 +45,7 @@ def test_status_as_json(scene: Coordinator, command: Run) -> None:
     status = json.loads(done.stdout)
     assert {"devices", "clients", "config", "coordinator"} <= status.keys()
     (device,) = status["devices"]
-    assert (device["uuid"], device["name"], device["simulated"]) == (UUID, "Fake GPU", True)
+    assert (device["uuid"], device["name"], device["simulated"]) == (UUID, "Simulated GPU", True)
     assert (device["memory_total"], device["memory_used"], device["queue"]) == (8 << 30, 1 << 30, ["waits"])
     (grant,) = device["grants"]
     assert grant["client"] == "runs"

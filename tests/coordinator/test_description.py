@@ -13,13 +13,13 @@ import pytest
 import yaml
 
 import jupyter_gpushare
+from jupyter_gpushare.agent.lockfiles import open_lock
 from jupyter_gpushare.coordinator.outside import strangers
 from jupyter_gpushare.settings import SETTINGS, schema
 from jupyter_gpushare.settings.table import PUBLIC
 from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.page import CLOSING, IN
 
-from ..support.lockfiles import open_lock
-from ..support.rule import CLOSING, IN
 from .conftest import Coordinator, Processes
 from .fake_process import UUID, wait_for
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from ..support.pages import memory
-from ..support.rule import IN
+from jupyter_gpushare.agent.pages import memory
+from jupyter_gpushare.wire.page import IN
+
 from .conftest import Coordinator, Processes
 from .fake_process import FakeProcess, refusal, wait_for
 

@@ -15,8 +15,8 @@ from jupyter_gpushare.core.model import Client, Grant
 from jupyter_gpushare.core.quota import Quota
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import encode
+from jupyter_gpushare.wire.page import CLOSING, IN
 
-from ..support.rule import CLOSING, IN
 from .conftest import Coordinator, Processes
 from .fake_process import Connection, FakeProcess, outsider, wait_for
 

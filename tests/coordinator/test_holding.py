@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.page import CLOSING, IN
 
-from ..support.rule import CLOSING, IN
 from .conftest import Coordinator, Processes
 from .fake_process import FakeProcess, wait_for
 

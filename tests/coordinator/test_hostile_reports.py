@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpushare.agent.pages import memory
 from jupyter_gpushare.coordinator.members import Member
 from jupyter_gpushare.coordinator.ports import MAX_BYTES, ProcessPort
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.page import Page
 
 from ..hostile.scribbles import Fickle
-from ..support.pages import memory
 from .conftest import Coordinator, Processes
 from .fake_process import wait_for
 

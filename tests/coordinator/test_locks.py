@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpushare.agent.lockfiles import open_bell
 from jupyter_gpushare.coordinator import locks
 from jupyter_gpushare.wire import address
 
-from ..support.lockfiles import open_bell
 from .fake_process import outsider
 
 UUID = "GPU-l1"

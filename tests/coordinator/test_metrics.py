@@ -23,8 +23,8 @@ from jupyter_gpushare.coordinator.endpoint import MAX_THREADS
 from jupyter_gpushare.coordinator.viewers import Views
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.address import BadAddress, MetricsAddress, metrics_address
+from jupyter_gpushare.wire.page import CLOSING, IN
 
-from ..support.rule import CLOSING, IN
 from .conftest import Coordinator, Processes
 from .fake_process import DEADLINE, UUID, wait_for
 
@@ -85,7 +85,7 @@ def test_what_has_happened_is_told(told: str) -> None:
     assert found["gpushare_gpu_seconds_total", UUID, "", user] > 0.1
     assert found["gpushare_wait_seconds_total", UUID, "", user] > 0.1
     assert (found["gpushare_wait_duration_seconds_count",], found["gpushare_switch_seconds_count",]) == (2, 1)
-    assert found["gpushare_device_queue_length", "Fake GPU", UUID] in (0, 1)
+    assert found["gpushare_device_queue_length", "Simulated GPU", UUID] in (0, 1)
     assert found["gpushare_overruns_total",] == found["gpushare_coordinator_problems",] == 0
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..support.rule import CLOSING, IN
+from jupyter_gpushare.wire.page import CLOSING, IN
+
 from .conftest import Coordinator, Processes
 from .fake_process import wait_for
 

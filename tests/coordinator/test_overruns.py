@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.page import CLOSING, IN, LEAVING, OUT
 
 from ..hostile.edge import USER, Correct, Edge
 from ..hostile.virtual import VirtualLoop
-from ..support.rule import CLOSING, IN, LEAVING, OUT
 from .conftest import Coordinator, Processes
 from .fake_process import FakeProcess, wait_for
 

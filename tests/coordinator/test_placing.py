@@ -12,8 +12,8 @@ import pytest
 
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import CoordinatorError
+from jupyter_gpushare.wire.page import CLOSING, IN
 
-from ..support.rule import CLOSING, IN
 from .conftest import Connect, Coordinator, Processes, ask
 from .fake_process import FakeProcess, wait_for
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.page import CLOSING, IN, OUT
 
-from ..support.rule import CLOSING, IN, OUT
 from .conftest import OTHER, Coordinator, Processes
 from .fake_process import wait_for
 from .test_turns import locked

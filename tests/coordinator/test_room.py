@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from jupyter_gpushare.agent.pages import memory
 from jupyter_gpushare.coordinator.levels import Levels
 from jupyter_gpushare.coordinator.members import Member
 from jupyter_gpushare.coordinator.ports import ProcessPort
@@ -17,8 +18,6 @@ from jupyter_gpushare.core.model import DeviceInfo
 from jupyter_gpushare.core.quota import Quota
 from jupyter_gpushare.core.settings import Settings
 from jupyter_gpushare.wire.page import Page
-
-from ..support.pages import memory
 
 MIB = 1 << 20
 DEVICE = "GPU-one"  # of 1 GiB

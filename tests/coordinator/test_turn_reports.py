@@ -8,13 +8,12 @@ from typing import Any, cast
 
 import pytest
 
+from jupyter_gpushare.agent.pages import memory
 from jupyter_gpushare.coordinator import turn_reports
 from jupyter_gpushare.coordinator.ports import ProcessPort
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.model import Turn as Brought
 from jupyter_gpushare.wire.page import CLOSING, FIRST_TURN, IN, LEAVING, OUT, STEP, Page, Turn
-
-from ..support.pages import memory
 
 S = 10**9
 ONE, TWO = FIRST_TURN + 1, FIRST_TURN + 2

@@ -10,8 +10,8 @@ import time
 import pytest
 
 from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.page import CLOSING, IN, OUT
 
-from ..support.rule import CLOSING, IN, OUT
 from .conftest import QUANTUM, Coordinator, Processes
 from .fake_process import locked, wait_for
 

@@ -22,8 +22,8 @@ from jupyter_gpushare import units
 from jupyter_gpushare.coordinator.journal_file import JournalFile, first_hour
 from jupyter_gpushare.coordinator.tally import HOUR, Key, Owner, Tally
 from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.page import CLOSING, IN
 
-from ..support.rule import CLOSING, IN
 from .conftest import OTHER, Connect, Coordinator, Processes, ask
 from .fake_process import UUID, wait_for
 from .test_journal import file_of
@@ -61,7 +61,7 @@ def test_what_was_used_is_told_up_to_now(coordinator: Coordinator, processes: Pr
     held = use(coordinator, processes)
     row = usage(coordinator)
     assert row["gpu_seconds"] == pytest.approx(held, abs=0.005)
-    assert (row["device"], row["device_name"], row["turns"], row["waits"]) == (UUID, "Fake GPU", 2, 2)
+    assert (row["device"], row["device_name"], row["turns"], row["waits"]) == (UUID, "Simulated GPU", 2, 2)
     assert (row["busy_seconds"], row["evicted_bytes"], row["restored_bytes"]) == (0.01, 3 << 20, 1 << 20)
     assert row["wait_seconds"] > 0.1
 
@@ -214,7 +214,7 @@ def test_the_command(coordinator: Coordinator, processes: Processes, command: Co
     use(coordinator, processes)
     row = usage(coordinator)
     table = command("usage", "--socket", coordinator.path, "--since", "1h")
-    for words in (row["user"], UUID, "Fake GPU", "3 MiB", "moved out"):
+    for words in (row["user"], UUID, "Simulated GPU", "3 MiB", "moved out"):
         assert words in table.stdout, table
     told = json.loads(command("usage", "--socket", coordinator.path, "--json").stdout)
     assert told["rows"] == [row] and told["complete"] is True

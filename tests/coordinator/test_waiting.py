@@ -9,8 +9,8 @@ import pytest
 
 from jupyter_gpushare.coordinator.snapshot import tenant_name
 from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.page import CLOSING
 
-from ..support.rule import CLOSING
 from .conftest import OTHER, Connect, Coordinator, Processes, ask
 from .fake_process import Connection, FakeProcess, wait_for
 

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from jupyter_gpushare.agent import rule
+from jupyter_gpushare.agent.rule import ffi, native
 from jupyter_gpushare.core import Scheduler
 from jupyter_gpushare.core import commands as cmd
 from jupyter_gpushare.core import events as ev
@@ -22,14 +24,11 @@ from jupyter_gpushare.core.model import DeviceInfo, Turn
 from jupyter_gpushare.core.quota import Quota
 from jupyter_gpushare.core.settings import Settings
 
-from ..support.rule import CONSTANTS, ffi, native
-
 OUTSIDER = "another user"
 GATES = ("closed", "open", "closing", "step", "leaving")  # by phase
 CLOSED, OPEN, CLOSING, STEP, LEAVING = GATES
 OUTSIDE_TURN = (1 << 61) + 7
 NEVER = (1 << 64) - 1
-ACTS = {name.removeprefix("AGENT_"): value for name, value in CONSTANTS.items() if name.startswith("AGENT_")}
 
 
 def baseline(**settings: Any) -> Settings:
@@ -402,7 +401,7 @@ class World:
         given.waiting = process.waits
         given.looked = 0
         if process.gate == CLOSING:
-            given.looked = ACTS["QUIET" if self._is_quiet(process) else "BUSY"]
+            given.looked = rule.QUIET if self._is_quiet(process) else rule.BUSY
         closing = [p for p in siblings if p.gate in (CLOSING, STEP, LEAVING)]
         given.closing_siblings = len(closing)
         since = min(((p.agent.report.closed_ns, p.turn) for p in closing), default=(0, 0))
@@ -418,23 +417,23 @@ class World:
 
     def _act(self, process: FakeProcess) -> int:
         found, acts = process.found, process.found.acts
-        if acts & ACTS["LEAVE"]:
+        if acts & rule.LEAVE:
             self._leave(process, found.turn)
-        if acts & ACTS["CLOSE"]:
+        if acts & rule.CLOSE:
             process.drained_at = self.now + process.drains_in
             if process.busy:
                 process.waits = True
-        if acts & ACTS["WAKE"] and process.is_open:
+        if acts & rule.WAKE and process.is_open:
             process.openings += process.waits or not process.openings
             process.waits = False
             if process.peer and process.collectives:
                 process.collectives -= 1
                 process.needs_opening = process.peer.openings + 1
-        if not acts & ACTS["ENTER"]:
+        if not acts & rule.ENTER:
             return 0
         devices = [process.table[bit] for bit in range(len(process.table)) if found.devices >> bit & 1]
-        entered = self._enter(process, devices, found.turn, bool(acts & ACTS["JOIN"]))
-        return int(ACTS["ENTERED" if entered else "REFUSED"])
+        entered = self._enter(process, devices, found.turn, bool(acts & rule.JOIN))
+        return rule.ENTERED if entered else rule.REFUSED
 
     def _enter(self, process: FakeProcess, devices: Any, turn: int, join: bool) -> bool:
         for uuid in devices:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from jupyter_gpushare.agent.link import DOORBELL
+from jupyter_gpushare.agent.pages import ClientPage, Page
+from jupyter_gpushare.agent.rule import TURN_WORDS, check_of, ffi
+
 from ..support.clock import Owner
-from ..support.link import DOORBELL
-from ..support.pages import ClientPage, Page
-from ..support.rule import TURN_WORDS, check_of, ffi
 from .sockets import Connection
 
 if TYPE_CHECKING:
@@ -199,7 +200,7 @@ class Liar(Caller):
 
     def _hello(self) -> None:
         random = self.random
-        devices = [{"uuid": uuid, "name": "Fake GPU", "memory": self.host.memory} for uuid in self.devices]
+        devices = [{"uuid": uuid, "name": "Simulated GPU", "memory": self.host.memory} for uuid in self.devices]
         hello = {
             "type": "hello",
             "client": self._names[0],

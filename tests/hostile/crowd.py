@@ -9,10 +9,10 @@ import os
 import socket
 from random import Random
 
+from jupyter_gpushare.agent.pages import SEALS, memory
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.page import layout
 
-from ..support.pages import SEALS, memory
 from .edge import Edge, Paired
 from .lines import KINDS, Kind, Lines
 from .scribbles import FICKLE, scribble

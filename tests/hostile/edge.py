@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from jupyter_gpushare.agent.link import SocketConnection
 from jupyter_gpushare.config import GpuShare
 from jupyter_gpushare.coordinator.authority import Identity
 from jupyter_gpushare.coordinator.daemon import Daemon
@@ -19,10 +20,9 @@ from jupyter_gpushare.coordinator.service import Service
 from jupyter_gpushare.coordinator.settings import LiveSettings
 from jupyter_gpushare.core import invariants
 from jupyter_gpushare.wire.client import encode
+from jupyter_gpushare.wire.page import IN
 
 from ..coordinator.fake_process import Connection, FakeProcess
-from ..support.link import SocketConnection
-from ..support.rule import IN
 from .virtual import VirtualLoop
 
 USER = 1000  # whose clients behave

@@ -9,9 +9,9 @@ from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.invariants import check
 from jupyter_gpushare.core.settings import Settings
 from jupyter_gpushare.simulation import notebooks
-from jupyter_gpushare.simulation.agenda import CLOSED, OPEN
 from jupyter_gpushare.simulation.simulation import Simulation
 from jupyter_gpushare.simulation.workload import Cell, Costs, DeviceModel, Participant, Workload
+from jupyter_gpushare.wire.page import OUT
 
 GB = 10**9
 DEVICE = DeviceModel(80 * GB, 50e9)
@@ -29,12 +29,12 @@ class Watched(Simulation):
         for device in self.devices.values():
             assert 0 <= device.used <= device.memory
             assert device.used == sum(c.resident // len(c.devices) for c in device.present.values())
-            open_now = [client.id for client in device.present.values() if client.gate == OPEN]
+            open_now = [client.id for client in device.present.values() if client.is_open]
             assert len(open_now) <= 1 or not exclusive, open_now
             assert len(device.working) <= 1 or not exclusive
             assert sum(client.rate for client in device.working.values()) <= 1 + 1e-9
         for client in self.everybody:
-            if client.wanting_since >= 0 and client.gate == CLOSED:
+            if client.wanting_since >= 0 and client.phase == OUT:
                 process = self.scheduler.processes[client.number]
                 assert process.wants or process.client.grant, f"{client.id} waits, and the scheduler does not know"
 

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from jupyter_gpushare.agent.link import Connection
+from jupyter_gpushare.agent.lockfiles import LockFiles, open_lock
+from jupyter_gpushare.agent.rule import native
+
 from .agent import Agent
 from .clock import Clock, Owner
-from .link import Connection
-from .lockfiles import LockFiles, open_lock
 from .program import Collective, Habits
-from .rule import native
 
 IDLE = 0.1  # seconds that a device may be free beside a process that may enter: a try every 20 ms, and timers' delays
 TICK = 0.005

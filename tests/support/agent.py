@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from jupyter_gpushare.agent.link import THERE, Connection
+from jupyter_gpushare.agent.process import Process
+from jupyter_gpushare.agent.rule import PHASES, ffi
+from jupyter_gpushare.wire.page import FIRST_TURN, MAY, OUT, RELIEVED
+
 from .clock import Handle, Owner
-from .link import THERE, Connection
-from .process import FIRST_TURN, Process
 from .program import Program
-from .rule import CONSTANTS, OUT, PHASES, ffi
 
 if TYPE_CHECKING:
     from .account import Account, Member
-
-MAY, RELIEVED = CONSTANTS["GPUSHARE_MAY"], CONSTANTS["GPUSHARE_RELIEVED"]
 
 
 class Agent(Process, Owner):

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from jupyter_gpushare.agent.rule import CLOSED_GATE, OPEN_GATE, STEP_GATE
+
 from .clock import NEVER, Handle
-from .process import CLOSED_GATE, OPEN_GATE, STEP_GATE
 from .room import Room
 
 if TYPE_CHECKING:

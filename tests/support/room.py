@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .link import THERE
-from .process import OPEN_GATE
+from jupyter_gpushare.agent.link import THERE
+from jupyter_gpushare.agent.rule import OPEN_GATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

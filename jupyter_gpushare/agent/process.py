@@ -11,19 +11,13 @@ from collections.abc import Generator, Iterator
 from random import Random
 from typing import Any
 
+from ..wire.page import CLOSING, FIRST_TURN, LEAVING, OUT, STEP
+from . import rule as rules
 from .link import Connection, Link
 from .lockfiles import LockFiles
 from .pages import ClientPage, Page
-from .rule import CLOSING, CONSTANTS, LEAVING, OUT, PERMIT_WORDS, STEP, ffi, native
+from .rule import ffi
 
-NOT_TRIED, REFUSED, ENTERED, ENTERED_FIRST = range(4)
-NOT_LOOKED, BUSY, QUIET = range(3)
-CLOSED_GATE, OPEN_GATE, STEP_GATE = range(3)
-ACT_ENTER, ACT_JOIN, ACT_BEGIN, ACT_CLOSE, ACT_DRAINED, ACT_LEAVE, ACT_RING, ACT_WAKE, ACT_CHANGED, ACT_LOOK = (
-    CONSTANTS[f"AGENT_{name}"]
-    for name in ("ENTER", "JOIN", "BEGIN", "CLOSE", "DRAINED", "LEAVE", "RING", "WAKE", "CHANGED", "LOOK")
-)
-FIRST_TURN = CONSTANTS["GPUSHARE_FIRST_TURN"]
 MS = 1_000_000
 LONGEST_PAUSE = 1000 * MS  # between two steps
 MOST_STEPS = 20  # that may follow one another at once
@@ -38,7 +32,7 @@ class Process:
         devices: tuple[str, ...],
         *,
         pid: int = 0,
-        token: str = "secret",
+        token: str,
         quota: str = "",
         memory: int = 8 << 30,
         random: Random | None = None,
@@ -47,13 +41,13 @@ class Process:
         self.client_name, self.devices, self.pid, self.token, self.quota = client, devices, pid, token, quota
         self.memory = memory
         self.random = random or Random()
-        self.rule = rule or native()
+        self.rule = rule or rules.native()
         self.locks = LockFiles(self.rule)
         self.page = Page()
         self.client_page = ClientPage.new(self.random.randrange(FIRST_TURN, 1 << 62), devices)
         self.slot = 0
         self.link = Link(self)
-        self.gate, self.opening = CLOSED_GATE, 0
+        self.gate, self.opening = rules.CLOSED_GATE, 0
         self.waiting = 0
         self.submissions = 0
         self.listens = ""  # the device whose bell it polls
@@ -152,7 +146,7 @@ class Process:
             "client": self.client_name,
             "token": self.token,
             "quota": self.quota,
-            "devices": [{"uuid": uuid, "name": "Fake GPU", "memory": self.memory} for uuid in self.devices],
+            "devices": [{"uuid": uuid, "name": "Simulated GPU", "memory": self.memory} for uuid in self.devices],
             "simulated": True,
         }
 
@@ -162,7 +156,7 @@ class Process:
     def join(self, descriptor: int) -> bool:
         """Take this client page, at once or when the process is out. Return False if its table lacks a device."""
         found = ClientPage(descriptor)
-        if not set(self.devices) <= set(found.devices()):
+        if not set(self.devices) <= set(found.known()):
             found.close()
             return False
         if self._joins:
@@ -185,7 +179,7 @@ class Process:
 
     def _take_slot(self) -> None:
         self._clear_slot()
-        self.slot = self.page.orders.slot % CONSTANTS["GPUSHARE_SLOTS"]
+        self.slot = self.page.orders.slot % rules.CONSTANTS["GPUSHARE_SLOTS"]
         self.write_slot()
 
     def _clear_slot(self) -> None:
@@ -214,7 +208,7 @@ class Process:
         self.permit_bytes = bytes(ffi.buffer(permit))
 
     def is_whole(self, permit: Any) -> bool:
-        return bool(permit.check == self.rule.check(permit, PERMIT_WORDS))
+        return bool(permit.check == rules.check_of(permit[0], rules.PERMIT_WORDS))
 
     def _fill(self, now: int, tried: int) -> None:
         given, orders, client = self._in, self.page.orders, self.client_page.view
@@ -227,7 +221,7 @@ class Process:
         given.own_devices = self._own_bits()
         given.submissions, given.waiting = self.submissions, self.waiting
         looks = self._looks or phase == CLOSING
-        given.looked = NOT_LOOKED if not looks else QUIET if self.is_quiet() else BUSY
+        given.looked = rules.NOT_LOOKED if not looks else rules.QUIET if self.is_quiet() else rules.BUSY
         given.moving = phase == LEAVING and not self._agent.keeps and self.is_moving()
         given.bell = bool(self.listens) and self.locks.has_rung(self.listens)
         given.client_in = (
@@ -241,7 +235,7 @@ class Process:
         phases = self.client_page.phases()
         if CLOSING not in phases and STEP not in phases:
             return
-        first = min(self.client_page.devices())
+        first = min(self.client_page.known())
         for number, phase in enumerate(phases):
             if phase not in (CLOSING, STEP) or number == self.slot:
                 continue
@@ -259,11 +253,11 @@ class Process:
         return self._uuids(bits)
 
     def _own_bits(self) -> int:
-        known = self.client_page.devices()
-        return sum(1 << known.index(uuid) for uuid in self.devices)
+        self.client_page.known()
+        return self.client_page.bits(self.devices)
 
     def _uuids(self, bits: int) -> list[str]:
-        known = self.client_page.devices()
+        known = self.client_page.known()
         return [known[number] for number in range(len(known)) if bits >> number & 1]
 
     # --- one look at everything
@@ -272,7 +266,7 @@ class Process:
         """Look at everything once. Yield where others may act in between; `wake_at` says when to look again."""
         now = self.now()
         yield from self.link.step(now)
-        tried = NOT_TRIED
+        tried = rules.NOT_TRIED
         for _ in range(MOST_STEPS):
             self._take_client_page()
             self._read_permit()
@@ -280,7 +274,7 @@ class Process:
             self._fill(now, tried)
             self.rule.agent_step(self._agent, self._in, self._out)
             tried = yield from self._carry_out(now)
-            if tried == NOT_TRIED and self._out.wake_at > now:
+            if tried == rules.NOT_TRIED and self._out.wake_at > now:
                 break
         else:
             raise AssertionError(f"{self} was to step again at once {MOST_STEPS} times")
@@ -300,35 +294,35 @@ class Process:
         out = self._out
         acts, turn = out.acts, out.turn
         left: list[str] = []
-        if acts & ACT_LEAVE:
+        if acts & rules.LEAVE:
             self.leaves_turn(turn)
             left = self.locks.leave(turn)
             yield
-        if acts & ACT_BEGIN:
+        if acts & rules.BEGIN:
             self.client_page.view.began_ns = now
-        closes = out.gate == CLOSED_GATE
+        closes = out.gate == rules.CLOSED_GATE
         if closes:
             self.gate, self.opening = out.gate, out.opening
         self._report()
         yield
         if not closes:
             self.gate, self.opening = out.gate, out.opening
-        self._looks = bool(acts & ACT_LOOK)
-        if acts & ACT_DRAINED:
+        self._looks = bool(acts & rules.LOOK)
+        if acts & rules.DRAINED:
             self.drained()
-        if acts & ACT_RING:
+        if acts & rules.RING:
             for uuid in left:
                 self.locks.ring(uuid)
                 self.rang(uuid)
-        if acts & ACT_WAKE:
+        if acts & rules.WAKE:
             self.woken()
-        if acts & ACT_CHANGED:
+        if acts & rules.CHANGED:
             self.link.ring()
         self._listen()
         yield
-        if not acts & ACT_ENTER:
-            return NOT_TRIED
-        return self._try(turn, bool(acts & ACT_JOIN))
+        if not acts & rules.ENTER:
+            return rules.NOT_TRIED
+        return self._try(turn, bool(acts & rules.JOIN))
 
     def _report(self) -> None:
         report = self.page.report
@@ -349,9 +343,9 @@ class Process:
         devices = self._uuids(self._out.devices)
         first = not devices or not self.locks.has_others(min(devices), turn)
         if not self.locks.enter(devices, turn, join):
-            return REFUSED
+            return rules.REFUSED
         self.entered_turn(turn)
-        return ENTERED_FIRST if first else ENTERED
+        return rules.ENTERED_FIRST if first else rules.ENTERED
 
     # --- the end
 

@@ -7,8 +7,7 @@ import os
 import stat
 from typing import Any
 
-from jupyter_gpushare.wire import address
-
+from ..wire import address
 from .rule import ffi
 
 REFUSED, ENTERED = 0, 1

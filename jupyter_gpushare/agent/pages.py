@@ -1,12 +1,11 @@
-"""The memfds that a process shares with its coordinator and its siblings: its page, and its client's."""
+"""The memfds that a process shares with its coordinator and its siblings, as the process has them."""
 
 from __future__ import annotations
 
 import fcntl
-import mmap
 import os
-from typing import Any
 
+from ..wire import page as pages
 from .rule import CONSTANTS, ffi
 
 SEALS = fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
@@ -36,50 +35,26 @@ def memory(struct: str, seals: int = SEALS, size: int | None = None, magic: int 
     return descriptor
 
 
-class Mapped:
-    """A mapped memfd; `view` has the struct's fields as attributes."""
-
-    def __init__(self, struct: str, descriptor: int) -> None:
-        self.descriptor = descriptor
-        self.inode = os.fstat(descriptor).st_ino
-        self.map = mmap.mmap(descriptor, os.fstat(descriptor).st_size)
-        self._buffer = ffi.from_buffer(self.map)
-        self.view: Any = ffi.cast(f"struct {struct} *", self._buffer)
-
-    def close(self) -> None:
-        self.view = None
-        ffi.release(self._buffer)
-        self.map.close()
-        os.close(self.descriptor)
-
-
-class Page(Mapped):
+class Page(pages.Page):
     """The page of a process for one connection. A page made from the page before keeps all but the permit."""
 
     def __init__(self, before: Page | None = None) -> None:
-        super().__init__("gpushare_page", memory("gpushare_page"))
-        self.orders: Any = self.view.orders
-        self.report: Any = self.view.report
+        super().__init__(memory("gpushare_page"))
         if before:
             self.view[0] = before.view[0]
             self.orders.permit = ffi.new("struct gpushare_permit *")[0]
 
     def permit_bytes(self) -> bytes:
-        return self.map[PERMIT]
-
-    def close(self) -> None:
-        self.orders = self.report = None
-        super().close()
+        return self._map[PERMIT]
 
 
-class ClientPage(Mapped):
+class ClientPage(pages.ClientPage):
     """The page of a client, made by its first process (`new`) or received with "join"."""
 
     def __init__(self, descriptor: int) -> None:
-        super().__init__("gpushare_client", descriptor)
-        self.slots: Any = self.view.slots
-        self._devices: list[str] = []
-        words = memoryview(self.map)[SLOTS_BEGIN : SLOTS_BEGIN + SLOTS * WORDS_OF_A_SLOT * 4].cast("I")
+        super().__init__(descriptor)
+        self.slots = self.view.slots
+        words = memoryview(self._map)[SLOTS_BEGIN : SLOTS_BEGIN + SLOTS * WORDS_OF_A_SLOT * 4].cast("I")
         self._phases: memoryview | None = words[PHASE_WORD::WORDS_OF_A_SLOT]
 
     @classmethod
@@ -87,17 +62,15 @@ class ClientPage(Mapped):
         """Return the page of a client without other processes."""
         page = cls(memory("gpushare_client"))
         page.view.turn = turn
-        for number, uuid in enumerate(devices):
-            page.view.devices[number] = uuid.encode()
-        page.view.device_count = len(devices)
+        for uuid in devices:
+            page.add_device(uuid)
         return page
 
-    def devices(self) -> list[str]:
-        """Return the UUIDs in the table, which only grows."""
-        known = self._devices
-        while len(known) < min(self.view.device_count, CONSTANTS["GPUSHARE_DEVICES"]):
-            known.append(ffi.string(self.view.devices[len(known)]).decode())
-        return known
+    def known(self) -> list[str]:
+        """Return the UUIDs in the table, to which the coordinator appends."""
+        if self.view.device_count != len(self.devices):
+            self.devices = self.table()
+        return self.devices
 
     def phases(self) -> list[int]:
         """Return the phase of each slot."""

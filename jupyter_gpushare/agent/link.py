@@ -149,7 +149,7 @@ class Link:
         return self._asked_at + ANSWER if self.contact == ASKING else self._last_sign() + STALE
 
     def _last_sign(self) -> int:
-        return max(self._process.page.orders.heartbeat_ns, self._welcomed_at)
+        return max(int(self._process.page.orders.heartbeat_ns), self._welcomed_at)
 
     def _connect(self, now: int) -> Iterator[None]:
         process = self._process
@@ -178,7 +178,7 @@ class Link:
                 if line.strip(b"\0"):
                     self._take(json.loads(line), now)
                     yield
-                if self.connection is None:
+                if self.contact == AWAY:
                     return
             self._drop_descriptors()
 
