@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpushare.core.elastic import MOST, TICK, TICKS, ElasticLimits
+from jupyter_gpushare.core.throttle.by_share import MOST, TICK, TICKS, ElasticLimits
 
 INTERVAL = TICK * TICKS
 

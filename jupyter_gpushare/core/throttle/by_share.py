@@ -1,4 +1,4 @@
-"""How much of a shared device each client may use: its share always, and more while there is more.
+"""The rule for clients with shares: each may use its share of a device always, and more while there is more.
 
 The elastic limits of GaiaGPU (Gu et al., "GaiaGPU: Sharing GPUs in Container Clouds", ISPA 2018): a client's limit is
 between what it requests and its own upper limit. The parameters are GaiaGPU's; what is ours says so. Nothing is
@@ -7,8 +7,12 @@ preempted: a lower limit applies to what is launched from then on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+
+from ..model import Client
+from .activity import Activity
+from .budget import DEVICE_SECONDS, LENT, SHARE, Budget
 
 TICK = 0.12  # seconds between two looks at the device
 TICKS = 30  # looks between two changes of limits
@@ -17,6 +21,7 @@ FREE = 0.05 / 2  # free utilisation above which limits rise
 PARTS = 10  # of its request: by one of them a limit changes at a time
 _ACTIVE = 0.01  # a client that uses less of the device does nothing
 _SLACK = 1e-9
+_LEAST_REQUEST = 0.01  # of a device, for a client without a share beside others that have all of it
 
 
 @dataclass
@@ -94,3 +99,49 @@ class ElasticLimits:
     def _reclaim_all(self) -> None:
         for entry in self._entries.values():
             entry.limit = entry.request
+
+
+class ByShare:
+    """Members of the best service class have their shares, and what they leave is lent. `share`: a client's, or 0."""
+
+    def __init__(self, activity: Callable[[Client], Activity], share: Callable[[Client], float]) -> None:
+        self._activity = activity
+        self._share = share
+        self._limits = ElasticLimits()
+
+    def change(self, before: Sequence[Client], members: Sequence[Client], now: float) -> None:
+        for client in {*before} - {*members}:
+            self._limits.remove(client.id)
+
+    def watch(self, members: Sequence[Client], now: float) -> None:
+        self._limits.update({client.id: min(1.0, self._activity(client).used) for client in members}, now)
+
+    def budgets(self, members: Sequence[Client]) -> dict[str, Budget]:
+        shares = {client.id: self._share(client) for client in best_class(members)}
+        if len(shares) < 2 or not any(shares.values()):
+            return {}
+        without = sum(not share for share in shares.values())
+        rest = max(_LEAST_REQUEST, (1.0 - sum(shares.values())) / max(1, without))
+        requests = {client: share or rest for client, share in shares.items()}
+        for client, request in requests.items():
+            self._limits.set(client, request, 1.0)
+        limits = {client: self._limits.limit(client) for client in requests}
+        return {
+            client: Budget(
+                limit,
+                DEVICE_SECONDS,
+                LENT if limit > requests[client] + _SLACK else SHARE,
+                tuple(other for other in requests if other != client),
+            )
+            for client, limit in limits.items()
+            if limit < 1.0
+        }
+
+    def forget(self, client: str) -> None:
+        self._limits.remove(client)
+
+
+def best_class(members: Sequence[Client]) -> tuple[Client, ...]:
+    """Return the online members, or all if there are none; the adaptive rule limits the others."""
+    best = min((client.rank for client in members), default=0)
+    return tuple(client for client in members if client.rank == best)
