@@ -327,7 +327,7 @@ def test_a_budget_says_why_and_for_whose_sake() -> None:
     host.run(2)
     assert online.budget == Budget(0.2, DEVICE_SECONDS, SHARE, ("busy",))
     assert offline.budget == Budget(1, BLOCKS, MEASURING, ("online", "busy"))
-    host.run(20)
+    host.run(45)
     assert online.budget and online.budget.reason == LENT and online.budget.rate > 0.2
     assert offline.budget and offline.budget.reason == ADAPTIVE and offline.budget.rate > 1
 

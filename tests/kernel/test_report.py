@@ -103,9 +103,16 @@ def test_a_state_has_the_times_that_pass(changes: dict[str, Any], line: str) -> 
     assert state_line(one, snapshot(running="a")["devices"], 10.0) == line
 
 
+def test_a_limit_is_shown_while_there_is_one() -> None:
+    limited = client("a", limit_text="at most 30 % of the device's time: its share beside b.ipynb")
+    assert "limited   at most 30 %" in repr(Report(snapshot(limited), "a"))
+    assert "limited" not in repr(Report(snapshot(client("a", limit_text="")), "a"))
+
+
 def test_html_says_the_same_and_escapes() -> None:
-    hostile = client("a", label="<script>x</script>", notes=["a < b"])
+    hostile = client("a", label="<script>x</script>", notes=["a < b"], limit_text="beside <x>")
     page = Report(snapshot(hostile), "a", problem="no & no")._repr_html_()
+    assert "beside &lt;x&gt;" in page
     assert "<script>" not in page and "&lt;script&gt;" in page and "a &lt; b" in page
     assert "Sim &lt;A&gt;" in page and "no &amp; no" in page
 
