@@ -10,20 +10,17 @@ from ..core.throttle.budget import ADAPTIVE, BLOCKS, DEVICE_SECONDS, LENT, MEASU
 from ..units import format_duration
 from .members import Member
 
-QUEUED_SECONDS = "queued_seconds"
-OTHERS_WAIT = "others_wait"
-
 _AMOUNTS: dict[str, Callable[[float], str]] = {
     BLOCKS: lambda rate: f"{rate:,.0f} block{'s' * (rate != 1)}/s",
     DEVICE_SECONDS: lambda rate: f"{100 * rate:.3g} % of the device's time",
-    QUEUED_SECONDS: lambda seconds: f"{format_duration(seconds)} of work queued",
+    "queued_seconds": lambda seconds: f"{format_duration(seconds)} of work queued",
 }
 _REASONS = {
     MEASURING: "the speed of {} alone is measured first",
     ADAPTIVE: "the speed of {} is kept",
     SHARE: "its share beside {}",
     LENT: "its share and idle time beside {}",
-    OTHERS_WAIT: "others wait",
+    "others_wait": "others wait",
 }
 
 
@@ -34,7 +31,7 @@ def of_client(client: Client, member: Member) -> list[dict[str, Any]]:
         limits.append(_limit(budget.rate, budget.unit, budget.reason, *budget.beside))
     window = max((port.page.orders.window_ns for port in member.processes.values()), default=0)
     if window and client.phase == RUNNING and client.permit and client.permit.contended:
-        limits.append(_limit(window / 1e9, QUEUED_SECONDS, OTHERS_WAIT))
+        limits.append(_limit(window / 1e9, "queued_seconds", "others_wait"))
     return limits
 
 

@@ -52,7 +52,7 @@ class Sharing:
         if any(member.rank < client.rank for member in members):
             return True  # the adaptive rate limits it to what these leave
         peers = [member.id for member in members if member.rank == client.rank]
-        return not peers or self._place(device).packing.may_join(client.id, peers, {}, 0, now)
+        return not peers or self._place(device).packing.may_join(client.id, peers, now)
 
     def loser(self, device: Device, now: float) -> Client | None:
         """Who is to go, because together they do worse than in turns."""
@@ -113,9 +113,10 @@ class Sharing:
         members = tuple(grant.client for grant in device.grants)
         if len(members) > 1:
             members = tuple(sorted(members, key=lambda client: client.rank))
-        if members != place.members:
+        before = place.members
+        if members != before:
             self._members_changed(place, members, now)
-        for client in place.throttle.take_changed():
+        for client in dict.fromkeys((*before, *members)):
             budget = tightest(
                 found for at in client.books if (found := self._place(at).throttle.budgets.get(client.id))
             )
@@ -131,7 +132,7 @@ class Sharing:
             places = (self._place(device) for device in client.books)
             company = any(len(place.members) > 1 and client in place.members for place in places)
             self._activity(client).note_company(company, now)
-        place.throttle.change(before, members, now)
+        place.throttle.settle(members, now)
 
     def forget(self, client: Client) -> None:
         """The client is over."""
@@ -139,7 +140,6 @@ class Sharing:
         self._said.pop(client.id, None)
         for place in self._places.values():
             place.packing.forget(client.id)
-            place.throttle.forget(client.id)
             place.reported.pop(client.id, None)
 
     # --- looking up

@@ -125,10 +125,11 @@ def test_processes_outside_of_sharing_are_counted() -> None:
 
 
 def test_limits_are_told_by_client_unit_and_reason() -> None:
-    limit = {"rate": 0.3, "unit": "device_seconds", "reason": "share", "beside": ["b"]}
-    clients = [{"id": "a", "phase": "running", "limits": [limit]}, {"id": "b", "phase": "running", "limits": []}]
-    told = {family.name: family.samples for family in families.of_snapshot({**everything(), "clients": clients})}
-    (sample,) = told["gpushare_limit"]
+    limit = {"rate": 0.3, "unit": "device_seconds", "reason": "share"}
+    status = everything() | {"clients": [{"id": "a", "phase": "running", "limits": [limit]}]}
+    (sample,) = (
+        one for family in families.of_snapshot(status) for one in family.samples if one.name == "gpushare_limit"
+    )
     assert (sample.labels, sample.value) == ({"client": "a", "unit": "device_seconds", "reason": "share"}, 0.3)
 
 

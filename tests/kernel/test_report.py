@@ -41,7 +41,9 @@ def snapshot(*clients: dict[str, Any], running: str = "", queue: tuple[str, ...]
 
 
 def test_running() -> None:
-    text = repr(Report(snapshot(client("a", phase="running"), client("b"), running="a", queue=("b",)), "a"))
+    limited = client("a", phase="running", limit_text="at most 30 % of the device's time")
+    text = repr(Report(snapshot(limited, client("b"), running="a", queue=("b",)), "a"))
+    assert "limited   at most 30 %" in text and "limited" not in repr(Report(snapshot(client("a", limit_text="")), "a"))
     assert "running · up to 12 s left" in text
     assert "share 0.5, limit 0.9, memory 8 GiB, resident as much as fits, class online" in text
     assert "1.5 GiB allocated, 1 GiB on the device" in text
@@ -101,12 +103,6 @@ TIMES: list[tuple[dict[str, Any], str]] = [
 def test_a_state_has_the_times_that_pass(changes: dict[str, Any], line: str) -> None:
     one = client("a", **{"state_text": changes.get("state", "idle"), **changes})
     assert state_line(one, snapshot(running="a")["devices"], 10.0) == line
-
-
-def test_a_limit_is_shown_while_there_is_one() -> None:
-    limited = client("a", limit_text="at most 30 % of the device's time: its share beside b.ipynb")
-    assert "limited   at most 30 %" in repr(Report(snapshot(limited), "a"))
-    assert "limited" not in repr(Report(snapshot(client("a", limit_text="")), "a"))
 
 
 def test_html_says_the_same_and_escapes() -> None:

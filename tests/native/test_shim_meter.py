@@ -275,17 +275,6 @@ def test_short_sparse_launches_have_credit_in_a_budget_of_device_time(started: S
     assert process.page.report.meter_waits == 0
 
 
-def test_a_budget_has_credit_again_when_its_unit_changes(started: Started) -> None:
-    client, process = started
-    client.run(QUEUE)
-    meter(process, budget_rate=20)
-    client.run("queue(3, 0)")
-    waits = process.page.report.meter_waits
-    process.page.orders.budget_rate, process.page.orders.budget_unit = 900 * MS, TIME
-    client.run("[queue(1, 0) and cuda.cuCtxSynchronize() for _ in range(5)] and None")
-    assert process.page.report.meter_waits == waits
-
-
 def test_gpu_time_is_estimated(machine: Machine, started: Started) -> None:
     client, process = started
     client.run(QUEUE)

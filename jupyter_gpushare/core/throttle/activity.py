@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -100,5 +101,10 @@ class Activity:
 
     @property
     def rate_alone(self) -> float | None:
-        """Blocks per window; of the means of neighbours, so that one odd window does not count for much."""
-        return max(((one + other) / 2 for one, other in pairwise(self._alone)), default=None)
+        """Blocks per window."""
+        return highest(self._alone) or None
+
+
+def highest(rates: Iterable[float]) -> float:
+    """Return the highest mean of neighbours, so that one odd window does not count for much; 0: there is none."""
+    return max(((one + other) / 2 for one, other in pairwise(rates)), default=0.0)

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from math import inf
+from weakref import WeakKeyDictionary
 
 from ..model import Client
-from .activity import SAMPLES, WINDOW, Activity
+from .activity import SAMPLES, WINDOW, Activity, highest
 from .budget import ADAPTIVE, BLOCKS, MEASURING, Budget
 
 TOLERATED = 0.03  # the loss of the guaranteed client up to which the other one may go faster
@@ -92,25 +92,16 @@ class AdaptiveRate:
         self._room_awaited = False
         self._stepped = now + WINDOW  # the window at hand has losses from before
 
-    def loss(self, guaranteed: float) -> float:
-        """The fraction of its rate that the guaranteed client lacks."""
-        return max(0.0, 1.0 - guaranteed / self.baseline) if self.baseline else 0.0
-
     def _measure_alone(self) -> None:
         agree = len(self._recent) > 1 and abs(self._recent[-1] - self._recent[-2]) <= _AGREE * self._recent[-1]
         if agree or len(self._recent) == SAMPLES:
-            self.baseline = self._recent_maximum()
+            self.baseline = highest(self._recent)
             self.limit = FIRST_LIMIT
-
-    def _recent_maximum(self) -> float:
-        """Of the means of neighbours, so that one odd window does not count for much."""
-        means = [(one + other) / 2 for one, other in pairwise(self._recent)]
-        return max(means, default=0.0)
 
     def _step(self, guaranteed: float, opportunistic: float | None) -> None:
         # Three windows in a row: for a moment a client that catches up launches faster than it does alone.
         self.baseline = max(self.baseline or 0.0, min(list(self._recent)[-3:]) if len(self._recent) > 2 else 0.0)
-        loss = self.loss(guaranteed)
+        loss = max(0.0, 1.0 - guaranteed / self.baseline) if self.baseline else 0.0  # of its rate
         if loss <= TOLERATED:
             self._losses = 0
             # Else it does not use what it has, and nothing would be learnt. (Ours, as all that looks at its rate.)
@@ -180,20 +171,16 @@ class Adaptive:
 
     def __init__(self, activity: Callable[[Client], Activity]) -> None:
         self._activity = activity
-        self._rates: dict[str, AdaptiveRate] = {}  # by online client: what it leaves
-
-    def change(self, before: Sequence[Client], members: Sequence[Client], now: float) -> None:
-        for client in {*before} ^ {*members}:
-            if rate := self._rates.get(client.id):
-                rate.update(None if client in members else 0, None, now)  # its pause is no loss
+        self._rates = WeakKeyDictionary[Client, AdaptiveRate]()  # by online client: what it leaves
+        self._members: tuple[Client, ...] = ()
 
     def watch(self, members: Sequence[Client], now: float) -> None:
         launched = [self._activity(client).window.rate for client in members if client.rank]
         opportunistic = None if None in launched else sum(rate for rate in launched if rate)
         for client in members:
-            if client.id in self._rates and not client.rank:
+            if client in self._rates and not client.rank:
                 rate = self._activity(client).window.rate
-                self._rates[client.id].update(rate, opportunistic, now, self._room(members))
+                self._rates[client].update(rate, opportunistic, now, self._room(members))
 
     def _room(self, members: Sequence[Client]) -> float | None:
         """Blocks per WINDOW of offline members, for which the online ones seem to leave the device time."""
@@ -206,21 +193,22 @@ class Adaptive:
         left = 1.0 - sum(load for load in loads if load)
         return max(0.0, left) * WINDOW * sum(paces) / len(paces)
 
-    def budgets(self, members: Sequence[Client]) -> dict[str, Budget]:
+    def budgets(self, members: Sequence[Client], now: float) -> dict[str, Budget]:
+        for client in {*self._members} ^ {*members}:
+            if rate := self._rates.get(client):
+                rate.update(None if client in members else 0, None, now)  # its pause is no loss
+        self._members = tuple(members)
         online = [client for client in members if not client.rank]
         offline = [client.id for client in members if client.rank]
         if not online or not offline:
             return {}
         for client in online:
-            if client.id not in self._rates:
-                self._rates[client.id] = AdaptiveRate(self._activity(client).rate_alone)
-        rates = {client.id: self._rates[client.id] for client in online}
+            if client not in self._rates:
+                self._rates[client] = AdaptiveRate(self._activity(client).rate_alone)
+        rates = {client.id: self._rates[client] for client in online}
         allowed = {identity: rate.allowed for identity, rate in rates.items() if rate.allowed is not None}
         if not allowed:
             return {}
         reason = MEASURING if any(rates[identity].baseline is None for identity in allowed) else ADAPTIVE
         part = max(1, int(min(allowed.values()) / len(offline)))
         return dict.fromkeys(offline, Budget(part, BLOCKS, reason, tuple(allowed)))
-
-    def forget(self, client: str) -> None:
-        self._rates.pop(client, None)

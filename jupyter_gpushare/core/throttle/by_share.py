@@ -27,7 +27,6 @@ _LEAST_REQUEST = 0.01  # of a device, for a client without a share beside others
 @dataclass
 class _Entry:
     request: float
-    most: float
     limit: float
     used: float = 0.0  # seconds of the device, since the last change
     active: bool = False  # in the interval before the last change
@@ -42,43 +41,34 @@ class ElasticLimits:
         self._since: float | None = None
         self._looked = 0.0
 
-    def set(self, client: str, request: float, most: float) -> None:
-        """A client requests the fraction `request`, and may have up to `most`. A new one finds the others at their
-        requests; so does everybody when a quota changes. Raises ValueError unless 0 < request <= most <= 1.
+    def share(self, requests: Mapping[str, float]) -> None:
+        """From now on, these clients share the device. A new one finds the others at their requests; so do all when a
+        quota changes.
         """
-        if not 0 < request <= most <= 1:
-            raise ValueError(f"request={request:g} and most={most:g}: allowed is 0 < request <= most <= 1")
-        known = self._entries.get(client)
-        if known is None or (known.request, known.most) != (request, most):
-            self._entries[client] = _Entry(request, most, request)
-            self._reclaim_all()
-
-    def remove(self, client: str) -> None:
-        self._entries.pop(client, None)
+        if requests.items() <= {client: entry.request for client, entry in self._entries.items()}.items():
+            self._entries = {client: self._entries[client] for client in requests}
+        else:
+            self._entries = {client: _Entry(request, request) for client, request in requests.items()}
 
     def limit(self, client: str) -> float:
         """The fraction of the device's time that the client may use now. Raises KeyError for an unknown client."""
         return self._entries[client].limit
 
-    def update(self, used: Mapping[str, float], now: float) -> bool:
+    def update(self, used: Mapping[str, float], now: float) -> None:
         """`used`: the fraction of the time since the last call in which each client had work on the device; work of
-        several at a time counts for each. Call it every TICK, or less often: limits change after TICKS of them. True:
-        some have.
+        several at a time counts for each. Call it every TICK, or less often: limits change after TICKS of them.
         """
         if self._since is None:
             self._since = self._looked = now
-            return False
+            return
         seconds, self._looked = now - self._looked, now
         for client, entry in self._entries.items():
             entry.used += max(0.0, used.get(client, 0.0)) * seconds
         self._unused += (1.0 - sum(max(0.0, part) for part in used.values())) * seconds
         interval = now - self._since
-        if interval < TICKS * TICK * 0.99:
-            return False
-        before = {client: entry.limit for client, entry in self._entries.items()}
-        self._change(self._unused / interval, interval)
-        self._since, self._unused = now, 0.0
-        return before != {client: entry.limit for client, entry in self._entries.items()}
+        if interval >= TICKS * TICK * 0.99:
+            self._change(self._unused / interval, interval)
+            self._since, self._unused = now, 0.0
 
     def _change(self, unused: float, interval: float) -> None:
         free = unused - (1 - MOST)
@@ -89,16 +79,11 @@ class ElasticLimits:
             entry.active, entry.used = active, 0.0
         if free > FREE:
             for entry in self._entries.values():
-                entry.limit = min(entry.most, entry.limit + entry.request / PARTS)
-        elif free <= _SLACK and (woken or unused < 0):
-            self._reclaim_all()  # ours: who wants its share back gets it at once, not in ten steps
+                entry.limit = min(1.0, entry.limit + entry.request / PARTS)
         elif free <= _SLACK:
+            at_once = woken or unused < 0  # ours: a client that wants its share back need not wait for ten steps
             for entry in self._entries.values():
-                entry.limit = max(entry.request, entry.limit - entry.request / PARTS)
-
-    def _reclaim_all(self) -> None:
-        for entry in self._entries.values():
-            entry.limit = entry.request
+                entry.limit = entry.request if at_once else max(entry.request, entry.limit - entry.request / PARTS)
 
 
 class ByShare:
@@ -109,36 +94,25 @@ class ByShare:
         self._share = share
         self._limits = ElasticLimits()
 
-    def change(self, before: Sequence[Client], members: Sequence[Client], now: float) -> None:
-        for client in {*before} - {*members}:
-            self._limits.remove(client.id)
-
     def watch(self, members: Sequence[Client], now: float) -> None:
         self._limits.update({client.id: min(1.0, self._activity(client).used) for client in members}, now)
 
-    def budgets(self, members: Sequence[Client]) -> dict[str, Budget]:
+    def budgets(self, members: Sequence[Client], now: float) -> dict[str, Budget]:
         shares = {client.id: self._share(client) for client in best_class(members)}
-        if len(shares) < 2 or not any(shares.values()):
-            return {}
         without = sum(not share for share in shares.values())
+        if len(shares) < 2 or without == len(shares):
+            shares.clear()
         rest = max(_LEAST_REQUEST, (1.0 - sum(shares.values())) / max(1, without))
         requests = {client: share or rest for client, share in shares.items()}
+        self._limits.share(requests)
+        budgets = {}
         for client, request in requests.items():
-            self._limits.set(client, request, 1.0)
-        limits = {client: self._limits.limit(client) for client in requests}
-        return {
-            client: Budget(
-                limit,
-                DEVICE_SECONDS,
-                LENT if limit > requests[client] + _SLACK else SHARE,
-                tuple(other for other in requests if other != client),
-            )
-            for client, limit in limits.items()
-            if limit < 1.0
-        }
-
-    def forget(self, client: str) -> None:
-        self._limits.remove(client)
+            limit = self._limits.limit(client)
+            reason = LENT if limit > request + _SLACK else SHARE
+            if limit < 1.0:
+                beside = tuple(other for other in requests if other != client)
+                budgets[client] = Budget(limit, DEVICE_SECONDS, reason, beside)
+        return budgets
 
 
 def best_class(members: Sequence[Client]) -> tuple[Client, ...]:

@@ -15,17 +15,11 @@ from .by_share import ByShare
 class Rule(Protocol):
     """A reason to limit clients that share a device. No two rules limit the same client there."""
 
-    def change(self, before: Sequence[Client], members: Sequence[Client], now: float) -> None:
-        """From now on, `members` share the device."""
-
     def watch(self, members: Sequence[Client], now: float) -> None:
         """All members have reported since the last call, about a second ago."""
 
-    def budgets(self, members: Sequence[Client]) -> dict[str, Budget]:
-        """Return the budgets of the members that are to be limited."""
-
-    def forget(self, client: str) -> None:
-        """The client is gone."""
+    def budgets(self, members: Sequence[Client], now: float) -> dict[str, Budget]:
+        """Return the budgets of the members that are to be limited. From now on, they share the device."""
 
 
 class Throttle:
@@ -34,30 +28,11 @@ class Throttle:
     def __init__(self, activity: Callable[[Client], Activity], share: Callable[[Client], float]) -> None:
         self._rules: tuple[Rule, ...] = (Adaptive(activity), ByShare(activity, share))
         self.budgets: dict[str, Budget] = {}
-        self._changed: dict[str, Client] = {}
-
-    def change(self, before: Sequence[Client], members: Sequence[Client], now: float) -> None:
-        for rule in self._rules:
-            rule.change(before, members, now)
-        self._settle(members, [*before, *members])
 
     def watch(self, members: Sequence[Client], now: float) -> None:
         for rule in self._rules:
             rule.watch(members, now)
-        self._settle(members, members)
+        self.settle(members, now)
 
-    def forget(self, client: str) -> None:
-        self.budgets.pop(client, None)
-        for rule in self._rules:
-            rule.forget(client)
-
-    def take_changed(self) -> list[Client]:
-        """Return the clients whose budgets have changed since the last call."""
-        changed, self._changed = self._changed, {}
-        return list(changed.values())
-
-    def _settle(self, members: Sequence[Client], clients: Sequence[Client]) -> None:
-        before, self.budgets = self.budgets, {}
-        for rule in self._rules:
-            self.budgets |= rule.budgets(members)
-        self._changed |= {one.id: one for one in clients if before.get(one.id) != self.budgets.get(one.id)}
+    def settle(self, members: Sequence[Client], now: float) -> None:
+        self.budgets = {client: budget for rule in self._rules for client, budget in rule.budgets(members, now).items()}

@@ -58,15 +58,10 @@ describe('what the status item tells of a kernel', () => {
     expect(lines()).toContain(`Memory: 3 GiB allocated, ${text}`);
   });
 
-  it('tells of a limit while there is one', async () => {
-    await given.clients([client({ limit_text: 'at most 1 block/s' })]);
-    expect(lines()).toContain('Limited: at most 1 block/s');
-    await given.clients([client({ limit_text: '' })]);
-    expect(lines().join()).not.toContain('Limited');
-  });
-
   it('tells what the coordinator lets its user know', async () => {
-    await given.clients([client({ notes: ['not used for long: …', 'moved'] })]);
+    const notes = ['not used for long: …', 'moved'];
+    await given.clients([client({ notes, limit_text: 'at most 1 block/s' })]);
+    expect(lines()).toContain('Limited: at most 1 block/s');
     expect(lines()).toContain('Note: not used for long: …');
     expect(lines()).toContain('Note: moved');
   });
