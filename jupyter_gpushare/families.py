@@ -1,6 +1,6 @@
 """Metric families of Prometheus over a snapshot, for the Jupyter server and for the coordinator itself.
 
-docs/metrics.md describes them. No labels of clients, for these are the paths of notebooks.
+docs/metrics.md describes them. No labels of clients, for these are the paths of notebooks; limits have their ids.
 """
 
 from __future__ import annotations
@@ -56,6 +56,11 @@ def of_snapshot(status: Mapping[str, Any]) -> Iterator[Metric]:
     for phase in sorted({*PHASES, *counts}):
         phases.add_metric([phase], counts[phase])
     yield phases
+    limits = GaugeMetricFamily("gpushare_limit", "What a client may launch", labels=["client", "unit", "reason"])
+    for client in status["clients"]:
+        for limit in client.get("limits", ()):
+            limits.add_metric([client["id"], limit["unit"], limit["reason"]], limit["rate"])
+    yield limits
     yield from _devices(status["devices"])
     host = GaugeMetricFamily("gpushare_host_memory_bytes", "Host memory for what left the devices", labels=["kind"])
     for kind in ("pinned", "pageable"):

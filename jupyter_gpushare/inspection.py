@@ -184,13 +184,11 @@ def _limits(orders: dict[str, int]) -> Iterator[str]:
         yield f"{format_size(orders['memory_backing'])} can still be backed"
     if orders["resident_target"] != pages.UNKNOWN:
         yield f"{format_size(orders['resident_target'])} may stay on the device"
-    if orders["launch_rate"]:
-        yield f"{orders['launch_rate']} blocks a second"
+    if rate := orders["budget_rate"]:
+        amount = f"{rate / 1e7:g} % of the time" if orders["budget_unit"] == pages.TIME else f"{rate} blocks a second"
+        yield "stopped" if rate == pages.UNKNOWN else amount
     if orders["window_ns"]:
         yield f"{_seconds(orders['window_ns'])} of work in flight"
-    if orders["spacing_ppm"]:
-        stopped = orders["spacing_ppm"] > 1_000_000
-        yield "stopped" if stopped else f"spaced to {orders['spacing_ppm'] / 1e4:g} % of the time"
 
 
 def _details(details: dict[str, Any] | None) -> Iterator[tuple[str, str]]:

@@ -132,7 +132,10 @@ def render(status: dict[str, Any]) -> Any:
     if config.get("simulate") or any(device["simulated"] for device in status["devices"]):
         footer += ", SIMULATED devices"
     notes = [
-        f"{labels[client['id']]}: {escape(note)}" for client in status["clients"] for note in client.get("notes", ())
+        f"{labels[client['id']]}: {escape(note)}"
+        for client in status["clients"]
+        for note in (client.get("limit_text"), *client.get("notes", ()))
+        if note
     ]
     problems = [f"[yellow]warning: {escape(one)}[/]" for one in status["coordinator"].get("problems", ())]
     return Group(devices, clients, *notes, *problems, *legend, footer)

@@ -115,6 +115,7 @@ class Crowd:
             "hold_seconds_left": None,
             "devices": [self._uuids[place]],
             "quota": _QUOTA,
+            "limit_text": "",
             "labels": {},
             "group": None,
             "gives_way": False,

@@ -6,6 +6,7 @@ from ..config import GpuShare
 from ..core.commands import Permit
 from ..core.model import Client, Held
 from ..core.quota import Quota
+from ..core.throttle.budget import BLOCKS, Budget
 from ..wire import page as pages
 from ..wire.messages import Hello
 from . import quotabits
@@ -37,7 +38,7 @@ class Member:
         self.simulated = False
         self._permit: Permit | None = None
         self._resident: int | None = None
-        self._rate = (0, 0)  # blocks per second of all processes together, and spacing in millionths
+        self.budget: Budget | None = None  # beside others
         self.comes_ahead = False  # its memory may come back while it waits
 
     @property
@@ -96,14 +97,18 @@ class Member:
             most = port.held.resident + room * part // missing if room and part else 0
             port.restore_ahead(min(most, MAX_BYTES))
 
-    def set_rate(self, launch_rate: int, spacing_ppm: int) -> None:
-        """How fast the client may launch, each process an equal part of it; 0: not limited."""
-        self._rate = (launch_rate, spacing_ppm)
-        part = max(1, launch_rate // max(1, len(self.processes))) if launch_rate else 0
+    def set_budget(self, budget: Budget | None) -> None:
+        """What the client may launch: of its blocks, each process an equal part; of a device's time, each all of it."""
+        self.budget = budget
+        rate, unit = 0, pages.BLOCKS
+        if budget and budget.unit == BLOCKS:
+            rate = int(budget.rate) // max(1, len(self.processes)) or 1
+        elif budget:
+            rate, unit = int(budget.rate * 1e9) or 1, pages.TIME
         for port in self.processes.values():
             orders = port.page.orders
-            if (orders.launch_rate, orders.spacing_ppm) != (part, spacing_ppm):
-                orders.launch_rate, orders.spacing_ppm = part, spacing_ppm
+            if (orders.budget_rate, orders.budget_unit) != (rate, unit):
+                orders.budget_rate, orders.budget_unit = rate, unit
                 port.ring()
 
     @property
@@ -193,7 +198,7 @@ class Member:
         """Write the quota and the levels that do not change with turns to every page of the client."""
         memory = client.quota.memory or device_memory
         self.set_resident(self._resident)  # a process that has just joined, or was another coordinator's
-        self.set_rate(*self._rate)
+        self.set_budget(self.budget)
         for port in self.processes.values():
             orders = port.page.orders
             quotabits.write(orders, client, device_memory)

@@ -51,8 +51,8 @@ class Orders:
             case cmd.RestoreAhead():
                 member.comes_ahead = command.wanted
                 self._bring_back(member)
-            case cmd.SetRate():
-                member.set_rate(command.launch_rate, command.spacing_ppm)
+            case cmd.SetBudget():
+                member.set_budget(command.budget)
             case cmd.Notice():
                 log.warning("client %s: %s", member.client, command.message)
             case cmd.Overrun():

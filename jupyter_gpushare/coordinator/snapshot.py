@@ -9,7 +9,7 @@ from typing import Any
 from ..core import Scheduler
 from ..core.model import Client, Device
 from ..core.outlook import expected_waits, held, seconds_left
-from . import idle, locks, overruns, shares, states, where
+from . import idle, launch_limits, locks, overruns, shares, states, where
 from .devices import Nvml
 from .measures import Measures
 from .members import Member
@@ -150,6 +150,7 @@ def _client(
             "resident": quota.resident,
             "service": quota.service,
         },
+        "limits": launch_limits.of_client(client, member),
         "allocated": member.allocated,
         **resident.as_json(),
         "gpu_seconds": round(client.gpu_seconds_at(now), 3),

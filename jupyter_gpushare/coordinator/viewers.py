@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from . import launch_limits
 from .authority import Identity
 from .peer import Peer
 from .users import tenant_name
@@ -26,6 +27,7 @@ class Views:
     def __init__(self, status: Mapping[str, Any], owners: Mapping[str, str]) -> None:
         self.status = status  # the whole of it, which is shown to no user as it is
         self._owners = owners
+        self._known = {client["id"]: client for client in status.get("clients", ())}
         self._clients: dict[tuple[str, bool, bool], msgspec.Raw] = {}  # by name, seen by its owner, by an admin
         self._views: dict[tuple[str, bool], msgspec.Raw] = {}  # by user: many servers may be one user's
 
@@ -43,13 +45,23 @@ class Views:
     def _client(self, client: dict[str, Any], own: bool, admin: bool) -> msgspec.Raw:
         key = client["id"], own, admin
         if key not in self._clients:
-            self._clients[key] = msgspec.Raw(msgspec.json.encode(_client(client, own, admin)))
+            hidden = {} if own else _OWNERS if admin else {**_OWNERS, **_ADMINS}
+            seen = {**client, **hidden, "limit_text": self._limit_text(client, own)}
+            self._clients[key] = msgspec.Raw(msgspec.json.encode({**seen, "own": own, "may_change": own or admin}))
         return self._clients[key]
 
+    def _limit_text(self, client: dict[str, Any], own: bool) -> str:
+        """Only the owner of both clients sees the label of the one beside."""
 
-def _client(client: dict[str, Any], own: bool, admin: bool) -> dict[str, Any]:
-    hidden = {} if own else _OWNERS if admin else {**_OWNERS, **_ADMINS}
-    return {**client, **hidden, "own": own, "may_change": own or admin}
+        def name_of(identity: str) -> str:
+            other = self._known.get(identity)
+            if other is None:
+                return "another client"
+            if own and self._owners[identity] == self._owners[client["id"]]:
+                return str(other["label"] or identity)
+            return f"a client of {other['tenant']}"
+
+        return launch_limits.text(client["limits"], name_of)
 
 
 def _shown(status: Mapping[str, Any], clients: list[Any], peer: Peer | Identity) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .throttle.budget import Budget
+
 
 @dataclass(frozen=True)
 class Permit:
@@ -58,14 +60,11 @@ class RestoreAhead:
 
 
 @dataclass(frozen=True)
-class SetRate:
-    """How fast the client may launch while others run beside it: `launch_rate` in blocks per second, all its processes
-    together, and `spacing_ppm`, GPU time at most of all time, in millionths. 0: not limited.
-    """
+class SetBudget:
+    """How fast the client may launch while others run beside it; None: not limited."""
 
     client: str
-    launch_rate: int
-    spacing_ppm: int
+    budget: Budget | None
 
 
 @dataclass(frozen=True)
@@ -94,4 +93,4 @@ class Notice:
     message: str
 
 
-Command = Permit | Probe | Limits | SetResident | RestoreAhead | SetRate | Overrun | Interrupt | Notice
+Command = Permit | Probe | Limits | SetResident | RestoreAhead | SetBudget | Overrun | Interrupt | Notice

@@ -86,10 +86,7 @@ class _Bad:
 class Packing:
     """The packings of one device."""
 
-    def __init__(self, trial: float = TRIAL, memory: float = MEMORY, alone: float = ALONE) -> None:
-        self._trial = trial
-        self._memory = memory
-        self._enough_alone = alone
+    def __init__(self) -> None:
         self._last: dict[str, Sample] = {}
         self._alone: dict[str, _Work] = {}
         self._trials: dict[frozenset[str], _Trial] = {}
@@ -155,15 +152,11 @@ class Packing:
     def rate_alone(self, client: str) -> float | None:
         """Blocks per second of the time in which it held the device alone, its pauses included; None: not known yet."""
         alone = self._alone.get(client)
-        return alone.rate if alone and alone.seconds >= self._enough_alone and alone.blocks else None
+        return alone.rate if alone and alone.seconds >= ALONE and alone.blocks else None
 
-    def may_join(self, client: str, members: Collection[str], needs: Mapping[str, int], room: int, now: float) -> bool:
-        """Whether `client` may run beside `members`: what all of them need, in bytes, fits into `room`; none has to be
-        seen alone first; and no part of the packing is known to be bad.
-        """
+    def may_join(self, client: str, members: Collection[str], now: float) -> bool:
+        """Report whether none of them has to be seen alone first, and no part of the packing is known to be bad."""
         packing = frozenset(members) | {client}
-        if sum(needs.get(one, 0) for one in packing) > room:
-            return False
         return not packing & self._to_be_seen and self._bad_part(packing, now) is None
 
     def verdict(self, now: float, overhead: float = 0.0) -> str | None:
@@ -196,7 +189,7 @@ class Packing:
     def _judge(self, members: frozenset[str], overhead: float, now: float) -> None:
         trial = self._trials[members]
         # Samples are about a second apart: two that come a little early are a trial of two seconds all the same.
-        enough = 0.9 * self._trial
+        enough = 0.9 * TRIAL
         if not trial.work or any(w.seconds < enough or w.launches < _LAUNCHES for w in trial.work.values()):
             return
         alone = {client: self._alone[client] for client in members if self.rate_alone(client) is not None}
@@ -214,7 +207,7 @@ class Packing:
         if trial.poor > 1 or total < least - MARGIN:
             del self._trials[members]
             known_by = {client: (one.rate, self._last[client].memory) for client, one in alone.items()}
-            self._bad[members] = _Bad(now + self._memory, known_by)
+            self._bad[members] = _Bad(now + MEMORY, known_by)
 
 
 def _much(value: float, before: float) -> bool:

@@ -88,6 +88,8 @@ class Report:
             ("memory", memory_line(client)),
             ("GPU time", times + since),
         ]
+        if client.get("limit_text"):
+            rows.insert(3, ("limited", str(client["limit_text"])))
         return rows + [("note", str(note)) for note in client.get("notes", [])]
 
     def turns(self, device: dict[str, Any]) -> list[tuple[str, str, str, str]]:

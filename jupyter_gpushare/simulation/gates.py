@@ -17,6 +17,7 @@ from ..core import Scheduler
 from ..core import commands as cmd
 from ..core import events as ev
 from ..core.settings import Settings
+from ..core.throttle.budget import Budget
 from ..wire.page import CLOSING, CONTENDED, IN, LEAVING, MAY, OUT, RELIEVED
 from .agenda import GATE, IDLE, ON_GPU, RESTORE, WORK, SimClient, SimDevice
 from .movement import Movement
@@ -52,7 +53,7 @@ class Gates(Movement):
             cmd.Permit: self._permit,
             cmd.SetResident: self._set_resident,
             cmd.RestoreAhead: self._restore_ahead,
-            cmd.SetRate: self._set_rate,
+            cmd.SetBudget: self._set_budget,
         }
 
     # --- the door
@@ -104,7 +105,7 @@ class Gates(Movement):
         """GPU seconds of its present phase."""
         raise NotImplementedError
 
-    def limit_rate(self, client: SimClient, launch_rate: int, spacing_ppm: int) -> None:
+    def limit_rate(self, client: SimClient, budget: Budget | None) -> None:
         raise NotImplementedError
 
     def run_to(self, end: float, watch: Callable[[float], None] | None = None) -> None:
@@ -174,8 +175,8 @@ class Gates(Movement):
         if client.number:
             self.restore_ahead(client)
 
-    def _set_rate(self, command: cmd.SetRate) -> None:
-        self.limit_rate(self.clients[command.client], command.launch_rate, command.spacing_ppm)
+    def _set_budget(self, command: cmd.SetBudget) -> None:
+        self.limit_rate(self.clients[command.client], command.budget)
 
     # --- what processes do
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..core import events as ev
 from ..core.settings import EXCLUSIVE, Settings
+from ..core.throttle.budget import BLOCKS, Budget
 from .agenda import METER, WORK, SimClient, SimDevice
 from .details import Details
 from .gates import Gates
@@ -12,7 +13,6 @@ from .workload import Workload
 
 _METER_EVERY = 1.0  # seconds
 _BLOCKS = 1024  # of one launch
-_STOP = 0xFFFFFFFF  # GPUSHARE_SPACING_STOP of page.h
 
 
 class Work(Gates):
@@ -103,11 +103,11 @@ class Work(Gates):
         asked = sum(one.spec.intensity * one.most for one in device.working.values())
         return client.most if asked <= 1.0 else client.most * (1.0 - self.costs.interference) / asked
 
-    def limit_rate(self, client: SimClient, launch_rate: int, spacing_ppm: int) -> None:
-        """`launch_rate` in blocks a second, `spacing_ppm` in millionths of the time; 0: no limit."""
-        client.most = 0.0 if spacing_ppm == _STOP else min(1.0, spacing_ppm / 1e6) if spacing_ppm else 1.0
-        if launch_rate:
-            client.most = min(client.most, launch_rate * client.spec.launch / _BLOCKS)
+    def limit_rate(self, client: SimClient, budget: Budget | None) -> None:
+        client.most = 1.0
+        if budget:
+            cost = client.spec.launch / _BLOCKS if budget.unit == BLOCKS else 1.0
+            client.most = min(1.0, budget.rate * cost)
         if client.worked_at >= 0:
             self._share(client)
 

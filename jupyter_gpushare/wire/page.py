@@ -23,6 +23,7 @@ _MIX = 0x9E3779B97F4A7C15
 UNKNOWN = (1 << 64) - 1
 MAY, RELIEVED, CONTENDED = 1, 2, 4  # permit.flags
 OUT, IN, CLOSING, STEP, LEAVING = range(5)  # turn.phase
+BLOCKS, TIME = range(2)  # budget_unit
 FIRST_TURN, LAST_TURN = 1 << 32, 1 << 62  # numbers of turns lie between
 _MEMORY_MODES = ("", *text.MEMORY_MODES)  # by number
 

@@ -93,6 +93,8 @@ export interface IClient {
   /** UUIDs; empty before the first CUDA call. */
   readonly devices: ReadonlyArray<string>;
   readonly quota: IQuota;
+  /** What bounds its launches now, for people; empty: nothing does. */
+  readonly limit_text: string;
   /** Whether it gets no turns until it is resumed. */
   readonly suspended: boolean;
   /** Whether that is for being idle: its next cell or GPU call resumes it. */

@@ -1,8 +1,8 @@
-/* How long launches take, by function: so that short ones pass by the launch rate, which is there to keep a client from
- * holding the device (GPUShare predicts launch times per function, and limits long ones only).
+/* How long launches take, by function: so that short ones pass by a budget of blocks, which is there to keep a client
+ * from holding the device (GPUShare predicts launch times per function, and limits long ones only).
  *
  * A function's first launches are measured, then one in many, by an event before the launch and one behind it; newer
- * measurements weigh more. Only launches that a rate limits, and of which some are exempt, come here at all. The table is
+ * measurements weigh more. Only launches that it limits, and of which some are exempt, come here at all. The table is
  * small: functions that have not been launched for long make room. */
 #include "shim.h"
 
@@ -104,8 +104,9 @@ static struct timer *take(void) {
 }
 
 bool durations_wanted(struct thread *thread) {
-    struct gpushare_orders *orders = &the_page()->orders;
-    if (!thread->function || !GET(orders->exempt_ns) || !limits_rate())
+    struct budget budget = budget_in_force();
+    bool of_blocks = budget.rate && budget.unit == GPUSHARE_BUDGET_BLOCKS;
+    if (!thread->function || !GET(the_page()->orders.exempt_ns) || !of_blocks)
         return false;
     pthread_mutex_lock(&durations.lock);
     struct known *known = find(thread->function);

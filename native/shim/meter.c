@@ -1,5 +1,5 @@
 /* The meter: how much work is let in, beside whether the gate is open. METERED in the gate word turns it on, while others
- * wait or a limit is set; then every call comes here, and the fast path costs what it always does. The agent sees to that,
+ * wait or a budget is set; then every call comes here, and the fast path costs what it always does. The agent sees to that,
  * and the first call of a turn, which takes the slow path anyway: so that no call of a turn comes before it.
  *
  * The window. Of each stream, events cut the calls into stretches; what the device took for a stretch says how many calls
@@ -71,15 +71,17 @@ static bool contended(void) {
     return !until || now <= until;
 }
 
-static uint64_t window_in_force(void) {
+static uint64_t window_in_force(struct budget budget) {
     uint64_t window = GET(the_page()->orders.window_ns);
     window = window && contended() ? window : 0;
-    return window || !limits_spacing() ? window : DEFAULT_WINDOW_NS; /* a pause after a deep queue is none */
+    bool of_time = budget.rate && budget.unit == GPUSHARE_BUDGET_TIME;
+    return window || !of_time ? window : DEFAULT_WINDOW_NS; /* a pause after a deep queue is none */
 }
 
 bool meter_switch(uint32_t word) {
     /* What the device waits for is not to be held back: no step is metered. */
-    bool on = !is_step(word) && (window_in_force() || limits_rate());
+    struct budget budget = budget_in_force();
+    bool on = !is_step(word) && (window_in_force(budget) || budget.rate);
     uint32_t wanted = on ? word | GATE_METERED : unmetered(word);
     if (wanted == word)
         return false;
@@ -141,9 +143,9 @@ static void collect(struct row *row, uint64_t now, uint64_t goal) {
             took >= 0) {
             uint64_t worked = (uint64_t)((double)took * MS);
             learn(row, row->calls[at], worked, goal);
-            limits_worked(worked, now);
+            budget_worked(worked);
         } else if (row->calls[at]) {
-            limits_worked(row->calls[at] * row->call_ns, now);
+            budget_worked(row->calls[at] * row->call_ns);
         }
         row->finished++;
         row->progress = now;
@@ -261,7 +263,7 @@ static uint64_t until_room(struct row **found, CUstream stream, uint64_t now, ui
 /* --- what the others call --------------------------------------------------------------------------------------------- */
 
 uint64_t meter_pass(struct thread *thread, CUstream stream) {
-    uint64_t now = now_ns(), window = window_in_force(), pause = 0;
+    uint64_t now = now_ns(), window = window_in_force(budget_in_force()), pause = 0;
     int mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* asking for an event is no harm to a capture elsewhere */
     pthread_mutex_lock(&meter.lock);
     uint32_t turn = atomic_load(&meter.turn);
@@ -277,7 +279,7 @@ uint64_t meter_pass(struct thread *thread, CUstream stream) {
         if (exchanged)
             REAL(cuThreadExchangeStreamCaptureMode)(&mode);
     }
-    pause = most(pause, limits_pause(thread, turn, now));
+    pause = most(pause, budget_pause(thread, turn, now));
     if (!pause && row) {
         row->made++;
         row->last_call = now;

@@ -36,8 +36,10 @@
 /* Numbers of turns lie from here on, so that they are bytes of a lock file that no other lock uses. */
 #define GPUSHARE_FIRST_TURN 0x100000000
 
-/* spacing_ppm: make no calls at all until it changes. */
-#define GPUSHARE_SPACING_STOP 0xffffffff
+/* budget_unit; and a budget_rate under which nothing passes. */
+#define GPUSHARE_BUDGET_BLOCKS 0
+#define GPUSHARE_BUDGET_TIME 1
+#define GPUSHARE_BUDGET_STOP 0xffffffffffffffff
 
 /* report.drains: the number of drains that took less than 2^i ms, and no less than the one before; the last: longer. */
 #define GPUSHARE_DRAIN_BUCKETS 12
@@ -99,21 +101,20 @@ struct gpushare_orders {
     uint64_t restore_ahead;    /* while the gate is closed: up to so many bytes may be on the device, where there is
                                   room; 0 = what is away comes back with the turn */
     uint64_t expected_wait_ns; /* 0 = unknown or not waiting */
-    uint64_t launch_rate;      /* blocks per second; 0 = not limited */
-    uint64_t exempt_ns;        /* launches of functions that take less than this pass by launch_rate; 0 = none do */
+    uint64_t budget_rate;      /* what may be launched beside a neighbour, units per second; 0 = as much as comes */
+    uint64_t exempt_ns;        /* launches of functions that take less pass by a budget of blocks; 0 = none do */
     uint64_t window_ns;        /* bound of outstanding GPU work while contended; 0 = none */
-    uint32_t spacing_ppm;    /* GPU time at most, of all time, in parts per million: pauses follow stretches of work, in
-                                  that proportion; 0 = not spaced */
-    uint32_t share_ppm;      /* quota: guaranteed fraction of time, parts per million */
-    uint32_t limit_ppm;      /* quota: largest fraction of time, parts per million */
-    uint32_t quota_set;      /* bits: 1 the quota fields hold a quota, for a later coordinator; 2 memory_limit was
+    uint32_t budget_unit;      /* BLOCKS of launches, or TIME: nanoseconds of work on the device */
+    uint32_t share_ppm;        /* quota: guaranteed fraction of time, parts per million */
+    uint32_t limit_ppm;        /* quota: largest fraction of time, parts per million */
+    uint32_t quota_set;        /* bits: 1 the quota fields hold a quota, for a later coordinator; 2 memory_limit was
                                   asked for; 4 service class offline; 8 resident_quota was asked for; 16 the client is
                                   suspended by a person; 32 for being idle */
-    uint32_t queue_position; /* 1 = next; 0 = not queued */
-    uint32_t slot;           /* this process's index into the client page's tables */
-    uint32_t no_room;        /* the short_seq to which the answer is that no client can make room */
-    uint32_t interrupt_seq;  /* a change interrupts a waiting call, as SIGINT does */
-    uint32_t inspect_seq;    /* when it changes, the process answers with "details" */
+    uint32_t queue_position;   /* 1 = next; 0 = not queued */
+    uint32_t slot;             /* this process's index into the client page's tables */
+    uint32_t no_room;          /* the short_seq to which the answer is that no client can make room */
+    uint32_t interrupt_seq;    /* a change interrupts a waiting call, as SIGINT does */
+    uint32_t inspect_seq;      /* when it changes, the process answers with "details" */
     uint32_t unused;
 };
 

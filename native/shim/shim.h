@@ -211,7 +211,7 @@ void drain_begin(void);                         /* agent: the gate has closed */
 bool drain_quiet(uint64_t now, uint64_t *next); /* agent: no call is inside, no work unfinished; else come again */
 void drain_done(uint64_t closed, uint64_t now); /* agent: forget what has finished; `closed`: when the gate first was */
 
-/* --- meter.c, limits.c: how much work is let in while others wait, or by limits ------------------------------------------------ */
+/* --- meter.c, budget.c: how much work is let in while others wait, or by a budget ------------------------------------ */
 
 bool meter_switch(uint32_t word); /* METERED as the orders have it; true: the open gate's word is another one now */
 /* A call for `stream` stands inside the open gate. 0: it may go ahead; else it is to leave, and to come again after so many
@@ -221,12 +221,17 @@ void meter_forget(CUstream stream);
 void meter_forget_context(CUcontext context);
 void meter_after_fork(void);
 /* Under the meter's lock; `turn` counts stretches of metering. */
-uint64_t limits_pause(struct thread *thread, uint32_t turn, uint64_t now);
-void limits_worked(uint64_t worked, uint64_t now); /* the device has, for so long, until about now */
-uint64_t limits_rate(void);                        /* blocks per second; 0: not limited */
-uint32_t limits_spacing(void);                     /* orders.spacing_ppm, as far as it holds */
+uint64_t budget_pause(struct thread *thread, uint32_t turn, uint64_t now);
+void budget_worked(uint64_t worked); /* the device has, for so long */
 
-/* --- durations.c: how long launches of a function take, while some are exempt from the launch rate ------------------- */
+/* The orders' budget, without a neighbour none; rate 0: none. */
+struct budget {
+    uint64_t rate;
+    uint32_t unit;
+};
+struct budget budget_in_force(void);
+
+/* --- durations.c: how long launches of a function take, while some are exempt from a budget of blocks ---------------- */
 
 bool durations_short(CUfunction function); /* is it known to take less than orders.exempt_ns? */
 bool durations_wanted(

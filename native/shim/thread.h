@@ -25,10 +25,10 @@ struct thread {
     uint8_t registrations; /* a thread that ends may register again in a later destructor, not for ever */
     uint32_t quiet;        /* the agent's: the last scan in which depth was seen 0 */
     struct thread *next, *previous;
-    uint64_t charged;     /* limits.c: of counters.blocks, what the launch rate has been charged with */
-    uint32_t charged_for; /* limits.c: in which stretch of metering */
+    uint64_t charged;     /* budget.c: of counters.blocks, what has been charged */
+    uint32_t charged_for; /* budget.c: in which stretch of metering */
     CUfunction function;  /* what the call that is about to pass the gate launches; NULL: not known, or nothing */
-    bool freely;          /* limits.c: the last call that was let in costs nothing */
+    bool freely;          /* budget.c: the last call that was let in costs nothing */
     uint32_t timed;       /* durations.c: how long it takes is to be measured; 0: it is not */
 };
 

@@ -110,7 +110,7 @@ def test_status_says_when_a_turn_may_end_before_its_deadline(scene: Coordinator)
     assert "holds it, 9 s left" in shown(9.0)
 
 
-def test_status_says_what_idleness_brings(scene: Coordinator) -> None:
+def test_status_says_what_idleness_and_limits_bring(scene: Coordinator) -> None:
     status = scene.status()
 
     def shown(**known: object) -> str:
@@ -121,6 +121,7 @@ def test_status_says_what_idleness_brings(scene: Coordinator) -> None:
     assert "idle · unused for 31 min · memory moves off in 5 min " in shown(
         state_text="idle", idle_warned=True, evicted_in=300.0
     )
+    assert "idle: at most 30 % of" in shown(limit_text="at most 30 % of the device's time")
 
 
 def test_status_is_followed_also_by_another_coordinator(scene: Coordinator) -> None:

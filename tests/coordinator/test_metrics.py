@@ -124,6 +124,15 @@ def test_processes_outside_of_sharing_are_counted() -> None:
     assert told["gpushare_device_outside_memory_bytes"] == [5]
 
 
+def test_limits_are_told_by_client_unit_and_reason() -> None:
+    limit = {"rate": 0.3, "unit": "device_seconds", "reason": "share"}
+    status = everything() | {"clients": [{"id": "a", "phase": "running", "limits": [limit]}]}
+    (sample,) = (
+        one for family in families.of_snapshot(status) for one in family.samples if one.name == "gpushare_limit"
+    )
+    assert (sample.labels, sample.value) == ({"client": "a", "unit": "device_seconds", "reason": "share"}, 0.3)
+
+
 def test_the_dashboard_asks_for_what_there_is() -> None:
     dashboard = json.loads(DASHBOARD.read_text())
     queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]

@@ -101,12 +101,13 @@ def test_one_view_serves_all_of_a_user(coordinator: Coordinator) -> None:
 def test_admins_see_processes_and_no_labels() -> None:
     process = {"pid": 17}
     client = {"id": "a", "label": "a.ipynb", "notes": ["it gives way"], "processes": [process], "kernel_pids": [16]}
+    client |= {"limits": []}
     status = {"devices": [], "clients": [client], "coordinator": {}}
     (seen,) = msgspec.json.decode(Views(status, {"a": "4242"}).of(Identity(str(ME), True, 1, ME)))["clients"]
     assert (seen["label"], seen["notes"], seen["processes"], seen["kernel_pids"]) == ("", [], [process], [16])
     assert (seen["own"], seen["may_change"]) == (False, True)
     (seen,) = msgspec.json.decode(Views(status, {"a": "4242"}).of(Identity("4242", False, 1, 4242)))["clients"]
-    assert seen == {**client, "own": True, "may_change": True}
+    assert seen == {**client, "limit_text": "", "own": True, "may_change": True}
     assert client["label"] == "a.ipynb", "what others are told is not changed"
 
 

@@ -81,11 +81,10 @@ class Card:
                 self.packing.together(self.packed, self.now)
 
     def join(self) -> None:
-        needs = {program.name: program.memory for program in self.programs}
         for program in self.programs:
             if program.name in self.packed:
                 continue
-            if not self.packed or self.packing.may_join(program.name, self.packed, needs, 16 * GIB, self.now):
+            if not self.packed or self.packing.may_join(program.name, self.packed, self.now):
                 self.packed.append(program.name)
                 self.packing.together(self.packed, self.now)
 
@@ -124,20 +123,13 @@ def test_strangers_that_keep_the_device_busy_are_seen_alone_first(efficiency: fl
     card.sample()
     card.together(4)
     assert [loser for _, loser in card.parted] == ["b"]
-    assert not card.packing.may_join("b", ["a"], {}, 0, card.now)
+    assert not card.packing.may_join("b", ["a"], card.now)
     card.alone(card.programs[0], 3)
-    assert not card.packing.may_join("b", ["a"], {}, 0, card.now), "one of them is still unknown"
+    assert not card.packing.may_join("b", ["a"], card.now), "one of them is still unknown"
     card.all_alone(3)
     card.packing.together(card.packed, card.now)
     card.together(20)
     assert card.packed == (["a", "b"] if packs else ["a"])
-
-
-def test_what_does_not_fit_is_not_packed() -> None:
-    card = Card([Program("a"), Program("b")])
-    card.all_alone()
-    assert card.packing.may_join("b", ["a"], {"a": 10, "b": 6}, 16, card.now)
-    assert not card.packing.may_join("b", ["a"], {"a": 10, "b": 7}, 16, card.now)
 
 
 def test_a_pause_counts_in_what_a_client_does_alone() -> None:
@@ -212,7 +204,7 @@ class TestMemoryOfBadPackings:
         return card
 
     def may_join(self, card: Card, *members: str) -> bool:
-        return card.packing.may_join(members[0], members[1:], {}, 0, card.now)
+        return card.packing.may_join(members[0], members[1:], card.now)
 
     def test_it_expires(self) -> None:
         card = self.parted()

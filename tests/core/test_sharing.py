@@ -18,6 +18,7 @@ from jupyter_gpushare.core.invariants import check
 from jupyter_gpushare.core.model import DeviceInfo
 from jupyter_gpushare.core.quota import Quota
 from jupyter_gpushare.core.settings import Settings
+from jupyter_gpushare.core.throttle.budget import ADAPTIVE, BLOCKS, DEVICE_SECONDS, LENT, MEASURING, SHARE, Budget
 
 MS = 0.001
 GIB = 1 << 30
@@ -35,8 +36,7 @@ class Program:
     turn: int = 0  # that it is in
     said: bool = False
     left: int = 0  # the epoch of the permit under which it left a turn last
-    rate: int = 0
-    spacing: int = 0
+    budget: Budget | None = None
     blocks: float = 0.0
     worked: float = 0.0
     got: list[float] = field(default_factory=list)  # of the device, in each ms
@@ -47,8 +47,9 @@ class Program:
 
     @property
     def wish(self) -> float:
-        wish = min(self.asks, self.rate * self.cost) if self.rate else self.asks
-        return min(wish, self.spacing / 1e6) if self.spacing else wish
+        if not self.budget:
+            return self.asks
+        return min(self.asks, self.budget.rate * (self.cost if self.budget.unit == BLOCKS else 1.0))
 
     def lately(self, seconds: float) -> float:
         part = self.got[-round(seconds / MS) :]
@@ -101,9 +102,8 @@ class Host:
             for command in self.scheduler.handle(events.popleft(), self.now):
                 if isinstance(command, cmd.Permit):
                     self.permits[command.client] = command
-                elif isinstance(command, cmd.SetRate):
-                    program = self.programs[command.client]
-                    program.rate, program.spacing = command.launch_rate, command.spacing_ppm
+                elif isinstance(command, cmd.SetBudget):
+                    self.programs[command.client].budget = command.budget
             if not events:
                 events.extend(self._reports())
         check(self.scheduler, self.now)
@@ -186,6 +186,7 @@ def test_clients_that_leave_each_other_room_stay_together() -> None:
     a, b = host.start("a", asks=0.4), host.start("b", asks=0.5)
     host.run(30)
     assert host.together_lately(29.9) == 1
+    assert (a.budget, b.budget) == (None, None)
     assert a.lately(10) == pytest.approx(0.4, rel=0.01)
     assert b.lately(10) == pytest.approx(0.5, rel=0.01)
 
@@ -209,48 +210,22 @@ def test_packed_means_whenever_they_fit() -> None:
     assert 0 < host.together_lately(8) < 0.7, "c does not fit beside them"
 
 
-@pytest.mark.parametrize("load", [0.3, 0.6, 0.9])
-def test_an_offline_client_gets_what_an_online_one_does_not_miss(load: float) -> None:
-    host = Host("packed")
-    offline = host.start("offline", service="offline")
-    host.run(5)
-    online = host.start("online", asks=load, cost=2e-6)
-    host.run(1)
-    assert offline.lately(0.5) < 0.01, "nothing is known yet"
-    host.run(180)
-    assert host.together_lately(100) > 0.99
-    assert online.lately(150) >= 0.95 * load
-    assert offline.lately(50) >= 0.6 * (1 - load)
-
-
 def test_between_the_cells_of_an_online_client_an_offline_one_is_free() -> None:
     host = Host("packed")
     offline, online = host.start("offline", service="offline"), host.start("online", asks=0.6)
     host.run(150)
-    limited = offline.rate
+    limited = offline.budget
     assert limited
     host.end_cell("online")
     host.run(0.1)
-    assert offline.rate == 0
+    assert offline.budget is None
     host.run(5)
     assert offline.lately(4) == pytest.approx(1.0)
     host.start_cell("online", 0.6)
     host.run(0.01)
-    assert offline.rate == pytest.approx(limited, rel=0.1), "it was safe"
+    assert offline.budget and offline.budget.rate == pytest.approx(limited.rate, rel=0.1), "it was safe"
     host.run(30)
     assert online.lately(30) >= 0.95 * 0.6
-
-
-def test_an_online_client_that_computes_on_the_cpu_misses_nothing() -> None:
-    host = Host("packed")
-    offline, online = host.start("offline", service="offline"), host.start("online", asks=0.6)
-    host.run(60)
-    online.asks = 0.0
-    host.run(8)
-    assert offline.rate == 0
-    online.asks = 0.6
-    host.run(2)
-    assert offline.rate > 0
 
 
 @pytest.mark.parametrize("load", [0.3, 0.6, 0.9])
@@ -312,22 +287,17 @@ def test_together_each_has_its_share() -> None:
     assert a.lately(5) >= 0.7 - 0.01
 
 
-def test_clients_without_shares_are_not_spaced() -> None:
+def test_a_budget_says_why_and_for_whose_sake() -> None:
     host = Host("packed")
-    a, b = host.start("a"), host.start("b")
-    host.run(20)
-    assert (a.spacing, b.spacing, a.rate, b.rate) == (0, 0, 0, 0)
-
-
-def test_who_runs_alone_has_no_limits_left() -> None:
-    host = Host("packed")
-    host.start("a", share=0.5)
-    b = host.start("b", share=0.3)
-    host.run(20)
-    assert b.spacing
-    host.end_cell("a")
-    host.run(1)
-    assert (b.spacing, b.rate) == (0, 0)
+    online = host.start("online", asks=0.5, share=0.2)
+    host.start("busy", asks=0.3, share=0.6)
+    offline = host.start("offline", service="offline")
+    host.run(2)
+    assert online.budget == Budget(0.2, DEVICE_SECONDS, SHARE, ("busy",))
+    assert offline.budget == Budget(1, BLOCKS, MEASURING, ("online", "busy"))
+    host.run(45)
+    assert online.budget and online.budget.reason == LENT and online.budget.rate > 0.2
+    assert offline.budget and offline.budget.reason == ADAPTIVE and offline.budget.rate > 1
 
 
 ACTIONS = st.tuples(
@@ -367,7 +337,7 @@ def test_whatever_happens_who_runs_together_fits_and_who_runs_alone_is_not_limit
         host.run(seconds)
         running = [program for program in host.programs.values() if program.open]
         assert len(running) < 2 or sum(host.memory[program.name] for program in running) <= 16 * GIB
-        limited = [program.name for program in host.programs.values() if program.rate or program.spacing]
+        limited = [program.name for program in host.programs.values() if program.budget]
         assert not limited or len(running) > 1, limited
         waiting = [program.name for program in host.programs.values() if program.asks and not program.open]
         assert running or not waiting

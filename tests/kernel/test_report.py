@@ -41,7 +41,9 @@ def snapshot(*clients: dict[str, Any], running: str = "", queue: tuple[str, ...]
 
 
 def test_running() -> None:
-    text = repr(Report(snapshot(client("a", phase="running"), client("b"), running="a", queue=("b",)), "a"))
+    limited = client("a", phase="running", limit_text="at most 30 % of the device's time")
+    text = repr(Report(snapshot(limited, client("b"), running="a", queue=("b",)), "a"))
+    assert "limited   at most 30 %" in text and "limited" not in repr(Report(snapshot(client("a", limit_text="")), "a"))
     assert "running · up to 12 s left" in text
     assert "share 0.5, limit 0.9, memory 8 GiB, resident as much as fits, class online" in text
     assert "1.5 GiB allocated, 1 GiB on the device" in text
@@ -104,8 +106,9 @@ def test_a_state_has_the_times_that_pass(changes: dict[str, Any], line: str) -> 
 
 
 def test_html_says_the_same_and_escapes() -> None:
-    hostile = client("a", label="<script>x</script>", notes=["a < b"])
+    hostile = client("a", label="<script>x</script>", notes=["a < b"], limit_text="beside <x>")
     page = Report(snapshot(hostile), "a", problem="no & no")._repr_html_()
+    assert "beside &lt;x&gt;" in page
     assert "<script>" not in page and "&lt;script&gt;" in page and "a &lt; b" in page
     assert "Sim &lt;A&gt;" in page and "no &amp; no" in page
 

@@ -150,12 +150,11 @@ def test_a_coordinator_that_hangs_is_left(machine: Machine) -> None:
         advances(client, 8.0)
 
 
-def test_the_rate_of_a_coordinator_that_is_gone_holds_nobody_back(machine: Machine) -> None:
+def test_the_budget_of_a_coordinator_that_is_gone_holds_nobody_back(machine: Machine) -> None:
     """It was for the sake of a neighbour that ran at the same time; there is none in turns."""
     with fake_coordinator(machine.socket) as coordinator:
         ((client, process),) = clients(machine, coordinator, "x")
-        process.page.orders.launch_rate = 1
-        process.page.orders.spacing_ppm = 1000
+        process.page.orders.budget_rate = 1
         process.open(1)
         client.run(LOOP)
     advances(client, 50)

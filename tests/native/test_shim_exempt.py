@@ -1,4 +1,4 @@
-"""Under a launch rate: functions whose launches are short pass freely, as far as that is asked for."""
+"""Under a budget of blocks: functions whose launches are short pass freely, as far as that is asked for."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ array = cuda.alloc(4096)[1]
 
 
 def limited(process: Any, exempt: float) -> None:
-    """A launch rate is in force, and launches of less than `exempt` milliseconds pass by it."""
+    """A budget is in force, and launches of less than `exempt` milliseconds pass by it."""
     process.page.orders.exempt_ns = int(exempt * MS)
-    process.page.orders.launch_rate = RATE
+    process.page.orders.budget_rate = RATE
     process.open(1)
 
 
@@ -88,7 +88,7 @@ def test_a_function_that_becomes_long_is_limited_again(queueing: Started) -> Non
     assert process.page.report.meter_waits > waits
 
 
-def test_nothing_is_metered_without_a_rate(machine: Machine, queueing: Started) -> None:
+def test_nothing_is_metered_without_a_budget(machine: Machine, queueing: Started) -> None:
     client, process = queueing
     process.page.orders.exempt_ns = 5 * MS
     process.open(1)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.wire.page import CONTENDED
+from jupyter_gpushare.wire.page import CONTENDED, layout
 
 from . import simlog
 from .conftest import Client, Machine
@@ -17,6 +17,7 @@ from .fake_coordinator import until
 
 Started = tuple[Client, Any]
 MS = 1_000_000
+TIME, STOP = (layout()[1][f"GPUSHARE_BUDGET_{name}"] for name in ("TIME", "STOP"))
 ONE = "one = cuda.stream(1)"
 QUEUE = """
 def queue(count, milliseconds, stream=0):
@@ -83,8 +84,8 @@ def test_what_was_queued_before_others_came_is_worked_off_first(machine: Machine
 
 @pytest.mark.parametrize(
     "orders",
-    [{"window_ns": 20 * MS}, {"contended": True}, {"contended": True, "spacing_ppm": 0, "launch_rate": 0}],
-    ids=["nobody waits", "no bound", "no limits"],
+    [{"window_ns": 20 * MS}, {"contended": True}, {"contended": True, "budget_rate": 0}],
+    ids=["nobody waits", "no bound", "no budget"],
 )
 def test_otherwise_nothing_is_metered(machine: Machine, started: Started, orders: dict[str, int]) -> None:
     """No flag, so no event and no clock: the driver is asked to record by the meter alone before a drain."""
@@ -211,7 +212,7 @@ def test_work_that_waits_for_a_later_call_of_the_same_thread(started: Started) -
     process.drain(1)
 
 
-@pytest.mark.parametrize("orders", [{"window_ns": 20 * MS, "contended": True}, {"spacing_ppm": 0xFFFFFFFF}])
+@pytest.mark.parametrize("orders", [{"window_ns": 20 * MS, "contended": True}, {"budget_rate": STOP}])
 def test_keyboard_interrupt_while_the_meter_holds_a_call(
     machine: Machine, started: Started, orders: dict[str, int]
 ) -> None:
@@ -227,18 +228,18 @@ def test_keyboard_interrupt_while_the_meter_holds_a_call(
         assert client.raw(1.0)["error"] == "KeyboardInterrupt"
 
 
-def test_the_launch_rate_is_kept(machine: Machine, started: Started) -> None:
+def test_a_budget_of_blocks_is_kept(machine: Machine, started: Started) -> None:
     """1000 blocks a second: each launch has one. By the driver's time stamps, and changed while it is obeyed."""
     client, process = started
     client.run(QUEUE)
-    meter(process, launch_rate=1000)
+    meter(process, budget_rate=1000)
     client.run("queue(200, 0)")  # the bucket is empty
     made = client.run("queue(400, 0)")
     assert made[-1] - made[0] > 0.35e9
-    process.page.orders.launch_rate = 100
+    process.page.orders.budget_rate = 100
     made = client.run("queue(30, 0)")
     assert made[-1] - made[0] > 0.25e9
-    process.page.orders.launch_rate = 0
+    process.page.orders.budget_rate = 0
     process.doorbell()
     until(lambda: not machine.metered())
     waits = process.page.report.meter_waits
@@ -249,20 +250,29 @@ def test_the_launch_rate_is_kept(machine: Machine, started: Started) -> None:
     assert begins[599] - begins[200] > 0.35e9
 
 
-def test_spacing_leaves_pauses_in_proportion(machine: Machine, started: Started) -> None:
-    """A quarter of the time: the device works for 200 ms, so it takes 800; it may take longer here, never less."""
+def test_a_budget_of_device_time_leaves_pauses_in_proportion(machine: Machine, started: Started) -> None:
+    """A quarter of the time: the device works for 200 ms, so it takes 750; it may take longer here, never less."""
     client, process = started
     client.run(QUEUE)
-    meter(process, spacing_ppm=250_000)
+    meter(process, budget_rate=250 * MS, budget_unit=TIME)
     client.run("queue(200, 1); cuda.cuCtxSynchronize()")
     (executions,) = simlog.read_all(machine.simlog).values()
     assert len(executions) == 200
     worked = sum(execution.end_ns - execution.begin_ns for execution in executions)
     passed = executions[-1].end_ns - executions[0].begin_ns
     assert worked / passed < 0.35
-    process.page.orders.spacing_ppm = 0
+    process.page.orders.budget_rate = 0
     process.doorbell()
     until(lambda: not machine.metered())
+
+
+def test_short_sparse_launches_have_credit_in_a_budget_of_device_time(started: Started) -> None:
+    """Bursts of about 1 ms of work every 20 ms, where half of the device's time is granted."""
+    client, process = started
+    client.run(QUEUE + "def burst():\n    [queue(1, 0.3) and cuda.cuCtxSynchronize() for _ in range(3)]\n")
+    meter(process, budget_rate=500 * MS, budget_unit=TIME)
+    client.run("[burst() or time.sleep(0.02) for _ in range(20)] and None")
+    assert process.page.report.meter_waits == 0
 
 
 def test_gpu_time_is_estimated(machine: Machine, started: Started) -> None:

@@ -56,6 +56,7 @@ export function client(changes: Partial<IClient> = {}): IClient {
   return {
     state,
     state_text: position === null ? state : `#${position} in queue`,
+    limit_text: '',
     id: 'mine',
     label: 'train.ipynb',
     tenant: 'ada',

@@ -206,14 +206,16 @@ describe('the side panel', () => {
   });
 
   it('lists own clients first and apart, others without their names', async () => {
-    await shows(busy(), 'Test GPU');
+    await shows(busy({}, { limit_text: 'at most 1 block/s' }), 'Test GPU');
     expect(findAll('h3').map(node => node.textContent)).toEqual(
       expect.arrayContaining(['Yours (1)', 'Others (1)'])
     );
     const [mine, theirs] = findAll('.gpushare-Row');
     expect(mine.textContent).toContain('#1 in queue · about 40 s');
     expect(mine.textContent).toContain('3 GiB, 1.5 GiB moved out');
-    expect(mine.textContent).toContain('share 50 %, limit 90 %, memory 8 GiB');
+    expect(mine.textContent).toContain(
+      'share 50 %, limit 90 %, memory 8 GiB · at most 1 block/s'
+    );
     expect(theirs.textContent).toContain('a notebook of bob');
     expect(theirs.querySelector('button')).toBeNull();
   });

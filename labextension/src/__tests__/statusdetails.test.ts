@@ -59,7 +59,9 @@ describe('what the status item tells of a kernel', () => {
   });
 
   it('tells what the coordinator lets its user know', async () => {
-    await given.clients([client({ notes: ['not used for long: …', 'moved'] })]);
+    const notes = ['not used for long: …', 'moved'];
+    await given.clients([client({ notes, limit_text: 'at most 1 block/s' })]);
+    expect(lines()).toContain('Limited: at most 1 block/s');
     expect(lines()).toContain('Note: not used for long: …');
     expect(lines()).toContain('Note: moved');
   });

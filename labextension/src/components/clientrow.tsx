@@ -23,7 +23,7 @@ export function ClientRow(props: {
 }): React.ReactElement {
   const { row, actions, trans } = props;
   const { named } = row;
-  const facts = [row.memory, row.quota].filter(text => text !== '');
+  const facts = [row.memory, row.quota, row.limit].filter(text => text !== '');
   return (
     <li
       className={named.isOwn ? 'gpushare-Row gpushare-mod-own' : 'gpushare-Row'}

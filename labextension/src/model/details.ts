@@ -62,6 +62,9 @@ function clientDetails(
       value: trans.__('for %1', formatDuration(view.holdLeft, trans))
     });
   }
+  if (client.limit_text) {
+    details.push({ label: trans.__('Limited'), value: client.limit_text });
+  }
   for (const note of client.notes) {
     details.push({ label: trans.__('Note'), value: note });
   }

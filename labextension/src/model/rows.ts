@@ -17,6 +17,8 @@ export interface IRow {
   readonly memory: string;
   /** Empty: no more and no less than others. */
   readonly quota: string;
+  /** What bounds its launches now; empty: nothing does. */
+  readonly limit: string;
   readonly notes: ReadonlyArray<string>;
   /** Whether there may be a document to go to. */
   readonly canOpen: boolean;
@@ -41,6 +43,7 @@ export function rowOf(
     state: capital(stateLine(client, devices, age, trans)),
     memory: memoryText(client, trans),
     quota: quotaText(client.quota, trans),
+    limit: client.limit_text,
     notes: client.notes,
     canOpen,
     actions: ACTIONS.filter(id => whyNot(id, { client }, trans) === '')

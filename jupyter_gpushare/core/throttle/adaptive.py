@@ -1,4 +1,4 @@
-"""How fast an opportunistic client may launch beside a guaranteed one.
+"""The rule for offline clients beside online ones: how fast an opportunistic client may launch beside a guaranteed one.
 
 The adaptive rate control of TGS (Wu et al., "Transparent GPU Sharing in Container Clouds for Deep Learning Workloads",
 NSDI 2023): the guaranteed client's own launch rate shows what the other one costs it, so nothing needs to be known of
@@ -14,11 +14,13 @@ Rates are in blocks per WINDOW unless they are said to be per second.
 from __future__ import annotations
 
 from collections import deque
-from itertools import pairwise
+from collections.abc import Callable, Sequence
 from math import inf
+from weakref import WeakKeyDictionary
 
-WINDOW = 5.0  # seconds over which launches are counted, and between two changes of the limit
-SAMPLES = 5  # windows that the baseline remembers
+from ..model import Client
+from .activity import SAMPLES, WINDOW, Activity, highest
+from .budget import ADAPTIVE, BLOCKS, MEASURING, Budget
 
 TOLERATED = 0.03  # the loss of the guaranteed client up to which the other one may go faster
 SEVERE = 0.09  # the loss at which it starts anew from a tenth
@@ -30,40 +32,6 @@ _PART_OF_ROOM = 0.8  # of what the device seems to have left: the first limit, w
 _PROBE = 1.08  # the factor by which a limit exceeds its ceiling, if it has met no loss up to there; doubled each time
 _LARGEST_PROBE = 1.5
 _AGREE = 0.05  # two windows alone that differ by no more say what the rate is
-
-
-class LaunchWindow:
-    """A client's launch rate, from its counter of blocks about once a second.
-
-    Seconds in which it began or ceased to launch would look like a slower client: only those between two others with
-    launches count. (Ours; TGS has jobs that never pause.)
-    """
-
-    def __init__(self) -> None:
-        self._last: tuple[float, int] | None = None
-        self._stretches: deque[tuple[float, int]] = deque(maxlen=SAMPLES + 1)  # seconds, blocks
-
-    def add(self, blocks: int, now: float) -> None:
-        """The counter stands at `blocks`. One that went back belongs to a new process, and begins again."""
-        if self._last is not None and now <= self._last[0]:
-            return
-        if self._last is not None and blocks >= self._last[1]:
-            self._stretches.append((now - self._last[0], blocks - self._last[1]))
-        self._last = (now, blocks)
-
-    def forget(self) -> None:
-        self._last = None
-        self._stretches.clear()
-
-    @property
-    def rate(self) -> float | None:
-        """Blocks per WINDOW while it launches; 0: it launched nothing for a window; None: not known yet."""
-        if not any(blocks for _, blocks in self._stretches):
-            return 0.0 if sum(seconds for seconds, _ in self._stretches) >= WINDOW * 0.99 else None
-        known = list(self._stretches)
-        inner = [known[at] for at in range(1, len(known) - 1) if all(blocks for _, blocks in known[at - 1 : at + 2])]
-        seconds = sum(seconds for seconds, _ in inner)
-        return sum(blocks for _, blocks in inner) / seconds * WINDOW if inner else None
 
 
 class AdaptiveRate:
@@ -124,25 +92,16 @@ class AdaptiveRate:
         self._room_awaited = False
         self._stepped = now + WINDOW  # the window at hand has losses from before
 
-    def loss(self, guaranteed: float) -> float:
-        """The fraction of its rate that the guaranteed client lacks."""
-        return max(0.0, 1.0 - guaranteed / self.baseline) if self.baseline else 0.0
-
     def _measure_alone(self) -> None:
         agree = len(self._recent) > 1 and abs(self._recent[-1] - self._recent[-2]) <= _AGREE * self._recent[-1]
         if agree or len(self._recent) == SAMPLES:
-            self.baseline = self._recent_maximum()
+            self.baseline = highest(self._recent)
             self.limit = FIRST_LIMIT
-
-    def _recent_maximum(self) -> float:
-        """Of the means of neighbours, so that one odd window does not count for much."""
-        means = [(one + other) / 2 for one, other in pairwise(self._recent)]
-        return max(means, default=0.0)
 
     def _step(self, guaranteed: float, opportunistic: float | None) -> None:
         # Three windows in a row: for a moment a client that catches up launches faster than it does alone.
         self.baseline = max(self.baseline or 0.0, min(list(self._recent)[-3:]) if len(self._recent) > 2 else 0.0)
-        loss = self.loss(guaranteed)
+        loss = max(0.0, 1.0 - guaranteed / self.baseline) if self.baseline else 0.0  # of its rate
         if loss <= TOLERATED:
             self._losses = 0
             # Else it does not use what it has, and nothing would be learnt. (Ours, as all that looks at its rate.)
@@ -205,3 +164,51 @@ class AdaptiveRate:
         self._losses = 0
         self._slow_start = True
         return True
+
+
+class Adaptive:
+    """The offline members of a device share what no online one misses."""
+
+    def __init__(self, activity: Callable[[Client], Activity]) -> None:
+        self._activity = activity
+        self._rates = WeakKeyDictionary[Client, AdaptiveRate]()  # by online client: what it leaves
+        self._members: tuple[Client, ...] = ()
+
+    def watch(self, members: Sequence[Client], now: float) -> None:
+        launched = [self._activity(client).window.rate for client in members if client.rank]
+        opportunistic = None if None in launched else sum(rate for rate in launched if rate)
+        for client in members:
+            if client in self._rates and not client.rank:
+                rate = self._activity(client).window.rate
+                self._rates[client].update(rate, opportunistic, now, self._room(members))
+
+    def _room(self, members: Sequence[Client]) -> float | None:
+        """Blocks per WINDOW of offline members, for which the online ones seem to leave the device time."""
+        loads = [self._activity(client).load for client in members if not client.rank]
+        paces = [self._activity(client).pace for client in members if client.rank]
+        if None in loads:
+            return None
+        if not all(paces):
+            return inf
+        left = 1.0 - sum(load for load in loads if load)
+        return max(0.0, left) * WINDOW * sum(paces) / len(paces)
+
+    def budgets(self, members: Sequence[Client], now: float) -> dict[str, Budget]:
+        for client in {*self._members} ^ {*members}:
+            if rate := self._rates.get(client):
+                rate.update(None if client in members else 0, None, now)  # its pause is no loss
+        self._members = tuple(members)
+        online = [client for client in members if not client.rank]
+        offline = [client.id for client in members if client.rank]
+        if not online or not offline:
+            return {}
+        for client in online:
+            if client not in self._rates:
+                self._rates[client] = AdaptiveRate(self._activity(client).rate_alone)
+        rates = {client.id: self._rates[client] for client in online}
+        allowed = {identity: rate.allowed for identity, rate in rates.items() if rate.allowed is not None}
+        if not allowed:
+            return {}
+        reason = MEASURING if any(rates[identity].baseline is None for identity in allowed) else ADAPTIVE
+        part = max(1, int(min(allowed.values()) / len(offline)))
+        return dict.fromkeys(offline, Budget(part, BLOCKS, reason, tuple(allowed)))

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpushare.core.rates import FIRST_LIMIT, LEAST_LIMIT, TOLERATED, WINDOW, AdaptiveRate, LaunchWindow
+from jupyter_gpushare.core.throttle.activity import WINDOW, LaunchWindow
+from jupyter_gpushare.core.throttle.adaptive import FIRST_LIMIT, LEAST_LIMIT, TOLERATED, AdaptiveRate
 
 
 @dataclass

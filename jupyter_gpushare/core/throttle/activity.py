@@ -1,0 +1,110 @@
+"""What a client has done lately, from the counters that it reports about once a second."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from ..events import Progress
+
+WINDOW = 5.0  # seconds over which launches are counted
+SAMPLES = 5  # windows that are remembered
+
+_FADING = 0.95  # of measured work and blocks, a second later
+_ALONE_FOR = SAMPLES + 1.0  # seconds without company, after which a launch window shows the client alone
+
+
+class LaunchWindow:
+    """A client's launch rate, from its counter of blocks about once a second.
+
+    Seconds in which it began or ceased to launch would look like a slower client: only those between two others with
+    launches count. (Ours; TGS has jobs that never pause.)
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[float, int] | None = None
+        self._stretches: deque[tuple[float, int]] = deque(maxlen=SAMPLES + 1)  # seconds, blocks
+
+    def add(self, blocks: int, now: float) -> None:
+        """The counter stands at `blocks`. One that went back belongs to a new process, and begins again."""
+        if self._last is not None and now <= self._last[0]:
+            return
+        if self._last is not None and blocks >= self._last[1]:
+            self._stretches.append((now - self._last[0], blocks - self._last[1]))
+        self._last = (now, blocks)
+
+    @property
+    def rate(self) -> float | None:
+        """Blocks per WINDOW while it launches; 0: it launched nothing for a window; None: not known yet."""
+        if not any(blocks for _, blocks in self._stretches):
+            return 0.0 if sum(seconds for seconds, _ in self._stretches) >= WINDOW * 0.99 else None
+        known = list(self._stretches)
+        inner = [known[at] for at in range(1, len(known) - 1) if all(blocks for _, blocks in known[at - 1 : at + 2])]
+        seconds = sum(seconds for seconds, _ in inner)
+        return sum(blocks for _, blocks in inner) / seconds * WINDOW if inner else None
+
+
+@dataclass
+class Activity:
+    """Work and launches of a client, and its time in company."""
+
+    window: LaunchWindow = field(default_factory=LaunchWindow)
+    used: float = 0.0  # of its devices, lately
+    load: float | None = None  # `used` while nothing else used its devices, exponentially weighted
+    company_since: float | None = None
+    _alone: deque[float] = field(default_factory=lambda: deque(maxlen=SAMPLES))  # its rates without company
+    _last: Progress | None = None
+    _read_at: float = 0.0
+    _worked: float = 0.0  # seconds of work on its devices; each second counts as `_FADING` of the next one
+    _blocks: float = 0.0  # launched in the same time, weighted likewise
+    _shared: float = 0.0  # seconds in company, up to `company_since`
+    _company_ended: float = float("-inf")
+
+    def add(self, event: Progress, at: float, measured_alone: bool) -> bool:
+        """Take in counters that were read `at` a time; False: it has them already.
+
+        `measured_alone`: its company is all but stopped, until its rate alone is known.
+        """
+        last = self._last
+        if last is not None and at <= self._read_at:
+            return False
+        if last is not None:
+            worked, blocks = event.gpu_seconds - last.gpu_seconds, event.blocks - last.blocks
+            self.used = max(0.0, worked) / (at - self._read_at)
+            if self.company_since is None or measured_alone:
+                self.load = self.used if self.load is None else 0.7 * self.load + 0.3 * self.used
+            self._worked = _FADING * self._worked + max(0.0, worked)
+            self._blocks = _FADING * self._blocks + max(0, blocks)
+        self._last, self._read_at = event, at
+        self.window.add(event.blocks, at)
+        rate = self.window.rate
+        if rate and self.company_since is None and at >= self._company_ended + _ALONE_FOR:
+            self._alone.append(rate)
+        return True
+
+    def note_company(self, company: bool, now: float) -> None:
+        if company and self.company_since is None:
+            self.company_since = now
+        elif not company and self.company_since is not None:
+            self._shared += now - self.company_since
+            self.company_since, self._company_ended = None, now
+
+    def shared_at(self, at: float) -> float:
+        return self._shared + (max(0.0, at - self.company_since) if self.company_since is not None else 0.0)
+
+    @property
+    def pace(self) -> float:
+        """Blocks per second of work; 0: not known. Work is sampled, so seconds with little of it must count little."""
+        return self._blocks / self._worked if self._worked and self._blocks else 0.0
+
+    @property
+    def rate_alone(self) -> float | None:
+        """Blocks per window."""
+        return highest(self._alone) or None
+
+
+def highest(rates: Iterable[float]) -> float:
+    """Return the highest mean of neighbours, so that one odd window does not count for much; 0: there is none."""
+    return max(((one + other) / 2 for one, other in pairwise(rates)), default=0.0)

@@ -1,0 +1,38 @@
+"""Budgets of the clients that share one device, by all rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ..model import Client
+from .activity import Activity
+from .adaptive import Adaptive
+from .budget import Budget
+from .by_share import ByShare
+
+
+class Rule(Protocol):
+    """A reason to limit clients that share a device. No two rules limit the same client there."""
+
+    def watch(self, members: Sequence[Client], now: float) -> None:
+        """All members have reported since the last call, about a second ago."""
+
+    def budgets(self, members: Sequence[Client], now: float) -> dict[str, Budget]:
+        """Return the budgets of the members that are to be limited. From now on, they share the device."""
+
+
+class Throttle:
+    """`share`: the fraction of the device that the policy in force gives a client, or 0."""
+
+    def __init__(self, activity: Callable[[Client], Activity], share: Callable[[Client], float]) -> None:
+        self._rules: tuple[Rule, ...] = (Adaptive(activity), ByShare(activity, share))
+        self.budgets: dict[str, Budget] = {}
+
+    def watch(self, members: Sequence[Client], now: float) -> None:
+        for rule in self._rules:
+            rule.watch(members, now)
+        self.settle(members, now)
+
+    def settle(self, members: Sequence[Client], now: float) -> None:
+        self.budgets = {client: budget for rule in self._rules for client, budget in rule.budgets(members, now).items()}

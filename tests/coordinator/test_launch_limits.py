@@ -1,0 +1,79 @@
+"""Launch budgets on the pages of processes, and `limits` and `limit_text` of a client in the snapshot."""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+import pytest
+
+from jupyter_gpushare.coordinator import launch_limits
+from jupyter_gpushare.coordinator.authority import Identity
+from jupyter_gpushare.coordinator.viewers import Views
+from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.page import TIME
+
+from .conftest import Coordinator, Processes
+from .fake_process import wait_for
+
+SHARE = {"rate": 0.305, "unit": "device_seconds", "reason": "share", "beside": ["b"]}
+ME = str(os.getuid())
+
+
+def test_clients_that_run_together_are_limited_and_it_is_said_why(
+    idle_coordinator: Coordinator, processes: Processes
+) -> None:
+    coordinator = idle_coordinator.start("--GpuShare.sharing=packed", quantum=20)
+    for name, share in (("a", 0.305), ("b", 0.5)):
+        coordinator.request(
+            messages.Register(client=name, token="secret", label=f"{name}.ipynb", quota=f"share={share}")
+        )
+    a, b, second = processes("a"), processes("b"), processes("a")
+    a.allocate(1 << 30)
+    a.run_turn()
+    assert (coordinator.client("a") or {})["limit_text"] == ""
+    b.run_turn()
+    wait_for(lambda: a.orders.budget_rate)
+    for process in (a, second):
+        assert (process.orders.budget_rate, process.orders.budget_unit) == (305_000_000, TIME)
+    told = coordinator.client("a") or {}
+    assert told["limits"] == [SHARE]
+    assert told["limit_text"] == "at most 30.5 % of the device's time: its share beside b.ipynb"
+    big = processes("big")
+    big.allocate(8 << 30)
+    big.wants()
+    wait_for(lambda: a.contended)
+    assert (coordinator.client("a") or {})["limit_text"].endswith("; at most 20 ms of work queued: others wait")
+    b.finish()
+    coordinator.request(messages.Suspend(client="b"))
+    wait_for(lambda: not a.orders.budget_rate)
+
+
+@pytest.mark.parametrize(
+    ("rate", "unit", "reason", "text"),
+    [
+        (0.5, "device_seconds", "lent", "50 % of the device's time: its share and idle time beside b, c"),
+        (1, "blocks", "measuring", "1 block/s: the speed of b, c alone is measured first"),
+        (1200, "blocks", "adaptive", "1,200 blocks/s: the speed of b, c is kept"),
+    ],
+)
+def test_each_rule_has_its_words(rate: float, unit: str, reason: str, text: str) -> None:
+    limit = {"rate": rate, "unit": unit, "reason": reason, "beside": ["b", "c"]}
+    assert launch_limits.text([limit], str) == f"at most {text}"
+
+
+def test_only_the_owner_of_both_clients_reads_the_label_of_the_one_beside() -> None:
+    clients = [
+        {"id": "a", "label": "a.ipynb", "tenant": "me", "limits": [SHARE | {"beside": ["b", "c", "d"]}]},
+        {"id": "b", "label": "b.ipynb", "tenant": "me", "limits": []},
+        {"id": "c", "label": "c.ipynb", "tenant": "ann", "limits": []},
+    ]
+    views = Views({"devices": [], "clients": clients, "coordinator": {}}, {"a": ME, "b": ME, "c": "4242"})
+
+    def seen(user: str, admin: bool) -> str:
+        first, *_ = msgspec.json.decode(views.of(Identity(user, admin, 1, int(user))))["clients"]
+        return str(first["limit_text"]).partition("beside ")[2]
+
+    assert seen(ME, admin=False) == "b.ipynb, a client of ann, another client"
+    for admin in (False, True):
+        assert seen("4242", admin) == "a client of me, a client of ann, another client"
