@@ -19,6 +19,8 @@ from .pages import ClientPage, Page
 from .rule import ffi
 
 MS = 1_000_000
+SECOND = 1000 * MS
+SEEN = 2  # seconds: a sibling that has not looked for longer has ended, or is stopped
 LONGEST_PAUSE = 1000 * MS  # between two steps
 MOST_STEPS = 20  # that may follow one another at once
 
@@ -189,6 +191,7 @@ class Process:
         slot, turn = self.client_page.slots[self.slot], self._agent.report
         slot.allocated = self.page.report.allocated
         slot.turn, slot.since_ns, slot.phase = turn.turn, turn.closed_ns, turn.phase
+        slot.seen = self._in.now // SECOND
 
     # --- inputs
 
@@ -241,7 +244,8 @@ class Process:
                 continue
             slot = self.client_page.slots[number]
             turn, since = slot.turn, slot.since_ns
-            if turn < FIRST_TURN or not self.locks.has_others(first, turn):
+            ended = given.now // SECOND > slot.seen + SEEN
+            if ended or turn < FIRST_TURN or not self.locks.has_others(first, turn):
                 continue
             given.closing_siblings += 1
             if not given.sibling_turn or since < given.sibling_since:

@@ -30,7 +30,7 @@ NOT_TRIED, REFUSED, ENTERED, ENTERED_FIRST = range(4)
 NOT_LOOKED, BUSY, QUIET = range(3)
 CLOSED_GATE, OPEN_GATE, STEP_GATE = range(3)
 PHASES = ("out", "in", "closing", "step", "leaving")
-PERMIT_WORDS, TURN_WORDS = 5, 6
+PERMIT_WORDS, TURN_WORDS = 4, 6
 
 
 @cache

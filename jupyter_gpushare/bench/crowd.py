@@ -108,6 +108,8 @@ class Crowd:
             "own": own,
             "may_change": True,
             "phase": "waiting" if position else "running",
+            "state": "waiting" if position else "running",
+            "state_text": f"#{position} in queue" if position else "running",
             "suspended": False,
             "idle_seconds": None,
             "evicted_by_policy": False,

@@ -38,13 +38,12 @@ class Permit(NamedTuple):
     turn: int = 0
     devices: int = 0
     deadline_ns: int = 0
-    length_ns: int = 0
     epoch: int = 0
     flags: int = 0
 
     @property
     def check(self) -> int:
-        return mixed(self.turn, self.devices, self.deadline_ns, self.length_ns, self.epoch | self.flags << 32)
+        return mixed(self.turn, self.devices, self.deadline_ns, self.epoch | self.flags << 32)
 
 
 class Turn(NamedTuple):

@@ -112,11 +112,12 @@ void account_release(uint64_t bytes, bool pinned) {
     pthread_mutex_unlock(&account_lock);
 }
 
-void account_turn(const struct gpushare_turn *turn) {
+void account_turn(const struct gpushare_turn *turn, uint64_t now) {
     struct gpushare_slot *slot = &shim.client->slots[own_slot];
     PUT(slot->turn, turn->turn);
     PUT(slot->since_ns, turn->closed_ns);
     PUT(slot->phase, turn->phase);
+    PUT(slot->seen, (uint32_t)(now / (1000 * MS)));
 }
 
 uint32_t account_own_slot(void) {

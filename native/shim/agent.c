@@ -13,6 +13,7 @@
 #define LOOK_NS (1000 * MS)
 #define TORN_NS (1 * MS)  /* after a permit that was being written */
 #define FREE_NS (10 * MS) /* between looks at memory that waits for its stream */
+#define SEEN_S 2          /* a sibling that has not looked for longer has ended, or is stopped */
 #define ROUNDS 16         /* without a look at the socket */
 
 static struct {
@@ -103,14 +104,16 @@ static uint32_t look_for_work(uint64_t now, uint64_t *next) {
     return !inside && streams_poll(anew) ? AGENT_QUIET : AGENT_BUSY;
 }
 
-/* The slots of processes that have ended may still be there: a device's lock says whether a process is in a turn. */
+/* The slot of a process that has ended may still be there, without a coordinator for ever: a device's lock shows whether a
+ * process is in the turn, and a process that drains writes to its slot each second at least. */
 static void look_at_siblings(struct agent_inputs *in) {
     uint32_t own = account_own_slot();
     for (uint32_t i = 0; i < GPUSHARE_SLOTS; i++) {
         struct gpushare_slot *slot = &shim.client->slots[i];
         uint64_t turn = GET(slot->turn), since = GET(slot->since_ns);
-        uint32_t phase = GET(slot->phase);
-        if (i == own || (phase != GPUSHARE_CLOSING && phase != GPUSHARE_STEP) || turn < GPUSHARE_FIRST_TURN ||
+        uint32_t phase = GET(slot->phase), seen = GET(slot->seen);
+        if (i == own || in->now / (1000 * MS) > seen + SEEN_S ||
+            (phase != GPUSHARE_CLOSING && phase != GPUSHARE_STEP) || turn < GPUSHARE_FIRST_TURN ||
             !locks_have_others(in->client_devices, turn))
             continue;
         in->closing_siblings++;
@@ -155,7 +158,7 @@ static void collect(struct agent_inputs *in, uint32_t tried, uint64_t *next) {
 
 /* --- outputs ---------------------------------------------------------------------------------------------------------- */
 
-static void report_turn(const struct agent_outputs *out) {
+static void report_turn(const struct agent_outputs *out, uint64_t now) {
     struct gpushare_report *report = &the_page()->report;
     uint64_t words[GPUSHARE_TURN_WORDS + 1], *page = (uint64_t *)&report->turn;
     memcpy(words, &out->report, sizeof words);
@@ -163,7 +166,7 @@ static void report_turn(const struct agent_outputs *out) {
         PUT(page[i], words[i]);
     PUT(report->idle, out->idle);
     PUT(report->evicting, out->evicting);
-    account_turn(&out->report);
+    account_turn(&out->report, now);
     atomic_store(&shim.phase, out->report.phase);
     atomic_store(&shim.contended, out->contended);
     if (out->alone && !atomic_load(&shim.alone))
@@ -208,7 +211,7 @@ static uint32_t carry_out(const struct agent_outputs *out, uint64_t now) {
         locks_leave();
     if (acts & AGENT_BEGIN)
         PUT(shim.client->began_ns, now);
-    report_turn(out);
+    report_turn(out, now);
     if (acts & AGENT_RING)
         locks_ring(out->devices);
     set_gate(out, now);

@@ -16,9 +16,10 @@
 #define SLICE_NS (50 * MS)     /* a whole slice; each one in vain doubles the next */
 #define STEPS 16               /* so many steps come before a whole slice */
 #define MOST_DOUBLINGS 5
-#define OWN_PATIENCE 4      /* a sibling that has left steps first: it submits nothing new */
-#define KEEP_NS (1000 * MS) /* so long memory stays for the sake of a sibling that drains */
-#define LEAST_KEEP_NS (MS / 5)
+#define OWN_PATIENCE 4         /* a sibling that has left steps first: it submits nothing new */
+#define KEEP_NS (1000 * MS)    /* so long memory stays for the sake of a sibling that drains */
+#define LEAST_POLL_NS (MS / 5) /* of a sibling that drains */
+#define MOST_POLL_NS (10 * MS)
 #define TELL_NS (20 * MS) /* memory that leaves for longer is reported */
 #define RINGS 16          /* useless rings in RINGS_NS, after which the bell is ignored for DEAF_NS */
 #define RINGS_NS (100 * MS)
@@ -52,13 +53,12 @@ static uint64_t quantum(const struct agent_inputs *in) {
 
 static struct rule rule_of(const struct agent *agent, const struct agent_inputs *in) {
     const struct gpushare_permit *permit = &in->permit;
-    uint64_t began = agent->report.phase == GPUSHARE_OUT ? in->now : agent->report.began_ns;
     if (in->away_since && in->now >= in->away_since + GRACE_NS) {
         /* A turn that began under a coordinator has a number of its own, and ends by its own beginning. */
         bool own = agent->report.phase == GPUSHARE_OUT || agent->report.turn == in->client_turn;
         return (struct rule){.turn = in->client_turn,
                              .devices = in->client_devices,
-                             .deadline = (own ? in->client_began : began) + quantum(in),
+                             .deadline = (own ? in->client_began : agent->report.began_ns) + quantum(in),
                              .alone = true,
                              .may = true,
                              .relieved = true,
@@ -66,9 +66,7 @@ static struct rule rule_of(const struct agent *agent, const struct agent_inputs 
     }
     return (struct rule){.turn = permit->turn,
                          .devices = permit->devices,
-                         .deadline = permit->deadline_ns ? permit->deadline_ns
-                                     : permit->length_ns ? began + permit->length_ns
-                                                         : NEVER,
+                         .deadline = permit->deadline_ns ? permit->deadline_ns : NEVER,
                          .epoch = permit->epoch,
                          .silent = permit->epoch == 0,
                          .may = permit->epoch != 0 && (permit->flags & GPUSHARE_MAY),
@@ -331,7 +329,7 @@ static void drained(struct agent *agent, const struct agent_inputs *in, struct a
         begin_slice(agent, in, out);
         out->wake_at = now;
     } else {
-        out->wake_at = least(due, now + most((now - agent->drained_at) / 8, LEAST_KEEP_NS));
+        out->wake_at = least(due, now + least(most((now - agent->drained_at) / 8, LEAST_POLL_NS), MOST_POLL_NS));
     }
 }
 

@@ -55,7 +55,7 @@ uint64_t account_resident(void);
 void account_release(uint64_t bytes, bool pinned);
 void account_join(struct gpushare_client *client, int file); /* agent: another client page from now on */
 void account_slot(void);                                     /* agent: the coordinator may have given another slot */
-void account_turn(const struct gpushare_turn *turn);         /* agent: what its siblings are to see of it */
+void account_turn(const struct gpushare_turn *turn, uint64_t now); /* agent: what its siblings are to see of it */
 uint32_t account_own_slot(void);
 void account_figures(uint64_t real_total, uint64_t real_free, uint64_t *total, uint64_t *free);
 void account_after_fork(void);

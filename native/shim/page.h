@@ -67,7 +67,6 @@ struct gpushare_permit {
     uint64_t turn;        /* the number of the turn; clients that may run together have the same one */
     uint64_t devices;     /* bits of the client page's device table: the process enters the turn on all of them */
     uint64_t deadline_ns; /* when the turn ends; 0 = not known */
-    uint64_t length_ns;   /* until a deadline is known, the turn ends so long after its beginning; 0 = it goes on */
     uint32_t epoch;       /* the number of this permit; 0 = the coordinator has written none yet */
     uint32_t flags;       /* MAY: the process may enter, or stay; RELIEVED: another client takes over without a word, so
                              the turn ends at its deadline; CONTENDED: another client waits, so idleness matters */
@@ -163,7 +162,7 @@ struct gpushare_page {
     struct gpushare_page_header header;
     uint64_t reserved_header[6];
     struct gpushare_orders orders;
-    uint64_t reserved_orders[96];
+    uint64_t reserved_orders[97];
     struct gpushare_report report;
 };
 
@@ -174,7 +173,7 @@ struct gpushare_slot {
     uint64_t turn;      /* that the process is in */
     uint64_t since_ns;  /* when its gate closed */
     uint32_t phase;
-    uint32_t unused;
+    uint32_t seen; /* when its agent looked last: the second of CLOCK_MONOTONIC */
 };
 
 /* Shared by the processes of one client, which trust each other; a sealed memfd of GPUSHARE_CLIENT_BYTES. */
@@ -207,7 +206,7 @@ static inline uint64_t gpushare_check(const void *words, int count) {
     return mix;
 }
 
-#define GPUSHARE_PERMIT_WORDS 5 /* before `check` */
+#define GPUSHARE_PERMIT_WORDS 4 /* before `check` */
 #define GPUSHARE_TURN_WORDS 6
 
 #endif

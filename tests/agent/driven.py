@@ -34,12 +34,10 @@ class Driven:
     def later(self, ms: float) -> None:
         self.given.now += int(ms * MS)
 
-    def permit(
-        self, epoch: int = 1, turn: int = TURN, flags: int = MAY, deadline: int = 0, length: int = 0, devices: int = 1
-    ) -> None:
+    def permit(self, epoch: int = 1, turn: int = TURN, flags: int = MAY, deadline: int = 0, devices: int = 1) -> None:
         permit = self.given.permit
         permit.epoch, permit.turn, permit.flags, permit.devices = epoch, turn, flags, devices
-        permit.deadline_ns, permit.length_ns = deadline, length
+        permit.deadline_ns = deadline
 
     def away(self, ms: float) -> None:
         """The contact was lost so long ago."""

@@ -150,14 +150,13 @@ class StandIn(Owner):
             deadline = random.choice((0, now - 1, now + random.randrange(80_000_000)))
             flags = random.choice((0, 1, 1, 1, 3, 3, 5, 7, 2))
             devices = random.choice((0, 1, 2, 3, 3, 3, 3, random.getrandbits(64) | 3))
-            length = random.choice((0, 30_000_000))
-            self.write(line, self.world.any_turn(random), devices, deadline, length, self._epochs, flags)
+            self.write(line, self.world.any_turn(random), devices, deadline, self._epochs, flags)
 
-    def write(self, line: Line, turn: int, devices: int, deadline: int, length: int, epoch: int, flags: int) -> None:
+    def write(self, line: Line, turn: int, devices: int, deadline: int, epoch: int, flags: int) -> None:
         """Store the words one after the other, in any order; others may look in between."""
         page = line.page
         assert page
-        permit = ffi.new("struct gpushare_permit *", (turn, devices, deadline, length, epoch, flags, 0))
+        permit = ffi.new("struct gpushare_permit *", (turn, devices, deadline, epoch, flags, 0))
         permit.check = check_of(permit[0], PERMIT_WORDS)
         page.busy = True
         page.written.add(bytes(ffi.buffer(permit)))

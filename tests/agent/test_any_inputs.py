@@ -19,9 +19,8 @@ def change(process: Driven, random: Random) -> None:
     process.later(random.choice((0, 0.01, 1, 5, 20, 100, 3000)))
     if random.random() < OFTEN:
         deadline = random.choice((0, 0, process.now, process.now + 10 * MS, random.getrandbits(64)))
-        length = random.choice((0, 10 * MS, random.getrandbits(64)))
         turn = random.choice((0, 1 << 40, 1 << 41, random.getrandbits(64)))
-        process.permit(random.randrange(4), turn, random.randrange(8), deadline, length, random.getrandbits(3))
+        process.permit(random.randrange(4), turn, random.randrange(8), deadline, random.getrandbits(3))
     if random.random() < OFTEN:
         given.waiting = random.randrange(3)
         given.moving, given.bell, given.client_in = (random.randrange(2) for _ in range(3))

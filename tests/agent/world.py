@@ -168,7 +168,7 @@ class World(Account):
         self._only_what_was_written(agent)
         before, opening = self._gates.get(agent.pid, (OUT, 0))
         self._gates[agent.pid] = agent.phase, agent.opening
-        relieved = permit.flags & RELIEVED and now >= _deadline(permit, turn)
+        relieved = permit.flags & RELIEVED and permit.deadline_ns and now >= permit.deadline_ns
         may = permit.epoch and permit.flags & MAY and permit.turn == turn.turn and not relieved
         if agent.alone or not permit.epoch:
             return
@@ -229,12 +229,6 @@ class World(Account):
             coordinator.close()
 
 
-def _deadline(permit: Any, turn: Any) -> int:
-    if permit.deadline_ns:
-        return int(permit.deadline_ns)
-    return int(turn.began_ns + permit.length_ns) if permit.length_ns else 1 << 64
-
-
 def _text(permit: Any) -> str:
     flags, deadline = permit.flags, permit.deadline_ns / 1e9
-    return f"permit {permit.epoch} of {permit.turn:#x}, flags {flags}, until {deadline:.6f}, length {permit.length_ns}"
+    return f"permit {permit.epoch} of {permit.turn:#x}, flags {flags}, until {deadline:.6f}"

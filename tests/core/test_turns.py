@@ -184,6 +184,7 @@ class TestProcessesThatEnd:
         world.process("b", busy=True)
         world.run(1.5 * QUANTUM)
         world.kill(first)
+        world.run(0.01)  # until the other one has looked
         assert world.running() == "b"
 
     def test_a_client_that_ended_can_be_forgotten(self, world: World) -> None:

@@ -97,7 +97,7 @@ def test_other_descriptors_are_refused(tmp_path: Path) -> None:
 def test_a_permit_comes_through_whole(make: Make) -> None:
     page = pages.Page(make())
     assert page.read_permit() == pages.Permit()
-    permit = pages.Permit(1 << 40, 5, 10, 20, 0xFFFFFFFF, pages.MAY | pages.RELIEVED)
+    permit = pages.Permit(1 << 40, 5, 10, 0xFFFFFFFF, pages.MAY | pages.RELIEVED)
     page.write_permit(permit)
     assert page.read_permit() == permit
     page.write_permit(pages.Permit())
