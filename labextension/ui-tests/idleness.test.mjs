@@ -41,15 +41,15 @@ test(
     await lab.runsTo(0, /ready/);
     await lab.reads(/^GPU: idle\b/);
     await configure({ idle_warn: 1, idle_evict: 4 });
-    await lab.reads(/^GPU: idle · memory moves off in \d s/);
-    await lab.reads(/^GPU: idle · memory moved off/);
+    await lab.reads(/^GPU: idle for long · memory moves off in \d s/);
+    await lab.reads(/^GPU: idle, moved off/);
     const first = notice().filter({ hasText: /its memory has moved off/ });
     await first.waitFor();
     assert.equal(await lab.chip.innerText(), 'GPU: idle, moved off');
     await lab.screenshots('idle-evicted');
 
     await configure({ idle_suspend: 5 });
-    await lab.reads(/^GPU: suspended for being idle/);
+    await lab.reads(/^GPU: suspended, idle/);
     await notice()
       .filter({ hasText: /is therefore suspended/ })
       .waitFor();
@@ -73,7 +73,7 @@ test('who wants no notification gets none', { skip }, async () => {
   await lab.ready(PATH);
   await lab.reads(/^GPU: idle\b/);
   await configure({ idle_evict: 1 });
-  await lab.reads(/^GPU: idle · memory moved off/);
+  await lab.reads(/^GPU: idle, moved off/);
   await notice(wants).waitFor();
   assert.equal(await notice().count(), 0);
   assert.deepEqual(lab.faults, []);
