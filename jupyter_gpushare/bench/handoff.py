@@ -16,10 +16,12 @@ _SECONDS = 10.0
 
 
 def measure(device: str, rounds: int) -> dict[str, Any]:
-    """`{"p50_us", "p99_us", "handovers", "wake_us"}`: from the last launch of one client to the first of the next.
+    """`{"p50_us", "p99_us", "handovers", "wake_us", "parts_us"}`: from a client's last launch to the next one's first.
 
     Two programs launch and wait for each launch in a tight loop, with turns of 20 ms, for `rounds` seconds (0: 10).
-    `wake_us` is what this machine takes, right then, to wake one sleeping process; a hand-over has three such steps.
+    `parts_us` has the medians of the parts: until the gate has closed, the work has drained and the turn is left, the
+    next client has entered, and its first launch is made. `wake_us` is what this machine takes, right then, to wake one
+    sleeping process; a hand-over has three such steps.
     """
     seconds = float(rounds or _SECONDS)
     with setting.coordinator(device, "--time-quantum", str(_QUANTUM)) as environment:
@@ -35,6 +37,25 @@ def measure(device: str, rounds: int) -> dict[str, Any]:
         "p99_us": round(p99, 1),
         "handovers": len(gaps),
         "wake_us": wake,
+        "parts_us": parts(results),
+    }
+
+
+def parts(results: list[dict[str, Any]]) -> dict[str, float]:
+    """Return how long each part of a hand-over takes in microseconds; medians of those whose turns are known."""
+    runs = sorted((first, last, number) for number, result in enumerate(results) for first, last in result["runs"])
+    turns = [result["turns"] for result in results]
+    found: list[list[int]] = []
+    for before, after in itertools.pairwise(runs):
+        left = next((turn for turn in turns[before[2]] if turn[0] <= before[1] <= turn[2]), None)
+        entered = next((turn for turn in turns[after[2]] if turn[0] <= after[0] <= turn[2]), None)
+        if before[2] != after[2] and left and entered:
+            moments = [before[1], left[1], left[2], entered[0], after[0]]
+            found.append([later - earlier for earlier, later in itertools.pairwise(moments)])
+    names = ("close", "drain_and_leave", "enter", "first_launch")
+    return {
+        name: round(statistics.median(part) / 1000, 1)
+        for name, part in zip(names, zip(*found, strict=True), strict=bool(found))
     }
 
 

@@ -7,9 +7,10 @@
  *       timed. The difference of `ns_per_call` with and without the shim is the gate's overhead.
  *   gpushare-bench alloc [ROUNDS]     {"ns_per_pair": …, "managed_ns_per_pair": …, "rounds": …}
  *       Allocations of 4 KiB and their releases, in one thread, 16 held at a time; each the least over many batches.
- *   gpushare-bench handoff SECONDS    {"runs": [[first, last], …], "launches": …}
+ *   gpushare-bench handoff SECONDS    {"runs": [[first, last], …], "turns": [[began, closed, ended], …], "launches": …}
  *       Launches and waits for each, as fast as it can. A run is a row of launches that nothing interrupted: when its first
- *       and its last one were made, CLOCK_MONOTONIC nanoseconds. The end of the last run is the end of the program.
+ *       and its last one were made, CLOCK_MONOTONIC nanoseconds. The end of the last run is the end of the program. Turns are
+ *       those that the process's page shows, under the shim.
  *
  *   gpushare-bench drain SECONDS NANOSECONDS    {"launches": …, "begin": …, "end": …}
  *       Launches of so long each, as far ahead of the device as the driver lets it: a training loop. From the first launch
@@ -26,12 +27,15 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../shim/page.h"
+
 #define BATCH 256         /* launches: fewer than any driver's queue holds */
 #define CALLS 4096        /* refused launches in a batch */
 #define PAIRS 16          /* allocations in a batch: few enough for a simulated driver to keep what it frees */
 #define SMALL 4096        /* bytes of each */
 #define PAUSE_NS 50000ull /* a launch that takes longer was held up */
 #define MOST_RUNS 200000
+#define LOOK_NS 3000000 /* between looks at the page; a turn and the time until the next one are longer */
 #define MOST_THREADS 64
 
 typedef int CUresult;
@@ -206,10 +210,59 @@ static void alloc(int rounds) {
            (double)best[1] / PAIRS, rounds);
 }
 
+/* The page of this process, where the shim has mapped it; NULL without a shim. */
+static const struct gpushare_page *find_page(void) {
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[512];
+    unsigned long found = 0;
+    while (maps && !found && fgets(line, sizeof line, maps))
+        if (strstr(line, "/memfd:gpushare-page"))
+            found = strtoul(line, NULL, 16);
+    if (maps)
+        fclose(maps);
+    return (const struct gpushare_page *)found;
+}
+
+static struct {
+    const volatile struct gpushare_turn *page;
+    uint64_t (*turns)[3];
+    int count;
+    volatile int over;
+} watch;
+
+/* Note each turn that has ended, by a look at the page now and then. */
+static void *watch_turns(void *unused) {
+    struct timespec pause = {0, LOOK_NS};
+    uint64_t last = 0;
+    while (!watch.over && watch.count < MOST_RUNS) {
+        uint64_t began = watch.page->began_ns, closed = watch.page->closed_ns, ended = watch.page->ended_ns;
+        if (ended && began != last && began == watch.page->began_ns) {
+            memcpy(watch.turns[watch.count++], (uint64_t[]){began, closed, ended}, sizeof *watch.turns);
+            last = began;
+        }
+        nanosleep(&pause, NULL);
+    }
+    return unused;
+}
+
+static void print_rows(const char *name, const uint64_t *row, int columns, int rows) {
+    printf("\"%s\": [", name);
+    for (int i = 0; i < columns * rows; i++)
+        printf("%s%s%llu%s", i && i % columns == 0 ? ", " : "", i % columns ? ", " : "[", (unsigned long long)row[i],
+               i % columns == columns - 1 ? "]" : "");
+    printf("]");
+}
+
 static void handoff(double seconds) {
+    pthread_t watcher;
+    const struct gpushare_page *page = find_page();
     uint64_t (*runs)[2] = calloc(MOST_RUNS, sizeof *runs), launches = 0;
     if (!runs)
         fail("handoff", "out of memory");
+    watch.page = page ? &page->report.turn : NULL;
+    watch.turns = calloc(MOST_RUNS, sizeof *watch.turns);
+    if (page && (!watch.turns || pthread_create(&watcher, NULL, watch_turns, NULL)))
+        fail("handoff", "no thread could be started");
     uint64_t end = now() + (uint64_t)(seconds * 1e9);
     int count = 0;
     for (uint64_t before = now(); before < end && count < MOST_RUNS; launches++) {
@@ -221,10 +274,15 @@ static void handoff(double seconds) {
         check(cuCtxSynchronize(), "cuCtxSynchronize");
         before = now();
     }
-    printf("{\"launches\": %llu, \"runs\": [", (unsigned long long)launches);
-    for (int i = 0; i < count; i++)
-        printf("%s[%llu, %llu]", i ? ", " : "", (unsigned long long)runs[i][0], (unsigned long long)runs[i][1]);
-    printf("]}\n");
+    watch.over = 1;
+    if (page)
+        pthread_join(watcher, NULL);
+    printf("{\"launches\": %llu, ", (unsigned long long)launches);
+    print_rows("runs", &runs[0][0], 2, count);
+    printf(", ");
+    print_rows("turns", watch.turns ? &watch.turns[0][0] : NULL, 3, watch.count);
+    printf("}\n");
+    free(watch.turns);
     free(runs);
 }
 

@@ -94,8 +94,7 @@ def started(machine: Machine, coordinator: FakeCoordinator, python: str) -> Star
     return client, process
 
 
-def interrupt_when_waiting(started: Started, count: int = 1) -> None:
-    client, process = started
+def interrupt_when_waiting(client: Client, process: Process, count: int = 1) -> None:
     until(lambda: process.page.report.waiting == count)
     os.kill(client.pid, signal.SIGINT)
 
@@ -106,7 +105,7 @@ def test_keyboard_interrupt_and_nothing_else(started: Started, call: str) -> Non
     client, process = started
     for _ in range(3):
         client.start(f"attempt(lambda: {call})")
-        interrupt_when_waiting(started)
+        interrupt_when_waiting(client, process)
         *entered, text = client.result(3.0)
         assert entered == ["KeyboardInterrupt", "None"]
         assert text.startswith("Traceback") and text.endswith("\nKeyboardInterrupt\n")
@@ -135,7 +134,7 @@ def stopped():
 """
     )
     client.start("stopped()")
-    interrupt_when_waiting(started)
+    interrupt_when_waiting(client, process)
     until(lambda: process.page.report.gate_waits >= 1)
     until(lambda: process.page.report.waiting == 1)
     process.open(1)
@@ -149,7 +148,7 @@ def test_the_wait_goes_on_after_a_handler_that_returns(started: Started, call: s
     client.run("calls = []; signal.signal(signal.SIGINT, lambda *_: calls.append(1))")
     client.start(f"attempt(lambda: {call})")
     for _ in range(3):
-        interrupt_when_waiting(started)
+        interrupt_when_waiting(client, process)
         assert client.waits(0.05)
     process.open(1)
     assert client.result() == []
@@ -177,7 +176,7 @@ def run():
 """
     )
     client.start("run()")
-    interrupt_when_waiting(started)
+    interrupt_when_waiting(client, process)
     until(lambda: process.page.report.waiting == 2)
     process.open(1)
     assert client.result() == ["Stop()", "None"]
@@ -194,8 +193,8 @@ signal.signal(signal.SIGINT, handler)
 """
     )
     client.start("attempt(lambda: raising.set(array, 1, 4096))")
-    interrupt_when_waiting(started)
-    interrupt_when_waiting(started, 2)
+    interrupt_when_waiting(client, process)
+    interrupt_when_waiting(client, process, 2)
     *entered, text = client.result(3.0)
     assert entered == ["KeyboardInterrupt", "None"]
     assert "in handler" in text
@@ -236,17 +235,17 @@ def run():
 @pytest.mark.parametrize("tracer", TRACERS.values(), ids=TRACERS)
 def test_a_debugger_stays(started: Started, tracer: str) -> None:
     """The program's trace function is there afterwards, also in the frames that were on their way."""
-    client, _ = started
+    client, process = started
     client.run(TRACED + tracer)
     client.start("run()")
-    interrupt_when_waiting(started)
+    interrupt_when_waiting(client, process)
     seen, there, events = client.result(3.0)
     assert seen[:2] == ["KeyboardInterrupt", "None"]
     assert there
     assert events == ["call", "line", "line", "return"]
 
 
-def test_a_tracer_that_may_be_of_c_is_left_alone(client: Client) -> None:
+def test_a_tracer_that_may_be_of_c_is_left_alone(client: Client, process: Process) -> None:
     """Then the exception of the library is seen first; KeyboardInterrupt follows."""
     client.run(
         """
@@ -262,17 +261,17 @@ def run():
 """
     )
     client.start("run()")
-    interrupt_when_waiting(started)
+    interrupt_when_waiting(client, process)
     seen = client.result(3.0)
     assert "KeyboardInterrupt" in seen[-1]
     assert client.run("1 + 1") == 2
 
 
 def test_a_profiler_stays(started: Started) -> None:
-    client, _ = started
+    client, process = started
     client.run("import cProfile; profile = cProfile.Profile(); profile.enable()")
     client.start("attempt(lambda: raising.set(array, 1, 4096))")
-    interrupt_when_waiting(started)
+    interrupt_when_waiting(client, process)
     assert client.result(3.0)[0] == "KeyboardInterrupt"
     client.run("profile.disable(); profile.create_stats()")
     assert "attempt" in client.run("[name for _, _, name in profile.stats]")
