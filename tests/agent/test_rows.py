@@ -267,6 +267,16 @@ def test_row_13_permitted_again(process: Driven) -> None:
     assert (process.gate, process.phase, process.out.report.closed_ns) == ("open", IN, 0)
 
 
+def test_row_13_while_a_sibling_drains(process: Driven) -> None:
+    closing(process)
+    process.sibling()
+    process.step(looked=QUIET)
+    assert process.phase == LEAVING
+    process.permit(epoch=4)
+    assert "WAKE" in process.step()
+    assert (process.gate, process.phase) == ("open", IN)
+
+
 def test_row_13_not_beyond_its_deadline(process: Driven) -> None:
     process.begin(flags=MAY | RELIEVED, deadline=process.now + MS)
     process.later(1)

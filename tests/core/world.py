@@ -402,7 +402,7 @@ class World:
         given.looked = 0
         if process.gate == CLOSING:
             given.looked = rule.QUIET if self._is_quiet(process) else rule.BUSY
-        closing = [p for p in siblings if p.gate in (CLOSING, STEP, LEAVING)]
+        closing = [p for p in siblings if p.gate in (CLOSING, STEP)]
         given.closing_siblings = len(closing)
         since = min(((p.agent.report.closed_ns, p.turn) for p in closing), default=(0, 0))
         given.sibling_since, given.sibling_turn = since
