@@ -57,7 +57,7 @@ def test_an_online_program_interrupts_an_offline_one_at_once(patient: Host) -> N
     began = time.monotonic()
     online.busy()
     assert time.monotonic() - began < 5
-    assert patient.phase("offline") == "waiting"
+    eventually(lambda: patient.phase("offline") == "waiting")
     stop_all(online, offline)
     assert patient.overlap([offline], [online]) == 0
 
