@@ -14,7 +14,9 @@
 #define TORN_NS (1 * MS)  /* after a permit that was being written */
 #define FREE_NS (10 * MS) /* between looks at memory that waits for its stream */
 #define SEEN_S 2          /* a sibling that has not looked for longer has ended, or is stopped */
-#define ROUNDS 16         /* without a look at the socket */
+#define SAY_LATER_NS                                                                                                   \
+    (1 * MS)      /* the coordinator need not hear of a hand-over at once, and would take a processor for it */
+#define ROUNDS 16 /* without a look at the socket */
 
 static struct {
     struct agent turns;
@@ -23,6 +25,7 @@ static struct {
     struct counters counters;
     uint64_t submitted_at, submissions; /* when and what the last look at the counters found */
     uint64_t finished_of;               /* submissions that the recorded events cover; NEVER: none */
+    uint64_t say_at;                    /* when to ring the coordinator; NEVER: not */
     uint32_t interrupts;
     int bell; /* that is polled, or -1 */
     bool rung, shows_waiting;
@@ -204,6 +207,19 @@ static uint32_t enter(const struct agent_outputs *out) {
     return is_first ? AGENT_ENTERED_FIRST : AGENT_ENTERED;
 }
 
+/* A turn that passes to the next client, or has just come from another one: what wakes up next should be a program. */
+static bool hands_over(const struct agent_outputs *out) {
+    uint32_t flags = agent.permit.flags;
+    bool leaves = (out->acts & AGENT_LEAVE) && (flags & GPUSHARE_RELIEVED);
+    return leaves || ((out->acts & AGENT_WAKE) && is_open(out->gate) && (flags & GPUSHARE_CONTENDED));
+}
+
+static void ring_coordinator(uint64_t at, uint64_t now) {
+    if (now >= at)
+        socket_say(SAY_CHANGED);
+    agent.say_at = now >= at ? NEVER : at;
+}
+
 /* What came of ENTER. */
 static uint32_t carry_out(const struct agent_outputs *out, uint64_t now) {
     uint32_t acts = out->acts;
@@ -225,7 +241,7 @@ static uint32_t carry_out(const struct agent_outputs *out, uint64_t now) {
                  (double)GET(the_page()->report.drain_ns) / MS);
     }
     if (acts & AGENT_CHANGED)
-        socket_say(SAY_CHANGED);
+        ring_coordinator(hands_over(out) ? now + SAY_LATER_NS : now, now);
     return acts & AGENT_ENTER ? enter(out) : AGENT_NOT_TRIED;
 }
 
@@ -271,6 +287,9 @@ static uint64_t step(void) {
         socket_say(SAY_CHANGED);
     wake_interrupted();
     next = least(next, take_turns());
+    if (agent.say_at != NEVER)
+        ring_coordinator(agent.say_at, now_ns());
+    next = least(next, agent.say_at);
     uint32_t word = gate_word();
     now = now_ns();
     if (!is_running())
@@ -317,10 +336,10 @@ static void *run(void *unused) {
 }
 
 bool agent_start(void) {
-    agent = (typeof(agent)){.bell = -1};
+    agent = (typeof(agent)){.bell = -1, .say_at = NEVER};
     return threads_start_own(run);
 }
 
 void agent_after_fork(void) {
-    agent = (typeof(agent)){.bell = -1};
+    agent = (typeof(agent)){.bell = -1, .say_at = NEVER};
 }
