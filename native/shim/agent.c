@@ -15,7 +15,7 @@
 #define FREE_NS (10 * MS) /* between looks at memory that waits for its stream */
 #define SEEN_S 2          /* a sibling that has not looked for longer has ended, or is stopped */
 #define SAY_LATER_NS                                                                                                   \
-    (1 * MS)      /* the coordinator need not hear of a hand-over at once, and would take a processor for it */
+    (1 * MS)      /* after a hand-over: the coordinator would take the processor that the next program needs */
 #define ROUNDS 16 /* without a look at the socket */
 
 static struct {
