@@ -11,12 +11,11 @@
 #include <unistd.h>
 
 #define LOOK_NS (1000 * MS)
-#define TORN_NS (1 * MS)  /* after a permit that was being written */
-#define FREE_NS (10 * MS) /* between looks at memory that waits for its stream */
-#define SEEN_S 2          /* a sibling that has not looked for longer has ended, or is stopped */
-#define SAY_LATER_NS                                                                                                   \
-    (1 * MS)      /* after a hand-over: the coordinator would take the processor that the next program needs */
-#define ROUNDS 16 /* without a look at the socket */
+#define TORN_NS (1 * MS)      /* after a permit that was being written */
+#define FREE_NS (10 * MS)     /* between looks at memory that waits for its stream */
+#define SEEN_S 2              /* a sibling that has not looked for longer has ended, or is stopped */
+#define SAY_LATER_NS (1 * MS) /* after a hand-over: the coordinator would take the next program's processor */
+#define ROUNDS 16             /* without a look at the socket */
 
 static struct {
     struct agent turns;
