@@ -113,14 +113,19 @@ class Followers:
             followers, self._took = set(self._peers), 0.0
             self._answered = [peer for peer, _ in asked if peer]
             self._touched = set()
-            views = Views((yield from self._take(self._touched)), self._owners())
-            if followers <= joining:
-                self._published = news(views.status)
-            for peer, answer in asked:
-                answer(views)
-                if peer:
+            try:
+                views = Views((yield from self._take(self._touched)), self._owners())
+                if followers <= joining:
+                    self._published = news(views.status)
+                for peer, answer in asked:
+                    answer(views)
+                    if peer:
+                        peer.release()
+                    yield
+            except Exception:
+                for peer in self._answered:
                     peer.release()
-                yield
+                raise
             self._answered = []
             if due:
                 yield

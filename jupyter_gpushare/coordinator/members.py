@@ -181,6 +181,7 @@ class Member:
         self._ended = [Measures.together([*self._ended, Measures.read(port.page)])]
         self._done = summed([self._done, port.work])
         port.page.close()
+        self.set_budget(self.budget)  # the parts of the others are larger now
         if self.page and not self.processes:
             self.page.close()
             self.page = self._permit = None

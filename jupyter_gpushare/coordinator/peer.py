@@ -201,7 +201,7 @@ class Peer:
         self._held = False
         if self._stopped and self.open:
             self._stopped = False
-            self._resume()
+            self._pause = self._loop.call_later(0, self._resume)
 
     def _rest(self, seconds: float) -> None:
         """Read nothing of this connection for so long, or while it is held; the system keeps a bounded backlog."""

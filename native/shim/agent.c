@@ -235,7 +235,7 @@ static uint32_t carry_out(const struct agent_outputs *out, uint64_t now) {
     if (acts & AGENT_WAKE)
         futex_wake_all(&shim.gate);
     if (acts & AGENT_DRAINED) {
-        drain_done(out->report.closed_ns, now);
+        drain_done(out->report.closed_ns);
         log_line(LOG_DEBUG, "drained, epoch %u, %.3f ms", out->report.epoch,
                  (double)GET(the_page()->report.drain_ns) / MS);
     }

@@ -388,7 +388,7 @@ static void while_stepping(struct agent *agent, const struct agent_inputs *in, c
 
 static void while_leaving(struct agent *agent, const struct agent_inputs *in, const struct rule *rule,
                           struct agent_outputs *out) {
-    if (agent->keeps && may_reopen(agent, rule, in->now)) { /* row 13 */
+    if (agent->keeps && may_reopen(agent, rule, in->now) && (in->waiting || !rule->alone)) { /* row 13 */
         agent->keeps = 0;
         open_gate(agent, rule, out);
         out->wake_at = in->now;

@@ -15,6 +15,7 @@ static struct {
     bool record;
     uint32_t scan;
     uint64_t pause;
+    uint64_t finished; /* when the work of the last drain had */
 } drain;
 
 void drain_start(void) {
@@ -37,23 +38,25 @@ bool drain_quiet(uint64_t now, uint64_t *next) {
         drain.outside = drain.record = true;
         drain.pause = FIRST_PAUSE_NS;
     }
-    if (drain.outside && streams_poll(drain.record))
+    if (drain.outside && streams_poll(drain.record)) {
+        drain.finished = now;
         return true;
+    }
     drain.record = false;
     *next = least(*next, now + drain.pause);
     drain.pause = least(drain.pause * 3 / 2, LONGEST_PAUSE_NS);
     return false;
 }
 
-void drain_done(uint64_t closed, uint64_t now) {
+void drain_done(uint64_t closed) {
     struct gpushare_report *report = &the_page()->report;
-    uint64_t took = now > closed ? now - closed : 0;
+    uint64_t took = drain.finished > closed ? drain.finished - closed : 0;
     unsigned bucket = 0;
     streams_clear();
     threads_forget_marks();
     while (bucket < GPUSHARE_DRAIN_BUCKETS - 1 && took >= MS << bucket)
         bucket++;
-    usage_drained(closed, now);
+    usage_drained(closed, drain.finished);
     PUT(report->drain_ns, took);
     ADD(report->drain_total_ns, took);
     ADD(report->drains[bucket], 1);

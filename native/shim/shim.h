@@ -209,7 +209,7 @@ void streams_after_fork(void);
 void drain_start(void);
 void drain_begin(void);                         /* agent: the gate has closed */
 bool drain_quiet(uint64_t now, uint64_t *next); /* agent: no call is inside, no work unfinished; else come again */
-void drain_done(uint64_t closed, uint64_t now); /* agent: forget what has finished; `closed`: when the gate first was */
+void drain_done(uint64_t closed);               /* agent: forget what has finished; `closed`: when the gate first was */
 
 /* --- meter.c, budget.c: how much work is let in while others wait, or by a budget ------------------------------------ */
 
