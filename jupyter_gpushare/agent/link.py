@@ -21,7 +21,7 @@ LONGEST_HOLD_OFF = 16 * S
 
 
 class Connection(Protocol):
-    """What a process needs of its end of a connection."""
+    """One end of a connection, as a process uses it."""
 
     def send(self, line: bytes, descriptors: list[int] | None = None) -> int:
         """Return 1: sent; 0: there is no room; -1: the other end is closed."""

@@ -141,6 +141,18 @@ def test_reports_of_a_turn_that_is_over_are_ignored(world: World) -> None:
     assert world.running() == "a"
 
 
+def test_a_drained_process_goes_on_with_a_turn_that_goes_on(world: World) -> None:
+    """The other client gives up while a sibling drains: a thread that comes to the gate needs no new turn."""
+    first, second = world.process("a", drains_in=0.3), world.process("a")
+    world.want(first, second)
+    b = world.process("b", busy=True)
+    world.run_until(lambda: second.gate == "leaving")
+    world.unwant(b)
+    world.want(second)
+    world.run_until(lambda: second.gate == "open", within=0.1)
+    assert (first.gate, first.turn) == ("open", second.turn)
+
+
 def test_idle_of_a_process_that_is_in_no_turn_is_ignored(world: World) -> None:
     a = world.process("a", busy=True)
     world.process("b", busy=True)
