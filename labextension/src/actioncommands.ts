@@ -1,4 +1,3 @@
-import type { TranslationBundle } from '@jupyterlab/translation';
 import {
   editIcon,
   fastForwardIcon,
@@ -14,9 +13,9 @@ import type { CommandRegistry } from '@lumino/commands';
 import { Actions } from './actions';
 import { ACTIONS, CommandIDs, type IClientArgs } from './commands';
 import { findTarget, whyNot, type Target } from './model/actions';
-import type { ICurrentKernel } from './model/current';
 import type { IClient } from './protocol';
 import type { IGpuSharing } from './tokens';
+import { trans } from './trans';
 
 /** The arguments, as a JSON schema, for tools that offer commands. */
 const ARGUMENTS = {
@@ -42,20 +41,18 @@ const HOLD_ARGUMENTS = {
 /** Add the commands, and notify their views of changes. */
 export function addCommands(
   commands: CommandRegistry,
-  { api, model }: Pick<IGpuSharing, 'api' | 'model'>,
-  current: ICurrentKernel,
-  trans: TranslationBundle
+  { api, current, model }: Pick<IGpuSharing, 'api' | 'current' | 'model'>
 ): void {
-  const actions = new Actions(api, trans);
+  const actions = new Actions(api);
   const target = (args: IClientArgs): Target =>
-    findTarget(model, args.client, current.kernelId, trans);
+    findTarget(model, args.client, current.kernelId);
   const suspended = (args: IClientArgs) => {
     const found = target(args);
     return 'client' in found && found.client.suspended;
   };
 
   const add = (id: string, options: ICommand) => {
-    const reason = (args: object) => whyNot(id, target(args), trans);
+    const reason = (args: object) => whyNot(id, target(args));
     commands.addCommand(id, {
       label: options.label,
       caption: args => reason(args) || options.caption,

@@ -1,5 +1,4 @@
 import { Dialog, Notification, showDialog } from '@jupyterlab/apputils';
-import type { TranslationBundle } from '@jupyterlab/translation';
 import type { ReadonlyJSONObject } from '@lumino/coreutils';
 
 import type { Action, IApi } from './api';
@@ -8,6 +7,7 @@ import { holdSchema, pick, withAllocated } from './model/forms';
 import { formatDuration } from './model/units';
 import { nameOf } from './model/named';
 import type { IClient, IConfig, QuotaChanges } from './protocol';
+import { trans } from './trans';
 
 /** Milliseconds that a success, or a failure, is shown. */
 const SUCCESS_SHOWN = 4000;
@@ -24,10 +24,7 @@ const USUAL_HOLD = 300;
  * resolves with whether it was done; none rejects.
  */
 export class Actions {
-  constructor(
-    private readonly _api: IApi,
-    private readonly _trans: TranslationBundle
-  ) {}
+  constructor(private readonly _api: IApi) {}
 
   /** Show the reason why an action is not done. */
   refuse(reason: string): false {
@@ -35,12 +32,11 @@ export class Actions {
   }
 
   async changeQuota(client: IClient): Promise<boolean> {
-    const trans = this._trans;
-    const name = this._name(client);
+    const name = nameOf(client);
     return this._ask(trans.__('GPU quota of %1', name), async () => {
       const { schema, ...quota } = await this._api.quota(client.id);
       return {
-        schema: withAllocated(schema, client, trans),
+        schema: withAllocated(schema, client),
         values: pick(quota, schema.properties),
         send: async changes => {
           await this._api.setQuota(client.id, changes as QuotaChanges);
@@ -51,7 +47,6 @@ export class Actions {
   }
 
   async changeSettings(): Promise<boolean> {
-    const trans = this._trans;
     return this._ask(trans.__('GPU sharing settings'), async () => {
       const { schema, ...config } = await this._api.config();
       const properties = pick(schema.properties, SETTINGS);
@@ -86,11 +81,10 @@ export class Actions {
     if (seconds !== undefined) {
       return this._do(() => this._hold(client, seconds));
     }
-    const trans = this._trans;
     const longest = config.max_hold;
-    const title = trans.__('Hold the GPU for %1', this._name(client));
+    const title = trans.__('Hold the GPU for %1', nameOf(client));
     return this._ask(title, async () => ({
-      schema: holdSchema(longest, client.hold_seconds_left !== null, trans),
+      schema: holdSchema(longest, client.hold_seconds_left !== null),
       values: { seconds: Math.min(USUAL_HOLD, longest) },
       present: {},
       send: async changes =>
@@ -100,8 +94,8 @@ export class Actions {
 
   /** Do what needs no further words; on clients of others only after a question. */
   async act(client: IClient, action: Action): Promise<boolean> {
-    const { title, meaning, label, done } = this._texts(action, client);
-    if (!client.own && meaning !== '') {
+    const { title, meaning, label, done } = this._texts(client)[action];
+    if (!client.own && meaning) {
       const buttons = [Dialog.cancelButton(), Dialog.warnButton({ label })];
       const { button } = await showDialog({ title, body: meaning, buttons });
       if (!button.accept) {
@@ -115,67 +109,53 @@ export class Actions {
   }
 
   private async _hold(client: IClient, seconds: number): Promise<string> {
-    const trans = this._trans;
-    const name = this._name(client);
+    const name = nameOf(client);
     const left = await this._api.hold(client.id, seconds);
     return left === null
       ? trans.__('%1 holds the GPU no longer.', name)
       : trans.__(
           '%1 keeps the GPU for %2, also between cells.',
           name,
-          formatDuration(left, trans)
+          formatDuration(left)
         );
   }
 
-  /** The texts of an action; without a meaning there is nothing to ask. */
-  private _texts(
-    action: Action,
-    client: IClient
-  ): { title: string; meaning: string; label: string; done: string } {
-    const trans = this._trans;
-    const name = this._name(client);
-    switch (action) {
-      case 'release':
-        return {
-          title: trans.__('Give up the turn of %1?', name),
-          meaning: trans.__(
-            'The rest of its turn goes to the next client in the queue.'
-          ),
-          label: trans.__('Give up'),
-          done: trans.__('%1 gives up its turn.', name)
-        };
-      case 'evict':
-        return {
-          title: trans.__('Move memory of %1?', name),
-          meaning: trans.__(
-            'It comes back with its next turn. If it has one now, that is given up first.'
-          ),
-          label: trans.__('Move out'),
-          done: trans.__(
-            'The memory of %1 moves off the GPU; it comes back with the next turn.',
-            name
-          )
-        };
-      case 'suspend':
-        return {
-          title: trans.__('Suspend %1?', name),
-          meaning: trans.__(
-            'Its cells wait, and its memory leaves the GPU, until a resume.'
-          ),
-          label: trans.__('Suspend'),
-          done: trans.__(
-            '%1 is suspended: its cells wait and its memory leaves the GPU, until you resume it.',
-            name
-          )
-        };
-      case 'resume':
-        return {
-          title: '',
-          meaning: '',
-          label: '',
-          done: trans.__('%1 takes turns again.', name)
-        };
-    }
+  /** The texts of the actions; without a meaning there is nothing to ask. */
+  private _texts(client: IClient): Readonly<Record<Action, ITexts>> {
+    const name = nameOf(client);
+    return {
+      release: {
+        title: trans.__('Give up the turn of %1?', name),
+        meaning: trans.__(
+          'The rest of its turn goes to the next client in the queue.'
+        ),
+        label: trans.__('Give up'),
+        done: trans.__('%1 gives up its turn.', name)
+      },
+      evict: {
+        title: trans.__('Move memory of %1?', name),
+        meaning: trans.__(
+          'It comes back with its next turn. If it has one now, that is given up first.'
+        ),
+        label: trans.__('Move out'),
+        done: trans.__(
+          'The memory of %1 moves off the GPU; it comes back with the next turn.',
+          name
+        )
+      },
+      suspend: {
+        title: trans.__('Suspend %1?', name),
+        meaning: trans.__(
+          'Its cells wait, and its memory leaves the GPU, until a resume.'
+        ),
+        label: trans.__('Suspend'),
+        done: trans.__(
+          '%1 is suspended: its cells wait and its memory leaves the GPU, until you resume it.',
+          name
+        )
+      },
+      resume: { done: trans.__('%1 takes turns again.', name) }
+    };
   }
 
   private async _ask(
@@ -188,7 +168,7 @@ export class Actions {
       // The module brings a validator along, which few pages ever need.
       const { FormDialog } = await import('./components/formdialog');
       // eslint-disable-next-line jupyter/require-disposable-ownership -- it disposes of itself when it is closed
-      dialog = new FormDialog({ title, trans: this._trans, ...form });
+      dialog = new FormDialog({ title, ...form });
     } catch (error) {
       return this._fail(error);
     }
@@ -212,8 +192,11 @@ export class Actions {
     Notification.error((error as Error).message, { autoClose: FAILURE_SHOWN });
     return false;
   }
+}
 
-  private _name(client: IClient): string {
-    return nameOf(client, this._trans);
-  }
+interface ITexts {
+  title?: string;
+  meaning?: string;
+  label?: string;
+  done: string;
 }

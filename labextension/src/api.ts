@@ -2,6 +2,7 @@ import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 
 import type {
+  IClient,
   IConfig,
   IHistory,
   IQuota,
@@ -9,6 +10,7 @@ import type {
   QuotaChanges,
   WithSchema
 } from './protocol';
+import type { IVisibility } from './visibility';
 
 const ROOT = 'gpushare/api';
 
@@ -39,19 +41,15 @@ export type Action = 'release' | 'suspend' | 'resume' | 'evict';
 export class Api {
   constructor(private readonly _settings: ServerConnection.ISettings) {}
 
-  /** The present state of sharing. */
-  async status(): Promise<IStatus> {
-    return (await this._call('GET', ['status'])) as IStatus;
+  status(): Promise<IStatus> {
+    return this._call('GET', ['status']);
   }
 
-  /**
-   * The client that a Jupyter kernel belongs to, or null if it is not shared.
-   *
-   */
+  /** The client that a Jupyter kernel belongs to, or null if it is not shared. */
   async clientOf(kernelId: string): Promise<string | null> {
     try {
-      const data = await this._call('GET', ['kernels', kernelId]);
-      return (data as { client: string }).client;
+      const path = ['kernels', kernelId];
+      return (await this._call<{ client: string }>('GET', path)).client;
     } catch (error) {
       if (error instanceof ApiError && error.status === 404) {
         return null;
@@ -64,24 +62,22 @@ export class Api {
    * What happened since `after`, a {@link IHistory.next}; 0: in the last
    * minutes.
    */
-  async history(after: number): Promise<IHistory> {
+  history(after: number): Promise<IHistory> {
     const path = ['history'];
-    return (await this._call('GET', path, undefined, { after })) as IHistory;
+    return this._call('GET', path, undefined, { after });
   }
 
-  /** A client's quota. */
-  async quota(clientId: string): Promise<WithSchema<IQuota>> {
+  quota(clientId: string): Promise<WithSchema<IQuota>> {
     const path = ['clients', clientId, 'quota'];
-    return (await this._call('GET', path)) as WithSchema<IQuota>;
+    return this._call('GET', path);
   }
 
   /** Change a quota; resolves with all of it. */
-  async setQuota(clientId: string, changes: QuotaChanges): Promise<IQuota> {
+  setQuota(clientId: string, changes: QuotaChanges): Promise<IQuota> {
     const path = ['clients', clientId, 'quota'];
-    return (await this._call('PATCH', path, changes)) as IQuota;
+    return this._call('PATCH', path, changes);
   }
 
-  /** Do something with a client. */
   async act(clientId: string, action: Action): Promise<void> {
     await this._call('POST', ['clients', clientId, action]);
   }
@@ -92,20 +88,17 @@ export class Api {
    */
   async hold(clientId: string, seconds: number): Promise<number | null> {
     const path = ['clients', clientId, 'hold'];
-    const data = await this._call('POST', path, { seconds });
-    return (data as { hold_seconds_left: number | null }).hold_seconds_left;
+    type Hold = Pick<IClient, 'hold_seconds_left'>;
+    return (await this._call<Hold>('POST', path, { seconds }))
+      .hold_seconds_left;
   }
 
-  /** The coordinator's settings. */
-  async config(): Promise<WithSchema<IConfig>> {
-    return (await this._call('GET', ['config'])) as WithSchema<IConfig>;
+  config(): Promise<WithSchema<IConfig>> {
+    return this._call('GET', ['config']);
   }
 
-  /** Change settings; resolves with all. */
-  async setConfig(
-    changes: Readonly<Record<string, unknown>>
-  ): Promise<IConfig> {
-    return (await this._call('PATCH', ['config'], changes)) as IConfig;
+  setConfig(changes: Readonly<Record<string, unknown>>): Promise<IConfig> {
+    return this._call('PATCH', ['config'], changes);
   }
 
   /** Open a socket whose frames `parseMessage` reads. The caller closes it. */
@@ -118,12 +111,12 @@ export class Api {
     return new WebSocket(url);
   }
 
-  private async _call(
+  private async _call<T>(
     method: 'GET' | 'PATCH' | 'POST',
     path: ReadonlyArray<string>,
     body?: unknown,
     query: Readonly<Record<string, string | number>> = {}
-  ): Promise<unknown> {
+  ): Promise<T> {
     // Watching is no activity: idle servers must still be culled.
     const search = { ...query, no_track_activity: 1 };
     const url =
@@ -143,7 +136,7 @@ export class Api {
       throw new ApiError((error as Error).message, 0);
     }
     const text = await response.text();
-    let data: unknown = null;
+    let data = null;
     try {
       data = JSON.parse(text);
     } catch {
@@ -152,7 +145,7 @@ export class Api {
     if (response.ok && data !== null) {
       return data;
     }
-    const refusal = data as { reason: string; message: string } | null;
+    const refusal: { reason: string; message: string } | null = data;
     throw new ApiError(
       refusal?.message || `${response.status} ${response.statusText}`,
       response.status,
@@ -163,3 +156,9 @@ export class Api {
 
 /** {@link Api}, or what tests put in its place. */
 export type IApi = Pick<Api, keyof Api>;
+
+/** What a model needs to ask the server, as long as the page can be seen. */
+export interface IServerAccess {
+  readonly api: IApi;
+  readonly visibility: IVisibility;
+}

@@ -1,6 +1,8 @@
 import type { IDisposable } from '@lumino/disposable';
 import { Signal } from '@lumino/signaling';
 
+import type { SettingsModel } from './model/settings';
+
 /**
  * An object that has signals, and listens to those of others, until it is
  * disposed. A subclass with more to end (timers, watches) overrides
@@ -20,6 +22,8 @@ export abstract class Disposable implements IDisposable {
   private _isDisposed = false;
 }
 
+type Switch = 'showStatusItem' | 'showToolbarChip' | 'showWaiting';
+
 /** One that a setting of the user switches off and on. */
 export abstract class Switchable extends Disposable {
   get isEnabled(): boolean {
@@ -28,6 +32,15 @@ export abstract class Switchable extends Disposable {
   set isEnabled(value: boolean) {
     this._isEnabled = value;
     this.refresh();
+  }
+
+  /** Let a setting switch it. */
+  follow(settings: SettingsModel, name: Switch): void {
+    const apply = () => {
+      this.isEnabled = settings.values[name];
+    };
+    settings.changed.connect(apply, this);
+    apply();
   }
 
   /** Look again at what there is to show or do. */

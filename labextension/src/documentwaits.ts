@@ -1,6 +1,5 @@
 import type { ISessionContext } from '@jupyterlab/apputils';
 import type { Cell } from '@jupyterlab/cells';
-import type { TranslationBundle } from '@jupyterlab/translation';
 import type { IDisposable } from '@lumino/disposable';
 import type { ISignal } from '@lumino/signaling';
 import type { Widget } from '@lumino/widgets';
@@ -17,24 +16,24 @@ import type { IGpuSharing } from './tokens';
 export class DocumentWaits extends Disposable {
   constructor(private readonly _options: DocumentWaits.IOptions) {
     super();
-    const { document, runs, trans } = _options;
+    const { document, runs } = _options;
     const { model: sharing, settings, visibility } = _options.sharing;
     const { sessionContext } = document;
     this._kernel = new CurrentKernel([], () => sessionContext);
-    const common = { sharing, kernel: this._kernel, runs, visibility };
-    this._wait = new WaitModel({ ...common, trans });
-    this._displays = new WaitDisplays({ sessionContext, sharing });
+    const common = { sharing, current: this._kernel, runs, visibility };
+    this._wait = new WaitModel(common);
+    this._displays = new WaitDisplays(sessionContext, sharing);
     this._longWaits = new LongWaits({
       ...common,
       isInSight: _options.isInSight,
       shortest: () => settings.values.notifyAfterWait
     });
-    this._view = new WaitingView(trans, _options.resume);
+    this._view = new WaitingView(_options.resume);
     this._wait.changed.connect(this._show, this);
     this._kernel.restarting.connect(this._onRestarting, this);
-    settings.changed.connect(this._onSettings, this);
     document.disposed.connect(this.dispose, this);
-    this._onSettings();
+    this._wait.follow(settings, 'showWaiting');
+    this._displays.follow(settings, 'showWaiting');
   }
 
   get kernel(): ICurrentKernel {
@@ -68,11 +67,6 @@ export class DocumentWaits extends Disposable {
     }
   }
 
-  private _onSettings(): void {
-    const { showWaiting } = this._options.sharing.settings.values;
-    this._wait.isEnabled = this._displays.isEnabled = showWaiting;
-  }
-
   private _onRestarting(_: ICurrentKernel, kernelId: string): void {
     this._options.sharing.model.recheck(kernelId);
   }
@@ -92,7 +86,6 @@ export namespace DocumentWaits {
     /** Disposed along with this. */
     runs: IRuns<Cell> & IDisposable;
     sharing: IGpuSharing;
-    trans: TranslationBundle;
     /** Resume a client. */
     resume: (clientId: string) => void;
     /** Say politely what waits; empty: nothing does. */

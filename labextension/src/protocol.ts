@@ -38,8 +38,6 @@ export interface IDevice {
 
 /** A process that uses a device and belongs to no client. */
 export interface IOutside {
-  /** Null: it has none here, as for a process beside a container. */
-  readonly pid: number | null;
   /** Null: not known, or hidden from the user that asks. */
   readonly user: string | null;
   /** Null: not known. */

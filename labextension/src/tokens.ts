@@ -1,18 +1,17 @@
 import { Token } from '@lumino/coreutils';
 
-import type { IApi } from './api';
+import type { IServerAccess } from './api';
+import type { ICurrentKernel } from './model/current';
 import type { HistoryModel } from './model/history';
 import type { SettingsModel } from './model/settings';
 import type { SharingModel } from './model/sharing';
-import type { IVisibility } from './visibility';
 
 /** What every view of GPU sharing stands on. */
-export interface IGpuSharing {
+export interface IGpuSharing extends IServerAccess {
   readonly model: SharingModel;
   readonly history: HistoryModel;
-  readonly visibility: IVisibility;
-  readonly api: IApi;
   readonly settings: SettingsModel;
+  readonly current: ICurrentKernel;
 }
 
 /** The token by which views ask for the shared state. */
@@ -23,6 +22,3 @@ export const IGpuSharing = new Token<IGpuSharing>(
 
 /** The plugin whose schema has the settings of all. */
 export const SETTINGS_ID = 'jupyter-gpushare:plugin';
-
-/** The name under which the texts are translated. */
-export const TRANSLATION_DOMAIN = 'jupyter_gpushare';

@@ -1,9 +1,8 @@
 /** No serious finding of axe in what is ours, in light and dark. */
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
 
 import { assertAccessible } from './axe.mjs';
-import { client, skip, takeTurns } from './jupyter.mjs';
+import { client, takeTurns } from './jupyter.mjs';
 import { Panel } from './panel.mjs';
 import { Stage } from './stage.mjs';
 
@@ -41,24 +40,22 @@ stage.setUp(async () => {
   panel = new Panel(lab);
 });
 
-test('the panel while nobody shares', { skip }, async () => {
+stage.test('the panel while nobody shares', async () => {
   await panel.open();
   await panel.node.getByText(/^Nobody shares the GPU/).waitFor();
   await assertAccessible(lab, 'panel-empty', panel.node);
 });
 
-test('panel, status item, chip and waiting line', { skip }, async () => {
+stage.test('panel, status item, chip and waiting line', async () => {
   for (const path of [BUSY, WAITING]) {
     await stage.notebook(path);
     await lab.notebook(path);
     await lab.runsTo(0, /ready/);
   }
   await takeTurns(600);
-  await lab.notebook(BUSY);
-  await lab.run(1);
+  await lab.runIn(BUSY, 1);
   await client(BUSY, one => one.phase === 'running');
-  await lab.notebook(WAITING);
-  await lab.run(1);
+  await lab.runIn(WAITING, 1);
   const line = lab.cells.nth(1).locator('.gpushare-Waiting');
   await panel.timeline.waitFor();
   await assertAccessible(
@@ -71,7 +68,7 @@ test('panel, status item, chip and waiting line', { skip }, async () => {
   );
 });
 
-test('the menu of the chip', { skip }, async () => {
+stage.test('the menu of the chip', async () => {
   await lab.chip.click();
   // The list is Lumino's, whose separators axe finds wrong; the items are ours.
   const items = lab.page.getByRole('menu').getByRole('menuitem');
@@ -85,7 +82,7 @@ for (const [name, open] of [
   ['hold-dialog', () => panel.act(BUSY, /^Hold the GPU/)],
   ['settings-dialog', () => lab.command('gpushare:change-settings')]
 ]) {
-  test(`the ${name}`, { skip }, async () => {
+  stage.test(`the ${name}`, async () => {
     const { page } = lab;
     void open();
     const form = page.getByRole('dialog').locator('.gpushare-Form');
@@ -122,7 +119,7 @@ async function assertRingsFit(form) {
   assert.deepEqual(cut, []);
 }
 
-test('the panel while the coordinator is away', { skip }, async () => {
+stage.test('the panel while the coordinator is away', async () => {
   isAway = true;
   events.send(JSON.stringify(AWAY));
   await lab.reads(/away/i);

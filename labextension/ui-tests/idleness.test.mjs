@@ -1,8 +1,8 @@
 /** A notebook that nobody uses: its user is told, and a cell brings it back. */
 import assert from 'node:assert/strict';
-import { after, test } from 'node:test';
 
-import { client, configure, rest, skip } from './jupyter.mjs';
+import { client, configure, rest } from './jupyter.mjs';
+import { shows } from './lab.mjs';
 import { Stage } from './stage.mjs';
 
 const PATH = 'idle.ipynb';
@@ -19,45 +19,37 @@ stage.setUp(async () => {
   await configure(NEVER);
   await stage.notebook(PATH, { more: [WORK] });
   lab = await stage.open(`lab/tree/${PATH}?reset`);
-});
+}, restore);
 
-after(async () => {
-  if (!skip) {
-    await configure(NEVER);
-    await rest('PUT', PLUGIN, { raw: '{}' });
-  }
-});
+async function restore() {
+  await configure(NEVER);
+  await rest('PUT', PLUGIN, { raw: '{}' });
+}
 
 const notice = (page = lab.page) =>
   page
     .locator('.Toastify__toast')
     .filter({ hasText: /^idle\.ipynb has not been used for \d+ / });
 
-test(
-  'it is told that its memory has moved off, then that it is suspended',
-  { skip },
-  async () => {
-    await lab.ready(PATH);
-    await lab.runsTo(0, /ready/);
-    await lab.reads(/^GPU: idle\b/);
-    await configure({ idle_warn: 1, idle_evict: 4 });
-    await lab.reads(/^GPU: idle for long · memory moves off in \d s/);
-    await lab.reads(/^GPU: idle, moved off/);
-    const first = notice().filter({ hasText: /its memory has moved off/ });
-    await first.waitFor();
-    assert.equal(await lab.chip.innerText(), 'GPU: idle, moved off');
-    await lab.screenshots('idle-evicted');
+stage.test('it is told of its eviction, then of its suspension', async () => {
+  await lab.ready(PATH);
+  await lab.runsTo(0, /ready/);
+  await lab.reads(/^GPU: idle\b/);
+  await configure({ idle_warn: 1, idle_evict: 4 });
+  await lab.reads(/^GPU: idle for long · memory moves off in \d s/);
+  await lab.reads(/^GPU: idle, moved off/);
+  const first = notice().filter({ hasText: /its memory has moved off/ });
+  await first.waitFor();
+  assert.equal(await lab.chip.innerText(), 'GPU: idle, moved off');
+  await lab.screenshots('idle-evicted');
 
-    await configure({ idle_suspend: 5 });
-    await lab.reads(/^GPU: suspended, idle/);
-    await notice()
-      .filter({ hasText: /is therefore suspended/ })
-      .waitFor();
-    await first.waitFor({ state: 'detached' });
-  }
-);
+  await configure({ idle_suspend: 5 });
+  await lab.reads(/^GPU: suspended, idle/);
+  await shows(notice(), /is therefore suspended/);
+  await first.waitFor({ state: 'detached' });
+});
 
-test('running a cell brings it back', { skip }, async () => {
+stage.test('running a cell brings it back', async () => {
   await configure(NEVER);
   await lab.runsTo(2, /goes on/);
   await notice().waitFor({ state: 'detached' });
@@ -66,7 +58,7 @@ test('running a cell brings it back', { skip }, async () => {
   assert.ok(resident > 0);
 });
 
-test('who wants no notification gets none', { skip }, async () => {
+stage.test('who wants no notification gets none', async () => {
   await rest('PUT', PLUGIN, { raw: '{"notifyIdle": false}' });
   const { page: wants } = lab;
   lab = await stage.open(`lab/tree/${PATH}?reset`);

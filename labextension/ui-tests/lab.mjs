@@ -24,6 +24,10 @@ export const THEMES = {
   dark: 'JupyterLab Dark'
 };
 
+/** Wait until an element is there and contains the text or matches. */
+export const shows = (locator, text, options) =>
+  locator.filter({ hasText: text }).waitFor(options);
+
 /** JupyterLab, or a page of Notebook 7, in a browser of its own. */
 export class Lab {
   constructor(browser, page) {
@@ -147,12 +151,21 @@ export class Lab {
     await this.page.keyboard.press('Control+Enter');
   }
 
+  /** Bring a notebook to the front, and run a cell of it. */
+  async runIn(path, index) {
+    await this.notebook(path);
+    await this.run(index);
+  }
+
+  /** Wait until the working cell has come to its end. */
+  async worked() {
+    await shows(this.output(1), 'work done');
+  }
+
   /** Run a cell, and wait for its output to match. */
   async runsTo(index, pattern) {
     await this.run(index);
-    await this.output(index)
-      .filter({ hasText: pattern })
-      .waitFor({ timeout: STARTS_WITHIN });
+    await shows(this.output(index), pattern, { timeout: STARTS_WITHIN });
   }
 
   output(index) {
@@ -177,46 +190,33 @@ export class Lab {
 
   /** Wait until the status item's text matches. */
   async reads(pattern, timeout = FOLLOWS_WITHIN) {
-    await this.page
-      .locator('.gpushare-StatusItem-button')
-      .filter({ hasText: pattern })
-      .waitFor({ timeout });
+    const item = this.page.locator('.gpushare-StatusItem-button');
+    await shows(item, pattern, { timeout });
   }
 
   /**
-   * Note every text that an element shows from now on, also those that are
-   * there for a moment only. Resolves with a function that tells them.
+   * Note every text and width in pixels that an element has from now on, also
+   * for a moment only. Resolves with a function that returns both lists.
    */
-  async watchTexts(locator) {
-    const key = `texts${Math.random()}`;
+  async watch(locator) {
+    const key = `seen${Math.random()}`;
     await locator.evaluate((node, key) => {
-      const texts = (globalThis[key] = []);
-      const note = () => {
-        const text = node.textContent.trim();
-        if (text !== texts.at(-1)) {
-          texts.push(text);
+      const seen = (globalThis[key] = { texts: [], widths: [] });
+      const note = (list, value) => {
+        if (value !== list.at(-1)) {
+          list.push(value);
         }
       };
-      note();
-      new MutationObserver(note).observe(node, {
+      const noteText = () => note(seen.texts, node.textContent.trim());
+      const noteWidth = () => note(seen.widths, node.clientWidth);
+      noteText();
+      noteWidth();
+      new MutationObserver(noteText).observe(node, {
         characterData: true,
         childList: true,
         subtree: true
       });
-    }, key);
-    return () => this.page.evaluate(key => globalThis[key], key);
-  }
-
-  /** Note every width that an element has from now on, in pixels. */
-  async watchWidths(locator) {
-    const key = `widths${Math.random()}`;
-    await locator.evaluate((node, key) => {
-      const widths = (globalThis[key] = [node.clientWidth]);
-      new globalThis.ResizeObserver(() => {
-        if (node.clientWidth !== widths.at(-1)) {
-          widths.push(node.clientWidth);
-        }
-      }).observe(node);
+      new globalThis.ResizeObserver(noteWidth).observe(node);
     }, key);
     return () => this.page.evaluate(key => globalThis[key], key);
   }

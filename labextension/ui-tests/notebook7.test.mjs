@@ -1,8 +1,8 @@
 /** The same extension in Notebook 7: no status bar, one notebook a page. */
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
 
-import { client, skip, takeTurns } from './jupyter.mjs';
+import { client, takeTurns } from './jupyter.mjs';
+import { shows } from './lab.mjs';
 import { Panel } from './panel.mjs';
 import { Stage } from './stage.mjs';
 
@@ -21,31 +21,31 @@ stage.setUp(async () => {
   await takeTurns(600);
 });
 
-test('chip and waiting line follow the cells', { skip }, async () => {
+stage.test('chip and waiting line follow the cells', async () => {
   const [one, two] = stage.labs;
-  await two.chip.filter({ hasText: /^GPU: idle/ }).waitFor();
+  await shows(two.chip, /^GPU: idle/);
   await two.run(1);
-  await two.chip.filter({ hasText: /^GPU: running/ }).waitFor();
+  await shows(two.chip, /^GPU: running/);
   await client(TWO, ({ phase }) => phase === 'running');
   await one.run(1);
-  await one.chip.filter({ hasText: /^GPU: #1 in queue/ }).waitFor();
+  await shows(one.chip, /^GPU: #1 in queue/);
   const line = one.cells.nth(1).getByText(/^Waiting for the GPU: #1/);
   await line.waitFor();
   await one.screenshots('notebook7-waiting');
   await stage.notebooks[1].finish();
-  await one.chip.filter({ hasText: /^GPU: running/ }).waitFor();
+  await shows(one.chip, /^GPU: running/);
   await line.waitFor({ state: 'detached' });
 });
 
-test("the panel opens from the chip's menu", { skip }, async () => {
+stage.test("the panel opens from the chip's menu", async () => {
   const [one, two] = stage.labs;
   const panel = new Panel(one);
   await one.chip.click();
   await one.page.getByRole('menuitem', { name: 'Show GPU Sharing' }).click();
-  await panel.row(ONE).filter({ hasText: 'Running' }).waitFor();
-  await panel.row(TWO).filter({ hasText: 'Idle' }).waitFor();
+  await shows(panel.row(ONE), 'Running');
+  await shows(panel.row(TWO), 'Idle');
   await one.screenshots('notebook7-panel');
   await stage.notebooks[0].finish();
-  await panel.row(ONE).filter({ hasText: 'Idle' }).waitFor();
+  await shows(panel.row(ONE), 'Idle');
   assert.deepEqual([...one.faults, ...two.faults], []);
 });

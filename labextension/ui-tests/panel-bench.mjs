@@ -72,12 +72,8 @@ try {
 async function traced(browser, page, action) {
   await browser.startTracing(page, { categories: CATEGORIES });
   await action();
-  const trace = JSON.parse(String(await browser.stopTracing()));
-  const events = trace.traceEvents;
-  if (env.GPUSHARE_BENCH_TRACE) {
-    const { writeFileSync } = await import('node:fs');
-    writeFileSync(env.GPUSHARE_BENCH_TRACE, JSON.stringify(trace));
-  }
+  const trace = String(await browser.stopTracing());
+  const { traceEvents: events } = JSON.parse(trace);
   const mains = events.filter(
     one => one.name === 'thread_name' && one.args.name === 'CrRendererMain'
   );

@@ -4,17 +4,16 @@
  * `jupyter` on PATH and the package installed.
  */
 import { spawn } from 'node:child_process';
-import { randomBytes } from 'node:crypto';
 import {
   closeSync,
   mkdirSync,
   mkdtempSync,
   openSync,
+  readdirSync,
   readFileSync,
   rmSync,
   writeFileSync
 } from 'node:fs';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 
@@ -42,9 +41,6 @@ const SETTINGS = {
  */
 export async function serve(frontEnd, options = [], socket = '') {
   const folder = mkdtempSync(join(tmpdir(), 'gpushare-ui-'));
-  const token = randomBytes(16).toString('hex');
-  const port = await freePort();
-  const root = `http://127.0.0.1:${port}/`;
   const logFile = join(folder, '.run', 'server.log');
   mkdirSync(join(folder, '.run'), { mode: 0o700 });
   const settings = join(folder, '.run', 'settings');
@@ -62,9 +58,7 @@ export async function serve(frontEnd, options = [], socket = '') {
       '--allow-root',
       '--log-level=WARN',
       '--ip=127.0.0.1',
-      `--port=${port}`,
-      '--ServerApp.port_retries=0',
-      `--IdentityProvider.token=${token}`,
+      '--port=0',
       `--ServerApp.root_dir=${folder}`,
       // The tests arrange documents and themes by commands; what they test they do by hand.
       `--${app}.expose_app_in_browser=True`,
@@ -76,17 +70,19 @@ export async function serve(frontEnd, options = [], socket = '') {
       GPUSHARE_LOCK_DIR: join(folder, '.run', 'locks'),
       GPUSHARE_SIM_STATE: join(folder, '.run', 'devices'),
       XDG_STATE_HOME: join(folder, '.run', 'state'),
+      JUPYTER_RUNTIME_DIR: join(folder, '.run', 'runtime'),
       JUPYTERLAB_SETTINGS_DIR: settings,
       JUPYTERLAB_WORKSPACES_DIR: join(folder, '.run', 'workspaces')
     },
     logFile
   );
+  let about = null;
   const log = () =>
     readFileSync(logFile, 'utf8').split('\n').slice(-LINES).join('\n');
 
   /** End it, and its coordinator, which outlives servers by design. */
   async function stop() {
-    const pid = socket ? null : await coordinatorOf(root, token);
+    const pid = socket || !about ? null : await coordinatorOf(about);
     server.kill('SIGTERM');
     const timer = setTimeout(() => server.kill('SIGKILL'), STOPS_WITHIN);
     await server.ended;
@@ -102,13 +98,13 @@ export async function serve(frontEnd, options = [], socket = '') {
   }
 
   try {
-    await answers(root, token, server);
+    about = await answers(join(folder, '.run', 'runtime'), server);
   } catch (error) {
     console.error(log());
     await stop();
     throw error;
   }
-  return { url: `${root}?token=${token}`, log, stop };
+  return { url: `${about.url}?token=${about.token}`, log, stop };
 }
 
 /**
@@ -134,23 +130,17 @@ export function run(command, args, env = {}, logFile = null) {
   return child;
 }
 
-/** A port that was free a moment ago. */
-function freePort() {
-  return new Promise(resolve => {
-    const probe = createServer();
-    probe.listen(0, '127.0.0.1', () => {
-      const { port } = probe.address();
-      probe.close(() => resolve(port));
-    });
-  });
-}
-
-async function answers(root, token, server) {
+/** What the server writes of itself when it listens: its `url` and `token`. */
+async function answers(folder, server) {
   const deadline = Date.now() + READY_WITHIN;
   while (Date.now() < deadline && server.exitCode === null) {
     try {
-      await fetch(`${root}api?token=${token}`);
-      return;
+      const [name] = readdirSync(folder).filter(one =>
+        /^jpserver-\d+\.json$/.test(one)
+      );
+      const about = JSON.parse(readFileSync(join(folder, name), 'utf8'));
+      await fetch(`${about.url}api?token=${about.token}`);
+      return about;
     } catch {
       await new Promise(resolve => setTimeout(resolve, 100));
     }
@@ -158,10 +148,9 @@ async function answers(root, token, server) {
   throw new Error('The Jupyter server did not start.');
 }
 
-async function coordinatorOf(root, token) {
+async function coordinatorOf({ url, token }) {
   try {
-    const path = `gpushare/api/status?token=${token}`;
-    const response = await fetch(new URL(path, root));
+    const response = await fetch(`${url}gpushare/api/status?token=${token}`);
     return (await response.json()).coordinator.pid;
   } catch {
     return null;

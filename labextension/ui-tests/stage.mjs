@@ -1,5 +1,5 @@
 /** What the tests of a file share: notebooks, and pages in browsers. */
-import { after, before } from 'node:test';
+import { after, before, test } from 'node:test';
 
 import { Notebook, skip } from './jupyter.mjs';
 import { Lab } from './lab.mjs';
@@ -12,12 +12,17 @@ export class Stage {
     this.notebooks = [];
   }
 
-  /** Call it before the tests of the file, unless skipped; cleared after them. */
-  setUp(prepare) {
+  /** Unless skipped, do `prepare` before the tests of the file, and `restore` after them. */
+  setUp(prepare, restore = () => {}) {
     if (!skip) {
       before(prepare);
       after(() => this.clear());
+      after(restore);
     }
+  }
+
+  test(name, body) {
+    test(name, { skip }, body);
   }
 
   /** {@link Notebook.create}; it is removed in the end. */

@@ -1,9 +1,8 @@
 /** A cell that waits for the GPU, and what one can do about it meanwhile. */
 import assert from 'node:assert/strict';
-import { after, test } from 'node:test';
 
-import { client, rest, skip, takeTurns } from './jupyter.mjs';
-import { Lab } from './lab.mjs';
+import { client, rest, takeTurns } from './jupyter.mjs';
+import { Lab, shows } from './lab.mjs';
 import { Stage } from './stage.mjs';
 
 const MANY_CELLS = 60;
@@ -37,64 +36,55 @@ stage.setUp(async () => {
   });
   lab = await stage.open('lab?reset');
   await takeTurns(600);
+}, restore);
+
+async function restore() {
+  await rest('PUT', NOTEBOOKS, { raw: '{}' });
+}
+
+stage.test('it says why it waits, outside of its outputs', async () => {
+  for (const name of ['train.ipynb', 'explore.ipynb']) {
+    await lab.notebook(name);
+    await lab.runsTo(0, /ready/);
+  }
+  await lab.runIn('train.ipynb', 1);
+  await lab.reads(/^GPU: running\b/);
+  await lab.runIn('explore.ipynb', 1);
+
+  const box = lab.cells.nth(1).locator('.gpushare-Waiting');
+  await shows(box, /^Waiting for the GPU: #1/);
+  assert.match(
+    await box.innerText(),
+    /\(train\.ipynb is running, (up to )?\d+ m?/
+  );
+  await box.getByRole('progressbar').waitFor();
+  await shows(lab.chip, /^GPU: #1 in queue/);
+  await lab.screenshots('cell-waiting');
+
+  // It goes and comes with its cell.
+  const look = cell =>
+    lab.page.evaluate(async cell => {
+      const { content } = globalThis.jupyterapp.shell.currentWidget;
+      content.activeCellIndex = cell;
+      await content.scrollToItem(cell);
+    }, cell);
+  await look(MANY_CELLS);
+  await waiting().waitFor({ state: 'hidden' });
+  await look(0);
+  await box.waitFor();
+  assert.equal(await waiting().count(), 1);
+
+  await lab.command('docmanager:save');
+  assert.doesNotMatch(JSON.stringify(await explore.saved()), /Waiting/);
 });
 
-after(async () => {
-  if (!skip) {
-    await rest('PUT', NOTEBOOKS, { raw: '{}' });
-  }
-});
-
-test(
-  'it says why it waits, outside of its outputs, until it runs',
-  { skip },
-  async () => {
-    for (const name of ['train.ipynb', 'explore.ipynb']) {
-      await lab.notebook(name);
-      await lab.runsTo(0, /ready/);
-    }
-    await lab.notebook('train.ipynb');
-    await lab.run(1);
-    await lab.reads(/^GPU: running\b/);
-    await lab.notebook('explore.ipynb');
-    await lab.run(1);
-
-    const box = lab.cells.nth(1).locator('.gpushare-Waiting');
-    await box.filter({ hasText: /^Waiting for the GPU: #1/ }).waitFor();
-    assert.match(
-      await box.innerText(),
-      /\(train\.ipynb is running, (up to )?\d+ m?/
-    );
-    await box.getByRole('progressbar').waitFor();
-    await lab.chip.filter({ hasText: /^GPU: #1 in queue/ }).waitFor();
-    await lab.screenshots('cell-waiting');
-
-    // It goes and comes with its cell.
-    const look = cell =>
-      lab.page.evaluate(async cell => {
-        const { content } = globalThis.jupyterapp.shell.currentWidget;
-        content.activeCellIndex = cell;
-        await content.scrollToItem(cell);
-      }, cell);
-    await look(MANY_CELLS);
-    await waiting().waitFor({ state: 'hidden' });
-    await look(0);
-    await box.waitFor();
-    assert.equal(await waiting().count(), 1);
-
-    await lab.command('docmanager:save');
-    assert.doesNotMatch(JSON.stringify(await explore.saved()), /Waiting/);
-  }
-);
-
-test('another window says so as well', { skip }, async () => {
+stage.test('another window says so as well', async () => {
   const other = await Lab.open('lab/workspaces/other/tree/explore.ipynb?reset');
   try {
-    await other.cells
-      .nth(1)
-      .locator('.gpushare-Waiting')
-      .filter({ hasText: /^Waiting for the GPU: #1/ })
-      .waitFor();
+    await shows(
+      other.cells.nth(1).locator('.gpushare-Waiting'),
+      /^Waiting for the GPU: #1/
+    );
     await other.screenshot('cell-waiting-elsewhere');
     assert.deepEqual(other.faults, []);
   } finally {
@@ -102,33 +92,25 @@ test('another window says so as well', { skip }, async () => {
   }
 });
 
-test('a suspended one can be resumed where it waits', { skip }, async () => {
+stage.test('a suspended one can be resumed where it waits', async () => {
   await choose('Suspend GPU Use');
-  await waiting()
-    .filter({ hasText: /^Suspended/ })
-    .waitFor();
+  await shows(waiting(), /^Suspended/);
   await client('explore.ipynb', one => one.suspended);
   await waiting().getByRole('button', { name: 'Resume' }).click();
-  await waiting()
-    .filter({ hasText: /^Waiting/ })
-    .waitFor();
+  await shows(waiting(), /^Waiting/);
 });
 
-test(
-  'its turn comes: nothing of the wait is left, nor printed',
-  { skip },
-  async () => {
-    await train.finish();
-    await waiting().waitFor({ state: 'detached' });
-    await explore.finish();
-    await lab.output(1).filter({ hasText: 'work done' }).waitFor();
-    assert.equal((await lab.output(1).innerText()).trim(), 'work done');
-    await lab.command('docmanager:save');
-    const { outputs } = (await explore.saved()).cells[1];
-    assert.deepEqual(
-      outputs.map(({ text }) => text),
-      ['work done\n']
-    );
-    assert.deepEqual(lab.faults, []);
-  }
-);
+stage.test('its turn comes: nothing of the wait is left', async () => {
+  await train.finish();
+  await waiting().waitFor({ state: 'detached' });
+  await explore.finish();
+  await lab.worked();
+  assert.equal((await lab.output(1).innerText()).trim(), 'work done');
+  await lab.command('docmanager:save');
+  const { outputs } = (await explore.saved()).cells[1];
+  assert.deepEqual(
+    outputs.map(({ text }) => text),
+    ['work done\n']
+  );
+  assert.deepEqual(lab.faults, []);
+});

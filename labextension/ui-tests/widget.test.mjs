@@ -1,9 +1,9 @@
 /** The ipywidgets view: live beside a running cell, pressed, shown again, gone. */
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
 
 import { assertAccessible } from './axe.mjs';
-import { client, skip } from './jupyter.mjs';
+import { client } from './jupyter.mjs';
+import { shows } from './lab.mjs';
 import { Stage } from './stage.mjs';
 
 const PATH = 'widget.ipynb';
@@ -37,23 +37,23 @@ stage.setUp(async () => {
   view = lab.output(0);
 });
 
-test('a cell runs, and the view goes on', { skip }, async () => {
+stage.test('a cell runs, and the view goes on', async () => {
   await lab.runsTo(0, /GPU: \w/);
   await lab.run(1);
-  await view.filter({ hasText: 'A cell is running' }).waitFor();
-  await view.filter({ hasText: /GPU: running/ }).waitFor();
+  await shows(view, 'A cell is running');
+  await shows(view, /GPU: running/);
   await lab.screenshots('widget', view);
   await notebook.finish();
-  await lab.output(1).filter({ hasText: 'work done' }).waitFor();
+  await lab.worked();
   await view.getByRole('button', { name: 'Hold the GPU' }).click();
-  await view.filter({ hasText: /held for \d/ }).waitFor();
+  await shows(view, /held for \d/);
 });
 
-test('the quota form has labels, checks and changes', { skip }, async () => {
+stage.test('the quota form has labels, checks and changes', async () => {
   await view.getByText('Quota', { exact: true }).last().click();
   await view.getByLabel('share').fill('3');
   await view.getByLabel('share').press('Enter');
-  await view.getByRole('alert').filter({ hasText: 'from 0 to 1' }).waitFor();
+  await shows(view.getByRole('alert'), 'from 0 to 1');
   await view.getByLabel('share').fill('30%');
   await view.getByLabel('class').selectOption('offline');
   await assertAccessible(lab, 'widget-quota', view);
@@ -62,23 +62,19 @@ test('the quota form has labels, checks and changes', { skip }, async () => {
   assert.equal(changed.quota.service, 'offline');
 });
 
-test('what is not on the page follows nothing', { skip }, async () => {
+stage.test('what is not on the page follows nothing', async () => {
   await lab.runsTo(0, /GPU: \w/);
   await lab.runsTo(2, /^1 follow/);
   await lab.command('notebook:clear-all-cell-outputs');
   await lab.runsTo(2, /^0 follow/);
 });
 
-test(
-  'a page that was loaded anew follows its own view only',
-  { skip },
-  async () => {
-    await lab.runsTo(0, /GPU: \w/);
-    await lab.runsTo(2, /^1 follow/);
-    await lab.page.reload();
-    await lab.page.waitForFunction(() => globalThis.jupyterapp);
-    await lab.ready(PATH);
-    await lab.runsTo(0, /GPU: \w/);
-    await lab.runsTo(2, /^1 follow/);
-  }
-);
+stage.test('a page loaded anew follows its own view only', async () => {
+  await lab.runsTo(0, /GPU: \w/);
+  await lab.runsTo(2, /^1 follow/);
+  await lab.page.reload();
+  await lab.page.waitForFunction(() => globalThis.jupyterapp);
+  await lab.ready(PATH);
+  await lab.runsTo(0, /GPU: \w/);
+  await lab.runsTo(2, /^1 follow/);
+});

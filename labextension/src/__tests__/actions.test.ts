@@ -4,45 +4,32 @@ import { CommandRegistry } from '@lumino/commands';
 import { addCommands } from '../actioncommands';
 import { ApiError } from '../api';
 import { CommandIDs } from '../commands';
-import type { SharingModel } from '../model/sharing';
 import type { IClient, IStatus } from '../protocol';
-import {
-  client,
-  CONFIG,
-  settle,
-  status,
-  type FakeApi,
-  type FakeCurrent
-} from './fakes';
-import { sharedKernel, trans } from './given';
-import { until } from './page';
+import { client, CONFIG, status, type FakeApi } from './fakes';
+import { GivenPage, until } from './given';
 
 describe('the commands', () => {
+  let given: GivenPage;
   let api: FakeApi;
-  let current: FakeCurrent;
   let commands: CommandRegistry;
-  let sharing: SharingModel;
 
   beforeEach(() => {
-    ({ api, current, sharing } = sharedKernel());
-    sharing.watch();
+    given = new GivenPage();
+    ({ api } = given);
+    given.sharing.watch();
     commands = new CommandRegistry();
-    addCommands(commands, { api, model: sharing }, current, trans);
+    addCommands(commands, { ...given, model: given.sharing });
   });
 
   afterEach(() => {
-    sharing.dispose();
     Dialog.flush();
     Notification.manager.dismiss();
-    document.body.replaceChildren();
+    given.dispose();
   });
 
   const show = async (mine: Partial<IClient>, more: Partial<IStatus> = {}) => {
     const others = [client({ id: 'other', own: false, tenant: 'bob' })];
-    const all = status([client(mine), ...others]);
-    api.socket.sendSnapshot({ ...all, ...more });
-    sharing.view('kernel');
-    await settle();
+    await given.snapshot({ ...status([client(mine), ...others]), ...more });
   };
   const messages = () =>
     Notification.manager.notifications.map(({ type, message }) => [
@@ -113,7 +100,7 @@ describe('the commands', () => {
       'error',
       expect.stringMatching(/away: died/)
     ]);
-    current.set(null);
+    given.current.set(null);
     expect(commands.caption(CommandIDs.hold)).toMatch(/No notebook/);
   });
 

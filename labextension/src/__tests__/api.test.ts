@@ -5,7 +5,7 @@ import type { AddressInfo } from 'node:net';
 import { ServerConnection } from '@jupyterlab/services';
 
 import { Api } from '../api';
-import { client, history, status } from './fakes';
+import { client, status } from './fakes';
 
 describe('Api, against an HTTP server', () => {
   let server: Server;
@@ -65,12 +65,6 @@ describe('Api, against an HTTP server', () => {
     expect(authorization).toBe('token secret & more');
   });
 
-  it('gets the client of a kernel', async () => {
-    answers(200, { kernel: 'k/1', client: 'c' });
-    await expect(api.clientOf('k/1')).resolves.toBe('c');
-    expect(requests[0].url).toContain('/gpushare/api/kernels/k%2F1?');
-  });
-
   it('takes an unknown kernel for one that is not shared', async () => {
     answers(404, { reason: 'unknown-kernel', message: 'No such kernel.' });
     await expect(api.clientOf('k')).resolves.toBeNull();
@@ -102,33 +96,33 @@ describe('Api, against an HTTP server', () => {
     });
   });
 
-  it('gets what happened since', async () => {
-    answers(200, history({ next: 7 }));
-    await expect(api.history(3)).resolves.toEqual(history({ next: 7 }));
-    expect(requests[0].url).toContain('/gpushare/api/history?after=3&');
-  });
+  const answer200 = { client: 'c', hold_seconds_left: 7 };
 
-  it.each<[string, () => Promise<unknown>, string, unknown]>([
+  it.each<[string, string, object | null, unknown, () => Promise<unknown>]>([
+    ['GET', 'kernels/k%2F1?', null, 'c', () => api.clientOf('k/1')],
+    ['GET', 'history?after=3&', null, answer200, () => api.history(3)],
     [
       'PATCH',
-      () => api.setQuota('run:a@b', { share: 0.5 }),
-      'clients/run%3Aa%40b/quota',
-      { share: 0.5 }
+      'clients/run%3Aa%40b/quota?',
+      { share: 0.5 },
+      answer200,
+      () => api.setQuota('run:a@b', { share: 0.5 })
     ],
-    ['POST', () => api.act('c', 'evict'), 'clients/c/evict', null],
-    ['POST', () => api.hold('c', 300), 'clients/c/hold', { seconds: 300 }],
-    ['GET', () => api.config(), 'config', null],
+    ['POST', 'clients/c/evict?', null, undefined, () => api.act('c', 'evict')],
+    ['POST', 'clients/c/hold?', { seconds: 9 }, 7, () => api.hold('c', 9)],
+    ['GET', 'config?', null, answer200, () => api.config()],
     [
       'PATCH',
-      () => api.setConfig({ time_quantum: 5 }),
-      'config',
-      { time_quantum: 5 }
+      'config?',
+      { time_quantum: 5 },
+      answer200,
+      () => api.setConfig({ time_quantum: 5 })
     ]
-  ])('%s, whose refusal is told', async (method, call, path, body) => {
-    answers(200, {});
-    await call();
+  ])('%s %s with %j, and its refusal', async (method, path, body, is, call) => {
+    answers(200, answer200);
+    await expect(call()).resolves.toEqual(is);
     expect(requests[0].method).toBe(method);
-    expect(requests[0].url).toContain(`/gpushare/api/${path}?`);
+    expect(requests[0].url).toContain(`/gpushare/api/${path}`);
     expect(requests[0].body).toBe(body === null ? '' : JSON.stringify(body));
     answers(409, { reason: 'conflict', message: 'It is not so.' });
     await expect(call()).rejects.toMatchObject({ reason: 'conflict' });

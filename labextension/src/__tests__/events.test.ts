@@ -1,7 +1,8 @@
 import { ApiError } from '../api';
 import { backoff, EventStream } from '../model/events';
 import type { EventMessage } from '../protocol';
-import { client, FakeApi, FakeVisibility, settle, status } from './fakes';
+import { client, status, type FakeApi, type FakeVisibility } from './fakes';
+import { Given, pass, settle } from './given';
 
 const SNAPSHOT = status([client()]);
 
@@ -17,16 +18,17 @@ describe('backoff', () => {
 });
 
 describe('EventStream', () => {
+  let given: Given;
   let api: FakeApi;
   let visibility: FakeVisibility;
   let stream: EventStream;
   let heard: EventMessage[];
 
   beforeEach(() => {
-    jest.useFakeTimers();
-    api = new FakeApi();
-    visibility = new FakeVisibility();
-    stream = new EventStream({ api, visibility, random: () => 1 });
+    given = new Given();
+    ({ api, visibility } = given);
+    jest.spyOn(Math, 'random').mockReturnValue(1);
+    stream = new EventStream(given);
     heard = [];
     stream.message.connect((_, message) => heard.push(message));
   });
@@ -34,12 +36,8 @@ describe('EventStream', () => {
   afterEach(() => {
     stream.dispose();
     expect(jest.getTimerCount()).toBe(0);
-    jest.useRealTimers();
+    given.dispose();
   });
-
-  async function pass(milliseconds: number): Promise<void> {
-    await jest.advanceTimersByTimeAsync(milliseconds);
-  }
 
   it('connects only once it is started', () => {
     expect(api.sockets).toHaveLength(0);
@@ -77,9 +75,9 @@ describe('EventStream', () => {
     stream.start();
     api.socket.sendSnapshot(SNAPSHOT);
     api.socket.break();
-    await pass(999);
+    await pass(0.999);
     expect(api.sockets).toHaveLength(1);
-    await pass(1);
+    await pass(0.001);
     expect(api.sockets).toHaveLength(2);
     expect(api.statusCalls).toBe(0);
     expect(heard).toHaveLength(1);
@@ -89,7 +87,7 @@ describe('EventStream', () => {
 
   it('tries ever more rarely, down to every half minute, and says that it is away', async () => {
     stream.start();
-    for (const delay of [1000, 2000, 4000, 8000, 16000, 30000, 30000]) {
+    for (const delay of [1, 2, 4, 8, 16, 30, 30]) {
       const tried = api.sockets.length;
       api.socket.break();
       await settle();
@@ -98,22 +96,22 @@ describe('EventStream', () => {
         reason: '',
         message: 'unreachable'
       });
-      await pass(delay - 1);
+      await pass(delay - 0.001);
       expect(api.sockets).toHaveLength(tried);
-      await pass(1);
+      await pass(0.001);
       expect(api.sockets).toHaveLength(tried + 1);
     }
   });
 
   it('starts over with one second after a success', async () => {
     stream.start();
-    for (const delay of [1000, 2000, 4000]) {
+    for (const delay of [1, 2, 4]) {
       api.socket.break();
       await pass(delay);
     }
     api.socket.sendSnapshot(SNAPSHOT);
     api.socket.break();
-    await pass(1000);
+    await pass(1);
     expect(api.sockets).toHaveLength(5);
   });
 
@@ -123,9 +121,9 @@ describe('EventStream', () => {
     api.socket.break();
     await settle();
     expect(heard).toEqual([{ type: 'snapshot', status: SNAPSHOT }]);
-    await pass(4999);
+    await pass(4.999);
     expect(api.statusCalls).toBe(1);
-    await pass(1);
+    await pass(0.001);
     expect(api.statusCalls).toBe(2);
     expect(heard).toHaveLength(2);
   });
@@ -134,9 +132,9 @@ describe('EventStream', () => {
     api.answer = SNAPSHOT;
     stream.start();
     api.socket.break();
-    await pass(1000);
+    await pass(1);
     api.socket.sendSnapshot(SNAPSHOT);
-    await pass(60000);
+    await pass(60);
     expect(api.statusCalls).toBe(1);
     expect(api.sockets).toHaveLength(2);
   });
@@ -145,28 +143,31 @@ describe('EventStream', () => {
     api.answer = SNAPSHOT;
     stream.start();
     const silent = api.socket;
-    await pass(10000);
+    await pass(10);
     expect(silent.isClosed).toBe(true);
     expect(heard).toEqual([{ type: 'snapshot', status: SNAPSHOT }]);
-    await pass(1000);
+    await pass(1);
     expect(api.sockets).toHaveLength(2);
   });
 
   it('keeps a socket on which nothing changes', async () => {
     stream.start();
     api.socket.sendSnapshot(SNAPSHOT);
-    await pass(3600000);
+    await pass(3600);
     expect(api.sockets).toHaveLength(1);
     expect(api.socket.isClosed).toBe(false);
   });
 
-  it('reports the reason that the server gives', async () => {
+  it.each([
+    [503, 'unreachable', 'unreachable'],
+    [404, '', 'no_extension']
+  ])('reports for %p %p the reason %p', async (code, given, reason) => {
     const message = 'The coordinator does not answer.';
-    api.answer = new ApiError(message, 503, 'unreachable');
+    api.answer = new ApiError(message, code, given);
     stream.start();
     api.socket.break();
     await settle();
-    expect(heard).toEqual([{ type: 'away', reason: 'unreachable', message }]);
+    expect(heard).toEqual([{ type: 'away', reason, message }]);
   });
 
   it('is silent while the page is hidden, and back at once when it is seen', async () => {
@@ -177,7 +178,7 @@ describe('EventStream', () => {
     expect(first.isClosed).toBe(true);
     expect(jest.getTimerCount()).toBe(0);
     first.sendSnapshot(SNAPSHOT);
-    await pass(3600000);
+    await pass(3600);
     expect(api.sockets).toHaveLength(1);
     expect(heard).toHaveLength(1);
     visibility.set(false);
@@ -222,7 +223,7 @@ describe('EventStream', () => {
     expect(jest.getTimerCount()).toBe(0);
     visibility.set(false);
     stream.start();
-    await pass(60000);
+    await pass(60);
     expect(api.sockets).toHaveLength(1);
   });
 });

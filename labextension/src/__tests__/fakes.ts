@@ -200,6 +200,13 @@ export class FakeSocket {
   }
 }
 
+function answer<T>(value: T | Error): T {
+  if (value instanceof Error) {
+    throw value;
+  }
+  return value;
+}
+
 export class FakeApi implements IApi {
   /** All sockets that were asked for, the last one last. */
   sockets: FakeSocket[] = [];
@@ -207,10 +214,12 @@ export class FakeApi implements IApi {
   answer: IStatus | Error = new ApiError('unreachable', 0);
   statusCalls = 0;
   /** What GET kernels answers; unknown kernels are not shared. */
-  clients: Record<string, string | Error> = {};
+  clients: Record<string, string | Error> = { kernel: 'mine' };
   kernelCalls: string[] = [];
   /** What GET history answers; an Error is thrown. */
   past: IHistory | Error = history();
+  /** The answers before that, one after the other. */
+  pasts: IHistory[] = [];
   historyCalls: number[] = [];
   /** What was asked to be changed, in order. */
   changes: [what: string, about: string, value?: unknown][] = [];
@@ -223,27 +232,17 @@ export class FakeApi implements IApi {
 
   async status(): Promise<IStatus> {
     this.statusCalls++;
-    if (this.answer instanceof Error) {
-      throw this.answer;
-    }
-    return this.answer;
+    return answer(this.answer);
   }
 
   async clientOf(kernelId: string): Promise<string | null> {
     this.kernelCalls.push(kernelId);
-    const answer = this.clients[kernelId] ?? null;
-    if (answer instanceof Error) {
-      throw answer;
-    }
-    return answer;
+    return answer(this.clients[kernelId] ?? null);
   }
 
   async history(after: number): Promise<IHistory> {
     this.historyCalls.push(after);
-    if (this.past instanceof Error) {
-      throw this.past;
-    }
-    return this.past;
+    return answer(this.pasts.shift() ?? this.past);
   }
 
   async setQuota(clientId: string, changes: QuotaChanges): Promise<IQuota> {
@@ -324,12 +323,5 @@ export class FakeRuns implements IRuns<string> {
   set(cell: string | null): void {
     this.cell = cell;
     this.changed.emit();
-  }
-}
-
-/** Let all promises that can settle do so; moves no timer. */
-export async function settle(): Promise<void> {
-  for (let i = 0; i < 10; i++) {
-    await Promise.resolve();
   }
 }

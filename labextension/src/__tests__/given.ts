@@ -1,12 +1,8 @@
-/** What the tests begin with. */
-import {
-  nullTranslator,
-  type TranslationBundle
-} from '@jupyterlab/translation';
+/** What the tests begin with, and do. */
+import { MessageLoop } from '@lumino/messaging';
 
 import { SharingModel } from '../model/sharing';
-import { StatusItemModel } from '../model/statusitem';
-import type { IClient, IDevice, IGrant, IStatus } from '../protocol';
+import type { IClient, IDevice, IStatus } from '../protocol';
 import {
   client,
   device,
@@ -15,62 +11,57 @@ import {
   FakeRuns,
   FakeVisibility,
   grant,
-  settle,
   status
 } from './fakes';
-
-export const trans: TranslationBundle = nullTranslator.load('');
-
-/** Seconds of the virtual time. */
-export const clock = () => Date.now() / 1000;
 
 /** Let seconds of the virtual time pass. */
 export const pass = (seconds: number) =>
   jest.advanceTimersByTimeAsync(seconds * 1000);
 
-export interface IShared {
-  readonly api: FakeApi;
-  readonly current: FakeCurrent;
-  readonly visibility: FakeVisibility;
-  readonly sharing: SharingModel;
+/** Let all promises that can settle do so; moves no timer. */
+export async function settle(): Promise<void> {
+  for (let i = 0; i < 10; i++) {
+    await Promise.resolve();
+  }
 }
 
-/**
- * The client of `kernel` is `mine`; the server has told nothing yet.
- *
- * @param kernelId - of the notebook that is current
- */
-export function sharedKernel(
-  kernelId: string | null = 'kernel',
-  options: Partial<SharingModel.IOptions> = {}
-): IShared {
-  const api = new FakeApi();
-  api.clients = { kernel: 'mine' };
-  const current = new FakeCurrent();
-  current.kernelId = kernelId;
-  const visibility = new FakeVisibility();
-  const sharing = new SharingModel({ api, visibility, ...options });
-  return { api, current, visibility, sharing };
+/** Wait for something to come true on the page. */
+export async function until(condition: () => unknown): Promise<void> {
+  const deadline = Date.now() + 4000;
+  while (!condition()) {
+    if (Date.now() > deadline) {
+      throw new Error(`Not seen: ${condition}\n${document.body.innerHTML}`);
+    }
+    MessageLoop.flush();
+    await new Promise(resolve => setTimeout(resolve, 5));
+  }
 }
 
-/** The status item's model, in virtual time, before any kernel is current. */
-export class GivenStatusItem {
-  constructor() {
+/** A server whose client `mine` is that of `kernel`, and a page, in virtual time. */
+export class Given {
+  /** @param kernelId - of the notebook that is current */
+  constructor(kernelId: string | null = 'kernel') {
     jest.useFakeTimers();
-    this.shared.api.clients.second = 'other';
-    this.model = new StatusItemModel({ ...this.shared, trans });
-    this.model.stateChanged.connect(() => this.changes++);
+    this.current.kernelId = kernelId;
+    this.sharing = this.own(new SharingModel(this));
   }
 
-  readonly shared = sharedKernel(null, { random: () => 1 });
-  readonly model: StatusItemModel;
-  /** How many times the model has changed. */
-  changes = 0;
+  readonly api = new FakeApi();
+  readonly visibility = new FakeVisibility();
+  readonly current = new FakeCurrent();
+  readonly runs = new FakeRuns();
+  readonly sharing: SharingModel;
 
-  /** A notebook with the shared kernel is current, and this is what is known. */
+  /** Dispose of it in the end, before all that was there earlier. */
+  own<T extends { dispose(): void }>(one: T): T {
+    this._owned.unshift(one);
+    return one;
+  }
+
+  /** The server sends a snapshot, and the kernel of `mine` becomes known. */
   async snapshot(status: IStatus): Promise<void> {
-    this.shared.current.set('kernel');
-    this.shared.api.socket.sendSnapshot(status);
+    this.api.socket.sendSnapshot(status);
+    this.sharing.view('kernel');
     await settle();
   }
 
@@ -79,48 +70,30 @@ export class GivenStatusItem {
     await this.snapshot(status(clients, devices));
   }
 
-  dispose(): void {
-    this.model.dispose();
-    this.shared.sharing.dispose();
-    expect(jest.getTimerCount()).toBe(0);
-    jest.useRealTimers();
-  }
-}
-
-/** A document whose kernel shares with one that has the turn, in virtual time. */
-export class GivenDocument {
-  constructor() {
-    jest.useFakeTimers();
-    const { current: kernel, ...shared } = sharedKernel('kernel', { clock });
-    this.options = { ...shared, kernel, runs: new FakeRuns(), clock };
-    this.options.sharing.watch();
-  }
-
-  /** Of the models of its waits. */
-  readonly options: Omit<IShared, 'current'> & {
-    readonly kernel: FakeCurrent;
-    readonly runs: FakeRuns;
-    readonly clock: () => number;
-  };
-
-  /** The server tells of its client, and of the other one. */
+  /** {@link snapshot} of the client, and of another one that has the turn. */
   async show(
     mine: Partial<IClient>,
     other: Partial<IClient> = {},
-    more: Partial<IStatus> = {},
-    turn: Partial<IGrant> = {}
+    turn = grant({ client: 'other', seconds_left: 12 })
   ): Promise<void> {
-    const grants = [grant({ client: 'other', seconds_left: 12, ...turn })];
     const clients = [client(mine), client({ id: 'other', ...other })];
-    const all = status(clients, [device({ grants })]);
-    const { api, sharing } = this.options;
-    api.socket.sendSnapshot({ ...all, ...more });
-    sharing.view('kernel');
-    await settle();
+    await this.clients(clients, [device({ grants: [turn] })]);
   }
 
   dispose(): void {
-    this.options.sharing.dispose();
+    this._owned.forEach(one => one.dispose());
+    document.body.replaceChildren();
+    jest.restoreAllMocks();
+    jest.useRealTimers();
+  }
+
+  private readonly _owned: { dispose(): void }[] = [];
+}
+
+/** The same in real time, for what is drawn. */
+export class GivenPage extends Given {
+  constructor(kernelId: string | null = 'kernel') {
+    super(kernelId);
     jest.useRealTimers();
   }
 }

@@ -1,70 +1,36 @@
 import { ApiError } from '../api';
 import { HistoryModel } from '../model/history';
-import { SharingModel } from '../model/sharing';
-import type { IHistory } from '../protocol';
-import {
-  client,
-  FakeApi,
-  FakeVisibility,
-  history,
-  runningStatus,
-  settle,
-  status
-} from './fakes';
-
-/** Answers one after the other; the last one again and again. */
-class Past extends FakeApi {
-  answers: IHistory[] = [];
-
-  async history(after: number): Promise<IHistory> {
-    if (this.answers.length > 0) {
-      this.past = this.answers.shift()!;
-    }
-    return super.history(after);
-  }
-}
+import { client, history, runningStatus, status, type FakeApi } from './fakes';
+import { Given, pass } from './given';
 
 describe('HistoryModel', () => {
-  let api: Past;
-  let visibility: FakeVisibility;
-  let sharing: SharingModel;
+  let given: Given;
+  let api: FakeApi;
   let model: HistoryModel;
 
   beforeEach(() => {
-    jest.useFakeTimers();
-    api = new Past();
-    visibility = new FakeVisibility();
-    const clock = () => Date.now() / 1000;
-    sharing = new SharingModel({ api, visibility, clock });
-    model = new HistoryModel({ api, visibility, sharing, clock });
-    sharing.watch();
+    given = new Given();
+    ({ api } = given);
+    model = given.own(new HistoryModel(given));
+    given.sharing.watch();
   });
 
-  afterEach(() => {
-    model.dispose();
-    sharing.dispose();
-    jest.useRealTimers();
-  });
+  afterEach(() => given.dispose());
 
   const snapshot = () => api.socket.sendSnapshot(status([client()]));
 
-  async function pass(milliseconds: number): Promise<void> {
-    jest.advanceTimersByTime(milliseconds);
-    await settle();
-  }
-
   it('asks nothing unless somebody watches, and the page is visible', async () => {
     snapshot();
-    await pass(5000);
+    await pass(5);
     expect(api.historyCalls).toEqual([]);
     const watch = model.watch();
     await pass(0);
     expect(api.historyCalls).toEqual([0]);
-    visibility.set(true);
-    await pass(5000);
-    visibility.set(false);
+    given.visibility.set(true);
+    await pass(5);
+    given.visibility.set(false);
     watch.dispose();
-    await pass(5000);
+    await pass(5);
     expect(api.historyCalls).toEqual([0]);
   });
 
@@ -75,12 +41,12 @@ describe('HistoryModel', () => {
     await pass(0);
     for (let i = 0; i < 9; i++) {
       snapshot();
-      await pass(100);
+      await pass(0.1);
     }
     expect(api.historyCalls).toEqual([0]);
-    await pass(100);
+    await pass(0.1);
     expect(api.historyCalls).toEqual([0, 7]);
-    await pass(5000);
+    await pass(5);
     expect(api.historyCalls).toEqual([0, 7]);
   });
 
@@ -89,13 +55,13 @@ describe('HistoryModel', () => {
     api.past = history({ utilisation: { 'GPU-1': 0.5 } });
     api.socket.sendSnapshot(runningStatus(null));
     await pass(0);
-    await pass(2000);
+    await pass(2);
     expect(api.historyCalls).toHaveLength(2);
     expect(model.utilisation).toEqual({ 'GPU-1': 0.5 });
   });
 
   it('asks at once for more', async () => {
-    api.answers = [
+    api.pasts = [
       history({ next: 1, more: true }),
       history({
         next: 2,
@@ -113,7 +79,7 @@ describe('HistoryModel', () => {
 
   it('begins anew with another coordinator', async () => {
     const entries = [{ at: 990, client: 'mine', what: 'running' as const }];
-    api.answers = [
+    api.pasts = [
       history({ next: 5, entries }),
       history({ run: 'second', next: 9, entries }),
       history({ run: 'second', now: 3, next: 1 })
@@ -122,14 +88,14 @@ describe('HistoryModel', () => {
     snapshot();
     await pass(0);
     snapshot();
-    await pass(1000);
+    await pass(1);
     expect(api.historyCalls).toEqual([0, 5, 0]);
     expect(model.lanes.size).toBe(0);
     expect(model.now).toBeCloseTo(3);
   });
 
   it('counts the coordinator’s clock on, and forgets what is old', async () => {
-    api.answers = [
+    api.pasts = [
       history({
         now: 100,
         entries: [
@@ -143,7 +109,7 @@ describe('HistoryModel', () => {
     snapshot();
     await pass(0);
     expect(model.now).toBeCloseTo(100);
-    await pass(4000);
+    await pass(4);
     expect(model.now).toBeCloseTo(104);
     snapshot();
     await pass(0);
@@ -158,9 +124,9 @@ describe('HistoryModel', () => {
     snapshot();
     await pass(0);
     snapshot();
-    await pass(9000);
+    await pass(9);
     expect(api.historyCalls).toHaveLength(1);
-    await pass(1000);
+    await pass(1);
     expect(api.historyCalls).toHaveLength(2);
   });
 });

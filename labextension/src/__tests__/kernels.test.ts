@@ -1,19 +1,20 @@
 import { KernelClients } from '../model/kernels';
-import { FakeApi, FakeVisibility, settle } from './fakes';
+import type { FakeApi } from './fakes';
+import { Given, settle } from './given';
 
 describe('KernelClients', () => {
+  let given: Given;
   let api: FakeApi;
-  let visibility: FakeVisibility;
   let kernels: KernelClients;
 
   beforeEach(() => {
-    api = new FakeApi();
+    given = new Given();
+    ({ api } = given);
     api.clients = { a: 'client-a' };
-    visibility = new FakeVisibility();
-    kernels = new KernelClients({ api, visibility });
+    kernels = given.own(new KernelClients(given));
   });
 
-  afterEach(() => kernels.dispose());
+  afterEach(() => given.dispose());
 
   it('answers when the server has, and asks once', async () => {
     expect(kernels.clientOf('a')).toBeUndefined();
@@ -27,11 +28,11 @@ describe('KernelClients', () => {
   });
 
   it('asks nothing while the page is hidden', async () => {
-    visibility.set(true);
+    given.visibility.set(true);
     kernels.clientOf('a');
     await settle();
     expect(api.kernelCalls).toEqual([]);
-    visibility.set(false);
+    given.visibility.set(false);
     kernels.clientOf('a');
     expect(api.kernelCalls).toEqual(['a']);
   });

@@ -1,30 +1,29 @@
 import { LongWaits } from '../model/longwaits';
-import { GivenDocument, pass } from './given';
+import { Given, pass } from './given';
 
 describe('the end of a long wait', () => {
-  let given: GivenDocument;
+  let given: Given;
   let ends: LongWaits.IEnd[];
-  let waits: LongWaits<string>;
   let shortest: number;
   let isInSight: boolean;
 
   beforeEach(() => {
-    given = new GivenDocument();
+    given = new Given();
     ends = [];
     shortest = 60;
     isInSight = false;
-    waits = new LongWaits({
-      ...given.options,
-      isInSight: () => isInSight,
-      shortest: () => shortest
-    });
+    given.sharing.watch();
+    const waits = given.own(
+      new LongWaits({
+        ...given,
+        isInSight: () => isInSight,
+        shortest: () => shortest
+      })
+    );
     waits.ended.connect((_, end) => ends.push(end));
   });
 
-  afterEach(() => {
-    waits.dispose();
-    given.dispose();
-  });
+  afterEach(() => given.dispose());
 
   const wait = async (seconds: number) => {
     await given.show({ phase: 'waiting', wait_seconds: 0 });
@@ -38,15 +37,14 @@ describe('the end of a long wait', () => {
     await wait(61);
     expect(ends).toHaveLength(1);
     expect(ends[0].seconds).toBeCloseTo(61);
-    expect(ends[0].wasHidden).toBe(false);
   });
 
   it('is told once for each run of a cell', async () => {
     await wait(70);
     await wait(70);
     expect(ends).toHaveLength(1);
-    given.options.runs.set(null);
-    given.options.runs.set('cell');
+    given.runs.set(null);
+    given.runs.set('cell');
     await wait(70);
     expect(ends).toHaveLength(2);
   });
@@ -68,12 +66,12 @@ describe('the end of a long wait', () => {
 
   it('is told when the page is looked at again, as the coordinator counted', async () => {
     await given.show({ phase: 'waiting', wait_seconds: 5 });
-    given.options.visibility.set(true);
+    given.visibility.set(true);
     await pass(300);
-    given.options.visibility.set(false);
+    given.visibility.set(false);
     await given.show({ phase: 'idle', wait_seconds: 95 });
     expect(ends).toHaveLength(1);
-    expect(ends[0]).toMatchObject({ seconds: 90, wasHidden: true });
+    expect(ends[0]).toMatchObject({ seconds: 90 });
   });
 
   it('is no end if the client was suspended', async () => {

@@ -1,5 +1,4 @@
 import type { Session } from '@jupyterlab/services';
-import { nullTranslator } from '@jupyterlab/translation';
 
 import { CommandIDs } from '../commands';
 import { memoryOf } from '../model/memory';
@@ -10,44 +9,49 @@ import { findSession } from '../model/kernels';
 import type { IClient } from '../protocol';
 import { client, device, GIB, grant } from './fakes';
 
-const trans = nullTranslator.load('');
-
 function row(changes: Partial<IClient>, age = 0, left: number | null = 20) {
   const one = client(changes);
-  const names = new Names(trans);
+  const names = new Names();
   names.update([one], new Map());
   const grants = [grant({ seconds_left: left })];
-  return rowOf(one, names.get(one.id)!, [device({ grants })], age, trans);
+  return rowOf(one, names.get(one.id)!, [device({ grants })], age);
 }
 
 describe('a row of the list of clients', () => {
-  it('tells the state, with times that are counted on', () => {
-    expect(row({ phase: 'running' }, 5).state).toBe(
-      'Running · for 8 s · up to 15 s left'
-    );
-    const waiting = { phase: 'waiting', queue_position: 2, expected_wait: 10 };
-    expect(row(waiting, 4).state).toBe('#2 in queue · about 6 s');
-    expect(row(waiting, 11).state).toBe('#2 in queue');
-    expect(row({ hold_seconds_left: 60 }, 10).state).toBe(
-      'Idle · held for 50 s'
-    );
-    const held = { state: 'held', hold_seconds_left: 60 };
-    expect(row(held, 0, null).state).toBe('Held · 1 min left');
-    expect(row({ idle_seconds: 59 }).state).toBe('Idle');
-    expect(row({ idle_seconds: 59 }, 1).state).toBe('Idle · unused for 1 min');
-    expect(row({ idle_seconds: 9100 }).state).toBe(
-      'Idle · unused for 2 h 31 min'
-    );
-    expect(
-      row({ idle_seconds: 600, idle_warned: true, evicted_in: 300 }, 60).state
-    ).toBe('Idle · unused for 11 min · memory moves off in 4 min');
-    expect(row({ idle_warned: true, suspended_in: 80 }).state).toBe(
-      'Idle · suspended in 1 min 20 s'
-    );
-    expect(row({ evicted_in: 3000 }).state).toBe('Idle');
-    expect(row({ state: 'new', state_text: 'new · as said' }).state).toBe(
-      'New · as said'
-    );
+  const waiting = { phase: 'waiting', queue_position: 2, expected_wait: 10 };
+
+  it.each<[string, Partial<IClient>, number, number | null]>([
+    ['Running · for 8 s · up to 15 s left', { phase: 'running' }, 5, 20],
+    ['#2 in queue · about 6 s', waiting, 4, null],
+    ['#2 in queue', waiting, 11, null],
+    ['Idle · held for 50 s', { hold_seconds_left: 60 }, 10, null],
+    ['Held · 1 min left', { state: 'held', hold_seconds_left: 60 }, 0, null],
+    ['Idle', { idle_seconds: 59 }, 0, null],
+    ['Idle · unused for 1 min', { idle_seconds: 59 }, 1, null],
+    ['Idle · unused for 2 h 31 min', { idle_seconds: 9100 }, 0, null],
+    [
+      'Idle · unused for 11 min · memory moves off in 4 min',
+      { idle_seconds: 600, idle_warned: true, evicted_in: 300 },
+      60,
+      null
+    ],
+    [
+      'Idle · memory moves off in 5 min',
+      { idle_warned: true, evicted_in: 300, suspended_in: 900 },
+      0,
+      null
+    ],
+    [
+      'Idle · suspended in 1 min 20 s',
+      { idle_warned: true, evicted_in: 90, suspended_in: 80 },
+      0,
+      null
+    ],
+    ['Idle', { idle_warned: true }, 0, null],
+    ['Idle', { evicted_in: 3000 }, 0, null],
+    ['New · as said', { state: 'new', state_text: 'new · as said' }, 0, null]
+  ])('reads "%s" for %j after %p s', (text, changes, age, left) => {
+    expect(row(changes, age, left).state).toBe(text);
   });
 
   it('tells of the quota only what is not as for everybody', () => {
@@ -86,7 +90,7 @@ describe('a row of the list of clients', () => {
 
 describe('Names', () => {
   it('count own clients first, and keep numbers while they are needed', () => {
-    const names = new Names(trans);
+    const names = new Names();
     const theirs = client({ id: 'theirs', own: false, label: '' });
     const mine = client({ own: true });
     names.update([theirs, mine], new Map());
@@ -103,7 +107,6 @@ describe('Names', () => {
 
 describe('who uses a device without sharing it', () => {
   const one = (user: string | null, memory: number | null = GIB) => ({
-    pid: 7,
     user,
     memory
   });
@@ -117,7 +120,7 @@ describe('who uses a device without sharing it', () => {
     [[one('ada'), one('ada', null)], '2 processes · at least 1 GiB · of ada'],
     [[one(null, null), one(null, null)], '2 processes']
   ])('tells how many, how much, and whose, %j', (processes, text) => {
-    expect(outsideText(processes, trans)).toBe(text);
+    expect(outsideText(processes)).toBe(text);
   });
 });
 
@@ -126,8 +129,7 @@ describe('the memory of a device', () => {
     const view = memoryOf(
       device({ memory_used: 4 * GIB }),
       [client()],
-      () => undefined,
-      trans
+      () => undefined
     );
     expect(view.resident.map(({ bytes }) => bytes / GIB)).toEqual([1.5, 2.5]);
     expect(view.free / GIB).toBe(12);
@@ -139,12 +141,7 @@ describe('the memory of a device', () => {
       devices: ['GPU-1', 'GPU-2'],
       resident_by_device: { 'GPU-1': GIB, 'GPU-2': 0.5 * GIB }
     });
-    const view = memoryOf(
-      device({ memory_used: GIB }),
-      [two],
-      () => undefined,
-      trans
-    );
+    const view = memoryOf(device({ memory_used: GIB }), [two], () => undefined);
     expect(view.resident.map(({ bytes }) => bytes / GIB)).toEqual([1]);
     expect(view.evicted.map(({ bytes }) => bytes / GIB)).toEqual([0.75]);
   });

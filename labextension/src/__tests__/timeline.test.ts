@@ -1,5 +1,3 @@
-import { nullTranslator } from '@jupyterlab/translation';
-
 import { blocks } from '../model/drawing';
 import type { HistoryModel } from '../model/history';
 import { Lanes } from '../model/lanes';
@@ -98,7 +96,6 @@ describe('what is drawn of a lane', () => {
 });
 
 describe('TimelineModel', () => {
-  const trans = nullTranslator.load('');
   const named = { id: 'a', number: 1, name: 'train.ipynb', isOwn: true };
   let past: { lanes: HistoryModel['lanes']; now: number };
   let settings: SettingsModel;
@@ -107,7 +104,7 @@ describe('TimelineModel', () => {
   beforeEach(() => {
     past = { lanes: new Map(), now: 1000 };
     settings = new SettingsModel();
-    model = new TimelineModel(past as HistoryModel, settings, trans);
+    model = new TimelineModel(past as HistoryModel, settings);
   });
 
   it('tells a turn that is held from one that runs, and both are one turn', () => {

@@ -5,46 +5,35 @@ import { addCommands } from '../actioncommands';
 import { CommandIDs } from '../commands';
 import { ToolbarChip } from '../components/toolbarchip';
 import { toolbarMenu } from '../components/actionmenu';
-import { chipTexts, followState } from '../model/toolbarchip';
-import type { SharingModel } from '../model/sharing';
 import { StatusItemModel } from '../model/statusitem';
 import type { IClient } from '../protocol';
-import { client, settle, status, type FakeApi } from './fakes';
-import { sharedKernel, trans } from './given';
-import { until } from './page';
+import { client } from './fakes';
+import { GivenPage, until } from './given';
 
 describe('the chip in a notebook toolbar', () => {
-  let api: FakeApi;
-  let sharing: SharingModel;
+  let given: GivenPage;
   let model: StatusItemModel;
   let chip: ToolbarChip;
 
   beforeEach(() => {
-    const shared = sharedKernel();
-    ({ api, sharing } = shared);
-    model = new StatusItemModel({ ...shared, trans });
+    given = new GivenPage();
+    model = given.own(new StatusItemModel(given));
     const commands = new CommandRegistry();
-    addCommands(commands, { api, model: sharing }, shared.current, trans);
-    chip = new ToolbarChip({
-      model,
-      texts: chipTexts(trans),
-      speaks: true,
-      onActivate: toolbarMenu(commands, () => ({ client: 'mine' }))
-    });
-    followState(model, isShown => chip.setHidden(!isShown));
+    addCommands(commands, { ...given, model: given.sharing });
+    chip = given.own(
+      new ToolbarChip({
+        model,
+        speaks: true,
+        onActivate: toolbarMenu(commands, () => ({ client: 'mine' }))
+      })
+    );
     Widget.attach(chip, document.body);
   });
 
-  afterEach(() => {
-    chip.dispose();
-    model.dispose();
-    sharing.dispose();
-    document.body.replaceChildren();
-  });
+  afterEach(() => given.dispose());
 
   const show = async (mine: Partial<IClient>, clients = [client(mine)]) => {
-    api.socket.sendSnapshot(status(clients));
-    await settle();
+    await given.clients(clients);
     await new Promise(resolve => setTimeout(resolve, 0));
   };
   const button = () => chip.node.querySelector('button')!;
@@ -64,11 +53,11 @@ describe('the chip in a notebook toolbar', () => {
 
   it('stays where the coordinator went away, but does not come for it', async () => {
     const away = { type: 'away', reason: 'unreachable', message: 'died' };
-    api.socket.send(away);
+    given.api.socket.send(away);
     expect(chip.isHidden).toBe(true);
     await show({});
     await until(() => !chip.isHidden);
-    api.socket.send(away);
+    given.api.socket.send(away);
     expect(chip.isHidden).toBe(false);
     await until(() => button().textContent === 'GPU: away');
     expect(button().getAttribute('aria-label')).toBe(

@@ -1,8 +1,9 @@
+import type { ISessionContext } from '@jupyterlab/apputils';
 import type { KernelMessage } from '@jupyterlab/services';
 import { Signal } from '@lumino/signaling';
 
 import { WaitDisplays } from '../model/waitdisplays';
-import { GivenDocument } from './given';
+import { Given } from './given';
 
 type Hook = (msg: KernelMessage.IMessage) => boolean;
 
@@ -33,7 +34,7 @@ class FakeConnection {
 const WAIT = { 'application/vnd.gpushare.wait+json': {}, 'text/plain': 'x' };
 
 describe('displays of waits', () => {
-  let given: GivenDocument;
+  let given: Given;
   let kernel: FakeConnection | null;
   let displays: WaitDisplays;
   const context = {
@@ -49,19 +50,16 @@ describe('displays of waits', () => {
   };
 
   beforeEach(() => {
-    given = new GivenDocument();
+    given = new Given();
     kernel = null;
-    const sessionContext = Object.assign(context, { kernelChanged }) as unknown;
-    displays = new WaitDisplays({
-      ...given.options,
-      sessionContext: sessionContext as WaitDisplays.IOptions['sessionContext']
-    });
+    given.sharing.watch();
+    const session = Object.assign(context, { kernelChanged }) as unknown;
+    displays = given.own(
+      new WaitDisplays(session as ISessionContext, given.sharing)
+    );
   });
 
-  afterEach(() => {
-    displays.dispose();
-    given.dispose();
-  });
+  afterEach(() => given.dispose());
 
   it('are no outputs, and other displays are', async () => {
     await given.show({});

@@ -2,8 +2,9 @@ import { WaitingView } from '../components/waiting';
 import { formatDuration } from '../model/units';
 import { WaitModel } from '../model/waiting';
 import type { IClientView } from '../model/sharing';
-import type { IClient } from '../protocol';
-import { GivenDocument, pass, trans } from './given';
+import type { IClient, IGrant } from '../protocol';
+import { grant } from './fakes';
+import { Given, pass } from './given';
 
 const WAITS: Partial<IClient> = {
   phase: 'waiting',
@@ -14,25 +15,48 @@ const WAITS: Partial<IClient> = {
 const AWAY = { type: 'away', reason: 'unreachable', message: '' };
 
 describe('what stands under a cell', () => {
-  let given: GivenDocument;
+  let given: Given;
   let model: WaitModel<string>;
 
   beforeEach(() => {
-    given = new GivenDocument();
-    model = new WaitModel({ ...given.options, trans });
+    given = new Given();
+    given.sharing.watch();
+    model = given.own(new WaitModel(given));
   });
 
-  afterEach(() => {
-    model.dispose();
-    given.dispose();
-  });
+  afterEach(() => given.dispose());
 
-  it('says that a turn is expected to end before its deadline', async () => {
-    await given.show({ ...WAITS, queue_position: 1, expected_wait: 3 });
+  it.each<[string, Partial<IClient>, Partial<IClient>, Partial<IGrant>]>([
+    // A turn is expected to end before its deadline.
+    [
+      '#1, about 2 s (train.ipynb is running, up to 11 s left)',
+      { queue_position: 1, expected_wait: 3 },
+      {},
+      {}
+    ],
+    [
+      '#2, about 39 s (a notebook of bob is running, 11 s left)',
+      {},
+      { own: false, label: '', tenant: 'bob' },
+      {}
+    ],
+    [
+      '#2, about 39 s (a.ipynb is running, 11 s left)',
+      {},
+      { label: '/home/ada/my work/a.ipynb' },
+      {}
+    ],
+    [
+      '#2, about 39 s (train.ipynb holds the GPU, up to 4 min 59 s left)',
+      {},
+      {},
+      { held: true, seconds_left: 300 }
+    ]
+  ])('reads "%s" for %j behind %j, %j', async (text, mine, other, turn) => {
+    const theirs = { client: 'other', seconds_left: 12, ...turn };
+    await given.show({ ...WAITS, ...mine }, other, grant(theirs));
     await pass(1.5);
-    expect(model.state?.text).toBe(
-      'Waiting for the GPU: #1, about 2 s (train.ipynb is running, up to 11 s left)'
-    );
+    expect(model.state?.text).toBe(`Waiting for the GPU: ${text}`);
   });
 
   it('says after a second what it waits for, and counts down', async () => {
@@ -59,7 +83,7 @@ describe('what stands under a cell', () => {
     await given.show(WAITS);
     await pass(2);
     expect(model.state).not.toBeNull();
-    given.options.runs.set(null);
+    given.runs.set(null);
     expect(model.state).toBeNull();
   });
 
@@ -76,18 +100,18 @@ describe('what stands under a cell', () => {
   it('moves on with the cells', async () => {
     await given.show(WAITS);
     await pass(2);
-    given.options.runs.set('next');
+    given.runs.set('next');
     expect(model.state).toBeNull();
     await pass(1.1);
     expect(model.state?.cell).toBe('next');
   });
 
   it('finds a cell that another page has sent by what the kernel says', async () => {
-    given.options.runs.set(null);
+    given.runs.set(null);
     await given.show({ ...WAITS, cell_ids: ['of another page'] });
     await pass(1.5);
     expect(model.state?.cell).toBe('of another page');
-    given.options.api.socket.send(AWAY);
+    given.api.socket.send(AWAY);
     expect(model.state?.cell).toBe('of another page');
   });
 
@@ -112,18 +136,6 @@ describe('what stands under a cell', () => {
     expect(model.state?.fraction).toBeUndefined();
   });
 
-  it("tells no more of another user's notebook than whose it is", async () => {
-    await given.show(WAITS, { own: false, label: '', tenant: 'bob' });
-    await pass(1.5);
-    expect(model.state?.text).toMatch(/\(a notebook of bob is running, /);
-  });
-
-  it('names a notebook without its folder', async () => {
-    await given.show(WAITS, { own: true, label: '/home/ada/my work/a.ipynb' });
-    await pass(1.5);
-    expect(model.state?.text).toContain('(a.ipynb is running');
-  });
-
   it('says that it is suspended', async () => {
     await given.show({ phase: 'suspended', suspended: true });
     await pass(1.5);
@@ -134,22 +146,22 @@ describe('what stands under a cell', () => {
   it('says that nobody can tell, and goes on when somebody can', async () => {
     await given.show(WAITS);
     await pass(2);
-    given.options.api.socket.send(AWAY);
+    given.api.socket.send(AWAY);
     expect(model.state?.text).toMatch(/waited .* sharing service went away/);
     expect(model.state?.fraction).toBeUndefined();
     await pass(5);
     await given.show(WAITS);
     expect(model.state?.text).toMatch(/^Waiting for the GPU: #2/);
 
-    given.options.api.socket.send(AWAY);
-    given.options.runs.set('next');
+    given.api.socket.send(AWAY);
+    given.runs.set('next');
     expect(model.state).toBeNull();
   });
 
   it('says nothing of the absence where it did not wait', async () => {
     await given.show({ phase: 'running' });
     await pass(2);
-    given.options.api.socket.send(AWAY);
+    given.api.socket.send(AWAY);
     await pass(2);
     expect(model.state).toBeNull();
   });
@@ -169,7 +181,7 @@ describe('what stands under a cell', () => {
     expect(model.state?.text).toMatch(
       /^Waiting for the GPU: #2, longer than expected \(train.* up to 11 s left\)/
     );
-    expect(given.options.sharing.status?.clients[0].expected_wait).toBeNull();
+    expect(given.sharing.status?.clients[0].expected_wait).toBeNull();
 
     await given.show({ phase: 'running' });
     await given.show({ ...WAITS, expected_wait: 60 });
@@ -178,23 +190,15 @@ describe('what stands under a cell', () => {
   });
 
   it('reads the same seconds as the status item at any moment', async () => {
-    const { sharing } = given.options;
+    const { sharing } = given;
     await given.show({ ...WAITS, expected_wait: 9.3 });
     await pass(1.05); // The other samples are not at a whole second either.
     for (let step = 0; step < 40; step++) {
       const { expectedWait } = sharing.view('kernel') as IClientView;
-      const read = formatDuration(expectedWait!, trans);
+      const read = formatDuration(expectedWait!);
       expect(model.state?.text).toContain(`about ${read} (`);
       await pass(0.1);
     }
-  });
-
-  it('says who keeps the GPU and runs nothing', async () => {
-    await given.show(WAITS, {}, {}, { held: true, seconds_left: 300 });
-    await pass(1.5);
-    expect(model.state?.text).toContain(
-      '(train.ipynb holds the GPU, up to 4 min 59 s left)'
-    );
   });
 
   it('can be switched off and on', async () => {
@@ -209,7 +213,7 @@ describe('what stands under a cell', () => {
 
   it('is drawn in the cell, with a bar that tells what is known', async () => {
     const resumed: string[] = [];
-    const view = new WaitingView(trans, id => resumed.push(id));
+    const view = new WaitingView(id => resumed.push(id));
     const cell = document.createElement('div');
     await given.show(WAITS);
     await pass(10);

@@ -4,10 +4,11 @@ import { VirtualElement } from '@lumino/virtualdom';
 import type { Menu } from '@lumino/widgets';
 
 import { ACTIONS, CommandIDs, type IClientArgs } from '../commands';
+import type { IRow } from '../model/rows';
 import type { ToolbarChip } from './toolbarchip';
 
 /** A menu whose items tell what they do, or why they cannot be chosen now. */
-export class ActionMenu extends MenuSvg {
+class ActionMenu extends MenuSvg {
   constructor(commands: CommandRegistry) {
     super({ commands, renderer: new Renderer() });
   }
@@ -19,6 +20,25 @@ class Renderer extends MenuSvg.Renderer {
     const title = data.item.caption;
     return new VirtualElement(tag, { ...attrs, title }, children, renderer);
   }
+}
+
+/** Offer the actions of a row below the right end of its button. */
+export function openRowMenu(
+  commands: CommandRegistry,
+  row: IRow,
+  anchor: HTMLElement
+): void {
+  const menu = new ActionMenu(commands);
+  menu.title.label = row.named.name;
+  const args = { client: row.named.id };
+  row.actions.forEach(command => menu.addItem({ command, args }));
+  menu.aboutToClose.connect(() => {
+    // Before the command, whose dialog gives the focus back to its owner.
+    anchor.focus();
+    requestAnimationFrame(() => menu.dispose());
+  });
+  const { right, bottom } = anchor.getBoundingClientRect();
+  menu.open(right, bottom, { horizontalAlignment: 'right' });
 }
 
 /**

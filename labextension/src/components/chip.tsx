@@ -20,8 +20,7 @@ export function patternOf(named: INamed | null): string {
 }
 
 /** The client's number on its colour, to find it in the memory bars. */
-export function Chip(props: { named: INamed }): React.ReactElement {
-  const { named } = props;
+export function Chip({ named }: { named: INamed }): React.ReactElement {
   return (
     <span
       className="gpushare-Chip"
@@ -34,8 +33,7 @@ export function Chip(props: { named: INamed }): React.ReactElement {
 }
 
 /** The client's number and name, own ones set off. */
-export function Name(props: { named: INamed }): React.ReactElement {
-  const { named } = props;
+export function Name({ named }: { named: INamed }): React.ReactElement {
   return (
     <span
       className={

@@ -1,27 +1,19 @@
-import type { TranslationBundle } from '@jupyterlab/translation';
 import { ellipsesIcon } from '@jupyterlab/ui-components';
+import type { CommandRegistry } from '@lumino/commands';
 import * as React from 'react';
 
+import { CommandIDs } from '../commands';
 import type { IRow } from '../model/rows';
+import { trans } from '../trans';
+import { openRowMenu } from './actionmenu';
 import { Chip } from './chip';
 
-/** What can be done from the list of clients. */
-export interface IRowActions {
-  /** Go to the client's notebook or console. */
-  open(client: string): void;
-  /** Offer the actions of a row; the focus comes back to the anchor. */
-  showMenu(row: IRow, anchor: HTMLElement): void;
-  /** Whether some action of the row exists. */
-  hasMenu(row: IRow): boolean;
-}
-
-/** One client of the list. */
 export function ClientRow(props: {
   row: IRow;
-  actions: IRowActions;
-  trans: TranslationBundle;
+  commands: CommandRegistry;
+  hasMenu: boolean;
 }): React.ReactElement {
-  const { row, actions, trans } = props;
+  const { row, commands, hasMenu } = props;
   const { named } = row;
   const facts = [row.memory, row.quota, row.limit].filter(text => text !== '');
   return (
@@ -36,7 +28,11 @@ export function ClientRow(props: {
             type="button"
             className="gpushare-Row-name gpushare-mod-link"
             title={trans.__('Go to %1', named.name)}
-            onClick={() => actions.open(named.id)}
+            onClick={() =>
+              void commands.execute(CommandIDs.openDocument, {
+                client: named.id
+              })
+            }
           >
             {named.name}
           </button>
@@ -45,14 +41,14 @@ export function ClientRow(props: {
             {named.name}
           </span>
         )}
-        {actions.hasMenu(row) && (
+        {hasMenu && (
           <button
             type="button"
             className="gpushare-Row-menu"
             aria-haspopup="menu"
             aria-label={trans.__('Actions for %1', named.name)}
             title={trans.__('Actions for %1', named.name)}
-            onClick={event => actions.showMenu(row, event.currentTarget)}
+            onClick={event => openRowMenu(commands, row, event.currentTarget)}
           >
             <ellipsesIcon.react tag="span" className="gpushare-Row-menuIcon" />
           </button>

@@ -1,7 +1,7 @@
-import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import type { IDeviceView, IUse } from '../model/devices';
+import { trans } from '../trans';
 import { Name } from './chip';
 import { MemoryBar } from './memorybar';
 
@@ -9,11 +9,8 @@ import { MemoryBar } from './memorybar';
 const NEXT = 4;
 
 /** One device: what it is, who has it, who waits, and where its memory is. */
-export function DeviceCard(props: {
-  device: IDeviceView;
-  trans: TranslationBundle;
-}): React.ReactElement {
-  const { device, trans } = props;
+export function DeviceCard(props: { device: IDeviceView }): React.ReactElement {
+  const { device } = props;
   return (
     <li className="gpushare-Device" data-failed={device.failed !== ''}>
       <div className="gpushare-Device-head">
@@ -41,7 +38,7 @@ export function DeviceCard(props: {
           {device.utilisationText}
         </div>
       )}
-      <MemoryBar memory={device.memory} trans={trans} />
+      <MemoryBar memory={device.memory} />
       <dl className="gpushare-Device-uses">
         <dt>{trans.__('Running')}</dt>
         <dd>
@@ -54,46 +51,46 @@ export function DeviceCard(props: {
         <dt>{trans.__('Queue')}</dt>
         <dd>
           {device.queue.length > 0 ? (
-            <Queue queue={device.queue} trans={trans} />
+            <Queue queue={device.queue} />
           ) : (
             trans.__('empty')
           )}
         </dd>
-        {device.lockedBy !== '' && (
-          <>
-            <dt
-              title={trans.__(
-                'Another session has this GPU’s lock, and clients here wait for it.'
-              )}
-            >
-              {trans.__('Locked')}
-            </dt>
-            <dd>{device.lockedBy}</dd>
-          </>
-        )}
-        {device.outside !== '' && (
-          <>
-            <dt
-              title={trans.__(
-                'Programs that use this GPU without sharing it: they take memory and time from those who do.'
-              )}
-            >
-              {trans.__('Not shared')}
-            </dt>
-            <dd>{device.outside}</dd>
-          </>
-        )}
+        <Processes
+          term={trans.__('Locked')}
+          title={trans.__(
+            'Another session has this GPU’s lock, and clients here wait for it.'
+          )}
+          text={device.lockedBy}
+        />
+        <Processes
+          term={trans.__('Not shared')}
+          title={trans.__(
+            'Programs that use this GPU without sharing it: they take memory and time from those who do.'
+          )}
+          text={device.outside}
+        />
       </dl>
     </li>
   );
 }
 
+/** Processes that are no clients; nothing where there are none. */
+function Processes(props: {
+  term: string;
+  title: string;
+  text: string;
+}): React.ReactElement | null {
+  return props.text === '' ? null : (
+    <>
+      <dt title={props.title}>{props.term}</dt>
+      <dd>{props.text}</dd>
+    </>
+  );
+}
+
 /** The next ones; a long queue's end only while it is open. */
-function Queue(props: {
-  queue: ReadonlyArray<IUse>;
-  trans: TranslationBundle;
-}): React.ReactElement {
-  const { queue, trans } = props;
+function Queue({ queue }: { queue: ReadonlyArray<IUse> }): React.ReactElement {
   const [isOpen, setIsOpen] = React.useState(false);
   const more = queue.length - NEXT;
   return (
@@ -114,11 +111,10 @@ function Queue(props: {
 }
 
 function items(uses: ReadonlyArray<IUse>): React.ReactElement[] {
-  return uses.map(use => <Use key={use.named.id} use={use} />);
+  return uses.map(use => <Use key={use.named.id} {...use} />);
 }
 
-function Use(props: { use: IUse }): React.ReactElement {
-  const { named, time } = props.use;
+function Use({ named, time }: IUse): React.ReactElement {
   return (
     <li>
       <span className="gpushare-Use">

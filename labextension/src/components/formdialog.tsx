@@ -1,6 +1,5 @@
 import { Dialog } from '@jupyterlab/apputils';
 import { FormComponent, VDomRenderer } from '@jupyterlab/ui-components';
-import type { TranslationBundle } from '@jupyterlab/translation';
 import type { ReadonlyJSONObject } from '@lumino/coreutils';
 import type {
   FieldProps,
@@ -12,6 +11,7 @@ import * as React from 'react';
 
 import { readAmount, writeAmount } from '../model/units';
 import type { IFormSchema } from '../protocol';
+import { trans } from '../trans';
 
 const ID = 'gpushare-Form';
 const validator = customizeValidator<ReadonlyJSONObject>();
@@ -22,7 +22,6 @@ const validator = customizeValidator<ReadonlyJSONObject>();
  */
 export class FormDialog extends Dialog<null> {
   constructor(options: FormDialog.IOptions) {
-    const { trans } = options;
     const form = new Form(options);
     super({
       title: options.title,
@@ -78,7 +77,6 @@ export namespace FormDialog {
     present?: ReadonlyJSONObject;
     /** Rejects with the server's refusal. */
     send: (changes: ReadonlyJSONObject) => Promise<void>;
-    trans: TranslationBundle;
   }
 }
 
@@ -127,7 +125,7 @@ class Form extends VDomRenderer {
   }
 
   protected render(): React.ReactElement {
-    const { intro, schema, trans } = this._options;
+    const { intro, schema } = this._options;
     const fields = Object.entries(schema.properties);
     const refused = this._refused;
     return (
@@ -142,7 +140,6 @@ class Form extends VDomRenderer {
           )}
           templates={TEMPLATES}
           formData={this._values}
-          formContext={trans}
           validator={validator}
           transformErrors={this._transformErrors}
           extraErrors={
@@ -202,7 +199,7 @@ class Form extends VDomRenderer {
 
 /** The field of a number with a unit, as people write it. */
 function AmountField(props: FieldProps): React.ReactElement {
-  const { schema, idSchema, rawErrors = [], formContext: trans } = props;
+  const { schema, idSchema, rawErrors = [] } = props;
   const unit: string = schema.unit;
   const [first] = React.useState(() => ({
     value: props.formData,

@@ -1,14 +1,11 @@
-import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { LANE_HEIGHT, paths } from '../model/drawing';
 import { LANE_STATES, type LaneState, stateText } from '../model/lanes';
+import { trans } from '../trans';
 
 /** Each state as the lanes show it, and its name. */
-export const Legend = React.memo(function Legend(props: {
-  trans: TranslationBundle;
-}): React.ReactElement {
-  const { trans } = props;
+export const Legend = React.memo(function Legend(): React.ReactElement {
   return (
     <ul
       className="gpushare-Legend"
@@ -16,22 +13,19 @@ export const Legend = React.memo(function Legend(props: {
     >
       {LANE_STATES.map(state => (
         <li key={state}>
-          <Sample className={`gpushare-Lane-${state}`} path={sample(state)} />
-          {stateText(state, trans)}
+          <Sample className={`gpushare-Lane-${state}`} d={sample(state)} />
+          {stateText(state)}
         </li>
       ))}
       <li>
-        <Sample className="gpushare-Lane-starts" path="M4 16v-8M12 16v-4" />
+        <Sample className="gpushare-Lane-starts" d="M4 16v-8M12 16v-4" />
         {trans.__('cell begins, ends')}
       </li>
     </ul>
   );
 });
 
-function Sample(props: {
-  className: string;
-  path: string;
-}): React.ReactElement {
+function Sample(props: React.SVGProps<SVGPathElement>): React.ReactElement {
   return (
     <svg
       aria-hidden="true"
@@ -39,7 +33,7 @@ function Sample(props: {
       height={LANE_HEIGHT}
       viewBox={`0 0 16 ${LANE_HEIGHT}`}
     >
-      <path className={props.className} d={props.path} />
+      <path {...props} />
     </svg>
   );
 }

@@ -1,4 +1,3 @@
-import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import {
@@ -8,17 +7,15 @@ import {
   type IPart,
   type IStretch
 } from '../model/memory';
+import { trans } from '../trans';
 import { colourOf, patternOf } from './chip';
 
 /** A number is written on segments of at least this part of the bar. */
 const LEGIBLE = 0.08;
 
 /** What is on the card, as parts of its length, and beyond its end what had to leave. */
-export function MemoryBar(props: {
-  memory: IMemoryView;
-  trans: TranslationBundle;
-}): React.ReactElement {
-  const { memory, trans } = props;
+export function MemoryBar(props: { memory: IMemoryView }): React.ReactElement {
+  const { memory } = props;
   const [card, beyond] = stretchesOf(memory);
   const whole = card.length + beyond.length;
   const texts = [...memory.resident, ...memory.evicted].map(s => s.text);

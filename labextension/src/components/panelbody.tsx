@@ -1,24 +1,21 @@
-import type { TranslationBundle } from '@jupyterlab/translation';
+import type { CommandRegistry } from '@lumino/commands';
 import { JSONExt, type ReadonlyJSONObject } from '@lumino/coreutils';
 import * as React from 'react';
 
-import type { IPanelView, ISettingsView, PanelModel } from '../model/panel';
+import { CommandIDs } from '../commands';
+import type { PanelModel } from '../model/panel';
+import type { IPanelView, ISettingsView } from '../model/panelview';
 import type { IRow } from '../model/rows';
-import { ClientRow, type IRowActions } from './clientrow';
+import { trans } from '../trans';
+import { ClientRow } from './clientrow';
 import { DeviceCard } from './devicecard';
 import { Timeline } from './timeline';
 import { useSignal } from './usesignal';
 
-/** What can be done from the panel. */
-export interface IPanelActions extends IRowActions {
-  /** Change the coordinator's settings; undefined while that can't be done. */
-  readonly changeSettings?: () => void;
-}
-
 /** Rows and cards are drawn again only if they say something else. */
 const Row = React.memo(
   ClientRow,
-  (a, b) => a.actions === b.actions && isSame(a.row, b.row)
+  (a, b) => a.hasMenu === b.hasMenu && isSame(a.row, b.row)
 );
 const Card = React.memo(DeviceCard, (a, b) => isSame(a.device, b.device));
 
@@ -26,20 +23,18 @@ function isSame(a: object, b: object): boolean {
   return JSONExt.deepEqual(a as ReadonlyJSONObject, b as ReadonlyJSONObject);
 }
 
-/** All of the side panel. */
 export function PanelBody(props: {
   model: PanelModel;
-  actions: IPanelActions;
-  trans: TranslationBundle;
+  commands: CommandRegistry;
 }): React.ReactElement {
-  const { model, actions, trans } = props;
+  const { model, commands } = props;
   const view = useSignal(model.changed, () => model.view);
   return (
     <>
       <h2 className="gpushare-Panel-title">{trans.__('GPU sharing')}</h2>
-      <Notice view={view} trans={trans} />
+      <Notice view={view} />
       {(view.kind === 'ready' || view.kind === 'away') && (
-        <Content view={view} model={model} actions={actions} trans={trans} />
+        <Content view={view} model={model} commands={commands} />
       )}
     </>
   );
@@ -48,10 +43,9 @@ export function PanelBody(props: {
 function Content(props: {
   view: IPanelView;
   model: PanelModel;
-  actions: IPanelActions;
-  trans: TranslationBundle;
+  commands: CommandRegistry;
 }): React.ReactElement {
-  const { view, model, actions, trans } = props;
+  const { view, model, commands } = props;
   const isKnown = view.devices.length > 0;
   return (
     <div className="gpushare-Panel-content" data-dimmed={view.kind === 'away'}>
@@ -62,7 +56,7 @@ function Content(props: {
           </h3>
           <ul className="gpushare-Panel-list">
             {view.devices.map(device => (
-              <Card key={device.uuid} device={device} trans={trans} />
+              <Card key={device.uuid} device={device} />
             ))}
           </ul>
         </section>
@@ -71,25 +65,19 @@ function Content(props: {
         id="gpushare-own-title"
         title={trans.__('Yours')}
         rows={view.own}
-        actions={actions}
-        trans={trans}
+        commands={commands}
       />
       <Rows
         id="gpushare-others-title"
         title={trans.__('Others')}
         rows={view.others}
-        actions={actions}
-        trans={trans}
+        commands={commands}
       />
       {(view.own.length > 0 || view.others.length > 0) && (
-        <Timeline model={model.timeline} trans={trans} />
+        <Timeline model={model.timeline} />
       )}
       {view.settings && (
-        <Settings
-          settings={view.settings}
-          change={actions.changeSettings}
-          trans={trans}
-        />
+        <Settings settings={view.settings} commands={commands} />
       )}
     </div>
   );
@@ -99,10 +87,9 @@ function Rows(props: {
   id: string;
   title: string;
   rows: ReadonlyArray<IRow>;
-  actions: IPanelActions;
-  trans: TranslationBundle;
+  commands: CommandRegistry;
 }): React.ReactElement | null {
-  const { id, title, rows, actions, trans } = props;
+  const { id, title, rows, commands } = props;
   if (rows.length === 0) {
     return null;
   }
@@ -113,7 +100,12 @@ function Rows(props: {
       </h3>
       <ul className="gpushare-Panel-list">
         {rows.map(row => (
-          <Row key={row.named.id} row={row} actions={actions} trans={trans} />
+          <Row
+            key={row.named.id}
+            row={row}
+            commands={commands}
+            hasMenu={row.actions.some(id => commands.hasCommand(id))}
+          />
         ))}
       </ul>
     </section>
@@ -122,10 +114,9 @@ function Rows(props: {
 
 function Settings(props: {
   settings: ISettingsView;
-  change?: () => void;
-  trans: TranslationBundle;
+  commands: CommandRegistry;
 }): React.ReactElement {
-  const { settings, change, trans } = props;
+  const { settings, commands } = props;
   return (
     <section aria-labelledby="gpushare-settings-title">
       <h3 id="gpushare-settings-title">{trans.__('How turns are given')}</h3>
@@ -135,8 +126,12 @@ function Settings(props: {
         <dt>{trans.__('Quantum')}</dt>
         <dd>{settings.quantum}</dd>
       </dl>
-      {settings.isAdmin && change && (
-        <button type="button" className="gpushare-Button" onClick={change}>
+      {settings.isAdmin && commands.hasCommand(CommandIDs.changeSettings) && (
+        <button
+          type="button"
+          className="gpushare-Button"
+          onClick={() => void commands.execute(CommandIDs.changeSettings)}
+        >
           {trans.__('Change…')}
         </button>
       )}
@@ -145,14 +140,10 @@ function Settings(props: {
 }
 
 /** Why there is nothing to see, or not all, and what to do about it. */
-function Notice(props: {
-  view: IPanelView;
-  trans: TranslationBundle;
-}): React.ReactElement {
-  const { view, trans } = props;
+function Notice({ view }: { view: IPanelView }): React.ReactElement {
   return (
     <div role="status">
-      {notice(view, trans).map((text, i) => (
+      {notice(view).map((text, i) => (
         <p
           key={text}
           className={
@@ -168,7 +159,7 @@ function Notice(props: {
   );
 }
 
-function notice(view: IPanelView, trans: TranslationBundle): string[] {
+function notice(view: IPanelView): string[] {
   const howTo = trans.__(
     'To share the GPU, choose the kernel “Python 3 (shared GPU)” for a notebook, in the launcher or with Kernel → Change Kernel.'
   );

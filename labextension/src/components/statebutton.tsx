@@ -19,16 +19,21 @@ export function StateButton(props: StateButton.IProps): React.ReactElement {
         <gpuIcon.react tag="span" className="gpushare-StateButton-icon" />
         {children}
       </button>
-      {announcement !== undefined && (
-        <span
-          className="gpushare-mod-visuallyHidden"
-          role="status"
-          aria-live="polite"
-        >
-          {announcement}
-        </span>
-      )}
+      {announcement !== undefined && <Announcement text={announcement} />}
     </>
+  );
+}
+
+/** What a screen reader says politely when it changes. */
+export function Announcement({ text }: { text: string }): React.ReactElement {
+  return (
+    <span
+      className="gpushare-mod-visuallyHidden"
+      role="status"
+      aria-live="polite"
+    >
+      {text}
+    </span>
   );
 }
 

@@ -1,14 +1,18 @@
 import { VDomRenderer } from '@jupyterlab/ui-components';
-import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import type { StatusItemModel } from '../model/statusitem';
+import { trans } from '../trans';
 import { StateButton } from './statebutton';
 
 /** The status bar item: an icon and the headline, as a button. */
 export class StatusItem extends VDomRenderer<StatusItemModel> {
-  constructor(private readonly _options: StatusItem.IOptions) {
-    super(_options.model);
+  /** @param _onActivate - called upon a click, also by the keyboard */
+  constructor(
+    model: StatusItemModel,
+    private readonly _onActivate: () => void
+  ) {
+    super(model);
     this.addClass('gpushare-StatusItem');
   }
 
@@ -18,7 +22,7 @@ export class StatusItem extends VDomRenderer<StatusItemModel> {
       return null;
     }
     const lines = model.details.map(({ label, value }) =>
-      this._options.trans.__('%1: %2', label, value)
+      trans.__('%1: %2', label, value)
     );
     return (
       <StateButton
@@ -26,20 +30,11 @@ export class StatusItem extends VDomRenderer<StatusItemModel> {
         phase={model.phase}
         title={[model.text, ...lines].join('\n')}
         aria-label={[model.text, ...lines].join('. ')}
-        onClick={this._options.onActivate}
+        onClick={this._onActivate}
         announcement={model.announcement}
       >
         <span className="gpushare-StatusItem-text">{model.text}</span>
       </StateButton>
     );
-  }
-}
-
-export namespace StatusItem {
-  export interface IOptions {
-    model: StatusItemModel;
-    trans: TranslationBundle;
-    /** Called when the item is clicked, or activated by the keyboard. */
-    onActivate: () => void;
   }
 }

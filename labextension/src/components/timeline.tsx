@@ -1,4 +1,3 @@
-import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { COLUMNS, LANE_HEIGHT } from '../model/drawing';
@@ -8,8 +7,10 @@ import {
   type ITimelineView,
   type TimelineModel
 } from '../model/timeline';
+import { trans } from '../trans';
 import { Legend } from './legend';
 import { Name } from './chip';
+import { Announcement } from './statebutton';
 import { useSignal } from './usesignal';
 
 /** A place in the timeline that is looked at. */
@@ -22,9 +23,8 @@ interface ICursor {
 /** What clients did in the last minutes, one lane each. */
 export function Timeline(props: {
   model: TimelineModel;
-  trans: TranslationBundle;
 }): React.ReactElement | null {
-  const { model, trans } = props;
+  const { model } = props;
   const view = useSignal(model.changed, () => model.view);
   if (!view) {
     return null;
@@ -61,8 +61,8 @@ export function Timeline(props: {
       </div>
       {view.lanes.length > 0 ? (
         <>
-          <Chart model={model} view={view} trans={trans} />
-          <Legend trans={trans} />
+          <Chart model={model} view={view} />
+          <Legend />
         </>
       ) : (
         <p className="gpushare-Panel-hint">
@@ -76,9 +76,8 @@ export function Timeline(props: {
 function Chart(props: {
   model: TimelineModel;
   view: ITimelineView;
-  trans: TranslationBundle;
 }): React.ReactElement {
-  const { model, view, trans } = props;
+  const { model, view } = props;
   const [cursor, setCursor] = React.useState<ICursor | null>(null);
   const begin = view.now - view.span;
 
@@ -124,7 +123,7 @@ function Chart(props: {
         onKeyDown={onKeyDown}
         onBlur={() => setCursor(null)}
       >
-        <Lanes view={view} />
+        <Lanes {...view} />
         {isSeen && (
           <div
             className="gpushare-Timeline-cursor"
@@ -143,20 +142,13 @@ function Chart(props: {
           </div>
         )}
       </div>
-      <Axis span={view.span} trans={trans} />
-      <div
-        className="gpushare-mod-visuallyHidden"
-        role="status"
-        aria-live="polite"
-      >
-        {cursor?.isByKeyboard ? text : ''}
-      </div>
+      <Axis span={view.span} />
+      <Announcement text={cursor?.isByKeyboard ? text : ''} />
     </div>
   );
 }
 
-function LaneName(props: { lane: ILaneView }): React.ReactElement {
-  const { lane } = props;
+function LaneName({ lane }: { lane: ILaneView }): React.ReactElement {
   return (
     <li className={lane.isGone ? 'gpushare-mod-gone' : undefined}>
       <Name named={lane} />
@@ -165,8 +157,7 @@ function LaneName(props: { lane: ILaneView }): React.ReactElement {
   );
 }
 
-function Lanes(props: { view: ITimelineView }): React.ReactElement {
-  const { lanes } = props.view;
+function Lanes({ lanes }: ITimelineView): React.ReactElement {
   const height = lanes.length * LANE_HEIGHT;
   return (
     <svg
@@ -189,11 +180,7 @@ function Lanes(props: { view: ITimelineView }): React.ReactElement {
   );
 }
 
-function Axis(props: {
-  span: number;
-  trans: TranslationBundle;
-}): React.ReactElement {
-  const { span, trans } = props;
+function Axis({ span }: { span: number }): React.ReactElement {
   const minutes = span / 60;
   const step = minutes < 5 ? 1 : minutes < 10 ? 2 : 4;
   const marks = [];

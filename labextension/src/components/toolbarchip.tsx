@@ -2,6 +2,7 @@ import { caretDownIcon, VDomRenderer } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
 import type { StatusItemModel } from '../model/statusitem';
+import { chipTexts } from '../model/toolbarchip';
 import { StateButton } from './statebutton';
 
 /** The state of a notebook's kernel in its toolbar: a button with a menu. */
@@ -9,19 +10,15 @@ export class ToolbarChip extends VDomRenderer<StatusItemModel> {
   constructor(private readonly _options: ToolbarChip.IOptions) {
     super(_options.model);
     this.addClass('gpushare-ToolbarChip');
-    this.hide();
+    _options.model.stateChanged.connect(this._check, this);
+    this._check();
   }
 
-  /** Whether the menu is open. */
-  get isOpen(): boolean {
-    return this._isOpen;
-  }
   set isOpen(value: boolean) {
     this._isOpen = value;
     this.update();
   }
 
-  /** Give the focus to the button. */
   focus(): void {
     this.node.querySelector('button')?.focus();
   }
@@ -49,10 +46,7 @@ export class ToolbarChip extends VDomRenderer<StatusItemModel> {
         }}
         announcement={this._options.speaks ? model.announcement : undefined}
       >
-        <span
-          className="gpushare-ToolbarChip-text"
-          data-texts={this._options.texts}
-        >
+        <span className="gpushare-ToolbarChip-text" data-texts={chipTexts()}>
           {model.shortText}
         </span>
         <caretDownIcon.react
@@ -63,14 +57,17 @@ export class ToolbarChip extends VDomRenderer<StatusItemModel> {
     );
   }
 
+  private _check(): void {
+    const { isShared, isShown } = this._options.model;
+    this.setHidden(!isShared || !isShown);
+  }
+
   private _isOpen = false;
 }
 
 export namespace ToolbarChip {
   export interface IOptions {
     model: StatusItemModel;
-    /** All that it may read, a line each: it has room for each of them. */
-    texts: string;
     /** Whether it announces changes: nothing else on the page does. */
     speaks: boolean;
     /** Called when it is clicked, or activated by the keyboard. */

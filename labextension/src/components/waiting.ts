@@ -1,7 +1,6 @@
-import type { TranslationBundle } from '@jupyterlab/translation';
-
 import { Disposable } from '../disposable';
 import type { WaitModel } from '../model/waiting';
+import { trans } from '../trans';
 
 /**
  * What is drawn below a cell that waits.
@@ -11,10 +10,7 @@ import type { WaitModel } from '../model/waiting';
  * can be taken away at any time.
  */
 export class WaitingView extends Disposable {
-  constructor(
-    trans: TranslationBundle,
-    private readonly _resume: (clientId: string) => void
-  ) {
+  constructor(private readonly _resume: (clientId: string) => void) {
     super();
     this.node.className = 'gpushare-Waiting';
     this._bar.className = 'gpushare-Waiting-bar';

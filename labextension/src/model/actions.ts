@@ -1,7 +1,6 @@
-import type { TranslationBundle } from '@jupyterlab/translation';
-
 import { CommandIDs } from '../commands';
 import type { IClient } from '../protocol';
+import { trans } from '../trans';
 import type { SharingModel } from './sharing';
 
 /** The client that a command is about, or the reason why there is none. */
@@ -16,15 +15,14 @@ export type Target = { readonly client: IClient } | { readonly reason: string };
 export function findTarget(
   sharing: SharingModel,
   clientId: string | undefined,
-  kernelId: string | null,
-  trans: TranslationBundle
+  kernelId: string | null
 ): Target {
   const { away, status } = sharing;
   if (clientId === undefined) {
-    return ofKernel(sharing, kernelId, trans);
+    return ofKernel(sharing, kernelId);
   }
   if (away) {
-    return { reason: awayText(away.message, trans) };
+    return { reason: awayText(away.message) };
   }
   const client = status?.clients.find(({ id }) => id === clientId);
   return client
@@ -33,11 +31,7 @@ export function findTarget(
 }
 
 /** The reason why a command cannot be carried out now; empty if it can. */
-export function whyNot(
-  command: string,
-  target: Target,
-  trans: TranslationBundle
-): string {
+export function whyNot(command: string, target: Target): string {
   if ('reason' in target) {
     return target.reason;
   }
@@ -71,31 +65,25 @@ export function whyNot(
   }
 }
 
-function ofKernel(
-  sharing: SharingModel,
-  kernelId: string | null,
-  trans: TranslationBundle
-): Target {
-  const none = trans.__('No notebook or console that shares the GPU is open.');
-  if (kernelId === null) {
-    return { reason: none };
-  }
-  const view = sharing.view(kernelId);
-  switch (view.kind) {
+function ofKernel(sharing: SharingModel, kernelId: string | null): Target {
+  const view = kernelId === null ? null : sharing.view(kernelId);
+  switch (view?.kind) {
     case 'client':
       return { client: view.client };
     case 'away':
-      return { reason: awayText(view.message, trans) };
+      return { reason: awayText(view.message) };
     case 'unshared':
       return {
         reason: trans.__('This kernel was started without GPU sharing.')
       };
-    case 'unknown':
-      return { reason: none };
+    default:
+      return {
+        reason: trans.__('No notebook or console that shares the GPU is open.')
+      };
   }
 }
 
-function awayText(message: string, trans: TranslationBundle): string {
+function awayText(message: string): string {
   return message
     ? trans.__('The GPU sharing service is away: %1', message)
     : trans.__('The GPU sharing service is away.');

@@ -8,7 +8,6 @@ import { Disposable } from '../disposable';
 export interface ICurrentKernel {
   /** Null if another document is current, or it has no kernel. */
   readonly kernelId: string | null;
-  /** Emitted when {@link kernelId} changed. */
   readonly changed: ISignal<ICurrentKernel, void>;
   /** Emitted with the kernel's id when it restarts, and when it is back. */
   readonly restarting: ISignal<ICurrentKernel, string>;
@@ -21,7 +20,7 @@ export class CurrentKernel extends Disposable implements ICurrentKernel {
    * @param find - the current document's session, if it has one
    */
   constructor(
-    sources: ReadonlyArray<CurrentKernel.ISource>,
+    sources: ReadonlyArray<ISignal<unknown, unknown>>,
     private readonly _find: () => ISessionContext | null
   ) {
     super();
@@ -80,9 +79,4 @@ export class CurrentKernel extends Disposable implements ICurrentKernel {
   private _session: ISessionContext | null = null;
   private _kernelId: string | null = null;
   private _wasRestarting = false;
-}
-
-export namespace CurrentKernel {
-  /** Any signal; what it carries is not looked at. */
-  export type ISource = ISignal<unknown, unknown>;
 }

@@ -1,6 +1,5 @@
-import type { TranslationBundle } from '@jupyterlab/translation';
-
 import type { IClient, IDevice, IStatus } from '../protocol';
+import { trans } from '../trans';
 import { formatQuota } from './format';
 import { nameOf } from './named';
 import { formatSize, formatDuration } from './units';
@@ -9,57 +8,41 @@ import type { IClientView, KernelView } from './sharing';
 /** A line of the explanation: what it is, and what it says. */
 export type IDetail = { label: string; value: string };
 
-/** The explanation behind the headline. */
 export function formatDetails(
   view: KernelView,
-  status: IStatus | null,
-  trans: TranslationBundle
+  status: IStatus | null
 ): IDetail[] {
-  switch (view.kind) {
-    case 'unknown':
-      return [];
-    case 'away':
-      return view.message
-        ? [{ label: trans.__('Reason'), value: view.message }]
-        : [];
-    case 'unshared':
-      return [
-        {
-          label: trans.__('Reason'),
-          value: trans.__('This kernel was started without GPU sharing.')
-        }
-      ];
-    case 'client':
-      return clientDetails(view, status, trans);
+  if (view.kind === 'client') {
+    return clientDetails(view, status);
   }
+  const reason =
+    view.kind === 'unshared'
+      ? trans.__('This kernel was started without GPU sharing.')
+      : view.kind === 'away'
+        ? view.message
+        : '';
+  return reason ? [{ label: trans.__('Reason'), value: reason }] : [];
 }
 
-function clientDetails(
-  view: IClientView,
-  status: IStatus | null,
-  trans: TranslationBundle
-): IDetail[] {
+function clientDetails(view: IClientView, status: IStatus | null): IDetail[] {
   const { client, devices } = view;
   const details: IDetail[] = [
     { label: trans.__('Label'), value: client.label || client.id },
-    { label: trans.__('Quota'), value: formatQuota(client.quota, trans) },
-    {
-      label: trans.__('Memory'),
-      value: memoryText(client, trans)
-    },
+    { label: trans.__('Quota'), value: formatQuota(client.quota) },
+    { label: trans.__('Memory'), value: memoryText(client) },
     {
       label: trans.__('So far'),
       value: trans.__(
         '%1 on the GPU, %2 waiting',
-        formatDuration(client.gpu_seconds, trans),
-        formatDuration(client.wait_seconds, trans)
+        formatDuration(client.gpu_seconds),
+        formatDuration(client.wait_seconds)
       )
     }
   ];
   if (view.holdLeft !== null) {
     details.push({
       label: trans.__('Held'),
-      value: trans.__('for %1', formatDuration(view.holdLeft, trans))
+      value: trans.__('for %1', formatDuration(view.holdLeft))
     });
   }
   if (client.limit_text) {
@@ -73,13 +56,13 @@ function clientDetails(
       label: device.simulated
         ? trans.__('%1 (simulated)', device.name || device.uuid)
         : device.name || device.uuid,
-      value: runnerText(device, client, status, trans)
+      value: runnerText(device, client, status)
     });
   }
   return details;
 }
 
-function memoryText(client: IClient, trans: TranslationBundle): string {
+function memoryText(client: IClient): string {
   const allocated = formatSize(client.allocated);
   const resident = formatSize(client.resident);
   const device = client.resident_is_estimate
@@ -91,12 +74,10 @@ function memoryText(client: IClient, trans: TranslationBundle): string {
     : device;
 }
 
-/** The clients that run on a device. */
 function runnerText(
   device: IDevice,
   own: IClient,
-  status: IStatus | null,
-  trans: TranslationBundle
+  status: IStatus | null
 ): string {
   const names = device.grants
     .map(grant => {
@@ -104,12 +85,12 @@ function runnerText(
       return grant.client === own.id
         ? trans.__('this kernel')
         : other
-          ? nameOf(other, trans)
+          ? nameOf(other)
           : trans.__('another client');
     })
     .join(', ');
   if (names === '') {
-    return trans.__('nobody running');
+    return trans.__('no client running');
   }
   return device.grants.every(({ held }) => held)
     ? trans.__('held by %1', names)

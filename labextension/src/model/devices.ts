@@ -1,6 +1,5 @@
-import type { TranslationBundle } from '@jupyterlab/translation';
-
 import type { IClient, IDevice, IGrant, IOutside } from '../protocol';
+import { trans } from '../trans';
 import { formatDuration, formatSize } from './units';
 import { memoryOf, type IMemoryView } from './memory';
 import type { INamed } from './named';
@@ -42,8 +41,7 @@ export function deviceView(
   clients: ReadonlyMap<string, IClient>,
   nameOf: (id: string) => INamed | undefined,
   utilisation: number | null | undefined,
-  age: number,
-  trans: TranslationBundle
+  age: number
 ): IDeviceView {
   const part = utilisation ?? device.utilisation;
   const named = (id: string): INamed =>
@@ -59,59 +57,40 @@ export function deviceView(
     isSimulated: device.simulated,
     failed: device.failed ?? '',
     utilisation: part,
-    utilisationText: utilisationText(
-      part,
-      device.utilisation_is_estimate,
-      trans
-    ),
-    memory: memoryOf(device, [...clients.values()], nameOf, trans),
+    utilisationText: utilisationText(part, device.utilisation_is_estimate),
+    memory: memoryOf(device, [...clients.values()], nameOf),
     running: device.grants.map(grant => ({
       named: named(grant.client),
-      time: turnTime(grant, age, trans)
+      time: turnTime(grant, age)
     })),
     queue: device.queue.map(id => ({
       named: named(id),
-      time: waitTime(clients.get(id), age, trans)
+      time: waitTime(clients.get(id), age)
     })),
-    outside: outsideText(device.outside, trans),
-    lockedBy: outsideText(device.locked_by, trans)
+    outside: outsideText(device.outside),
+    lockedBy: outsideText(device.locked_by)
   };
 }
 
 /** What is left of a turn; without an end, for how long it has lasted. */
-function turnTime(
-  grant: IGrant,
-  age: number,
-  trans: TranslationBundle
-): string {
+function turnTime(grant: IGrant, age: number): string {
   const left = countDown(grant.seconds_left, age);
   if (grant.held) {
     return left === null
       ? trans.__('holds it')
-      : trans.__('holds it, %1 left', formatDuration(left, trans));
+      : trans.__('holds it, %1 left', formatDuration(left));
   }
   return left === null
-    ? trans.__(
-        'for %1',
-        formatDuration(Math.floor(grant.held_seconds + age), trans)
-      )
-    : trans.__('up to %1 left', formatDuration(left, trans));
+    ? trans.__('for %1', formatDuration(Math.floor(grant.held_seconds + age)))
+    : trans.__('up to %1 left', formatDuration(left));
 }
 
-function waitTime(
-  client: IClient | undefined,
-  age: number,
-  trans: TranslationBundle
-): string {
+function waitTime(client: IClient | undefined, age: number): string {
   const wait = countDown(client?.expected_wait ?? null, age);
-  return wait ? trans.__('about %1', formatDuration(wait, trans)) : '';
+  return wait ? trans.__('about %1', formatDuration(wait)) : '';
 }
 
-function utilisationText(
-  part: number | null,
-  isEstimate: boolean,
-  trans: TranslationBundle
-): string {
+function utilisationText(part: number | null, isEstimate: boolean): string {
   if (part === null) {
     return '';
   }
@@ -126,8 +105,7 @@ function utilisationText(
  * it; empty: there are none. The server names users to themselves and to admins.
  */
 export function outsideText(
-  processes: ReadonlyArray<Omit<IOutside, 'memory'> & Partial<IOutside>>,
-  trans: TranslationBundle
+  processes: ReadonlyArray<Omit<IOutside, 'memory'> & Partial<IOutside>>
 ): string {
   if (processes.length === 0) {
     return '';

@@ -26,7 +26,6 @@ const SHAPES: Readonly<Record<LaneState, ReadonlyArray<[number, number]>>> = {
   idle: [[9.5, 1]]
 };
 
-/** A state from one column to another. */
 export interface IBlock {
   readonly state: LaneState;
   readonly from: number;

@@ -1,9 +1,8 @@
 import { Signal } from '@lumino/signaling';
 
-import type { ApiError, IApi } from '../api';
+import type { ApiError, IServerAccess } from '../api';
 import { Disposable } from '../disposable';
 import { NO_EXTENSION, parseMessage, type EventMessage } from '../protocol';
-import type { IVisibility } from '../visibility';
 
 /** Milliseconds. */
 const FIRST_DELAY = 1000;
@@ -31,7 +30,7 @@ export function backoff(failures: number, random: number): number {
  * while the page is hidden.
  */
 export class EventStream extends Disposable {
-  constructor(private readonly _options: EventStream.IOptions) {
+  constructor(private readonly _options: IServerAccess) {
     super();
     _options.visibility.changed.connect(this._onVisibility, this);
   }
@@ -41,11 +40,6 @@ export class EventStream extends Disposable {
 
   /** Emitted for every message of the server, and when it can't be reached. */
   readonly message = new Signal<this, EventMessage>(this);
-
-  /** Whether {@link start} was called last (and not {@link stop}). */
-  get isStarted(): boolean {
-    return this._isStarted;
-  }
 
   /** Begin; does nothing if it has begun. */
   start(): void {
@@ -127,7 +121,7 @@ export class EventStream extends Disposable {
   private _onLost(heard: boolean): void {
     this._retryTimer = setTimeout(
       () => this._connect(),
-      backoff(this._failures++, (this._options.random ?? Math.random)())
+      backoff(this._failures++, Math.random())
     );
     // A socket that worked a moment ago is tried again first: the last message
     // is still the best that is known.
@@ -180,13 +174,4 @@ export class EventStream extends Disposable {
   private _silenceTimer?: ReturnType<typeof setTimeout>;
   private _retryTimer?: ReturnType<typeof setTimeout>;
   private _pollTimer?: ReturnType<typeof setTimeout>;
-}
-
-export namespace EventStream {
-  export interface IOptions {
-    api: IApi;
-    visibility: IVisibility;
-    /** Uniform in [0, 1); for tests. */
-    random?: () => number;
-  }
 }

@@ -5,7 +5,6 @@ const SLACK = 0.25;
 const LEAST_SLACK = 2;
 
 interface IWait {
-  /** When it was first seen. */
   readonly since: number;
   /** The end that was expected first; null: none was. */
   readonly end: number | null;
@@ -52,7 +51,6 @@ export class Expectations {
         };
   }
 
-  /** Whether a client's wait is longer than first expected. */
   isLate(id: string): boolean {
     return this._late.has(id);
   }

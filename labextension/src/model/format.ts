@@ -1,6 +1,5 @@
-import type { TranslationBundle } from '@jupyterlab/translation';
-
 import type { IQuota } from '../protocol';
+import { trans } from '../trans';
 import type { KernelView } from './sharing';
 import { nextText, shortState } from './state';
 import { formatSize } from './units';
@@ -10,47 +9,22 @@ export function untilNextSecond(seconds: number): number {
   return seconds - Math.ceil(seconds) + 1;
 }
 
-/** The status bar's text. */
-export function formatHeadline(
-  view: KernelView,
-  trans: TranslationBundle
-): string {
-  return markSimulated(view, timedState(view, trans), trans);
-}
-
 /**
- * What a screen reader says when the state changes: the headline without times,
- * which change every second.
+ * The status bar's text; for screen readers without times, which change every
+ * second.
  */
-export function formatAnnouncement(
-  view: KernelView,
-  trans: TranslationBundle
-): string {
-  return markSimulated(view, formatState(view, trans), trans);
-}
-
-function markSimulated(
-  view: KernelView,
-  text: string,
-  trans: TranslationBundle
-): string {
-  return view.kind === 'client' && view.simulated
-    ? trans.__('%1 (simulated)', text)
-    : text;
-}
-
-function timedState(view: KernelView, trans: TranslationBundle): string {
-  const text = formatState(view, trans);
-  return view.kind === 'client' && view.next
-    ? `${text} · ${nextText(view.next, trans)}`
-    : text;
+export function formatHeadline(view: KernelView, hasTimes = true): string {
+  const state = formatState(view);
+  if (view.kind !== 'client') {
+    return state;
+  }
+  const { next, simulated } = view;
+  const text = next && hasTimes ? `${state} · ${nextText(next)}` : state;
+  return simulated ? trans.__('%1 (simulated)', text) : text;
 }
 
 /** The headline without times, and without whether it is simulated. */
-export function formatState(
-  view: KernelView,
-  trans: TranslationBundle
-): string {
+export function formatState(view: KernelView): string {
   switch (view.kind) {
     case 'unknown':
       return '';
@@ -64,7 +38,7 @@ export function formatState(
 }
 
 /** What a quota bounds, in one line. */
-export function formatQuota(quota: IQuota, trans: TranslationBundle): string {
+export function formatQuota(quota: IQuota): string {
   const percent = (part: number) => Math.round(part * 100);
   const parts: string[] = [];
   if (quota.share !== null) {

@@ -1,6 +1,5 @@
-import type { TranslationBundle } from '@jupyterlab/translation';
-
 import type { IClient, IFormSchema } from '../protocol';
+import { trans } from '../trans';
 import { formatDuration, formatSize } from './units';
 
 /** Seconds to choose from, as far as `max_hold` allows. */
@@ -22,8 +21,7 @@ export function pick<T extends object>(
 /** The schema of a quota, with what the client has allocated. */
 export function withAllocated(
   schema: IFormSchema,
-  { allocated }: IClient,
-  trans: TranslationBundle
+  { allocated }: IClient
 ): IFormSchema {
   const { memory } = schema.properties;
   const now = trans.__('It has allocated %1.', formatSize(allocated));
@@ -37,15 +35,11 @@ export function withAllocated(
 }
 
 /** For how long to hold; 0 if it is to hold no longer. */
-export function holdSchema(
-  maxHold: number,
-  holds: boolean,
-  trans: TranslationBundle
-): IFormSchema {
+export function holdSchema(maxHold: number, holds: boolean): IFormSchema {
   const durations = HOLDS.filter(seconds => seconds < maxHold);
   const options = [...durations, maxHold].map(seconds => ({
     const: seconds,
-    title: formatDuration(seconds, trans)
+    title: formatDuration(seconds)
   }));
   if (holds) {
     options.unshift({ const: 0, title: trans.__('No longer') });
@@ -54,7 +48,7 @@ export function holdSchema(
     title: trans.__('Hold it for'),
     description: trans.__(
       'Between cells too, while others wait. At most %1.',
-      formatDuration(maxHold, trans)
+      formatDuration(maxHold)
     ),
     type: 'number',
     default: maxHold,

@@ -1,10 +1,10 @@
 import { DisposableDelegate, type IDisposable } from '@lumino/disposable';
 import { Signal } from '@lumino/signaling';
 
-import type { IApi } from '../api';
+import type { IServerAccess } from '../api';
+import { clock } from '../clock';
 import { Disposable } from '../disposable';
 import type { IHistory, IStatus } from '../protocol';
-import type { IVisibility } from '../visibility';
 import { Lanes, type ILane } from './lanes';
 import type { SharingModel } from './sharing';
 
@@ -25,9 +25,12 @@ const KEPT = 1200;
  * of sharing has changed, at most once a second, and only while a view watches.
  */
 export class HistoryModel extends Disposable {
-  constructor(private readonly _options: HistoryModel.IOptions) {
+  constructor(
+    private readonly _options: IServerAccess & {
+      readonly sharing: SharingModel;
+    }
+  ) {
     super();
-    this._clock = _options.clock ?? (() => performance.now() / 1000);
     _options.sharing.changed.connect(this._onSharing, this);
     _options.visibility.changed.connect(this._onVisibility, this);
   }
@@ -42,7 +45,7 @@ export class HistoryModel extends Disposable {
 
   /** Seconds on the coordinator's clock, at this moment; null: not known. */
   get now(): number | null {
-    return this._offset === null ? null : this._clock() + this._offset;
+    return this._offset === null ? null : clock() + this._offset;
   }
 
   /** By UUID, the last known; null where it is not known. */
@@ -111,7 +114,7 @@ export class HistoryModel extends Disposable {
         this._due = Infinity;
         void this._update();
       },
-      Math.max(0, earliest - this._clock() * 1000)
+      Math.max(0, earliest - clock() * 1000)
     );
   }
 
@@ -121,7 +124,7 @@ export class HistoryModel extends Disposable {
       return;
     }
     this._isAsking = true;
-    this._asked = this._clock() * 1000;
+    this._asked = clock() * 1000;
     try {
       for (let i = 0; i < MOST_ANSWERS; i++) {
         const answer = await this._options.api.history(this._next);
@@ -131,7 +134,7 @@ export class HistoryModel extends Disposable {
       }
     } catch {
       // A picture of the past is worth no error message; the state goes on.
-      this._notBefore = this._clock() * 1000 + AFTER_FAILURE;
+      this._notBefore = clock() * 1000 + AFTER_FAILURE;
     } finally {
       this._isAsking = false;
     }
@@ -162,7 +165,7 @@ export class HistoryModel extends Disposable {
 
   /** The fastest answer gives the coordinator's clock best. */
   private _setClock(now: number): void {
-    const offset = now - this._clock();
+    const offset = now - clock();
     const drift = this._offset === null ? Infinity : this._offset - offset;
     if (drift < 0 || drift > 1) {
       this._offset = offset;
@@ -178,7 +181,6 @@ export class HistoryModel extends Disposable {
     );
   }
 
-  private readonly _clock: () => number;
   private readonly _lanes = new Lanes();
   private _utilisation: Readonly<Record<string, number | null>> = {};
   private _run = '';
@@ -191,14 +193,4 @@ export class HistoryModel extends Disposable {
   private _due = Infinity;
   private _isAsking = false;
   private _timer?: ReturnType<typeof setTimeout>;
-}
-
-export namespace HistoryModel {
-  export interface IOptions {
-    api: IApi;
-    sharing: SharingModel;
-    visibility: IVisibility;
-    /** Seconds that only go forward; for tests. */
-    clock?: () => number;
-  }
 }

@@ -1,8 +1,8 @@
-import type { TranslationBundle } from '@jupyterlab/translation';
 import { Signal } from '@lumino/signaling';
 
 import { Disposable } from '../disposable';
 import type { IClient } from '../protocol';
+import { trans } from '../trans';
 import { formatPassed } from './units';
 import { isProgram, nameOf } from './named';
 import type { SharingModel } from './sharing';
@@ -74,9 +74,9 @@ export class IdleNotices extends Disposable {
 }
 
 /** What has happened to a client that is not used, and what its user can do. */
-export function noticeText(client: IClient, trans: TranslationBundle): string {
-  const name = nameOf(client, trans);
-  const idle = formatPassed(client.idle_seconds ?? 0, trans);
+export function noticeText(client: IClient): string {
+  const name = nameOf(client);
+  const idle = formatPassed(client.idle_seconds ?? 0);
   return stageOf(client) === Stage.Suspended
     ? trans.__(
         '%1 has not been used for %2 and is therefore suspended, with no memory on the GPU. Nothing is lost: run a cell, and it goes on.',

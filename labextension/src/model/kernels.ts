@@ -1,9 +1,8 @@
 import { Signal } from '@lumino/signaling';
 import type { Session } from '@jupyterlab/services';
 
-import type { IApi } from '../api';
+import type { IServerAccess } from '../api';
 import { Disposable } from '../disposable';
-import type { IVisibility } from '../visibility';
 
 /** Milliseconds. */
 const RETRY_DELAY = 5000;
@@ -15,7 +14,7 @@ const RETRY_DELAY = 5000;
  * kernelspec's own launcher did; so the server is always asked.
  */
 export class KernelClients extends Disposable {
-  constructor(private readonly _options: KernelClients.IOptions) {
+  constructor(private readonly _options: IServerAccess) {
     super();
   }
 
@@ -98,21 +97,14 @@ export class KernelClients extends Disposable {
     this._retryTimers.add(timer);
   }
 
-  private readonly _known = new Map<string, KernelClients.IAnswer>();
+  private readonly _known = new Map<string, IAnswer>();
   private readonly _questions = new Map<string, object>();
   private readonly _retryTimers = new Set<ReturnType<typeof setTimeout>>();
 }
 
-export namespace KernelClients {
-  export interface IOptions {
-    api: IApi;
-    visibility: IVisibility;
-  }
-
-  export interface IAnswer {
-    readonly client: string | null;
-    readonly isFresh: boolean;
-  }
+interface IAnswer {
+  readonly client: string | null;
+  readonly isFresh: boolean;
 }
 
 /**

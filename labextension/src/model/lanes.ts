@@ -1,6 +1,5 @@
-import type { TranslationBundle } from '@jupyterlab/translation';
-
 import type { IHistoryEntry } from '../protocol';
+import { trans } from '../trans';
 import { formatDuration } from './units';
 
 /** The states of a client that a timeline distinguishes. */
@@ -28,11 +27,8 @@ export interface IPeriod {
 export interface ILane {
   readonly id: string;
   readonly periods: ReadonlyArray<IPeriod>;
-  /** When cells began. */
   readonly starts: ReadonlyArray<number>;
-  /** When cells ended. */
   readonly ends: ReadonlyArray<number>;
-  /** Whether the client has left. */
   readonly isGone: boolean;
 }
 
@@ -145,7 +141,7 @@ function dropWhile<T>(list: T[], isOld: (item: T) => boolean): void {
 }
 
 /** What a state is called, in a list and within a sentence. */
-export function stateText(state: LaneState, trans: TranslationBundle): string {
+export function stateText(state: LaneState): string {
   switch (state) {
     case 'running':
       return trans.__('running');
@@ -173,8 +169,7 @@ export function laneText(
   lane: ILane,
   now: number,
   span: number,
-  cells: number,
-  trans: TranslationBundle
+  cells: number
 ): string {
   const begin = now - span;
   const percent = (state: LaneState) =>
@@ -201,12 +196,12 @@ export function laneText(
     trans._n('%1 turn', '%1 turns', turns),
     trans._n('%1 cell', '%1 cells', ran)
   ].join(', ');
-  const duration = formatDuration(span, trans);
+  const duration = formatDuration(span);
   return lane.isGone
     ? trans.__('It has left. In the last %1: %2.', duration, list)
     : trans.__(
         'Now %1. In the last %2: %3.',
-        stateText(last.state, trans),
+        stateText(last.state),
         duration,
         list
       );
@@ -220,14 +215,13 @@ export function laneText(
 export function periodText(
   name: string,
   { state, from, to }: IPeriod,
-  now: number,
-  trans: TranslationBundle
+  now: number
 ): string {
-  const what = stateText(state, trans);
+  const what = stateText(state);
   if (from === -Infinity) {
     return trans.__('%1: %2, for long', name, what);
   }
-  const duration = formatDuration((to ?? now) - from, trans);
+  const duration = formatDuration((to ?? now) - from);
   const since = clockTime(now - from);
   return to === null
     ? trans.__('%1: %2 since %3 (%4)', name, what, since, duration)

@@ -1,17 +1,14 @@
 import { Signal } from '@lumino/signaling';
 
+import { clock } from '../clock';
 import { Disposable } from '../disposable';
 import type { IClient } from '../protocol';
-import type { IVisibility } from '../visibility';
-import type { ICurrentKernel } from './current';
-import type { SharingModel } from './sharing';
-import type { IRuns } from './waiting';
+import type { WaitModel } from './waiting';
 
 /** Finds long waits of one document's cells whose end the user has not seen. */
 export class LongWaits<T> extends Disposable {
   constructor(private readonly _options: LongWaits.IOptions<T>) {
     super();
-    this._clock = _options.clock ?? (() => performance.now() / 1000);
     _options.sharing.changed.connect(this._check, this);
     _options.runs.changed.connect(this._onRuns, this);
     _options.visibility.changed.connect(this._onVisibility, this);
@@ -21,8 +18,8 @@ export class LongWaits<T> extends Disposable {
   readonly ended = new Signal<this, LongWaits.IEnd>(this);
 
   private _check(): void {
-    const { kernel, runs, sharing } = this._options;
-    const view = kernel.kernelId ? sharing.view(kernel.kernelId) : null;
+    const { current, runs, sharing } = this._options;
+    const view = current.kernelId ? sharing.view(current.kernelId) : null;
     if (view?.kind !== 'client') {
       return; // It may go on waiting while nothing is known.
     }
@@ -31,7 +28,7 @@ export class LongWaits<T> extends Disposable {
     if (client.phase === 'waiting') {
       const cell = this._wait === null ? runs.first(this._ids) : null;
       if (cell !== null) {
-        this._wait = { at: this._clock(), client, cell, wasHidden: false };
+        this._wait = { at: clock(), client, cell, wasHidden: false };
       }
     } else if (this._wait !== null) {
       const wait = this._wait;
@@ -44,7 +41,7 @@ export class LongWaits<T> extends Disposable {
     const shortest = this._options.shortest();
     // While the page was hidden only the coordinator has counted.
     const counted = client.wait_seconds - wait.client.wait_seconds;
-    const seconds = counted > 0 ? counted : this._clock() - wait.at;
+    const seconds = counted > 0 ? counted : clock() - wait.at;
     const isSuspended = client.phase === 'suspended';
     if (
       shortest > 0 &&
@@ -54,7 +51,7 @@ export class LongWaits<T> extends Disposable {
       wait.cell !== this._reported
     ) {
       this._reported = wait.cell;
-      this.ended.emit({ client, seconds, wasHidden: wait.wasHidden });
+      this.ended.emit({ client, seconds });
     }
   }
 
@@ -74,32 +71,22 @@ export class LongWaits<T> extends Disposable {
     }
   }
 
-  private readonly _clock: () => number;
   private _wait: IWait<T> | null = null;
   private _reported: T | null = null;
   private _ids: ReadonlyArray<string> = [];
 }
 
 export namespace LongWaits {
-  export interface IOptions<T> {
-    sharing: SharingModel;
-    kernel: ICurrentKernel;
-    runs: IRuns<T>;
-    visibility: IVisibility;
+  export interface IOptions<T> extends WaitModel.IOptions<T> {
     /** Seconds of the shortest wait that counts as long; 0: none does. */
     shortest: () => number;
-    /** Whether the user looks at the document. */
     isInSight: () => boolean;
-    /** Seconds that only go forward; for tests. */
-    clock?: () => number;
   }
 
   export interface IEnd {
     /** As it is now. */
     readonly client: IClient;
     readonly seconds: number;
-    /** Whether the page was hidden at some time of the wait. */
-    readonly wasHidden: boolean;
   }
 }
 
@@ -107,5 +94,6 @@ interface IWait<T> {
   readonly at: number;
   readonly client: IClient;
   readonly cell: T;
+  /** Whether the page was hidden at some time of the wait. */
   wasHidden: boolean;
 }

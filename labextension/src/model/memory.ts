@@ -1,10 +1,8 @@
-import type { TranslationBundle } from '@jupyterlab/translation';
-
 import type { IClient, IDevice } from '../protocol';
+import { trans } from '../trans';
 import { formatSize } from './units';
 import type { INamed } from './named';
 
-/** A piece of the memory bar. */
 export interface ISegment {
   readonly key: string;
   /** Its part of the bar's length, against those of the others. */
@@ -21,7 +19,6 @@ export interface IMemoryView {
   readonly free: number;
   /** Beyond the end of the card. */
   readonly evicted: ReadonlyArray<ISegment>;
-  /** All of it in words. */
   readonly text: string;
 }
 
@@ -36,8 +33,7 @@ const SMALLEST_OTHER = 0.01;
 export function memoryOf(
   device: IDevice,
   clients: ReadonlyArray<IClient>,
-  nameOf: (id: string) => INamed | undefined,
-  trans: TranslationBundle
+  nameOf: (id: string) => INamed | undefined
 ): IMemoryView {
   const resident: ISegment[] = [];
   const evicted: ISegment[] = [];
@@ -72,16 +68,11 @@ export function memoryOf(
     resident,
     evicted,
     free: Math.max(0, device.memory_total - used),
-    text: summary(device, used, evictedSum, trans)
+    text: summary(device, used, evictedSum)
   };
 }
 
-function summary(
-  device: IDevice,
-  used: number,
-  evicted: number,
-  trans: TranslationBundle
-): string {
+function summary(device: IDevice, used: number, evicted: number): string {
   const total = formatSize(device.memory_total);
   const amount = formatSize(used);
   const text = device.memory_used_is_estimate

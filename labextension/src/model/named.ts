@@ -1,6 +1,5 @@
-import type { TranslationBundle } from '@jupyterlab/translation';
-
 import type { IClient } from '../protocol';
+import { trans } from '../trans';
 
 /** A client as every part of the panel calls and marks it. */
 export interface INamed {
@@ -15,7 +14,7 @@ export interface INamed {
  * The name of a client in a sentence: the notebook's file name, of another
  * user's client only the tenant.
  */
-export function nameOf(client: IClient, trans: TranslationBundle): string {
+export function nameOf(client: IClient): string {
   return client.own
     ? shortLabel(client.label || client.id)
     : trans.__('a notebook of %1', client.tenant);
@@ -37,8 +36,6 @@ function shortLabel(label: string): string {
  * as long as the timeline shows it. Own ones are counted first.
  */
 export class Names {
-  constructor(private readonly _trans: TranslationBundle) {}
-
   /**
    * @param clients - those of the snapshot
    * @param kept - ids of further ones whose names are still needed
@@ -57,7 +54,7 @@ export class Names {
     let next = 1;
     for (const client of [...clients].sort(byOwner)) {
       const known = this._named.get(client.id);
-      const name = nameOf(client, this._trans);
+      const name = nameOf(client);
       if (known?.name === name && known.isOwn === client.own) {
         continue;
       }

@@ -1,4 +1,3 @@
-import type { TranslationBundle } from '@jupyterlab/translation';
 import type { IDisposable } from '@lumino/disposable';
 import { Throttler } from '@lumino/polling';
 import { Signal } from '@lumino/signaling';
@@ -15,8 +14,6 @@ import type { SettingsModel } from './settings';
 import type { SharingModel } from './sharing';
 import { TimelineModel, type ILaneClient } from './timeline';
 
-export type { IPanelView, ISettingsView } from './panelview';
-
 /** Milliseconds; the times that are shown have whole seconds. */
 const TICK = 1000;
 /** Milliseconds between two changes: turns may pass within a few. */
@@ -29,9 +26,9 @@ const REST = 250;
 export class PanelModel extends Disposable {
   constructor(private readonly _options: PanelModel.IOptions) {
     super();
-    const { sharing, history, settings, visibility, trans } = _options;
-    this._names = new Names(trans);
-    this.timeline = new TimelineModel(history, settings, trans);
+    const { sharing, history, settings, visibility } = _options;
+    this._names = new Names();
+    this.timeline = new TimelineModel(history, settings);
     sharing.changed.connect(this._onSharing, this);
     history.changed.connect(this._refresh, this);
     visibility.changed.connect(this._activate, this);
@@ -39,14 +36,12 @@ export class PanelModel extends Disposable {
 
   readonly timeline: TimelineModel;
 
-  /** Emitted when {@link view} is another. */
   readonly changed = new Signal<this, void>(this);
 
   get view(): IPanelView {
     return this._view;
   }
 
-  /** Whether the panel is shown. */
   get isVisible(): boolean {
     return this._isVisible;
   }
@@ -105,7 +100,7 @@ export class PanelModel extends Disposable {
   }
 
   private _ready(status: IStatus): IPanelView {
-    const { sharing, history, trans } = this._options;
+    const { sharing, history } = this._options;
     const { age } = sharing;
     this._names.update(status.clients, history.lanes);
     const nameOf = (id: string) => this._names.get(id);
@@ -113,14 +108,14 @@ export class PanelModel extends Disposable {
     const clients = new Map(ordered.map(([client]) => [client.id, client]));
     const devices = status.devices.map(device => {
       const busy = history.utilisation[device.uuid];
-      return deviceView(device, clients, nameOf, busy, age, trans);
+      return deviceView(device, clients, nameOf, busy, age);
     });
     const rows = ordered.map(([client, named]) =>
-      rowOf(client, named, status.devices, age, trans)
+      rowOf(client, named, status.devices, age)
     );
     const own = rows.filter(row => row.named.isOwn);
     const others = rows.filter(row => !row.named.isOwn);
-    const settings = settingsOf(status, trans);
+    const settings = settingsOf(status);
     return { ...NOTHING, devices, own, others, settings };
   }
 
@@ -159,6 +154,5 @@ export namespace PanelModel {
     history: HistoryModel;
     settings: SettingsModel;
     visibility: IVisibility;
-    trans: TranslationBundle;
   }
 }

@@ -1,11 +1,10 @@
-import type { TranslationBundle } from '@jupyterlab/translation';
-
 import {
   NO_EXTENSION,
   NOT_RUNNING,
   type IAway,
   type IStatus
 } from '../protocol';
+import { trans } from '../trans';
 import type { IDeviceView } from './devices';
 import { formatDuration } from './units';
 import type { IRow } from './rows';
@@ -21,14 +20,12 @@ export type PanelKind = 'connecting' | 'missing' | 'stopped' | 'away' | 'ready';
 export interface ISettingsView {
   readonly quantum: string;
   readonly policy: string;
-  /** Whether the user may change them. */
   readonly isAdmin: boolean;
 }
 
 /** All that the panel shows, but for the timeline. */
 export interface IPanelView {
   readonly kind: PanelKind;
-  /** Why it is `away`. */
   readonly reason: string;
   readonly devices: ReadonlyArray<IDeviceView>;
   readonly own: ReadonlyArray<IRow>;
@@ -61,16 +58,11 @@ export function kindOf(status: IStatus | null, away: IAway | null): PanelKind {
   return status ? 'ready' : 'connecting';
 }
 
-export function settingsOf(
-  { config, you }: IStatus,
-  trans: TranslationBundle
-): ISettingsView {
+export function settingsOf({ config, you }: IStatus): ISettingsView {
   const { time_quantum: quantum, policy } = config;
   return {
     quantum:
-      quantum === 'auto'
-        ? trans.__('automatic')
-        : formatDuration(quantum, trans),
+      quantum === 'auto' ? trans.__('automatic') : formatDuration(quantum),
     policy,
     isAdmin: you.admin
   };

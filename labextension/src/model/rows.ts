@@ -1,7 +1,6 @@
-import type { TranslationBundle } from '@jupyterlab/translation';
-
 import { ACTIONS } from '../commands';
 import type { IClient, IDevice, IQuota } from '../protocol';
+import { trans } from '../trans';
 import { whyNot } from './actions';
 import { formatQuota } from './format';
 import { isProgram, type INamed } from './named';
@@ -22,7 +21,6 @@ export interface IRow {
   readonly notes: ReadonlyArray<string>;
   /** Whether there may be a document to go to. */
   readonly canOpen: boolean;
-  /** The commands that can be carried out now. */
   readonly actions: ReadonlyArray<string>;
 }
 
@@ -33,25 +31,24 @@ export function rowOf(
   client: IClient,
   named: INamed,
   devices: ReadonlyArray<IDevice>,
-  age: number,
-  trans: TranslationBundle
+  age: number
 ): IRow {
   const canOpen = named.isOwn && !isProgram(client);
   return {
     named,
     phase: client.phase,
-    state: capital(stateLine(client, devices, age, trans)),
-    memory: memoryText(client, trans),
-    quota: quotaText(client.quota, trans),
+    state: capital(stateLine(client, devices, age)),
+    memory: memoryText(client),
+    quota: quotaText(client.quota),
     limit: client.limit_text,
     notes: client.notes,
     canOpen,
-    actions: ACTIONS.filter(id => whyNot(id, { client }, trans) === '')
+    actions: ACTIONS.filter(id => whyNot(id, { client }) === '')
   };
 }
 
 /** What differs from the defaults; empty: nothing. */
-function quotaText(quota: IQuota, trans: TranslationBundle): string {
+function quotaText(quota: IQuota): string {
   const bounds: IQuota = {
     ...quota,
     share: quota.share || null,
@@ -59,7 +56,7 @@ function quotaText(quota: IQuota, trans: TranslationBundle): string {
     service: quota.service === 'online' ? null : quota.service
   };
   return Object.values(bounds).some(bound => bound !== null)
-    ? formatQuota(bounds, trans)
+    ? formatQuota(bounds)
     : '';
 }
 
@@ -67,7 +64,7 @@ function capital(text: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
-function memoryText(client: IClient, trans: TranslationBundle): string {
+function memoryText(client: IClient): string {
   if (client.allocated === 0 && client.resident === 0) {
     return trans.__('no GPU memory');
   }

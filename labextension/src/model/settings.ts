@@ -54,7 +54,6 @@ export class SettingsModel {
   keep: ((name: string, value: ISettings[keyof ISettings]) => void) | null =
     null;
 
-  /** Change one, for good. */
   set<K extends keyof ISettings>(name: K, value: ISettings[K]): void {
     if (value !== this._values[name]) {
       this.update({ [name]: value });

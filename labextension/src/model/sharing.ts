@@ -1,7 +1,8 @@
 import { DisposableDelegate, type IDisposable } from '@lumino/disposable';
 import { Signal } from '@lumino/signaling';
 
-import type { IApi } from '../api';
+import type { IServerAccess } from '../api';
+import { clock } from '../clock';
 import { Disposable } from '../disposable';
 import {
   NOT_RUNNING,
@@ -11,13 +12,12 @@ import {
   type IDevice,
   type IStatus
 } from '../protocol';
-import type { IVisibility } from '../visibility';
+import type { ICurrentKernel } from './current';
 import { EventStream } from './events';
 import { Expectations } from './expectations';
 import { KernelClients } from './kernels';
 import { nextOf, type INext, countDown, others, type IRunner } from './state';
 
-/** What is known about a kernel now. */
 export type KernelView =
   | { readonly kind: 'unknown' }
   | { readonly kind: 'away'; readonly message: string }
@@ -33,7 +33,6 @@ export interface IClientView {
   readonly simulated: boolean;
   /** Seconds until its turn begins; null if that is not known. */
   readonly expectedWait: number | null;
-  /** Whether it waits for longer than was expected first. */
   readonly isLate: boolean;
   /** The other clients that have turns on its devices. */
   readonly others: ReadonlyArray<IRunner>;
@@ -45,9 +44,8 @@ export interface IClientView {
 
 /** The state of GPU sharing, for every view of it, over the server's event stream. */
 export class SharingModel extends Disposable {
-  constructor(options: SharingModel.IOptions) {
+  constructor(options: IServerAccess) {
     super();
-    this._clock = options.clock ?? (() => performance.now() / 1000);
     this._stream = new EventStream(options);
     this._kernels = new KernelClients(options);
     this._stream.message.connect(this._onMessage, this);
@@ -64,7 +62,7 @@ export class SharingModel extends Disposable {
 
   /** Seconds since {@link status} arrived: count its times on by them. */
   get age(): number {
-    return this._clock() - this._received;
+    return clock() - this._received;
   }
 
   /** Why there is no coordinator; null while there is one. */
@@ -129,6 +127,18 @@ export class SharingModel extends Disposable {
     });
   }
 
+  /** The same for good, from the first kernel on. */
+  watchFrom(current: ICurrentKernel): void {
+    const check = () => {
+      if (current.kernelId !== null) {
+        current.changed.disconnect(check, this);
+        this.watch();
+      }
+    };
+    current.changed.connect(check, this);
+    check();
+  }
+
   dispose(): void {
     this._stream.dispose();
     this._kernels.dispose();
@@ -140,7 +150,7 @@ export class SharingModel extends Disposable {
       this._away = message;
     } else {
       this._away = null;
-      this._received = this._clock();
+      this._received = clock();
       this._status = this._expectations.kept(message.status, this._received);
       const ids = new Set(message.status.clients.map(client => client.id));
       if (!areEqual(ids, this._clientIds)) {
@@ -155,7 +165,6 @@ export class SharingModel extends Disposable {
     this.changed.emit();
   }
 
-  private readonly _clock: () => number;
   private readonly _stream: EventStream;
   private readonly _kernels: KernelClients;
   private readonly _expectations = new Expectations();
@@ -164,17 +173,6 @@ export class SharingModel extends Disposable {
   private _received = 0;
   private _clientIds: ReadonlySet<string> = new Set();
   private _watchers = 0;
-}
-
-export namespace SharingModel {
-  export interface IOptions {
-    api: IApi;
-    visibility: IVisibility;
-    /** Seconds that only go forward; for tests. */
-    clock?: () => number;
-    /** Uniform in [0, 1); for tests. */
-    random?: () => number;
-  }
 }
 
 /** A kernel that does not share the GPU does not miss the coordinator either. */

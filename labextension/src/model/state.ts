@@ -1,6 +1,5 @@
-import type { TranslationBundle } from '@jupyterlab/translation';
-
 import type { IClient, IDevice } from '../protocol';
+import { trans } from '../trans';
 import { formatDuration, formatPassed } from './units';
 
 /** The time until a client's state changes. */
@@ -53,11 +52,8 @@ export function nextOf(
   }
 }
 
-export function nextText(
-  { kind, left }: INext,
-  trans: TranslationBundle
-): string {
-  const time = formatDuration(left, trans);
+export function nextText({ kind, left }: INext): string {
+  const time = formatDuration(left);
   switch (kind) {
     case 'wait':
       return trans.__('about %1', time);
@@ -81,8 +77,7 @@ export function nextText(
 export function stateLine(
   client: IClient,
   devices: ReadonlyArray<IDevice>,
-  age: number,
-  trans: TranslationBundle
+  age: number
 ): string {
   const words = [client.state_text];
   const grant = devices
@@ -90,19 +85,19 @@ export function stateLine(
     .find(grant => grant.client === client.id);
   if (client.state === 'running' && grant) {
     const lasted = Math.floor(grant.held_seconds + age);
-    words.push(trans.__('for %1', formatDuration(lasted, trans)));
+    words.push(trans.__('for %1', formatDuration(lasted)));
   }
   const next = nextOf(client, devices, age);
   const unused = client.idle_seconds ? client.idle_seconds + age : 0;
   if (unused >= 60) {
-    words.push(trans.__('unused for %1', formatPassed(unused, trans)));
+    words.push(trans.__('unused for %1', formatPassed(unused)));
   }
   if (next) {
-    words.push(nextText(next, trans));
+    words.push(nextText(next));
   }
   const held = countDown(client.hold_seconds_left, age);
   if (held && client.state !== 'held') {
-    words.push(trans.__('held for %1', formatDuration(held, trans)));
+    words.push(trans.__('held for %1', formatDuration(held)));
   }
   return words.join(' · ');
 }

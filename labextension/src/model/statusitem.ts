@@ -1,5 +1,4 @@
 import { JSONExt } from '@lumino/coreutils';
-import type { TranslationBundle } from '@jupyterlab/translation';
 import type { IDisposable } from '@lumino/disposable';
 import { Signal } from '@lumino/signaling';
 
@@ -7,7 +6,7 @@ import { Switchable } from '../disposable';
 import type { IVisibility } from '../visibility';
 import type { ICurrentKernel } from './current';
 import { formatDetails, type IDetail } from './details';
-import { formatAnnouncement, formatHeadline, untilNextSecond } from './format';
+import { formatHeadline, untilNextSecond } from './format';
 import type { SharingModel, KernelView } from './sharing';
 import { chipText } from './toolbarchip';
 
@@ -35,10 +34,15 @@ export class StatusItemModel extends Switchable {
   shortText = '';
   /** The client's phase, or `away` or `unshared`; for the style sheet. */
   phase = '';
-  /** The explanation behind the headline. */
   details: IDetail[] = [];
   /** The text for screen readers; changes with the state, not the times. */
   announcement = '';
+
+  /**
+   * Whether the kernel shares the GPU. Without a coordinator that is not known of
+   * kernels that were not seen before.
+   */
+  isShared = false;
 
   /** False without a current kernel, or while nothing is known of it. */
   get isShown(): boolean {
@@ -92,14 +96,16 @@ export class StatusItemModel extends Switchable {
   }
 
   private _show(view: KernelView): void {
-    const { sharing, trans } = this._options;
-    const text = formatHeadline(view, trans);
-    const phase = view.kind === 'client' ? view.client.phase : view.kind;
-    const details = formatDetails(view, sharing.status, trans);
-    this._scheduleAnnouncement(formatAnnouncement(view, trans));
+    const { sharing } = this._options;
+    const { kind } = view;
+    this.isShared = kind === 'client' || (this.isShared && kind === 'away');
+    const text = formatHeadline(view);
+    const phase = view.kind === 'client' ? view.client.phase : kind;
+    const details = formatDetails(view, sharing.status);
+    this._scheduleAnnouncement(formatHeadline(view, false));
     const isSame = text === this.text && phase === this.phase;
     if (!isSame || !JSONExt.deepEqual(details, this.details)) {
-      const shortText = chipText(view, trans);
+      const shortText = chipText(view);
       Object.assign(this, { text, shortText, phase, details });
       this.stateChanged.emit();
     }
@@ -129,6 +135,5 @@ export namespace StatusItemModel {
     sharing: SharingModel;
     current: ICurrentKernel;
     visibility: IVisibility;
-    trans: TranslationBundle;
   }
 }

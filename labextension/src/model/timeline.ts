@@ -1,6 +1,6 @@
-import type { TranslationBundle } from '@jupyterlab/translation';
 import { Signal } from '@lumino/signaling';
 
+import { trans } from '../trans';
 import { blocks, marks, paths } from './drawing';
 import type { HistoryModel } from './history';
 import {
@@ -22,7 +22,6 @@ export interface ILaneView extends INamed {
   readonly paths: ReadonlyArray<readonly [LaneState, string]>;
   readonly starts: string;
   readonly ends: string;
-  /** The lane in words. */
   readonly summary: string;
 }
 
@@ -39,7 +38,6 @@ export interface ITimelineView {
 export interface ILaneClient {
   readonly named: INamed;
   readonly phase: string;
-  /** The number of cells that run now. */
   readonly cells?: number;
 }
 
@@ -47,13 +45,11 @@ export interface ILaneClient {
 export class TimelineModel {
   constructor(
     private readonly _history: HistoryModel,
-    private readonly _settings: SettingsModel,
-    private readonly _trans: TranslationBundle
+    private readonly _settings: SettingsModel
   ) {
     _settings.changed.connect(() => this.update());
   }
 
-  /** Emitted when {@link view} is another. */
   readonly changed = new Signal<this, void>(this);
 
   /** Null while nothing is known. */
@@ -107,10 +103,10 @@ export class TimelineModel {
       return '';
     }
     if (!period) {
-      return this._trans.__('%1: nothing is known of this time', view.name);
+      return trans.__('%1: nothing is known of this time', view.name);
     }
     const now = Math.max(at, this._history.now ?? at);
-    return periodText(view.name, period, now, this._trans);
+    return periodText(view.name, period, now);
   }
 
   /** A time in the next (or, backwards, the previous) period of a lane that is seen. */
@@ -141,7 +137,7 @@ export class TimelineModel {
         paths: paths(blocks(lane.periods, begin, now)),
         starts: marks(lane.starts, begin, now, 6),
         ends: marks(lane.ends, begin, now, 3),
-        summary: laneText(lane, now, this.span, running, this._trans)
+        summary: laneText(lane, now, this.span, running)
       }
     );
   }

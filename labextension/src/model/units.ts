@@ -2,7 +2,7 @@
  * Sizes, durations and fractions as people read and write them, the same as in
  * the server's `units.py`.
  */
-import type { TranslationBundle } from '@jupyterlab/translation';
+import { trans } from '../trans';
 
 const BINARY = /^(k|m|g|t)(ib)?$/;
 const DECIMAL = /^(k|m|g|t)b$/;
@@ -32,18 +32,18 @@ export function writeAmount(value: unknown, unit: string): string {
 }
 
 /** 0.5 from "0.5", "50%" or "50 %"; null if it is no number. */
-export function parseFraction(text: string): number | null {
+function parseFraction(text: string): number | null {
   const match = /^([0-9]+\.?[0-9]*|\.[0-9]+)\s*(%?)$/.exec(text.trim());
   return match ? Number(match[1]) / (match[2] ? 100 : 1) : null;
 }
 
 /** Whether a memory is meant as a part of the device: "0.5", "50%", "1.0"; "1" is a size. */
-export function isFraction(text: string): boolean {
+function isFraction(text: string): boolean {
   return /^([0-9]+(\.[0-9]*)?%|[01]?\.[0-9]+)$/.test(text.trim());
 }
 
 /** Bytes from "8GiB", "8 G" (both of 1024s), "8GB" (of 1000s) or "1048576". */
-export function parseSize(text: string): number | null {
+function parseSize(text: string): number | null {
   const match = /^([0-9]+\.?[0-9]*|\.[0-9]+)\s*([a-z]*)$/.exec(
     text.trim().toLowerCase()
   );
@@ -58,7 +58,7 @@ export function parseSize(text: string): number | null {
 }
 
 /** Seconds from "90", "90s", "1.5 min" or "1h". */
-export function parseDuration(text: string): number | null {
+function parseDuration(text: string): number | null {
   const match = /^([0-9]+\.?[0-9]*|\.[0-9]+)\s*([a-z]*)$/.exec(
     text.trim().toLowerCase()
   );
@@ -80,10 +80,7 @@ export function formatSize(bytes: number, rounding = Math.round): string {
 }
 
 /** Whole seconds, rounded up: "12 s", "1 min 15 s", "5 min", "2 h 1 min". */
-export function formatDuration(
-  seconds: number,
-  trans: TranslationBundle
-): string {
+export function formatDuration(seconds: number): string {
   const whole = Math.ceil(seconds);
   const minutes = Math.floor(whole / 60);
   if (whole < 60) {
@@ -100,16 +97,13 @@ export function formatDuration(
 }
 
 /** What has passed, in whole minutes from one on: "59 s", "1 h 59 min". */
-export function formatPassed(
-  seconds: number,
-  trans: TranslationBundle
-): string {
+export function formatPassed(seconds: number): string {
   const step = seconds < 60 ? 1 : 60;
-  return formatDuration(Math.floor(seconds / step) * step, trans);
+  return formatDuration(Math.floor(seconds / step) * step);
 }
 
 /** "50%", "12.5%"; what {@link parseFraction} reads. */
-export function formatFraction(fraction: number): string {
+function formatFraction(fraction: number): string {
   return `${Number((fraction * 100).toFixed(2))}%`;
 }
 

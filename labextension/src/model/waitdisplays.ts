@@ -1,7 +1,7 @@
 import type { ISessionContext } from '@jupyterlab/apputils';
 import type { Kernel, KernelMessage } from '@jupyterlab/services';
 
-import { Disposable } from '../disposable';
+import { Switchable } from '../disposable';
 import type { SharingModel } from './sharing';
 
 /** The MIME type of the display in which a kernel shows that its cell waits. */
@@ -16,18 +16,23 @@ const MIME_TYPE = 'application/vnd.gpushare.wait+json';
  * in the notebook, and JupyterLab updates later displays by the number of their
  * output, so that an output can't be removed.
  */
-export class WaitDisplays extends Disposable {
-  constructor(private readonly _options: WaitDisplays.IOptions) {
+export class WaitDisplays extends Switchable {
+  constructor(
+    private readonly _context: Pick<
+      ISessionContext,
+      'session' | 'kernelChanged'
+    >,
+    private readonly _sharing: SharingModel
+  ) {
     super();
-    _options.sessionContext.kernelChanged.connect(this._onKernel, this);
+    _context.kernelChanged.connect(this._onKernel, this);
     this._onKernel();
   }
 
-  /** Whether the extension draws waits. */
-  isEnabled = true;
+  protected refresh(): void {}
 
   private _onKernel(): void {
-    const kernel = this._options.sessionContext.session?.kernel;
+    const kernel = this._context.session?.kernel;
     kernel?.anyMessage.connect(this._onMessage, this);
   }
 
@@ -39,18 +44,11 @@ export class WaitDisplays extends Disposable {
     if (!this.isEnabled || direction !== 'recv' || !isWaitDisplay(msg)) {
       return;
     }
-    const { kind } = this._options.sharing.view(kernel.id);
+    const { kind } = this._sharing.view(kernel.id);
     if (kind === 'client' || kind === 'away') {
       const { msg_id } = msg.parent_header as KernelMessage.IHeader;
       kernel.registerMessageHook(msg_id, isOther);
     }
-  }
-}
-
-export namespace WaitDisplays {
-  export interface IOptions {
-    sessionContext: Pick<ISessionContext, 'session' | 'kernelChanged'>;
-    sharing: SharingModel;
   }
 }
 

@@ -1,11 +1,11 @@
-import type { TranslationBundle } from '@jupyterlab/translation';
 import { Signal, type ISignal } from '@lumino/signaling';
 
+import { clock } from '../clock';
 import { Switchable } from '../disposable';
-import type { IVisibility } from '../visibility';
-import type { ICurrentKernel } from './current';
+import { trans } from '../trans';
 import { untilNextSecond } from './format';
-import type { IClientView, SharingModel, KernelView } from './sharing';
+import type { IClientView, KernelView } from './sharing';
+import type { StatusItemModel } from './statusitem';
 import { plainText, remainingWait, shownTimes, waitText } from './waittext';
 
 /** Seconds that a wait must last to be shown: shorter ones would flicker. */
@@ -30,10 +30,9 @@ export interface IRuns<T> {
 export class WaitModel<T> extends Switchable {
   constructor(private readonly _options: WaitModel.IOptions<T>) {
     super();
-    const { sharing, kernel, runs, visibility } = _options;
-    this._clock = _options.clock ?? (() => performance.now() / 1000);
+    const { sharing, current, runs, visibility } = _options;
     sharing.changed.connect(this.refresh, this);
-    kernel.changed.connect(this.refresh, this);
+    current.changed.connect(this.refresh, this);
     runs.changed.connect(this.refresh, this);
     visibility.changed.connect(this.refresh, this);
     this.refresh();
@@ -70,10 +69,10 @@ export class WaitModel<T> extends Switchable {
     }
     if (cell !== this._cell) {
       this._cell = cell;
-      this._since = this._clock();
+      this._since = clock();
       this._furthest = 0;
     }
-    const waited = this._clock() - this._since;
+    const waited = clock() - this._since;
     if (view.kind === 'away') {
       this._show(this._describeAway(cell));
       return;
@@ -93,7 +92,7 @@ export class WaitModel<T> extends Switchable {
 
   /** The kernel, while its GPU calls wait or that is not known. */
   private _view(): Extract<KernelView, { kind: 'client' | 'away' }> | null {
-    const { kernelId } = this._options.kernel;
+    const { kernelId } = this._options.current;
     const view =
       this.isEnabled && kernelId ? this._options.sharing.view(kernelId) : null;
     return view?.kind === 'away' ||
@@ -105,7 +104,7 @@ export class WaitModel<T> extends Switchable {
 
   /** It waited before; turns go on meanwhile, so it may have one by now. */
   private _describeAway(cell: T): WaitModel.IState<T> {
-    const text = this._options.trans.__(
+    const text = trans.__(
       'This cell waited for the GPU when the sharing service went away. Turns go on without it.'
     );
     const client = this._client;
@@ -117,7 +116,6 @@ export class WaitModel<T> extends Switchable {
     cell: T,
     waited: number
   ): WaitModel.IState<T> {
-    const { trans } = this._options;
     const { client } = view;
     const remaining = remainingWait(view);
     if (client.suspended) {
@@ -130,8 +128,8 @@ export class WaitModel<T> extends Switchable {
       cell,
       client: client.id,
       isSuspended: false,
-      text: waitText(view, trans),
-      plain: plainText(client.queue_position, trans),
+      text: waitText(view),
+      plain: plainText(client.queue_position),
       fraction: this._fraction(waited, remaining)
     };
   }
@@ -158,7 +156,6 @@ export class WaitModel<T> extends Switchable {
     this.changed.emit();
   }
 
-  private readonly _clock: () => number;
   private _state: WaitModel.IState<T> | null = null;
   private _cell: T | null = null;
   private _client = '';
@@ -169,19 +166,12 @@ export class WaitModel<T> extends Switchable {
 }
 
 export namespace WaitModel {
-  export interface IOptions<T> {
-    sharing: SharingModel;
-    kernel: ICurrentKernel;
+  export interface IOptions<T> extends StatusItemModel.IOptions {
     runs: IRuns<T>;
-    visibility: IVisibility;
-    trans: TranslationBundle;
-    /** Seconds that only go forward; for tests. */
-    clock?: () => number;
   }
 
   export interface IState<T> {
     readonly cell: T;
-    /** The id of the client that waits. */
     readonly client: string;
     /** It waits for a resume, not for a turn. */
     readonly isSuspended: boolean;

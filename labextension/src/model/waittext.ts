@@ -1,19 +1,18 @@
-import type { TranslationBundle } from '@jupyterlab/translation';
-
+import { trans } from '../trans';
 import { formatDuration } from './units';
 import { nameOf } from './named';
 import type { IClientView } from './sharing';
 
 /** What is read below a cell while its client waits for a turn. */
-export function waitText(view: IClientView, trans: TranslationBundle): string {
+export function waitText(view: IClientView): string {
   const { client, expectedWait, isLate } = view;
-  const head = plainText(client.queue_position, trans);
+  const head = plainText(client.queue_position);
   const text = isLate
     ? trans.__('%1, longer than expected', head)
     : expectedWait
-      ? trans.__('%1, about %2', head, formatDuration(expectedWait, trans))
+      ? trans.__('%1, about %2', head, formatDuration(expectedWait))
       : head;
-  const who = runnersText(view, trans);
+  const who = runnersText(view);
   return who ? trans.__('%1 (%2)', text, who) : text;
 }
 
@@ -26,10 +25,7 @@ export function remainingWait(view: IClientView): number | null {
 }
 
 /** The same without times, for screen readers. */
-export function plainText(
-  position: number | null,
-  trans: TranslationBundle
-): string {
+export function plainText(position: number | null): string {
   return position === null
     ? trans.__('Waiting for the GPU')
     : trans.__('Waiting for the GPU: #%1', position);
@@ -43,15 +39,13 @@ export function shownTimes({ expectedWait, others }: IClientView): number[] {
 }
 
 /** The clients that have the GPU meanwhile; empty: none. */
-function runnersText(view: IClientView, trans: TranslationBundle): string {
+function runnersText(view: IClientView): string {
   const { expectedWait, isLate, others } = view;
   if (others.length === 0) {
     return '';
   }
   const names = others
-    .map(({ client }) =>
-      client ? nameOf(client, trans) : trans.__('another client')
-    )
+    .map(({ client }) => (client ? nameOf(client) : trans.__('another client')))
     .join(', ');
   const isHeld = others.every(other => other.isHeld);
   if (others.length > 1) {
@@ -66,7 +60,7 @@ function runnersText(view: IClientView, trans: TranslationBundle): string {
   if (!secondsLeft) {
     return text;
   }
-  const left = formatDuration(secondsLeft, trans);
+  const left = formatDuration(secondsLeft);
   // That is until the deadline; often a turn ends before.
   return isLate || (expectedWait && expectedWait + 1 < secondsLeft)
     ? trans.__('%1, up to %2 left', text, left)

@@ -1,6 +1,7 @@
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import type { IConsoleTracker } from '@jupyterlab/console';
 import type { INotebookTracker } from '@jupyterlab/notebook';
+import type { ISignal } from '@lumino/signaling';
 
 import { CurrentKernel } from '../model/current';
 
@@ -10,21 +11,14 @@ export function currentKernel(
   notebooks: INotebookTracker,
   consoles: IConsoleTracker | null
 ): CurrentKernel {
-  const sources: CurrentKernel.ISource[] = [notebooks.currentChanged];
-  if (consoles) {
-    sources.push(consoles.currentChanged);
-  }
-  if (shell.currentChanged) {
-    sources.push(shell.currentChanged);
-  }
+  const sources = [notebooks, consoles, shell].flatMap(
+    (source): ISignal<unknown, unknown>[] =>
+      source?.currentChanged ? [source.currentChanged] : []
+  );
   return new CurrentKernel(sources, () => {
-    const current = shell.currentWidget;
-    const owner =
-      notebooks.currentWidget === current
-        ? notebooks.currentWidget
-        : consoles?.currentWidget === current
-          ? consoles?.currentWidget
-          : null;
+    const owner = [notebooks.currentWidget, consoles?.currentWidget].find(
+      widget => widget && widget === shell.currentWidget
+    );
     return owner?.sessionContext ?? null;
   });
 }

@@ -1,13 +1,12 @@
 import type { JupyterFrontEnd } from '@jupyterlab/application';
-import { Notification } from '@jupyterlab/apputils';
+import { Notification, type ISessionContext } from '@jupyterlab/apputils';
 import type { IConsoleTracker } from '@jupyterlab/console';
 import type { INotebookTracker } from '@jupyterlab/notebook';
-import type { Session } from '@jupyterlab/services';
-import type { TranslationBundle } from '@jupyterlab/translation';
 
 import { CommandIDs, type IClientArgs } from '../commands';
 import { findSession } from '../model/kernels';
 import type { IGpuSharing } from '../tokens';
+import { trans } from '../trans';
 
 /** The commands of JupyterLab and Notebook 7 that open what a session belongs to. */
 const OPEN_NOTEBOOK = 'docmanager:open';
@@ -17,8 +16,7 @@ const OPEN_CONSOLE = 'console:open';
 export function addOpenDocument(
   app: JupyterFrontEnd,
   sharing: IGpuSharing,
-  trackers: ReadonlyArray<INotebookTracker | IConsoleTracker>,
-  trans: TranslationBundle
+  trackers: ReadonlyArray<INotebookTracker | IConsoleTracker>
 ): void {
   app.commands.addCommand(CommandIDs.openDocument, {
     label: trans.__('Go to the Notebook or Console'),
@@ -39,7 +37,11 @@ export function addOpenDocument(
     isVisible: args => Boolean((args as IClientArgs).client),
     execute: async args => {
       const { client = '' } = args as IClientArgs;
-      const session = await sessionOf(app, sharing, client);
+      const session = await findSession(
+        client,
+        [...app.serviceManager.sessions.running()],
+        kernelId => sharing.api.clientOf(kernelId).catch(() => null)
+      );
       if (session === null) {
         Notification.info(
           trans.__('No notebook or console of this server belongs to it.'),
@@ -49,35 +51,19 @@ export function addOpenDocument(
       }
       const kernelId = session.kernel?.id;
       const widget = trackers
-        .flatMap(tracker => all(tracker))
-        .find(one => one.sessionContext.session?.kernel?.id === kernelId);
+        .map(tracker => tracker.find(isOf(kernelId)))
+        .find(found => found !== undefined);
       if (widget) {
         app.shell.activateById(widget.id);
-      } else if (session.type === 'console') {
-        await app.commands.execute(OPEN_CONSOLE, { path: session.path });
       } else {
-        await app.commands.execute(OPEN_NOTEBOOK, { path: session.path });
+        const open = session.type === 'console' ? OPEN_CONSOLE : OPEN_NOTEBOOK;
+        await app.commands.execute(open, { path: session.path });
       }
     }
   });
 }
 
-async function sessionOf(
-  { serviceManager }: JupyterFrontEnd,
-  { api }: IGpuSharing,
-  client: string
-): Promise<Session.IModel | null> {
-  const clientOf = (kernelId: string) =>
-    api.clientOf(kernelId).catch(() => null);
-  return findSession(client, [...serviceManager.sessions.running()], clientOf);
-}
-
-type Owner =
-  | NonNullable<INotebookTracker['currentWidget']>
-  | NonNullable<IConsoleTracker['currentWidget']>;
-
-function all(tracker: INotebookTracker | IConsoleTracker): Owner[] {
-  const widgets: Owner[] = [];
-  tracker.forEach((widget: Owner) => widgets.push(widget));
-  return widgets;
+function isOf(kernelId: string | undefined) {
+  return ({ sessionContext }: { sessionContext: ISessionContext }) =>
+    sessionContext.session?.kernel?.id === kernelId;
 }

@@ -1,13 +1,10 @@
-import type {
-  JupyterFrontEnd,
-  JupyterFrontEndPlugin
-} from '@jupyterlab/application';
+import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { Notification } from '@jupyterlab/apputils';
-import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 
 import { CommandIDs } from '../commands';
 import { IdleNotices, noticeText } from '../model/idlenotices';
-import { IGpuSharing, TRANSLATION_DOMAIN } from '../tokens';
+import { IGpuSharing } from '../tokens';
+import { trans } from '../trans';
 
 /**
  * Notifies when a kernel that is not used is moved off the GPU, or suspended. It
@@ -18,13 +15,7 @@ export const idlenessPlugin: JupyterFrontEndPlugin<void> = {
   description: 'Notifies when a kernel that is not used is moved off the GPU.',
   autoStart: true,
   requires: [IGpuSharing],
-  optional: [ITranslator],
-  activate: (
-    app: JupyterFrontEnd,
-    sharing: IGpuSharing,
-    translator: ITranslator | null
-  ): void => {
-    const trans = (translator ?? nullTranslator).load(TRANSLATION_DOMAIN);
+  activate: (app, sharing: IGpuSharing) => {
     const notices = new IdleNotices(sharing.model);
     const shown = new Map<string, string>();
     const dismiss = (client: string) => {
@@ -40,7 +31,7 @@ export const idlenessPlugin: JupyterFrontEndPlugin<void> = {
       if (!sharing.settings.values.notifyIdle) {
         return;
       }
-      const notification = Notification.info(noticeText(client, trans), {
+      const notification = Notification.info(noticeText(client), {
         autoClose: false, // Its user looks elsewhere.
         actions: [
           {

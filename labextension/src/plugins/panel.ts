@@ -1,18 +1,17 @@
 import {
   ILayoutRestorer,
-  type JupyterFrontEnd,
   type JupyterFrontEndPlugin
 } from '@jupyterlab/application';
 import { ICommandPalette } from '@jupyterlab/apputils';
 import { IConsoleTracker } from '@jupyterlab/console';
 import { INotebookTracker } from '@jupyterlab/notebook';
-import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 
 import { CommandIDs } from '../commands';
 import { Panel } from '../components/panel';
 import { gpuIcon } from '../icons';
 import { PanelModel } from '../model/panel';
-import { IGpuSharing, TRANSLATION_DOMAIN } from '../tokens';
+import { IGpuSharing } from '../tokens';
+import { trans } from '../trans';
 import { addOpenDocument } from './document';
 
 /** After JupyterLab's own panels on the right: properties, debugger. */
@@ -24,23 +23,21 @@ export const panelPlugin: JupyterFrontEndPlugin<void> = {
   description: 'Shows in a side panel how the GPU is shared.',
   autoStart: true,
   requires: [IGpuSharing, INotebookTracker],
-  optional: [IConsoleTracker, ICommandPalette, ILayoutRestorer, ITranslator],
+  optional: [IConsoleTracker, ICommandPalette, ILayoutRestorer],
   activate: (
-    app: JupyterFrontEnd,
+    app,
     sharing: IGpuSharing,
     notebooks: INotebookTracker,
     consoles: IConsoleTracker | null,
     palette: ICommandPalette | null,
-    restorer: ILayoutRestorer | null,
-    translator: ITranslator | null
-  ): void => {
-    const trans = (translator ?? nullTranslator).load(TRANSLATION_DOMAIN);
+    restorer: ILayoutRestorer | null
+  ) => {
     const { model: state, ...parts } = sharing;
-    const model = new PanelModel({ ...parts, sharing: state, trans });
+    const model = new PanelModel({ ...parts, sharing: state });
     const { commands, shell } = app;
     const trackers = consoles ? [notebooks, consoles] : [notebooks];
-    addOpenDocument(app, sharing, trackers, trans);
-    const panel = new Panel({ model, commands, trans });
+    addOpenDocument(app, sharing, trackers);
+    const panel = new Panel(model, commands);
     shell.add(panel, 'right', { rank: RANK, type: 'GPU Sharing' });
     restorer?.add(panel, panel.id);
     commands.addCommand(CommandIDs.openPanel, {

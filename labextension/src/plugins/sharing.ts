@@ -1,15 +1,17 @@
-import type {
-  JupyterFrontEnd,
-  JupyterFrontEndPlugin
-} from '@jupyterlab/application';
+import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { IConsoleTracker } from '@jupyterlab/console';
+import { INotebookTracker } from '@jupyterlab/notebook';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
+import { ITranslator } from '@jupyterlab/translation';
 
 import { Api } from '../api';
 import { HistoryModel } from '../model/history';
 import { SettingsModel } from '../model/settings';
 import { SharingModel } from '../model/sharing';
 import { IGpuSharing, SETTINGS_ID } from '../tokens';
+import { translate } from '../trans';
 import { PageVisibility } from '../visibility';
+import { currentKernel } from './current';
 
 /** Provides the state of sharing; asks the server nothing until it is watched. */
 export const sharingPlugin: JupyterFrontEndPlugin<IGpuSharing> = {
@@ -17,11 +19,18 @@ export const sharingPlugin: JupyterFrontEndPlugin<IGpuSharing> = {
   description: 'Provides the state of GPU sharing between notebook kernels.',
   autoStart: true,
   provides: IGpuSharing,
-  optional: [ISettingRegistry],
+  requires: [INotebookTracker],
+  optional: [IConsoleTracker, ISettingRegistry, ITranslator],
   activate: (
-    app: JupyterFrontEnd,
-    registry: ISettingRegistry | null
-  ): IGpuSharing => {
+    app,
+    notebooks: INotebookTracker,
+    consoles: IConsoleTracker | null,
+    registry: ISettingRegistry | null,
+    translator: ITranslator | null
+  ) => {
+    if (translator) {
+      translate(translator);
+    }
     const visibility = new PageVisibility();
     const api = new Api(app.serviceManager.serverSettings);
     const settings = new SettingsModel();
@@ -33,7 +42,8 @@ export const sharingPlugin: JupyterFrontEndPlugin<IGpuSharing> = {
       void follow(registry, settings);
     }
     const history = new HistoryModel({ api, visibility, sharing: model });
-    return { visibility, api, settings, model, history };
+    const current = currentKernel(app, notebooks, consoles);
+    return { visibility, api, settings, model, history, current };
   }
 };
 

@@ -1,59 +1,31 @@
-import type {
-  JupyterFrontEnd,
-  JupyterFrontEndPlugin
-} from '@jupyterlab/application';
+import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { Dialog, showDialog } from '@jupyterlab/apputils';
-import { IConsoleTracker } from '@jupyterlab/console';
-import { INotebookTracker } from '@jupyterlab/notebook';
 import { IStatusBar } from '@jupyterlab/statusbar';
-import {
-  ITranslator,
-  nullTranslator,
-  type TranslationBundle
-} from '@jupyterlab/translation';
 import { createElement } from 'react';
 
 import { CommandIDs } from '../commands';
 import { StatusItem } from '../components/statusitem';
 import { StatusItemModel } from '../model/statusitem';
-import { IGpuSharing, SETTINGS_ID, TRANSLATION_DOMAIN } from '../tokens';
-import { currentKernel } from './current';
+import { IGpuSharing, SETTINGS_ID } from '../tokens';
+import { trans } from '../trans';
 
 /** Shows in the status bar whether the current notebook has the GPU. */
 export const statusItemPlugin: JupyterFrontEndPlugin<void> = {
   id: SETTINGS_ID,
   description: 'Shows in the status bar whether the notebook has the GPU.',
   autoStart: true,
-  requires: [IGpuSharing, INotebookTracker],
-  optional: [IStatusBar, IConsoleTracker, ITranslator],
-  activate: (
-    app: JupyterFrontEnd,
-    sharing: IGpuSharing,
-    notebooks: INotebookTracker,
-    statusBar: IStatusBar | null,
-    consoles: IConsoleTracker | null,
-    translator: ITranslator | null
-  ): void => {
+  requires: [IGpuSharing],
+  optional: [IStatusBar],
+  activate: (app, sharing: IGpuSharing, statusBar: IStatusBar | null) => {
     if (!statusBar) {
       return; // Notebook 7 has none.
     }
-    const trans = (translator ?? nullTranslator).load(TRANSLATION_DOMAIN);
-    const current = currentKernel(app, notebooks, consoles);
-    const model = new StatusItemModel({
-      sharing: sharing.model,
-      visibility: sharing.visibility,
-      current,
-      trans
-    });
-    const item = new StatusItem({
-      model,
-      trans,
-      onActivate: () => {
-        if (app.commands.hasCommand(CommandIDs.openPanel)) {
-          void app.commands.execute(CommandIDs.openPanel);
-        } else {
-          void showDetails(model, trans);
-        }
+    const model = new StatusItemModel({ ...sharing, sharing: sharing.model });
+    const item = new StatusItem(model, () => {
+      if (app.commands.hasCommand(CommandIDs.openPanel)) {
+        void app.commands.execute(CommandIDs.openPanel);
+      } else {
+        void showDetails(model);
       }
     });
     statusBar.registerStatusItem(SETTINGS_ID, {
@@ -65,23 +37,13 @@ export const statusItemPlugin: JupyterFrontEndPlugin<void> = {
       isActive: () => model.isShown,
       activeStateChanged: model.stateChanged
     });
-    item.disposed.connect(() => {
-      model.dispose();
-      current.dispose();
-    });
-    const apply = () => {
-      model.isEnabled = sharing.settings.values.showStatusItem;
-    };
-    sharing.settings.changed.connect(apply);
-    apply();
+    item.disposed.connect(() => model.dispose());
+    model.follow(sharing.settings, 'showStatusItem');
   }
 };
 
 /** Show the explanation where the panel's plugin is switched off. */
-function showDetails(
-  { text, details }: StatusItemModel,
-  trans: TranslationBundle
-): Promise<unknown> {
+function showDetails({ text, details }: StatusItemModel): Promise<unknown> {
   const lines = details.map(({ label, value }) =>
     createElement('div', { key: label + value }, `${label}: ${value}`)
   );

@@ -1,18 +1,13 @@
-import type {
-  JupyterFrontEnd,
-  JupyterFrontEndPlugin
-} from '@jupyterlab/application';
+import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { IToolbarWidgetRegistry } from '@jupyterlab/apputils';
 import type { NotebookPanel } from '@jupyterlab/notebook';
 import { IStatusBar } from '@jupyterlab/statusbar';
-import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 
 import { ToolbarChip } from '../components/toolbarchip';
 import { toolbarMenu } from '../components/actionmenu';
-import { chipTexts, followState } from '../model/toolbarchip';
 import { CurrentKernel } from '../model/current';
 import { StatusItemModel } from '../model/statusitem';
-import { IGpuSharing, TRANSLATION_DOMAIN } from '../tokens';
+import { IGpuSharing } from '../tokens';
 
 /** The toolbars' name for it, as in the settings schema. */
 const ITEM = 'gpushare';
@@ -23,47 +18,36 @@ export const toolbarPlugin: JupyterFrontEndPlugin<void> = {
   description: 'Shows in a notebook toolbar whether the notebook has the GPU.',
   autoStart: true,
   requires: [IGpuSharing, IToolbarWidgetRegistry],
-  optional: [IStatusBar, ITranslator],
+  optional: [IStatusBar],
   activate: (
-    app: JupyterFrontEnd,
+    app,
     sharing: IGpuSharing,
     toolbars: IToolbarWidgetRegistry,
-    statusBar: IStatusBar | null,
-    translator: ITranslator | null
-  ): void => {
-    const trans = (translator ?? nullTranslator).load(TRANSLATION_DOMAIN);
+    statusBar: IStatusBar | null
+  ) => {
     toolbars.addFactory<NotebookPanel>('Notebook', ITEM, panel => {
       const { sessionContext } = panel;
       const current = new CurrentKernel([], () => sessionContext);
       const model = new StatusItemModel({
+        ...sharing,
         sharing: sharing.model,
-        visibility: sharing.visibility,
-        current,
-        trans
+        current
       });
       const view = () =>
         current.kernelId ? sharing.model.view(current.kernelId) : null;
       const chip = new ToolbarChip({
         model,
-        texts: chipTexts(trans),
         speaks: statusBar === null,
         onActivate: toolbarMenu(app.commands, () => {
           const now = view();
           return now?.kind === 'client' ? { client: now.client.id } : {};
         })
       });
-      followState(model, isShown => chip.setHidden(!isShown));
-
-      const apply = () => {
-        model.isEnabled = sharing.settings.values.showToolbarChip;
-      };
-      sharing.settings.changed.connect(apply);
+      model.follow(sharing.settings, 'showToolbarChip');
       chip.disposed.connect(() => {
-        sharing.settings.changed.disconnect(apply);
         model.dispose();
         current.dispose();
       });
-      apply();
       return chip;
     });
   }

@@ -1,17 +1,8 @@
-import type {
-  JupyterFrontEnd,
-  JupyterFrontEndPlugin
-} from '@jupyterlab/application';
+import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { Notification } from '@jupyterlab/apputils';
 import { IConsoleTracker, type ConsolePanel } from '@jupyterlab/console';
 import { INotebookTracker, type NotebookPanel } from '@jupyterlab/notebook';
 import { IStatusBar } from '@jupyterlab/statusbar';
-import {
-  ITranslator,
-  nullTranslator,
-  type TranslationBundle
-} from '@jupyterlab/translation';
-import type { IDisposable } from '@lumino/disposable';
 
 import { CommandIDs } from '../commands';
 import { LiveRegion } from '../components/liveregion';
@@ -19,7 +10,8 @@ import { DocumentWaits } from '../documentwaits';
 import { formatDuration } from '../model/units';
 import type { LongWaits } from '../model/longwaits';
 import { nameOf } from '../model/named';
-import { IGpuSharing, TRANSLATION_DOMAIN } from '../tokens';
+import { IGpuSharing } from '../tokens';
+import { trans } from '../trans';
 import { ConsoleRuns, NotebookRuns } from './runs';
 
 /** Milliseconds that the end of a long wait is shown. */
@@ -31,18 +23,15 @@ export const waitingPlugin: JupyterFrontEndPlugin<void> = {
   description: 'Shows under a running cell that it waits for the GPU.',
   autoStart: true,
   requires: [IGpuSharing, INotebookTracker],
-  optional: [IConsoleTracker, IStatusBar, ITranslator],
+  optional: [IConsoleTracker, IStatusBar],
   activate: (
-    app: JupyterFrontEnd,
+    app,
     sharing: IGpuSharing,
     notebooks: INotebookTracker,
     consoles: IConsoleTracker | null,
-    statusBar: IStatusBar | null,
-    translator: ITranslator | null
-  ): void => {
-    const trans = (translator ?? nullTranslator).load(TRANSLATION_DOMAIN);
+    statusBar: IStatusBar | null
+  ) => {
     const live = new LiveRegion();
-    let watch: IDisposable | null = null;
 
     const follow = (
       document: DocumentWaits.IOptions['document'],
@@ -54,7 +43,6 @@ export const waitingPlugin: JupyterFrontEndPlugin<void> = {
         isInSight: () => app.shell.currentWidget === document,
         runs,
         sharing,
-        trans,
         resume: client => {
           void app.commands.execute(CommandIDs.resume, { client });
         },
@@ -65,17 +53,9 @@ export const waitingPlugin: JupyterFrontEndPlugin<void> = {
         }
       });
       waits.longWaitEnded.connect((_, end) => {
-        reportEnd(end, trans, goLabel, () =>
-          app.shell.activateById(document.id)
-        );
+        reportEnd(end, goLabel, () => app.shell.activateById(document.id));
       });
-      const watchOnce = () => {
-        if (waits.kernel.kernelId !== null) {
-          watch ??= sharing.model.watch();
-        }
-      };
-      waits.kernel.changed.connect(watchOnce);
-      watchOnce();
+      sharing.model.watchFrom(waits.kernel);
       return waits; // It goes with its document.
     };
 
@@ -92,11 +72,10 @@ export const waitingPlugin: JupyterFrontEndPlugin<void> = {
 
 function reportEnd(
   { client, seconds }: LongWaits.IEnd,
-  trans: TranslationBundle,
   goLabel: string,
   go: () => void
 ): void {
-  const parts = [nameOf(client, trans), formatDuration(seconds, trans)];
+  const parts = [nameOf(client), formatDuration(seconds)];
   const text =
     client.phase === 'running'
       ? trans.__('%1 has the GPU now, after a wait of %2.', ...parts)

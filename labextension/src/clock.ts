@@ -1,0 +1,2 @@
+/** Seconds that only go forward. */
+export const clock = () => performance.now() / 1000;
