@@ -17,27 +17,13 @@ from typing import Any
 
 from .kernel import session as kernel_session
 from .kernel.calls import Calls
-from .kernel.errors import GpuShareError, Mistake, NotShared, Refused, Unreachable
+from .kernel.errors import GpuShareError as GpuShareError
+from .kernel.errors import Mistake as Mistake
+from .kernel.errors import NotShared as NotShared
+from .kernel.errors import Refused as Refused
+from .kernel.errors import Unreachable as Unreachable
 from .kernel.history import History
 from .kernel.report import Report
-
-__all__ = [
-    "GpuShareError",
-    "History",
-    "Mistake",
-    "NotShared",
-    "Refused",
-    "Report",
-    "Unreachable",
-    "evict",
-    "history",
-    "hold",
-    "quota",
-    "release",
-    "resume",
-    "status",
-    "suspend",
-]
 
 _AS_IT_IS: Any = ...
 

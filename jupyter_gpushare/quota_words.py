@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from . import units
 from .settings import SETTINGS
 from .settings.quota import QUOTA, check, read
 from .wire import text
@@ -55,10 +56,10 @@ def merged_quota(own: str) -> str:
     """
     inherited = "" if os.environ.get("GPUSHARE_PREPARED") else os.environ.get("GPUSHARE_QUOTA", "")
     try:
-        pairs = text.quota_words(text.parse_pairs(inherited))
+        pairs = text.quota_words(units.parse_pairs(inherited))
     except ValueError as error:
         raise ValueError(f"GPUSHARE_QUOTA={inherited!r} in the environment: {error}") from None
-    return quota_text(**{**pairs, **text.quota_words(text.parse_pairs(own))})
+    return quota_text(**{**pairs, **text.quota_words(units.parse_pairs(own))})
 
 
 def checked_memory_mode(mode: str) -> str:

@@ -8,13 +8,16 @@ import sys
 import time
 from typing import Any
 
+from .arguments import number
 from .wire.client import Client, CoordinatorError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Called by the command line on the parser of the `record` sub-command."""
     parser.add_argument("file", help="where to write it (JSON lines, see docs/simulator.md)")
-    parser.add_argument("--seconds", type=_seconds, default=None, help="for how long (default: until interrupted)")
+    parser.add_argument(
+        "--seconds", type=number(0.001, 1e9), default=None, help="for how long (default: until interrupted)"
+    )
     parser.add_argument("--socket", default="", help="the coordinator's socket")
 
 
@@ -57,13 +60,3 @@ class _Over(Exception):
 
 def _over(*_: Any) -> None:
     raise _Over
-
-
-def _seconds(word: str) -> float:
-    try:
-        value = float(word)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= 1e9:
-        raise argparse.ArgumentTypeError(f"{word!r} is not a number of seconds above 0")
-    return value

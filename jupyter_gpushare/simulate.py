@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import units
+from .arguments import count, number, size
 
 if TYPE_CHECKING:
     from .simulation.workload import DeviceModel, Workload
@@ -33,26 +34,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="repeat to compare, for example fcfs and fcfs:idle_release=5,cell_linger=60 (default: the default policy)",
     )
     add("--set", action="append", default=[], metavar="SETTING=VALUE", help="for all policies; repeatable")
-    add("--load", type=_number(0.001, 100), default=0.8, help="of notebooks:N: offered GPU load per device (0.8)")
-    add("--devices", type=_count(1, 10_000), help="how many (1, or what the trace has or needs)")
-    add("--device-memory", type=_size, help="of each device (80GB, or what the trace has)")
-    add("--link", type=_number(0.001, 10_000), help="GB/s of each device's link, each way (50)")
-    add("--memory", type=_number(0.001, 100), default=2.0, help="of notebooks:N together, over the devices' (2)")
+    add("--load", type=number(0.001, 100), default=0.8, help="of notebooks:N: offered GPU load per device (0.8)")
+    add("--devices", type=count(1, 10_000), help="how many (1, or what the trace has or needs)")
+    add("--device-memory", type=size, help="of each device (80GB, or what the trace has)")
+    add("--link", type=number(0.001, 10_000), help="GB/s of each device's link, each way (50)")
+    add("--memory", type=number(0.001, 100), default=2.0, help="of notebooks:N together, over the devices' (2)")
     add(
         "--memory-mode",
         choices=["unified", "swap"],
         default="unified",
         help="unified: a turn is over when what must leave has left; swap: that leaves beside what comes",
     )
-    add("--jobs", type=_count(0, 100_000), default=0, help="endless training jobs beside notebooks:N (0)")
-    add("--tenants", type=_count(1, 100_000), default=1, help="how many users own notebooks:N (1)")
-    add("--deaths", type=_number(0, 10_000), default=0.0, help="how often a day a notebook's process dies (0)")
-    add("--device-failures", type=_number(0, 10_000), default=0.0, help="how often a day each device fails (0)")
-    add("--longest-cell", type=_number(0.02, 1000), default=2.0, help="hours; longer cells are cut there (2)")
-    add("--hours", type=_number(0.0001, 100_000), help="simulated hours (24, or as long as was recorded)")
+    add("--jobs", type=count(0, 100_000), default=0, help="endless training jobs beside notebooks:N (0)")
+    add("--tenants", type=count(1, 100_000), default=1, help="how many users own notebooks:N (1)")
+    add("--deaths", type=number(0, 10_000), default=0.0, help="how often a day a notebook's process dies (0)")
+    add("--device-failures", type=number(0, 10_000), default=0.0, help="how often a day each device fails (0)")
+    add("--longest-cell", type=number(0.02, 1000), default=2.0, help="hours; longer cells are cut there (2)")
+    add("--hours", type=number(0.0001, 100_000), help="simulated hours (24, or as long as was recorded)")
     seeds = parser.add_mutually_exclusive_group()
-    seeds.add_argument("--seed", type=_count(0, 1 << 62), action="append", help="repeat to put several together (1)")
-    seeds.add_argument("--seeds", type=_count(1, 10_000), help="so many seeds, from 1 on")
+    seeds.add_argument("--seed", type=count(0, 1 << 62), action="append", help="repeat to put several together (1)")
+    seeds.add_argument("--seeds", type=count(1, 10_000), help="so many seeds, from 1 on")
     add("--json", action="store_true", help="the figures as JSON, see docs/simulator.md")
     add("--html", metavar="FILE", help="write a report with plots there as well")
 
@@ -106,7 +107,7 @@ def _settings(pairs: list[str]) -> tuple[dict[str, str], dict[str, Any]]:
         if name == "device_memory":
             own[name] = units.parse_size(value)
         elif name == "inflight_window":
-            own[name] = _number(0.001, 10)(value)
+            own[name] = number(0.001, 10)(value)
         else:
             core[name] = value
     return core, own
@@ -126,13 +127,13 @@ def _workloads(
     memory, link = args.device_memory or DEVICE_MEMORY, (args.link or LINK) * 1e9
     kind, _, rest = args.trace.partition(":")
     if kind == "notebooks":
-        count = _notebooks(args.trace, rest)
+        notebook_count = _notebooks(args.trace, rest)
         seconds = (args.hours or HOURS) * 3600.0
         devices = (DeviceModel(memory, link),) * (args.devices or DEVICES)
 
         def make(seed: int) -> Workload:
             return notebooks.notebooks(
-                count,
+                notebook_count,
                 load=args.load,
                 seconds=seconds,
                 devices=failures(devices, args.device_failures, seconds, seed),
@@ -191,35 +192,3 @@ def _progress(total: float) -> Iterator[Callable[[float], None] | None]:
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("simulating", total=total)
         yield lambda seconds: bar.advance(task, seconds)
-
-
-def _number(least: float, most: float) -> Callable[[str], float]:
-    def number(word: str) -> float:
-        try:
-            value = float(word)
-        except ValueError:
-            value = float("nan")
-        if not least <= value <= most:
-            raise argparse.ArgumentTypeError(f"{word!r} is not a number from {least:g} to {most:g}")
-        return value
-
-    return number
-
-
-def _count(least: int, most: int) -> Callable[[str], int]:
-    def count(word: str) -> int:
-        if not word.isdecimal() or not least <= int(word) <= most:
-            raise argparse.ArgumentTypeError(f"{word!r} is not a whole number from {least} to {most}")
-        return int(word)
-
-    return count
-
-
-def _size(word: str) -> int:
-    try:
-        size = units.parse_size(word)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    if size <= 0:
-        raise argparse.ArgumentTypeError(f"{word!r} is not above 0")
-    return size

@@ -42,7 +42,7 @@ def main(args: argparse.Namespace) -> int:
             name = name_of(client)
             match args.command_name:
                 case "quota":
-                    changes = text.parse_pairs(" ".join(args.changes))
+                    changes = units.parse_pairs(" ".join(args.changes))
                     said = _words(connection.request(messages.SetQuota(client=identity, changes=changes)))
                 case "hold":
                     said = _held(connection.request(messages.Hold(client=identity, seconds=args.seconds)))

@@ -1,4 +1,4 @@
-"""Sizes, durations and fractions as people read and write them, for every part of the package.
+"""Sizes, durations, fractions and `key=value` pairs as people read and write them, for every part of the package.
 
 Kernels load this module: it needs nothing but the standard library of Python 3.8.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -61,6 +62,22 @@ def size_word(size: float) -> str:
 def join_sizes(pairs: str) -> str:
     """Return `share=0.5 memory=8 GiB` as `share=0.5 memory=8GiB`."""
     return _SPACED.sub(r"\1\2", pairs)
+
+
+def parse_pairs(text: str) -> dict[str, str]:
+    """Return the words of "share=0.5 memory=8 GiB" as a dictionary; commas separate them as well.
+
+    Raises ValueError on a word without `=` and on a repeated key.
+    """
+    pairs: dict[str, str] = {}
+    for word in shlex.split(join_sizes(text.replace(",", " "))):
+        key, _, value = word.partition("=")
+        if not key or not value:
+            raise ValueError(f"{word!r} is not of the form key=value")
+        if key in pairs:
+            raise ValueError(f"{key!r} is given twice")
+        pairs[key] = value
+    return pairs
 
 
 def parse_fraction(value: object) -> float:

@@ -33,16 +33,16 @@ class Connection(Protocol):
 
 
 class SocketConnection:
-    """A real connection to a coordinator. Raises OSError where none listens."""
+    """A real connection to a coordinator. Raises OSError where none listens, or too many wait to be accepted."""
 
     def __init__(self, path: str) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.setblocking(False)
         try:
             self.socket.connect(path)
         except OSError:
             self.socket.close()
             raise
-        self.socket.setblocking(False)
 
     def send(self, line: bytes, descriptors: list[int] | None = None) -> int:
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
@@ -201,7 +201,7 @@ class Link:
 
 
 def connect(path: str) -> SocketConnection | None:
-    """Return a real connection; None: no coordinator listens there."""
+    """Return a real connection; None: no coordinator accepts one there now."""
     with contextlib.suppress(OSError):
         return SocketConnection(path)
     return None

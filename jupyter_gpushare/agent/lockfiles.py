@@ -66,15 +66,13 @@ class LockFiles:
         self.entered = devices
         return True
 
-    def leave(self, turn: int) -> list[str]:
-        """Leave the turn. Return the devices on which it was."""
+    def leave(self, turn: int) -> None:
         devices, self.entered = self.entered, []
         self._native.turn_leave(self._files(devices), len(devices), turn)
-        return devices
 
-    def has_others(self, uuid: str, turn: int) -> bool:
-        """Return whether another process is in the turn on the device."""
-        return bool(self._native.turn_has_others(self.lock(uuid), turn))
+    def has_others(self, devices: list[str], turn: int) -> bool:
+        """Return whether another process is in the turn on one of the devices."""
+        return any(self._native.turn_has_others(self.lock(uuid), turn) for uuid in devices)
 
     def show_waiting(self, devices: tuple[str, ...], waits: bool) -> None:
         for uuid in devices:

@@ -11,9 +11,9 @@ from collections.abc import Generator, Iterator
 from random import Random
 from typing import Any
 
-from ..wire.page import CLOSING, FIRST_TURN, LEAVING, OUT, STEP
+from ..wire.page import CLOSING, CONTENDED, FIRST_TURN, LEAVING, OUT, RELIEVED, STEP
 from . import rule as rules
-from .link import Connection, Link
+from .link import THERE, Connection, Link
 from .lockfiles import LockFiles
 from .pages import ClientPage, Page
 from .rule import ffi
@@ -22,6 +22,8 @@ MS = 1_000_000
 SECOND = 1000 * MS
 SEEN = 2  # seconds: a sibling that has not looked for longer has ended, or is stopped
 LONGEST_PAUSE = 1000 * MS  # between two steps
+RING_DELAY = MS  # after a hand-over: the coordinator would take the next program's processor
+NEVER = (1 << 64) - 1
 MOST_STEPS = 20  # that may follow one another at once
 
 
@@ -61,7 +63,7 @@ class Process:
         self._take_permit(ffi.new("struct gpushare_permit *"))
         self._torn = False
         self._looks = self._shows_waiting = False
-        self._interrupt_seq = 0
+        self._ring_at = NEVER
 
     def __str__(self) -> str:
         return f"process {self.pid} of {self.client_name}"
@@ -196,10 +198,10 @@ class Process:
     # --- inputs
 
     def _read_permit(self) -> None:
-        """Take the permit over if it is whole."""
+        """Take the permit over if it is whole. Before the answer to hello, the client page may be another one."""
         found = self.page.permit_bytes()
         self._torn = False
-        if found == self.permit_bytes:
+        if found == self.permit_bytes or self.link.contact != THERE:
             return
         copy = ffi.from_buffer("struct gpushare_permit *", found)
         self._torn = not self.is_whole(copy)
@@ -228,7 +230,7 @@ class Process:
         given.moving = phase == LEAVING and not self._agent.keeps and self.is_moving()
         given.bell = bool(self.listens) and self.locks.has_rung(self.listens)
         given.client_in = (
-            alone and self.waiting > 0 and self.locks.has_others(self._uuids(given.client_devices)[0], client.turn)
+            alone and self.waiting > 0 and self.locks.has_others(self._uuids(given.client_devices), client.turn)
         )
         given.sibling_turn = given.sibling_since = given.closing_siblings = 0
         if self.waiting or self._agent.keeps or phase in (CLOSING, STEP):
@@ -238,14 +240,14 @@ class Process:
         phases = self.client_page.phases()
         if CLOSING not in phases and STEP not in phases:
             return
-        first = min(self.client_page.known())
+        devices = self.client_page.known()
         for number, phase in enumerate(phases):
             if phase not in (CLOSING, STEP) or number == self.slot:
                 continue
             slot = self.client_page.slots[number]
             turn, since = slot.turn, slot.since_ns
             ended = given.now // SECOND > slot.seen + SEEN
-            if ended or turn < FIRST_TURN or not self.locks.has_others(first, turn):
+            if ended or turn < FIRST_TURN or not self.locks.has_others(devices, turn):
                 continue
             given.closing_siblings += 1
             if not given.sibling_turn or since < given.sibling_since:
@@ -277,12 +279,15 @@ class Process:
             now = self.now()
             self._fill(now, tried)
             self.rule.agent_step(self._agent, self._in, self._out)
+            self._show_waiting(tried)
             tried = yield from self._carry_out(now)
             if tried == rules.NOT_TRIED and self._out.wake_at > now:
                 break
         else:
             raise AssertionError(f"{self} was to step again at once {MOST_STEPS} times")
-        self.wake_at = min(self._out.wake_at, self.link.due(), now + LONGEST_PAUSE)
+        if self._ring_at != NEVER:
+            self._ring_coordinator(self._ring_at, self.now())
+        self.wake_at = min(self._out.wake_at, self.link.due(), self._ring_at, now + LONGEST_PAUSE)
         if self.phase == CLOSING or (self.phase == LEAVING and not self._agent.keeps):
             self.wake_at = min(self.wake_at, now + self.pause())
         if self._torn:
@@ -297,10 +302,9 @@ class Process:
         """Return what became of an attempt to enter."""
         out = self._out
         acts, turn = out.acts, out.turn
-        left: list[str] = []
         if acts & rules.LEAVE:
             self.leaves_turn(turn)
-            left = self.locks.leave(turn)
+            self.locks.leave(turn)
             yield
         if acts & rules.BEGIN:
             self.client_page.view.began_ns = now
@@ -315,13 +319,13 @@ class Process:
         if acts & rules.DRAINED:
             self.drained()
         if acts & rules.RING:
-            for uuid in left:
+            for uuid in self._uuids(out.devices):
                 self.locks.ring(uuid)
                 self.rang(uuid)
         if acts & rules.WAKE:
             self.woken()
         if acts & rules.CHANGED:
-            self.link.ring()
+            self._ring_coordinator(now + RING_DELAY if self._hands_over() else now, now)
         self._listen()
         yield
         if not acts & rules.ENTER:
@@ -333,10 +337,25 @@ class Process:
         report.turn = self._out.report
         report.waiting, report.idle, report.evicting = self.waiting, self._out.idle, self._out.evicting
         self.write_slot()
-        shows = self.alone and self.waiting > 0 and self.phase == OUT
+
+    def _show_waiting(self, tried: int) -> None:
+        """Show on byte 0 that a thread waits, once a try was refused: a coordinator then ends its client's turn."""
+        waits = self.alone and self.waiting > 0 and self.phase == OUT
+        shows = waits and (self._shows_waiting or tried == rules.REFUSED)
         if shows != self._shows_waiting:
             self._shows_waiting = shows
             self.locks.show_waiting(self.devices, shows)
+
+    def _hands_over(self) -> bool:
+        """Return whether the turn is about to pass to the next client, or has just come from another one."""
+        if self._out.gate == rules.CLOSED_GATE:
+            return bool(self._permit.flags & RELIEVED)
+        return bool(self._out.acts & rules.WAKE and self._permit.flags & CONTENDED)
+
+    def _ring_coordinator(self, at: int, now: int) -> None:
+        self._ring_at = NEVER if now >= at else min(self._ring_at, at)
+        if now >= at:
+            self.link.ring()
 
     def _listen(self) -> None:
         self.listens = ""
@@ -345,7 +364,7 @@ class Process:
 
     def _try(self, turn: int, join: bool) -> int:
         devices = self._uuids(self._out.devices)
-        first = not devices or not self.locks.has_others(min(devices), turn)
+        first = not self.locks.has_others(devices, turn)
         if not self.locks.enter(devices, turn, join):
             return rules.REFUSED
         self.entered_turn(turn)

@@ -7,9 +7,9 @@ import importlib
 import json
 import platform
 import sys
-from collections.abc import Callable
 from typing import Any
 
+from ..arguments import count
 from ..units import format_size
 
 # name: (module, what it measures)
@@ -30,15 +30,6 @@ BENCHES = {
 }
 
 
-def _count(least: int, most: int) -> Callable[[str], int]:
-    def count(text: str) -> int:
-        if not text.isdecimal() or not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} to {most}")
-        return int(text)
-
-    return count
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Called by the command line on the parser of the `bench` sub-command."""
     parser.add_argument(
@@ -46,15 +37,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="the figures as JSON")
     parser.add_argument("--device", choices=["sim", "gpu"], default="sim", help="the simulated device, or the real one")
-    parser.add_argument("--threads", type=_count(1, 64), default=4, help="gate: how many threads, beside one alone")
+    parser.add_argument("--threads", type=count(1, 64), default=4, help="gate: how many threads, beside one alone")
     parser.add_argument(
         "--policy", action="append", default=[], help="scale: which, repeatable; with settings as for simulate"
     )
-    parser.add_argument("--clients", type=_count(2, 10_000), default=200, help="load: how many notebooks")
-    parser.add_argument("--devices", type=_count(2, 64), default=4, help="load: on how many devices")
-    parser.add_argument("--seconds", type=_count(2, 86_400), default=600, help="load: for how long")
+    parser.add_argument("--clients", type=count(2, 10_000), default=200, help="load: how many notebooks")
+    parser.add_argument("--devices", type=count(2, 64), default=4, help="load: on how many devices")
+    parser.add_argument("--seconds", type=count(2, 86_400), default=600, help="load: for how long")
     parser.add_argument(
-        "--rounds", type=_count(0, 100_000), default=0, help="how often to repeat; 0: as the bench needs"
+        "--rounds", type=count(0, 100_000), default=0, help="how often to repeat; 0: as the bench needs"
     )
 
 

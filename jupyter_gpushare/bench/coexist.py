@@ -63,21 +63,11 @@ def _run(device: str, run: Run, mode: str, job: float) -> float:
         "--pinned-memory",
         f"{size >> 20}MiB",
     ]
-    with holders.host(device, *options) as environment:
-        programs = [holders.Holder(environment, name, "--memory-mode", mode) for name in ("one", "two")]
-        try:
-            for program in programs:
-                program.end()
-                program.do("hold", size, piece)
-            words = ("job", seconds, sweep, sweep * slowed if run.half else 0)
-            ran = []
-            if run.quantum:
-                for program in programs:
-                    program.begin(*words)
-                ran = [program.end() for program in programs]
-            else:
-                ran = [program.do(*words) for program in programs]
-        finally:
-            for program in programs:
-                program.close()
-    return float(max(one["ended"] for one in ran) - min(one["began"] for one in ran))
+    words = ("job", seconds, sweep, sweep * slowed if run.half else 0)
+    with (
+        holders.host(device, *options) as environment,
+        holders.holding(environment, size, piece, "--memory-mode", mode) as programs,
+    ):
+        if run.quantum:
+            return holders.span(holders.together(programs, *words))
+        return holders.span([program.do(*words) for program in programs])

@@ -27,18 +27,11 @@ def measure(device: str, rounds: int) -> dict[str, Any]:
 
 def _run(device: str, seconds: float, *, shared: bool) -> tuple[float, int]:
     cap, slowed = holders.scale(device)
-    with holders.host(device, how=()) as environment:
-        programs = [holders.Holder(environment, name, shared=shared) for name in ("one", "two")]
-        try:
-            for program in programs:
-                program.end()
-                program.do("hold", cap // 4, cap // 32)
-            for program in programs:
-                program.begin("job", seconds / slowed, _BURST / slowed, _BURST)
-            ran = [program.end() for program in programs]
-            moved = [holders.moved(environment, name) for name in ("one", "two")] if shared else []
-        finally:
-            for program in programs:
-                program.close()
+    with (
+        holders.host(device, how=()) as environment,
+        holders.holding(environment, cap // 4, cap // 32, shared=shared) as programs,
+    ):
+        ran = holders.together(programs, "job", seconds / slowed, _BURST / slowed, _BURST)
+        moved = [holders.moved(environment, program.label) for program in programs] if shared else []
     bytes_moved = sum(int(one["evicted_bytes"] + one["restored_bytes"]) for one in moved)
-    return float(max(one["ended"] for one in ran) - min(one["began"] for one in ran)), bytes_moved
+    return holders.span(ran), bytes_moved

@@ -75,6 +75,34 @@ class Holder:
             self._process.stdout.close()
 
 
+@contextlib.contextmanager
+def holding(
+    environment: dict[str, str], size: int, piece: int, *options: str, shared: bool = True
+) -> Iterator[list[Holder]]:
+    """Two clients, each with `size` bytes on the device in pieces of `piece`; `options`, `shared` as of `Holder`."""
+    pair = [Holder(environment, name, *options, shared=shared) for name in ("one", "two")]
+    try:
+        for holder in pair:
+            holder.end()
+            holder.do("hold", size, piece)
+        yield pair
+    finally:
+        for holder in pair:
+            holder.close()
+
+
+def together(holders: list[Holder], *words: object) -> list[dict[str, Any]]:
+    """Return the answers of all programs, which work at the same time."""
+    for holder in holders:
+        holder.begin(*words)
+    return [holder.end() for holder in holders]
+
+
+def span(ran: list[dict[str, Any]]) -> float:
+    """Real seconds from the first launch to the last."""
+    return float(max(one["ended"] for one in ran) - min(one["began"] for one in ran))
+
+
 def scale(device: str) -> tuple[int, float]:
     """What the shared part of the device holds, in bytes, and real seconds for one of the device's."""
     return (CAP, float(SLOWED)) if device == "sim" else (GPU_CAP, 1.0)

@@ -42,6 +42,7 @@ def measure(device: str, rounds: int, clients: int = 200, devices: int = 4, seco
         pid, memory = status["coordinator"]["pid"], status["devices"][0]["memory_total"]
         workers = _start(environment, clients, int(FILLS * memory), seconds)
         try:
+            _await_clients(environment["GPUSHARE_SOCKET"], workers, clients)
             sizes, cpu, began = _watch(pid, workers, seconds)
             turns = [Turn(*turn) for worker in workers for turn in setting.result(worker)]
         finally:
@@ -79,14 +80,26 @@ def _start(environment: dict[str, str], clients: int, memory: int, seconds: floa
     return workers
 
 
+def _await_clients(socket: str, workers: Sequence[subprocess.Popen[str]], clients: int) -> None:
+    """Return when the coordinator knows all clients. Raises RuntimeError when a worker fails."""
+    with Client(socket) as client:
+        while len(client.request(messages.Status())["clients"]) < clients:
+            _check(workers)
+            time.sleep(0.2)
+
+
+def _check(workers: Sequence[subprocess.Popen[str]]) -> None:
+    if any(worker.poll() for worker in workers):
+        raise RuntimeError("a part of the load has failed")
+
+
 def _watch(pid: int, workers: Sequence[subprocess.Popen[str]], seconds: float) -> tuple[list[int], float, float]:
     """Bytes of memory at each step after the first, the part of a processor since then, and when that was."""
     sizes: list[int] = []
     used = began = 0.0
     for step in progress.each(range(_STEPS), lambda _: f"{seconds / _STEPS:g} s of load"):
         threading.Event().wait(seconds / _STEPS)
-        if any(worker.poll() for worker in workers):
-            raise RuntimeError("a part of the load has failed")
+        _check(workers)
         with open(f"/proc/{pid}/statm") as file:
             sizes.append(int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE"))
         if step == 0:

@@ -45,6 +45,7 @@ class Process(process.Process):
         self._loop = asyncio.get_running_loop()
         self._allocated = self.page.report.allocated = memory
         self._wanted = self._began = self._deadline = 0.0
+        self._has_met = self._ran = False
         self._left = 0.0  # seconds of work
         self._working_since = 0.0  # 0: it does not work
         self._worked: asyncio.Future[None] = self._loop.create_future()
@@ -65,7 +66,7 @@ class Process(process.Process):
 
     def look(self) -> None:
         super().look()
-        if self.link.contact == link.AWAY:
+        if self._has_met and self.link.contact == link.AWAY:
             raise RuntimeError("the coordinator has gone")
         if self.phase == OUT:
             self._give_memory()
@@ -92,6 +93,10 @@ class Process(process.Process):
             self._loop.add_reader(connection.socket, self.look)
         return connection
 
+    def welcomed(self) -> None:
+        super().welcomed()
+        self._has_met = True
+
     def refused(self, message: dict[str, Any]) -> None:
         raise RuntimeError(message["message"])
 
@@ -101,7 +106,9 @@ class Process(process.Process):
     def woken(self) -> None:
         if self.gate == CLOSED_GATE:
             self._stop()
-        elif self.waiting:
+            return
+        self._ran = True
+        if self.waiting:
             self.waiting = 0
             self._start()
 
@@ -113,6 +120,9 @@ class Process(process.Process):
         self._give_memory()
 
     def leaves_turn(self, turn: int) -> None:
+        if not self._ran:
+            return  # the permit was withdrawn while the process entered
+        self._ran = False
         self._turns.append(Turn(self.devices[0], self._wanted, self._began, self._deadline, time.monotonic()))
         if self._left:
             self._wanted = time.monotonic()
@@ -149,12 +159,16 @@ class Process(process.Process):
         report.resident = min(report.resident, self.page.orders.resident_target)
 
 
-async def notebook(path: str, name: str, memory: int, chance: random.Random, turns: list[Turn]) -> None:
-    """Run a cell, think, run the next one, for ever. Kernel and process are connected as real ones are."""
+async def connect(path: str, name: str) -> tuple[AsyncClient, str]:
+    """Return the connection of a notebook's kernel, and the device on which the notebook is to run."""
     kernel = await AsyncClient.connect(path, 30)
     where = await kernel.request(messages.Register(client=name, token=name, label=name), 30)
     kernel.send(messages.Attach(client=name, token=name, label=name))
-    process = Process(path, name, where["devices"][0], memory, turns)
+    return kernel, where["devices"][0]
+
+
+async def notebook(kernel: AsyncClient, name: str, process: Process, chance: random.Random) -> None:
+    """Run a cell, think, run the next one, for ever. Kernel and process are connected as real ones are."""
     for number in itertools.count():
         await asyncio.sleep(chance.expovariate(1 / THINK))
         kernel.send(messages.Cell(state="start", request=str(number)))
@@ -171,7 +185,10 @@ async def follower(path: str) -> None:
 
 
 async def run(args: argparse.Namespace) -> None:
-    """Print the turns, and end all of it with this process. Raises what ended one of the notebooks."""
+    """Print the turns of `args.seconds` from when all are connected, and end all of it with this process.
+
+    Raises what ended one of the notebooks.
+    """
     turns: list[Turn] = []
     loop = asyncio.get_running_loop()
     broken: asyncio.Future[None] = loop.create_future()
@@ -183,8 +200,10 @@ async def run(args: argparse.Namespace) -> None:
     loop.set_exception_handler(report)
     chance = random.Random(args.first)
     names = [f"notebook{number}" for number in range(args.first, args.first + args.count)]
-    parts = [notebook(args.socket, name, args.memory, chance, turns) for name in names]
-    parts += [follower(args.socket) for _ in range(args.followers)]
+    parts = [follower(args.socket) for _ in range(args.followers)]
+    connected = await asyncio.gather(*(connect(args.socket, name) for name in names))
+    for name, (kernel, device) in zip(names, connected, strict=True):
+        parts.append(notebook(kernel, name, Process(args.socket, name, device, args.memory, turns), chance))
     tasks = [asyncio.ensure_future(part) for part in parts]
     done, _ = await asyncio.wait([broken, *tasks], timeout=args.seconds, return_when=asyncio.FIRST_COMPLETED)
     for task in done:

@@ -31,25 +31,18 @@ def _measure(device: str, mode: str, pinned: bool, rounds: int) -> dict[str, flo
     cap, slowed = holders.scale(device)
     size = int(cap * 0.7) // (cap // 32) * (cap // 32)
     options = ["--time-quantum", "3600", *(["--pinned-memory", f"{size >> 20}MiB"] if pinned else [])]
-    with holders.host(device, *options) as environment:
-        programs = [holders.Holder(environment, name, "--memory-mode", mode) for name in ("one", "two")]
-        try:
+    with (
+        holders.host(device, *options) as environment,
+        holders.holding(environment, size, cap // 32, "--memory-mode", mode) as programs,
+    ):
+        seen = []
+        for _ in range(rounds + 1):
             for program in programs:
-                program.end()
-                program.do("hold", size, cap // 32)
-            seen = []
-            for _ in range(rounds + 1):
-                for program in programs:
-                    program.begin("sweep", 0.001)
-                    program.end()
-                    holders.release(environment, program.label)
-                seen.append(holders.moved(environment, "one"))
-            programs[0].begin("sweep", 0.001)
-            programs[0].end()
-            copies = programs[0].do("copies", cap // 8, 5)
-        finally:
-            for program in programs:
-                program.close()
+                program.do("sweep", 0.001)
+                holders.release(environment, program.label)
+            seen.append(holders.moved(environment, "one"))
+        programs[0].do("sweep", 0.001)
+        copies = programs[0].do("copies", cap // 8, 5)
     first, last = seen[1], seen[-1]
     speed = slowed / 1e9
     return {

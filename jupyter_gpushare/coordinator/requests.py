@@ -9,7 +9,6 @@ from .. import units
 from ..core.errors import Refused
 from ..core.placement import WORDS, Request
 from ..core.quota import Quota
-from ..wire import text
 from .settings import parse_quota
 
 
@@ -19,7 +18,7 @@ def read(words: str, default: Quota, gpus: int = 1) -> tuple[Quota, Request]:
     Raises Refused, naming what is wrong and what is allowed.
     """
     try:
-        pairs: dict[str, Any] = dict(text.parse_pairs(words))
+        pairs: dict[str, Any] = dict(units.parse_pairs(words))
     except ValueError as error:
         raise Refused(f"quota: {error}") from None
     placement = {word: pairs.pop(word) for word in WORDS if word in pairs}

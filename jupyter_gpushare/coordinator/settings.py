@@ -20,7 +20,6 @@ from ..core.quota import Quota
 from ..core.settings import Settings
 from ..settings import quota
 from ..settings.table import LIVE, PUBLIC
-from ..wire import text
 from ..wire.page import FIRST_TURN, LAST_TURN
 from . import topology
 from .tenancy import Tenancy
@@ -95,7 +94,7 @@ class LiveSettings:
             try:
                 if isinstance(value, str):
                     is_words = name == "default_quota" and not value.lstrip().startswith("{")  # share=0.5 memory=8GiB
-                    value = text.parse_pairs(value) if is_words else traits.traits()[name].from_string(value)
+                    value = units.parse_pairs(value) if is_words else traits.traits()[name].from_string(value)
                 setattr(traits, name, value)
             except TraitError as error:
                 said = str(error).removeprefix("GpuShare.")

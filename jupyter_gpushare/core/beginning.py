@@ -123,7 +123,7 @@ class Beginning(Closing):
         if grant is None and not self._other_turns(process.devices, turn.number):
             grant = self._start(client, turn.number, process.devices, now)
         if grant and grant.turn == turn.number:
-            self.cover(grant, process.devices)
+            self.cover(grant, process.devices, now)
             self.leave_queue_if_content(client, now)
             if not turn.open:
                 self.begin_closing(grant, now)
@@ -151,7 +151,7 @@ class Beginning(Closing):
             other.parting = other.parting or lets_in(other, self.settings, self.now)
         self._found_free(devices)
         if client.uncovered:
-            self.enter_queue(client, self.now, self.now)
+            self.enter_queue(client, self.now)
         if client.suspended:
             self.begin_closing(grant, self.now)
         return grant
@@ -162,7 +162,7 @@ class Beginning(Closing):
         self.set_evicted(grant.client, False)
         for other in self._other_turns(devices, grant.turn):
             self._strike(other, now)
-        self.cover(grant, devices)
+        self.cover(grant, devices, now)
         self._found_free(devices)
 
     def _found_free(self, devices: Iterable[str]) -> None:

@@ -86,7 +86,7 @@ class Closing(Grants):
         self.end_grant(grant)
         self._leave_to_others(grant, now)
         if client.wants:
-            self.enter_queue(client, now, now)
+            self.enter_queue(client, now)
         switching = lead + grant.closing_for(now)
         client.switch_seconds += switching
         self.settings = self.tuner.turn_ended(self.settings, self.waited, switching, held - switching, now)

@@ -53,24 +53,22 @@ class Grants:
 
     # --- the queue
 
-    def enter_queue(self, client: Client, since: float, now: float, ticket: int | None = None) -> None:
+    def enter_queue(self, client: Client, now: float) -> None:
         if client.waiting_since is not None or client.suspended:
             return
-        client.waiting_since = since
+        client.waiting_since = now
         self.waiting[client.id] = client
         self.count(client)
-        if ticket is None:
-            self._tickets += 1
-            ticket = self._tickets
-            client.waits += 1
-            if client.grant is None:
-                client.demand.paused(now - max(client.last_ran, client.cells_since))
-                if not client.cells and now - client.last_ran >= PAUSE:
-                    self.policy.begins_work(client, now - client.last_ran, now)
-            self.policy.waits(client, now)
-            if client.allowance:
-                client.allowance.wanted(now)
-        client.ticket = ticket
+        self._tickets += 1
+        client.waits += 1
+        if client.grant is None:
+            client.demand.paused(now - max(client.last_ran, client.cells_since))
+            if not client.cells and now - client.last_ran >= PAUSE:
+                self.policy.begins_work(client, now - client.last_ran, now)
+        self.policy.waits(client, now)
+        if client.allowance:
+            client.allowance.wanted(now)
+        client.ticket = self._tickets
         for device in client.books:
             device.line.add(client, now)
             self._may_leave(client, device)
@@ -225,15 +223,15 @@ class Grants:
         client.quanta += 1
         self.set_evicted(client, False)
         self.count(client)
-        self.cover(grant, devices)
+        self.cover(grant, devices, began)
         self.touch(client)
         return grant
 
-    def cover(self, grant: Grant, devices: tuple[str, ...]) -> None:
-        """Make `devices` part of the grant."""
+    def cover(self, grant: Grant, devices: tuple[str, ...], since: float) -> None:
+        """Make `devices` part of the grant; its client has had them since `since`."""
         for uuid in set(devices) - set(grant.devices):
             self.devices[uuid].grants.append(grant)
-            grant.counted[uuid] = self.now
+            grant.counted[uuid] = since
         grant.devices = tuple(sorted({*grant.devices, *devices}))
         self.touch(grant.client)
 

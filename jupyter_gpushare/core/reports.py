@@ -43,7 +43,7 @@ class Reports:
         self._turns.touch(client)
         grant = client.grant
         if grant is None or client.uncovered:
-            self._turns.enter_queue(client, now, now)
+            self._turns.enter_queue(client, now)
         elif client.permit and process.turn == 0 and process.left == client.permit.epoch:
             self._turns.permits.use_up(client)  # the turn goes on, and this process may come back to it
 

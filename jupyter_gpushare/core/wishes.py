@@ -84,7 +84,7 @@ class Wishes:
     def resume(self, client: Client, now: float) -> None:
         client.suspended = client.suspended_by_policy = False
         if client.wants and client.grant is None:
-            self._turns.enter_queue(client, now, now)
+            self._turns.enter_queue(client, now)
         self._turns.bound(client)
         self._turns.touch(client)
         self._out.append(Limits(client.id))

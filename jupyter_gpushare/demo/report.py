@@ -7,25 +7,22 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ..kernel.history import BLOCKS, History
 from .recorder import Recorder, intervals
 
-_MARKS = {"running": "█", "draining": "█", "overrun": "█", "waiting": "░", "idle": "·"}
+_STATES = {"overrun": "draining"}  # of phases that have no state of their own in a history
 _COLOURS = {"running": "#2e7d32", "draining": "#81c784", "overrun": "#c62828", "waiting": "#f9a825", "idle": "#cfd8dc"}
 _LANE, _LEFT, _WIDTH = 34, 130, 860
 
 
 def timeline(recorder: Recorder, end: float, columns: int = 72) -> list[str]:
-    """One line per client, one character per `end / columns` seconds: the phase it was in for most of that time."""
-    step = end / columns
+    """One line per client, one character per `end / columns` seconds: the phase that it was in."""
     width = max((len(label) for label in recorder.lanes), default=0)
     lines = []
     for label, lane in recorder.lanes.items():
-        spent = [dict.fromkeys(_MARKS, 0.0) for _ in range(columns)]
-        for begin, until, phase in intervals(lane, end):
-            for column in range(int(begin / step), min(columns, int(until / step) + 1)):
-                spent[column][phase] += max(0.0, min(until, (column + 1) * step) - max(begin, column * step))
-        marks = [_MARKS[max(times, key=lambda phase: times[phase])] if any(times.values()) else " " for times in spent]
-        lines.append(f"{label:>{width}} {''.join(marks)}")
+        phases = [(0.0, "gone"), *lane]
+        history = History([{"at": at, "what": _STATES.get(phase, phase)} for at, phase in phases], end)
+        lines.append(f"{label:>{width}} {''.join(BLOCKS[state] for state in history.columns(columns))}")
     lines.append(f"{'':>{width}} 0 s{f'{end:.0f} s':>{columns - 3}}")
     lines.append(f"{'':>{width}} █ has the GPU   ░ waits for it   · idle")
     return lines

@@ -7,11 +7,10 @@ import math
 import operator
 import os
 import re
-import shlex
 import time
 from typing import TYPE_CHECKING, Any
 
-from jupyter_gpushare.units import join_sizes
+from jupyter_gpushare.units import join_sizes, parse_pairs
 
 from .connection import request
 from .errors import Mistake, NotShared, Unreachable
@@ -166,15 +165,7 @@ def joined(text: str) -> str:
 def pairs(text: str) -> dict[str, str]:
     """`share=0.5 class=offline` as changes of a quota; commas and quotes are as good. Raises Mistake."""
     try:
-        words = shlex.split(joined(text.replace(",", " ")))
+        changes = parse_pairs(joined(text))
     except ValueError as error:
-        raise Mistake(f"{text.strip()}: {error}") from None
-    changes: dict[str, str] = {}
-    for word in words:
-        key, _, value = word.partition("=")
-        if not key or not value:
-            raise Mistake(f"{word!r} is not of the form key=value; keys are {', '.join(QUOTA_KEYS)}")
-        if key in changes:
-            raise Mistake(f"{key!r} is given twice")
-        changes[key] = value
+        raise Mistake(f"{error}; keys are {', '.join(QUOTA_KEYS)}") from None
     return checked(changes)

@@ -9,7 +9,7 @@ from jupyter_gpushare.units import format_duration
 
 _STATES = {"waiting", "running", "held", "draining", "idle", "suspended", "gone"}
 _TURN = {"running", "held"}  # as long as one follows the other it is one turn
-_BLOCKS = {"running": "█", "draining": "█", "held": "▓", "waiting": "░", "suspended": "▒", "idle": "·", "": " "}
+BLOCKS = {"running": "█", "draining": "█", "held": "▓", "waiting": "░", "suspended": "▒", "idle": "·", "": " "}
 _ORDER = ("running", "draining", "held", "waiting", "suspended", "idle")  # the earlier one where two took equally long
 COLUMNS = 60
 LEAST = 10.0  # seconds that a plot spans
@@ -77,13 +77,13 @@ class History:
     def __repr__(self) -> str:
         if not self.entries:
             return "No turns, waits or cells in the last minutes."
-        line = "".join(_BLOCKS[state] for state in self.columns(COLUMNS))
+        line = "".join(BLOCKS[state] for state in self.columns(COLUMNS))
         begun = set(self.marks(COLUMNS))
         marks = "".join("╵" if place in begun else " " for place in range(COLUMNS))
         legend = "█ running  ░ waiting  · idle  ╵ a cell begins"
         for state in ("held", "suspended"):
             if self.total(state):
-                legend += f"  {_BLOCKS[state]} {state}"
+                legend += f"  {BLOCKS[state]} {state}"
         return "\n".join([self.summary(), line, marks.rstrip(), legend])
 
     def _repr_html_(self) -> str:

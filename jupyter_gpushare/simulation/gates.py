@@ -17,35 +17,32 @@ from ..core import Scheduler
 from ..core import commands as cmd
 from ..core import events as ev
 from ..core.settings import Settings
-from ..core.throttle.budget import Budget
 from ..wire.page import CLOSING, CONTENDED, IN, LEAVING, MAY, OUT, RELIEVED
 from .agenda import GATE, IDLE, ON_GPU, RESTORE, WORK, SimClient, SimDevice
-from .movement import Movement
-from .workload import Costs
+from .details import Details
+from .work import Work
+from .workload import Workload
 
 NEVER = float("inf")
 _NO_TIME = (1 << 64) - 1  # of `wake_at`
 _TIME_PASSED = ev.TimePassed()
 
 
-class Gates(Movement):
-    """`log` has every event with its time, if asked for; `turns` every stretch of a grant, as far as it is kept."""
+class Gates(Work):
+    """A scheduler, and the processes that heed its permits by the rule of turns."""
 
-    def __init__(self, settings: Settings, costs: Costs, *, overlap: bool = False, log: bool = False) -> None:
-        super().__init__(costs)
+    def __init__(self, workload: Workload, settings: Settings, *, details: Details | None) -> None:
+        super().__init__(workload.costs, settings, details)
         self.scheduler = Scheduler(settings)
         self.clients: dict[str, SimClient] = {}
-        self.by_number: dict[int, SimClient] = {}
-        self.log: list[tuple[float, ev.Event]] | None = [] if log else None
         self.decisions = 0
         self.switches = 0
-        self.unfinished = 0
         self._due = NEVER
         self._numbers = 0
         self._events: deque[ev.Event] = deque()
         self._ahead: list[SimClient] = []
         self._feeding = False
-        self.overlap = overlap
+        self.overlap = workload.overlap
         self._handle = self.scheduler.handle
         self._agent_step = rule.native().agent_step
         self._out = rule.ffi.new("struct agent_outputs *")
@@ -67,14 +64,12 @@ class Gates(Movement):
         if self._feeding:
             return
         self._feeding = True
-        events, carry_out, log = self._events, self._carry_out, self.log
+        events, carry_out = self._events, self._carry_out
         try:
             while events:
                 event = events.popleft()
                 commands = self._handle(event, self.now)
                 self.decisions += 1
-                if log is not None:
-                    log.append((self.now, event))
                 for command in commands:
                     if action := carry_out.get(type(command)):
                         action(command)
@@ -84,29 +79,6 @@ class Gates(Movement):
             self._feeding = False
         due = self.scheduler.next_deadline()
         self._due = NEVER if due is None else due
-
-    def begin_work(self, client: SimClient) -> None:
-        """Its gate is open and it has GPU work."""
-        raise NotImplementedError
-
-    def end_work(self, client: SimClient) -> None:
-        """It works no more, if it did."""
-        raise NotImplementedError
-
-    def end_turn(self, client: SimClient) -> None:
-        """Its work has drained, or it is gone."""
-        raise NotImplementedError
-
-    def say_progress(self, client: SimClient) -> None:
-        """What it has done so far, if anybody wants to know."""
-        raise NotImplementedError
-
-    def left(self, client: SimClient) -> float:
-        """GPU seconds of its present phase."""
-        raise NotImplementedError
-
-    def limit_rate(self, client: SimClient, budget: Budget | None) -> None:
-        raise NotImplementedError
 
     def run_to(self, end: float, watch: Callable[[float], None] | None = None) -> None:
         """Let everything up to `end` happen. `watch` is told the time now and then."""

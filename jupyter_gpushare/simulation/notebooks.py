@@ -14,7 +14,7 @@ from random import Random
 from .workload import Cell, Costs, DeviceModel, Participant, Workload
 
 # What a cell is, and how often. Lengths are what it takes alone, GPU and CPU together, in seconds.
-QUICK, MEDIUM, TRAINING = 0.94, 0.05, 0.01
+QUICK, MEDIUM = 0.94, 0.05  # the rest is training
 QUICK_LENGTH = (1.0, 1.3)  # median, sigma of a log-normal
 MEDIUM_LENGTH = (20.0, 0.6)
 # Published quantiles of training cells of a minute and more: (fraction, minutes); linear between them in the logarithm.

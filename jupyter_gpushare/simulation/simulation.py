@@ -26,23 +26,21 @@ from .agenda import (
 )
 from .details import Details
 from .freeroom import FreeRoom
+from .gates import Gates
 from .results import Results
-from .work import Work
 from .workload import Participant, Workload
 
 _RESTART = 5.0  # seconds from the end of a client's process to the start of its next one
 
 
-class Simulation(Work):
+class Simulation(Gates):
     """`workload` under `settings`. Nothing in it is random: what is, was drawn when the workload was made.
 
-    `log`: keep every event; `details`: where to put what is only of use to a picture.
+    `details`: where to put what is only of use to a picture.
     """
 
-    def __init__(
-        self, workload: Workload, settings: Settings, *, log: bool = False, details: Details | None = None
-    ) -> None:
-        super().__init__(workload, settings, log=log, details=details)
+    def __init__(self, workload: Workload, settings: Settings, *, details: Details | None = None) -> None:
+        super().__init__(workload, settings, details=details)
         self._actions = [self._work, self._gate, self.step, self._evicted, self._restored_ahead, self._life]
         assert list(range(len(self._actions) + 1)) == [WORK, GATE, IDLE, EVICT, RESTORE, LIFE, METER]
         self._actions.append(self.meter)
@@ -118,7 +116,6 @@ class Simulation(Work):
         client.wanted = ev.Wanted(client.number)
         client.agent, client.permit, client.most = Agent(len(uuids)), None, 1.0
         client.waiting = client.idle = client.quiet = False
-        self.by_number[client.number] = client
         for device in client.devices:
             device.present[client.index] = client
             self.room.changed(device.index, _need(client.spec, self.workload), self.now)
@@ -149,7 +146,6 @@ class Simulation(Work):
         freed = self.leave(client)
         client.doing = AWAY
         client.number = 0
-        del self.by_number[number]
         in_cell, client.cell_began = client.cell_began >= 0, -1.0
         self.feed(ev.MemoryHeld(client.id, 0, 0))
         self.feed(ev.ProcessGone(number))

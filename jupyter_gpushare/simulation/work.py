@@ -7,17 +7,17 @@ from ..core.settings import EXCLUSIVE, Settings
 from ..core.throttle.budget import BLOCKS, Budget
 from .agenda import METER, WORK, SimClient, SimDevice
 from .details import Details
-from .gates import Gates
+from .movement import Movement
 from .results import Results
-from .workload import Workload
+from .workload import Costs
 
 _METER_EVERY = 1.0  # seconds
 _BLOCKS = 1024  # of one launch
 
 
-class Work(Gates):
-    def __init__(self, workload: Workload, settings: Settings, *, log: bool, details: Details | None) -> None:
-        super().__init__(settings, workload.costs, overlap=workload.overlap, log=log)
+class Work(Movement):
+    def __init__(self, costs: Costs, settings: Settings, details: Details | None) -> None:
+        super().__init__(costs)
         self.results = Results()
         self.details = details
         self._metered = settings.sharing != EXCLUSIVE

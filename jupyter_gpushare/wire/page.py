@@ -181,10 +181,6 @@ class Page(SharedMemory):
         """Store a permit with its check; the doorbell has to follow."""
         _store(self.orders.permit, permit)
 
-    def read_permit(self) -> Permit | None:
-        """Return the permit, or None if it is being written at this moment."""
-        return _load(self.orders.permit, Permit)
-
     def write_turn(self, turn: Turn) -> None:
         _store(self.report.turn, turn)
 

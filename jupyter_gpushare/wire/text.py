@@ -1,30 +1,13 @@
-"""`key=value` pairs and quotas as people write and read them."""
+"""Quotas as people write and read them."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from ..units import join_sizes, size_word
+from ..units import size_word
 
 MEMORY_MODES = ("unified", "swap", "plain")  # as the shim knows them
-
-
-def parse_pairs(text: str) -> dict[str, str]:
-    """Return `share=0.5 memory=8GiB`, or `memory=8 GiB`, as a dictionary.
-
-    Raises ValueError on a word without `=` and on a repeated key.
-    """
-    pairs: dict[str, str] = {}
-    for word in shlex.split(join_sizes(text.replace(",", " "))):
-        key, separator, value = word.partition("=")
-        if not separator or not key or not value:
-            raise ValueError(f"{word!r} is not of the form key=value")
-        if key in pairs:
-            raise ValueError(f"{key!r} is given twice")
-        pairs[key] = value
-    return pairs
 
 
 def quota_words(words: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@
 #define FREE_NS (10 * MS)     /* between looks at memory that waits for its stream */
 #define SEEN_S 2              /* a sibling that has not looked for longer has ended, or is stopped */
 #define SAY_LATER_NS (1 * MS) /* after a hand-over: the coordinator would take the next program's processor */
-#define ROUNDS 16             /* without a look at the socket */
+#define ROUNDS 64             /* steps that may follow at once, without a look at the socket */
 
 static struct {
     struct agent turns;
@@ -206,17 +206,16 @@ static uint32_t enter(const struct agent_outputs *out) {
     return is_first ? AGENT_ENTERED_FIRST : AGENT_ENTERED;
 }
 
-/* A turn that passes to the next client, or has just come from another one: what wakes up next should be a program. */
+/* A turn that is about to pass to the next client, or has just come from another one: a program should wake up next. */
 static bool hands_over(const struct agent_outputs *out) {
-    uint32_t flags = agent.permit.flags;
-    bool leaves = (out->acts & AGENT_LEAVE) && (flags & GPUSHARE_RELIEVED);
-    return leaves || ((out->acts & AGENT_WAKE) && is_open(out->gate) && (flags & GPUSHARE_CONTENDED));
+    bool begins = (out->acts & AGENT_WAKE) && is_open(out->gate) && (agent.permit.flags & GPUSHARE_CONTENDED);
+    return begins || (!is_open(out->gate) && (agent.permit.flags & GPUSHARE_RELIEVED));
 }
 
 static void ring_coordinator(uint64_t at, uint64_t now) {
     if (now >= at)
         socket_say(SAY_CHANGED);
-    agent.say_at = now >= at ? NEVER : at;
+    agent.say_at = now >= at ? NEVER : least(agent.say_at, at);
 }
 
 /* What came of ENTER. */

@@ -4,24 +4,26 @@
 #define MS 1000000ull
 #define NEVER UINT64_MAX
 
-#define GRACE_NS (2000 * MS)  /* the last permit stands so long after the contact is lost */
-#define TRY_NS (20 * MS)      /* between tries to enter, beside those that a bell causes */
-#define TRY_ALONE_NS (5 * MS) /* without a coordinator, where no bell may come */
-#define PAUSE_NS (20 * MS)    /* after a turn without a coordinator: other clients may have the device first */
+#define GRACE_NS (2000 * MS)          /* the last permit stands so long after the contact is lost */
+#define TRY_NS (20 * MS)              /* between tries to enter, beside those that a bell causes */
+#define TRY_ALONE_NS (5 * MS)         /* without a coordinator, where no bell may come */
+#define PAUSE_NS (20 * MS)            /* after a turn without a coordinator: other clients may have the device first */
+#define ANNOUNCE_NS (150 * MS / 1000) /* the bell rings so long before a turn ends; waking up a process takes so long */
 #define LEAST_QUANTUM_NS (10 * MS)
 #define LEAST_LOOK_NS (5 * MS) /* between looks for idleness */
 #define STUCK_NS (100 * MS)    /* a drain that takes longer, while a thread waits, may wait for that thread */
 #define STEP_NS (20 * MS)      /* a step lasts so long at most, and so long passes between steps */
 #define LATE_NS (200 * MS)     /* a step lasts so much longer if the threads at the gate have not run yet */
-#define SLICE_NS (50 * MS)     /* a whole slice; each one in vain doubles the next */
-#define STEPS 16               /* so many steps come before a whole slice */
+#define SLICE_NS (50 * MS)     /* a whole slice; each one doubles the next */
+#define APART 4  /* whole slices begin at multiples of so many times their length, in all siblings alike */
+#define STEPS 16 /* so many steps come before a whole slice */
 #define MOST_DOUBLINGS 5
 #define OWN_PATIENCE 4         /* a sibling that has left steps first: it submits nothing new */
 #define KEEP_NS (1000 * MS)    /* so long memory stays for the sake of a sibling that drains */
 #define LEAST_POLL_NS (MS / 5) /* of a sibling that drains */
 #define MOST_POLL_NS (10 * MS)
 #define TELL_NS (20 * MS) /* memory that leaves for longer is reported */
-#define RINGS 16          /* useless rings in RINGS_NS, after which the bell is ignored for DEAF_NS */
+#define RINGS 32          /* useless rings in RINGS_NS, after which the bell is ignored for DEAF_NS */
 #define RINGS_NS (100 * MS)
 #define DEAF_NS (20 * MS)
 
@@ -127,18 +129,36 @@ static bool next_is_step(const struct agent *agent) {
     return agent->slices % (STEPS + 1) < STEPS;
 }
 
+/* Each whole slice so far has doubled the time. */
+static uint64_t doubled(const struct agent *agent, uint64_t time) {
+    uint32_t whole = agent->slices / (STEPS + 1);
+    return time << (whole < MOST_DOUBLINGS ? whole : MOST_DOUBLINGS);
+}
+
 /* How long a drain may take before a slice follows. What a whole slice lets in must have time to end. */
 static uint64_t patience(const struct agent *agent) {
-    uint32_t whole = agent->slices / (STEPS + 1);
     bool between = agent->helped || agent->slices % (STEPS + 1);
-    return between ? STEP_NS : STUCK_NS << (whole < MOST_DOUBLINGS ? whole : MOST_DOUBLINGS);
+    return between ? STEP_NS : doubled(agent, STUCK_NS);
+}
+
+static uint64_t whole_slice(const struct agent *agent) {
+    return doubled(agent, SLICE_NS);
+}
+
+/* When the next slice begins: a step when it has waited since `since` for as long as `patience`. A whole slice begins by
+ * the clock, in all siblings at the same time: work that waits for their calls ends best while all of them are open. */
+static uint64_t slice_due(const struct agent *agent, uint64_t since, uint64_t patience, uint64_t now) {
+    uint64_t period = APART * whole_slice(agent), inside = now % period;
+    if (next_is_step(agent))
+        return since + patience;
+    return inside < whole_slice(agent) ? now : now - inside + period;
 }
 
 static void begin_slice(struct agent *agent, const struct agent_inputs *in, struct agent_outputs *out) {
-    uint32_t whole = agent->slices / (STEPS + 1);
+    uint64_t whole = whole_slice(agent);
     bool step = next_is_step(agent);
     set_gate(agent, step ? AGENT_GATE_STEP : AGENT_GATE_OPEN);
-    agent->slice_end = in->now + (step ? STEP_NS : SLICE_NS << (whole < MOST_DOUBLINGS ? whole : MOST_DOUBLINGS));
+    agent->slice_end = step ? in->now + STEP_NS : in->now - in->now % (APART * whole) + whole;
     agent->siblings = in->closing_siblings;
     agent->step_calls = in->submissions;
     agent->helped = 0;
@@ -218,7 +238,8 @@ static void try_to_enter(struct agent *agent, uint64_t turn, uint64_t devices, s
 static uint64_t step_due(const struct agent *agent, const struct agent_inputs *in) {
     if (in->sibling_turn < GPUSHARE_FIRST_TURN)
         return NEVER;
-    return most(most(in->sibling_since, agent->closed_at) + patience(agent), agent->next_try);
+    uint64_t since = most(in->sibling_since, agent->closed_at);
+    return most(slice_due(agent, since, patience(agent), in->now), agent->next_try);
 }
 
 static void while_out(struct agent *agent, const struct agent_inputs *in, const struct rule *rule,
@@ -241,7 +262,7 @@ static void while_out(struct agent *agent, const struct agent_inputs *in, const 
     uint64_t due = may && rule->turn == in->sibling_turn ? NEVER : step_due(agent, in);
     agent->steps_in = now >= due;
     if (agent->steps_in) { /* row 7; also beside a permit, which leads nowhere as long as the sibling drains */
-        try_to_enter(agent, in->sibling_turn, in->client_devices, out);
+        try_to_enter(agent, in->sibling_turn, in->own_devices, out);
         if (AGENT_MISTAKE == 8) {
             out->acts = 0;
             entered(agent, in, rule, out);
@@ -289,6 +310,20 @@ static void look_for_idleness(struct agent *agent, const struct agent_inputs *in
         out->acts |= AGENT_CHANGED; /* row 12 */
 }
 
+/* The next client's process sleeps. The bell wakes it a little before it may enter, so that it is awake then. */
+static void await_the_end(struct agent *agent, uint64_t now, const struct rule *rule, struct agent_outputs *out) {
+    out->wake_at = rule->deadline;
+    if (agent->announced == rule->deadline)
+        return;
+    if (now + ANNOUNCE_NS < rule->deadline) {
+        out->wake_at = rule->deadline - ANNOUNCE_NS;
+        return;
+    }
+    agent->announced = rule->deadline;
+    out->devices = agent->devices;
+    out->acts |= AGENT_RING;
+}
+
 static void while_in(struct agent *agent, const struct agent_inputs *in, const struct rule *rule,
                      struct agent_outputs *out) {
     uint64_t now = in->now;
@@ -302,7 +337,7 @@ static void while_in(struct agent *agent, const struct agent_inputs *in, const s
         out->acts |= AGENT_CHANGED;
     }
     if (!rule->silent && (rule->relieved || AGENT_MISTAKE == 6))
-        out->wake_at = rule->deadline;
+        await_the_end(agent, now, rule, out);
     look_for_idleness(agent, in, rule, out);
     if (agent->idle && rule->alone) {
         close_gate(agent, now, out);
@@ -353,7 +388,7 @@ static void while_closing(struct agent *agent, const struct agent_inputs *in, co
     }
     if (!agent->waited_since)
         agent->waited_since = now;
-    uint64_t due = agent->waited_since + patience(agent) * (agent->slices ? OWN_PATIENCE : 1);
+    uint64_t due = slice_due(agent, agent->waited_since, patience(agent) * (agent->slices ? OWN_PATIENCE : 1), now);
     if (now >= due) { /* row 15 */
         begin_slice(agent, in, out);
         out->wake_at = now;
@@ -371,18 +406,18 @@ static void while_stepping(struct agent *agent, const struct agent_inputs *in, c
         return;
     }
     bool one_left = in->closing_siblings < agent->siblings;
-    if (one_left) { /* what this process submits may wait for that sibling in turn */
-        agent->slices = 0;
+    if (one_left) /* what this process submits may wait for that sibling in turn */
         agent->helped = 1;
-    }
-    bool unused = agent->gate == AGENT_GATE_STEP && in->waiting && in->submissions == agent->step_calls;
-    uint64_t end = agent->slice_end + (unused ? LATE_NS : 0);
-    if (now >= end || one_left) { /* row 16 */
+    bool step = agent->gate == AGENT_GATE_STEP, used = in->submissions != agent->step_calls;
+    uint64_t end = agent->slice_end + (step && in->waiting && !used ? LATE_NS : 0);
+    bool quiet = !step && used && in->looked == AGENT_QUIET;
+    if (now >= end || one_left || quiet) { /* row 16 */
         close_gate(agent, now, out);
         out->wake_at = now;
         return;
     }
     agent->siblings = in->closing_siblings;
+    out->acts |= step ? 0 : AGENT_LOOK;
     out->wake_at = least(end, now + MS);
 }
 
@@ -445,4 +480,5 @@ void agent_step(struct agent *agent, const struct agent_inputs *in, struct agent
 
 void agent_new_connection(struct agent *agent) {
     agent->used = 0;
+    agent->report.epoch = 0; /* a turn that began under the epoch of another connection uses up none of this one */
 }

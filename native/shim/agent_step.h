@@ -89,10 +89,11 @@ struct agent {
     uint64_t slice_end;
     uint64_t drained_at;
     uint64_t rings_since, deaf_until;
-    uint32_t used; /* the epoch under which the process left last; 0: none */
+    uint64_t announced; /* the deadline that the bell has announced */
+    uint32_t used;      /* the epoch under which the process left last; 0: none */
     uint32_t opening;
     uint32_t gate;
-    uint32_t slices;       /* steps and whole slices given in vain since the last one that helped */
+    uint32_t slices;       /* steps and whole slices given since the gate closed */
     uint32_t siblings;     /* closing when the slice began */
     uint64_t step_calls;   /* submissions when the step began */
     uint32_t rings;        /* useless ones since `rings_since` */

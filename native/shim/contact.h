@@ -49,7 +49,7 @@ bool wire_is(const char *line, const char *type);
 bool locks_open(uint64_t devices);                            /* false: logged */
 bool locks_enter(uint64_t turn, uint64_t devices, bool join); /* on all of them or on none */
 void locks_leave(void);
-bool locks_have_others(uint64_t devices, uint64_t turn); /* another process is in it, on the first of the devices */
+bool locks_have_others(uint64_t devices, uint64_t turn); /* another process is in it, on one of the devices */
 void locks_show_waiting(uint64_t devices, bool waits);
 void locks_ring(uint64_t devices);
 int locks_bell(uint64_t devices); /* the bell of the one device, or -1 */

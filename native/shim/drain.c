@@ -2,12 +2,14 @@
  * blocks for long; the agent comes again. */
 #include "shim.h"
 
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #define MEMBARRIER_EXPEDITED 8
 #define MEMBARRIER_REGISTER_EXPEDITED 16
 #define FIRST_PAUSE_NS 20000
+#define SPIN_NS 40000 /* most calls return within it; to sleep would take longer */
 #define LONGEST_PAUSE_NS 500000
 
 static struct {
@@ -15,6 +17,7 @@ static struct {
     bool record;
     uint32_t scan;
     uint64_t pause;
+    uint64_t began;    /* the first look after the gate closed; 0: it comes */
     uint64_t finished; /* when the work of the last drain had */
 } drain;
 
@@ -28,6 +31,7 @@ void drain_start(void) {
 void drain_begin(void) {
     drain.outside = false;
     drain.pause = FIRST_PAUSE_NS;
+    drain.began = 0;
     drain.scan = drain.scan + 1 ? drain.scan + 1 : 1; /* 0 is what a new thread starts with */
     if (shim.fences || syscall(SYS_membarrier, MEMBARRIER_EXPEDITED, 0, 0) != 0)
         atomic_thread_fence(memory_order_seq_cst);
@@ -43,6 +47,12 @@ bool drain_quiet(uint64_t now, uint64_t *next) {
         return true;
     }
     drain.record = false;
+    drain.began = drain.began ? drain.began : now;
+    if (now < drain.began + SPIN_NS) {
+        sched_yield();
+        *next = now;
+        return false;
+    }
     *next = least(*next, now + drain.pause);
     drain.pause = least(drain.pause * 3 / 2, LONGEST_PAUSE_NS);
     return false;

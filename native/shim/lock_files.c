@@ -81,6 +81,12 @@ static int open_bell(const char *path) {
     return file;
 }
 
+static void close_file(struct lock_file *lock) {
+    file_close(lock->file);
+    file_close(lock->bell);
+    lock->file = lock->bell = -1;
+}
+
 static bool open_file(struct lock_file *lock) {
     char path[1024];
     if (mkdir(folder(), 01777) == 0)
@@ -91,6 +97,7 @@ static bool open_file(struct lock_file *lock) {
         lock->file = file_keep(open_lock(path));
     if (lock->file < 0) {
         log_line(LOG_INFO, "%s: %s", path, strerror(errno));
+        close_file(lock); /* the bell is opened again with the next try */
         return false;
     }
     lock->hold = mmap(NULL, HOLD_BYTES, PROT_NONE, MAP_SHARED, lock->file, 0);
@@ -105,12 +112,6 @@ static void drop(void **hold) {
     if (*hold)
         munmap(*hold, HOLD_BYTES);
     *hold = NULL;
-}
-
-static void close_file(struct lock_file *lock) {
-    file_close(lock->file);
-    file_close(lock->bell);
-    lock->file = lock->bell = -1;
 }
 
 static struct lock_file *find(const char *uuid) {
@@ -190,8 +191,11 @@ void locks_leave(void) {
 }
 
 bool locks_have_others(uint64_t devices, uint64_t turn) {
-    struct lock_file *first = devices ? of_device(__builtin_ctzll(devices)) : NULL;
-    return first && turn_has_others(first->file, turn);
+    struct lock_file *found[MAX_DEVICES];
+    bool others = false;
+    for (int i = gather(devices, found); i-- > 0 && !others;)
+        others = turn_has_others(found[i]->file, turn);
+    return others;
 }
 
 void locks_show_waiting(uint64_t devices, bool waits) {
@@ -213,12 +217,10 @@ int locks_bell(uint64_t devices) {
     return gather(devices, found) == 1 ? found[0]->bell : -1;
 }
 
+/* One read: another user may write faster than the agent reads. */
 bool locks_heard(int bell) {
-    char rings[256];
-    bool heard = false;
-    while (file_is_ours(bell) && read(bell, rings, sizeof rings) > 0)
-        heard = true;
-    return heard;
+    char rings[4096];
+    return file_is_ours(bell) && read(bell, rings, sizeof rings) > 0;
 }
 
 /* --- other files under the same names ------------------------------------------------------------------------------- */

@@ -104,9 +104,9 @@ CUresult cuGraphClone(CUgraph *out, CUgraph graph) {
     return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph graph, unsigned long long flags) {
+static CUresult instantiate(CUgraphExec *out, CUgraph graph, unsigned long long flags) {
     SIM_ENTER();
-    if (!out || !graph_is_valid(graph))
+    if (!out || !graph_is_valid(graph) || flags > CU_INSTANTIATE_FLAGS)
         return CUDA_ERROR_INVALID_VALUE;
     struct sim_graph_exec *exec = object_get(MAGIC_EXEC, sizeof *exec);
     struct sim_graph_body *body = graph_body(graph);
@@ -124,12 +124,16 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph graph, unsigned l
     return CUDA_SUCCESS;
 }
 
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph graph, unsigned long long flags) {
+    return instantiate(out, graph, flags);
+}
+
 CUresult cuGraphInstantiate_v2(CUgraphExec *out, CUgraph graph, CUgraphNode *failed, char *text, size_t size) {
     if (failed)
         *failed = NULL;
     if (text && size)
         *text = 0;
-    return cuGraphInstantiateWithFlags(out, graph, 0);
+    return instantiate(out, graph, 0);
 }
 
 CUresult cuGraphInstantiate(CUgraphExec *out, CUgraph graph, CUgraphNode *failed, char *text, size_t size) {
@@ -141,7 +145,7 @@ CUresult sim_cuGraphInstantiateWithParams(CUstream fallback, CUgraphExec *out, C
     if (!params)
         return CUDA_ERROR_INVALID_VALUE;
     params->failed = NULL;
-    CUresult result = cuGraphInstantiateWithFlags(out, graph, params->flags);
+    CUresult result = instantiate(out, graph, params->flags);
     if (!result && (params->flags & CU_INSTANTIATE_UPLOAD) &&
         (result = sim_cuGraphUpload(fallback, *out, params->stream)))
         cuGraphExecDestroy(*out);
