@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from . import alone, sanitizers
+from . import alone, packages, sanitizers
 
 pytest_plugins = ["pytest_jupyter.jupyter_server"]
 
@@ -53,6 +53,11 @@ def own_host() -> Iterator[Path]:
         for path in root.rglob("*.sock"):
             _end_listener(path)
     shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return packages.build_package("wheel", tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(autouse=True)

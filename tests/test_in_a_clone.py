@@ -18,7 +18,7 @@ import pytest
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import Client, Unreachable
 
-from .packages import ROOT, Environment, build_package
+from .packages import ROOT, Environment
 
 CELLS = [
     "%gpushare",
@@ -28,10 +28,9 @@ CELLS = [
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """An environment with the wheel, and with the command that JupyterLab's users have."""
     made = Environment(tmp_path_factory.mktemp("installed") / "env")
-    wheel = build_package("wheel", tmp_path_factory.mktemp("wheel"))
     made.must("pip", "install", "--no-deps", "--no-index", str(wheel))
     made.console_script("jupyter-execute", "nbclient.cli", "main")
     return made

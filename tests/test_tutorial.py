@@ -8,24 +8,23 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import os
 import re
 import subprocess
-import sys
 import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from jupyter_client.blocking import BlockingKernelClient
+from jupyter_client.manager import KernelManager
 from traitlets.config import Config
 
-from jupyter_gpushare import environment
 from jupyter_gpushare.config import GpuShare
 
-from .support import waiting
+from .hub.hub import fetch
+from .provisioner.conftest import Notebook
+from .support import fresh, waiting
 
 ROOT = Path(__file__).resolve().parent.parent
 TUTORIAL = ROOT / "docs" / "tutorial.md"
@@ -45,39 +44,21 @@ def blocks() -> list[Block]:
     return [Block(one["where"] or "shell", one["language"], one["text"].strip()) for one in found]
 
 
-class Notebook:
+def opened(connection_file: Path) -> Notebook:
     """A notebook that the server has open."""
+    kernel = BlockingKernelClient(connection_file=str(connection_file))
+    kernel.load_connection_file()
+    kernel.start_channels()
 
-    def __init__(self, connection_file: Path) -> None:
-        self._kernel = BlockingKernelClient(connection_file=str(connection_file))
-        self._kernel.load_connection_file()
-        self._kernel.start_channels()
-        until(self._ready)
-
-    def _ready(self) -> bool:
+    def ready() -> bool:
         try:
-            self._kernel.wait_for_ready(timeout=60)
+            kernel.wait_for_ready(timeout=60)
         except RuntimeError:  # it does not answer yet, which a client without a manager takes for the kernel's end
             return False
         return True
 
-    def run(self, code: str) -> str:
-        """What a cell shows; it must not fail."""
-        shown: list[str] = []
-
-        def hear(message: dict[str, Any]) -> None:
-            content = message["content"]
-            shown.append(content.get("text", "") + content.get("data", {}).get("text/plain", ""))
-
-        reply = self._kernel.execute_interactive(code, timeout=60, output_hook=hear, allow_stdin=False)
-        assert reply["content"]["status"] == "ok", (code, reply["content"])
-        return "".join(shown)
-
-    def begin(self, code: str) -> None:
-        self._kernel.execute(code)
-
-    def close(self) -> None:
-        self._kernel.stop_channels()
+    until(ready)
+    return Notebook(KernelManager(), kernel)
 
 
 class Reader:
@@ -87,19 +68,7 @@ class Reader:
         self.home = home
         self.shown: list[tuple[Block, str]] = []
         self.notebooks: dict[str, Notebook] = {}
-        left_out = ("JUPYTER_", "GPUSHARE_", "IPYTHON")
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
-        self.env = kept | {
-            "HOME": str(home),
-            "COLUMNS": "200",
-            "JUPYTER_PATH": os.pathsep.join(filter(None, [str(home / "share"), os.environ.get("JUPYTER_PATH")])),
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT),
-            "JUPYTER_RUNTIME_DIR": str(home / "runtime"),
-            "GPUSHARE_SOCKET": str(own_host / "run" / "tutorial.sock"),
-            "GPUSHARE_LOCK_DIR": str(own_host / "locks"),
-            "GPUSHARE_SIM_STATE": str(home / "devices"),
-        }
+        self.env = fresh.variables(home, own_host) | {"COLUMNS": "200"}
         self._server: subprocess.Popen[str] | None = None
         self._url = ""
 
@@ -113,9 +82,11 @@ class Reader:
         elif where.startswith("in "):
             notebook = self._notebook(where.removeprefix("in "))
             if how:
-                notebook.begin(block.text)
+                notebook.send(block.text)
             else:
-                shown = notebook.run(block.text)
+                ran = notebook.run(block.text, timeout=60)
+                assert ran.status == "ok", (block.text, ran)
+                shown = ran.stdout + "".join(data["text/plain"] for data in ran.displays)
         self.shown.append((block, shown))
 
     def saw(self, command: str) -> str:
@@ -145,21 +116,15 @@ class Reader:
         if name not in self.notebooks:
             body = {"path": name, "name": name, "type": "notebook", "kernel": {"name": "python3-gpushare"}}
             kernel = self._api("sessions", body)["kernel"]["id"]
-            self.notebooks[name] = Notebook(self.home / "runtime" / f"kernel-{kernel}.json")
+            self.notebooks[name] = opened(self.home / "runtime" / f"kernel-{kernel}.json")
         return self.notebooks[name]
 
     def _api(self, path: str, body: Any = None) -> Any:
-        request = urllib.request.Request(
-            f"{self._url}api/{path}",
-            data=None if body is None else json.dumps(body).encode(),
-            headers={"Authorization": f"token {TOKEN}", "Content-Type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return json.load(answer)
+        return fetch(f"{self._url}api/{path}", TOKEN, "GET" if body is None else "POST", body)
 
     def close(self) -> None:
         for notebook in self.notebooks.values():
-            notebook.close()
+            notebook.kernel.stop_channels()
         if self._server is not None:
             self._server.terminate()
             self._server.wait(20)
@@ -185,9 +150,6 @@ SHOWN = [
 
 @pytest.fixture
 def reader(own_host: Path, tmp_path: Path) -> Iterator[Reader]:
-    kernels = tmp_path / "share" / "kernels"
-    kernels.mkdir(parents=True)
-    (kernels / "python3-gpushare").symlink_to(environment.PACKAGE / "kernelspec" / "python3-gpushare")
     one = Reader(tmp_path, own_host)
     yield one
     one.close()
@@ -206,11 +168,6 @@ def test_each_step_works_and_shows_what_it_is_about(reader: Reader) -> None:
     for command, words in SHOWN:
         for word in words:
             assert word in reader.saw(command), command
-
-
-def test_links_lead_somewhere() -> None:
-    links = re.findall(r"\]\(([^)#]+)", TUTORIAL.read_text())
-    assert [link for link in links if not link.startswith("https:") and not (TUTORIAL.parent / link).exists()] == []
 
 
 def test_the_installation_names_extras_that_exist() -> None:

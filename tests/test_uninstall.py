@@ -6,14 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from .packages import Environment, build_package
+from .packages import Environment
 
 pytestmark = pytest.mark.timeout(300)  # the wheel is built, and packages are installed
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_package("wheel", tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture

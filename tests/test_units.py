@@ -1,4 +1,4 @@
-"""Sizes, durations and fractions as people write and read them."""
+"""Sizes, durations, fractions and pairs as people write and read them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpushare import units
-from jupyter_gpushare.wire.text import parse_pairs
 
 
 @pytest.mark.parametrize(
@@ -130,6 +129,19 @@ def test_what_is_no_duration_is_refused(written: object) -> None:
         units.parse_duration(written)
 
 
+def test_pairs() -> None:
+    assert units.parse_pairs("share=0.5 memory=8GiB") == {"share": "0.5", "memory": "8GiB"}
+    assert units.parse_pairs("share=0.5,memory=8GiB") == {"share": "0.5", "memory": "8GiB"}
+    assert units.parse_pairs("label='a b'  x==") == {"label": "a b", "x": "="}
+    assert units.parse_pairs("") == {}
+
+
+@pytest.mark.parametrize("written", ["share", "=1", "share=", "share=1 share=2", "share='1", "share = 1"])
+def test_what_are_no_pairs(written: str) -> None:
+    with pytest.raises(ValueError, match=r"not of the form key=value|given twice|quotation"):
+        units.parse_pairs(written)
+
+
 SIZES = st.integers(0, 1 << 50) | st.builds(
     lambda unit, number: number << unit, st.integers(0, 40), st.integers(0, 2000)
 )
@@ -162,4 +174,4 @@ def test_what_is_shown_can_be_typed_back_in(size: int) -> None:
     assert units.parse_size(floor) <= size <= units.parse_size(ceil)
     assert units.parse_size(units.format_size(size)) == pytest.approx(size, rel=0.006)
     typed = f"memory={units.format_size(size)} share=0.5"
-    assert parse_pairs(typed) == {"memory": units.format_size(size).replace(" ", ""), "share": "0.5"}
+    assert units.parse_pairs(typed) == {"memory": units.format_size(size).replace(" ", ""), "share": "0.5"}

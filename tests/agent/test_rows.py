@@ -45,6 +45,15 @@ def test_row_1_epochs_of_a_new_connection_are_new(process: Driven) -> None:
     assert "ENTER" in process.step()
 
 
+def test_row_1_a_turn_of_an_earlier_connection_uses_up_no_epoch(process: Driven) -> None:
+    process.begin(epoch=7)
+    process.rule.agent_new_connection(process.agent)
+    process.leave(epoch=1, flags=0)
+    process.permit(epoch=7)
+    process.enter()
+    assert process.gate == "open"
+
+
 def test_row_1_a_deadline_in_the_past_admits_no_more(process: Driven) -> None:
     process.permit(flags=MAY | RELIEVED, deadline=process.now - 1)
     assert "ENTER" not in process.step()
@@ -106,8 +115,8 @@ def test_row_4_useless_rings_are_ignored_for_a_while(process: Driven) -> None:
         if "ENTER" in process.step():
             tries.append(ms)
             process.step(REFUSED)
-    assert tries[:16] == list(range(1, 17))
-    assert tries[16] == 36, "after 20 ms"
+    assert tries[:32] == list(range(1, 33))
+    assert tries[32] == 52, "after 20 ms"
 
 
 def test_row_4_a_client_of_several_devices_does_not_listen(process: Driven) -> None:
@@ -138,6 +147,15 @@ def test_row_7_a_step_for_a_sibling_that_drains(process: Driven) -> None:
     process.step(ENTERED)
     assert (process.gate, process.phase) == ("step", STEP)
     assert process.out.report.step_tries == 1
+
+
+def test_row_7_a_step_enters_on_its_own_devices(process: Driven) -> None:
+    """The sibling may use others of the client's devices, on which no process of the client is in the turn."""
+    process.given.client_devices, process.given.own_devices = 3, 2
+    process.permit(flags=0)
+    process.sibling(ms=100)
+    assert {"ENTER", "JOIN"} <= process.step()
+    assert process.out.devices == 2
 
 
 def test_row_7_a_step_that_is_refused_opens_nothing(process: Driven) -> None:
@@ -211,9 +229,26 @@ def test_row_11_a_turn_ends_at_its_deadline_if_another_client_takes_over(process
     assert process.step() == set()
     process.permit(flags=MAY | RELIEVED, deadline=deadline)
     process.step()
-    assert process.wakes_in == 10
+    assert process.wakes_in == 9.85
     process.later(10)
     assert "CLOSE" in process.step()
+
+
+def test_row_11_the_bell_announces_the_end_of_a_turn(process: Driven) -> None:
+    """The next client's process wakes up meanwhile."""
+    process.begin(flags=MAY | RELIEVED, deadline=process.now + 10 * MS)
+    process.step()
+    process.later(9.85)
+    assert process.step() == {"RING"}
+    assert process.out.devices == 1
+    assert process.wakes_in == pytest.approx(0.15)
+    assert process.step() == set(), "once"
+
+
+def test_row_11_no_client_to_follow_nothing_to_announce(process: Driven) -> None:
+    process.begin(deadline=process.now + 10 * MS)
+    process.later(9.9)
+    assert process.step() == set()
 
 
 def idle(process: Driven) -> set[str]:
@@ -353,6 +388,37 @@ def test_row_15_whole_slices_follow_steps_in_vain(process: Driven) -> None:
     assert lengths[:2] == [50, 100]
 
 
+def test_row_15_whole_slices_of_siblings_coincide() -> None:
+    """Work of one that waits for a call of the other can end while both gates are open."""
+    both = [Driven(), Driven()]
+    both[1].later(7)
+    for process in both:
+        closing(process)
+    both[0].later(7)
+    together = alone = 0
+    for _ in range(2000):
+        for process in both:
+            process.later(5)
+            process.given.submissions += 1
+            process.step(looked=BUSY)
+        is_open = [process.gate == "open" for process in both]
+        together += all(is_open)
+        alone += any(is_open) and not all(is_open)
+    assert together > 20 > alone
+
+
+def test_row_16_a_sibling_that_leaves_again_and_again_does_not_keep_whole_slices_away(process: Driven) -> None:
+    closing(process)
+    gates = set()
+    for number in range(400):
+        process.sibling(closing=1 + number % 2)
+        process.later(20)
+        process.given.submissions += 1
+        process.step(looked=BUSY)
+        gates.add(process.gate)
+    assert gates == {"closed", "step", "open"}
+
+
 def test_row_16_a_step_ends_when_a_sibling_has_left(process: Driven) -> None:
     process.permit(flags=0)
     process.sibling(closing=2, ms=100)
@@ -450,7 +516,7 @@ def test_row_20_always_for_the_last_quantum(process: Driven) -> None:
     assert "BEGIN" in process.enter(ENTERED_FIRST)
     process.given.client_began = process.now
     process.step()
-    assert process.wakes_in == 100
+    assert process.wakes_in == 99.85, "to ring the bell"
     process.later(100)
     process.leave()
     process.step()
@@ -480,7 +546,7 @@ def test_row_20_a_turn_of_a_coordinator_ends_by_its_own_beginning(process: Drive
     process.given.client_began = 1
     process.away(5000)
     process.step()
-    assert (process.gate, process.wakes_in) == ("open", 50)
+    assert (process.gate, process.wakes_in) == ("open", 49.85)
     process.later(50)
     assert "CLOSE" in process.step()
 

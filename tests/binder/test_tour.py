@@ -7,16 +7,16 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
 
-from jupyter_gpushare import environment
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import Client
+
+from ..support import fresh
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BINDER = ROOT / "binder"
@@ -25,22 +25,7 @@ NOTEBOOKS = ("gpushare-tour.ipynb", "gpushare-neighbour.ipynb")
 
 @pytest.fixture
 def home(own_host: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of a fresh user on a fresh host."""
-    home = tmp_path_factory.mktemp("home")
-    kernels = home / "share" / "kernels"
-    kernels.mkdir(parents=True)
-    (kernels / "python3-gpushare").symlink_to(environment.PACKAGE / "kernelspec" / "python3-gpushare")
-    left_out = ("JUPYTER_", "GPUSHARE_", "IPYTHON", "XDG_RUNTIME_DIR")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
-    return kept | {
-        "HOME": str(home),
-        "JUPYTER_PATH": os.pathsep.join(filter(None, [str(home / "share"), os.environ.get("JUPYTER_PATH")])),
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
-        "GPUSHARE_SOCKET": str(own_host / "run" / "tour.sock"),
-        "GPUSHARE_LOCK_DIR": str(own_host / "locks"),
-        "GPUSHARE_SIM_STATE": str(home / "devices"),
-    }
+    return fresh.variables(tmp_path_factory.mktemp("home"), own_host)
 
 
 def started(home: dict[str, str], *command: str, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -101,13 +86,6 @@ def test_notebooks_are_stored_without_outputs() -> None:
         notebook = nbformat.read(BINDER / name, as_version=4)
         assert notebook.metadata.kernelspec.name == "python3-gpushare"
         assert not any(cell.get("outputs") or cell.get("execution_count") for cell in notebook.cells)
-
-
-def test_links_lead_somewhere() -> None:
-    for name in NOTEBOOKS:
-        for cell in nbformat.read(BINDER / name, as_version=4).cells:
-            for link in re.findall(r"\]\(([^)]+)\)", cell.source if cell.cell_type == "markdown" else ""):
-                assert (BINDER / link).exists(), f"{name}: {link}"
 
 
 def test_the_image_is_built(home: dict[str, str], tmp_path: Path) -> None:

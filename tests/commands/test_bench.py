@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,10 @@ from jupyter_gpushare.bench import progress
 from jupyter_gpushare.bench.crowd import Crowd, shown
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import Client
+
+from ..support.command import run
+
+bench = functools.partial(run, "bench", timeout=100)
 
 
 @pytest.mark.parametrize(
@@ -27,25 +29,21 @@ from jupyter_gpushare.wire.client import Client
     ],
 )
 def test_nonsense_is_refused_with_what_is_allowed(words: list[str], allowed: str) -> None:
-    argv = [sys.executable, "-m", "jupyter_gpushare", "bench", *words]
-    ran = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
+    ran = bench(*words)
     assert ran.returncode == 2
     assert words[-1] in ran.stderr and allowed in ran.stderr
     assert "Traceback" not in ran.stderr
 
 
 def test_a_missing_browser_is_named() -> None:
-    argv = [sys.executable, "-m", "jupyter_gpushare", "bench", "panel"]
-    env = {**os.environ, "CHROMIUM": "/nowhere/chromium"}
-    ran = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False, env=env)
+    ran = bench("panel", CHROMIUM="/nowhere/chromium")
     assert ran.returncode == 1
     assert "/nowhere/chromium was not found" in ran.stderr and "CHROMIUM=" in ran.stderr
     assert "Traceback" not in ran.stderr
 
 
 def test_a_bench_says_what_it_measures_beside_its_figures() -> None:
-    argv = [sys.executable, "-m", "jupyter_gpushare", "bench", "coexist", "--rounds", "1", "--json"]
-    ran = subprocess.run(argv, capture_output=True, text=True, timeout=100, check=False)
+    ran = bench("coexist", "--rounds", "1", "--json")
     assert ran.returncode == 0, ran.stderr
     figures = json.loads(ran.stdout)
     assert figures["q5_busy"] > 0 and figures["q5_half"] > 0
@@ -60,9 +58,7 @@ def test_the_steps_of_a_bench_are_counted(capsys: pytest.CaptureFixture[str], mo
 
 def test_a_load_for_a_moment() -> None:
     """Many notebooks, two devices, a coordinator of its own: turns change."""
-    words = ["load", "--clients", "40", "--devices", "2", "--seconds", "5", "--json"]
-    argv = [sys.executable, "-m", "jupyter_gpushare", "bench", *words]
-    ran = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    ran = bench("load", "--clients", "40", "--devices", "2", "--seconds", "5", "--json")
     assert ran.returncode == 0, ran.stderr
     figures = json.loads(ran.stdout)
     assert (figures["clients"], figures["devices"], figures["seconds"]) == (40, 2, 5)

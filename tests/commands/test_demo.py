@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,16 +11,12 @@ from jupyter_gpushare.bench.handoff import handovers
 from jupyter_gpushare.demo.recorder import Recorder, intervals, overlap
 from jupyter_gpushare.demo.report import svg, timeline
 
+from ..support.command import run
+
 
 @pytest.mark.timeout(170)
 def test_three_notebooks_share_one_device(own_host: Path, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "jupyter_gpushare", "demo", "--output", str(tmp_path / "report")],
-        env={**os.environ},
-        capture_output=True,
-        text=True,
-        timeout=160,
-    )
+    done = run("demo", "--output", str(tmp_path / "report"), timeout=160)
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads((tmp_path / "report" / "report.json").read_text())
     assert set(report) == {"device", "simulated", "clients", "overlap_seconds", "wrong_results", "oversubscription"}

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +11,11 @@ import pytest
 from jupyter_gpushare import environment
 from jupyter_gpushare.doctor import _shim
 
+from ..support.command import run
+
 
 def doctor(*words: str, **changes: str) -> tuple[int, list[dict[str, Any]]]:
-    done = subprocess.run(
-        [sys.executable, "-m", "jupyter_gpushare", "doctor", "--json", *words],
-        env={**os.environ, **changes},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = run("doctor", "--json", *words, **changes)
     return done.returncode, json.loads(done.stdout)
 
 
@@ -62,13 +55,7 @@ def test_a_runtime_directory_that_others_may_write_to_is_an_error(own_host: Path
     assert str(runtime) in about(findings, "socket")["advice"]
 
 
-def test_a_socket_address_that_is_too_long_is_an_error(own_host: Path) -> None:
-    code, findings = doctor("--simulate", GPUSHARE_SOCKET="/tmp/" + "x" * 200)
-    assert code == 1
-    assert "107" in about(findings, "socket")["what"]
-
-
-@pytest.mark.parametrize("place", ["/proc/nowhere/c.sock", "{tmp}/file", "{tmp}/file/c.sock"])
+@pytest.mark.parametrize("place", ["/proc/nowhere/c.sock", "{tmp}/file", "{tmp}/file/c.sock", f"/tmp/{'x' * 200}"])
 def test_a_socket_that_cannot_be_made_is_an_error(own_host: Path, tmp_path: Path, place: str) -> None:
     (tmp_path / "file").touch()
     place = place.format(tmp=tmp_path)

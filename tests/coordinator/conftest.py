@@ -22,7 +22,7 @@ from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.page import IN, OUT
 
 from ..system.held import descriptors_of
-from .fake_process import DEADLINE, UUID, Connection, FakeProcess, wait_for
+from .fake_process import DEADLINE, Connection, FakeProcess, wait_for
 
 QUANTUM = 0.2
 OTHER = 65534  # a user
@@ -69,6 +69,15 @@ class Coordinator:
     def client(self, name: str) -> dict[str, Any] | None:
         return next((client for client in self.status()["clients"] if client["id"] == name), None)
 
+    def end_turn(self, process: FakeProcess) -> None:
+        wait_for(lambda: process.client in self.grants())  # the process reports its turn a moment after it has begun
+        self.request(messages.Release(client=process.client))
+        process.end_turn()
+
+    def grants(self) -> list[str]:
+        """Return the clients that have a turn."""
+        return [grant["client"] for device in self.status()["devices"] for grant in device["grants"]]
+
     def descriptors(self) -> int:
         return descriptors_of(self.pid).total()
 
@@ -104,14 +113,25 @@ def ask(connection: Connection, kind: str, **fields: Any) -> Any:
     return answer.get("result", answer.get("reason"))
 
 
+class Kernel(Connection):
+    """A kernel's connection, which says when cells begin and end."""
+
+    def __init__(self, path: str, client: str, token: str = "secret") -> None:
+        super().__init__(path)
+        self.send({"type": "attach", "client": client, "token": token})
+        assert self.receive() == {"type": "welcome"}
+
+    def cell(self, state: str, request: str, **more: str) -> None:
+        self.send({"type": "cell", "state": state, "request": request, **more})
+
+
 class Processes:
-    """Fake processes, ended with the test."""
+    """Fake processes and kernels, ended with the test."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._made: list[FakeProcess] = []
         self._connections: list[Connection] = []
-        self._programs: list[subprocess.Popen[str]] = []
 
     def __call__(self, client: str, *devices: str, connect: bool = True, **options: Any) -> FakeProcess:
         process = FakeProcess(self.path, client, *devices, **options)
@@ -124,23 +144,19 @@ class Processes:
         self._connections.append(Connection(self.path))
         return self._connections[-1]
 
-    def busy(self, client: str, uuid: str = UUID) -> Busy:
-        """A process of its own that always wants the device."""
-        program = subprocess.Popen(
-            [sys.executable, "-m", FakeProcess.__module__, self.path, client, uuid],
-            cwd=Path(__file__).parents[2],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self._programs.append(program)
-        return Busy(program)
+    def kernel(self, client: str, token: str = "secret") -> Kernel:
+        kernel = Kernel(self.path, client, token)
+        self._connections.append(kernel)
+        return kernel
 
-    def clean_up(self) -> None:
-        for program in self._programs:
-            program.kill()
-            program.communicate()
+    def disconnect(self) -> None:
+        """Close all connections that are no process's."""
         for connection in self._connections:
             connection.close()
+        self._connections.clear()
+
+    def clean_up(self) -> None:
+        self.disconnect()
         for process in self._made:
             with contextlib.suppress(OSError, AttributeError):
                 process.close()
@@ -167,16 +183,6 @@ class Busy:
         self._program.wait(DEADLINE)
         return killed
 
-    def turns(self) -> list[tuple[float, float]]:
-        """Kill it, and tell its finished turns."""
-        self._program.kill()
-        assert self._program.stdout
-        self.events += [json.loads(line) for line in self._program.stdout.read().splitlines() if line.endswith("}")]
-        times = [(e["event"], e["at"]) for e in self.events if e["event"] in ("begin", "end")]
-        begins = [at for event, at in times if event == "begin"]
-        ends = [at for event, at in times if event == "end"]
-        return list(zip(begins, ends, strict=False))
-
 
 @pytest.fixture(scope="module")
 def module_folder(own_host: Path) -> Iterator[Path]:
@@ -201,6 +207,24 @@ def idle_coordinator(folder: Path) -> Iterator[Coordinator]:
 @pytest.fixture
 def coordinator(idle_coordinator: Coordinator) -> Coordinator:
     return idle_coordinator.start()
+
+
+@pytest.fixture
+def patient(idle_coordinator: Coordinator) -> Coordinator:
+    """A coordinator whose quantum outlasts every test."""
+    return idle_coordinator.start(quantum=60)
+
+
+@pytest.fixture
+def pair(patient: Coordinator, processes: Processes) -> tuple[FakeProcess, FakeProcess]:
+    """One runs, the other waits."""
+    for name in ("a", "b"):
+        patient.request(messages.Register(client=name, token="secret", label=f"{name}.ipynb"))
+    a, b = processes("a"), processes("b")
+    a.run_turn()
+    b.wants()
+    wait_for(lambda: a.permit.deadline_ns)
+    return a, b
 
 
 @pytest.fixture(scope="module")

@@ -199,6 +199,11 @@ class FakeProcess(Process):
         self.finish()
         assert self.phase == OUT, self.phase
 
+    def end_turn(self) -> None:
+        """Wait until the turn is to end, then end it."""
+        self.wait_phase(CLOSING)
+        self.drain()
+
     def wait_phase(self, phase: int, within: float = DEADLINE) -> float:
         """Wait until the process is in that phase; return the time."""
         wait_for(lambda: self.phase == phase, within, lambda: f"{self} is in phase {self.phase}, not {phase}")

@@ -14,7 +14,7 @@ from jupyter_gpushare.coordinator.tally import HOUR, Key, Owner, Tally
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.errors import Refused
 
-from ..core.world import World, baseline
+from ..core.world import World, baseline, host_of
 
 NOON = 490_000 * HOUR
 
@@ -46,11 +46,16 @@ class Books:
         return total
 
 
+@pytest.fixture
+def books() -> Books:
+    """The accounts of a world with the device "d"."""
+    return Books(host_of("d"))
+
+
 def test_users_without_end_fill_no_totals(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on Kubernetes, where each pod is one. Who uses a device now is among those that are told of."""
     monkeypatch.setattr(accounts, "MOST", 3)
-    world = World(baseline())
-    world.device("d1")
+    world = host_of("d1")
     books = Books(world)
     world.client("stays", tenant="stays")
     world.process("stays", "d1", busy=True)
@@ -124,33 +129,30 @@ def test_what_all_have_had_is_what_the_devices_were_held(seed: int, sharing: str
     assert len({key.hour for key in books.told}) == 2
 
 
-def test_a_turn_over_hours_counts_in_each() -> None:
+def test_a_turn_over_hours_counts_in_each(books: Books) -> None:
     """Also when nobody looked for hours, as while the coordinator was stopped."""
-    world = World()
-    device = world.device("d")
-    books = Books(world, wall=NOON - 600)
+    world = books.world
+    books.wall -= 600
     books.look()
     world.process("a", busy=True)
     books.look()
     world.run(600 + 2 * HOUR + 30)
     books.look()
     hour = int(NOON // HOUR)
-    seconds = [books.total(device, hour + ahead).gpu_seconds for ahead in (-1, 0, 1, 2)]
+    seconds = [books.total("d", hour + ahead).gpu_seconds for ahead in (-1, 0, 1, 2)]
     assert seconds == pytest.approx([600, HOUR, HOUR, 30])
-    assert books.total(device).turns == books.total(device, hour - 1).turns == 1
+    assert books.total("d").turns == books.total("d", hour - 1).turns == 1
 
 
 @pytest.mark.parametrize("jump", [-30 * 86400.0, -1.0, 365 * 86400.0])
-def test_a_clock_that_jumps_changes_no_sum(jump: float) -> None:
-    world = World()
-    device = world.device("d")
-    books = Books(world)
+def test_a_clock_that_jumps_changes_no_sum(books: Books, jump: float) -> None:
+    world = books.world
     world.process("a", busy=True)
     for _ in range(4):
         world.run(2.0)
         books.look()
         books.wall += jump
-    assert books.total(device).gpu_seconds == pytest.approx(8.0)
+    assert books.total("d").gpu_seconds == pytest.approx(8.0)
     assert all(0 <= tally.gpu_seconds <= HOUR for tally in books.told.values())
 
 
@@ -169,23 +171,20 @@ def test_a_gang_counts_on_each_of_its_devices_and_its_bytes_once() -> None:
     assert sum(books.total(uuid).restored_bytes for uuid in devices) == 7
 
 
-def test_nobody_works_for_longer_than_he_has_the_device_whatever_is_claimed() -> None:
-    world = World()
-    device = world.device("d")
-    books = Books(world)
+def test_nobody_works_for_longer_than_he_has_the_device_whatever_is_claimed(books: Books) -> None:
+    world = books.world
     world.process("a", busy=True)
     for claimed in (10**18, 0, 10**18, 5):
         world.run(1.0)
-        books.work["a"] = {device: Work(claimed, claimed, claimed)}
+        books.work["a"] = {"d": Work(claimed, claimed, claimed)}
         books.look()
-    tally = books.total(device)
+    tally = books.total("d")
     assert tally.busy_seconds <= tally.gpu_seconds == 4.0
     assert tally.evicted_bytes == 10**18, "what went down and up again is not counted twice"
 
 
 def test_how_long_waits_and_switches_were_is_counted_once_each() -> None:
-    world = World(baseline(time_quantum=1.0))
-    world.device("d")
+    world = host_of("d", time_quantum=1.0)
     books = Books(world)
     feed = world.feed
 
@@ -206,10 +205,8 @@ def test_how_long_waits_and_switches_were_is_counted_once_each() -> None:
     assert switches["seconds"] == pytest.approx(turns * 0.003)
 
 
-def test_owners_are_told_apart() -> None:
-    world = World()
-    device = world.device("d")
-    books = Books(world)
+def test_owners_are_told_apart(books: Books) -> None:
+    world = books.world
     for name, tenant in (("a", "1000"), ("b", "1001")):
         world.client(name, tenant=tenant)
         world.process(name, busy=True)
@@ -217,4 +214,4 @@ def test_owners_are_told_apart() -> None:
     books.look()
     seconds = {owner.user: tally.gpu_seconds for owner, tally in books.accounts.totals.items()}
     assert seconds == {"1000": 30.0, "1001": 15.0}
-    assert Owner("1000", "", device) in books.accounts.totals
+    assert Owner("1000", "", "d") in books.accounts.totals

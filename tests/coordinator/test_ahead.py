@@ -28,24 +28,9 @@ def test_as_much_as_there_is_room_for(coordinator: Coordinator, processes: Proce
     assert (waits.phase, runs.orders.restore_ahead) == (OUT, 0)
     runs.allocate(GIB)
     wait_for(lambda: waits.orders.restore_ahead == 7 * GIB)
-    runs.wait_phase(CLOSING)
-    runs.drain()
+    runs.end_turn()
     waits.wait_phase(IN)
     wait_for(lambda: waits.orders.restore_ahead == 0)
-
-
-def test_nothing_where_there_is_none(coordinator: Coordinator, processes: Processes) -> None:
-    """What the running client has away comes first."""
-    runs, waits = processes("a"), processes("b")
-    runs.run_turn()
-    runs.allocate(6 * GIB)
-    runs.report.resident = 5 * GIB
-    waits.allocate(4 * GIB)
-    waits.report.resident = 2 * GIB
-    beats(waits)
-    waits.wants()
-    runs.wait_phase(CLOSING)
-    assert waits.orders.restore_ahead == 0
 
 
 def test_nothing_beside_memory_that_nobody_makes_room_for(coordinator: Coordinator, processes: Processes) -> None:

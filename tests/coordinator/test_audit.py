@@ -6,7 +6,6 @@ import json
 import os
 import resource
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +22,12 @@ class Somebody:
     user, uid, pid, admin = "ada", 1000, 17, True
 
 
-@pytest.fixture
-def state(own_host: Path, monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[Path]:
-    yield folder / "state"
-
-
 def entries(state: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (state / "audit.log").read_text().splitlines()]
 
 
-def test_every_change_is_recorded(idle_coordinator: Coordinator, processes: Processes, state: Path) -> None:
+def test_every_change_is_recorded(idle_coordinator: Coordinator, processes: Processes, folder: Path) -> None:
+    state = folder / "state"
     idle_coordinator.start(f"--CoordinatorApp.state_directory={state}")
     processes("a")
     ask = idle_coordinator.request

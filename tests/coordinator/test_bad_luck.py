@@ -1,4 +1,4 @@
-"""The host's misfortunes: a full disk, a folder that cannot be written, a clock that jumps, a driver that goes away.
+"""The host's misfortunes: a full disk, a folder that cannot be written, a driver that goes away.
 
 Each has its message, and turns go on; `docs/reliability.md` says what is lost meanwhile.
 """
@@ -19,7 +19,7 @@ import pytest
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.page import IN
 
-from .conftest import Coordinator, Processes
+from .conftest import Coordinator
 from .fake_process import UUID, FakeProcess, wait_for
 
 PACKAGE = Path(sys.modules[messages.__name__].__file__ or "").parents[2]
@@ -30,56 +30,12 @@ WALL_CLOCK = {
     "coordinator/kept.py": "how long ago a coordinator was killed, possibly before the host started",
     "coordinator/audit.py": "when a change was made, for people",
 }
-YEARS = 10 * 365 * 86400
-
-CLOCK = """
-import sys, time
-real = time.time
-def shifted():
-    try:
-        with open({file!r}) as file:
-            return real() + float(file.read() or 0)
-    except OSError:
-        return real()
-time.time = shifted
-"""
 
 NVML = """
-import os, time
-STATE = {file!r}
-UUID = {uuid!r}
-NVML_ERROR_GPU_IS_LOST, NVML_ERROR_RESET_REQUIRED, NVML_ERROR_UNKNOWN = 15, 16, 999
-NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC, nvmlEventTypeXidCriticalError = 1, 0, 8
-class NVMLError(Exception):
-    def __init__(self, value):
-        super().__init__({{15: "GPU is lost", 999: "Unknown Error"}}.get(value, "error"))
-        self.value = value
-class Memory:
-    total, used = 8 << 30, 1 << 30
-class Rates:
-    gpu = 50
-def state():
-    with open(STATE) as file:
-        return file.read()
-def answer(value):
-    while state() == "hangs":
-        time.sleep(0.01)
-    now = state()
-    if now != "well":
-        raise NVMLError(15 if now == "lost" else 999)
-    return value
-def nvmlInit(): pass
-def nvmlDeviceGetCount(): return 1
-def nvmlDeviceGetHandleByIndex(index): return UUID
-def nvmlDeviceGetUUID(handle): return UUID
-def nvmlDeviceGetName(handle): return "Fake GPU"
-def nvmlDeviceGetMemoryInfo(handle): return answer(Memory)
-def nvmlDeviceGetUtilizationRates(handle): return answer(Rates)
-def nvmlDeviceGetComputeRunningProcesses(handle): return answer([])
-def nvmlDeviceGetTotalEccErrors(handle, kind, counter): return answer(0)
-def nvmlEventSetCreate(): return 1
-def nvmlDeviceRegisterEvents(handle, kinds, events): pass
-def nvmlEventSetWait_v2(events, timeout): raise NVMLError(10)
+import sys
+sys.path.insert(0, {root!r})
+from tests.coordinator.fake_nvml import ToldNvml
+sys.modules[__name__] = ToldNvml({file!r}, {uuid!r})
 """
 
 
@@ -135,29 +91,8 @@ def test_a_folder_that_cannot_be_written(idle_coordinator: Coordinator, folder: 
     assert "Traceback" not in done.stderr
 
 
-def test_the_wall_clock_jumps(
-    idle_coordinator: Coordinator, processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Turns, deadlines and heartbeats are by the clock that only goes forward."""
-    offset = tmp_path / "offset"
-    offset.write_text("0")
-    (tmp_path / "sitecustomize.py").write_text(CLOCK.format(file=str(offset)))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
-    coordinator = idle_coordinator.start()
-    take_turns(coordinator, "before", "as-well")
-    beside = processes("beside")
-    for number, jump in enumerate((YEARS, -YEARS, 0, -3600, 3600)):
-        fresh = tmp_path / "fresh"
-        fresh.write_text(str(jump))
-        fresh.replace(offset)
-        seen = beside.orders.heartbeat_ns
-        wait_for(lambda seen=seen: beside.orders.heartbeat_ns > seen)
-        assert 0 < beside.orders.heartbeat_ns - seen < 5e9
-        take_turns(coordinator, f"a{number}", f"b{number}")
-    assert coordinator.status()["coordinator"]["uptime_seconds"] < 120
-
-
 def test_only_what_is_for_people_asks_for_the_wall_clock() -> None:
+    """So its jumps change no turn, deadline or heartbeat. What they do to usage: `test_accounts.py`."""
     asks = set()
     for part in ("core", "coordinator", "wire"):
         for path in (PACKAGE / part).rglob("*.py"):
@@ -181,7 +116,7 @@ def test_the_driver_goes_away_hangs_and_loses_a_device(
         (tmp_path / "fresh").replace(state)
 
     turn("well")
-    (tmp_path / "pynvml.py").write_text(NVML.format(file=str(state), uuid=UUID))
+    (tmp_path / "pynvml.py").write_text(NVML.format(root=str(PACKAGE.parent), file=str(state), uuid=UUID))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     coordinator = idle_coordinator.start()
     (device,) = coordinator.status()["devices"]
@@ -200,8 +135,8 @@ def test_the_driver_goes_away_hangs_and_loses_a_device(
     turn("lost")
     wait_for(lambda: said(coordinator, "NVML answers again"))
     wait_for(lambda: coordinator.status()["devices"][0]["failed"])
-    assert coordinator.status()["devices"][0]["failed"] == "lost (GPU is lost)"
-    assert said(coordinator, f"device {UUID}: lost (GPU is lost)")
+    assert coordinator.status()["devices"][0]["failed"] == "lost (error 15)"
+    assert said(coordinator, f"device {UUID}: lost (error 15)")
     take_turns(coordinator, "there", "still")
 
     turn("well")

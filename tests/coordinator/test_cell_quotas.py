@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import replace
 from typing import Any, cast
 
@@ -13,8 +12,8 @@ from jupyter_gpushare.coordinator.peer import Peer
 from jupyter_gpushare.core.errors import Refused
 from jupyter_gpushare.core.quota import Quota
 
-from .conftest import Coordinator
-from .fake_process import Connection, wait_for
+from .conftest import Coordinator, Processes
+from .fake_process import wait_for
 
 KERNEL = cast(Peer, object())
 
@@ -85,19 +84,18 @@ def test_one_client_has_not_too_many() -> None:
         books.begin(MAX_CHANGES, share=0.2)
 
 
-def test_the_end_of_a_cell_takes_back_what_its_kernel_forgets(coordinator: Coordinator) -> None:
+def test_the_end_of_a_cell_takes_back_what_its_kernel_forgets(coordinator: Coordinator, processes: Processes) -> None:
     change = {"type": "cell_quota", "client": "a", "request": "1"}
-    with contextlib.closing(Connection(coordinator.path)) as kernel:
+    kernel = processes.kernel("a")
 
-        def told(message: dict[str, Any]) -> dict[str, Any]:
-            kernel.send(message)
-            return kernel.receive() or {}
+    def answer_to(message: dict[str, Any]) -> dict[str, Any]:
+        kernel.send(message)
+        return kernel.receive() or {}
 
-        assert told({"type": "attach", "client": "a", "token": "secret"})["type"] == "welcome"
-        kernel.send({"type": "cell", "state": "start", "request": "1"})
-        for wrong in ({"colour": "red"}, {"share": 2}):
-            assert told({**change, "id": 1, "number": 1, "changes": wrong})["reason"] == "invalid"
-        result = told({**change, "id": 2, "number": 2, "changes": {"share": "30%"}})["result"]
-        assert (result["share"], result["replaced"]) == (0.3, {"share": 0.0})
-        kernel.send({"type": "cell", "state": "end", "request": "1"})
-        wait_for(lambda: (coordinator.client("a") or {})["quota"]["share"] == 0)
+    kernel.cell("start", "1")
+    for wrong in ({"colour": "red"}, {"share": 2}):
+        assert answer_to({**change, "id": 1, "number": 1, "changes": wrong})["reason"] == "invalid"
+    result = answer_to({**change, "id": 2, "number": 2, "changes": {"share": "30%"}})["result"]
+    assert (result["share"], result["replaced"]) == (0.3, {"share": 0.0})
+    kernel.cell("end", "1")
+    wait_for(lambda: (coordinator.client("a") or {})["quota"]["share"] == 0)

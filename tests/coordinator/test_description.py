@@ -18,7 +18,7 @@ from jupyter_gpushare.coordinator.outside import strangers
 from jupyter_gpushare.settings import SETTINGS, schema
 from jupyter_gpushare.settings.table import PUBLIC
 from jupyter_gpushare.wire import messages
-from jupyter_gpushare.wire.page import CLOSING, IN
+from jupyter_gpushare.wire.page import IN
 
 from .conftest import Coordinator, Processes
 from .fake_process import UUID, wait_for
@@ -52,14 +52,11 @@ def busy(idle_coordinator: Coordinator, processes: Processes) -> Coordinator:
         quota = "memory=2GiB class=offline affinity=team"
         coordinator.request(messages.Register(client=name, token="secret", label=f"{name}.ipynb", quota=quota))
     runs, waits, idle = (processes(name) for name in ("runs", "waits", "idle"))
-    kernel = processes.connection()
-    kernel.send({"type": "attach", "client": "idle", "token": "secret"})
+    processes.kernel("idle")
     idle.allocate(1 << 30)
     runs.run_turn()
     waits.wants()
-    coordinator.request(messages.Release(client="runs"))
-    runs.wait_phase(CLOSING)
-    runs.drain()
+    coordinator.end_turn(runs)
     waits.wait_phase(IN)
     coordinator.request(messages.Hold(client="waits", seconds=300.0))
     runs.wants()
@@ -106,20 +103,3 @@ def test_history_and_usage(busy: Coordinator) -> None:
     usage = busy.request(messages.Usage(since=3600.0))
     assert usage["rows"]
     check("Usage", usage)
-
-
-def test_a_turn_that_is_held(idle_coordinator: Coordinator, processes: Processes) -> None:
-    coordinator = idle_coordinator.start()
-    process = processes("a")
-    kernel = processes.connection()
-    kernel.send({"type": "attach", "client": "a", "token": "secret"})
-    kernel.send({"type": "cell", "state": "start", "request": "1"})
-    coordinator.request(messages.Hold(client="a", seconds=300.0))
-    process.run_turn()
-    kernel.send({"type": "cell", "state": "end", "request": "1"})
-
-    def held() -> Any:
-        history = coordinator.request(messages.History(after=0))
-        return history if "held" in {entry["what"] for entry in history["entries"]} else None
-
-    check("History", wait_for(held))

@@ -2,62 +2,16 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 
 from jupyter_gpushare.coordinator.health import Health
 
-
-class FakeNvml:
-    """Two devices, `a` and `b`; `lost`, `ecc` and `events` are what a test sets."""
-
-    NVML_ERROR_GPU_IS_LOST = 15
-    NVML_ERROR_RESET_REQUIRED = 16
-    NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 1
-    NVML_VOLATILE_ECC = 0
-    nvmlEventTypeXidCriticalError = 8
-
-    class NVMLError(Exception):
-        def __init__(self, value: int) -> None:
-            super().__init__(f"error {value}")
-            self.value = value
-
-    def __init__(self) -> None:
-        self.lost: dict[str, int] = {}
-        self.ecc = {"a": 3, "b": 0}
-        self.events: list[tuple[str, int]] = []
-
-    def nvmlDeviceGetMemoryInfo(self, handle: str) -> None:
-        if handle in self.lost:
-            raise self.NVMLError(self.lost[handle])
-
-    def nvmlDeviceGetTotalEccErrors(self, handle: str, kind: int, counter: int) -> int:
-        if handle not in self.ecc:
-            raise self.NVMLError(3)
-        return self.ecc[handle]
-
-    def nvmlEventSetCreate(self) -> object:
-        return object()
-
-    def nvmlDeviceRegisterEvents(self, handle: str, kinds: int, events: object) -> None:
-        if handle == "b":
-            raise self.NVMLError(3)
-
-    def nvmlEventSetWait_v2(self, events: object, timeout: int) -> Any:
-        if not self.events:
-            raise self.NVMLError(10)
-        device, data = self.events.pop(0)
-        return SimpleNamespace(device=device, eventData=data)
-
-    def nvmlDeviceGetUUID(self, handle: str) -> str:
-        return handle
+from .fake_nvml import FakeNvml
 
 
 @pytest.fixture
 def nvml() -> FakeNvml:
-    return FakeNvml()
+    return FakeNvml("a", "b", without=("b",))
 
 
 @pytest.fixture

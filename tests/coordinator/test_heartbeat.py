@@ -32,6 +32,7 @@ def crowd(edge: Edge) -> Iterator[list[Correct]]:
     made = [Correct(edge, f"client-{number}", "GPU-shared") for number in range(MANY)]
     edge.pass_time(1.5)
     yield made
+    edge.check()
     for one in made:
         one.close()
 
@@ -58,7 +59,6 @@ def test_who_speaks_meanwhile_does_not_wait_for_its_end(
     edge.pass_time(1.0)
     assert len(heard) == len(crowd) and heard[-1] == before + 1
     asks.close()
-    edge.check()
 
 
 def test_clients_that_leave_in_its_midst_are_not_looked_at(
@@ -80,7 +80,6 @@ def test_clients_that_leave_in_its_midst_are_not_looked_at(
     monkeypatch.setattr(daemon.usage, "leave", lambda member, now: None)
     edge.pass_time(1.0)
     assert looked == [one.client for one in crowd[:AT_A_TIME]]
-    edge.check()
 
 
 @pytest.mark.parametrize("part", ["kept.touch", "levels.measure", "driver.look", "outside.look"])
@@ -97,7 +96,6 @@ def test_a_part_at_fault_harms_no_other(
         edge.pass_time(1.0)
         assert daemon.usage.accounts.changes > before
     assert caplog.text.count("ZeroDivisionError: ") == 1, "and not again"
-    edge.check()
 
 
 def test_a_client_at_fault_harms_no_other(
@@ -115,7 +113,6 @@ def test_a_client_at_fault_harms_no_other(
         edge.pass_time(1.0)
     assert looked == [one.client for one in crowd]
     assert "bug: client-0; story:" in caplog.text and "ClientRegistered" in caplog.text
-    edge.check()
 
 
 def test_a_snapshot_of_many_is_of_one_moment(edge: Edge, crowd: list[Correct], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,4 +136,3 @@ def test_a_snapshot_of_many_is_of_one_moment(edge: Edge, crowd: list[Correct], m
     assert device["queue"] == [crowd[0].client]
     assert [client["id"] for client in status["clients"] if client["phase"] == "waiting"] == [crowd[0].client]
     asks.close()
-    edge.check()

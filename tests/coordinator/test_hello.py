@@ -40,10 +40,20 @@ def refused(visitors: Processes, process: FakeProcess, descriptors: list[int], *
     return str(error["message"])
 
 
-@pytest.mark.parametrize("count", [0, 1])
-def test_too_few_descriptors(visitors: Processes, process: FakeProcess, count: int) -> None:
-    given = process.descriptors_of_hello()[:count]
-    assert f"came with {count} descriptors" in refused(visitors, process, given)
+@pytest.mark.parametrize(
+    ("count", "changes", "said"),
+    [
+        (0, {}, "came with 0 descriptors"),
+        (1, {}, "came with 1 descriptors"),
+        (2, {"devices": []}, "one or more devices"),
+        (2, {"devices": [{"uuid": f"GPU-hoard-{number}"} for number in range(64)]}, "no room for device"),
+    ],
+    ids=["no descriptor", "one", "no device", "more devices than its table holds"],
+)
+def test_what_is_no_hello(
+    visitors: Processes, process: FakeProcess, count: int, changes: dict[str, Any], said: str
+) -> None:
+    assert said in refused(visitors, process, process.descriptors_of_hello()[:count], **changes)
 
 
 @pytest.mark.parametrize("count", [3, 60])
@@ -51,10 +61,6 @@ def test_too_many_descriptors(visitors: Processes, process: FakeProcess, count: 
     connection = visitors.connection()
     connection.send(process.hello(), process.descriptors_of_hello()[:1] * count)
     assert connection.ended()
-
-
-def test_no_device(visitors: Processes, process: FakeProcess) -> None:
-    assert "one or more devices" in refused(visitors, process, process.descriptors_of_hello(), devices=[])
 
 
 def test_bad_pages(visitors: Processes, process: FakeProcess, tmp_path: Path) -> None:
@@ -66,15 +72,6 @@ def test_bad_pages(visitors: Processes, process: FakeProcess, tmp_path: Path) ->
         refused(visitors, process, [bad, client_page])
         refused(visitors, process, [page, bad])
         os.close(bad)
-
-
-def test_more_devices_than_a_client_can_have(visitors: Processes, process: FakeProcess) -> None:
-    """The table in its page has 64 entries."""
-    client = visitors("hoard")
-    devices = [{"uuid": f"GPU-hoard-{number}"} for number in range(64)]
-    message = refused(visitors, client, process.descriptors_of_hello(), devices=devices)
-    assert "no room for device" in message
-    client.close()
 
 
 def test_a_wrong_token(visitors: Processes) -> None:
@@ -91,7 +88,6 @@ def test_a_wrong_token(visitors: Processes) -> None:
         assert (connection.receive() or {})["reason"] == "forbidden"
         connection.close()
     assert victim.phase == IN
-    victim.close()
 
 
 def test_hello_twice(visitors: Processes, shared_coordinator: Coordinator) -> None:
@@ -103,9 +99,7 @@ def test_hello_twice(visitors: Processes, shared_coordinator: Coordinator) -> No
 
 
 def test_hello_after_attach(visitors: Processes, process: FakeProcess) -> None:
-    connection = visitors.connection()
-    connection.send({"type": "attach", "client": "kernel", "token": "t"})
-    connection.receive()
+    connection = visitors.kernel("kernel")
     connection.send(process.hello(), process.descriptors_of_hello())
     assert "a second hello or attach" in refusal(connection)["message"]
 
@@ -118,19 +112,15 @@ def test_as_many_processes_as_there_are_slots(visitors: Processes) -> None:
     connection.send(extra.hello(), extra.descriptors_of_hello())
     assert "has 64 processes already" in refusal(connection)["message"]
     assert len({process.orders.slot for process in [first, *crowd]}) == 64
-    for process in crowd:
-        process.close()
-    first.close()
 
 
 def test_a_quota_that_makes_no_sense_is_not_used(visitors: Processes, shared_coordinator: Coordinator) -> None:
     """The kernel starts all the same; the log says what was wrong."""
     for number, words in enumerate(("share=2", "memory=-1", "colour=red", "share", "memory=" + "9" * 400 + ".5")):
-        process = visitors(f"odd{number}", quota=words)
+        visitors(f"odd{number}", quota=words)
         client = shared_coordinator.client(f"odd{number}")
         assert client and client["quota"]["memory"] is None and client["quota"]["share"] == 0
         assert repr(words)[1:20] in shared_coordinator.log.read_text()
-        process.close()
 
 
 def test_pages_that_claim_absurd_quotas_and_slots(visitors: Processes, shared_coordinator: Coordinator) -> None:
@@ -146,4 +136,3 @@ def test_pages_that_claim_absurd_quotas_and_slots(visitors: Processes, shared_co
             "share": 0.0, "limit": 1.0, "memory": None, "resident": None, "service": "online"
         }  # fmt: skip
         assert process.orders.slot == 0
-        process.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,10 +17,11 @@ from jupyter_gpushare.wire.client import encode
 from jupyter_gpushare.wire.page import CLOSING, IN
 
 from .conftest import Coordinator, Processes
-from .fake_process import Connection, FakeProcess, outsider, wait_for
+from .fake_process import outsider, wait_for
+from .test_description import check
 
 
-def told(coordinator: Coordinator, after: int = 0, client: str = "") -> Any:
+def history_of(coordinator: Coordinator, after: int = 0, client: str = "") -> Any:
     return coordinator.request(messages.History(after=after, client=client))
 
 
@@ -29,22 +29,16 @@ def lane(result: Any, client: str) -> list[str]:
     return [entry["what"] for entry in result["entries"] if entry["client"] == client]
 
 
-def end_turn(coordinator: Coordinator, process: FakeProcess) -> None:
-    coordinator.request(messages.Release(client=process.client))
-    process.wait_phase(CLOSING)
-    process.drain()
-
-
 def test_every_turn_is_in_it_however_short(coordinator: Coordinator, processes: Processes) -> None:
     a, b = processes("a"), processes("b")
     a.run_turn()
     b.wants()
-    wait_for(lambda: "waiting" in lane(told(coordinator), "b"))
-    end_turn(coordinator, a)
+    wait_for(lambda: "waiting" in lane(history_of(coordinator), "b"))
+    coordinator.end_turn(a)
     b.wait_phase(IN)
-    end_turn(coordinator, b)
-    wait_for(lambda: lane(told(coordinator), "b")[-1] == "idle")
-    result = told(coordinator)
+    coordinator.end_turn(b)
+    wait_for(lambda: lane(history_of(coordinator), "b")[-1] == "idle")
+    result = history_of(coordinator)
     assert lane(result, "a") == ["idle", "waiting", "running", "draining", "idle"]
     assert lane(result, "b") == ["idle", "waiting", "running", "draining", "idle"]
     times = [entry["at"] for entry in result["entries"]]
@@ -55,25 +49,25 @@ def test_a_turn_that_is_held_is_told_apart_until_the_hold_is_over(
     coordinator: Coordinator, processes: Processes
 ) -> None:
     def turns() -> list[str]:
-        return [what for what in lane(told(coordinator), "a") if not what.startswith("cell")]
+        return [what for what in lane(history_of(coordinator), "a") if not what.startswith("cell")]
 
     coordinator.request(messages.Register(client="a", token="secret"))
     a = processes("a")
-    with contextlib.closing(Connection(coordinator.path)) as kernel:
-        kernel.send({"type": "attach", "client": "a", "token": "secret"})
-        kernel.send({"type": "cell", "state": "start", "request": "1"})
-        wait_for(lambda: "cell_started" in lane(told(coordinator), "a"))
-        a.run_turn()
-        coordinator.request(messages.Hold(client="a", seconds="5min"))
-        assert turns()[-1] == "running", "its cell runs"
-        kernel.send({"type": "cell", "state": "end", "request": "1"})
-        wait_for(lambda: turns()[-1] == "held")
-        kernel.send({"type": "cell", "state": "start", "request": "2"})
-        wait_for(lambda: turns()[-1] == "running")
-        kernel.send({"type": "cell", "state": "end", "request": "2"})
-        wait_for(lambda: turns()[-1] == "held")
-        coordinator.request(messages.Release(client="a"))
-        a.wait_phase(CLOSING)
+    kernel = processes.kernel("a")
+    kernel.cell("start", "1")
+    wait_for(lambda: "cell_started" in lane(history_of(coordinator), "a"))
+    a.run_turn()
+    coordinator.request(messages.Hold(client="a", seconds="5min"))
+    assert turns()[-1] == "running", "its cell runs"
+    kernel.cell("end", "1")
+    wait_for(lambda: turns()[-1] == "held")
+    check("History", history_of(coordinator))
+    kernel.cell("start", "2")
+    wait_for(lambda: turns()[-1] == "running")
+    kernel.cell("end", "2")
+    wait_for(lambda: turns()[-1] == "held")
+    coordinator.request(messages.Release(client="a"))
+    a.wait_phase(CLOSING)
     assert turns() == ["idle", "waiting", "running", "held", "running", "held", "draining"]
 
 
@@ -94,19 +88,18 @@ def test_a_hold_that_is_over_is_told_as_of_then_whenever_it_is_looked_at(asked: 
     assert kept.holders == set()
 
 
-def test_cells_suspension_and_the_end_of_a_client(coordinator: Coordinator) -> None:
+def test_cells_suspension_and_the_end_of_a_client(coordinator: Coordinator, processes: Processes) -> None:
     coordinator.request(messages.Register(client="a", token="secret"))
-    kernel = Connection(coordinator.path)
-    kernel.send({"type": "attach", "client": "a", "token": "secret"})
+    kernel = processes.kernel("a")
     for state, request in (("start", "1"), ("start", "2"), ("end", "1"), ("end", "2"), ("start", "3")):
-        kernel.send({"type": "cell", "state": state, "request": request})
-    wait_for(lambda: lane(told(coordinator), "a").count("cell_started") == 2)
+        kernel.cell(state, request)
+    wait_for(lambda: lane(history_of(coordinator), "a").count("cell_started") == 2)
     coordinator.request(messages.Suspend(client="a"))
     coordinator.request(messages.Resume(client="a"))
     kernel.close()
     coordinator.request(messages.Forget(client="a"))
-    wait_for(lambda: lane(told(coordinator), "a")[-1] == "gone")
-    lane_of_a = lane(told(coordinator), "a")
+    wait_for(lambda: lane(history_of(coordinator), "a")[-1] == "gone")
+    lane_of_a = lane(history_of(coordinator), "a")
     assert lane_of_a == [
         "idle", "cell_started", "cell_ended", "cell_started", "suspended", "idle", "cell_ended", "gone",
     ]  # fmt: skip
@@ -114,24 +107,24 @@ def test_cells_suspension_and_the_end_of_a_client(coordinator: Coordinator) -> N
 
 def test_it_is_asked_for_bit_by_bit(coordinator: Coordinator) -> None:
     coordinator.request(messages.Register(client="a", token="secret"))
-    first = told(coordinator)
+    first = history_of(coordinator)
     assert (lane(first, "a"), first["more"]) == (["idle"], False)
-    assert told(coordinator, first["next"])["entries"] == []
+    assert history_of(coordinator, first["next"])["entries"] == []
     coordinator.request(messages.Suspend(client="a"))
     coordinator.request(messages.Register(client="b", token="secret"))
-    then = told(coordinator, first["next"])
+    then = history_of(coordinator, first["next"])
     assert [(entry["client"], entry["what"]) for entry in then["entries"]] == [("a", "suspended"), ("b", "idle")]
-    only = told(coordinator, first["next"], "b")
+    only = history_of(coordinator, first["next"], "b")
     assert (lane(only, "b"), lane(only, "a"), only["next"]) == (["idle"], [], then["next"])
-    assert told(coordinator, then["next"] + 1000)["entries"], "a number of another coordinator: all that is kept"
+    assert history_of(coordinator, then["next"] + 1000)["entries"], "a number of another coordinator: all that is kept"
     assert len({first["run"], then["run"], only["run"]}) == 1
 
 
 def test_another_coordinator_has_another_history(coordinator: Coordinator) -> None:
-    before = told(coordinator)["run"]
+    before = history_of(coordinator)["run"]
     coordinator.end()
     coordinator.start()
-    assert told(coordinator)["run"] != before
+    assert history_of(coordinator)["run"] != before
 
 
 def test_turns_that_did_not_begin_are_not_in_it(coordinator: Coordinator, processes: Processes) -> None:
@@ -139,11 +132,11 @@ def test_turns_that_did_not_begin_are_not_in_it(coordinator: Coordinator, proces
     with outsider():
         a = processes("a")
         a.wants()
-        wait_for(lambda: "waiting" in lane(told(coordinator), "a"))
+        wait_for(lambda: "waiting" in lane(history_of(coordinator), "a"))
         coordinator.request(messages.Release(client="a"))
-        assert "running" not in lane(told(coordinator), "a")
+        assert "running" not in lane(history_of(coordinator), "a")
     a.wait_phase(IN)
-    assert lane(told(coordinator), "a") == ["idle", "waiting", "running"]
+    assert lane(history_of(coordinator), "a") == ["idle", "waiting", "running"]
 
 
 @dataclass

@@ -6,7 +6,6 @@ One coordinator serves all tests of this file; its log must show no bug at the e
 from __future__ import annotations
 
 import json
-import socket
 from typing import Any
 
 import pytest
@@ -19,24 +18,14 @@ from .fake_process import refusal, wait_for
 
 pytestmark = pytest.mark.usefixtures("others_do_not_notice")
 
-NOT_MESSAGES = [
-    b"{}\n",
-    b"\xff\xfe\x00\n",
-    b'{"type":"status"} {"type":"status"}\n',
-    b'{"type":"details","seq":4294967296}\n',
-    b'{"type":"release","client":"../../etc/passwd"}\n',
-    b'{"type":"register","client":"a","token":"\\ud800"}\n',
-    b'{"type":"hello","client":"a","devices":[{"uuid":"../x"}]}\n',
-    b'{"type":"config","changes":{"a":' + b'{"a":' * 10000 + b"1" + b"}" * 10000 + b"}}\n",
-]
 
-
-@pytest.mark.parametrize("line", NOT_MESSAGES, ids=[repr(line[:50]) for line in NOT_MESSAGES])
-def test_what_is_no_message_is_answered_and_the_connection_goes_on(visitors: Processes, line: bytes) -> None:
+def test_what_is_no_message_is_answered_and_the_connection_goes_on(visitors: Processes) -> None:
+    """Any lines at all are sent in `tests/hostile/`."""
     connection = visitors.connection()
-    connection.send(line)
-    answer = connection.receive()
-    assert answer and (answer["type"], answer["reason"]) == ("error", "malformed")
+    for line in (b"\xff\xfe\x00\n", b'{"type":"status"} {"type":"status"}\n'):
+        connection.send(line)
+        answer = connection.receive()
+        assert answer and (answer["type"], answer["reason"]) == ("error", "malformed")
     connection.send({"type": "status", "id": 7})
     answer = connection.receive()
     assert answer and (answer["type"], answer["id"]) == ("reply", 7)
@@ -90,26 +79,13 @@ def test_unknown_clients(visitors: Processes) -> None:
 
 
 def test_more_cells_than_anybody_runs(visitors: Processes, shared_coordinator: Coordinator) -> None:
-    connection = visitors.connection()
-    connection.send({"type": "attach", "client": "cells", "token": "t"})
+    connection = visitors.kernel("cells")
     lines = [json.dumps({"type": "cell", "state": "start", "request": f"m{n}"}).encode() for n in range(3000)]
     for begin in range(0, 3000, 500):
         connection.send(b"\n".join(lines[begin : begin + 500]) + b"\n")
     wait_for(lambda: (shared_coordinator.client("cells") or {"cells": 0})["cells"] == 1024)
     connection.close()
     wait_for(lambda: (shared_coordinator.client("cells") or {})["cells"] == 0)
-
-
-def test_a_subscriber_that_never_reads_is_dropped_or_kept_waiting(
-    visitors: Processes, shared_coordinator: Coordinator
-) -> None:
-    connection = visitors.connection()
-    for number in range(20_000):
-        try:
-            connection.socket.send(b'{"type":"status","id":%d}\n' % number, socket.MSG_DONTWAIT)
-        except (BlockingIOError, ConnectionError):
-            break
-    assert shared_coordinator.status()
 
 
 def test_bad_quotas_change_nothing(visitors: Processes, shared_coordinator: Coordinator) -> None:
@@ -158,8 +134,6 @@ def test_a_client_that_nobody_may_register_twice_with_another_token(shared_coord
 
 
 def test_labels_carry_nothing_that_a_terminal_obeys(shared_coordinator: Coordinator) -> None:
-    request = messages.Register(client="escapes", token="secret", label="a\x1b[31m\nred\u202e")
-    shared_coordinator.request(request)
+    shared_coordinator.request(messages.Register(client="escapes", token="secret", label="a\x1b[31m\nred\u202e"))
     client = shared_coordinator.client("escapes")
     assert client and client["label"] == "a [31m red "
-    shared_coordinator.request(messages.Forget(client="escapes"))

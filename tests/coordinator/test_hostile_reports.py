@@ -39,9 +39,6 @@ def test_a_part_of_a_device_that_has_no_memory(visitors: Processes, shared_coord
     assert process.say_hello(devices=[{"uuid": "GPU-empty"}]) == "welcome"
     client = shared_coordinator.client("part")
     assert client and client["quota"]["memory"] is None
-    process.disconnect()
-    shared_coordinator.request(messages.Forget(client="part"))
-    wait_for(lambda: shared_coordinator.client("part") is None)
 
 
 def test_names_of_devices_carry_nothing_that_a_terminal_obeys(

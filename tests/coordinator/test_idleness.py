@@ -83,16 +83,12 @@ def test_memory_stays_where_all_fits(coordinator: Coordinator, processes: Proces
     assert "with 3 GiB of the GPU's memory" in client["notes"][0], "told all the same, if it is set so"
 
 
-def suspended(coordinator: Coordinator, processes: Processes) -> FakeProcess:
-    process = used(processes, "a")
+def test_a_later_coordinator_knows_who_suspended_it(coordinator: Coordinator, processes: Processes) -> None:
+    idle = used(processes, "a")
     configure(coordinator, idle_suspend=1)
     client = seen(coordinator, "a", phase="suspended", suspended=True, suspended_by_policy=True)
     assert "its next cell or GPU call resumes it" in client["notes"][0]
-    return process
-
-
-def test_a_later_coordinator_knows_who_suspended_it(coordinator: Coordinator, processes: Processes) -> None:
-    idle, told = suspended(coordinator, processes), processes("told")
+    told = processes("told")
     coordinator.request(messages.Suspend(client="told"))
     coordinator.end(signal.SIGKILL)
     coordinator.start("--GpuShare.idle_suspend=0")

@@ -7,7 +7,6 @@ import os
 import signal
 import sqlite3
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from jupyter_gpushare.wire import address, messages
 from jupyter_gpushare.wire.client import Client, CoordinatorError, Unreachable
 
 from .conftest import Connect, Coordinator, Processes, ask
-from .fake_process import Connection, wait_for
+from .fake_process import wait_for
 
 RECORD = ClientRecord("1000", hashed("secret"), '{"share": 0.5}', True)
 
@@ -57,30 +56,12 @@ def shares(coordinator: Coordinator, processes: Processes) -> None:
     process.close()
 
 
-@pytest.fixture
-def kernels(coordinator: Coordinator) -> Iterator[Kernels]:
-    made = Kernels(coordinator.path)
-    yield made
-    made.clean_up()
-
-
-class Kernels:
-    """Kernels that have not used CUDA yet."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._made: list[Connection] = []
-
-    def __call__(self, client: str, token: str = "secret") -> Connection:
-        connection = Connection(self._path)
-        self._made.append(connection)
-        connection.send({"type": "attach", "client": client, "token": token})
-        assert (connection.receive() or {})["type"] == "welcome"
-        return connection
-
-    def clean_up(self) -> None:
-        for connection in self._made:
-            connection.close()
+def suspend_and_kill(coordinator: Coordinator, processes: Processes) -> None:
+    """The journal knows that a is suspended when the coordinator is killed."""
+    processes.kernel("a")
+    coordinator.request(messages.Suspend(client="a"))
+    wait_for(lambda: suspended(coordinator, "a"))
+    coordinator.end(signal.SIGKILL)
 
 
 # --- what survives
@@ -88,16 +69,16 @@ class Kernels:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_kernel_without_gpu_processes_stays_suspended(
-    coordinator: Coordinator, kernels: Kernels, processes: Processes, number: int
+    coordinator: Coordinator, processes: Processes, number: int
 ) -> None:
-    kernels("a"), kernels("b")
+    processes.kernel("a"), processes.kernel("b")
     coordinator.request(messages.SetQuota(client="a", changes={"share": 0.25, "memory": "3GiB"}))
     quota = (coordinator.client("a") or {})["quota"]
     coordinator.request(messages.Suspend(client="a"))
     wait_for(lambda: suspended(coordinator, "a"))
     coordinator.end(number)
     coordinator.start()
-    kernels("a"), kernels("b")
+    processes.kernel("a"), processes.kernel("b")
     client, other = coordinator.client("a") or {}, coordinator.client("b") or {}
     assert (client["suspended"], client["quota"]) == (True, quota)
     assert (other["suspended"], other["quota"]["memory"]) == (False, None)
@@ -109,12 +90,10 @@ def test_a_kernel_without_gpu_processes_stays_suspended(
     wait_for(lambda: (coordinator.client("a") or {})["phase"] == "running")
 
 
-def test_what_was_agreed_to_while_it_stops_is_kept(
-    coordinator: Coordinator, kernels: Kernels, processes: Processes
-) -> None:
+def test_what_was_agreed_to_while_it_stops_is_kept(coordinator: Coordinator, processes: Processes) -> None:
     """And processes that talk meanwhile disturb nothing: see the log."""
     for _ in range(3):
-        kernels("a")
+        processes.kernel("a")
         others = [processes(f"other-{number}") for number in range(4)]
         agreed = wanted = 100 << 20
         with contextlib.suppress(Unreachable, OSError), Client(coordinator.path) as connection:
@@ -128,7 +107,7 @@ def test_what_was_agreed_to_while_it_stops_is_kept(
                     os.kill(coordinator.pid, signal.SIGTERM)
         assert coordinator.wait() == 0
         coordinator.start()
-        kernels("a")
+        processes.kernel("a")
         # The last one may have been carried out, and its answer not have been sent any more.
         assert (coordinator.client("a") or {})["quota"]["memory"] in (agreed, wanted)
         coordinator.request(messages.SetQuota(client="a", changes={"memory": 100 << 20}))
@@ -136,25 +115,25 @@ def test_what_was_agreed_to_while_it_stops_is_kept(
             other.disconnect()
 
 
-def test_of_a_client_that_is_over_at_once_nothing_is_kept(coordinator: Coordinator, kernels: Kernels) -> None:
-    kernels("a")
+def test_of_a_client_that_is_over_at_once_nothing_is_kept(coordinator: Coordinator, processes: Processes) -> None:
+    processes.kernel("a")
     coordinator.request(messages.SetQuota(client="a", changes={"share": 0.25}))
     coordinator.end()
-    kernels.clean_up()
+    processes.disconnect()
     coordinator.start()
-    again = kernels("a")
+    again = processes.kernel("a")
     assert (coordinator.client("a") or {})["quota"]["share"] == 0.25
     coordinator.request(messages.Forget(client="a"))
     again.close()
     wait_for(lambda: coordinator.client("a") is None)
     coordinator.end()
     coordinator.start()
-    kernels("a")
+    processes.kernel("a")
     assert (coordinator.client("a") or {})["quota"]["share"] == 0.0
 
 
 def test_the_page_of_a_running_process_is_newer_than_the_journal(
-    coordinator: Coordinator, kernels: Kernels, processes: Processes
+    coordinator: Coordinator, processes: Processes
 ) -> None:
     process = processes("a")
     coordinator.request(messages.Suspend(client="a"))
@@ -166,21 +145,19 @@ def test_the_page_of_a_running_process_is_newer_than_the_journal(
     coordinator.end(signal.SIGKILL)
     process.disconnect()
     coordinator.start()
-    kernels("a")
+    processes.kernel("a")
     assert (coordinator.client("a") or {})["suspended"], "as far as the journal knows"
     process.say_hello()
     client = coordinator.client("a") or {}
     assert (client["suspended"], client["quota"]["share"]) == (False, 0.75)
 
 
-def test_what_is_said_since_is_newer_than_a_page(
-    coordinator: Coordinator, kernels: Kernels, processes: Processes
-) -> None:
+def test_what_is_said_since_is_newer_than_a_page(coordinator: Coordinator, processes: Processes) -> None:
     process = processes("a")
     coordinator.end(signal.SIGKILL)
     process.disconnect()
     coordinator.start()
-    kernels("a")
+    processes.kernel("a")
     coordinator.request(messages.Suspend(client="a"))
     coordinator.request(messages.SetQuota(client="a", changes={"share": 0.5}))
     process.say_hello()
@@ -188,56 +165,45 @@ def test_what_is_said_since_is_newer_than_a_page(
     assert (client["suspended"], client["quota"]["share"]) == (True, 0.5)
 
 
-def test_who_is_refused_when_it_comes_back_loses_nothing(
-    coordinator: Coordinator, kernels: Kernels, processes: Processes
-) -> None:
-    kernels("a")
-    coordinator.request(messages.Suspend(client="a"))
-    wait_for(lambda: suspended(coordinator, "a"))
-    coordinator.end(signal.SIGKILL)
+def test_who_is_refused_when_it_comes_back_loses_nothing(coordinator: Coordinator, processes: Processes) -> None:
+    suspend_and_kill(coordinator, processes)
     coordinator.start()
     processes("other")
     with pytest.raises(CoordinatorError, match="64"):
         coordinator.request(messages.Register(client="a", token="secret", gpus=64))
-    kernels("b")
+    processes.kernel("b")
     wait_for(lambda: "b" in kept(coordinator))
     assert suspended(coordinator, "a")
-    kernels("a")
+    processes.kernel("a")
     assert (coordinator.client("a") or {})["suspended"]
 
 
-def test_who_has_another_token_begins_anew(coordinator: Coordinator, kernels: Kernels) -> None:
-    kernels("a")
-    coordinator.request(messages.Suspend(client="a"))
-    wait_for(lambda: suspended(coordinator, "a"))
-    coordinator.end(signal.SIGKILL)
+def test_who_has_another_token_begins_anew(coordinator: Coordinator, processes: Processes) -> None:
+    suspend_and_kill(coordinator, processes)
     coordinator.start()
-    kernels("a", "another")
+    processes.kernel("a", "another")
     assert not (coordinator.client("a") or {})["suspended"]
     wait_for(lambda: hashed("another") in str(kept(coordinator).get("a")))
 
 
 def test_nobody_takes_the_name_of_a_client_that_is_away(
-    coordinator: Coordinator, kernels: Kernels, as_other: Connect
+    coordinator: Coordinator, processes: Processes, as_other: Connect
 ) -> None:
-    kernels("a")
+    processes.kernel("a")
     wait_for(lambda: "a" in kept(coordinator))
     coordinator.end(signal.SIGKILL)
     coordinator.start()
     Path(coordinator.path).chmod(0o666)
     assert ask(as_other(), "register", client="a", token="secret") == "forbidden"
-    kernels("a")
+    processes.kernel("a")
 
 
-def test_a_quota_that_is_none_is_not_used(coordinator: Coordinator, kernels: Kernels) -> None:
-    kernels("a")
-    coordinator.request(messages.Suspend(client="a"))
-    wait_for(lambda: suspended(coordinator, "a"))
-    coordinator.end(signal.SIGKILL)
+def test_a_quota_that_is_none_is_not_used(coordinator: Coordinator, processes: Processes) -> None:
+    suspend_and_kill(coordinator, processes)
     with contextlib.closing(sqlite3.connect(file_of(coordinator))) as file, file:
         file.execute("UPDATE clients SET quota = ?", ('{"share": 7}',))
     coordinator.start()
-    kernels("a")
+    processes.kernel("a")
     client = coordinator.client("a") or {}
     assert (client["suspended"], client["quota"]["share"]) == (True, 0)
 
@@ -256,10 +222,8 @@ def test_no_secret_and_no_notebook_is_in_it(coordinator: Coordinator, processes:
 # --- what goes wrong
 
 
-def test_who_else_has_the_file_keeps_nobody_waiting(
-    coordinator: Coordinator, processes: Processes, kernels: Kernels
-) -> None:
-    kernels("a")
+def test_who_else_has_the_file_keeps_nobody_waiting(coordinator: Coordinator, processes: Processes) -> None:
+    processes.kernel("a")
     wait_for(lambda: "a" in kept(coordinator))
     other = sqlite3.connect(file_of(coordinator), isolation_level=None)
     other.execute("BEGIN IMMEDIATE")

@@ -58,8 +58,7 @@ def test_a_broken_file_is_put_aside(idle_coordinator: Coordinator, processes: Pr
 def test_no_place_for_it(idle_coordinator: Coordinator, processes: Processes) -> None:
     """Even for root, whom no mode keeps out."""
     path = file_of(idle_coordinator)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.mkdir()
+    path.mkdir(parents=True)
     idle_coordinator.start()
     assert "restart would forget it: Is a directory" in in_status(idle_coordinator)
     shares(idle_coordinator, processes)

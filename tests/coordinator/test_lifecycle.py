@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,9 @@ import pytest
 from jupyter_gpushare.wire import address, messages
 from jupyter_gpushare.wire.client import Client, Unreachable, ensure_coordinator
 
-from .conftest import QUANTUM, Coordinator, Processes
+from .conftest import Coordinator, Processes
 from .fake_process import Connection, wait_for
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
+from .test_commands import Run
 
 
 def run(coordinator: Coordinator, *options: str, exit_after: float = 0) -> subprocess.CompletedProcess[str]:
@@ -30,9 +29,8 @@ def run(coordinator: Coordinator, *options: str, exit_after: float = 0) -> subpr
     return subprocess.run(argv, capture_output=True, text=True, timeout=15)
 
 
-def pid_of(path: str) -> int:
-    with Client(path) as client:
-        return int(client.request(messages.Status())["coordinator"]["pid"])
+def pid_of(coordinator: Coordinator) -> int:
+    return int(coordinator.status()["coordinator"]["pid"])
 
 
 def test_it_ends_some_time_after_its_last_client(idle_coordinator: Coordinator, processes: Processes) -> None:
@@ -77,7 +75,7 @@ def test_a_second_one_at_the_same_socket_is_refused(coordinator: Coordinator) ->
     second = run(coordinator)
     assert second.returncode == 2
     assert f"another coordinator runs at {coordinator.path}" in second.stderr
-    assert coordinator.status()["coordinator"]["pid"] == coordinator.pid
+    assert pid_of(coordinator) == coordinator.pid
 
 
 def test_a_stale_socket_is_replaced(coordinator: Coordinator) -> None:
@@ -152,29 +150,29 @@ class TestDetached:
     def test_it_returns_when_it_answers(self, idle_coordinator: Coordinator, own_host: Path) -> None:
         started = run(idle_coordinator, "--detach")
         assert (started.returncode, started.stdout, started.stderr) == (0, "", "")
-        pid = idle_coordinator.status()["coordinator"]["pid"]
+        pid = pid_of(idle_coordinator)
         assert os.getsid(pid) != os.getsid(0)
         assert os.readlink(f"/proc/{pid}/cwd") == "/"
         assert f"answers at {idle_coordinator.path}" in (address.state_directory() / "coordinator.log").read_text()
 
     def test_it_returns_too_if_another_one_answers(self, coordinator: Coordinator) -> None:
         assert run(coordinator, "--detach").returncode == 0
-        assert coordinator.status()["coordinator"]["pid"] == coordinator.pid
+        assert pid_of(coordinator) == coordinator.pid
 
     def test_many_at_once_are_one(self, idle_coordinator: Coordinator) -> None:
         argv = idle_coordinator.argv("--detach")
         started = [subprocess.Popen(argv, stderr=subprocess.PIPE) for _ in range(4)]
         outcomes = [(process.communicate(timeout=20)[1], process.returncode) for process in started]
         assert outcomes == [(b"", 0)] * 4
-        pid = pid_of(idle_coordinator.path)
-        assert all(pid_of(idle_coordinator.path) == pid for _ in range(5))
+        pid = pid_of(idle_coordinator)
+        assert all(pid_of(idle_coordinator) == pid for _ in range(5))
 
     def test_participants_start_one(self, idle_coordinator: Coordinator) -> None:
         argv = [sys.executable, "-m", "jupyter_gpushare", "coordinator", "--detach"]
         assert ensure_coordinator(idle_coordinator.path, argv) == idle_coordinator.path
-        pid = pid_of(idle_coordinator.path)
+        pid = pid_of(idle_coordinator)
         ensure_coordinator(idle_coordinator.path, argv)
-        assert pid_of(idle_coordinator.path) == pid
+        assert pid_of(idle_coordinator) == pid
 
 
 class TestSubscribers:
@@ -236,7 +234,3 @@ def test_without_descriptors_left_a_crowd_makes_room(
     assert idle_coordinator.client("a"), "who comes later is heard"
     first.run_turn()  # who has a process there keeps its connection
     assert idle_coordinator.log.read_text().count("no descriptors are left") == 1, "a flood fills no log"
-
-
-def test_the_quantum_of_the_command_line_holds(coordinator: Coordinator) -> None:
-    assert coordinator.status()["config"]["time_quantum"] == QUANTUM

@@ -46,13 +46,12 @@ def test_what_another_user_has_made_there_is_left_alone(end: str, kind: str, tmp
     there, target = path(end), tmp_path / "target"
     target.write_text("")
     target.chmod(0o600)
+    there.parent.mkdir(parents=True, exist_ok=True)
     if kind == "folder":
-        there.mkdir(parents=True)
+        there.mkdir()
     elif kind == "link":
-        there.parent.mkdir(parents=True, exist_ok=True)
         there.symlink_to(target)
     else:
-        there.parent.mkdir(parents=True, exist_ok=True)
         there.touch(0o600)
     with pytest.raises(PermissionError, match="is not a file of mode 0666 that others can use"):
         locks.make_file(UUID)

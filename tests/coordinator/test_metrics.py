@@ -8,7 +8,7 @@ import signal
 import socket
 import stat
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -165,13 +165,10 @@ def test_a_port_and_bad_requests(idle_coordinator: Coordinator) -> None:
     assert b"gpushare" not in http(where, b"\0\xff\r\n\r\n")[0]
     with suppress(ConnectionResetError):
         assert b" 414 " in http(where, b"GET /" + b"x" * 100000)[0]
-    slow = [socket.create_connection(where) for _ in range(40)]
-    try:
+    with ExitStack() as stack:
+        slow = [stack.enter_context(socket.create_connection(where)) for _ in range(40)]
         hung_up = [one for one in slow if _ended(one)]
         assert 40 - len(hung_up) <= MAX_THREADS, "so many may be slow at a time"
-    finally:
-        for one in slow:
-            one.close()
     wait_for(lambda: http(where)[0].endswith(b" 200 OK"))
 
 

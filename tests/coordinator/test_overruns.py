@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,6 @@ from .fake_process import FakeProcess, wait_for
 LONG = 15.0  # what is not drained after 10 s is an overrun
 
 
-@pytest.fixture
-def state(own_host: Path, folder: Path) -> Iterator[Path]:
-    yield folder / "state"
-
-
 def overrun(coordinator: Coordinator, processes: Processes) -> tuple[FakeProcess, FakeProcess]:
     stuck, waits = processes("stuck"), processes("waits")
     stuck.run_turn()
@@ -39,8 +33,9 @@ def notes(coordinator: Coordinator, client: str) -> list[str]:
 
 
 def test_its_kernel_is_asked_to_interrupt_once(
-    idle_coordinator: Coordinator, processes: Processes, state: Path
+    idle_coordinator: Coordinator, processes: Processes, folder: Path
 ) -> None:
+    state = folder / "state"
     coordinator = idle_coordinator
     coordinator.start(
         f"--CoordinatorApp.state_directory={state}", "--GpuShare.overrun=interrupt", "--GpuShare.overrun_patience=1"
@@ -74,7 +69,7 @@ def test_those_who_join_it_and_what_is_told(idle_coordinator: Coordinator, proce
     def phases() -> dict[str, Any]:
         return {name: (coordinator.client(name) or {})["phase"] for name in ("stuck", "waits")}
 
-    assert phases() == {"stuck": "overrun", "waits": "running"}
+    wait_for(lambda: phases() == {"stuck": "overrun", "waits": "running"})
     assert notes(coordinator, "stuck")[0].endswith("others run beside it")
     assert notes(coordinator, "waits") == [
         "another client's turn is over, and it has not left the GPU: this one runs beside it"

@@ -12,7 +12,7 @@ import pytest
 
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import CoordinatorError
-from jupyter_gpushare.wire.page import CLOSING, IN
+from jupyter_gpushare.wire.page import IN
 
 from .conftest import Connect, Coordinator, Processes, ask
 from .fake_process import FakeProcess, wait_for
@@ -116,8 +116,7 @@ def test_a_guest_gives_way_when_the_owner_comes(two: Coordinator, processes: Pro
     (again,) = register(two, "two", f"device={A}")
     owner = processes("two", again)
     owner.wants()
-    guest.wait_phase(CLOSING)
-    guest.drain()
+    guest.end_turn()
     owner.wait_phase(IN)
     assert (two.client("guest") or {})["gives_way"]
     (seen,) = [one for one in ask(as_other(), "status")["clients"] if one["id"] == "guest"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.wire import messages
-from jupyter_gpushare.wire.page import CLOSING, IN, OUT
+from jupyter_gpushare.wire.page import IN, OUT
 
 from .conftest import OTHER, Coordinator, Processes
 from .fake_process import wait_for
@@ -36,8 +36,7 @@ def test_a_running_turn_is_adopted_with_page_quota_and_lock(coordinator: Coordin
     assert client and (client["phase"], client["quota"]) == ("running", quota)
     assert quota["memory"] == 3 << 30
     b.wants()
-    a.wait_phase(CLOSING)
-    a.drain()
+    a.end_turn()
     b.wait_phase(IN)
 
 

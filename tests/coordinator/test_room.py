@@ -60,6 +60,11 @@ class Bench:
             assert self.scheduler.clients[name].phase == "running"
         return port
 
+    def answer(self, port: ProcessPort) -> int:
+        """Look for room for the port's request; returns the number of its last refused one, or 0."""
+        self.levels.make_room([port])
+        return int(port.page.orders.no_room)
+
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
@@ -97,10 +102,8 @@ def test_a_request_that_comes_meanwhile_does_not_get_the_answer_to_the_one_befor
         asks(port, 50)
 
     bench.meanwhile = another
-    bench.levels.make_room([port])
-    assert port.page.orders.no_room == first
-    bench.levels.make_room([port])
-    assert port.page.orders.no_room == first, "memory of the idle client can leave for the second"
+    assert bench.answer(port) == first
+    assert bench.answer(port) == first, "memory of the idle client can leave for the second"
 
 
 def test_a_request_that_was_met_meanwhile_and_followed_by_another(bench: Bench) -> None:
@@ -116,32 +119,27 @@ def test_a_request_that_was_met_meanwhile_and_followed_by_another(bench: Bench) 
         asks(port, 16)
 
     bench.meanwhile = another
-    bench.levels.make_room([port])
-    bench.levels.make_room([port])
-    assert port.page.orders.no_room == 0
+    bench.answer(port)
+    assert bench.answer(port) == 0
 
 
 def test_running_ones_are_parted_and_the_request_waits_for_what_they_leave(bench: Bench) -> None:
     port, other = bench.process("a", 480), bench.process("b", 464)
     asks(port, 16)
-    bench.levels.make_room([port])
-    assert port.page.orders.no_room == 0
+    assert bench.answer(port) == 0
     assert {name: client.phase for name, client in bench.scheduler.clients.items()} == {"a": "running", "b": "draining"}
     bench.feed(ev.Ended(other.number, bench.scheduler.clients["b"].grant.turn))  # type: ignore[union-attr]
-    bench.levels.make_room([port])
-    assert port.page.orders.no_room == 0, "b's memory has not left yet"
+    assert bench.answer(port) == 0, "b's memory has not left yet"
 
 
 def test_what_is_left_in_vain_is_refused_in_the_end(bench: Bench) -> None:
     """A program outside sharing has the rest of the device."""
     port, idle = bench.process("a", 400), bench.process("idle", 50, runs=False)
     number = asks(port, 100)
-    bench.levels.make_room([port])
-    assert port.page.orders.no_room == 0
+    assert bench.answer(port) == 0
     assert bench.scheduler.residence.said("idle") == 0
     idle.page.report.resident = 0
-    bench.levels.make_room(bench.ports.values())  # as once a second
-    assert port.page.orders.no_room == number
+    assert bench.answer(port) == number
 
 
 def test_memory_that_does_not_leave_for_long_is_not_waited_for(bench: Bench) -> None:
@@ -149,12 +147,10 @@ def test_memory_that_does_not_leave_for_long_is_not_waited_for(bench: Bench) -> 
     bench.process("stopped", 50, runs=False)
     number = asks(port, 100)
     for _ in range(14):
-        bench.levels.make_room(bench.ports.values())
-        assert port.page.orders.no_room == 0
+        assert bench.answer(port) == 0
         bench.now += 1.0
     bench.now += 2.0
-    bench.levels.make_room(bench.ports.values())
-    assert port.page.orders.no_room == number
+    assert bench.answer(port) == number
 
 
 def test_what_can_never_be_had_is_refused_at_once(bench: Bench) -> None:
@@ -162,8 +158,7 @@ def test_what_can_never_be_had_is_refused_at_once(bench: Bench) -> None:
     bench.process("b", 300)
     bench.process("plain", 200, pinned=200, runs=False)
     number = asks(port, 725)
-    bench.levels.make_room([port])
-    assert port.page.orders.no_room == number
+    assert bench.answer(port) == number
     assert {bench.scheduler.clients[name].phase for name in ("a", "b")} == {"running"}
 
 
@@ -173,8 +168,7 @@ def test_what_others_have_by_now_is_looked_at_first(bench: Bench) -> None:
     bench.process("b", 100)
     holds(plain, 700, pinned=700)
     number = asks(port, 300)
-    bench.levels.make_room([port])
-    assert port.page.orders.no_room == number
+    assert bench.answer(port) == number
     assert {bench.scheduler.clients[name].phase for name in ("a", "b")} == {"running"}
 
 
@@ -184,5 +178,4 @@ def test_nothing_is_refused_after_the_turn(bench: Bench) -> None:
     bench.process("plain", 600, pinned=600, runs=False)
     bench.feed(ev.TurnReleased("a"))
     asks(port, 100)
-    bench.levels.make_room([port])
-    assert port.page.orders.no_room == 0
+    assert bench.answer(port) == 0

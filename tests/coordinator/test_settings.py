@@ -55,9 +55,7 @@ def test_the_default_quota_is_for_those_who_come(coordinator: Coordinator, proce
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"time_quantum": 0}, "time_quantum=0 is out of range: allowed are 0.001 to 86400 seconds, or 'auto'"),
         ({"time_quantum": None}, "time_quantum"),
-        ({"default_quota": {"memory": {}}}, "is not a size"),
         ({"default_quota": "memory=="}, "memory: '=' is not a size"),
         ({"default_quota": "{'memory': null}"}, "default_quota"),
         ({"device_memory": "1GiB"}, "fixed while running"),

@@ -50,7 +50,6 @@ def test_a_user_counts_before_its_groups_and_both_before_everybody() -> None:
         ({"a": {"users": "ada"}}, "tenant 'a': users='ada' is no list of names"),
         ({"a": {"users": ["ada"]}, "b": {"users": ["ada"]}}, "tenant 'b': users has 'ada', which is in tenant 'a'"),
         ({"a": {"memory": "much"}}, "tenant 'a': memory: 'much' is not a size"),
-        ({"a": {"user": ["ada"]}}, "tenant 'a': unknown key 'user': allowed are users, groups, share"),
         ({"a": {"limit": "2"}}, "tenant 'a': limit=2 is out of range"),
     ],
 )

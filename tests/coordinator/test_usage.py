@@ -9,9 +9,7 @@ import json
 import re
 import signal
 import sqlite3
-import subprocess
 import time
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -26,9 +24,9 @@ from jupyter_gpushare.wire.page import CLOSING, IN
 
 from .conftest import OTHER, Connect, Coordinator, Processes, ask
 from .fake_process import UUID, wait_for
+from .test_commands import Run
 from .test_journal import file_of
 
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
 HOUR_OF_MINE = 24 * 20_000  # the first of a day
 
 
@@ -50,9 +48,7 @@ def use(coordinator: Coordinator, processes: Processes) -> float:
     a.report.gpu_ns, a.report.evicted_bytes, a.report.restored_bytes = 10_000_000, 3 << 20, 1 << 20
     a.drain()
     b.wait_phase(IN)
-    coordinator.request(messages.Release(client="b"))
-    b.wait_phase(CLOSING)
-    b.drain()
+    coordinator.end_turn(b)
     wait_for(lambda: not coordinator.status()["devices"][0]["grants"])
     return float(sum(client["gpu_seconds"] for client in coordinator.status()["clients"]))
 
@@ -75,9 +71,7 @@ def test_it_outlives_coordinators_and_clients(coordinator: Coordinator, processe
     assert usage(coordinator) == {**first, "device_name": ""}
     second = processes("c")
     second.run_turn()
-    coordinator.request(messages.Release(client="c"))
-    second.wait_phase(CLOSING)
-    second.drain()
+    coordinator.end_turn(second)
     second.close()
     coordinator.request(messages.Forget(client="c"))
     wait_for(lambda: coordinator.client("c") is None)
@@ -137,21 +131,17 @@ def test_a_journal_that_cannot_be_read_is_said_to_be(idle_coordinator: Coordinat
 # --- the file
 
 
-def used(**figures: Any) -> Tally:
-    return Tally(**figures)
-
-
 def test_old_use_is_summed_up_by_days_and_goes_in_the_end(tmp_path: Path) -> None:
     file = JournalFile(tmp_path / "journal.db")
     mine, other = Owner("1000", "", "d"), Owner("1001", "lab", "d")
     now = HOUR_OF_MINE + 24 * 100
     for hour in range(HOUR_OF_MINE, now + 1):
-        file.write({}, {Key(hour, mine): used(gpu_seconds=1.0, turns=1), Key(hour, other): used(wait_seconds=2.0)})
+        file.write({}, {Key(hour, mine): Tally(gpu_seconds=1.0, turns=1), Key(hour, other): Tally(wait_seconds=2.0)})
     before = file.usage(0, "")
     file.prune(now, days=1000)
     file.prune(now, days=1000)
     assert file.usage(0, "") == before, "pruning changes no sum"
-    assert file.usage(0, "1000") == {mine: used(gpu_seconds=24 * 100 + 1.0, turns=24 * 100 + 1)}
+    assert file.usage(0, "1000") == {mine: Tally(gpu_seconds=24 * 100 + 1.0, turns=24 * 100 + 1)}
     with contextlib.closing(sqlite3.connect(tmp_path / "journal.db")) as rows:
         (count,) = rows.execute("SELECT count(*) FROM usage").fetchone()
     assert count == 2 * (69 + 24 * 31 + 1), "69 days, and 31 by hours"
@@ -160,14 +150,14 @@ def test_old_use_is_summed_up_by_days_and_goes_in_the_end(tmp_path: Path) -> Non
     assert file.usage(start, "1000")[mine].turns == 24 * 99 + 1
     assert first_hour((now - 5) * HOUR + 1800, now * HOUR) == now - 5
     file.prune(now, days=10)
-    assert file.usage(0, "1000") == {mine: used(gpu_seconds=241.0, turns=241)}
+    assert file.usage(0, "1000") == {mine: Tally(gpu_seconds=241.0, turns=241)}
 
 
 def test_figures_beyond_reason_do_not_stop_it(tmp_path: Path) -> None:
     file = JournalFile(tmp_path / "journal.db")
     owner = Owner("1000", "", "d")
     for hour in (1, 1, 2, 3):
-        file.write({}, {Key(hour, owner): used(evicted_bytes=1 << 62)})
+        file.write({}, {Key(hour, owner): Tally(evicted_bytes=1 << 62)})
     assert file.usage(0, "")[owner].evicted_bytes >= 1 << 62
 
 
@@ -208,7 +198,7 @@ def test_what_is_no_time_is_named(written: str, words: str) -> None:
         units.parse_since(written, time.time())
 
 
-def test_the_command(coordinator: Coordinator, processes: Processes, command: Command) -> None:
+def test_the_command(coordinator: Coordinator, processes: Processes, command: Run) -> None:
     nothing = command("usage", "--socket", coordinator.path)
     assert nothing.stdout.startswith("Nobody has used a GPU since") and nothing.returncode == 0
     use(coordinator, processes)

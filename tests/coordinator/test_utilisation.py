@@ -16,6 +16,7 @@ from jupyter_gpushare.server import supervisor
 from jupyter_gpushare.wire import messages
 
 from .conftest import Coordinator, Processes
+from .fake_nvml import FakeNvml
 from .fake_process import wait_for
 
 
@@ -72,42 +73,8 @@ def test_nvml_knows_better_but_not_of_simulated_devices() -> None:
     assert _samples(0.1).of("another").fraction is None
 
 
-class FakeNvml:
-    """As much of nvidia-ml-py as is called for it; the second device is a MIG slice, which has no utilisation."""
-
-    class NVMLError(Exception):
-        pass
-
-    def __init__(self, *uuids: str) -> None:
-        self._uuids = uuids
-        self.nvmlDeviceGetCount = uuids.__len__
-
-    def nvmlInit(self) -> None:
-        pass
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
-        return index
-
-    def nvmlDeviceGetUUID(self, handle: int) -> str:
-        return self._uuids[handle]
-
-    def nvmlDeviceGetName(self, handle: int) -> str:
-        return "Fake GPU"
-
-    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:
-        return SimpleNamespace(total=8 << 30, used=1 << 30)
-
-    def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> Any:
-        return []
-
-    def nvmlDeviceGetUtilizationRates(self, handle: int) -> Any:
-        if handle == 1:
-            raise self.NVMLError("Not Supported")
-        return SimpleNamespace(gpu=37, memory=12)
-
-
 def test_nvml_tells_percent_or_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml("GPU-0", "MIG-1"))
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml("GPU-0", "MIG-1", without=("MIG-1",)))
     nvml = Nvml()
     assert [found.uuid for found in nvml.devices()] == ["GPU-0", "MIG-1"]
     devices = ("GPU-0", "MIG-1", "GPU-elsewhere")

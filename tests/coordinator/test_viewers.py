@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from typing import Any
@@ -19,7 +18,7 @@ from jupyter_gpushare.turn_commands import chosen
 from jupyter_gpushare.wire import messages
 
 from .conftest import OTHER, Connect, Coordinator, Processes, ask
-from .fake_process import Connection, wait_for
+from .fake_process import wait_for
 
 ME = os.getuid()
 
@@ -54,48 +53,45 @@ def test_of_others_neither_labels_nor_processes_are_told(
     assert [process["pid"] for process in mine["processes"]] == [os.getpid()]
 
 
-def test_which_cells_run_is_told_to_their_owner(coordinator: Coordinator, as_other: Connect) -> None:
-    with contextlib.closing(Connection(coordinator.path)) as kernel:
-        kernel.send({"type": "attach", "client": "mine", "token": "secret"})
-        kernel.send({"type": "cell", "state": "start", "request": "1", "cell_id": "4ad0"})
-        kernel.send({"type": "cell", "state": "start", "request": "2"})
-        wait_for(lambda: (coordinator.client("mine") or {}).get("cells") == 2)
-        assert client_of(coordinator.status(), "mine")["cell_ids"] == ["4ad0"]
-        assert client_of(ask(as_other(), "status"), "mine")["cell_ids"] == []
-        kernel.send({"type": "cell", "state": "end", "request": "1"})
-        wait_for(lambda: client_of(coordinator.status(), "mine")["cell_ids"] == [])
+def test_which_cells_run_is_told_to_their_owner(
+    coordinator: Coordinator, processes: Processes, as_other: Connect
+) -> None:
+    kernel = processes.kernel("mine")
+    kernel.cell("start", "1", cell_id="4ad0")
+    kernel.cell("start", "2")
+    wait_for(lambda: (coordinator.client("mine") or {}).get("cells") == 2)
+    assert client_of(coordinator.status(), "mine")["cell_ids"] == ["4ad0"]
+    assert client_of(ask(as_other(), "status"), "mine")["cell_ids"] == []
+    kernel.cell("end", "1")
+    wait_for(lambda: client_of(coordinator.status(), "mine")["cell_ids"] == [])
 
 
-def test_everybody_who_follows_is_told_a_view_of_their_own(coordinator: Coordinator, as_other: Connect) -> None:
-    other = as_other()
-    mine = Connection(coordinator.path)
-    with contextlib.closing(mine):
-        for connection in (other, mine):
-            assert ask(connection, "subscribe")["clients"] == []
-        coordinator.request(messages.Register(client="mine", token="secret", label="my/secret.ipynb"))
-        labels = []
-        for connection in (other, mine):
-            while not (status := (connection.receive() or {})["status"])["clients"]:
-                pass
-            labels.append((status["clients"][0]["label"], status["you"]["admin"]))
-        assert labels == [("", False), ("my/secret.ipynb", True)]
+def test_everybody_who_follows_is_told_a_view_of_their_own(
+    coordinator: Coordinator, processes: Processes, as_other: Connect
+) -> None:
+    both = (as_other(), processes.connection())
+    for connection in both:
+        assert ask(connection, "subscribe")["clients"] == []
+    coordinator.request(messages.Register(client="mine", token="secret", label="my/secret.ipynb"))
+    labels = []
+    for connection in both:
+        while not (status := (connection.receive() or {})["status"])["clients"]:
+            pass
+        labels.append((status["clients"][0]["label"], status["you"]["admin"]))
+    assert labels == [("", False), ("my/secret.ipynb", True)]
 
 
-def test_one_view_serves_all_of_a_user(coordinator: Coordinator) -> None:
+def test_one_view_serves_all_of_a_user(coordinator: Coordinator, processes: Processes) -> None:
     """Sixteen followers of one user get the same bytes."""
-    followers = [Connection(coordinator.path) for _ in range(16)]
-    try:
-        for connection in followers:
-            ask(connection, "subscribe")
-        coordinator.request(messages.Register(client="a", token="secret", label="a.ipynb"))
-        said = []
-        for connection in followers:
-            wait_for(lambda c=connection: b"\n" in c.received or c.received.extend(c.socket.recv(1 << 16)))  # type: ignore[misc]
-            said.append(bytes(connection.received).partition(b"\n")[0])
-        assert len(set(said)) == 1 and b"a.ipynb" in said[0]
-    finally:
-        for connection in followers:
-            connection.close()
+    followers = [processes.connection() for _ in range(16)]
+    for connection in followers:
+        ask(connection, "subscribe")
+    coordinator.request(messages.Register(client="a", token="secret", label="a.ipynb"))
+    said = []
+    for connection in followers:
+        wait_for(lambda c=connection: b"\n" in c.received or c.received.extend(c.socket.recv(1 << 16)))  # type: ignore[misc]
+        said.append(bytes(connection.received).partition(b"\n")[0])
+    assert len(set(said)) == 1 and b"a.ipynb" in said[0]
 
 
 def test_admins_see_processes_and_no_labels() -> None:

@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import pytest
 
 from jupyter_gpushare.coordinator.snapshot import tenant_name
 from jupyter_gpushare.wire import messages
-from jupyter_gpushare.wire.page import CLOSING
 
 from .conftest import OTHER, Connect, Coordinator, Processes, ask
-from .fake_process import Connection, FakeProcess, wait_for
-
-
-@pytest.fixture
-def pair(idle_coordinator: Coordinator, processes: Processes) -> tuple[FakeProcess, FakeProcess]:
-    """One runs, the other waits."""
-    idle_coordinator.start(quantum=60)
-    for name in ("a", "b"):
-        idle_coordinator.request(messages.Register(client=name, token="secret", label=f"{name}.ipynb"))
-    a, b = processes("a"), processes("b")
-    a.run_turn()
-    b.wants()
-    wait_for(lambda: a.permit.deadline_ns)
-    return a, b
+from .fake_process import FakeProcess, wait_for
 
 
 def outlook(coordinator: Coordinator, client: str) -> Any:
@@ -48,18 +33,15 @@ def test_who_waits_is_told_for_whom_and_how_long(
 
 
 def test_a_kernel_asks_over_its_own_connection_between_its_cells(
-    pair: tuple[FakeProcess, FakeProcess], idle_coordinator: Coordinator
+    pair: tuple[FakeProcess, FakeProcess], idle_coordinator: Coordinator, processes: Processes
 ) -> None:
-    kernel = Connection(idle_coordinator.path)
-    with contextlib.closing(kernel):
-        kernel.send({"type": "attach", "client": "b", "token": "secret"})
-        assert kernel.receive() == {"type": "welcome"}
-        kernel.send({"type": "cell", "state": "start", "request": "1"})
-        assert ask(kernel, "outlook", client="b")["waiting"] is True
-        kernel.send({"type": "cell", "state": "start", "request": "2"})
-        assert ask(kernel, "outlook", client="nobody") == "unknown_client"
-        client = idle_coordinator.client("b")
-        assert client and client["cells"] == 2
+    kernel = processes.kernel("b")
+    kernel.cell("start", "1")
+    assert ask(kernel, "outlook", client="b")["waiting"] is True
+    kernel.cell("start", "2")
+    assert ask(kernel, "outlook", client="nobody") == "unknown_client"
+    client = idle_coordinator.client("b")
+    assert client and client["cells"] == 2
 
 
 def test_of_other_users_the_name_only(coordinator: Coordinator, processes: Processes, as_other: Connect) -> None:
@@ -69,20 +51,15 @@ def test_of_other_users_the_name_only(coordinator: Coordinator, processes: Proce
     mine = processes("mine")
     mine.run_turn()
     assert ask(other, "outlook", client="mine") == "forbidden"
-    theirs = FakeProcess(coordinator.path, "theirs", token="t")
-    try:
-        theirs.say_hello(through=as_other())
-        theirs.wants()
-        wait_for(lambda: ask(other, "outlook", client="theirs")["waiting"])
-        told = ask(other, "outlook", client="theirs")
-        (running,) = told["running"]
-        assert (running["client"], running["label"], running["tenant"]) == ("mine", "", tenant_name("0"))
-        coordinator.request(messages.Release(client="mine"))
-        mine.wait_phase(CLOSING)
-        mine.drain()
-        mine.wants()
-        wait_for(lambda: outlook(coordinator, "mine")["running"])
-        (running,) = outlook(coordinator, "mine")["running"]
-        assert (running["label"], running["tenant"]) == ("", tenant_name(str(OTHER)))
-    finally:
-        theirs.close()
+    theirs = processes("theirs", connect=False, token="t")
+    theirs.say_hello(through=as_other())
+    theirs.wants()
+    wait_for(lambda: ask(other, "outlook", client="theirs")["waiting"])
+    told = ask(other, "outlook", client="theirs")
+    (running,) = told["running"]
+    assert (running["client"], running["label"], running["tenant"]) == ("mine", "", tenant_name("0"))
+    coordinator.end_turn(mine)
+    mine.wants()
+    wait_for(lambda: outlook(coordinator, "mine")["running"])
+    (running,) = outlook(coordinator, "mine")["running"]
+    assert (running["label"], running["tenant"]) == ("", tenant_name(str(OTHER)))

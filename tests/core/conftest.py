@@ -8,7 +8,7 @@ import pytest
 
 from jupyter_gpushare.core.invariants import check
 
-from .world import World, baseline
+from .world import World, host_of
 
 QUANTUM = 1.0
 
@@ -18,11 +18,8 @@ def make_world() -> Iterator[Callable[..., World]]:
     made: list[World] = []
 
     def make(*devices: str, **settings: float) -> World:
-        world = World(baseline(**{"time_quantum": QUANTUM, **settings}))  # type: ignore[arg-type]
-        for uuid in devices or ("gpu",):
-            world.device(uuid)
-        made.append(world)
-        return world
+        made.append(host_of(*devices or ("gpu",), **{"time_quantum": QUANTUM, **settings}))
+        return made[-1]
 
     yield make
     for world in made:

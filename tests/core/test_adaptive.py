@@ -206,7 +206,7 @@ def test_an_unused_limit_does_not_grow() -> None:
 
 
 class TestLaunchWindow:
-    def counted(self, *blocks: int) -> LaunchWindow:
+    def counted(self, blocks: tuple[int, ...]) -> LaunchWindow:
         window, sum_ = LaunchWindow(), 0
         window.add(0, 0.0)
         for second, more in enumerate(blocks, start=1):
@@ -214,22 +214,20 @@ class TestLaunchWindow:
             window.add(sum_, float(second))
         return window
 
-    def test_blocks_per_window(self) -> None:
-        assert self.counted(10, 10, 10, 10, 10).rate == 50
-
-    def test_beginning_and_end_are_left_out(self) -> None:
-        assert self.counted(0, 3, 10, 10, 4, 0).rate == 50
-
-    def test_nothing_for_a_window(self) -> None:
-        assert self.counted(10, 0, 0, 0, 0, 0, 0).rate == 0
-
-    def test_not_known_yet(self) -> None:
-        assert self.counted().rate is None
-        assert self.counted(10, 10).rate is None
-        assert self.counted(0, 0).rate is None
+    @pytest.mark.parametrize(
+        ("blocks", "rate"),
+        [
+            pytest.param((10, 10, 10, 10, 10), 50, id="blocks-per-window"),
+            pytest.param((0, 3, 10, 10, 4, 0), 50, id="beginning-and-end-are-left-out"),
+            pytest.param((10, 0, 0, 0, 0, 0, 0), 0, id="nothing-for-a-window"),
+            *(pytest.param(few, None, id="not-known-yet") for few in [(), (10, 10), (0, 0)]),
+        ],
+    )
+    def test_rate(self, blocks: tuple[int, ...], rate: int | None) -> None:
+        assert self.counted(blocks).rate == rate
 
     def test_a_counter_that_went_back_begins_again(self) -> None:
-        window = self.counted(10, 10, 10, 10)
+        window = self.counted((10, 10, 10, 10))
         window.add(5, 5.0)
         window.add(15, 6.0)
         assert window.rate == 50

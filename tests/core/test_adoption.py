@@ -35,13 +35,6 @@ def test_it_ends_with_a_cell_whose_end_no_coordinator_was_there_to_receive(world
     assert world.phase("a") == "idle"
 
 
-def test_a_process_that_was_in_no_turn_waits_like_all_others(world: World) -> None:
-    b = world.process("b", busy=True)
-    a = world.process("a")
-    world.want(a)
-    assert (b.gate, world.queue("gpu")) == (OPEN, ["a"])
-
-
 def test_both_processes_of_a_running_client_come_back(world: World) -> None:
     first = world.adopt("a", "gpu", turn=TURN)
     second = world.adopt("a", "gpu", turn=TURN)

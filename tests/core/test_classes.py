@@ -1,4 +1,4 @@
-"""Service classes: online clients before offline ones, at once; in a class the policy in force decides. And holds."""
+"""Service classes: online clients before offline ones, at once; in a class the policy in force decides."""
 
 from __future__ import annotations
 
@@ -9,25 +9,18 @@ from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.policies import POLICIES
 from jupyter_gpushare.core.quota import Quota
 
-from .world import FakeProcess, World, baseline
+from .world import World, host_of
 
 
 def host(policy: str, **settings: object) -> World:
-    world = World(baseline(**{"policy": policy, "time_quantum": 1.0, **settings}))
-    world.device("gpu")
-    return world
-
-
-def start(world: World, name: str, service: str = "online", busy: bool = True, share: float = 0.0) -> FakeProcess:
-    world.client(name, Quota(share=share, service=service), tenant=name)
-    return world.process(name, busy=busy)
+    return host_of("gpu", **{"policy": policy, "time_quantum": 1.0, **settings})
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 @pytest.mark.parametrize("held", [False, True])
 def test_an_offline_turn_ends_with_the_event_that_an_online_client_wants(policy: str, held: bool) -> None:
     world = host(policy, time_quantum=30.0)
-    offline, online = start(world, "offline", "offline"), start(world, "online", busy=False)
+    offline, online = world.start("offline", service="offline"), world.start("online", busy=False)
     if held:
         world.feed(ev.TurnHeld("offline", 100.0))
     world.run(0.01)
@@ -45,9 +38,9 @@ def test_an_offline_turn_ends_with_the_event_that_an_online_client_wants(policy:
 def test_offline_clients_run_only_while_no_online_one_wants(policy: str) -> None:
     """They have no bound of their own: `max_wait` counts within a class."""
     world = host(policy, max_wait=5.0)
-    start(world, "offline", "offline")
-    online = start(world, "online")
-    other = start(world, "other")
+    world.start("offline", service="offline")
+    online = world.start("online")
+    other = world.start("other")
     assert world.fractions(200) == pytest.approx({"offline": 0.0, "online": 0.5, "other": 0.5}, abs=0.02)
     for process in (online, other):
         process.busy = False
@@ -63,45 +56,24 @@ def test_offline_clients_run_only_while_no_online_one_wants(policy: str) -> None
 @pytest.mark.parametrize("service", ["online", "offline"])
 def test_within_a_class_the_policy_decides(policy: str, parts: tuple[float, float], service: str) -> None:
     world = host(policy)
-    start(world, "a", service, share=0.7)
-    start(world, "b", service, share=0.3)
+    world.start("a", service=service, share=0.7)
+    world.start("b", service=service, share=0.3)
     if service == "online":
-        start(world, "other", "offline")
+        world.start("other", service="offline")
     world.run(1)
     got = world.fractions(20)
     assert (got["a"], got["b"]) == pytest.approx(parts, abs=0.03)
 
 
-def test_a_client_that_becomes_offline_gives_way_at_once() -> None:
+@pytest.mark.parametrize(("before", "client", "after"), [("online", "a", "offline"), ("offline", "b", "online")])
+def test_a_client_that_changes_its_class_gives_way_or_takes_the_turn_at_once(
+    before: str, client: str, after: str
+) -> None:
     world = host("interactive", time_quantum=30.0)
-    start(world, "a")
-    start(world, "b")
+    for name in "ab":
+        world.start(name, service=before)
     world.run(1)
-    world.feed(ev.QuotaChanged("a", Quota(service="offline")))
+    world.feed(ev.QuotaChanged(client, Quota(service=after)))
     assert world.run_until(lambda: world.running() == "b") == 0
     world.run(100)
     assert world.running() == "b"
-
-
-def test_a_client_that_becomes_online_takes_the_turn_at_once() -> None:
-    world = host("interactive", time_quantum=30.0)
-    start(world, "a", "offline")
-    start(world, "b", "offline")
-    world.run(1)
-    world.feed(ev.QuotaChanged("b", Quota()))
-    assert world.run_until(lambda: world.running() == "b") == 0
-
-
-def test_a_hold_that_is_asked_for_again_and_again_ends_all_the_same() -> None:
-    world = host("interactive", max_hold=5.0)
-    start(world, "holds")
-
-    def hold() -> None:
-        world.feed(ev.TurnHeld("holds", 5.0))
-        world.at(2.0, hold)
-
-    hold()
-    world.run(60)
-    assert world.running() == "holds"
-    start(world, "waits")
-    assert 4.0 <= world.run_until(lambda: world.running() == "waits") <= 5.0

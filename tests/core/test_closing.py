@@ -21,8 +21,7 @@ def test_nobody_else_runs_before_all_processes_have_drained(world: World) -> Non
 
 
 def test_a_slow_drain_without_waiting_threads_is_waited_for_and_reported(world: World) -> None:
-    a = world.process("a", drains_in=30)
-    world.want(a)
+    a = world.process("a", drains_in=30, wants=True)
     world.process("b", busy=True)
     world.run(QUANTUM + 9)
     assert (world.phase("a"), a.openings) == ("draining", 1)
@@ -103,14 +102,6 @@ def test_ranks_that_wait_for_each_other_at_every_step_are_parted_soon(world: Wor
     assert not [c for c in world.commands if isinstance(c, cmd.Overrun)]
 
 
-def test_a_waiting_thread_of_another_client_is_no_reason_to_reopen(world: World) -> None:
-    a = world.process("a", drains_in=5)
-    world.want(a)
-    world.process("b", busy=True)
-    world.run(QUANTUM + 3)
-    assert a.openings == 1
-
-
 def test_processes_that_close_by_themselves_at_their_deadline(world: World) -> None:
     """The coordinator need not be on the way of a hand-over; only reports show it."""
     for drains_in in (0.001, 0.002):
@@ -132,8 +123,7 @@ def test_one_that_closes_by_itself_ends_the_turn_of_the_others(world: World) -> 
 
 
 def test_reports_of_a_turn_that_is_over_are_ignored(world: World) -> None:
-    a = world.process("a", busy=True)
-    world.process("b", busy=True)
+    a, _ = world.busy("a", "b")
     old = a.turn
     for name in "ba":
         world.run_until(lambda name=name: world.running() == name)
@@ -154,8 +144,7 @@ def test_a_drained_process_goes_on_with_a_turn_that_goes_on(world: World) -> Non
 
 
 def test_idle_of_a_process_that_is_in_no_turn_is_ignored(world: World) -> None:
-    a = world.process("a", busy=True)
-    world.process("b", busy=True)
+    a, _ = world.busy("a", "b")
     world.run_until(lambda: world.running() == "b")
     assert world.feed(ev.WentIdle(a.number)) == []
     world.run_until(lambda: world.running() == "a")
@@ -171,8 +160,7 @@ def test_wants_that_crossed_the_opening_is_ignored(world: World) -> None:
 
 
 def test_wants_while_draining_queues_it_behind_those_who_wait(world: World) -> None:
-    a = world.process("a", drains_in=0.05)
-    world.want(a)
+    a = world.process("a", drains_in=0.05, wants=True)
     world.process("b", busy=True)
     world.run(QUANTUM)
     world.want(a)
@@ -197,8 +185,7 @@ def test_a_thread_that_comes_to_the_gate_while_another_process_steps(world: Worl
 
 
 def test_a_process_that_joins_during_a_closing_waits(world: World) -> None:
-    a = world.process("a", drains_in=0.05)
-    world.want(a)
+    world.process("a", drains_in=0.05, wants=True)
     world.process("b", busy=True)
     world.run(QUANTUM)
     late = world.process("a", busy=True)
@@ -208,8 +195,7 @@ def test_a_process_that_joins_during_a_closing_waits(world: World) -> None:
 
 
 def test_closing_at_time_zero_is_as_late_as_any_other(world: World) -> None:
-    a = world.process("a", drains_in=30)
-    world.want(a)
+    world.process("a", drains_in=30, wants=True)
     world.process("b", busy=True)
     world.feed(ev.TurnReleased("a"))
     world.run(11)

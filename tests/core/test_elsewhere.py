@@ -8,11 +8,9 @@ from itertools import combinations
 import pytest
 
 from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.errors import IllegalEvent
-from jupyter_gpushare.core.quota import Quota
 
 from .conftest import QUANTUM
-from .world import OUTSIDER, World
+from .world import OPEN, OUTSIDER, World
 
 LOOK = 0.1  # how often a coordinator looks whether somebody else waits
 GAP = 0.1  # for how long it leaves the device to them
@@ -147,8 +145,7 @@ def test_the_device_is_taken_at_once_when_they_have_given_up(world: World) -> No
 
 
 def test_clients_here_keep_their_order_and_none_follows_by_itself(world: World) -> None:
-    for name in "abc":
-        world.process(name, busy=True)
+    world.busy(*"abc")
     wanted(world)
     for _ in range(3):
         world.slip_in.add("gpu")
@@ -164,8 +161,7 @@ def test_clients_here_keep_their_order_and_none_follows_by_itself(world: World) 
 
 def test_offline_clients_here_make_no_turn_longer(world: World) -> None:
     world.process("a", busy=True)
-    world.client("b", Quota(service="offline"))
-    world.process("b", busy=True)
+    world.start("b", service="offline")
     wanted(world)
     assert world.run_until(lambda: world.running() is None) == pytest.approx(QUANTUM)
 
@@ -191,6 +187,43 @@ def test_a_gang_leaves_the_device_that_is_wanted(make_world: Callable[..., World
     world.run_until(lambda: world.running("d1") == "gang")
 
 
-def test_devices_that_nobody_knows_are_illegal(world: World) -> None:
-    with pytest.raises(IllegalEvent):
-        wanted(world, uuid="other")
+def test_the_next_client_keeps_its_permit_and_begins_when_the_device_is_free(world: World) -> None:
+    world.lock_elsewhere("gpu")
+    a = world.process("a", busy=True)
+    world.run(5)
+    assert (world.phase("a"), world.permits["a"].may) == ("waiting", True)
+    world.unlock_elsewhere("gpu", ring=False)
+    assert world.run_until(lambda: a.gate == OPEN) <= 0.021
+
+
+def test_a_wait_for_the_lock_counts_neither_as_turn_nor_as_gpu_time_but_as_waiting(world: World) -> None:
+    world.lock_elsewhere("gpu")
+    world.process("a", busy=True)
+    world.run(2.0)
+    world.unlock_elsewhere("gpu")
+    waited = 2.0 + world.run_until(lambda: world.running() == "a")
+    client = world.scheduler.clients["a"]
+    assert (client.quanta, client.gpu_seconds_at(world.now)) == (1, 0)
+    assert client.wait_seconds_at(world.now) == pytest.approx(waited)
+
+
+def test_nobody_wants_it_any_more_nobody_tries(world: World) -> None:
+    world.lock_elsewhere("gpu")
+    a = world.process("a", busy=True)
+    world.run(0.1)
+    world.unwant(a)
+    assert world.scheduler.next_deadline() is None
+
+
+def test_a_device_that_is_held_elsewhere_beside_a_busy_one_makes_no_edge_spin(make_world: Callable[..., World]) -> None:
+    """The world fails if a deadline has passed and is not acted upon."""
+    world = make_world("d1", "d2")
+    world.lock_elsewhere("d2")
+    world.process("a", "d1", busy=True)
+    world.process("b", "d2", busy=True)
+    world.process("gang", "d1", "d2", busy=True)
+    world.run(0.5 * QUANTUM)
+    world.process("c", "d1", "d2", busy=True)
+    world.run(3 * QUANTUM)
+    world.unlock_elsewhere("d2")
+    world.run_until(lambda: world.running("d2") == "b")

@@ -9,21 +9,14 @@ from jupyter_gpushare.core.allowance import Allowance
 from jupyter_gpushare.core.policies import POLICIES
 from jupyter_gpushare.core.quota import Quota
 
-from .world import FakeProcess, World, baseline
+from .world import FakeProcess, World, host_of
 
 QUANTUM = 1.0
 TEN_QUANTA = 10 * QUANTUM
 
 
 def host(policy: str, **settings: float) -> World:
-    world = World(baseline(**{"policy": policy, "time_quantum": QUANTUM, **settings}))
-    world.device("gpu")
-    return world
-
-
-def busy(world: World, name: str, drains_in: float = 0.0, **quota: float) -> FakeProcess:
-    world.client(name, Quota(**quota))  # type: ignore[arg-type]
-    return world.process(name, busy=True, drains_in=drains_in)
+    return host_of("gpu", **{"policy": policy, "time_quantum": QUANTUM, **settings})
 
 
 def cells(world: World, process: FakeProcess, every: float, length: float) -> None:
@@ -32,23 +25,7 @@ def cells(world: World, process: FakeProcess, every: float, length: float) -> No
     def begin() -> None:
         world.at(every, begin)
         if process.gate == "closed" and not process.waits:
-            world.start_cell(process.client, "cell")
-            world.want(process)
-            end(length)
-
-    def end(left: float) -> None:
-        done = world.held("gpu")[process.client]
-
-        def look() -> None:
-            worked = world.held("gpu")[process.client] - done
-            if worked >= left - 1e-9:
-                process.busy = False
-                world.end_cell(process.client, "cell")
-            else:
-                world.at(max(left - worked, 0.001), look)
-
-        process.busy = True
-        look()
+            world.run_cell(process, length)
 
     begin()
 
@@ -61,7 +38,7 @@ def test_shares_within_two_percent_over_ten_quanta(shares: tuple[float, ...]) ->
     """What nobody was promised is shared equally."""
     world = host("fair")
     for number, share in enumerate(shares):
-        busy(world, f"c{number}", share=share)
+        world.start(f"c{number}", share=share)
     left = (1 - sum(shares)) / len(shares)
     for _ in range(3):
         got = world.fractions(TEN_QUANTA)
@@ -70,9 +47,9 @@ def test_shares_within_two_percent_over_ten_quanta(shares: tuple[float, ...]) ->
 
 def test_who_wants_little_gets_it_and_the_others_keep_their_shares() -> None:
     world = host("fair", cell_linger=0.0)
-    little = world.process(world.client("little", Quota(share=0.5)))
-    busy(world, "half", share=0.3)
-    busy(world, "rest", share=0.2)
+    little = world.start("little", share=0.5, busy=False)
+    world.start("half", share=0.3)
+    world.start("rest", share=0.2)
     cells(world, little, every=3.0, length=0.3)
     world.run(30)
     got = world.fractions(60)
@@ -90,9 +67,9 @@ def test_who_wants_little_gets_it_and_the_others_keep_their_shares() -> None:
 def test_idle_time_is_lent_and_given_back_at_once(policy: str, alone: float) -> None:
     """Whoever has borrowed keeps its own share from the first turn on, and so does whoever comes back."""
     world = host(policy)
-    busy(world, "borrows", share=0.5)
+    world.start("borrows", share=0.5)
     assert world.fractions(alone)["borrows"] == pytest.approx(1)
-    busy(world, "owns", share=0.5)
+    world.start("owns", share=0.5)
     world.run(0)
     assert world.running() == "owns", "at once"
     for _ in range(3):
@@ -102,28 +79,17 @@ def test_idle_time_is_lent_and_given_back_at_once(policy: str, alone: float) -> 
 def test_overuse_is_debited() -> None:
     """Each turn of one client drains for long after it was to end: the other has longer turns."""
     world = host("fair")
-    busy(world, "slow", share=0.5, drains_in=0.09)
-    busy(world, "quick", share=0.5)
+    world.start("slow", share=0.5, drains_in=0.09)
+    world.start("quick", share=0.5)
     world.run(TEN_QUANTA)
     assert world.fractions(2 * TEN_QUANTA) == pytest.approx({"slow": 0.5, "quick": 0.5}, abs=0.02)
 
 
-def test_a_share_that_changes_holds_from_then_on() -> None:
-    world = host("fair")
-    busy(world, "a", share=0.5)
-    busy(world, "b", share=0.5)
-    world.run(20)
-    world.feed(ev.QuotaChanged("b", Quota(share=0.2)))
-    world.feed(ev.QuotaChanged("a", Quota(share=0.8)))
-    world.run(QUANTUM)
-    assert world.fractions(TEN_QUANTA) == pytest.approx({"a": 0.8, "b": 0.2}, abs=0.02)
-
-
 def test_one_without_a_share_beside_full_shares_waits_no_longer_than_max_wait() -> None:
     world = host("fair", max_wait=20.0)
-    busy(world, "a", share=0.6)
-    busy(world, "b", share=0.4)
-    busy(world, "poor")
+    world.start("a", share=0.6)
+    world.start("b", share=0.4)
+    world.start("poor")
     world.run(QUANTUM)
     for _ in range(4):
         assert 0 < world.fractions(20 + 3 * QUANTUM)["poor"] < 0.05
@@ -133,29 +99,29 @@ class TestPresets:
     @pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.9])
     def test_fixed_share_caps_also_while_the_device_is_idle(self, share: float) -> None:
         world = host("fixed_share")
-        busy(world, "a", share=share)
+        world.start("a", share=share)
         assert world.fractions(60)["a"] == pytest.approx(share, rel=0.02)
 
     @pytest.mark.parametrize("shares", [(0.5, 0.5), (0.5, 0.3, 0.2), (0.6, 0.2), (0.25, 0.25, 0.25)])
     def test_fixed_share_gives_the_share(self, shares: tuple[float, ...]) -> None:
         world = host("fixed_share")
         for number, share in enumerate(shares):
-            busy(world, f"c{number}", share=share)
+            world.start(f"c{number}", share=share)
         for _ in range(3):
             got = world.fractions(TEN_QUANTA)
             assert got == pytest.approx({f"c{n}": share for n, share in enumerate(shares)}, abs=0.02)
 
     def test_best_effort_ignores_shares_and_limits(self) -> None:
         world = host("best_effort")
-        busy(world, "a", share=0.8)
-        busy(world, "b", limit=0.1)
-        busy(world, "c")
+        world.start("a", share=0.8)
+        world.start("b", limit=0.1)
+        world.start("c")
         assert world.fractions(TEN_QUANTA) == pytest.approx(dict.fromkeys("abc", 1 / 3), abs=0.02)
 
     def test_weighted_counts_only_proportions(self) -> None:
         world = host("weighted")
         for name, share in {"a": 0.4, "b": 0.2, "c": 0.1, "no share": 0.0}.items():
-            busy(world, name, share=share)
+            world.start(name, share=share)
         expected = {"a": 0.5, "b": 0.25, "c": 0.125, "no share": 0.125}
         assert world.fractions(TEN_QUANTA) == pytest.approx(expected, abs=0.02)
 
@@ -165,21 +131,21 @@ class TestLimit:
     @pytest.mark.parametrize(("limit", "quantum"), [(0.05, 30.0), (0.3, 1.0), (0.3, 30.0), (0.8, 30.0)])
     def test_exact_over_a_minute_also_alone(self, policy: str, limit: float, quantum: float) -> None:
         world = host(policy, time_quantum=quantum)
-        busy(world, "a", limit=limit)
+        world.start("a", limit=limit)
         for _ in range(2):
             assert world.fractions(60)["a"] == pytest.approx(limit, rel=0.02)
 
     def test_beside_others_it_is_a_cap(self) -> None:
         world = host("interactive")
-        busy(world, "limited", limit=0.2)
-        busy(world, "free")
+        world.start("limited", limit=0.2)
+        world.start("free")
         got = world.fractions(60)
         assert 0.15 <= got["limited"] <= 0.2 * 1.02
         assert got["free"] == pytest.approx(1 - got["limited"], abs=0.001)
 
     def test_time_without_work_is_not_saved_up(self) -> None:
         world = host("fcfs")
-        late = world.process(world.client("late", Quota(limit=0.25)))
+        late = world.start("late", limit=0.25, busy=False)
         world.run(600)
         late.busy = True
         world.want(late)
@@ -187,7 +153,7 @@ class TestLimit:
 
     def test_a_quota_that_changes_to_and_fro_gains_nothing(self) -> None:
         world = host("fcfs")
-        busy(world, "a", limit=0.25)
+        world.start("a", limit=0.25)
         for _ in range(300):
             for limit in (0.26, 0.25):
                 world.run(0.1)
@@ -196,7 +162,7 @@ class TestLimit:
 
     def test_a_lower_limit_holds_at_once_for_who_pauses(self) -> None:
         world = host("fcfs")
-        busy(world, "a", limit=0.5)
+        world.start("a", limit=0.5)
         world.run_until(lambda: world.running() is None)
         world.feed(ev.QuotaChanged("a", Quota(limit=0.05)))
         assert world.fractions(60)["a"] == pytest.approx(0.05, rel=0.1)

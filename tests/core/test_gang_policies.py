@@ -9,7 +9,7 @@ import pytest
 from jupyter_gpushare.core.policies import POLICIES
 from jupyter_gpushare.core.quota import Quota
 
-from .world import OUTSIDER, World, baseline
+from .world import OUTSIDER, World, host_of
 
 QUANTUM = 0.5
 GANGS = {"xy": ("x", "y"), "yz": ("y", "z"), "xz": ("x", "z"), "all": ("x", "y", "z"), "s": ("x",), "t": ("z",)}
@@ -18,9 +18,7 @@ GANGS = {"xy": ("x", "y"), "yz": ("y", "z"), "xz": ("x", "z"), "all": ("x", "y",
 def crowd(policy: str, seed: int) -> World:
     """Gangs that overlap in every way, with different shares and tenants, some limited; `max_wait` is of no help."""
     choose = random.Random(seed)
-    world = World(baseline(policy=policy, time_quantum=QUANTUM, max_wait=86400.0))
-    for uuid in "xyz":
-        world.device(uuid)
+    world = host_of(*"xyz", policy=policy, time_quantum=QUANTUM, max_wait=86400.0)
     for name, devices in GANGS.items():
         share = choose.choice([0.0, 0.05, 0.2])
         world.client(name, Quota(share=share, limit=choose.choice([1.0, 1.0, 0.5])), tenant=choose.choice("uv"))
@@ -63,9 +61,7 @@ def test_every_gang_has_its_turns(policy: str, outsiders: bool) -> None:
 @pytest.mark.parametrize("policy", ["fair", "burst_share", "weighted"])
 def test_devices_whose_clocks_differ_do_not_keep_a_gang_waiting(policy: str) -> None:
     """One device has been fought over for an hour, the other one hardly used."""
-    world = World(baseline(policy=policy, time_quantum=QUANTUM, max_wait=86400.0))
-    for uuid in "xy":
-        world.device(uuid)
+    world = host_of(*"xy", policy=policy, time_quantum=QUANTUM, max_wait=86400.0)
     for name in ("a", "b", "c"):
         world.client(name, Quota(share=0.05), tenant=name)
         world.process(name, "x", busy=True)

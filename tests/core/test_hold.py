@@ -9,7 +9,6 @@ import pytest
 from jupyter_gpushare.core import commands as cmd
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.errors import Conflict, Refused
-from jupyter_gpushare.core.quota import Quota
 
 from .conftest import QUANTUM
 from .world import World
@@ -34,8 +33,7 @@ def test_who_holds_keeps_the_device_between_cells_for_that_long(between_cells: W
 
 
 def test_a_hold_outlasts_the_quantum_and_idleness(world: World) -> None:
-    a = world.process("a")
-    world.want(a)
+    a = world.process("a", wants=True)
     world.process("b", busy=True)
     world.feed(ev.TurnHeld("a", 60.0))
     world.run(10 * QUANTUM)
@@ -45,8 +43,7 @@ def test_a_hold_outlasts_the_quantum_and_idleness(world: World) -> None:
 
 
 def test_who_works_again_keeps_its_turn_when_the_hold_ends(world: World) -> None:
-    a = world.process("a")
-    world.want(a)
+    a = world.process("a", wants=True)
     world.process("b", busy=True)
     world.feed(ev.TurnHeld("a", QUANTUM / 2))
     world.idle(a)
@@ -80,15 +77,6 @@ def test_a_hold_out_of_range_changes_nothing(between_cells: World, seconds: floa
     assert between_cells.scheduler.clients["a"].held_for(between_cells.now) is None
 
 
-def test_an_online_client_does_not_wait_for_the_hold_of_an_offline_one(world: World) -> None:
-    world.client("a", Quota(service="offline"))
-    world.process("a", busy=True)
-    world.feed(ev.TurnHeld("a", 60.0))
-    world.run(0.1)
-    world.process("b", busy=True)
-    assert world.run_until(lambda: world.running() == "b") == 0
-
-
 def test_a_suspended_client_has_no_turns_until_it_is_resumed(world: World) -> None:
     world.busy("a", "b")
     world.run(0.1)
@@ -98,13 +86,6 @@ def test_a_suspended_client_has_no_turns_until_it_is_resumed(world: World) -> No
     assert (world.phase("a"), world.running(), world.queue("gpu")) == ("suspended", "b", [])
     world.feed(ev.Resumed("a"))
     assert world.run_until(lambda: world.running() == "a") <= QUANTUM
-
-
-def test_the_memory_of_a_suspended_client_leaves_though_there_is_room(world: World) -> None:
-    world.process("a")
-    world.feed(ev.MemoryHeld("a", GIB // 4, GIB // 4))
-    assert cmd.SetResident("a", 0) in world.feed(ev.Suspended("a"))
-    assert cmd.SetResident("a", None) in world.feed(ev.Resumed("a"))
 
 
 def test_who_waits_and_is_suspended_leaves_the_queue(world: World) -> None:
@@ -126,8 +107,7 @@ def test_an_offline_client_has_what_an_online_one_held_and_does_not_use(world: W
     """The holder said once that it is idle, while it held: nobody else will say so when the hold is over."""
     world.device("d")
     online = world.process("online")
-    world.client("offline", Quota(service="offline"))
-    offline = world.process("offline")
+    offline = world.start("offline", service="offline", busy=False)
     world.want(online)
     world.feed(ev.TurnHeld("online", 5.0))
     world.want(offline)
@@ -140,9 +120,9 @@ def test_an_offline_client_has_what_an_online_one_held_and_does_not_use(world: W
 
 def test_the_memory_of_an_evicted_client_leaves_once(world: World) -> None:
     a = world.process("a")
-    world.feed(ev.MemoryHeld("a", GIB // 4, GIB // 4))
+    world.holds("a", GIB // 4)
     assert cmd.SetResident("a", 0) in world.feed(ev.Evicted("a"))
-    world.feed(ev.MemoryHeld("a", GIB // 4, 0))
+    world.holds("a", GIB // 4, 0)
     assert world.phase("a") == "idle"
     began = len(world.commands)
     world.want(a)
@@ -156,7 +136,7 @@ def test_the_memory_of_an_evicted_client_leaves_once(world: World) -> None:
 
 def test_evicting_ends_the_turn_before_memory_leaves(world: World) -> None:
     world.process("a", busy=True, drains_in=0.05)
-    world.feed(ev.MemoryHeld("a", GIB // 4, GIB // 4))
+    world.holds("a", GIB // 4)
     said = world.feed(ev.Evicted("a"))
     kinds = [type(command) for command in said]
     assert cmd.SetResident("a", 0) in said
@@ -179,11 +159,11 @@ def test_evicting_ends_a_hold(between_cells: World) -> None:
 
 def test_who_waits_and_is_evicted_keeps_its_place_and_is_not_brought_back_ahead(world: World) -> None:
     world.busy("a", "b")
-    world.feed(ev.MemoryHeld("a", GIB // 4, GIB // 4))
-    world.feed(ev.MemoryHeld("b", GIB // 4, GIB // 4))
+    world.holds("a", GIB // 4)
+    world.holds("b", GIB // 4)
     began = len(world.commands)
     assert cmd.SetResident("b", 0) in world.feed(ev.Evicted("b"))
-    world.feed(ev.MemoryHeld("b", GIB // 4, 0))
+    world.holds("b", GIB // 4, 0)
     assert world.queue("gpu") == ["b"]
     world.run_until(lambda: world.running() == "b")
     assert cmd.RestoreAhead("b", True) not in world.commands[began:]
@@ -192,7 +172,7 @@ def test_who_waits_and_is_evicted_keeps_its_place_and_is_not_brought_back_ahead(
 
 def test_an_evicted_client_whose_lock_is_refused_stays_evicted(world: World) -> None:
     a = world.process("a")
-    world.feed(ev.MemoryHeld("a", GIB // 4, GIB // 4))
+    world.holds("a", GIB // 4)
     world.feed(ev.Evicted("a"))
     world.lock_elsewhere("gpu")
     world.want(a)

@@ -45,8 +45,7 @@ def busy(make_world: Callable[..., World]) -> World:
     world.lock_elsewhere("d3")
     world.process("runs", "d1", busy=True)
     world.process("waits", "d1", busy=True)
-    slow = world.process("drains", "d2", drains_in=50)
-    world.want(slow)
+    world.process("drains", "d2", drains_in=50, wants=True)
     world.process("waits too", "d2", busy=True)
     world.process("kept out", "d3", busy=True)
     world.process("idle", "d1")
@@ -57,30 +56,39 @@ def busy(make_world: Callable[..., World]) -> World:
     return world
 
 
+OF_NO_PROCESS: list[ev.Event] = [
+    *(kind(999) for kind in (ev.ProcessGone, ev.Wanted, ev.Unwanted, ev.Evicting, ev.Restored)),
+    *(kind(999) for kind in (ev.WentIdle, ev.WentBusy)),
+    ev.Began(999, 1 << 40, 0.0),
+    ev.Closed(999, 1 << 40, 0.0),
+    ev.Ended(999, 1 << 40),
+]
+OF_NO_CLIENT: list[ev.Event] = [
+    *(kind("nobody") for kind in (ev.ClientForgotten, ev.TurnReleased, ev.Evicted, ev.Suspended, ev.Resumed)),
+    ev.Suspended("nobody", by_policy=True),
+    ev.ProcessJoined("nobody", 999, ("d1",)),
+    ev.MemoryHeld("nobody", 1, 1),
+    ev.Progress("nobody", 1, 1, 1.0),
+    ev.CellStarted("nobody", "1"),
+    ev.CellEnded("nobody", "1"),
+    ev.TurnHeld("nobody", 1.0),
+    ev.QuotaChanged("nobody", Quota()),
+    ev.NotTaken("nobody", stopped=True),
+]
+OF_NO_DEVICE: list[ev.Event] = [ev.DeviceFailed("d9", "lost"), ev.DeviceRecovered("d9")]
 ILLEGAL: list[tuple[ev.Event, type[Exception], str]] = [
+    *((event, IllegalEvent, "no process 999") for event in OF_NO_PROCESS),
+    *((event, UnknownClient, "no client 'nobody'") for event in OF_NO_CLIENT),
+    *((event, IllegalEvent, "no device d9") for event in OF_NO_DEVICE),
+    (ev.LockWanted("nothing", True), IllegalEvent, "device nothing is unknown"),
     (ev.ClientRegistered("runs", "1001"), IllegalEvent, "belongs to tenant '1000'"),
-    (ev.ClientForgotten("nobody"), UnknownClient, "no client 'nobody'"),
     (ev.ClientForgotten("runs"), IllegalEvent, "still has processes"),
     (ev.ClientForgotten("idle"), IllegalEvent, "still has processes"),
-    (ev.ProcessJoined("nobody", 99, ("d1",)), UnknownClient, "no client"),
     (ev.ProcessJoined("runs", 1, ("d1",)), IllegalEvent, "joined already"),
     (ev.ProcessJoined("waits", 1, ("d1",)), IllegalEvent, "joined already"),
-    (ev.ProcessJoined("runs", 99, ("d1", "d9")), IllegalEvent, "unknown devices ['d9']"),
-    (ev.ProcessJoined("runs", 99, ()), IllegalEvent, "no device"),
-    (ev.ProcessGone(99), IllegalEvent, "no process 99"),
-    (ev.Wanted(99), IllegalEvent, "no process 99"),
-    (ev.Unwanted(99), IllegalEvent, "no process 99"),
-    (ev.Began(99, 1 << 40, 0.0), IllegalEvent, "no process 99"),
-    (ev.Closed(99, 1 << 40, 0.0), IllegalEvent, "no process 99"),
-    (ev.Ended(99, 1 << 40), IllegalEvent, "no process 99"),
-    (ev.WentIdle(99), IllegalEvent, "no process 99"),
-    (ev.CellStarted("nobody", "1"), UnknownClient, "no client"),
-    (ev.CellEnded("nobody", "1"), UnknownClient, "no client"),
-    (ev.TurnReleased("nobody"), UnknownClient, "no client"),
-    (ev.QuotaChanged("nobody", Quota()), UnknownClient, "no client"),
+    (ev.ProcessJoined("runs", 999, ("d1", "d9")), IllegalEvent, "unknown devices ['d9']"),
+    (ev.ProcessJoined("runs", 999, ()), IllegalEvent, "no device"),
     (ev.QuotaChanged("runs", Quota(memory=100), allocated=101), Conflict, "memory=100B is below what is"),
-    (ev.NotTaken("nobody", stopped=False), UnknownClient, "no client"),
-    (ev.LockWanted("nothing", True), IllegalEvent, "device nothing is unknown"),
 ]
 
 
@@ -149,25 +157,15 @@ def test_other_fields_change_though_more_is_allocated_than_the_limit(world: Worl
 
 
 @pytest.mark.parametrize(
-    "values",
+    ("values", "message"),
     [
-        {"time_quantum": 0.0},
-        {"time_quantum": -1.0},
-        {"time_quantum": float("nan")},
-        {"time_quantum": 1e6},
-        {"idle_release": 0.0},
-        {"cell_linger": -0.1},
-        {"cell_linger": 61.0},
-        {"time_quantum": "long"},
-        {"cell_linger": "auto"},
-        {"max_wait": 0.0},
+        ({"time_quantum": float("nan")}, "time_quantum=nan is out of range: allowed are"),
+        ({"overrun_after": 0.0}, "overrun_after=0 is out of range: allowed are"),
+        ({"idle_suspend": "auto"}, "idle_suspend='auto' is not a number: allowed are"),
+        ({"policy": "lottery"}, "policy='lottery' is unknown: allowed are interactive, fair"),
     ],
 )
-def test_settings_out_of_range_are_refused(values: dict[str, Any]) -> None:
-    with pytest.raises(Refused, match="allowed are"):
+def test_settings_that_cannot_be_are_refused(values: dict[str, Any], message: str) -> None:
+    """All that cannot be: `BAD` of `tests/coordinator/test_settings.py`, by the same table."""
+    with pytest.raises(Refused, match=message):
         baseline(**values)
-
-
-def test_an_unknown_policy_is_refused_from_the_start() -> None:
-    with pytest.raises(Refused, match="policy='lottery' is unknown: allowed are interactive, fair"):
-        baseline(policy="lottery")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from jupyter_gpushare.core import events as ev
 
-from .world import FakeProcess, World, baseline
+from .world import FakeProcess, World, host_of
 
 QUANTUM = 5.0
 LEAST = 0.1  # min_quantum
@@ -16,67 +14,39 @@ LEAST = 0.1  # min_quantum
 
 @pytest.fixture
 def world() -> World:
-    world = World(baseline(policy="interactive", time_quantum=QUANTUM, min_quantum=LEAST, cell_linger=0.0))
-    world.device("gpu")
-    return world
-
-
-def start(world: World, name: str, tenant: str = "", busy: bool = True) -> FakeProcess:
-    world.client(name, tenant=tenant or name)
-    return world.process(name, busy=busy)
-
-
-def cell(world: World, process: FakeProcess, length: float, then: Callable[[], None] = lambda: None) -> None:
-    """`length` seconds of work on the device, then the cell ends."""
-    client = process.client
-    before = world.held("gpu")[client]
-    process.busy = True
-
-    def look() -> None:
-        left = length - (world.held("gpu")[client] - before)
-        if left > 1e-9:
-            world.at(max(left, 0.001), look)
-            return
-        process.busy = False
-        world.unwant(process)
-        world.end_cell(client, "cell")
-        then()
-
-    world.start_cell(client, "cell")
-    world.want(process)
-    look()
+    return host_of("gpu", policy="interactive", time_quantum=QUANTUM, min_quantum=LEAST, cell_linger=0.0)
 
 
 def test_a_short_cell_overtakes_long_ones(world: World) -> None:
     for name in "abc":
-        start(world, name)
-    short = start(world, "short", busy=False)
+        world.start(name)
+    short = world.start("short", busy=False)
     world.run(60)
     for _ in range(10):
         waited = world.scheduler.clients["short"].wait_seconds
         done: list[float] = []
-        cell(world, short, 0.3, lambda done=done: done.append(world.now))  # type: ignore[misc]
+        world.run_cell(short, 0.3, lambda done=done: done.append(world.now))  # type: ignore[misc]
         world.run_until(lambda done=done: bool(done))  # type: ignore[misc]
         assert world.scheduler.clients["short"].wait_seconds - waited <= LEAST + 1e-6
         world.run(3.3)
 
 
 def test_a_cell_that_turns_out_long_gives_way_to_shorter_ones(world: World) -> None:
-    start(world, "long")
+    world.start("long")
     world.run(20)
-    start(world, "newcomer")
+    world.start("newcomer")
     world.run(10)
-    third = start(world, "third", busy=False)
+    third = world.start("third", busy=False)
     world.want(third)
     assert world.run_until(lambda: world.running() == "third") <= LEAST
 
 
 def test_splitting_work_into_many_cells_gains_nothing(world: World) -> None:
-    start(world, "whole")
-    split = start(world, "split", busy=False)
+    world.start("whole")
+    split = world.start("split", busy=False)
 
     def again() -> None:
-        world.at(0.0, lambda: cell(world, split, 0.25, again))
+        world.at(0.0, lambda: world.run_cell(split, 0.25, again))
 
     again()
     world.run(30)
@@ -86,8 +56,8 @@ def test_splitting_work_into_many_cells_gains_nothing(world: World) -> None:
 
 
 def test_pretending_to_begin_cells_gains_nothing(world: World) -> None:
-    start(world, "honest")
-    start(world, "pretender")
+    world.start("honest")
+    world.start("pretender")
 
     def pretend(number: int) -> None:
         world.start_cell("pretender", str(number))
@@ -100,8 +70,8 @@ def test_pretending_to_begin_cells_gains_nothing(world: World) -> None:
 
 
 def test_giving_turns_up_early_gains_nothing(world: World) -> None:
-    start(world, "patient")
-    start(world, "nervous")
+    world.start("patient")
+    world.start("nervous")
 
     def release() -> None:
         if world.running() == "nervous":
@@ -115,9 +85,9 @@ def test_giving_turns_up_early_gains_nothing(world: World) -> None:
 
 @pytest.mark.parametrize("many", [2, 5])
 def test_tenants_are_equal_however_many_clients_they_have(world: World, many: int) -> None:
-    start(world, "alone", tenant="one")
+    world.start("alone", tenant="one")
     for number in range(many):
-        start(world, f"c{number}", tenant="other")
+        world.start(f"c{number}", tenant="other")
     world.run(30)
     got = world.fractions(40 * QUANTUM)
     assert got.pop("alone") == pytest.approx(0.5, abs=0.03)
@@ -126,13 +96,13 @@ def test_tenants_are_equal_however_many_clients_they_have(world: World, many: in
 
 def test_what_was_used_long_ago_is_forgotten(world: World) -> None:
     """An hour of computing in the morning counts for nothing in the afternoon."""
-    morning = start(world, "morning")
+    morning = world.start("morning")
     world.run(3600)
     morning.busy = False
     world.feed(ev.TurnReleased("morning"))
     world.unwant(morning)
     world.run(3 * 3600)
-    start(world, "long")
+    world.start("long")
     world.run(60)
     world.want(morning)
     assert world.run_until(lambda: world.running() == "morning") <= LEAST
@@ -141,13 +111,12 @@ def test_what_was_used_long_ago_is_forgotten(world: World) -> None:
 def test_nobody_waits_longer_than_max_wait_and_a_turn_of_each_before() -> None:
     """Newcomers without any use before come all the time: without the bound the long client would never run again."""
     max_wait = 20.0
-    world = World(baseline(policy="interactive", time_quantum=1.0, max_wait=max_wait))
-    world.device("gpu")
-    start(world, "long")
+    world = host_of("gpu", policy="interactive", time_quantum=1.0, max_wait=max_wait)
+    world.start("long")
     world.run(60)
     waits: list[float] = []
     for number in range(120):
-        start(world, f"newcomer {number}")
+        world.start(f"newcomer {number}")
         world.run(1.0)
         if number >= 4:
             gone = [p for p in world.processes.values() if p.client == f"newcomer {number - 4}"]
@@ -171,7 +140,7 @@ def thinking(world: World, process: FakeProcess, length: float, pause: float) ->
             waits.append(world.scheduler.clients[process.client].wait_seconds - waited)
             world.at(pause, again)
 
-        cell(world, process, length, done)
+        world.run_cell(process, length, done)
 
     again()
     return waits
@@ -180,11 +149,11 @@ def thinking(world: World, process: FakeProcess, length: float, pause: float) ->
 @pytest.mark.parametrize("begins", [0.0, 0.5, 15.0], ids=lambda seconds: f"newcomer-{seconds:g}s-old")
 def test_use_of_an_idle_device_is_free(world: World, begins: float) -> None:
     """A notebook works for 20 s while no other client wants the device: it does not wait for a newcomer afterwards."""
-    notebook = start(world, "notebook", busy=False)
+    notebook = world.start("notebook", busy=False)
     done: list[float] = []
-    cell(world, notebook, 20.0, lambda: done.append(world.now))
+    world.run_cell(notebook, 20.0, lambda: done.append(world.now))
     world.run_until(lambda: bool(done))
-    start(world, "newcomer")
+    world.start("newcomer")
     world.run(begins)
     waits = thinking(world, notebook, 0.02, 2.0)
     world.run(300)
@@ -196,38 +165,38 @@ def test_use_of_an_idle_device_is_free(world: World, begins: float) -> None:
 @pytest.mark.parametrize("length", [0.1, 1.0])
 def test_short_cells_beside_endless_jobs_start_at_once(world: World, jobs: int, length: float) -> None:
     for number in range(jobs):
-        start(world, f"job {number}")
+        world.start(f"job {number}")
     world.run(30)
-    waits = thinking(world, start(world, "notebook", busy=False), length, 4.0)
+    waits = thinking(world, world.start("notebook", busy=False), length, 4.0)
     world.run(300)
     assert max(waits) <= LEAST * (1 + 2 * length) + 1e-6
 
 
 def test_cells_that_use_less_than_their_part_do_not_wait_for_long_ones(world: World) -> None:
     """Cells of ten seconds, one after the other, are not short because they are many."""
-    thinking(world, start(world, "long cells", busy=False), 10.0, 0.1)
+    thinking(world, world.start("long cells", busy=False), 10.0, 0.1)
     world.run(30)
-    waits = thinking(world, start(world, "short cells", busy=False), 0.5, 2.0)
+    waits = thinking(world, world.start("short cells", busy=False), 0.5, 2.0)
     world.run(300)
     assert sorted(waits)[len(waits) * 9 // 10] <= 0.6
 
 
 @pytest.mark.parametrize(("many", "pause"), [(2, 0.3), (3, 0.5)])
 def test_dividing_work_among_many_clients_gains_nothing(world: World, many: int, pause: float) -> None:
-    start(world, "loop", tenant="one")
+    world.start("loop", tenant="one")
     for number in range(many):
-        thinking(world, start(world, f"cells {number}", tenant="other", busy=False), 0.25, pause)
+        thinking(world, world.start(f"cells {number}", tenant="other", busy=False), 0.25, pause)
     world.run(30)
     assert world.fractions(200)["loop"] >= 0.4
 
 
 def test_one_client_after_the_other_gains_nothing(world: World) -> None:
-    start(world, "loop", tenant="one")
+    world.start("loop", tenant="one")
     numbers = iter(range(1000))
 
     def again() -> None:
-        process = start(world, f"short-lived {next(numbers)}", tenant="other", busy=False)
-        cell(world, process, 5.0, lambda: (world.kill(process), world.at(0.2, again)))  # type: ignore[func-returns-value]
+        process = world.start(f"short-lived {next(numbers)}", tenant="other", busy=False)
+        world.run_cell(process, 5.0, lambda: (world.kill(process), world.at(0.2, again)))  # type: ignore[func-returns-value]
 
     again()
     world.run(30)
@@ -235,9 +204,7 @@ def test_one_client_after_the_other_gains_nothing(world: World) -> None:
 
 
 def test_what_a_tenant_uses_where_no_other_waits_does_not_count_elsewhere() -> None:
-    world = World(baseline(policy="interactive", time_quantum=QUANTUM))
-    for device in ("one", "two"):
-        world.device(device)
+    world = host_of("one", "two", policy="interactive", time_quantum=QUANTUM)
     for name, tenant, device in (("elsewhere", "ada", "two"), ("here", "ada", "one"), ("other", "bob", "one")):
         world.client(name, tenant=tenant)
         world.process(name, device, busy=True)

@@ -12,9 +12,8 @@ from jupyter_gpushare.core import commands as cmd
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.memory import stays
 from jupyter_gpushare.core.model import Held
-from jupyter_gpushare.core.quota import Quota
 
-from .world import World, baseline
+from .world import World, host_of
 
 GIB = 1 << 30
 NAMES = ["a", "b", "c", "d", "e"]
@@ -28,33 +27,27 @@ def away(size: int) -> Held:
     return Held(size, 0)
 
 
-class TestStays:
-    def test_nothing_leaves_where_all_fits(self) -> None:
-        assert stays(10, {"a": full(5), "b": full(5)}, ["a"], ["b"], []) == {}
+@pytest.mark.parametrize(
+    ("held", "queue", "idle", "kept"),
+    [
+        pytest.param({"a": full(5), "b": full(5)}, "b", [], {}, id="nothing-leaves-where-all-fits"),
+        pytest.param({"a": full(7), "b": away(5)}, "b", [], {"a": 5}, id="the-next-one-needs-room"),
+        pytest.param(
+            {"a": full(4), "b": away(5), "old": full(3), "new": full(3)}, "b", ["old", "new"], {"old": 0, "new": 1},
+            id="idle-ones-go-first-the-longest-idle-one-before-the-others",
+        ),
+        pytest.param({"a": full(5), "b": away(5), "c": full(5)}, "bc", [], {"a": 0}, id="then-the-one-that-runs"),
+        pytest.param({"a": away(6), "b": full(4), "c": full(5)}, "bc", [], {"c": 0}, id="the-last-goes-for-who-runs"),
+        pytest.param({"a": Held(8, 8, 6), "b": away(5)}, "b", [], {"a": 6}, id="what-cannot-leave-stays"),
+        pytest.param({"a": full(4), "b": away(30)}, "b", [], {"a": 0}, id="all-for-one-larger-than-the-device"),
+    ],
+)  # fmt: skip
+def test_what_stays(held: dict[str, Held], queue: str, idle: list[str], kept: dict[str, int]) -> None:
+    assert stays(10, held, ["a"], list(queue), idle) == kept
 
-    def test_the_next_one_needs_room_when_the_turn_ends(self) -> None:
-        assert stays(10, {"a": full(7), "b": away(5)}, ["a"], ["b"], []) == {"a": 5}
 
-    def test_idle_ones_go_first_the_longest_idle_one_before_the_others(self) -> None:
-        held = {"a": full(4), "b": away(5), "old": full(3), "new": full(3)}
-        assert stays(10, held, ["a"], ["b"], ["old", "new"]) == {"old": 0, "new": 1}
-
-    def test_the_one_whose_turn_ends_goes_before_those_that_come(self) -> None:
-        held = {"a": full(5), "b": away(5), "c": full(5)}
-        assert stays(10, held, ["a"], ["b", "c"], []) == {"a": 0}
-
-    def test_the_last_of_the_queue_makes_room_for_who_runs(self) -> None:
-        held = {"a": away(6), "b": full(4), "c": full(5)}
-        assert stays(10, held, ["a"], ["b", "c"], []) == {"c": 0}
-
-    def test_what_cannot_leave_stays(self) -> None:
-        assert stays(10, {"a": Held(8, 8, 6), "b": away(5)}, ["a"], ["b"], []) == {"a": 6}
-
-    def test_a_client_larger_than_the_device_gets_all_that_others_can_give(self) -> None:
-        assert stays(10, {"a": full(4), "b": away(30)}, ["a"], ["b"], []) == {"a": 0}
-
-    def test_what_was_refused_is_made_room_for_whatever_the_figures_say(self) -> None:
-        assert stays(10, {"a": full(2), "i": full(5)}, ["a"], [], ["i"], short=3) == {"i": 2}
+def test_what_was_refused_is_made_room_for_whatever_the_figures_say() -> None:
+    assert stays(10, {"a": full(2), "i": full(5)}, ["a"], [], ["i"], short=3) == {"i": 2}
 
 
 @st.composite
@@ -105,16 +98,12 @@ def told(world: World) -> dict[str, int | None]:
     return {command.client: command.bytes for command in world.commands if isinstance(command, cmd.SetResident)}
 
 
-def holds(world: World, client: str, allocated: int, resident: int | None = None, short: int = 0) -> None:
-    world.feed(ev.MemoryHeld(client, allocated, allocated if resident is None else resident, 0, short))
-
-
 def test_said_before_the_gate_closes_and_taken_back_when_all_fits(world: World) -> None:
     world.device("d")
     world.process("a", busy=True)
     second = world.process("b")
-    holds(world, "a", 3 * GIB // 4)
-    holds(world, "b", GIB // 2, 0)
+    world.holds("a", 3 * GIB // 4)
+    world.holds("b", GIB // 2, 0)
     assert told(world) == {}
     world.want(second)
     assert told(world) == {"a": GIB // 2}
@@ -122,7 +111,7 @@ def test_said_before_the_gate_closes_and_taken_back_when_all_fits(world: World) 
     mine = [command for command in world.commands if getattr(command, "client", "") == "a"]
     withdrawn = next(n for n, command in enumerate(mine) if isinstance(command, cmd.Permit) and not command.may)
     assert [type(command) for command in mine].index(cmd.SetResident) < withdrawn
-    holds(world, "b", 0)
+    world.holds("b", 0)
     assert set(told(world).values()) == {None}
 
 
@@ -130,31 +119,28 @@ def test_an_idle_client_makes_room_for_what_was_refused(world: World) -> None:
     world.device("d")
     idle, runs = world.process("idle", busy=False), world.process("runs")
     world.want(idle)
-    holds(world, "idle", GIB // 2)
+    world.holds("idle", GIB // 2)
     world.feed(ev.TurnReleased("idle"))
     world.run(0.1)
     world.want(runs)
-    holds(world, "runs", GIB // 2)
+    world.holds("runs", GIB // 2)
     assert told(world) == {}
-    holds(world, "runs", GIB // 2, short=GIB // 8)
+    world.holds("runs", GIB // 2, short=GIB // 8)
     assert told(world) == {"idle": 3 * GIB // 8}
 
 
 def test_the_quota_for_while_others_wait(world: World) -> None:
     world.device("d")
-    world.client("a", Quota(resident=GIB // 4))
-    world.process("a", busy=True)
-    holds(world, "a", GIB // 2)
+    world.start("a", resident=GIB // 4)
+    world.holds("a", GIB // 2)
     assert told(world) == {}
     world.want(world.process("b"))
     assert told(world) == {"a": GIB // 4}
 
 
 def test_the_quantum_counts_from_when_memory_is_back() -> None:
-    world = World(baseline(time_quantum=1.0))
-    world.device("d")
-    first = world.process("a", busy=True)
-    world.process("b", busy=True)
+    world = host_of("d", time_quantum=1.0)
+    first, _ = world.busy("a", "b")
     world.run(0.4)
     world.feed(ev.Restored(first.number))
     world.run_until(lambda: world.running() == "b")
@@ -163,11 +149,9 @@ def test_the_quantum_counts_from_when_memory_is_back() -> None:
 
 def test_a_short_quantum_does_not_end_before_memory_is_back() -> None:
     """Or a client of much memory would do nothing but move it. Nobody knows yet how long that takes."""
-    world = World(baseline(time_quantum=0.1))
-    world.device("d")
-    other = world.process("b", busy=True)
-    first = world.process("a", busy=True)
-    holds(world, "a", GIB, 0)
+    world = host_of("d", time_quantum=0.1)
+    other, first = world.busy("b", "a")
+    world.holds("a", GIB, 0)
     world.run_until(lambda: world.running() == "a")
     world.run(0.105)
     assert world.running() == "a"
@@ -179,10 +163,9 @@ def test_a_short_quantum_does_not_end_before_memory_is_back() -> None:
 
 def test_who_brings_nothing_back_gets_no_time_for_it() -> None:
     """Unified memory that was never touched is not on the device either."""
-    world = World(baseline(time_quantum=0.1))
-    world.device("d")
+    world = host_of("d", time_quantum=0.1)
     world.busy("b", "a")
-    holds(world, "a", GIB, 0)
+    world.holds("a", GIB, 0)
     world.run(2.0)
     turns = [until - since for client, since, until in world.turns["d"] if client == "a"]
     assert turns[1:] == [pytest.approx(0.1)] * len(turns[1:])
@@ -190,8 +173,7 @@ def test_who_brings_nothing_back_gets_no_time_for_it() -> None:
 
 
 def test_nobody_gets_more_than_two_quanta_by_saying_so() -> None:
-    world = World(baseline(time_quantum=1.0))
-    world.device("d")
+    world = host_of("d", time_quantum=1.0)
     first = world.process("a", busy=True)
     world.run(5.0)
     world.feed(ev.Restored(first.number))
@@ -239,7 +221,7 @@ def test_with_several_running_clients_what_is_needed_latest_leaves_first(
 
 def test_the_memory_of_a_suspended_client_leaves_also_if_nobody_else_is_there(world: World) -> None:
     world.process("a", busy=True)
-    holds(world, "a", GIB // 2)
+    world.holds("a", GIB // 2)
     world.feed(ev.Suspended("a"))
     assert told(world) == {"a": 0}
     world.run(1)
@@ -253,11 +235,19 @@ def test_memory_comes_back_ahead_only_where_there_is_room(world: World) -> None:
     world.device("d")
     world.process("a", busy=True)
     second = world.process("b")
-    holds(world, "a", GIB)
-    holds(world, "b", GIB // 4, 0)
+    world.holds("a", GIB)
+    world.holds("b", GIB // 4, 0)
     world.want(second)
     assert not [command for command in world.commands if isinstance(command, cmd.RestoreAhead)]
-    holds(world, "a", GIB // 2)
+    world.holds("a", GIB // 2)
     assert cmd.RestoreAhead("b", True) in world.commands
-    holds(world, "a", GIB, GIB // 2)  # the rest is on its way back to the one that runs
+    world.holds("a", GIB, GIB // 2)  # the rest is on its way back to the one that runs
     assert cmd.RestoreAhead("b", False) in world.commands
+
+
+def test_what_is_remembered_of_who_leaves_first_does_not_grow_with_turns() -> None:
+    world = host_of("d", time_quantum=0.1)
+    world.busy("a", "b", "c")
+    world.run(100.0)
+    assert len(world.turns["d"]) > 900
+    assert len(world.scheduler.devices["d"].leavers._waiting) < 100

@@ -14,7 +14,6 @@ from jupyter_gpushare.core.settings import Settings
 from .world import CLOSING, OPEN, FakeProcess, World
 
 MIB = 1 << 20  # the device has 1024 of them; each test says how many of these the clients find there
-STEP = 16 * MIB
 
 
 @pytest.fixture
@@ -38,8 +37,7 @@ def together(world: World, *sizes: int, quotas: tuple[Quota, ...] = ()) -> list[
 
 def holds(world: World, client: str, mib: int, short: int = 0, pinned: int = 0, resident: int | None = None) -> None:
     """As a process says it: what it is short of counts as allocated and resident already."""
-    there = mib if resident is None else resident
-    world.feed(ev.MemoryHeld(client, mib * MIB, there * MIB, pinned * MIB, short * MIB))
+    world.holds(client, mib * MIB, None if resident is None else resident * MIB, pinned * MIB, short * MIB)
 
 
 def leaves(world: World, client: str) -> None:
@@ -47,7 +45,7 @@ def leaves(world: World, client: str) -> None:
     known = world.scheduler.clients[client]
     target = world.scheduler.residence.said(client)
     if target is not None:
-        world.feed(ev.MemoryHeld(client, known.held.allocated, target))
+        world.holds(client, known.held.allocated, target)
 
 
 def open_gates(world: World) -> list[str]:
@@ -72,10 +70,13 @@ def test_the_last_that_joined_goes_and_its_memory_makes_room(world: World) -> No
     assert world.scheduler.residence.said("b") == 448 * MIB
 
 
-def test_one_that_asks_itself_goes_as_well(world: World) -> None:
-    first, last = together(world, 480, 464)
-    holds(world, "b", 480, short=16)
-    assert (first.gate, last.gate) == (OPEN, CLOSING)
+@pytest.fixture
+def parted(world: World) -> World:
+    """A runs and has found no room for more; b, whose memory is about to leave, waits."""
+    together(world, 480, 464)
+    holds(world, "a", 496, short=16)
+    world.run(0.01)
+    return world
 
 
 def test_of_two_that_ask_at_once_one_goes(world: World) -> None:
@@ -87,40 +88,35 @@ def test_of_two_that_ask_at_once_one_goes(world: World) -> None:
     assert world.phase("b") == "waiting"
 
 
-def test_they_take_turns_and_are_not_together_again(world: World) -> None:
-    together(world, 480, 464)
-    holds(world, "a", 496, short=16)
-    world.run(0.01)
-    leaves(world, "b")
-    holds(world, "a", 496)
-    parted = world.now
-    world.run(60.0)
-    turns = [client for client, began, _ in world.turns["d"] if began > parted]
+def test_they_take_turns_and_are_not_together_again(parted: World) -> None:
+    leaves(parted, "b")
+    holds(parted, "a", 496)
+    since = parted.now
+    parted.run(60.0)
+    turns = [client for client, began, _ in parted.turns["d"] if began > since]
     assert turns.count("a") > 2 and turns.count("b") > 2
-    assert not overlaps(world, parted)
+    assert not overlaps(parted, since)
 
 
-def test_after_a_while_it_is_tried_again_in_case_the_device_has_more_room(world: World) -> None:
-    together(world, 480, 464)
-    holds(world, "a", 496, short=16)
-    world.run(0.01)
-    holds(world, "a", 496)
-    world.run_until(lambda: len(open_gates(world)) == 2, within=700.0)
-    assert world.now > 500.0
+@pytest.mark.parametrize(("size", "least", "most"), [(496, 500.0, 700.0), (100, 0.0, 60.0)], ids=["the same", "less"])
+def test_it_is_tried_again_after_a_while_or_as_soon_as_they_have_shrunk(
+    parted: World, size: int, least: float, most: float
+) -> None:
+    """The device may have more room by then."""
+    holds(parted, "a", size)
+    parted.run_until(lambda: len(open_gates(parted)) == 2, within=most)
+    assert parted.now > least
 
 
-def test_what_has_shrunk_fits_again_at_once(world: World) -> None:
-    together(world, 480, 464)
-    holds(world, "a", 496, short=16)
-    world.run(0.01)
-    holds(world, "a", 100)
-    world.run_until(lambda: len(open_gates(world)) == 2, within=60.0)
-
-
-def test_an_offline_one_goes_first(world: World) -> None:
-    offline, online = together(world, 480, 464, quotas=(Quota(service="offline"), Quota()))
+@pytest.mark.parametrize(
+    ("quotas", "gates"),
+    [((), (OPEN, CLOSING)), ((Quota(service="offline"), Quota()), (CLOSING, OPEN))],
+    ids=["the-last-also-if-it-asks-itself", "an-offline-one-first"],
+)
+def test_which_one_goes(world: World, quotas: tuple[Quota, ...], gates: tuple[str, str]) -> None:
+    first, last = together(world, 480, 464, quotas=quotas)
     holds(world, "b", 480, short=16)
-    assert (offline.gate, online.gate) == (CLOSING, OPEN)
+    assert (first.gate, last.gate) == gates
 
 
 def test_no_more_go_than_make_room() -> None:
@@ -138,8 +134,7 @@ def test_no_more_go_than_make_room() -> None:
 
 
 def test_no_one_goes_while_idle_clients_can_make_room(world: World) -> None:
-    idle = world.process("idle")
-    world.want(idle)
+    world.process("idle", wants=True)
     holds(world, "idle", 100)
     world.feed(ev.TurnReleased("idle"))
     world.run(0.1)
@@ -162,8 +157,7 @@ def test_no_one_goes_where_nothing_can_leave(world: World) -> None:
 
 def test_what_idle_clients_cannot_give_up_counts(world: World) -> None:
     """Two that fit on the device, but not beside what is pinned there."""
-    idle = world.process("idle")
-    world.want(idle)
+    world.process("idle", wants=True)
     holds(world, "idle", 600, pinned=600)
     world.feed(ev.TurnReleased("idle"))
     world.run(0.1)

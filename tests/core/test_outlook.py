@@ -9,7 +9,7 @@ from jupyter_gpushare.core.outlook import expected_waits, outlook, seconds_left
 from jupyter_gpushare.core.quota import Quota
 
 from .conftest import QUANTUM
-from .world import FakeProcess, World, baseline
+from .world import FakeProcess, World, baseline, host_of
 
 
 def waits(world: World) -> dict[str, float]:
@@ -23,8 +23,7 @@ def test_nobody_waits(world: World) -> None:
 
 
 def test_everybody_ahead_takes_a_quantum_until_their_turns_are_known(world: World) -> None:
-    for name in "abc":
-        world.process(name, busy=True)
+    world.busy(*"abc")
     world.run(0.25)
     assert waits(world) == pytest.approx({"b": 0.75, "c": 1.75})
 
@@ -53,8 +52,7 @@ def test_short_turns_shorten_the_wait(world: World) -> None:
 
 
 def test_a_turn_that_lasts_longer_than_usual_goes_on_for_half_as_long_again() -> None:
-    world = World(baseline(time_quantum=1000.0))
-    world.device("gpu")
+    world = host_of("gpu", time_quantum=1000.0)
     a = short_turns(world)
     world.client("b")
     world.start_cell("a", "long")
@@ -75,8 +73,7 @@ def test_who_holds_is_expected_to_do_so_to_the_end(world: World) -> None:
 
 
 def test_no_turn_is_expected_to_be_longer_than_the_quantum_of_now(world: World) -> None:
-    for name in "abc":
-        world.process(name, busy=True)
+    world.busy(*"abc")
     world.run(5 * QUANTUM)
     world.feed(ev.SettingsChanged(baseline(time_quantum=0.25)))
     world.run(0.1)
@@ -85,8 +82,7 @@ def test_no_turn_is_expected_to_be_longer_than_the_quantum_of_now(world: World) 
 
 
 def test_an_overdue_turn_is_expected_to_end_now(world: World) -> None:
-    a = world.process("a", drains_in=5)
-    world.want(a)
+    world.process("a", drains_in=5, wants=True)
     world.process("b", busy=True)
     world.run(3 * QUANTUM)
     assert waits(world) == {"b": 0.0}
@@ -94,8 +90,7 @@ def test_an_overdue_turn_is_expected_to_end_now(world: World) -> None:
 
 @pytest.mark.parametrize("policy", ["fcfs", "interactive", "fair"])
 def test_one_client_is_told_what_the_queue_is(policy: str) -> None:
-    world = World(baseline(time_quantum=QUANTUM, policy=policy))
-    world.device("gpu")
+    world = host_of("gpu", time_quantum=QUANTUM, policy=policy)
     for number in range(12):
         name, tenant = f"c{number}", str(1000 + number % 3)
         quota = Quota(limit=0.2 if number == 5 else 1.0, service="offline" if number % 4 == 3 else "online")

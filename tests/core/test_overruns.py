@@ -8,11 +8,9 @@ import pytest
 
 from jupyter_gpushare.core import commands as cmd
 from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.errors import Refused
-from jupyter_gpushare.core.quota import Quota
-from jupyter_gpushare.core.settings import Settings
 
 from .conftest import QUANTUM
+from .test_closing import hopeless_pair
 from .world import CLOSED, CLOSING, OPEN, FakeProcess, World, baseline
 
 REPORTED = QUANTUM + 10.0  # when a drain without an end is an overrun
@@ -29,9 +27,7 @@ def joining(make_world: MakeWorld) -> World:
 
 def stuck(world: World, name: str = "a", drains_in: float = 1000.0) -> FakeProcess:
     """It has a turn that does not end, once somebody waits for it."""
-    process = world.process(name, drains_in=drains_in)
-    world.want(process)
-    return process
+    return world.process(name, drains_in=drains_in, wants=True)
 
 
 def test_by_default_it_is_waited_for(world: World) -> None:
@@ -42,24 +38,10 @@ def test_by_default_it_is_waited_for(world: World) -> None:
     assert not any(isinstance(command, cmd.Interrupt) for command in world.commands)
 
 
-def test_joined_once_patience_with_it_has_ended(joining: World) -> None:
-    a = stuck(joining)
-    b = joining.process("b", busy=True)
-    joining.run(REPORTED + PATIENCE - 0.5)
-    assert (joining.phase("a"), b.gate) == ("overrun", CLOSED)
-    assert joining.run_until(lambda: b.gate == OPEN) == pytest.approx(0.5, abs=0.15)
-    assert (joining.phase("a"), joining.phase("b"), a.gate) == ("overrun", "running", "closing")
-    assert set(joining.holders("gpu")) == {"a", "b"}
-
-
 def test_at_the_moment_of_it_not_when_its_closing_is_next_tried(make_world: MakeWorld) -> None:
     """Slices grow to a quantum: whoever waits would wait for the end of one."""
     world = make_world(overrun="join", overrun_patience=PATIENCE, time_quantum=100.0)
-    second, first = world.process("a"), world.process("a")
-    first.peer, first.collectives = second, 10**6
-    second.peer, second.collectives = first, 10**6
-    first.busy = second.busy = True
-    world.want(first, second)
+    world.want(*hopeless_pair(world))
     b = world.process("b", busy=True)
     world.run_until(lambda: world.phase("a") == "overrun", within=200)
     assert world.run_until(lambda: b.gate == OPEN) == pytest.approx(PATIENCE, abs=0.02)
@@ -95,8 +77,7 @@ def test_who_was_joined_does_not_go_on_but_waits_for_its_next_turn(joining: Worl
 
 def test_without_anybody_who_waits_its_turn_goes_on(joining: World) -> None:
     a = stuck(joining)
-    b = joining.process("b")
-    joining.want(b)
+    b = joining.process("b", wants=True)
     joining.run(REPORTED + 1.0)
     joining.unwant(b)
     joining.want(a)
@@ -104,42 +85,48 @@ def test_without_anybody_who_waits_its_turn_goes_on(joining: World) -> None:
     assert (joining.phase("a"), a.gate) == ("running", OPEN)
 
 
+@pytest.fixture
+def a_and_large(joining: World) -> tuple[FakeProcess, FakeProcess]:
+    """A has half of the device's memory and does not end its turn; the client large, which has more, waits."""
+    a = stuck(joining)
+    joining.holds("a", HALF)
+    large = joining.process("large")
+    joining.holds("large", HALF + 1, 0)
+    joining.want(large)
+    return a, large
+
+
 def test_whose_memory_does_not_fit_beside_it_waits(joining: World) -> None:
     stuck(joining)
-    joining.feed(ev.MemoryHeld("a", HALF + 1, HALF + 1))
+    joining.holds("a", HALF + 1)
     b = joining.process("b")
-    joining.feed(ev.MemoryHeld("b", HALF, 0))
+    joining.holds("b", HALF, 0)
     joining.want(b)
     joining.run(900)
     assert (joining.phase("b"), b.openings) == ("waiting", 0)
-    joining.feed(ev.MemoryHeld("a", HALF, HALF))  # of its last turns it is still known to have had more
+    joining.holds("a", HALF)  # of its last turns it is still known to have had more
     assert b.gate == CLOSED
 
 
-def test_who_does_not_fit_beside_it_keeps_nobody_from_it_who_does(joining: World) -> None:
+def test_who_does_not_fit_beside_it_keeps_nobody_from_it_who_does(
+    joining: World, a_and_large: tuple[FakeProcess, FakeProcess]
+) -> None:
     """It comes first as soon as there is room."""
-    a = stuck(joining)
-    joining.feed(ev.MemoryHeld("a", HALF, HALF))
-    large = joining.process("large")
-    joining.feed(ev.MemoryHeld("large", HALF + 1, 0))
-    joining.want(large)
-    b, c = joining.process("b", busy=True), joining.process("c", busy=True)
+    a, large = a_and_large
+    b, c = joining.busy("b", "c")
     joining.run(REPORTED + PATIENCE + 100 * QUANTUM)
     assert b.openings > 30 and c.openings > 30 and large.openings == 0
-    joining.feed(ev.MemoryHeld("a", 0, 0))
+    joining.holds("a", 0)
     a.drains_in = 0.0
     joining.drain(a)
     joining.run(2 * QUANTUM)
     assert large.openings == 1
 
 
+@pytest.mark.usefixtures("a_and_large")
 def test_nobody_joins_while_others_on_this_host_wait(joining: World) -> None:
     """Those clients cannot join a turn and would never find the device free."""
-    stuck(joining)
-    joining.feed(ev.MemoryHeld("a", HALF, HALF))
-    large, b = joining.process("large"), joining.process("b")
-    joining.feed(ev.MemoryHeld("large", HALF + 1, 0))
-    joining.want(large, b)
+    b = joining.process("b", wants=True)
     joining.feed(ev.LockWanted("gpu", True))
     joining.run(100)
     assert (joining.phase("a"), joining.phase("b"), b.openings) == ("overrun", "waiting", 0)
@@ -148,25 +135,20 @@ def test_nobody_joins_while_others_on_this_host_wait(joining: World) -> None:
     assert (joining.phase("a"), joining.phase("b")) == ("overrun", "running")
 
 
+@pytest.mark.usefixtures("a_and_large")
 def test_an_offline_client_is_not_let_in_before_an_online_one_that_must_wait(joining: World) -> None:
     """Its turn would be over as it began."""
-    stuck(joining)
-    joining.feed(ev.MemoryHeld("a", HALF, HALF))
-    large = joining.process("large")
-    joining.feed(ev.MemoryHeld("large", HALF + 1, 0))
-    joining.want(large)
-    joining.client("offline", Quota(service="offline"))
-    offline = joining.process("offline", busy=True)
+    offline = joining.start("offline", service="offline")
     joining.run(100)
     assert (joining.phase("a"), offline.openings) == ("overrun", 0)
 
 
 def test_who_outgrows_the_room_beside_it_goes_back_to_waiting(joining: World) -> None:
     stuck(joining)
-    joining.feed(ev.MemoryHeld("a", HALF, HALF))
+    joining.holds("a", HALF)
     b = joining.process("b", busy=True)
     joining.run_until(lambda: b.gate == OPEN)
-    joining.feed(ev.MemoryHeld("b", HALF + 1, HALF))
+    joining.holds("b", HALF + 1, HALF)
     joining.run(1.0)
     assert (joining.phase("a"), joining.phase("b")) == ("overrun", "waiting")
 
@@ -192,9 +174,9 @@ def test_packed_clients_are_joined_as_ever_by_whom_suits_the_others(make_world: 
     world = make_world(overrun="join", overrun_patience=PATIENCE, sharing="packed")
     a, b = stuck(world), world.process("b", busy=True)
     assert (a.gate, b.gate) == (OPEN, OPEN)
-    world.feed(ev.MemoryHeld("b", HALF, HALF))
+    world.holds("b", HALF)
     c = world.process("c", busy=True)
-    world.feed(ev.MemoryHeld("c", HALF + 1, 0))
+    world.holds("c", HALF + 1, 0)
     for _ in range(600):
         world.run(0.1)
         assert (b.gate, c.gate) != (OPEN, OPEN)
@@ -256,8 +238,7 @@ def test_memory_that_does_not_leave(make_world: MakeWorld) -> None:
 def test_nobody_is_interrupted_whom_nobody_waits_for(make_world: MakeWorld) -> None:
     world = make_world(overrun="interrupt", overrun_patience=PATIENCE)
     stuck(world)
-    b = world.process("b")
-    world.want(b)
+    b = world.process("b", wants=True)
     world.run(REPORTED + 1.0)
     world.unwant(b)
     world.run(100)
@@ -265,9 +246,3 @@ def test_nobody_is_interrupted_whom_nobody_waits_for(make_world: MakeWorld) -> N
     world.want(b)
     world.run(1.0)
     assert any(isinstance(command, cmd.Interrupt) for command in world.commands)
-
-
-@pytest.mark.parametrize("wrong", [{"overrun": "kill"}, {"overrun_patience": -1.0}, {"overrun_patience": "auto"}])
-def test_what_cannot_be_set_is_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(Refused, match=next(iter(wrong))):
-        Settings(**wrong)  # type: ignore[arg-type]

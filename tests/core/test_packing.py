@@ -194,7 +194,9 @@ def test_turns_that_cost_much_make_a_lossy_packing_worth_it() -> None:
 
 
 class TestMemoryOfBadPackings:
-    def parted(self) -> Card:
+    @pytest.fixture
+    def card(self) -> Card:
+        """The clients a and b have been parted; c has gone."""
         third = Program("c")
         card = Card([Program("a"), Program("b"), third], 0.6)
         card.all_alone()
@@ -206,36 +208,31 @@ class TestMemoryOfBadPackings:
     def may_join(self, card: Card, *members: str) -> bool:
         return card.packing.may_join(members[0], members[1:], card.now)
 
-    def test_it_expires(self) -> None:
-        card = self.parted()
+    def test_it_expires(self, card: Card) -> None:
         assert not self.may_join(card, "b", "a")
         card.now += MEMORY - 15
         assert not self.may_join(card, "b", "a")
         card.now += 15
         assert self.may_join(card, "b", "a")
 
-    def test_it_holds_for_larger_packings_and_not_for_others(self) -> None:
-        card = self.parted()
+    def test_it_holds_for_larger_packings_and_not_for_others(self, card: Card) -> None:
         assert not self.may_join(card, "b", "a", "c")
         assert self.may_join(card, "b", "c")
 
-    def test_other_memory_makes_another_program(self) -> None:
-        card = self.parted()
+    def test_other_memory_makes_another_program(self, card: Card) -> None:
         card.programs[1].memory *= 2
         card.sample()
         card.now += 1
         card.sample()
         assert self.may_join(card, "b", "a")
 
-    def test_another_rate_makes_another_program(self) -> None:
-        card = self.parted()
+    def test_another_rate_makes_another_program(self, card: Card) -> None:
         card.programs[1].speed *= 2
         card.alone(card.programs[1], 20)
         card.alone(card.programs[1], 20)
         assert self.may_join(card, "b", "a")
 
-    def test_who_has_gone_is_forgotten(self) -> None:
-        card = self.parted()
+    def test_who_has_gone_is_forgotten(self, card: Card) -> None:
         card.packing.forget("b")
         card.sample()
         card.alone(card.programs[1], 4)

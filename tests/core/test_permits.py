@@ -16,10 +16,6 @@ MakeWorld = Callable[..., World]
 LATE = 10.0  # seconds of closing, after which it is an overrun
 
 
-def written(world: World, client: str) -> list[cmd.Permit]:
-    return [command for command in world.commands if isinstance(command, cmd.Permit) and command.client == client]
-
-
 def test_1_the_first_in_line_is_permitted_before_the_running_one_is_relieved(world: World) -> None:
     world.busy("a", "b")
     permits = [command for command in world.commands if isinstance(command, cmd.Permit)]
@@ -32,8 +28,7 @@ def test_1_the_first_in_line_is_permitted_before_the_running_one_is_relieved(wor
 
 
 def test_2_relieved_is_cleared_before_the_next_permit_is_withdrawn(world: World) -> None:
-    world.process("a", busy=True)
-    b = world.process("b", busy=True)
+    _, b = world.busy("a", "b")
     world.commands.clear()
     world.unwant(b)
     permits = [command for command in world.commands if isinstance(command, cmd.Permit)]
@@ -44,16 +39,14 @@ def test_2_relieved_is_cleared_before_the_next_permit_is_withdrawn(world: World)
 
 
 def test_3_a_beginning_sets_the_deadline(world: World) -> None:
-    world.process("a", busy=True)
-    b = world.process("b", busy=True)
+    _, b = world.busy("a", "b")
     assert world.permits["b"].deadline is None
     world.run_until(lambda: b.gate == OPEN)
     assert world.permits["b"].deadline == pytest.approx(world.now + QUANTUM)
 
 
 def test_4_a_stopped_process_is_passed_over(world: World) -> None:
-    world.process("a", busy=True)
-    b, c = world.process("b", busy=True), world.process("c", busy=True)
+    _, b, c = world.busy("a", "b", "c")
     world.stop(b)
     assert world.run_until(lambda: c.gate == OPEN) <= QUANTUM + 0.07
     assert not world.permits["b"].may
@@ -72,8 +65,7 @@ def test_5_a_device_that_is_held_elsewhere_is_waited_for(world: World) -> None:
 
 
 def test_6_the_next_permit_is_withdrawn_for_the_gap(world: World) -> None:
-    world.process("a", busy=True)
-    b = world.process("b", busy=True)
+    _, b = world.busy("a", "b")
     world.feed(ev.LockWanted("gpu", True))
     world.run_until(lambda: world.running() is None)
     assert (world.permits["b"].may, b.gate) == (False, CLOSED)
@@ -137,20 +129,19 @@ def test_12_an_ending_turn_may_go_on_once_no_client_waits(world: World) -> None:
 
 def test_13_with_join_the_next_client_gets_the_number_of_an_overrun(make_world: MakeWorld) -> None:
     world = make_world(overrun="join", overrun_patience=1.0)
-    a = world.process("a", drains_in=1000.0)
-    world.want(a)
+    a = world.process("a", drains_in=1000.0, wants=True)
     b = world.process("b", busy=True)
     assert world.permits["b"].turn != a.turn
     world.run_until(lambda: b.gate == OPEN)
-    assert (b.turn, world.phase("a"), a.gate) == (a.turn, "overrun", CLOSING)
+    assert (b.turn, world.phase("a"), world.phase("b"), a.gate) == (a.turn, "overrun", "running", CLOSING)
+    assert set(world.holders("gpu")) == {"a", "b"}
     assert world.now == pytest.approx(QUANTUM + LATE + 1.0, abs=0.1)
 
 
 def test_14_a_permitted_beginning_ends_the_turn_of_another_number_in_the_books(world: World) -> None:
     """The device's lock admitted it, so the other one is out, though its report has not come."""
     world.news_late = 0.3
-    world.process("a", busy=True)
-    b = world.process("b", busy=True)
+    _, b = world.busy("a", "b")
     world.run_until(lambda: b.gate == OPEN)
     assert (world.phase("a"), world.phase("b")) != ("running", "running")
     assert [grant.client.id for grant in world.scheduler.devices["gpu"].grants] == ["b"]

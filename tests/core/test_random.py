@@ -21,7 +21,7 @@ from jupyter_gpushare.core.quota import Quota
 from jupyter_gpushare.core.settings import Settings
 from jupyter_gpushare.settings import SETTINGS
 
-from .test_illegal import frozen
+from .test_illegal import OF_NO_CLIENT, OF_NO_DEVICE, OF_NO_PROCESS, frozen
 from .world import CLOSED, CLOSING, OPEN, OUTSIDE_TURN, OUTSIDER, FakeProcess, World, baseline
 
 QUANTUM = 0.5
@@ -54,34 +54,7 @@ SETTINGS = st.builds(
         st.sampled_from([0.05, 10.0]),
     ),
 )
-NEVER = [
-    ev.ClientForgotten("nobody"),
-    ev.ProcessJoined("nobody", 999, ("d1",)),
-    ev.ProcessGone(999),
-    ev.Wanted(999),
-    ev.Unwanted(999),
-    ev.Began(999, 1 << 40, 0.0),
-    ev.Closed(999, 1 << 40, 0.0),
-    ev.Ended(999, 1 << 40),
-    ev.Evicting(999),
-    ev.Restored(999),
-    ev.WentIdle(999),
-    ev.WentBusy(999),
-    ev.MemoryHeld("nobody", 1, 1),
-    ev.Progress("nobody", 1, 1, 1.0),
-    ev.CellStarted("nobody", "1"),
-    ev.CellEnded("nobody", "1"),
-    ev.TurnReleased("nobody"),
-    ev.TurnHeld("nobody", 1.0),
-    ev.Evicted("nobody"),
-    ev.Suspended("nobody"),
-    ev.Suspended("nobody", by_policy=True),
-    ev.Resumed("nobody"),
-    ev.QuotaChanged("nobody", Quota()),
-    ev.NotTaken("nobody", stopped=True),
-    ev.DeviceFailed("no device", "lost"),
-    ev.DeviceRecovered("no device"),
-]
+NEVER = [*OF_NO_PROCESS, *OF_NO_CLIENT, *OF_NO_DEVICE]
 
 
 def together(settings: Settings) -> bool:

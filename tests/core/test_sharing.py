@@ -56,21 +56,18 @@ class Program:
         return sum(part) / len(part)
 
 
+def of(sharing: str) -> Settings:
+    return Settings(sharing=sharing, policy="burst_share", time_quantum=1.0)
+
+
 class Host:
-    """`efficiency`: of what the device does in all, when more is asked of it than it can do."""
+    """With the settings as shipped if it is not said how clients share.
 
-    def __init__(self, sharing: str, efficiency: float = 1.0, quantum: float = 1.0) -> None:
-        self.scheduler = Scheduler(Settings(sharing=sharing, policy="burst_share", time_quantum=quantum))
-        self._begin(efficiency)
+    `efficiency`: of what the device does in all, when more is asked of it than it can do.
+    """
 
-    @classmethod
-    def of_shipped_defaults(cls) -> Host:
-        host = cls.__new__(cls)
-        host.scheduler = Scheduler(Settings())
-        host._begin(efficiency=1.0)
-        return host
-
-    def _begin(self, efficiency: float) -> None:
+    def __init__(self, sharing: str = "", efficiency: float = 1.0) -> None:
+        self.scheduler = Scheduler(of(sharing) if sharing else Settings())
         self.efficiency = efficiency
         self.programs: dict[str, Program] = {}
         self.memory: dict[str, int] = {}
@@ -173,24 +170,6 @@ def test_clients_in_each_other_s_way_go_back_to_turns() -> None:
     assert a.lately(20) + b.lately(20) == pytest.approx(1.0, abs=0.03)
 
 
-def test_clients_that_are_not_in_each_other_s_way_stay_together_however_busy() -> None:
-    host = Host("auto")
-    host.start("a")
-    host.start("b")
-    host.run(150)
-    assert host.together_lately(60) == 1, "from when both are known to be long"
-
-
-def test_clients_that_leave_each_other_room_stay_together() -> None:
-    host = Host("auto")
-    a, b = host.start("a", asks=0.4), host.start("b", asks=0.5)
-    host.run(30)
-    assert host.together_lately(29.9) == 1
-    assert (a.budget, b.budget) == (None, None)
-    assert a.lately(10) == pytest.approx(0.4, rel=0.01)
-    assert b.lately(10) == pytest.approx(0.5, rel=0.01)
-
-
 def test_exclusive_means_never() -> None:
     host = Host("exclusive")
     host.start("a", asks=0.4)
@@ -235,7 +214,7 @@ def test_an_offline_client_has_what_an_online_one_leaves_in_whatever_order_they_
     load: float, order: tuple[str, str], cost: float
 ) -> None:
     """`cost`: of a block. A launch of 2 ms may have one of them or thousands."""
-    host = Host.of_shipped_defaults()
+    host = Host()
     for name in order:
         if name == "online":
             host.start(name, asks=load, cost=0.002)
@@ -253,7 +232,7 @@ def test_an_offline_client_has_what_an_online_one_leaves_in_whatever_order_they_
 @pytest.mark.parametrize("load", [0.3, 0.6, 0.9])
 def test_sampled_work_of_rare_launches_does_not_distort_the_first_limit(load: float) -> None:
     """Work is sampled, so that most of a launch a second is not seen: its blocks seem shorter than they are."""
-    host = Host.of_shipped_defaults()
+    host = Host()
     offline = host.start("offline", service="offline", cost=0.002)
     offline.seen = 0.1
     host.run(20)
@@ -331,7 +310,7 @@ def test_whatever_happens_who_runs_together_fits_and_who_runs_alone_is_not_limit
         elif what == "quota":
             host.feed(ev.QuotaChanged(name, Quota().changed(how), host.memory[name]))
         elif what == "sharing":
-            host.feed(ev.SettingsChanged(Settings(sharing=how, policy="burst_share", time_quantum=1.0)))
+            host.feed(ev.SettingsChanged(of(how)))
         else:
             host.kill(name)
         host.run(seconds)

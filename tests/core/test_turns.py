@@ -18,8 +18,7 @@ def test_a_client_that_wants_a_free_device_runs_at_once(world: World) -> None:
 
 
 def test_first_come_first_served_each_for_a_quantum(world: World) -> None:
-    for name in "abc":
-        world.process(name, busy=True)
+    world.busy(*"abc")
     world.run(6.5 * QUANTUM)
     assert world.order("gpu") == ["a", "b", "c", "a", "b", "c", "a"]
     lengths = [until - since for _, since, until in world.turns["gpu"]]
@@ -39,18 +38,14 @@ def test_nobody_waits_no_deadline(world: World) -> None:
     assert world.phase("a") == "running"
 
 
-def test_the_quantum_counts_from_the_beginning_of_the_turn_once_somebody_waits(world: World) -> None:
+@pytest.mark.parametrize(("quanta", "left"), [(0.4, 0.6), (5.0, 0.0)])
+def test_the_quantum_counts_from_the_beginning_of_the_turn_once_somebody_waits(
+    world: World, quanta: float, left: float
+) -> None:
     world.process("a", busy=True)
-    world.run(0.4 * QUANTUM)
+    world.run(quanta * QUANTUM)
     world.process("b", busy=True)
-    assert world.run_until(lambda: world.running() == "b") == pytest.approx(0.6 * QUANTUM)
-
-
-def test_a_newcomer_after_an_expired_quantum_runs_at_once(world: World) -> None:
-    world.process("a", busy=True)
-    world.run(5 * QUANTUM)
-    world.process("b", busy=True)
-    assert world.run_until(lambda: world.running() == "b") == 0
+    assert world.run_until(lambda: world.running() == "b") == pytest.approx(left * QUANTUM)
     assert world.queue("gpu") == ["a"]
 
 
@@ -62,8 +57,7 @@ def test_who_waited_is_not_overtaken_by_who_ran(world: World) -> None:
 
 
 def test_interrupted_waiters_leave_the_queue(world: World) -> None:
-    world.process("a", busy=True)
-    b, c = world.process("b", busy=True), world.process("c", busy=True)
+    _, b, c = world.busy("a", "b", "c")
     world.run(0.3)
     world.unwant(b)
     assert (world.phase("b"), world.queue("gpu")) == ("idle", ["c"])
@@ -127,8 +121,7 @@ def test_a_process_that_works_again_is_not_idle_when_the_other_one_becomes_so(wo
 
 def test_a_process_that_joins_a_running_client_may_run_at_once(world: World) -> None:
     world.busy("a", "b")
-    second = world.process("a")
-    world.want(second)
+    second = world.process("a", wants=True)
     assert second.gate == "open"
     assert (world.permits["a"].contended, world.permits["a"].deadline) == (True, QUANTUM)
 
@@ -150,33 +143,18 @@ def test_gpu_seconds_and_wait_seconds(world: World) -> None:
 
 
 class TestProcessesThatEnd:
-    def test_while_holding(self, world: World) -> None:
-        a = world.process("a", busy=True)
-        world.process("b", busy=True)
-        world.kill(a)
-        assert world.running() == "b"
-
     def test_while_waiting(self, world: World) -> None:
-        world.process("a", busy=True)
-        b = world.process("b", busy=True)
-        world.process("c", busy=True)
+        _, b, _ = world.busy("a", "b", "c")
         world.kill(b)
         assert world.queue("gpu") == ["c"]
 
     def test_while_draining(self, world: World) -> None:
-        a = world.process("a", drains_in=50)
-        world.want(a)
+        a = world.process("a", drains_in=50, wants=True)
         world.process("b", busy=True)
         world.run(2 * QUANTUM)
         assert world.phase("a") == "draining"
         world.kill(a)
         assert world.running() == "b"
-
-    def test_one_of_two_while_the_other_runs(self, world: World) -> None:
-        first, second = world.process("a", busy=True), world.process("a", busy=True)
-        world.process("b", busy=True)
-        world.kill(first)
-        assert (world.running(), second.gate) == ("a", "open")
 
     def test_the_last_undrained_one_while_the_other_has_drained(self, world: World) -> None:
         first, second = world.process("a", drains_in=50), world.process("a")
@@ -188,8 +166,7 @@ class TestProcessesThatEnd:
         assert world.running() == "b"
 
     def test_a_client_that_ended_can_be_forgotten(self, world: World) -> None:
-        a = world.process("a", busy=True)
-        world.process("b", busy=True)
+        a, _ = world.busy("a", "b")
         world.kill(a)
         world.feed(ev.ClientForgotten("a"))
         assert list(world.scheduler.clients) == ["b"]

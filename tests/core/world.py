@@ -37,6 +37,14 @@ def baseline(**settings: Any) -> Settings:
     return Settings(**{**plain, **settings})
 
 
+def host_of(*devices: str, **settings: Any) -> World:
+    """A world with these devices and the baseline's settings, but for those given."""
+    world = World(baseline(**settings))
+    for uuid in devices:
+        world.device(uuid)
+    return world
+
+
 def ns(seconds: float | None) -> int:
     return round(seconds * 1e9) if seconds else 0
 
@@ -125,13 +133,15 @@ class World:
         self.feed(ev.ClientRegistered(name, tenant, name, quota or Quota(), gpus))
         return name
 
-    def process(self, client: str, *devices: str, busy: bool = False, drains_in: float = 0.0) -> FakeProcess:
-        """A process of the client (registered if need be) that has just initialised CUDA."""
+    def process(
+        self, client: str, *devices: str, busy: bool = False, wants: bool = False, drains_in: float = 0.0
+    ) -> FakeProcess:
+        """A process of the client (registered if need be) that has just initialised CUDA; `wants`: see `want`."""
         if client not in self.scheduler.clients:
             self.client(client)
         process = self._make(client, devices or self.devices[:1], drains_in, busy)
         self.feed(ev.ProcessJoined(client, process.number, process.devices))
-        if busy:
+        if busy or wants:
             self.want(process)
         return process
 
@@ -153,10 +163,16 @@ class World:
         self.processes[process.number] = process
         return process
 
-    def busy(self, *clients: str) -> None:
+    def start(
+        self, client: str, tenant: str = "", busy: bool = True, drains_in: float = 0.0, **quota: Any
+    ) -> FakeProcess:
+        """A process of a new client, which is a tenant of its own, if it is not said whose it is."""
+        self.client(client, Quota(**quota), tenant=tenant or client)
+        return self.process(client, busy=busy, drains_in=drains_in)
+
+    def busy(self, *clients: str) -> list[FakeProcess]:
         """Start a process per client that always requests the first device."""
-        for client in clients:
-            self.process(client, busy=True)
+        return [self.process(client, busy=True) for client in clients]
 
     def want(self, *processes: FakeProcess) -> None:
         """Let a thread of each process submit work: the thread passes an open gate or stops at it."""
@@ -169,6 +185,13 @@ class World:
         if process.waits:
             process.waits = False
             self.stir(process)
+
+    def holds(
+        self, client: str, allocated: int, resident: int | None = None, pinned: int = 0, short: int = 0
+    ) -> list[cmd.Command]:
+        """Report the client's memory; all of it is on the device, if it is not said how much."""
+        there = allocated if resident is None else resident
+        return self.feed(ev.MemoryHeld(client, allocated, there, pinned, short))
 
     def idle(self, process: FakeProcess) -> None:
         self.feed(ev.WentIdle(process.number))
@@ -209,6 +232,26 @@ class World:
 
     def end_cell(self, client: str, request: str) -> None:
         self.feed(ev.CellEnded(client, request))
+
+    def run_cell(self, process: FakeProcess, length: float, then: Callable[[], object] = lambda: None) -> None:
+        """`length` seconds of work on the device, then the cell ends."""
+        client, device = process.client, process.devices[0]
+        before = self.held(device)[client]
+        process.busy = True
+
+        def look() -> None:
+            left = length - (self.held(device)[client] - before)
+            if left > 1e-9:
+                self.at(max(left, 0.001), look)
+                return
+            process.busy = False
+            self.unwant(process)
+            self.end_cell(client, "cell")
+            then()
+
+        self.start_cell(client, "cell")
+        self.want(process)
+        look()
 
     def lock_elsewhere(self, uuid: str) -> None:
         """Another user's coordinator takes the device."""

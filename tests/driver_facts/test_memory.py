@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .harness import MIB, Cuda, environment, on_driver, program
+from .test_facts import run
 from .vmm import free_of
 
 MS = 1_000_000
@@ -263,8 +264,7 @@ def test_ordinary_memory_is_shared_by_its_handle(tmp_path: Path) -> None:
 
     Source: documentation of cuIpcOpenMemHandle. Not yet seen on a GPU.
     """
-    with program(sharer, environment(tmp_path / "state"), str(tmp_path / "state")) as process:
-        assert process.wait(timeout=60) == 0
+    run(sharer, tmp_path)
 
 
 @on_driver()

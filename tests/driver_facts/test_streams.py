@@ -8,7 +8,6 @@ from typing import Any
 
 from .harness import MIB, Cuda, on_driver
 from .test_facts import (
-    CAPTURED_EVENT,
     GLOBAL,
     INVALIDATED,
     RELAXED,
@@ -142,19 +141,6 @@ def test_unsafe_calls_in_another_thread(cuda: Cuda) -> None:
         with capturing(cuda, mode=own) as (_, end):
             assert in_thread(lambda other=other: allocate(other)) == expected
             assert end() == (INVALIDATED if expected else 0)
-
-
-@on_driver()
-def test_waiting_for_captured_work_outside_its_capture(cuda: Cuda) -> None:
-    """cuEventSynchronize of an event last recorded in a capturing stream: 907.
-
-    Source: documentation of CUDA_ERROR_CAPTURED_EVENT. Not yet seen on a GPU.
-    """
-    event = cuda.cuEventCreate(2)
-    with capturing(cuda, mode=RELAXED) as (stream, end):
-        cuda.cuEventRecord(event, stream)
-        assert cuda.code("cuEventSynchronize", event) == CAPTURED_EVENT
-        end()
 
 
 @on_driver()

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
-from .harness import MIB, Cuda, environment, on_driver, program
-from .test_facts import eventually
+from .harness import MIB, Cuda, on_driver
 from .vmm import GRANULE, allow, create, free_of, map_at, mapped, properties, reserve
 
 NON_BLOCKING = 1
@@ -225,27 +223,3 @@ def test_access_may_be_granted_again_and_taken(cuda: Cuda) -> None:
     map_at(cuda, address, create(cuda, GRANULE))
     assert allow(cuda, address, GRANULE) == 0
     assert allow(cuda, address, 2 * GRANULE) != 0
-
-
-def vmm_holder(cuda: Cuda) -> None:
-    mapped(cuda, 256 * MIB)
-    print("holding", flush=True)
-    input()
-
-
-def beside_vmm_holder(cuda: Cuda, state: str) -> None:
-    before = free_of(cuda)
-    with program(vmm_holder, environment(Path(state))) as other:
-        assert other.stdout and other.stdout.readline() == "holding\n"
-        assert free_of(cuda) <= before - 256 * MIB
-        other.kill()
-        assert eventually(lambda: free_of(cuda) > before - 64 * MIB)
-
-
-def test_mapped_memory_of_a_killed_process_is_free_once_it_is_gone(tmp_path: Path) -> None:
-    """As with ordinary memory.
-
-    Source: the driver cleans up after processes; met by peers. Not yet seen on a GPU.
-    """
-    with program(beside_vmm_holder, environment(tmp_path / "state"), str(tmp_path / "state")) as process:
-        assert process.wait(timeout=60) == 0

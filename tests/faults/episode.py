@@ -15,18 +15,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
+from jupyter_gpushare import units
 from jupyter_gpushare.config import GpuShare
 from jupyter_gpushare.coordinator.settings import LiveSettings, parse_quota
 from jupyter_gpushare.core.quota import Quota
 from jupyter_gpushare.core.settings import Settings
-from jupyter_gpushare.wire import text
 
 from ..support.account import Member
 from ..support.clock import Owner
 from ..support.program import Habits
 from .coordinator import Coordinator, kernel
 from .host import Host, Violation
-from .invariants import Idle, books, leaks, refusals
+from .invariants import IDLE, Idle, books, leaks, refusals
 from .people import FrontEnd, Notebook
 from .storm import Storm
 
@@ -276,15 +276,17 @@ class Episode:
         self._demand(leaks(host.coordinator, host, self._before))
 
     def _patient(self, host: Host) -> set[Member]:
-        """Offline ones have what online ones leave, which may be nothing; a small limit is worth long pauses."""
+        """Offline ones have what online ones leave, which may be nothing. A small limit is worth long pauses, and so is
+        one that a long turn has used up."""
         assert host.coordinator is not None
         known = host.coordinator.daemon.scheduler.clients
 
         def is_patient(client: Member) -> bool:
             if seen := known.get(client.name):
-                return bool(seen.rank) or seen.quota.limit < 0.1
+                paused = seen.allowance and seen.allowance.ready_at() > host.clock.now + IDLE
+                return bool(seen.rank or paused or seen.quota.limit < 0.1)
             quota = Quota().changed(
-                parse_quota(text.parse_pairs(client.quota))
+                parse_quota(units.parse_pairs(client.quota))
             )  # not heard of yet by a new coordinator
             return quota.service == "offline" or quota.limit < 0.1
 

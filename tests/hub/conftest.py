@@ -5,9 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,26 +12,17 @@ from typing import Any, NamedTuple
 import pytest
 
 from jupyter_gpushare import environment
-from jupyter_gpushare.wire import address, messages
-from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire import messages
 
 from ..documents import block
 from ..driver_facts.harness import PTX
-from ..system.host import WAIT, eventually
+from ..users.conftest import ROOT, Host, new_host
 from . import hub as hubs
 from . import machine as machines
 
-ROOT = Path(__file__).resolve().parents[2]
-SOCKET = "/run/gpushare/coordinator.sock"
 USERS = ("ada", "bob")
-SERVICE = "gpushare"  # the user of the machine's coordinator
-# What the machine's admin decides for everybody.
-ADMIN = """
-c.GpuShare.policy = "fcfs"
-c.GpuShare.sharing = "exclusive"
-c.GpuShare.time_quantum = 0.2
-c.GpuShare.tenants = {"students": {"users": ["ada", "bob"], "memory": "64MiB"}}
-"""
+# What the machine's admin decides beside the usual settings of tests/users.
+ADMIN = 'c.GpuShare.tenants = {"students": {"users": ["ada", "bob"], "memory": "64MiB"}}\n'
 # What ada would rather have.
 ADAS_OWN = """
 c.GpuShare.policy = "interactive"
@@ -51,25 +39,6 @@ def needed() -> str:
     if not hubs.proxy():
         return "needs configurable-http-proxy, from npm or from pip"
     return machines.problem()
-
-
-@pytest.fixture(scope="module")
-def folder() -> Iterator[Path]:
-    made = Path(tempfile.mkdtemp(prefix="gs-hub-"))
-    made.chmod(0o755)
-    yield made
-    shutil.rmtree(made, ignore_errors=True)
-
-
-@pytest.fixture(scope="module")
-def machine(folder: Path) -> Iterator[machines.Machine]:
-    if problem := needed():
-        pytest.skip(problem)
-    made = machines.Machine(folder, (*USERS, SERVICE))
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 def common(folder: Path) -> dict[str, str]:
@@ -103,74 +72,40 @@ def install(folder: Path) -> None:
     (folder / "simlog").chmod(0o1777)
 
 
-class Coordinator:
-    """The machine's own, as its service manager would start it."""
-
-    def __init__(self, machine: machines.Machine, folder: Path) -> None:
-        self._machine = machine
-        self._folder = folder
-        self._socket = machine.path(SOCKET)
-        (folder / "etc").mkdir()
-        (folder / "etc" / "jupyter_gpushare_config.py").write_text(ADMIN)
-        for mine, mode in ((self._socket.parent, 0o755), (folder / "state", 0o700)):
-            mine.mkdir(mode=mode)
-            os.chown(mine, machine.users[SERVICE].uid, machine.users[SERVICE].uid)
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "jupyter_gpushare", "coordinator", "--system", "--simulate"]
-        env = common(self._folder) | {
-            "GPUSHARE_SYSTEM_CONFIG_PATH": f"{self._folder}/etc",
-            "STATE_DIRECTORY": f"{self._folder}/state",
-            "HOME": str(self._machine.users[SERVICE].home),
-        }
-        with (self._folder / "coordinator.log").open("ab") as log:
-            self._process = subprocess.Popen(self._machine.argv(*command, user=SERVICE), env=env, stderr=log)
-        eventually(lambda: address.answers(str(self._socket)), what=f"{self._folder}/coordinator.log")
-
-    def stop(self) -> None:
-        assert self._process
-        self._process.terminate()
-        self._process.wait(WAIT)
-
-    def ask(self, message: Any) -> Any:
-        """The answer to root, who is its admin."""
-        with Client(str(self._socket)) as connection:
-            return connection.request(message)
-
-    def clients(self) -> dict[str, dict[str, Any]]:
-        return {client["id"]: client for client in self.ask(messages.Status())["clients"]}
-
-
-@pytest.fixture(scope="module")
-def coordinator(machine: machines.Machine, folder: Path) -> Iterator[Coordinator]:
-    install(folder)
-    made = Coordinator(machine, folder)
-    made.start()
-    yield made
-    made.stop()
-
-
 class World(NamedTuple):
-    machine: machines.Machine
+    host: Host
     hub: hubs.Hub
     sessions: dict[str, hubs.Session]
-    coordinator: Coordinator
-    simlog: Path
+
+    def start_coordinator(self) -> None:
+        start_coordinator(self.host)
+
+    def clients(self) -> dict[str, dict[str, Any]]:
+        return {client["id"]: client for client in self.host.request(messages.Status())["clients"]}
+
+
+def start_coordinator(host: Host) -> None:
+    """The machine's own, as its service manager would start it."""
+    host.coordinator("--simulate", settings=ADMIN, environment=of_servers(host.folder))
 
 
 @pytest.fixture(scope="module")
-def world(machine: machines.Machine, coordinator: Coordinator, folder: Path) -> Iterator[World]:
-    home = machine.users["ada"].home
-    (home / ".jupyter").mkdir()
-    for name in ("jupyter_server_config.py", "jupyter_gpushare_config.py"):
-        (home / ".jupyter" / name).write_text(ADAS_OWN)
-    snippet = block("jupyterhub.md", "jupyterhub_config.py") + block("jupyterhub.md", "in jupyterhub_config.py")
-    hub = hubs.Hub(machine, USERS, folder, snippet, common(folder), of_servers(folder))
-    try:
-        yield World(machine, hub, hub.login(*USERS), coordinator, folder / "simlog")
-    except BaseException:
-        print(hub.log.read_text())  # pytest shows it with the failure
-        raise
-    finally:
-        hub.close()
+def world() -> Iterator[World]:
+    if problem := needed():
+        pytest.skip(problem)
+    with new_host() as host:
+        install(host.folder)
+        start_coordinator(host)
+        configuration = host.machine.users["ada"].home / ".jupyter"
+        configuration.mkdir()
+        for name in ("jupyter_server_config.py", "jupyter_gpushare_config.py"):
+            (configuration / name).write_text(ADAS_OWN)
+        snippet = block("jupyterhub.md", "jupyterhub_config.py") + block("jupyterhub.md", "in jupyterhub_config.py")
+        hub = hubs.Hub(host.machine, USERS, host.folder, snippet, common(host.folder), of_servers(host.folder))
+        try:
+            yield World(host, hub, hub.login(*USERS))
+        except BaseException:
+            print(hub.log.read_text())  # pytest shows it with the failure
+            raise
+        finally:
+            hub.close()

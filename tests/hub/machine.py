@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from shlex import quote
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 TOOLS = ("unshare", "nsenter", "setpriv", "mount")
 # What every user must be able to read: this checkout, and the Python that runs its tests.
@@ -65,16 +67,24 @@ class Machine:
         """Where this test finds what programs of the machine see as `inside`."""
         return Path(f"/proc/{self._first.pid}/root{inside}")
 
-    def run(self, *words: str, user: str = "", **options: Any) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.argv(*words, user=user), capture_output=True, text=True, timeout=60, check=False, **options
-        )
-
     def close(self) -> None:
         for stream in (self._first.stdin, self._first.stdout, self._first.stderr):
             assert stream
             stream.close()
         self._first.wait(10)
+
+
+@contextlib.contextmanager
+def made(*names: str) -> Iterator[tuple[Path, Machine]]:
+    """A machine, and its folder. Both go with it."""
+    folder = Path(tempfile.mkdtemp(prefix="gs-u-", dir="/tmp"))
+    folder.chmod(0o755)
+    machine = Machine(folder, names)
+    try:
+        yield folder, machine
+    finally:
+        machine.close()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _first(folder: Path) -> Iterator[str]:

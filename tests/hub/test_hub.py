@@ -11,7 +11,8 @@ import pytest
 from ..native import simlog
 from ..system.host import eventually, turns
 from ..system.notebook import SETUP
-from .conftest import SOCKET, World
+from ..users.conftest import SOCKET
+from .conftest import World
 from .hub import START, Notebook, Refused
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # the hub's start is a part of the first test
@@ -34,7 +35,7 @@ def notebooks(world: World) -> Iterator[dict[str, Notebook]]:
 
 
 def executions(world: World, notebook: Notebook) -> list[simlog.Execution]:
-    return simlog.Log(world.simlog / f"{notebook.pid}.simlog").read()
+    return simlog.Log(world.host.folder / "simlog" / f"{notebook.pid}.simlog").read()
 
 
 def refusal(status: int, words: str, world: World, *question: Any) -> None:
@@ -48,7 +49,7 @@ def test_each_server_runs_as_its_user_and_finds_the_machines_coordinator(
     world: World, notebooks: dict[str, Notebook]
 ) -> None:
     for name, notebook in notebooks.items():
-        assert notebook.value("__import__('os').getuid()") == world.machine.users[name].uid
+        assert notebook.value("__import__('os').getuid()") == world.host.uid(name)
         status = world.sessions[name].gpushare("status")
         assert status["coordinator"]["socket"] == SOCKET
         assert {client["id"]: client["own"] for client in status["clients"]} == {
@@ -92,14 +93,14 @@ def test_what_binds_a_user_is_not_what_their_own_configuration_says(
 def test_nobody_takes_the_coordinators_place_while_it_is_away(world: World, notebooks: dict[str, Notebook]) -> None:
     """Its clients run on, a user's server starts none there, and all are found again by the next one."""
     before = {name: notebook.pid for name, notebook in notebooks.items()}
-    world.coordinator.stop()
+    world.host.stop_coordinator()
     try:
         refusal(503, "no coordinator answers", world, "config")
         assert {name: notebook.pid for name, notebook in notebooks.items()} == before
         notebooks["ada"].run("work(0.01)")  # in turns without it
     finally:
-        world.coordinator.start()
-    eventually(lambda: set(world.coordinator.clients()) == {one.kernel for one in notebooks.values()})
+        world.start_coordinator()
+    eventually(lambda: set(world.clients()) == {one.kernel for one in notebooks.values()})
     notebooks["bob"].run("work(0.01)")
 
 
@@ -107,9 +108,9 @@ def test_a_server_that_is_stopped_leaves_the_device_to_the_others(world: World, 
     """In the middle of a cell. The coordinator still knows the client, in case its kernel is restarted."""
     ada = notebooks["ada"].kernel
     notebooks["ada"].start("work(600)")
-    eventually(lambda: world.coordinator.clients()[ada]["phase"] == "running")
+    eventually(lambda: world.clients()[ada]["phase"] == "running")
     waiting = notebooks["bob"].start("work(0.5)")
     world.hub.ask("DELETE", "/users/ada/server")
     notebooks["bob"].finish(waiting)
-    eventually(lambda: not world.coordinator.clients().get(ada, {}).get("kernel_pids"), START)
+    eventually(lambda: not world.clients().get(ada, {}).get("kernel_pids"), START)
     notebooks["bob"].run("work(0.01)")

@@ -93,15 +93,6 @@ def test_the_pod_of_a_user_is_valid(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made["spec"]["runtimeClassName"] == "nvidia"
 
 
-@schemas
-def test_a_mistake_would_be_found() -> None:
-    import kubernetes_validate
-
-    broken = of_kind("DaemonSet") | {"spec": {**of_kind("DaemonSet")["spec"], "hostpid": True}}
-    with pytest.raises(kubernetes_validate.ValidationError, match="hostpid"):
-        validate(broken)
-
-
 def volumes(described: dict[str, Any]) -> dict[str, str]:
     """By mount path of the main container: the folder of the node, or "" for a volume of the pod."""
     kinds = {volume["name"]: volume.get("hostPath", {}).get("path", "") for volume in described["volumes"]}

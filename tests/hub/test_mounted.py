@@ -6,17 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from ..packages import Environment, build_package
+from ..packages import Environment
 from .test_manifests import SINGLEUSER
 
 pytestmark = pytest.mark.timeout(300)  # the wheel is built, and installed
 MOUNTED = "/opt/gpushare"
 
 
-def test_a_folder_that_is_mounted_is_as_good_as_an_installation(tmp_path: Path) -> None:
+def test_a_folder_that_is_mounted_is_as_good_as_an_installation(wheel: Path, tmp_path: Path) -> None:
     image = Environment(tmp_path / "image")
     assert image.kernels() == {"python3"}
-    wheel = build_package("wheel", tmp_path / "wheel")
     place = image.folder / "gpushare"
     image.must("pip", "install", "--no-index", "--no-deps", "--target", str(place), str(wheel))
     extra = {name: value for name, value in SINGLEUSER["extraEnv"].items() if value.startswith(MOUNTED)}

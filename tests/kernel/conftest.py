@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,27 +12,25 @@ import msgspec
 import pytest
 
 from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.client import encode
 
 from ..provisioner.conftest import coordinator, eventually_fixture, jupyter, no_coordinator, own_device, start
+from ..support.listener import Listener
 
 __all__ = ["coordinator", "eventually_fixture", "jupyter", "no_coordinator", "own_device", "start"]
 
 
-class Recorder:
+class Recorder(Listener):
     """Takes down what attached kernels send, checked against the wire's definition."""
 
     def __init__(self, path: Path) -> None:
-        self.path = str(path)
         self.attached: list[messages.Attach] = []
         self.cells: list[tuple[str, str]] = []  # (state, request), in order
         self.cell_ids: dict[str, str] = {}  # by request, of those that started
         self.ended = 0  # connections of kernels that have ended
         self._decoder = msgspec.json.Decoder(messages.Incoming)
         self._kernels: list[socket.socket] = []
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(self.path)
-        self._listener.listen()
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__(str(path))
 
     @property
     def open(self) -> list[str]:
@@ -49,21 +46,12 @@ class Recorder:
                 connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        super().close()
         self.hang_up()
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-
-    def _serve(self, connection: socket.socket) -> None:
+    def converse(self, connection: socket.socket, lines: Any) -> None:
         attached = False
-        with connection, connection.makefile("rb") as lines, contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):
             for line in lines:
                 message = self._decoder.decode(line)
                 if isinstance(message, messages.Attach):
@@ -77,12 +65,9 @@ class Recorder:
                         self.cell_ids[message.request] = message.cell_id
                     self.cells.append((message.state, message.request))
                 else:
-                    self._answer(connection, message)
+                    result = {"client": "", "devices": [], "known": False, "config": {}}
+                    connection.sendall(encode(messages.Reply(id=message.id, result=result)))
         self.ended += attached
-
-    def _answer(self, connection: socket.socket, message: Any) -> None:
-        result = {"client": "", "devices": [], "known": False, "config": {}}
-        connection.sendall(msgspec.json.encode(messages.Reply(id=message.id, result=result)) + b"\n")
 
 
 @pytest.fixture

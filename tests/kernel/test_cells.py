@@ -97,22 +97,11 @@ def test_an_interrupted_cell_ends(recorder: Any, notebook: Any, eventually: Any,
 
 
 def test_subshells_overlap(recorder: Any, notebook: Any, eventually: Any) -> None:
-    about = notebook.kernel.kernel_info(reply=True, timeout=10)["content"]
-    if "kernel subshells" not in about.get("supported_features", []):
-        pytest.skip("this ipykernel has no subshells")
-    notebook.kernel.control_channel.send(notebook.kernel.session.msg("create_subshell_request"))
-    content = notebook.kernel.get_control_msg(timeout=10)["content"]
+    subshell = notebook.subshell()
     main = notebook.send("import time\nwhile not globals().get('done'): time.sleep(0.01)")
     eventually(lambda: recorder.open == [main])
-    session = notebook.kernel.session
-    message = session.msg(
-        "execute_request",
-        {"code": "done = True", "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False},
-    )
-    message["header"]["subshell_id"] = content["subshell_id"]
-    notebook.kernel.shell_channel.send(message)
+    sub = notebook.send_to(subshell, "done = True")
     notebook.reply_to(main)
-    sub = message["header"]["msg_id"]
     eventually(lambda: not recorder.open and len(recorder.cells) == 4)
     assert recorder.cells[:2] == [("start", main), ("start", sub)]
     assert {("end", main), ("end", sub)} == set(recorder.cells[2:])

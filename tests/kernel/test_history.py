@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ElementTree
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -95,13 +94,3 @@ def test_all_pages_are_read_and_only_ones_own(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(calls, "ask", ask)
     assert calls.history().entries == SOME
     assert asked == [(0, "k"), (3, "k")]
-
-
-def test_in_a_notebook(coordinator: Any, start: Any, tmp_path: Path, eventually: Any) -> None:
-    notebook = start()
-    ran = notebook.run("%gpushare history")
-    assert ran.status == "ok" and "turns" in ran.displays[0]["text/plain"].lower()
-    notebook.run("from jupyter_gpushare.demo.gpu import Gpu\ngpu = Gpu()\ngpu.full(1000, 0.0)\ngpu.synchronize()")
-    data = notebook.run("%gpushare history").displays[0]
-    assert re.search(r"ran .* in 1 turn, waited .*, \d cells", data["text/plain"]), data["text/plain"]
-    assert "<svg" in data["text/html"]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpushare.kernel import sentences
 from jupyter_gpushare.kernel.magics import SUBCOMMANDS
 
 # A kernel whose environment lacks our package: only what its startup file brings can be imported.
@@ -64,51 +65,41 @@ def test_nothing_is_left_in_the_users_namespace(notebook: Any) -> None:
     assert notebook.value("[p for p in __import__('sys').path if 'gpushare' in p.rsplit('/', 1)[-1]]") == []
 
 
-def test_quota_is_changed_and_shown(coordinator: Any, notebook: Any) -> None:
-    ran = notebook.run("%gpushare quota memory=8GiB share=0.5 limit=0.9")
-    assert ran.stdout.startswith("Quota is now: share 0.5, limit 0.9, memory 8 GiB")
-    (client,) = coordinator.clients().values()
+def test_what_is_said_to_a_kernel_that_has_a_turn() -> None:
+    given_up = "The rest of this kernel's turn is given up"
+    assert sentences.released({"turn": True, "hold": False}) == f"{given_up}."
+    assert sentences.released({"turn": True, "hold": True}) == f"{given_up}, and its hold has ended."
+    kept = {"hold_seconds_left": 90.0, "running": True}
+    assert sentences.held(kept, "; how") == "This kernel keeps the GPU for 1 min 30 s, working or not; how."
+
+
+def test_each_sub_command(coordinator: Any, notebook: Any) -> None:
+    def says(words: str, *expected: str) -> dict[str, Any]:
+        """Return the client as the coordinator knows it after the command."""
+        said = notebook.run(f"%gpushare {words}").stdout
+        assert all(text in said for text in expected), said
+        (client,) = coordinator.clients().values()
+        return dict(client)
+
+    quota = "share 0.5, limit 0.9, memory 8 GiB"
+    client = says("quota memory=8GiB share=0.5 limit=0.9", f"Quota is now: {quota}")
     assert (client["quota"]["share"], client["quota"]["memory"]) == (0.5, 8 << 30)
-    assert notebook.run("%gpushare quota").stdout == ran.stdout.replace("Quota is now", "Quota")
-
-
-def test_a_bare_pair_is_a_quota(coordinator: Any, notebook: Any) -> None:
-    ran = notebook.run("%gpushare class=offline, share='0.3'")
-    assert ran.stdout.startswith("Quota is now: share 0.3") and "class offline\n" in ran.stdout
-    (client,) = coordinator.clients().values()
+    says("quota", f"Quota: {quota}")
+    client = says("class=offline, share='0.3'", "Quota is now: share 0.3", "class offline\n")
     assert (client["quota"]["share"], client["quota"]["service"]) == (0.3, "offline")
-
-
-def test_release_without_a_turn_says_so(notebook: Any) -> None:
-    assert "no turn" in notebook.run("%gpushare release").stdout
-
-
-def test_hold_says_until_when(coordinator: Any, notebook: Any) -> None:
-    said = notebook.run("%gpushare hold 5min").stdout
-    assert "Once this kernel has the GPU it keeps it, up to 5 min from now" in said
-    (client,) = coordinator.clients().values()
+    client = says("hold 5min", "Once this kernel has the GPU it keeps it, up to 5 min from now")
     assert 290 < client["hold_seconds_left"] <= 300
-    assert "held for" in shown(notebook)["text/plain"]
-    assert "no longer" in notebook.run("%gpushare hold 0").stdout
-    assert "up to 1 min from" in notebook.run("%gpushare hold=1min").stdout
-    assert "'hold=' is not of the form key=value" in notebook.run("%gpushare hold=").stderr
-
-
-def test_release_says_that_a_hold_has_ended(notebook: Any) -> None:
-    notebook.run("%gpushare hold 5min")
-    assert "hold has ended" in notebook.run("%gpushare release").stdout
-    assert "nothing to give up" in notebook.run("%gpushare release").stdout
-
-
-def test_suspend_and_resume(coordinator: Any, notebook: Any) -> None:
-    said = notebook.run("%gpushare suspend").stdout
-    assert "%gpushare resume" in said and f"jupyter gpushare resume {notebook.manager.kernel_id}" in said
-    assert "was suspended already" in notebook.run("%gpushare suspend").stdout
+    says("hold 0", "no longer")
+    says("hold=1min", "up to 1 min from")
+    says("release", "hold has ended")
+    says("release", "no turn", "nothing to give up")
+    says("evict", "no memory on the GPU")
+    says("suspend", "%gpushare resume", f"jupyter gpushare resume {notebook.manager.kernel_id}")
+    says("suspend", "was suspended already")
     assert "suspended · GPU calls wait until it is resumed" in shown(notebook)["text/plain"]
     assert "resume it first" in notebook.run("%gpushare hold").stderr
-    assert "takes part again" in notebook.run("%gpushare resume").stdout
-    assert "not suspended" in notebook.run("%gpushare resume").stdout
-    assert "idle" in shown(notebook)["text/plain"]
+    says("resume", "takes part again")
+    says("resume", "not suspended")
 
 
 def test_help_names_everything(notebook: Any) -> None:
@@ -131,6 +122,7 @@ MISTAKES = [
     ("share 0.5", "unknown sub-command 'share' (a quota needs a value: share=…)"),
     ("share = 2", "from 0 to 1"),
     ("quota share=", "'share=' is not of the form key=value"),
+    ("hold=", "'hold=' is not of the form key=value"),
     ("quota share=0.1 share=0.2", "given twice"),
     ("memory='8GiB", "No closing quotation"),
     ("quota memory=-1", "memory=-1 is out of range: allowed is a size above 0"),
@@ -255,7 +247,3 @@ def test_plain_python_is_left_alone(tmp_path: Path) -> None:
     )
     assert done.stdout.startswith("1 [")
     assert "gpushare" not in done.stdout and "Traceback" not in done.stderr
-
-
-def test_a_note_is_given_once_and_only_where_something_is_wrong(notebook: Any) -> None:
-    assert "".join(notebook.run("pass").stderr for _ in range(3)) == ""

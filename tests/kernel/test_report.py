@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.kernel.calls import pairs
 from jupyter_gpushare.kernel.markup import COLOURS
 from jupyter_gpushare.kernel.report import Report
 from jupyter_gpushare.kernel.texts import quota_line, state_line
@@ -107,8 +106,10 @@ def test_a_state_has_the_times_that_pass(changes: dict[str, Any], line: str) -> 
 
 def test_html_says_the_same_and_escapes() -> None:
     hostile = client("a", label="<script>x</script>", notes=["a < b"], limit_text="beside <x>")
-    page = Report(snapshot(hostile), "a", problem="no & no")._repr_html_()
-    assert "beside &lt;x&gt;" in page
+    known = snapshot(hostile)
+    known["devices"][0]["failed"] = "<b>"
+    page = Report(known, "a", problem="no & no")._repr_html_()
+    assert "beside &lt;x&gt;" in page and "&lt;b&gt;" in page and "<b>" not in page
     assert "<script>" not in page and "&lt;script&gt;" in page and "a &lt; b" in page
     assert "Sim &lt;A&gt;" in page and "no &amp; no" in page
 
@@ -149,11 +150,3 @@ def test_the_legend_has_every_colour_of_the_bar(others: int) -> None:
     bar, _, legend = Report(snapshot(*clients), "a")._repr_html_().partition("border-radius:50%")
     for colour in COLOURS.values():
         assert (f"%;background:{colour}" in bar) == (f"background:{colour}" in legend), colour
-
-
-def test_spaces_around_the_sign_are_no_mistake() -> None:
-    assert pairs("share = 0.5 memory= '8 GiB', class =offline") == {
-        "share": "0.5",
-        "memory": "8 GiB",
-        "service": "offline",
-    }

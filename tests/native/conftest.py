@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -167,9 +167,9 @@ class Machine:
         self._clients.append(client)
         return client
 
-    def joined(self, coordinator: FakeCoordinator, *words: str, **environment: str) -> tuple[Client, Process]:
+    def joined(self, coordinator: FakeCoordinator, **environment: str) -> tuple[Client, Process]:
         """A client that has initialised CUDA under the coordinator, its gate closed."""
-        client = self.client(*words, **environment)
+        client = self.client(**environment)
         return client, client.join(coordinator)
 
     def log_text(self) -> str:
@@ -226,14 +226,16 @@ def process(started: tuple[Client, Process]) -> Process:
 
 @pytest.fixture
 def stub(machine: Machine, coordinator: FakeCoordinator, tmp_path: Path) -> Any:
-    """Starts clients on the driver of stubcuda.c, with the environment given."""
+    """Starts clients on the driver of stubcuda.c, which also has these symbols, with the environment given."""
     folder = tmp_path / "stub"
     folder.mkdir()
-    flags = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-Wall", "-Wextra", "-Werror"]
-    library = str(folder / "libcuda.so.1")
-    subprocess.run(["cc", *flags, "-o", library, str(HERE / "stubcuda.c")], check=True)
 
-    def start(**environment: str) -> tuple[Client, Process]:
+    def start(symbols: Iterable[str] = (), **environment: str) -> tuple[Client, Process]:
+        rest = folder / "rest.c"
+        rest.write_text("".join(f"__attribute__((weak)) int {symbol}(void) {{ return 0; }}\n" for symbol in symbols))
+        flags = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-Wl,-Bsymbolic", "-Wall", "-Wextra", "-Werror"]
+        library = str(folder / "libcuda.so.1")
+        subprocess.run(["cc", *flags, "-o", library, str(HERE / "stubcuda.c"), str(rest)], check=True)
         client = machine.client(LD_LIBRARY_PATH=str(folder), **environment)
         process = client.join(coordinator, "cuda = Cuda(start=False); cuda.cuInit(0)")
         client.run(

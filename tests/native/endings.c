@@ -1,13 +1,16 @@
-/* Threads that come and go: each makes a few launches and ends. Usage: endings PTX THREADS STACK_KIB, so many at a time on
- * stacks of that size, over and over until the end of standard input. Prints how many launches they made in all. */
+/* Threads that come and go: each makes some launches and ends. Usage: endings PTX THREADS STACK_KIB LAUNCHES, so many
+ * threads at a time on stacks of that size, over and over until the end of standard input. Prints how many launches they
+ * made in all. SIGUSR1 holds a thread up for a tenth of a second, wherever in the driver it is. */
+#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
-#define LAUNCHES 5
 #define MOST 512
 
 static int (*cuInit)(unsigned), (*retain)(void **, int), (*set_current)(void *), (*load)(void **, const void *),
@@ -15,13 +18,21 @@ static int (*cuInit)(unsigned), (*retain)(void **, int), (*set_current)(void *),
     (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 
 static void *context, *spin;
+static int launches_each;
+static sigset_t usr1;
 static _Atomic int launches, failed;
+
+static void hold_up(int number) {
+    (void)number;
+    nanosleep(&(struct timespec){0, 100000000}, NULL);
+}
 
 static void *run(void *unused) {
     unsigned long long nothing = 0;
     void *arguments[] = {&nothing};
+    pthread_sigmask(SIG_UNBLOCK, &usr1, NULL);
     failed |= set_current(context);
-    for (int i = 0; i < LAUNCHES; i++) {
+    for (int i = 0; i < launches_each && !failed; i++) {
         failed |= launch(spin, 1, 1, 1, 1, 1, 1, 0, NULL, arguments, NULL);
         launches++;
     }
@@ -38,10 +49,15 @@ int main(int argc, char **argv) {
     static pthread_t threads[MOST];
     pthread_attr_t attributes;
     void *driver = dlopen("libcuda.so.1", RTLD_NOW), *module;
-    FILE *file = argc == 4 ? fopen(argv[1], "r") : NULL;
+    FILE *file = argc == 5 ? fopen(argv[1], "r") : NULL;
     if (!driver || !file || !fread(ptx, 1, sizeof ptx - 1, file))
         return 2;
     int count = atoi(argv[2]);
+    launches_each = atoi(argv[4]);
+    sigemptyset(&usr1);
+    sigaddset(&usr1, SIGUSR1);
+    sigaction(SIGUSR1, &(struct sigaction){.sa_handler = hold_up, .sa_flags = SA_RESTART}, NULL);
+    pthread_sigmask(SIG_BLOCK, &usr1, NULL);
     pthread_attr_init(&attributes);
     if (count > MOST || pthread_attr_setstacksize(&attributes, (size_t)atoi(argv[3]) << 10))
         return 3;

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
+from typing import Any
 
-from .conftest import HERE, Machine
-from .fake_coordinator import FakeCoordinator
 from .toolkit import SHIM, TOOLKITS, bare, each_toolkit, headers, hooked, lines_for, lookups, passed, prototypes, rows
 
 
@@ -62,17 +60,10 @@ def test_every_row_is_in_one_of_the_headers() -> None:
     assert [symbol for row in rows() for symbol in row.symbols() if symbol not in symbols] == []
 
 
-def test_the_shim_itself_takes_none_of_them_for_unknown(
-    machine: Machine, coordinator: FakeCoordinator, tmp_path: Path
-) -> None:
+def test_the_shim_itself_takes_none_of_them_for_unknown(stub: Any, tmp_path: Path) -> None:
     """Every symbol of both toolkits is looked up; only one that neither has is remembered for `doctor --pid`."""
     symbols = sorted({symbol for toolkit in TOOLKITS for symbol in prototypes(toolkit)} | {"cuUnheardOf_v2_ptsz"})
-    rest = tmp_path / "rest.c"
-    rest.write_text("".join(f"__attribute__((weak)) int {symbol}(void) {{ return 0; }}\n" for symbol in symbols))
-    flags = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-Wl,-Bsymbolic", "-o", str(tmp_path / "libcuda.so.1")]
-    subprocess.run(["cc", *flags, str(HERE / "stubcuda.c"), str(rest)], check=True)
-    client = machine.client(LD_LIBRARY_PATH=str(tmp_path))
-    process = client.join(coordinator, "cuda = Cuda(start=False); cuda.cuInit(0)")
+    client, process = stub(symbols)
     (tmp_path / "names").write_text(" ".join(symbols))
     client.run(f"[getattr(cuda, name) for name in open({str(tmp_path / 'names')!r}).read().split()] and None")
     process.page.orders.inspect_seq = 1

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import Client, Machine
+from .conftest import Client
 
 Started = tuple[Client, Any]
 MS = 1_000_000
@@ -86,15 +86,6 @@ def test_a_function_that_becomes_long_is_limited_again(queueing: Started) -> Non
     waits = process.page.report.meter_waits
     assert seconds(client, "queue(20, 10)") > 20 / RATE * 0.8
     assert process.page.report.meter_waits > waits
-
-
-def test_nothing_is_metered_without_a_budget(machine: Machine, queueing: Started) -> None:
-    client, process = queueing
-    process.page.orders.exempt_ns = 5 * MS
-    process.open(1)
-    client.run("queue(50, 0.1, wait=False)")
-    assert not machine.metered()
-    assert process.page.report.meter_waits == 0
 
 
 def test_more_functions_than_are_kept(queueing: Started) -> None:

@@ -68,10 +68,11 @@ def test_a_running_turn_goes_on_under_new_descriptors(
     again.welcome()
     assert client.run("cuda.spin()") == 0
     assert not lock_is_free(machine)
-    again.open(1)
-    again.drain(1)
+    again.open(2)
+    again.opened(2)
+    again.drain(2)
     assert lock_is_free(machine)
-    assert client.run_at_the_gate(again, 2) == 0
+    assert client.run_at_the_gate(again, 3) == 0
     assert client.run("untouched()")
 
 
@@ -87,9 +88,26 @@ def test_the_lock_is_kept_while_all_descriptors_are_closed(
         assert not [name for name in open_files(client.pid) if name.endswith(".lock")]
         assert not lock_is_free(machine)
     again = coordinator.accept().welcome()
-    again.open(1)
-    again.drain(1)
+    again.open(2)
+    again.opened(2)
+    again.drain(2)
     assert lock_is_free(machine)
+
+
+def test_a_lock_file_that_cannot_be_opened_costs_no_descriptors(
+    machine: Machine, client: Client, process: Process
+) -> None:
+    (path,) = machine.lock_folder.glob("*.lock")
+    path.unlink()
+    path.mkdir()
+    until(lambda: "opened anew" in machine.log_text())
+    before = len(open_files(client.pid))
+    client.start("cuda.spin()")
+    process.open(1)
+    until(lambda: process.last_turn.tries > 50)
+    assert len(open_files(client.pid)) <= before
+    path.rmdir()
+    assert client.result() == 0
 
 
 def test_a_lock_file_that_is_replaced_is_opened_anew(machine: Machine, client: Client, process: Process) -> None:

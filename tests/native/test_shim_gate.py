@@ -7,6 +7,8 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
+
 from jupyter_gpushare.wire.page import CLOSING, CONTENDED, OUT
 
 from .. import sanitizers
@@ -91,10 +93,11 @@ def test_the_doorbell_rings_once_for_all_threads_that_wait(client: Client, proce
     process.rings()
 
 
-def test_every_kind_of_work_is_held(client: Client, process: Process) -> None:
-    """One call of each group, from the closed gate on."""
+def test_copies_and_launches_are_counted(client: Client, process: Process) -> None:
+    """That each call waits for a turn is in `test_shim_rows.py`."""
     client.run("memory = cuda.alloc(4096)[1]; host = ctypes.create_string_buffer(4096); one = cuda.stream()")
-    calls = [
+    process.open(1)
+    for call in (
         "cuda.cuMemcpyHtoD_v2(c_uint64(memory), host, c_size_t(64))",
         "cuda.cuMemcpyDtoH_v2(host, c_uint64(memory), c_size_t(64))",
         "cuda.cuMemcpyDtoHAsync_v2(host, c_uint64(memory), c_size_t(64), c_void_p(one))",
@@ -106,57 +109,64 @@ def test_every_kind_of_work_is_held(client: Client, process: Process) -> None:
         "cuda.launch('spin', 0, call=cuda.cuLaunchKernel_ptsz)",
         "cuda.launch('spin', 0, call=lambda *a: cuda.cuLaunchCooperativeKernel(*a[:-1]))",
         "cuda.cuLaunchHostFunc(c_void_p(one), ctypes.cast(cuda.library.cuCtxGetId, c_void_p), None)",
-    ]
-    for epoch, call in enumerate(calls, start=1):
-        client.start(call)
-        process.wants()
-        assert client.waits(0.05), call
-        process.open(epoch)
-        assert client.result() == 0, call
-        process.drain(epoch)
+    ):
+        assert client.run(call) == 0, call
+    process.drain(1)
     report = process.page.report
     until(lambda: (report.copies, report.launches) == (5, 2))
     assert report.bytes_copied == 5 * 64
 
 
-def test_closing_is_exact_under_load(machine: Machine, client: Client, process: Process) -> None:
-    """Eight threads launch as fast as they can; after each "drained" the device runs nothing until the next opening."""
+def rests(machine: Machine, pauses: list[tuple[int, int]], least: int) -> None:
+    """Nothing ran on the device in these pauses, of at least so many executions in all."""
+    (executions,) = simlog.read_all(machine.simlog).values()
+    assert len(executions) > least
+    for begin, end in pauses:
+        assert not [e for e in executions if e.begin_ns < end and e.end_ns > begin]
+
+
+@pytest.mark.parametrize("metered", [False, True], ids=["free", "metered"])
+def test_closing_is_exact_under_load(machine: Machine, client: Client, process: Process, metered: bool) -> None:
+    """Eight threads launch as fast as they may; after each "drained" the device runs nothing until the next opening."""
     client.run(
-        """
+        f"""
 stop = False
 def loop(stream):
     cuda.here()
     while not stop:
-        assert cuda.spin(0.02, stream) == 0
+        assert cuda.spin({0.5 if metered else 0.02}, stream) == 0
 streams = [0, 1, 2] + [cuda.stream(i % 2) for i in range(5)]
 threads = [in_thread(lambda stream=stream: loop(stream)) for stream in streams]
 """
     )
     process.wants()
-    pauses = []
-    for epoch in range(1, 21):
-        process.open(epoch)
+    report, pauses = process.page.report, []
+    process.page.orders.window_ns, process.page.orders.idle_release_ns = 20_000_000, 0
+    for epoch in range(1, 16):
+        waits = report.meter_waits
+        process.open(epoch, CONTENDED if metered else 0)
         process.opened(epoch)
-        before = process.page.report.launches
-        time.sleep(0.01)  # the load runs meanwhile, for however long
-        process.close_gate(epoch)
-        process.drained(epoch)
+        before = report.launches
+        if metered:
+            until(lambda waits=waits: report.meter_waits > waits + 20)
+        else:
+            time.sleep(0.01)  # the load runs meanwhile, for however long
+        process.drain(epoch)
         drained = time.monotonic_ns()
-        until(lambda before=before: process.page.report.launches > before)
-        until(lambda: process.page.report.waiting == 8)
+        until(lambda before=before: report.launches > before)
+        until(lambda: report.waiting == 8)
         pauses.append((drained, time.monotonic_ns()))
-    process.open(21)
+    assert sum(report.drains) == 15
+    assert 0 < report.drain_ns <= report.drain_most_ns <= report.drain_total_ns < 15 * report.drain_most_ns + 1
+    process.open(16)
     client.run("stop = True; [thread.join() for thread in threads] and None")
-    (executions,) = simlog.read_all(machine.simlog).values()
-    assert len(executions) > 100
-    for begin, end in pauses:
-        assert not [e for e in executions if e.begin_ns < end and e.end_ns > begin]
+    rests(machine, pauses, 100)
 
 
 def test_calls_in_progress_are_waited_for(machine: Machine, coordinator: FakeCoordinator) -> None:
     """A thread is held up inside a launch while the gate closes: "drained" comes after what it then submits."""
-    argv = [str(built_program("busy.c")), str(PTX), "1", "0"]
-    with subprocess.Popen(argv, env=machine.environment(), stdin=subprocess.PIPE) as program:
+    argv = [str(built_program("endings.c")), str(PTX), "1", "256", "1000"]
+    with subprocess.Popen(argv, env=machine.environment(), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as program:
         process = coordinator.accept().welcome()
         until(lambda: process.page.report.waiting == 1)
         pauses = []
@@ -165,8 +175,7 @@ def test_calls_in_progress_are_waited_for(machine: Machine, coordinator: FakeCoo
             process.opened(epoch)
             time.sleep(0.01)
             program.send_signal(signal.SIGUSR1)
-            process.close_gate(epoch)
-            process.drained(epoch)
+            process.drain(epoch)
             drained = time.monotonic_ns()
             until(lambda: process.page.report.waiting == 1)
             time.sleep(0.01)
@@ -175,44 +184,29 @@ def test_calls_in_progress_are_waited_for(machine: Machine, coordinator: FakeCoo
         assert program.stdin
         program.stdin.close()
         assert program.wait(30) == 0
-    (executions,) = simlog.read_all(machine.simlog).values()
-    assert len(executions) > 1000
-    for begin, end in pauses:
-        assert not [e for e in executions if e.begin_ns < end and e.end_ns > begin]
+    rests(machine, pauses, 1000)
 
 
-def test_long_work_is_waited_for(machine: Machine, client: Client, process: Process) -> None:
+@pytest.mark.parametrize(
+    "work",
+    [
+        "[cuda.spin(100, cuda.stream(1)) for _ in range(3)]",
+        "one = cuda.stream(1); cuda.spin(100, one); cuda.cuStreamDestroy_v2(c_void_p(one))",
+        # Handles are used again by the driver; what a thread remembers of the first must not hide the second.
+        "one = cuda.stream(1); cuda.spin(0, one); cuda.cuStreamSynchronize(c_void_p(one));"
+        "cuda.cuStreamDestroy_v2(c_void_p(one));"
+        "same = [handle for handle in [cuda.stream(1) for _ in range(50)] if handle == one];"
+        "cuda.spin(100, one if same else cuda.stream(1))",
+    ],
+    ids=["long work", "work of a destroyed stream", "work of a stream in the place of another"],
+)
+def test_work_is_waited_for(machine: Machine, client: Client, process: Process, work: str) -> None:
     process.open(1)
-    client.run("[cuda.spin(100, cuda.stream(1)) for _ in range(3)]")
+    client.run(work)
+    launches = 3 if "range(3)" in work else work.count("cuda.spin")
     process.drain(1)
-    assert machine.executions_are_over(3)
+    assert machine.executions_are_over(launches)
     assert process.page.report.drain_ns > 50_000_000
-
-
-def test_work_of_a_destroyed_stream_is_waited_for(machine: Machine, client: Client, process: Process) -> None:
-    process.open(1)
-    client.run("one = cuda.stream(1); cuda.spin(200, one); cuda.cuStreamDestroy_v2(c_void_p(one))")
-    process.drain(1)
-    drained = time.monotonic_ns()
-    (executions,) = simlog.read_all(machine.simlog).values()
-    assert [e.end_ns <= drained for e in executions] == [True]
-
-
-def test_streams_that_take_the_place_of_destroyed_ones_are_waited_for(
-    machine: Machine, client: Client, process: Process
-) -> None:
-    """Handles are used again by the driver; what a thread remembers of the first must not hide the second."""
-    process.open(1)
-    client.run("one = cuda.stream(1); cuda.spin(0, one); cuda.cuStreamSynchronize(c_void_p(one))")
-    client.run("cuda.cuStreamDestroy_v2(c_void_p(one))")
-    same = client.run("[h for h in [cuda.stream(1) for _ in range(50)] if h == one]")
-    client.run("two = one" if same else "two = cuda.stream(1)")
-    client.run("cuda.spin(200, two)")
-    process.drain(1)
-    drained = time.monotonic_ns()
-    assert client.run("cuda.cuCtxSynchronize()") == 0
-    (executions,) = simlog.read_all(machine.simlog).values()
-    assert len(executions) == 2 and max(e.end_ns for e in executions) <= drained
 
 
 def test_a_process_is_idle_only_while_others_wait(client: Client, process: Process) -> None:
@@ -251,13 +245,6 @@ def test_waits_of_streams_for_a_word_pass_the_gate_and_are_drained(client: Clien
     process.open(2)
     assert client.run("cuda.cuMemsetD32Async(c_uint64(word[1]), 5, c_size_t(1), c_void_p(other))") == 0
     process.drain(2)
-
-
-def test_thread_that_ends_leaves_nothing_behind(client: Client, process: Process) -> None:
-    process.open(1)
-    client.run("[t.join() for t in [in_thread(lambda: cuda.here() or cuda.spin()) for _ in range(50)]] and None")
-    process.drain(1)
-    until(lambda: process.page.report.launches == 50)
 
 
 def test_where_membarrier_is_refused(machine: Machine, coordinator: FakeCoordinator, tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from .conftest import Client, Machine
-from .fake_coordinator import Process
+from .fake_coordinator import FakeCoordinator, Process
+from .test_shim_graphs import CAPTURED
+from .test_shim_swap import TOOLS
 
 MIB = 1 << 20
 
@@ -33,13 +35,14 @@ def test_the_ledger_by_kind(client: Client, process: Process) -> None:
     assert process.silent(), "it is said once"
 
 
-def test_physical_memory_is_counted_once(stub: Any) -> None:
-    client, process = stub()
-    assert client.run("create(4 << 20), map_at(0x100000, 2 << 20), map_at(0x300000, 2 << 20)") == [0, 0, 0]
-    client.run("cuda.alloc(1 << 20); exec_ = c_void_p()")
-    client.run("cuda.cuGraphInstantiateWithFlags(byref(exec_), c_void_p(0xA), c_uint64(0))")
-    details = ask(process, 1)
-    assert ledger(details) == {"device": (1, 1), "physical": (1, 4), "graph": (1, 7)}
+def test_physical_memory_is_counted_once(machine: Machine, coordinator: FakeCoordinator) -> None:
+    client, process = machine.joined(coordinator, GPUSHARE_MEMORY_MODE="plain")
+    client.run(TOOLS)
+    client.run("place, (code, handle) = reserve(8 << 20), create(4 << 20)")
+    assert client.run("code, map_at(place, 2 << 20, handle), map_at(place + (4 << 20), 2 << 20, handle)") == [0, 0, 0]
+    client.run(CAPTURED)
+    assert client.run("cuda.alloc(1 << 20)[0], instantiate()") == [0, 0]
+    assert ledger(ask(process, 1)) == {"device": (1, 1), "physical": (1, 4), "graph": (1, 12)}
 
 
 def test_entry_points_that_nobody_knows(machine: Machine, stub: Any) -> None:

@@ -6,7 +6,6 @@ import os
 import socket
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,6 @@ from jupyter_gpushare.wire.page import IN, OUT
 from .conftest import Client, Machine
 from .fake_coordinator import FakeCoordinator, Process, until
 
-Started = tuple[Client, Any]
 NOT_INITIALIZED = 3
 TRACES = "[line for line in open('/proc/self/maps') if 'memfd:gpushare' in line]"
 
@@ -88,14 +86,21 @@ if child == 0:
     assert not machine.client().run(TRACES)
 
 
-def test_programs_started_by_the_client_inherit_nothing(started: Started) -> None:
-    client, _ = started
+def test_programs_started_by_the_client_inherit_nothing(client: Client, process: Process, tmp_path: Path) -> None:
+    client.begin(process, 1)
     client.run("import subprocess")
     script = "import os; print([os.readlink(f'/proc/self/fd/{f}') for f in os.listdir('/proc/self/fd')[:-1]])"
     for how in ("", ", preexec_fn=lambda: None", ", close_fds=False"):
         client.start(f"subprocess.run(['python3', '-c', {script!r}], capture_output=True, text=True{how}).stdout")
         names = client.result()
         assert "gpushare" not in names and "socket" not in names and "eventfd" not in names, how
+    target = tmp_path / "files"
+    client.run(f"command = 'readlink /proc/self/fd/* > {target}; true'")
+    client.run("child = os.posix_spawn('/bin/sh', ['sh', '-c', command], os.environ)")
+    assert client.run("os.waitpid(child, 0)[1]") == 0
+    inherited = target.read_text().splitlines()[3:]
+    assert not [name for name in inherited if name.startswith(("/memfd:", "socket:", "pipe:")) or "locks/" in name]
+    process.drain(1)
 
 
 def test_child_that_uses_the_device_gets_the_drivers_answer(machine: Machine, client: Client, process: Process) -> None:
@@ -107,17 +112,6 @@ def test_child_that_uses_the_device_gets_the_drivers_answer(machine: Machine, cl
     assert client.run("cuda.spin()") == 0
     process.drain(1)
     until(lambda: process.page.report.launches == 2)
-
-
-def test_a_spawned_program_inherits_nothing(client: Client, process: Process, tmp_path: Path) -> None:
-    client.begin(process, 1)
-    target = tmp_path / "files"
-    client.run(f"command = 'readlink /proc/self/fd/* > {target}; true'")
-    client.run("child = os.posix_spawn('/bin/sh', ['sh', '-c', command], os.environ)")
-    assert client.run("os.waitpid(child, 0)[1]") == 0
-    inherited = target.read_text().splitlines()[3:]
-    assert not [name for name in inherited if name.startswith(("/memfd:", "socket:", "pipe:")) or "locks/" in name]
-    process.drain(1)
 
 
 def over(connection: socket.socket) -> bool:

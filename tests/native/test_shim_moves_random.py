@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 
 from .conftest import Machine
 from .fake_coordinator import fake_coordinator, until
-from .test_shim_swap import EVERYTHING, TOOLS, swapping
+from .test_shim_swap import EVERYTHING, TOOLS
 
 KIB = 1 << 10
 GRAIN = 2 << 20
@@ -42,15 +42,9 @@ class Moves(RuleBasedStateMachine):
         self.machine = Machine(root, root)
         self._coordinator = fake_coordinator(self.machine.socket)
         coordinator = self._coordinator.__enter__()
-        if self.mode == "swap":
-            self.client, self.process = swapping(self.machine, coordinator, GPUSHARE_PINNED=self.pinned)
-        else:
-            self.client = self.machine.client(GPUSHARE_MEMORY_MODE=self.mode)
-            self.client.start("cuda = Cuda()")
-            self.process = coordinator.accept().welcome()
-            self.client.result()
-            self.client.run(TOOLS)
-        self.client.run(BOOK)
+        modes = {"GPUSHARE_MEMORY_MODE": self.mode, "GPUSHARE_PINNED": self.pinned}
+        self.client, self.process = self.machine.joined(coordinator, **modes)
+        self.client.run(TOOLS + BOOK)
         self.bare = self.machine.client(GPUSHARE_DISABLE="1")
         self.bare.run("cuda = Cuda()")
         self.empty = self.used()

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
-
-from .conftest import HERE, ROOT, Machine
-from .fake_coordinator import FakeCoordinator, until
+from .conftest import ROOT
+from .fake_coordinator import until
 
 TABLE = (ROOT / "native" / "shim" / "hooks.def").read_text()
 GATED = re.compile(r"^GATED\((\w+), (\w+), \w+, \d+,\s*\(([^()]*)\),\s*\(([^()]*)\),\s*([^,]+),", re.MULTILINE)
@@ -48,24 +44,10 @@ def test_work_is_marked_for_the_stream_that_gets_it() -> None:
         assert (row.twin == "PTDS") <= (row.stream == "DEFAULT"), row
 
 
-@pytest.fixture
-def every(machine: Machine, coordinator: FakeCoordinator, tmp_path: Path) -> Any:
-    """A program on the driver of stubcuda.c, with whatever else the table names."""
-    rest = tmp_path / "rest.c"
+def test_each_of_them_stands_at_the_gate(stub: Any) -> None:
     symbols = [symbol for row in table() for symbol in row.symbols()]
-    rest.write_text("".join(f"__attribute__((weak)) int {symbol}(void) {{ return 0; }}\n" for symbol in symbols))
-    flags = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-Wl,-Bsymbolic"]
-    library = str(tmp_path / "libcuda.so.1")
-    subprocess.run(["cc", *flags, "-o", library, str(HERE / "stubcuda.c"), str(rest)], check=True)
-    client = machine.client(LD_LIBRARY_PATH=str(tmp_path))
-    process = client.join(coordinator, "cuda = Cuda(start=False); cuda.cuInit(0)")
+    client, process = stub(symbols)
     client.run("nothing = [c_uint64(0)] * 12; block = (c_uint64 * 64)()")
-    return client, process
-
-
-def test_each_of_them_stands_at_the_gate(every: Any) -> None:
-    client, process = every
-    symbols = [symbol for row in table() for symbol in row.symbols()]
     assert len(symbols) > 160
     for epoch, symbol in enumerate(symbols, start=1):
         client.start(f"cuda.{symbol}(*nothing)")

@@ -19,7 +19,7 @@ SMALL = 256 if sanitizers.KIND else 16  # KiB; what PTHREAD_STACK_MIN allows
 def test_ending_threads_are_drained_and_counted_exactly(
     machine: Machine, coordinator: FakeCoordinator, threads: int, stack: int
 ) -> None:
-    argv = [str(built_program("endings.c")), str(PTX), str(threads), str(stack)]
+    argv = [str(built_program("endings.c")), str(PTX), str(threads), str(stack), "5"]
     program = subprocess.Popen(
         argv, env=machine.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

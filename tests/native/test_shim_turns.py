@@ -6,6 +6,7 @@ import fcntl
 import os
 import select
 import struct
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -13,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.wire.page import FIRST_TURN, IN, MAY, OUT, Page, Permit
+from jupyter_gpushare.agent import pages
+from jupyter_gpushare.wire.page import CLOSING, FIRST_TURN, IN, MAY, OUT, Page, Permit
 
 from .conftest import Client, Machine
 from .fake_coordinator import FakeCoordinator, Process, fake_coordinator, until
@@ -116,6 +118,25 @@ def test_a_process_in_a_turn_takes_its_clients_page_afterwards(
     assert other.client_page.view.slots[1].allocated == 0
     again.drain(2)
     until(lambda: other.client_page.view.slots[1].allocated == 1 << 20)
+
+
+def test_a_step_for_a_sibling_on_another_than_the_clients_first_device(
+    coordinator: FakeCoordinator,
+    client: Client,
+    process: Process,
+    another_turn: Callable[[], AbstractContextManager[None]],
+) -> None:
+    own = process.hello["devices"][0]["uuid"]
+    page = pages.ClientPage.new(FIRST_TURN + 9, ("GPU-another-one", own))
+    process.connection.close()
+    coordinator.accept().send({"type": "join"}, [page.descriptor])
+    sibling = page.slots[3]
+    sibling.turn, sibling.since_ns, sibling.phase = FIRST_TURN + 7, time.monotonic_ns(), CLOSING
+    sibling.seen = int(time.monotonic()) + 3600
+    with another_turn():
+        client.start("cuda.spin()")
+        assert client.result() == 0
+    page.close()
 
 
 def test_a_permit_counts_only_with_the_answer_to_hello(machine: Machine) -> None:

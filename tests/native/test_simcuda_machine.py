@@ -12,6 +12,7 @@ import pytest
 
 from .. import sanitizers
 from ..driver_facts.harness import MIB, Cuda, environment, on_driver, program, start
+from ..driver_facts.test_memory import place
 from ..support.waiting import until
 
 MS = 1_000_000
@@ -72,7 +73,7 @@ def churn(cuda: Cuda) -> None:
     while True:
         plain, managed = cuda.cuMemAlloc(8 * MIB), cuda.cuMemAllocManaged(64 * MIB, 1)
         cuda.launch("fill_f32", managed, 1.0, 16 * MIB)
-        cuda.cuMemPrefetchAsync(managed, 8 * MIB, host_location(cuda), 0, 0)
+        cuda.cuMemPrefetchAsync(managed, 8 * MIB, place(cuda, on_device=False), 0, 0)
         cuda.cuMemFree(plain)
         cuda.cuMemFree(managed)
 
@@ -81,12 +82,6 @@ def report_free(cuda: Cuda) -> None:
     say("ready")
     for _ in sys.stdin:
         say(cuda.cuMemGetInfo()[0])
-
-
-def host_location(cuda: Cuda) -> object:
-    location = cuda.driver.CUmemLocation()
-    location.type = cuda.driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_HOST
-    return location
 
 
 def read_line(process: subprocess.Popen[str]) -> str:
@@ -142,24 +137,6 @@ def test_a_stopped_or_killed_process_does_not_hold_the_device(machine: dict[str,
         endless.kill()
         go(busy)
         assert 1.0 <= float(read_line(busy)) < 1.6, "2 s, were it shared with work of the killed one"
-
-
-def test_capacity_is_shared_and_a_killed_process_gives_back(machine: dict[str, str]) -> None:
-    with program(report_free, machine) as watcher:
-        assert read_line(watcher) == "ready"
-        before = ask(watcher)
-        with program(hold, machine, "plain", "600") as holder:
-            assert read_line(holder) == "ready"
-            assert ask(watcher) < before - 600 * MIB
-            with program(hold, machine, "plain", "600") as refused:
-                assert read_line(refused) == ""  # out of memory: it ended
-                assert refused.wait() != 0
-            holder.kill()
-            until(lambda: ask(watcher) == before)
-        with program(hold, machine, "plain", "600") as next_one:
-            assert read_line(next_one) == "ready"
-            go(next_one)
-            assert float(read_line(next_one)) == 1.0
 
 
 def test_unified_memory_of_others_is_evicted_and_keeps_its_data(machine: dict[str, str]) -> None:

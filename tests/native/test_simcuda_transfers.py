@@ -12,7 +12,10 @@ import pytest
 
 from .. import sanitizers
 from ..driver_facts.harness import MIB, Cuda, environment, program
+from ..driver_facts.test_memory import place, prefetch
+from ..driver_facts.vmm import free_of
 from . import simlog
+from .test_simcuda import elapsed
 
 SIZE = 64 * MIB
 NON_BLOCKING = 1
@@ -46,22 +49,6 @@ def takes(function: Callable[[], object], expected: float, times: int = 8) -> bo
     return True
 
 
-def elapsed(function: Callable[[], object]) -> float:
-    began = time.monotonic()
-    function()
-    return time.monotonic() - began
-
-
-def place(cuda: Cuda, on_device: bool) -> Any:
-    made, kinds = cuda.driver.CUmemLocation(), cuda.driver.CUmemLocationType
-    made.type = kinds.CU_MEM_LOCATION_TYPE_DEVICE if on_device else kinds.CU_MEM_LOCATION_TYPE_HOST
-    return made
-
-
-def prefetch(cuda: Cuda, memory: Any, size: int, on_device: bool, stream: Any = 0) -> None:
-    cuda.cuMemPrefetchAsync(memory, size, place(cuda, on_device), 0, stream)
-
-
 def advise(cuda: Cuda, memory: Any, advice: int, on_device: bool) -> None:
     cuda.cuMemAdvise(memory, SIZE, cuda.driver.CUmem_advise(advice), place(cuda, on_device))
 
@@ -69,10 +56,6 @@ def advise(cuda: Cuda, memory: Any, advice: int, on_device: bool) -> None:
 def touch(cuda: Cuda, memory: Any, size: int = SIZE) -> None:
     cuda.launch("work_f32", memory, size // 4, 0, 0)
     cuda.cuCtxSynchronize()
-
-
-def free_of(cuda: Cuda) -> int:
-    return int(cuda.cuMemGetInfo()[0])
 
 
 @pytest.fixture
@@ -163,22 +146,19 @@ def moves_only_what_is_elsewhere(cuda: Cuda) -> None:
     memory = cuda.cuMemAllocManaged(SIZE, 1)
     free = free_of(cuda)
     prefetch(cuda, memory, SIZE, True)  # 0: untouched pages get memory, nothing moves
-    cuda.cuCtxSynchronize()
     assert free_of(cuda) == free - SIZE
     prefetch(cuda, memory, SIZE, True)  # 1: all is there
     prefetch(cuda, memory, 16 * MIB, False)  # 2
     prefetch(cuda, memory, SIZE, True)  # 3: what left comes back
     prefetch(cuda, memory, SIZE, False)  # 4
-    cuda.cuCtxSynchronize()
     assert free_of(cuda) == free
-    assert elapsed(lambda: (prefetch(cuda, memory, SIZE, True), cuda.cuCtxSynchronize())) >= 0.064 - SLACK  # 5
+    assert elapsed(lambda: prefetch(cuda, memory, SIZE, True)) >= 0.064 - SLACK  # 5
     untouched = cuda.cuMemAllocManaged(SIZE, 1)
     prefetch(cuda, untouched, SIZE, False)  # 6: gets memory on the host
     prefetch(cuda, untouched, SIZE, True)  # 7: which then must move
     written = cuda.cuMemAllocManaged(SIZE, 1)
     ctypes.memset(int(written), 1, 4 * MIB)
     prefetch(cuda, written, SIZE, True)  # 8: what the host has written moves
-    cuda.cuCtxSynchronize()
 
 
 def test_a_prefetch_moves_only_what_is_elsewhere_and_populates(machine: dict[str, str]) -> None:
@@ -198,7 +178,6 @@ def advice(cuda: Cuda) -> None:
         touch(cuda, memory)
         used = (free - free_of(cuda)) // MIB
         prefetch(cuda, memory, SIZE, True)
-        cuda.cuCtxSynchronize()
         assert free_of(cuda) == free - SIZE  # a prefetch moves whatever the advice
         assert cuda.read_f32(memory, SIZE // 4 - 1) == 1.0
         cuda.cuMemFree(memory)
@@ -225,12 +204,10 @@ def costs(cuda: Cuda) -> None:
     faults = []
     for _ in range(3):
         prefetch(cuda, memory, SIZE, False)
-        cuda.cuCtxSynchronize()
         faults.append(elapsed(lambda: touch(cuda, memory)))
     assert first < min(faults) >= 0.256 - SLACK
     prefetch(cuda, memory, SIZE, False)
     advise(cuda, memory, ACCESSED_BY, True)
-    cuda.cuCtxSynchronize()
     for _ in range(3):  # over the link, every time
         assert elapsed(lambda: touch(cuda, memory)) >= 0.064 - SLACK
     assert takes(lambda: touch(cuda, memory), 0.064)

@@ -147,6 +147,21 @@ class Notebook:
         """Send a request and return its id, without waiting for it."""
         return str(self.kernel.execute(code, **options))
 
+    def subshell(self) -> str:
+        """The id of a new subshell; no cell may run."""
+        if "kernel subshells" not in self.kernel.kernel_info(reply=True, timeout=10)["content"]["supported_features"]:
+            pytest.skip("this ipykernel has no subshells")
+        self.kernel.control_channel.send(self.kernel.session.msg("create_subshell_request"))
+        return str(self.kernel.get_control_msg(timeout=10)["content"]["subshell_id"])
+
+    def send_to(self, subshell: str, code: str) -> str:
+        """As `send`, to a subshell."""
+        content = {"code": code, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False}
+        message = self.kernel.session.msg("execute_request", content)
+        message["header"]["subshell_id"] = subshell
+        self.kernel.shell_channel.send(message)
+        return str(message["header"]["msg_id"])
+
     def reply_to(self, request: str) -> dict[str, Any]:
         while True:
             reply = self.kernel.get_shell_msg(timeout=60)

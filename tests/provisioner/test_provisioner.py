@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from jupyter_client.kernelspec import KernelSpec
-from jupyter_client.manager import AsyncKernelManager
-from jupyter_client.provisioning.factory import KernelProvisionerFactory
 from traitlets import TraitError
 from traitlets.config import Config
 
@@ -41,11 +38,6 @@ def test_a_kernel_is_a_client_of_its_own(coordinator: Any, start: Any) -> None:
     assert command[1:4] == ["-m", "ipykernel_launcher", "-f"]
 
 
-def test_two_kernels_are_two_clients(coordinator: Any, start: Any) -> None:
-    one, other = start(), start()
-    assert set(coordinator.clients()) == {one.manager.kernel_id, other.manager.kernel_id}
-
-
 def test_cleaning_up_twice_or_too_early_is_harmless(coordinator: Any) -> None:
     async def clean_up() -> None:
         unstarted = provisioner()
@@ -59,32 +51,6 @@ def test_cleaning_up_twice_or_too_early_is_harmless(coordinator: Any) -> None:
 
     asyncio.run(clean_up())
     assert coordinator.clients() == {}
-
-
-@pytest.mark.asyncio
-async def test_the_asynchronous_manager_works_as_well(coordinator: Any, jupyter: Path, tmp_path: Path) -> None:
-    manager = AsyncKernelManager(kernel_name="python3-gpushare")
-    await manager.start_kernel(cwd=str(tmp_path))
-    try:
-        assert manager.kernel_id in coordinator.clients()
-        await manager.restart_kernel(now=True)
-        assert manager.kernel_id in coordinator.clients()
-    finally:
-        await manager.shutdown_kernel(now=True)
-    assert coordinator.clients() == {}
-
-
-def test_stock_kernels_are_shared_where_the_admin_says_so(
-    coordinator: Any, start: Any, jupyter: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (jupyter / "stock").mkdir()
-    argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    spec = {"argv": argv, "display_name": "Stock", "language": "python"}
-    (jupyter / "stock" / "kernel.json").write_text(json.dumps(spec))
-    monkeypatch.setattr(KernelProvisionerFactory.instance(), "default_provisioner_name", "gpushare-provisioner")
-    notebook = start("stock")
-    assert notebook.value(ENVIRONMENT)["GPUSHARE_CLIENT"] == notebook.manager.kernel_id
-    assert coordinator.clients()[notebook.manager.kernel_id]["label"] == "stock"
 
 
 def test_the_kernelspecs_settings_become_the_quota(coordinator: Any, start: Any, jupyter: Path) -> None:
@@ -159,15 +125,6 @@ def test_without_a_coordinator_the_kernel_starts_and_says_so_once(no_coordinator
     env = notebook.value(ENVIRONMENT)
     assert env["GPUSHARE_NOTE"].startswith("unreachable: ")
     assert env["GPUSHARE_CLIENT"]  # for its turns without a coordinator
-
-
-def test_a_coordinator_is_started_if_there_is_none(own_host: Path, start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = own_host / "run" / "gpushare" / "fresh.sock"
-    monkeypatch.setenv("GPUSHARE_SOCKET", str(path))
-    monkeypatch.setenv("GPUSHARE_SIMULATE", "1")
-    notebook = start()
-    assert "GPUSHARE_NOTE" not in notebook.value(ENVIRONMENT)
-    assert path.exists()
 
 
 @pytest.mark.asyncio

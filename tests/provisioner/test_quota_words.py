@@ -26,13 +26,10 @@ def test_quota_as_text(wanted: dict[str, Any], text: str) -> None:
     ("wanted", "complaint"),
     [
         ({"memory": "-1"}, "memory=-1"),
-        ({"memory": "0"}, "a size above 0"),
-        ({"memory": "lots"}, "not a size"),
         ({"memory": "1.5"}, "memory=1.5 .*fraction above 0 and up to 1"),
         ({"memory": "0%"}, "fraction above 0 and up to 1"),
         ({"affinity": "a,b"}, "affinity=a,b: allowed are letters"),
         ({"share": 2}, "from 0 to 1"),
-        ({"share": "nan"}, "not a fraction"),
         ({"limit": 0}, "a fraction from 0.001 to 1"),
         ({"share": 0.6, "limit": 0.5}, "above limit=0.5"),
     ],

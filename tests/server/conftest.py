@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import struct
+import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from jupyter_core.utils import ensure_async
 from tornado.httpclient import HTTPClientError
 from traitlets.config import Config
 
@@ -157,10 +159,54 @@ def events(jp_ws_fetch: Any) -> Iterator[Callable[[], Awaitable[Callable[[], Awa
         connection.close()
 
 
+ECHO = [sys.executable, "-m", "pytest_jupyter.echo_kernel", "-f", "{connection_file}"]
+
+
+@pytest.fixture
+def kernelspec(jp_environ: Any, jp_kernel_dir: Path) -> Callable[..., str]:
+    """Add a kernelspec, of the echo kernel unless `fields` name another command; returns its name."""
+
+    def add(name: str, **fields: Any) -> str:
+        (jp_kernel_dir / name).mkdir()
+        text = json.dumps({"argv": ECHO, "display_name": name, "language": "echo", **fields})
+        (jp_kernel_dir / name / "kernel.json").write_text(text)
+        return name
+
+    return add
+
+
+@pytest.fixture
+def create(jp_fetch: Any) -> Callable[..., Awaitable[str]]:
+    """`await create("kernels", name="python3")` creates what Jupyter's own REST interface has; returns its id."""
+
+    async def post(what: str, **body: Any) -> str:
+        answer = await jp_fetch("api", what, method="POST", body=json.dumps(body))
+        return str(json.loads(answer.body)["id"])
+
+    return post
+
+
+@pytest.fixture
+def channels(jp_serverapp: Any) -> Iterator[Callable[[str], Awaitable[Any]]]:
+    """`await channels(kernel_id)` is a client of that kernel of the server."""
+    clients: list[Any] = []
+
+    async def connect(kernel_id: str) -> Any:
+        client = jp_serverapp.kernel_manager.get_kernel(kernel_id).client()
+        clients.append(client)
+        client.start_channels()
+        await client.wait_for_ready(60)
+        return client
+
+    yield connect
+    for client in clients:
+        client.stop_channels()
+
+
 async def eventually(condition: Callable[[], Any], what: str, timeout: float = 10.0) -> Any:
-    """Poll until `condition()` is true and return its value."""
+    """Poll until `condition()`, which may be awaitable, is true and return its value."""
     deadline = time.monotonic() + timeout
-    while not (value := condition()):
+    while not (value := await ensure_async(condition())):
         assert time.monotonic() < deadline, f"not within {timeout} s: {what}"
         await asyncio.sleep(0.02)
     return value

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,36 +27,26 @@ IPKernelApp.launch_instance(kernel_class=Slow)
 
 
 @pytest.fixture
-def kernel(jp_environ: Any, jp_kernel_dir: Path, jp_fetch: Any, jp_serverapp: Any, coordinator: Any) -> Iterator[Any]:
+def kernel(kernelspec: Any, create: Any, channels: Any, coordinator: Any) -> Any:
     """Start a shared kernel of that language, whose cells end when the file that they name exists."""
 
-    clients: list[Any] = []
-
     async def start(language: str) -> tuple[str, Any]:
-        (jp_kernel_dir / language).mkdir()
-        spec = {
-            "argv": [sys.executable, "-c", KERNEL, "-f", "{connection_file}"],
-            "display_name": language,
-            "language": language,
-            "env": {"GPUSHARE_CLIENT": f"a kernel of {language}".replace(" ", "-"), "GPUSHARE_TOKEN": "secret"},
-        }
-        (jp_kernel_dir / language / "kernel.json").write_text(json.dumps(spec))
-        answer = await jp_fetch("api", "kernels", method="POST", body=json.dumps({"name": language}))
-        kernel_id = json.loads(answer.body)["id"]
-        client = jp_serverapp.kernel_manager.get_kernel(kernel_id).client()
-        clients.append(client)
-        client.start_channels()
-        await client.wait_for_ready()
-        return kernel_id, client
+        argv = [sys.executable, "-c", KERNEL, "-f", "{connection_file}"]
+        env = {"GPUSHARE_CLIENT": f"a-kernel-of-{language}", "GPUSHARE_TOKEN": "secret"}
+        kernel_id = await create("kernels", name=kernelspec(language, argv=argv, language=language, env=env))
+        return kernel_id, await channels(kernel_id)
 
-    yield start
-    for client in clients:
-        client.stop_channels()
+    return start
 
 
-async def cells(coordinator: Any, client: str) -> int | None:
-    status = await coordinator.request(messages.Status())
-    return next((one["cells"] for one in status["clients"] if one["id"] == client), None)
+def cells(coordinator: Any, number: int) -> Callable[[], Awaitable[bool]]:
+    """Return a condition: so many cells of the only client run."""
+
+    async def look() -> bool:
+        status = await coordinator.request(messages.Status())
+        return [one["cells"] for one in status["clients"]] == [number]
+
+    return look
 
 
 async def test_a_cell_counts_from_busy_to_idle(
@@ -69,15 +56,15 @@ async def test_a_cell_counts_from_busy_to_idle(
     kernel_id, client = await kernel("julia")
     await eventually(lambda: kernel_id in extension.cells.watched, "listened to")
     client.execute(str(tmp_path / "first"))
-    assert await poll(lambda: cells(coordinator, "a-kernel-of-julia"), 1)
+    await eventually(cells(coordinator, 1), "a cell")
     coordinator.kill()
     await eventually(lambda: coordinator.pid == 0, "gone")
     await coordinator.start()
-    assert await poll(lambda: cells(coordinator, "a-kernel-of-julia"), 1), "said again to a new coordinator"
+    await eventually(cells(coordinator, 1), "reported again to a new coordinator")
     client.execute(str(tmp_path / "second"))  # it waits in the kernel behind the first
     (tmp_path / "first").touch()
     (tmp_path / "second").touch()
-    assert await poll(lambda: cells(coordinator, "a-kernel-of-julia"), 0)
+    await eventually(cells(coordinator, 0), "no cell")
     await jp_fetch("api", "kernels", kernel_id, method="DELETE")
     await eventually(lambda: kernel_id not in extension.cells.watched, "nobody listens to what has ended")
 
@@ -88,11 +75,3 @@ async def test_python_reports_its_own(kernel: Any, coordinator: Any, extension: 
     python, _ = await kernel("python")
     await eventually(lambda: other in extension.cells.watched, "listened to")
     assert python not in extension.cells.watched
-
-
-async def poll(value: Any, wanted: Any, seconds: float = 10.0) -> bool:
-    end = time.monotonic() + seconds
-    while await value() != wanted:
-        assert time.monotonic() < end, f"{await value()} instead of {wanted}"
-        await asyncio.sleep(0.02)
-    return True

@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import shutil
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,21 +22,15 @@ WAIT = 60.0
 
 
 @pytest.fixture
-def notebook(
-    jp_environ: Any, jp_kernel_dir: Path, jp_fetch: Any, jp_serverapp: Any, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Any]:
+def notebook(kernelspec: Any, create: Any, channels: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Start a shared Python kernel of the server; returns its id and `execute`, whose result is the reply to a cell."""
-    shutil.copytree(environment.PACKAGE / "kernelspec" / "python3-gpushare", jp_kernel_dir / "python3-gpushare")
+    shipped = environment.PACKAGE / "kernelspec" / "python3-gpushare" / "kernel.json"
+    kernelspec("python3-gpushare", **json.loads(shipped.read_text()))
     monkeypatch.setenv("TEST_PTX", str(PTX))
-    clients: list[Any] = []
 
     async def start() -> tuple[str, Any]:
-        answer = await jp_fetch("api", "kernels", method="POST", body=json.dumps({"name": "python3-gpushare"}))
-        kernel_id = json.loads(answer.body)["id"]
-        client = jp_serverapp.kernel_manager.get_kernel(kernel_id).client()
-        clients.append(client)
-        client.start_channels()
-        await client.wait_for_ready(WAIT)
+        kernel_id = await create("kernels", name="python3-gpushare")
+        client = await channels(kernel_id)
 
         async def execute(code: str) -> dict[str, Any]:
             return dict((await client.execute_interactive(code, timeout=WAIT, output_hook=print))["content"])
@@ -47,9 +38,7 @@ def notebook(
         assert (await execute(SETUP))["status"] == "ok"
         return kernel_id, execute
 
-    yield start
-    for client in clients:
-        client.stop_channels()
+    return start
 
 
 async def test_by_its_server(notebook: Any, coordinator: Coordinator, eventually: Any) -> None:

@@ -2,42 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import os
-import sys
-from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from jupyter_gpushare.server import kernels as module
 from jupyter_gpushare.server.kernels import Kernels, UnknownKernel
-from jupyter_gpushare.wire import messages
+
+from ..support.listener import Listener, reply
 
 
 @pytest.fixture
-def spec(jp_environ: Any, jp_kernel_dir: Path) -> Any:
-    """Add a kernelspec of the echo kernel."""
+def start(kernelspec: Any, create: Any) -> Any:
+    """Start a kernel of a kernelspec with these fields; returns its id."""
 
-    def add(name: str, **fields: Any) -> str:
-        argv = [sys.executable, "-m", "pytest_jupyter.echo_kernel", "-f", "{connection_file}"]
-        (jp_kernel_dir / name).mkdir()
-        text = json.dumps({"argv": argv, "display_name": name, "language": "echo", **fields})
-        (jp_kernel_dir / name / "kernel.json").write_text(text)
-        return name
-
-    return add
-
-
-@pytest.fixture
-def start(spec: Any, jp_fetch: Any) -> Any:
-    """Start a kernel; returns its id."""
-
-    async def start_kernel(name: str) -> str:
-        answer = await jp_fetch("api", "kernels", method="POST", body=json.dumps({"name": name}))
-        return str(json.loads(answer.body)["id"])
+    async def start_kernel(name: str, **fields: Any) -> Any:
+        return await create("kernels", name=kernelspec(name, **fields))
 
     return start_kernel
 
@@ -49,70 +30,50 @@ async def test_unknown_kernel(refused: Any, coordinator: Any) -> None:
 
 
 async def test_kernel_that_does_not_share(start: Any, refused: Any, coordinator: Any) -> None:
-    kernel = await start("echo")
+    kernel = await start("plain")
     refusal = await refused("GET", "kernels", kernel)
     assert (refusal.status, refusal.reason) == (404, "not_shared")
     assert kernel in refusal.message
     assert coordinator.pid == 0, "front ends ask this about every notebook"
 
 
-async def test_kernel_that_the_launcher_made_a_client(start: Any, spec: Any, api: Any) -> None:
-    kernel = await start(spec("launched", env={"GPUSHARE_CLIENT": "launched-17"}))
+async def test_kernel_that_the_launcher_made_a_client(start: Any, api: Any) -> None:
+    kernel = await start("launched", env={"GPUSHARE_CLIENT": "launched-17"})
     assert await api("GET", "kernels", kernel) == {"kernel": kernel, "client": "launched-17"}
 
 
 async def test_shared_kernel_alone_keeps_the_coordinator(
-    start: Any, spec: Any, coordinator: Any, extension: Any, eventually: Any
+    start: Any, coordinator: Any, extension: Any, eventually: Any
 ) -> None:
     await coordinator.start()
-    await start(spec("launched", env={"GPUSHARE_CLIENT": "launched-17"}))
+    await start("launched", env={"GPUSHARE_CLIENT": "launched-17"})
     await eventually(lambda: extension.supervisor.status, "supervised since the kernel started")
     killed = coordinator.kill()
     await eventually(lambda: coordinator.pid not in (0, killed), "another coordinator", timeout=5)
     await eventually(lambda: extension.supervisor.status, "supervised again")
 
 
-class Recorder:
-    """A coordinator that only notes what it is asked."""
-
-    def __init__(self) -> None:
-        self.requests: list[Any] = []
-
-    async def serve(self, path: str) -> asyncio.Server:
-        return await asyncio.start_unix_server(self._answer, path)
-
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while line := await reader.readline():
-            request = msgspec.json.decode(line, type=messages.Incoming)
-            self.requests.append(request)
-            empty: dict[str, Any] = {"devices": [], "clients": [], "config": {}, "coordinator": {}}
-            writer.write(msgspec.json.encode(messages.Reply(id=request.id, result=empty)) + b"\n")
-        writer.close()
-
-    def interrupted(self) -> list[str]:
-        return [request.client for request in self.requests if isinstance(request, messages.Interrupt)]
-
-
 async def test_interrupts_by_message_reach_the_coordinator(
-    start: Any, spec: Any, jp_fetch: Any, coordinator: Any, eventually: Any
+    start: Any, jp_fetch: Any, coordinator: Any, eventually: Any
 ) -> None:
-    recorder = Recorder()
-    server = await recorder.serve(coordinator.path)
-    shared = {"GPUSHARE_CLIENT": "by-message"}
-    by_signal = await start(spec("signal", env={"GPUSHARE_CLIENT": "by-signal"}))
-    unshared = await start(spec("unshared", interrupt_mode="message"))
-    by_message = await start(spec("message", interrupt_mode="message", env=shared))
+    status: dict[str, Any] = {"devices": [], "clients": [], "config": {}, "coordinator": {}}
+    listener = Listener(coordinator.path)
+    listener.answer = lambda request: [reply(request, status)]
+    by_signal = await start("signal", env={"GPUSHARE_CLIENT": "by-signal"})
+    unshared = await start("unshared", interrupt_mode="message")
+    by_message = await start("message", interrupt_mode="message", env={"GPUSHARE_CLIENT": "by-message"})
     for kernel in (by_signal, unshared, by_message):
         await jp_fetch("api", "kernels", kernel, "interrupt", method="POST", body="")
-    await eventually(recorder.interrupted, "an interrupt")
-    assert recorder.interrupted() == ["by-message"]
-    server.close()
+    asked = {"type": "interrupt", "client": "by-message"}
+    await eventually(lambda: [one for one in listener.requests if asked.items() <= one.items()], "an interrupt")
+    assert [one["type"] for one in listener.requests].count("interrupt") == 1
+    listener.close()
 
 
 async def test_interrupt_without_a_coordinator_is_only_logged(
-    start: Any, spec: Any, jp_fetch: Any, coordinator: Any, eventually: Any, caplog: pytest.LogCaptureFixture
+    start: Any, jp_fetch: Any, coordinator: Any, eventually: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kernel = await start(spec("message", interrupt_mode="message", env={"GPUSHARE_CLIENT": "by-message"}))
+    kernel = await start("message", interrupt_mode="message", env={"GPUSHARE_CLIENT": "by-message"})
     answer = await jp_fetch("api", "kernels", kernel, "interrupt", method="POST", body="")
     assert answer.code == 204
     await eventually(lambda: f"interrupt of kernel {kernel} not passed on" in caplog.text, "a line in the log")

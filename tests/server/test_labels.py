@@ -15,15 +15,27 @@ import pytest
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import AsyncClient
 
+from .conftest import ECHO
 
-async def names(coordinator: Any, *labels: str) -> bool:
-    """Whether that is what the clients are called before long, and no others are there."""
-    for _ in range(500):
+
+def names(coordinator: Any, *labels: str) -> Callable[[], Awaitable[bool]]:
+    """Return a condition: the clients have these labels, and there are no others."""
+
+    async def look() -> bool:
         status = await coordinator.request(messages.Status())
-        if sorted(client["label"] for client in status["clients"]) == sorted(labels):
-            return True
-        await asyncio.sleep(0.02)
-    return False
+        return sorted(client["label"] for client in status["clients"]) == sorted(labels)
+
+    return look
+
+
+@pytest.fixture
+def open_notebook(create: Any) -> Callable[..., Awaitable[str]]:
+    """Create the session of a notebook, as a front end does."""
+
+    async def open_one(path: str, kernel: str) -> Any:
+        return await create("sessions", path=path, name=path, type="notebook", kernel={"name": kernel})
+
+    return open_one
 
 
 @pytest.fixture
@@ -42,24 +54,18 @@ def rename(jp_root_dir: Path, jp_fetch: Any) -> Callable[..., Awaitable[None]]:
 
 @pytest.mark.parametrize("drive", ["", "RTC:"])
 async def test_a_label_follows_a_renamed_notebook(
-    jp_environ: Any, jp_kernel_dir: Path, jp_fetch: Any, rename: Any, coordinator: Any, drive: str
+    kernelspec: Any, open_notebook: Any, rename: Any, coordinator: Any, eventually: Any, drive: str
 ) -> None:
-    argv = [sys.executable, "-m", "pytest_jupyter.echo_kernel", "-f", "{connection_file}"]
-    environment = {"GPUSHARE_CLIENT": "k1", "GPUSHARE_TOKEN": "secret"}
-    (jp_kernel_dir / "shared").mkdir()
-    spec = {"argv": argv, "display_name": "shared", "language": "echo", "env": environment}
-    (jp_kernel_dir / "shared" / "kernel.json").write_text(json.dumps(spec))
-    body = {"path": f"{drive}Untitled.ipynb", "name": "", "type": "notebook", "kernel": {"name": "shared"}}
-    answer = await jp_fetch("api", "sessions", method="POST", body=json.dumps(body))
-    session = json.loads(answer.body)["id"]
+    kernelspec("shared", env={"GPUSHARE_CLIENT": "k1", "GPUSHARE_TOKEN": "secret"})
+    session = await open_notebook(f"{drive}Untitled.ipynb", "shared")
     await coordinator.start()
     kernel = await AsyncClient.connect(coordinator.path)
     kernel.send(messages.Attach(client="k1", token="secret", label="Untitled.ipynb"))
 
-    assert await names(coordinator, "Untitled.ipynb")
+    await eventually(names(coordinator, "Untitled.ipynb"), "its first label")
     await rename(None, "other.ipynb", "models/another.ipynb")
     await rename(session, "Untitled.ipynb", "models/train.ipynb", drive)
-    assert await names(coordinator, "train.ipynb")
+    await eventually(names(coordinator, "train.ipynb"), "the new label")
     # A kernel that restarts says its old name; one that restarts twice says it again while corrections pause.
     old_name = msgspec.json.encode(messages.Attach(client="k1", token="secret", label="Untitled.ipynb")) + b"\n"
     writers = []
@@ -68,44 +74,32 @@ async def test_a_label_follows_a_renamed_notebook(
         writers.append(writer)
         writer.write(old_name)
         await reader.readline()  # welcome: it was heard
-        assert await names(coordinator, "train.ipynb")
+        await eventually(names(coordinator, "train.ipynb"), "the new label again")
     for writer in writers:
         writer.close()
     await kernel.close()
 
 
-async def test_a_rename_without_a_coordinator_disturbs_nobody(jp_fetch: Any, rename: Any, jp_environ: Any) -> None:
-    body = {"path": "a.ipynb", "name": "", "type": "notebook", "kernel": {"name": "echo"}}
-    answer = await jp_fetch("api", "sessions", method="POST", body=json.dumps(body))
-    session = json.loads(answer.body)["id"]
+async def test_a_rename_without_a_coordinator_disturbs_nobody(jp_fetch: Any, rename: Any, open_notebook: Any) -> None:
+    session = await open_notebook("a.ipynb", "echo")
     await rename(session, "a.ipynb", "b.ipynb")
     answer = await jp_fetch("api", "sessions", session)
     assert json.loads(answer.body)["path"] == "b.ipynb"
 
 
 async def test_a_label_of_the_kernelspec_is_kept(
-    jp_environ: Any, jp_kernel_dir: Path, jp_fetch: Any, rename: Any, coordinator: Any
+    kernelspec: Any, open_notebook: Any, rename: Any, coordinator: Any, eventually: Any
 ) -> None:
-    echo = ["-m", "pytest_jupyter.echo_kernel", "-f", "{connection_file}"]
-    launched = [sys.executable, "-m", "jupyter_gpushare.launcher", "--simulate"]
-    specs = {
-        "named": ([sys.executable, *echo], {"label": "nightly"}),
-        "launched": ([*launched, "--label", "weekly", *echo], None),
-        "plain": ([sys.executable, *echo], {}),
-    }
+    def ours(config: dict[str, str]) -> dict[str, Any]:
+        return {"kernel_provisioner": {"provisioner_name": "gpushare-provisioner", "config": config}}
+
+    launcher = [sys.executable, "-m", "jupyter_gpushare.launcher", "--simulate", "--label", "weekly"]
+    kernelspec("named", metadata=ours({"label": "nightly"}))
+    kernelspec("launched", argv=[*launcher, *ECHO[1:]])
+    kernelspec("plain", metadata=ours({}))
     await coordinator.start()
-    sessions = {}
-    for name, (argv, config) in specs.items():
-        ours = {"provisioner_name": "gpushare-provisioner", "config": config}
-        metadata = {"kernel_provisioner": ours} if config is not None else {}
-        spec = {"argv": argv, "display_name": name, "language": "echo", "metadata": metadata}
-        (jp_kernel_dir / name).mkdir()
-        (jp_kernel_dir / name / "kernel.json").write_text(json.dumps(spec))
-        path = f"{name}.ipynb"
-        body = {"path": path, "name": path, "type": "notebook", "kernel": {"name": name}}
-        answer = await jp_fetch("api", "sessions", method="POST", body=json.dumps(body))
-        sessions[name] = json.loads(answer.body)["id"]
-    assert await names(coordinator, "nightly", "weekly", "plain.ipynb")
+    sessions = {name: await open_notebook(f"{name}.ipynb", name) for name in ("named", "launched", "plain")}
+    await eventually(names(coordinator, "nightly", "weekly", "plain.ipynb"), "three labels")
     for name, session in sessions.items():
         await rename(session, f"{name}.ipynb", f"{name}-2.ipynb")
-    assert await names(coordinator, "nightly", "weekly", "plain-2.ipynb")
+    await eventually(names(coordinator, "nightly", "weekly", "plain-2.ipynb"), "one new label")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
 import pytest
@@ -59,20 +58,6 @@ async def test_turns_queues_and_quotas(
     finally:
         for process in (runs, waits):
             process.close()
-
-
-async def test_they_reach_front_ends(
-    jp_ws_fetch: Any, api: Any, coordinator: Any, extension: Any, eventually: Any
-) -> None:
-    await coordinator.start(KERNEL)
-    socket = await jp_ws_fetch("api", "events", "subscribe")
-    await api("GET", "status")
-    await eventually(lambda: extension.supervisor.status, "a subscription")
-    await api("PATCH", "clients", KERNEL, "quota", body={"share": 0.5})
-    while (event := json.loads(await asyncio.wait_for(socket.read_message(), 10)))["schema_id"] != SCHEMA_ID:
-        pass
-    assert (event["transition"], event["quota"]["share"]) == ("quota_changed", 0.5)
-    socket.close()
 
 
 def client(name: str, **changes: Any) -> dict[str, Any]:

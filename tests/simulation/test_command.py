@@ -47,9 +47,11 @@ def test_settings_hold_for_all_policies_and_own_ones_for_one(capsys: pytest.Capt
     )
 
 
-def test_a_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_for_people_fits_a_terminal_of_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*QUICK, "--policy", "fcfs"]) == 0
     text = capsys.readouterr().out
+    assert "…" not in text
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
     assert "Simulated: notebooks:5; 0.5 simulated hours; 1 x 80 GB at 50 GB/s" in " ".join(text.split())
     assert all(word in text for word in ("fcfs", "short", "medium", "long", "Jain"))
 
@@ -74,13 +76,6 @@ def test_a_report_that_cannot_be_written_is_told_before_the_simulation(
 def test_idle_clients_are_dealt_with_if_it_is_told_to(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*QUICK, "--set", "idle_evict=auto", "--set", "idle_suspend=600"]) == 0
     assert "interactive" in capsys.readouterr().out
-
-
-def test_the_tables_fit_a_terminal_of_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*QUICK, "--policy", "fcfs"]) == 0
-    shown = capsys.readouterr().out
-    assert "…" not in shown
-    assert max(len(line.rstrip()) for line in shown.splitlines()) <= 80
 
 
 def test_without_plotly_it_says_how_to_get_it(

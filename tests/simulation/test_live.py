@@ -23,22 +23,14 @@ def live(size: int) -> tuple[float, float]:
     """Seconds in which a client that holds `size` bytes does its work alone, and two of them do theirs in turns."""
     options = [f"--GpuShare.time_quantum={QUANTUM}", f"--GpuShare.pinned_memory={size >> 20}MiB"]
     seconds = WORK / holders.SLOWED
-    with holders.host("sim", *options) as environment:
-        programs = [holders.Holder(environment, name, "--memory-mode", "swap") for name in ("one", "other")]
-        try:
-            for program in programs:
-                program.end()
-                program.do("hold", size, PIECE)
-            programs[0].do("job", seconds / 10, seconds / 30, 0)  # now its memory is there
-            alone = programs[0].do("job", seconds, seconds / 30, 0)
-            for program in programs:
-                program.begin("job", seconds, seconds / 30, 0)
-            ran = [program.end() for program in programs]
-        finally:
-            for program in programs:
-                program.close()
-    together = max(one["ended"] for one in ran) - min(one["began"] for one in ran)
-    return alone["ended"] - alone["began"], together
+    with (
+        holders.host("sim", *options) as environment,
+        holders.holding(environment, size, PIECE, "--memory-mode", "swap") as programs,
+    ):
+        programs[0].do("job", seconds / 10, seconds / 30, 0)  # now its memory is there
+        alone = programs[0].do("job", seconds, seconds / 30, 0)
+        ran = holders.together(programs, "job", seconds, seconds / 30, 0)
+    return holders.span([alone]), holders.span(ran)
 
 
 def simulated(size: int, work: float) -> float:

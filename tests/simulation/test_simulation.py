@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpushare.core import Scheduler
 from jupyter_gpushare.simulation.results import Results
 from jupyter_gpushare.simulation.simulation import Simulation
 from jupyter_gpushare.simulation.workload import Cell, Participant
@@ -33,20 +32,6 @@ def test_nothing_impossible_happens(how: dict[str, object], settings: dict[str, 
     every event."""
     simulation = simulate(some_notebooks(hours=0.5, **how), 1800, **settings)
     assert simulation.results.as_json()["cells"]["short"]["count"] > 20
-
-
-def test_an_event_log_replays_to_the_same_commands() -> None:
-    simulation = Simulation(some_notebooks(jobs=1), turns(), log=True)
-    decided = []
-    handle = simulation._handle
-    simulation._handle = lambda event, now: decided.append(handle(event, now)) or decided[-1]
-    simulation.run(3600)
-    again = Scheduler(turns())
-    assert simulation.log is not None
-    began = len(simulation.log) - len(decided)  # devices become known before we look
-    for time, event in simulation.log[:began]:
-        again.handle(event, time)
-    assert [again.handle(event, time) for time, event in simulation.log[began:]] == decided
 
 
 def test_all_work_offered_is_done_when_there_is_plenty_of_room() -> None:

@@ -63,6 +63,6 @@ def world(*participants: Participant, device: DeviceModel = DEVICE, **costs: flo
 
 
 def simulate(workload: Workload, seconds: float, **settings: Any) -> Watched:
-    simulation = Watched(workload, turns(**settings), log=True)
+    simulation = Watched(workload, turns(**settings))
     simulation.run(seconds)
     return simulation

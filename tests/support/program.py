@@ -188,12 +188,6 @@ class Program:
         if len(self._owed) == 1:
             self._in(self.random.expovariate(1000.0), self._call, self._rank)
 
-    def ends_collectives(self) -> None:
-        """End its collectives without the others' calls, as if its user had ended them."""
-        for collective in self._waits_for:
-            collective.missing.clear()
-        self.agent.client.settle_collectives()
-
     def look_at_collectives(self) -> None:
         before = len(self._waits_for)
         self._waits_for = [collective for collective in self._waits_for if collective.missing]

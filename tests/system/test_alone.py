@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from .host import Host, eventually, stop_all, turns
+from .host import Host, eventually
 from .notebook import SETUP, Notebook
 
 
@@ -35,21 +35,3 @@ def test_kernels_without_a_coordinator(
     assert time.monotonic() - began < 5
     assert one.finish(request)["status"] == "ok"
     assert host.overlap([one.pid], [other.pid]) == 0
-
-
-def test_a_coordinator_that_comes_later_is_found(host: Host) -> None:
-    one, other = host.program("one"), host.program("other")
-    one.busy()
-    other.start_busy()
-    host.start_coordinator("--time-quantum", "0.1")
-    eventually(lambda: set(host.clients()) == {"one", "other"})
-    other.result()
-    moment = time.monotonic_ns()
-
-    def both() -> bool:
-        since = [[e for e in host.executions(program) if e.begin_ns > moment] for program in (one, other)]
-        return len(turns(*since)) >= 6
-
-    eventually(both)
-    stop_all(one, other)
-    assert host.overlap([one], [other]) == 0

@@ -11,50 +11,12 @@ from jupyter_gpushare.wire import messages
 
 from .host import Host, Program, eventually, turns
 
-WAITS = "cuda.launch('wait_flag', flags[{0}], 1) or cuda.cuCtxSynchronize()"
-SETS = "cuda.launch('set_flag', flags[{0}], 1) or cuda.cuCtxSynchronize()"
-
 
 def with_flags(host: Host, *programs: Program) -> None:
     path = host.folder / "flags"
     Path(path).write_bytes(bytes(4096))
     for program in programs:
         program.run(f"flags = Flags(cuda, {str(path)!r})")
-
-
-@pytest.mark.parametrize("coordinated", [True, False], ids=["coordinated", "without a coordinator"])
-def test_a_process_whose_launch_waits_for_another_process(quick: Host, coordinated: bool) -> None:
-    waits, sets = quick.program("pair"), quick.program("pair")
-    other = quick.program("other")
-    with_flags(quick, waits, sets)
-    other.busy()
-    if not coordinated:
-        quick.kill_coordinator()
-        killed = time.monotonic_ns()
-        waits.run("cuda.spin(1)")
-        eventually(lambda: any(e.begin_ns > killed for e in quick.executions(waits)))
-    for number in range(3):
-        pair = (waits, sets) if number % 2 == 0 else (sets, waits)
-        began = time.monotonic_ns()
-        pair[0].start(WAITS.format(number))
-        if coordinated:  # the turn is over and cannot end: the other half stands at the closed gate
-            eventually(lambda: quick.phase("pair") in ("draining", "overrun"))
-        else:
-            eventually(lambda: pid_is_draining(quick, pair[0], began))  # noqa: B023 - called before the next round
-        pair[1].start(SETS.format(number))
-        assert pair[1].result() == 0
-        assert pair[0].result() == 0
-    finished = time.monotonic_ns()
-    eventually(lambda: any(e.begin_ns > finished for e in quick.executions(other)))
-    other.stop()
-    assert quick.overlap([waits, sets], [other]) == 0
-
-
-def pid_is_draining(host: Host, program: Program, moment: int) -> bool:
-    """Whether the last turn of the program, by the shim's log, has ended without having drained."""
-    deadline = 0.2
-    opened = [line for line in host.log_text().splitlines() if f"[{program.pid}]" in line and "turn" in line]
-    return bool(opened) and "drained" not in opened[-1] and time.monotonic_ns() > moment + deadline * 1e9
 
 
 @pytest.mark.parametrize("coordinated", [True, False], ids=["coordinated", "without a coordinator"])

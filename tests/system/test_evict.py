@@ -47,20 +47,6 @@ def test_memory_leaves_and_comes_back_with_the_next_turn(patient: Host, mode: st
     eventually(lambda: resident(patient) == 64 * MIB)
 
 
-@pytest.mark.parametrize("mode", ["unified", "swap"])
-def test_a_busy_program_gives_its_turn_up_and_goes_on(patient: Host, mode: str) -> None:
-    """Nobody else waits, so its next turn comes at once."""
-    program = filled(patient, mode)
-    program.busy()
-    before = patient.clients()["one"]["quanta"]
-    patient.ask(messages.Evict(client="one"))
-    eventually(lambda: patient.clients()["one"]["quanta"] > before)
-    executed = len(patient.executions(program))
-    eventually(lambda: len(patient.executions(program)) > executed + 10)
-    program.stop()
-    assert program.run("[first(array) for array in arrays]") == [7.0] * 4
-
-
 def test_plain_memory_stays_and_says_why(patient: Host) -> None:
     program = filled(patient, "plain")
     with pytest.raises(CoordinatorError, match="mode plain, which cannot leave the device"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable
 
@@ -61,22 +60,3 @@ def _interrupted(notebook: Notebook, request: str) -> None:
     assert time.monotonic() - began < LONG
     assert (reply["status"], reply["ename"]) == ("error", "KeyboardInterrupt")
     assert notebook.run("print(1 + 1)") == "2\n"
-
-
-def test_a_program_under_run(patient: Host) -> None:
-    """SIGINT raises KeyboardInterrupt in it; again without the coordinator; then its work is done."""
-    other = neighbour(patient)
-    program = patient.run("--label", "mine", GPUSHARE_COORDINATOR_ARGV='["false"]')
-    program.run("cuda = Cuda()")
-    for gone in (False, True):
-        if gone:
-            patient.kill_coordinator()
-        program.start(WORK)
-        eventually(lambda: stands_at_the_gate(program.pid))
-        began = time.monotonic()
-        program.send(signal.SIGINT)
-        assert program.raw()["error"] == "KeyboardInterrupt"
-        assert time.monotonic() - began < LONG
-        assert program.run("1 + 1") == 2
-    other.stop()
-    assert program.run(WORK) == 0

@@ -130,11 +130,6 @@ def test_swap_more_than_the_device_has(quick: Host, pinned: str) -> None:
     assert launches_overlap(quick, programs) == 0
 
 
-def test_swap_and_unified_side_by_side(quick: Host) -> None:
-    programs = [quick.program("a", GPUSHARE_MEMORY_MODE="swap"), quick.program("b")]
-    take_turns(programs, 140 * MIB, 3)
-
-
 def test_swap_without_a_coordinator(host: Host) -> None:
     """Turns by the device's lock: who gives the device up leaves it empty."""
     programs = [host.program(name, GPUSHARE_MEMORY_MODE="swap") for name in ("a", "b")]

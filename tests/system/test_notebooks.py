@@ -15,9 +15,9 @@ import pytest
 
 from jupyter_gpushare.wire import address, messages
 
+from .held import descriptors, mappings
 from .host import Host, eventually, last_end, turns
 from .notebook import SETUP, Notebook
-from .test_kills import descriptors, mappings
 
 Start = Callable[..., Notebook]
 
@@ -54,26 +54,6 @@ def _history_is_true(host: Host, notebook: Notebook) -> None:
     for execution in host.executions(notebook.pid):
         middle = (execution.begin_ns + execution.end_ns) / 2e9
         assert any(begin <= middle <= end for begin, end in held), (middle, states)
-
-
-def test_run_all_keeps_its_turn_beside_a_busy_neighbour(host: Host, start: Start) -> None:
-    host.start_coordinator("--time-quantum", "1.5")
-    one, other = start(), start()
-    busy = other.start("while True: work(0.02)")
-    eventually(lambda: host.phase(other.client) == "running")
-    before = host.clients()[one.client]["quanta"]
-    began = time.monotonic_ns()
-    requests = [one.start("work(0.004, 0.002)") for _ in range(50)]
-    for request in requests:
-        assert one.finish(request)["status"] == "ok"
-    took = [e for e in host.executions(one.pid) if e.begin_ns > began]
-    others = [e for e in host.executions(other.pid) if e.begin_ns > began]
-    assert len(took) == 100
-    assert len([row for row in turns(took, others) if row[0] == 0]) <= 3
-    assert host.clients()[one.client]["quanta"] - before <= 3
-    other.interrupt()
-    assert other.finish(busy)["ename"] == "KeyboardInterrupt"
-    assert host.overlap([one.pid], [other.pid]) == 0
 
 
 def test_a_restarted_kernel_is_the_same_client(patient: Host, start: Start) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..native import simlog
 from .host import Host, Program, eventually
-from .test_closing import SETS, WAITS, with_flags
+from .test_closing import with_flags
 
 
 def test_joined(host: Host) -> None:
@@ -18,7 +18,7 @@ def test_joined(host: Host) -> None:
     with_flags(host, stuck, third)
     stuck.run("data = cuda.alloc(64 << 20)")
     large.run("data = cuda.alloc(224 << 20)")
-    stuck.start(WAITS.format(0))
+    stuck.start("cuda.launch('wait_flag', flags[0], 1) or cuda.cuCtxSynchronize()")
     eventually(lambda: host.phase("stuck") == "running")
     other.start_busy()
     third.start("check(cuda.spin(1)) or check(cuda.cuCtxSynchronize())")
@@ -28,7 +28,7 @@ def test_joined(host: Host) -> None:
     assert host.phase("stuck") == "overrun"
     large.start("check(cuda.spin(1)) or check(cuda.cuCtxSynchronize())")
     eventually(lambda: host.phase("large") == "waiting")
-    third.run(SETS.format(0))
+    third.run("cuda.launch('set_flag', flags[0], 1) or cuda.cuCtxSynchronize()")
     assert stuck.result() == 0
     assert large.result() is None, "now there is room"
     other.stop()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from .host import Host
@@ -32,18 +30,3 @@ def test_labels_and_parts_of_memory_reach_the_program(two: Host) -> None:
     (client,) = two.clients().values()
     assert [beside.stdout.strip()] == client["devices"]
     assert {other, *client["devices"]} == set(devices(two))
-
-
-def test_a_device_out_of_use_is_avoided_and_whoever_is_there_runs_on(two: Host) -> None:
-    program = two.run()
-    program.run("cuda = Cuda()")
-    (client,) = two.clients().values()
-    (bad,) = client["devices"]
-    assert two.command("device", bad, "--fail", "maintenance").returncode == 0
-    assert program.run("cuda.spin(1) or cuda.cuCtxSynchronize()") == 0
-    (other,) = set(devices(two)) - {bad}
-    for _ in range(3):
-        assert two.command("run", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES").stdout.strip() == other
-    (client,) = two.clients().values()
-    assert "maintenance" in client["notes"][0]
-    os.kill(program.pid, 0)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,23 @@ from ..hub import machine as machines
 
 ROOT = Path(__file__).resolve().parents[2]
 SOCKET = "/run/gpushare/coordinator.sock"
+COORDINATOR = (sys.executable, "-m", "jupyter_gpushare", "coordinator", "--system")
+# Requests, given as JSON: what each is refused with, "" if it is not; and last, what one is there.
+ASK = """
+import json, sys
+from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.client import Client, CoordinatorError
+result = []
+with Client() as client:
+    for kind, fields in json.loads(sys.argv[1]):
+        try:
+            client.request(getattr(messages, kind)(**fields))
+            result.append("")
+        except CoordinatorError as error:
+            result.append(error.reason)
+    result.append(client.request(messages.Status())["you"])
+print(json.dumps(result))
+"""
 # What the machine's admin decides for everybody.
 ADMIN = """
 c.GpuShare.policy = "fcfs"
@@ -44,6 +60,8 @@ class Host:
         self.socket = str(machine.path(SOCKET))
         self.state = folder / "state"
         self.log = folder / "log"
+        self.config = folder / "etc" / "jupyter_gpushare_config.py"
+        self.running: subprocess.Popen[str] | None = None  # the last coordinator
         self._programs: list[subprocess.Popen[str]] = []
 
     def uid(self, user: str) -> int:
@@ -67,27 +85,28 @@ class Host:
         self._programs.append(program)
         return program
 
-    def coordinator(
-        self, *options: str, user: str = "gpushare", settings: str = "", **more: Any
-    ) -> subprocess.Popen[str]:
+    def service(self) -> dict[str, str]:
+        """Return the environment of the coordinator."""
+        ours = {"GPUSHARE_SYSTEM_CONFIG_PATH": str(self.config.parent), "STATE_DIRECTORY": str(self.state)}
+        return self.environment("gpushare") | ours
+
+    def coordinator(self, *options: str, settings: str = "", **more: Any) -> subprocess.Popen[str]:
         """Of the whole host, with `settings` beside the usual ones; returns when it answers."""
-        config = self.folder / "etc"
-        config.mkdir(mode=0o755, exist_ok=True)
-        (config / "jupyter_gpushare_config.py").write_text(ADMIN + settings)
-        environment = {
-            **self.environment(user),
-            "GPUSHARE_SYSTEM_CONFIG_PATH": str(config),
-            "STATE_DIRECTORY": str(self.state),
-            **more.pop("environment", {}),
-        }
+        self.config.write_text(ADMIN + settings)
+        environment = self.service() | more.pop("environment", {})
         with self.log.open("a") as log:
             program = self.start(
-                sys.executable, "-m", "jupyter_gpushare", "coordinator", "--system", *options,
-                user=user, env=environment, stdout=log, stderr=log, **more,
-            )  # fmt: skip
+                *COORDINATOR, *options, user="gpushare", env=environment, stdout=log, stderr=log, **more
+            )
         wait_for(lambda: address.answers(self.socket) or program.poll() is not None, 20)
         assert program.poll() is None, self.log.read_text()
+        self.running = program
         return program
+
+    def stop_coordinator(self) -> None:
+        assert self.running
+        self.running.terminate()
+        self.running.wait(20)
 
     def run(self, user: str, code: str, timeout: float = 60, **values: Any) -> Any:
         """Python, as that user, with the values as globals; what it assigns to `result` comes back."""
@@ -96,6 +115,11 @@ class Host:
         said, _ = done.communicate(timeout=timeout)
         assert done.returncode == 0, said
         return json.loads(said.splitlines()[-1])
+
+    def ask(self, user: str, *requests: list[Any]) -> list[Any]:
+        """Return what that user's requests are refused with, in their order; "" where one is not."""
+        said, _ = self.start(sys.executable, "-c", ASK, json.dumps(requests), user=user).communicate(timeout=60)
+        return list(json.loads(said)[:-1])
 
     def command(self, user: str, *words: str) -> subprocess.CompletedProcess[str]:
         """`jupyter gpushare …`."""
@@ -118,34 +142,31 @@ class Host:
                 program.stdout.close()
 
 
+@contextlib.contextmanager
+def new_host() -> Iterator[Host]:
+    """Without a coordinator; what systemd and its tmpfiles.d make is there."""
+    with machines.made("ada", "bob", "carol", "gpushare") as (folder, machine):
+        host = Host(folder, machine)
+        host.config.parent.mkdir(mode=0o755)
+        run, locks = machine.path("/run/gpushare"), machine.path("/dev/shm/gpushare")
+        for place, mode in ((run, 0o755), (locks, 0o1777), (host.state, 0o700)):
+            place.mkdir()
+            place.chmod(mode)
+        for place in (run, host.state):
+            os.chown(place, host.uid("gpushare"), host.uid("gpushare"))
+        yield host
+        host.clean_up()
+        said = host.log.read_text() if host.log.exists() else ""
+        assert "Traceback" not in said and "bug:" not in said, said
+
+
 @pytest.fixture
-def machine() -> Iterator[tuple[Path, machines.Machine]]:
+def bare_host() -> Iterator[Host]:
+    """See `new_host`."""
     if problem := machines.problem():
         pytest.skip(problem)
-    folder = Path(tempfile.mkdtemp(prefix="gs-u-", dir="/tmp"))
-    folder.chmod(0o755)
-    made = machines.Machine(folder, ("ada", "bob", "carol", "gpushare"))
-    try:
-        yield folder, made
-    finally:
-        made.close()
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@pytest.fixture
-def bare_host(machine: tuple[Path, machines.Machine]) -> Iterator[Host]:
-    """Without a coordinator; what systemd and its tmpfiles.d make is there."""
-    host = Host(*machine)
-    run, locks = host.machine.path("/run/gpushare"), host.machine.path("/dev/shm/gpushare")
-    for folder, mode in ((run, 0o755), (locks, 0o1777), (host.state, 0o700)):
-        folder.mkdir()
-        folder.chmod(mode)
-    for folder in (run, host.state):
-        os.chown(folder, host.uid("gpushare"), host.uid("gpushare"))
-    yield host
-    host.clean_up()
-    said = host.log.read_text() if host.log.exists() else ""
-    assert "Traceback" not in said and "bug:" not in said, said
+    with new_host() as host:
+        yield host
 
 
 @pytest.fixture
@@ -153,6 +174,3 @@ def host(bare_host: Host) -> Host:
     """With the coordinator, which runs as a user without any rights."""
     bare_host.coordinator()
     return bare_host
-
-
-Run = Callable[..., Any]

@@ -13,28 +13,12 @@ import pytest
 
 from jupyter_gpushare.coordinator import authority
 
-from .conftest import Host
+from .conftest import ASK, Host
 
 NAMES = ("ada", "bob")
 UID = "carol"  # whose uid everybody has in every container; on the host it is an admin's
 CGROUPS = Path("/sys/fs/cgroup/unified")
 SOCKETS = {name: f"/run/gpushare/users/{name}/coordinator.sock" for name in NAMES}
-
-ASK = """
-import json, sys
-from jupyter_gpushare.wire import messages
-from jupyter_gpushare.wire.client import Client, CoordinatorError
-result = []
-with Client() as client:
-    for kind, fields in json.loads(sys.argv[1]):
-        try:
-            client.request(getattr(messages, kind)(**fields))
-            result.append("")
-        except CoordinatorError as error:
-            result.append(error.reason)
-    result.append(client.request(messages.Status())["you"])
-print(json.dumps(result))
-"""
 
 Inside = Callable[..., list[Any]]
 

@@ -10,14 +10,15 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jupyter_gpushare.coordinator import system
-from jupyter_gpushare.wire import address, messages
+from jupyter_gpushare.wire import address
 
 from ..coordinator.fake_process import wait_for
-from .conftest import ROOT, SOCKET, Host
+from .conftest import COORDINATOR, ROOT, SOCKET, Host
 
 UNITS = ROOT / "jupyter_gpushare/share/systemd"
 
@@ -37,21 +38,9 @@ def test_every_user_finds_it_and_none_but_the_named_is_an_admin(host: Host) -> N
 
 
 def test_users_change_what_is_theirs_within_the_ceilings_and_all_of_it_is_recorded(host: Host) -> None:
-    ask = """
-from jupyter_gpushare.wire import messages
-from jupyter_gpushare.wire.client import Client, CoordinatorError
-result = []
-with Client() as client:
-    for kind, fields in requests:
-        try:
-            client.request(getattr(messages, kind)(**fields))
-            result.append("")
-        except CoordinatorError as error:
-            result.append(error.reason)
-"""
-    mine = [["Register", {"client": "adas", "token": "t"}]]
-    assert host.run("ada", ask, requests=mine) == [""]
-    every = [
+    register: list[Any] = ["Register", {"client": "adas", "token": "t"}]
+    assert host.ask("ada", register) == [""]
+    every: list[list[Any]] = [
         ["SetQuota", {"client": "adas", "changes": {"limit": 0.5}}],
         ["Release", {"client": "adas"}],
         ["Hold", {"client": "adas", "seconds": 5}],
@@ -61,23 +50,23 @@ with Client() as client:
         ["Resume", {"client": "adas"}],
         ["Outlook", {"client": "adas"}],
         ["Forget", {"client": "adas"}],
-        ["Register", {"client": "adas", "token": "t"}],
+        register,
         ["Config", {"changes": {"time_quantum": 60}}],
         ["Device", {"device": "d", "failed": "x"}],
         ["Stop", {}],
     ]
-    assert set(host.run("bob", ask, requests=every)) == {"forbidden"}
-    beyond = [
+    assert set(host.ask("bob", *every)) == {"forbidden"}
+    beyond: list[list[Any]] = [
         ["SetQuota", {"client": "adas", "changes": changes}]
         for changes in ({"limit": 1.0}, {"memory": "5GiB"}, {"memory": None})
     ]
-    assert host.run("ada", ask, requests=beyond) == ["no_place"] * 3
-    within = [
+    assert host.ask("ada", *beyond) == ["no_place"] * 3
+    within: list[list[Any]] = [
         ["SetQuota", {"client": "adas", "changes": {"limit": 0.7, "memory": "1GiB"}}],
         ["Config", {"changes": {"tenants": {}}}],
     ]
-    assert host.run("ada", ask, requests=within) == ["", "forbidden"]
-    assert host.run("carol", ask, requests=[["Suspend", {"client": "adas"}]]) == [""]
+    assert host.ask("ada", *within) == ["", "forbidden"]
+    assert host.ask("carol", ["Suspend", {"client": "adas"}]) == [""]
     record = host.state / "audit.log"
     entries = [json.loads(line) for line in record.read_text().splitlines()]
     assert [(entry["uid"], entry["what"]) for entry in entries] == [
@@ -98,23 +87,19 @@ def test_a_users_own_configuration_and_environment_bind_nobody(bare_host: Host) 
     assert bare_host.run("ada", STATUS)[2] == 0.2
 
 
-@pytest.mark.parametrize("what", ["file", "folder", "mode"])
-def test_a_configuration_that_a_user_could_change_is_refused(bare_host: Host, what: str) -> None:
-    config = bare_host.folder / "etc"
-    config.mkdir()
-    file = config / "jupyter_gpushare_config.py"
-    file.write_text("c.GpuShare.tenants = {}\n")
-    if what == "mode":
-        file.chmod(0o666)
-    else:
-        os.chown(file if what == "file" else config, bare_host.uid("ada"), -1)
-    environment = {**bare_host.environment("gpushare"), "GPUSHARE_SYSTEM_CONFIG_PATH": str(config)}
-    program = bare_host.start(
-        sys.executable, "-m", "jupyter_gpushare", "coordinator", "--system", user="gpushare", env=environment
-    )
+def complaint(host: Host, *words: str) -> str:
+    """Return what a coordinator says that does not start."""
+    program = host.start(*(words or COORDINATOR), user="gpushare", env=host.service())
     said, _ = program.communicate(timeout=30)
     assert program.returncode == 2
-    assert "only if it and every folder above belong to root" in said
+    return said
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_a_configuration_that_a_user_could_change_is_refused(bare_host: Host, what: str) -> None:
+    bare_host.config.write_text("c.GpuShare.tenants = {}\n")
+    os.chown(bare_host.config if what == "file" else bare_host.config.parent, bare_host.uid("ada"), -1)
+    assert "only if it and every folder above belong to root" in complaint(bare_host)
 
 
 @pytest.mark.parametrize(
@@ -127,14 +112,8 @@ def test_a_configuration_that_a_user_could_change_is_refused(bare_host: Host, wh
 )
 def test_a_configuration_that_is_wrong_ends_it(bare_host: Host, line: str, said_of_it: str) -> None:
     """Or the ceilings in it would be lifted by a mistake."""
-    config = bare_host.folder / "etc"
-    config.mkdir()
-    (config / "jupyter_gpushare_config.py").write_text(f"c.ServerApp.port = 8888\n{line}\n")
-    environment = {**bare_host.environment("gpushare"), "GPUSHARE_SYSTEM_CONFIG_PATH": str(config)}
-    words = (sys.executable, "-m", "jupyter_gpushare", "coordinator", "--system")
-    program = bare_host.start(*words, user="gpushare", env=environment)
-    said, _ = program.communicate(timeout=30)
-    assert program.returncode == 2 and said_of_it in said
+    bare_host.config.write_text(f"c.ServerApp.port = 8888\n{line}\n")
+    assert said_of_it in complaint(bare_host)
 
 
 ACTIVATE = """
@@ -151,11 +130,7 @@ os.execv(sys.executable, [sys.executable, "-m", "jupyter_gpushare", "coordinator
 
 
 def test_the_socket_is_systemds_and_stays_when_it_ends(bare_host: Host) -> None:
-    config = bare_host.folder / "etc"
-    config.mkdir()
-    environment = {**bare_host.environment("gpushare"), "GPUSHARE_SYSTEM_CONFIG_PATH": str(config)}
-    environment["STATE_DIRECTORY"] = str(bare_host.state)
-    program = bare_host.start(sys.executable, "-c", ACTIVATE, SOCKET, user="gpushare", env=environment)
+    program = bare_host.start(sys.executable, "-c", ACTIVATE, SOCKET, user="gpushare", env=bare_host.service())
     wait_for(lambda: address.answers(bare_host.socket), 10)
     assert bare_host.run("ada", STATUS)[:2] == [SOCKET, {"tenant": "ada", "admin": False}]
     program.send_signal(signal.SIGTERM)
@@ -165,9 +140,7 @@ def test_the_socket_is_systemds_and_stays_when_it_ends(bare_host: Host) -> None:
 
 def test_what_is_no_listening_socket_is_refused(bare_host: Host) -> None:
     code = ACTIVATE.replace("os.dup2(listener.fileno(), 3)", "os.dup2(os.open('/dev/null', os.O_RDWR), 3)")
-    program = bare_host.start(sys.executable, "-c", code, SOCKET, user="gpushare")
-    said, _ = program.communicate(timeout=30)
-    assert program.returncode == 2 and "descriptor 3 of LISTEN_FDS=1" in said
+    assert "descriptor 3 of LISTEN_FDS=1" in complaint(bare_host, sys.executable, "-c", code, SOCKET)
 
 
 def test_the_units_are_what_systemd_takes(tmp_path: Path) -> None:
@@ -222,8 +195,3 @@ def test_a_host_without_one_has_the_users_own(bare_host: Host) -> None:
     with socket.socket(socket.AF_UNIX) as left_over:  # nobody listens there
         left_over.bind(bare_host.socket)
     assert bare_host.run("ada", code).startswith("/tmp/")
-
-
-def test_it_does_not_end_by_itself(host: Host) -> None:
-    assert host.request(messages.Status())["clients"] == []
-    assert host.request(messages.Config())["max_clients"] == 20

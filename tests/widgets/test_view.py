@@ -87,9 +87,9 @@ def test_what_is_pressed_is_done(notebook: Any, seen: Any, client: Callable[[], 
     seen.says("This kernel holds the GPU no longer")
     seen.press("Move Memory off the GPU")
     seen.says("memory leaves the GPU (17 MiB); it comes back with the next turn")
+    seen.until(lambda: client()["resident"] == 0)
     seen.press("Suspend GPU Use")
     seen.says("GPU: suspended", "its next GPU call waits until it is resumed")
-    assert client()["suspended"]
     seen.until(lambda: seen.offered() == {"Resume GPU Use", "Change GPU Quota"})
     seen.press("Resume GPU Use")
     seen.says("This kernel takes part again", "GPU: idle")
@@ -97,8 +97,6 @@ def test_what_is_pressed_is_done(notebook: Any, seen: Any, client: Callable[[], 
     seen.says("The rest of this kernel&#x27;s turn is given up")
     seen.press("Hold the GPU")
     seen.until(lambda: "Give Up the GPU Turn" in seen.offered())
-    seen.press("Give Up the GPU Turn")
-    seen.says("This kernel&#x27;s hold has ended; it had no turn now")
 
 
 def test_a_quota_is_checked_and_changed(seen: Any, client: Callable[[], Any]) -> None:
@@ -108,7 +106,6 @@ def test_a_quota_is_checked_and_changed(seen: Any, client: Callable[[], Any]) ->
     seen.says("share=2 is out of range: allowed is a fraction from 0 to 1", "memory: &#x27;lots&#x27; is not a size")
     seen.press("Change GPU Quota")
     seen.fill("memory", "128MiB")
-    seen.says("share=2 is out of range")
     assert client()["quota"]["share"] == 0 and client()["quota"]["memory"] is None
     seen.fill("share", "30%")
     seen.press("Change GPU Quota")

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
-import socket
 import sys
 import tempfile
 import threading
@@ -27,48 +24,9 @@ from jupyter_gpushare.wire.client import (
     ensure_coordinator_async,
 )
 
-Answer = Callable[[dict[str, Any]], list[Any]]
+from ..support.listener import Listener, reply
+
 TIMEOUT = 5.0
-
-
-def reply(request: dict[str, Any], result: Any) -> dict[str, Any]:
-    return {"type": "reply", "id": request["id"], "result": result}
-
-
-class Listener:
-    """Accepts connections and answers each line with what `answer` returns: messages, bytes, or None to hang up."""
-
-    def __init__(self, folder: Path) -> None:
-        self.path = str(folder / "c.sock")
-        self.answer: Answer = lambda request: [reply(request, {})]
-        self.requests: list[dict[str, Any]] = []
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.bind(self.path)
-        self._socket.listen()
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                connection, _ = self._socket.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._converse, args=(connection,), daemon=True).start()
-
-    def _converse(self, connection: socket.socket) -> None:
-        with connection, connection.makefile("rb") as lines, contextlib.suppress(OSError):
-            for line in lines:
-                request = json.loads(line)
-                self.requests.append(request)
-                for answer in self.answer(request):
-                    if answer is None:
-                        return
-                    connection.sendall(answer if isinstance(answer, bytes) else json.dumps(answer).encode() + b"\n")
-
-    def close(self) -> None:
-        self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
 
 
 @pytest.fixture
@@ -78,7 +36,7 @@ def folder(own_host: Path) -> Path:
 
 @pytest.fixture
 def listener(folder: Path) -> Iterator[Listener]:
-    made = Listener(folder)
+    made = Listener(str(folder / "c.sock"))
     yield made
     made.close()
 
@@ -247,15 +205,19 @@ class TestStartingOne:
         assert ensure_coordinator(listener.path, self.argv("raise SystemExit(3)")) == listener.path
         assert asyncio.run(ensure_coordinator_async(listener.path, self.argv("raise SystemExit(3)"))) == listener.path
 
-    def test_why_it_did_not_start_is_told(self, folder: Path) -> None:
-        program = self.argv("import sys; print('note', file=sys.stderr); sys.exit('no GPU, no idea')")
+    @pytest.mark.parametrize(
+        ("program", "why"),
+        [
+            ("print('note', file=sys.stderr); sys.exit('no GPU, no idea')", "status 1: no GPU, no idea"),
+            ("sys.exit(3)", "status 3: it said nothing"),
+            ("sys.exit(' '.join(sys.argv[1:]))", "status 1: --socket {path}"),
+        ],
+    )
+    def test_why_it_did_not_start_is_told(self, folder: Path, program: str, why: str) -> None:
+        path = str(folder / "c.sock")
         for ensure in (ensure_coordinator, lambda *args: asyncio.run(ensure_coordinator_async(*args))):
-            with pytest.raises(Unreachable, match="ended with status 1: no GPU, no idea"):
-                ensure(str(folder / "c.sock"), program)
-
-    def test_it_may_end_without_a_word(self, folder: Path) -> None:
-        with pytest.raises(Unreachable, match="ended with status 3: it said nothing"):
-            ensure_coordinator(str(folder / "c.sock"), self.argv("raise SystemExit(3)"))
+            with pytest.raises(Unreachable, match=f"ended with {why.format(path=path)}"):
+                ensure(path, self.argv(f"import sys; {program}"))
 
     def test_it_may_take_too_long(self, folder: Path) -> None:
         began = time.monotonic()
@@ -266,11 +228,6 @@ class TestStartingOne:
     def test_the_command_may_not_exist(self, folder: Path) -> None:
         with pytest.raises(Unreachable, match="none can be started"):
             ensure_coordinator(str(folder / "c.sock"), ["/nonexistent/program"])
-
-    def test_the_socket_is_told(self, folder: Path) -> None:
-        path = str(folder / "c.sock")
-        with pytest.raises(Unreachable, match=f"--socket {path}"):
-            ensure_coordinator(path, self.argv("import sys; sys.exit(' '.join(sys.argv[1:]))"))
 
     def test_the_command_comes_from_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("GPUSHARE_COORDINATOR_ARGV", raising=False)

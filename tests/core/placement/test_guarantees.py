@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from jupyter_gpushare.core.errors import Refused
 from jupyter_gpushare.core.placement import LEVELS, Placement, PlacementSettings, Request, Tenant
 from jupyter_gpushare.core.placement.cells import Tree
+from jupyter_gpushare.core.placement.guarantees import Guarantees
 
 from .hosts import TWO_SOCKETS, of_tenants, where
 from .test_cells import trees
@@ -45,15 +46,6 @@ def test_offline_clients_use_whatever_is_least_used() -> None:
     assert {where(placement, f"off{n}", "a", service="offline")[0] for n in range(2)} == {"d0", "d1", "d2"} - set(
         placement.placed["online"].devices
     )
-
-
-def test_whoever_is_on_a_bad_device_stays_and_the_next_gets_a_good_one() -> None:
-    placement = of_tenants(4, None, a={"device": 1})
-    (home,) = where(placement, "x", "a")
-    assert placement.fail(home, "ECC") == ("x",)
-    (next_one,) = where(placement, "y", "a")
-    assert next_one != home
-    assert placement.placed["x"].devices == (home,)
 
 
 def test_cells_that_cannot_all_have_a_place_are_refused_with_the_figures() -> None:
@@ -106,17 +98,18 @@ class Hive(RuleBasedStateMachine):
     @initialize(made=guaranteed())
     def begin(self, made: tuple[dict[str, Any], dict[str, dict[str, int]]]) -> None:
         nodes, cells = made
-        tenants = tuple(Tenant(name, cells=wanted) for name, wanted in cells.items())
-        self.placement = Placement(PlacementSettings(tenants=tenants, topology=nodes))
+        self.placement = of_tenants(len(Tree(nodes).leaves), nodes, **cells)
         self.names = sorted(cells)
-        for uuid in Tree(nodes).leaves:
-            self.placement.add_device(uuid, "", 0)
         self.sizes = {t: sum(len(s.cell.devices) for s in self.slots(t)) for t in self.names}
         self.number = 0
 
-    def slots(self, tenant: str) -> list[Any]:
+    @property
+    def guarantees(self) -> Guarantees:
         assert self.placement.guarantees
-        return self.placement.guarantees.of(tenant)
+        return self.placement.guarantees
+
+    def slots(self, tenant: str) -> list[Any]:
+        return self.guarantees.of(tenant)
 
     @rule(data=st.data(), service=st.sampled_from(["online", "online", "offline"]))
     def ask_within_the_guarantee(self, data: st.DataObject, service: str) -> None:
@@ -142,9 +135,7 @@ class Hive(RuleBasedStateMachine):
             (uuid,) = self.placement.place(f"c{self.number}", Request())
         except Refused:
             assert all(
-                book.failed
-                or (self.placement.owner(uuid) and book.clients)
-                or self.placement.guarantees.owners[uuid].bound  # type: ignore[union-attr]
+                book.failed or (self.placement.owner(uuid) and book.clients) or self.guarantees.owners[uuid].bound
                 for uuid, book in self.placement.books.items()
             )
             return
@@ -168,8 +159,7 @@ class Hive(RuleBasedStateMachine):
 
     @invariant()
     def every_tenant_has_its_cells_and_nobody_elses(self) -> None:
-        guarantees = self.placement.guarantees
-        assert guarantees
+        guarantees = self.guarantees
         cells = [slot.cell for slot in guarantees.slots]
         assert not any(a is not b and a.overlaps(b) for a in cells for b in cells)
         for tenant in self.names:
@@ -182,8 +172,7 @@ class Hive(RuleBasedStateMachine):
 
     @invariant()
     def whoever_is_on_claimed_devices_of_others_must_go(self) -> None:
-        guarantees = self.placement.guarantees
-        assert guarantees
+        guarantees = self.guarantees
         for client, placed in self.placement.placed.items():
             claimed = [
                 uuid
@@ -207,8 +196,7 @@ class Hive(RuleBasedStateMachine):
 
     @invariant()
     def no_idle_cell_is_on_a_bad_device_if_there_is_a_good_one(self) -> None:
-        guarantees = self.placement.guarantees
-        assert guarantees
+        guarantees = self.guarantees
         bad = {uuid for uuid, book in self.placement.books.items() if book.failed}
         taken = {uuid for slot in guarantees.slots for uuid in slot.cell.devices}
         for slot in guarantees.slots:
@@ -231,12 +219,8 @@ def test_with_nobody_there_all_cells_are_good_whenever_that_is_possible(
     from jupyter_gpushare.core.placement.packing import pack
 
     nodes, cells = made
-    placement = Placement(
-        PlacementSettings(tenants=tuple(Tenant(n, cells=w) for n, w in cells.items()), topology=nodes)
-    )
     tree = Tree(nodes)
-    for uuid in tree.leaves:
-        placement.add_device(uuid, "", 0)
+    placement = of_tenants(len(tree.leaves), nodes, **cells)
     bad = data.draw(st.sets(st.sampled_from(sorted(tree.leaves))))
     for uuid in bad:
         placement.fail(uuid, "test")

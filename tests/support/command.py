@@ -1,0 +1,13 @@
+"""`jupyter gpushare …` in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+
+def run(*words: str, timeout: float = 60, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a command with what `variables` changes of this process's environment."""
+    argv = [sys.executable, "-m", "jupyter_gpushare", *words]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=timeout, env={**os.environ, **variables})
