@@ -150,6 +150,8 @@ class Daemon:
         for event in news or ():
             if isinstance(event, ev.Began):
                 self._look_at_those_before(process.client)
+            elif isinstance(event, ev.Ended):
+                self._look_at_those_that_join(process.client)
             self.feed(event)
         if port.became_short():
             self.levels.make_room([port])
@@ -157,8 +159,17 @@ class Daemon:
 
     def _look_at_those_before(self, client: Client) -> None:
         """A client has entered a turn, so the clients that had its devices have left theirs: read that first."""
-        before = [grant.client.id for device in client.books for grant in device.grants if grant.client is not client]
-        for identity in before:
+        self._look_at_pages(
+            grant.client for device in client.books for grant in device.grants if grant.client is not client
+        )
+
+    def _look_at_those_that_join(self, client: Client) -> None:
+        """A client has left a turn that another may have joined: read that first, or the joiner's permit is withdrawn."""
+        following = [device.next for device in client.books if device.next and device.next is not client]
+        self._look_at_pages(joiner for joiner in following if joiner.next and joiner.next.joins)
+
+    def _look_at_pages(self, clients: Iterable[Client]) -> None:
+        for identity in [client.id for client in clients]:
             for port in list(self.members[identity].processes.values()):
                 self.look_at_page(port)
 

@@ -65,6 +65,28 @@ def test_a_turn_changes_while_the_coordinator_is_stopped(coordinator: Coordinato
     first.wait_phase(IN)
 
 
+def test_a_joiner_keeps_the_turn_that_its_first_client_has_left(
+    idle_coordinator: Coordinator, processes: Processes
+) -> None:
+    """Also if the coordinator learns of the end before it learns that the joiner has entered."""
+    coordinator = idle_coordinator.start("--sharing", "packed", quantum=60.0)
+    first, joiner = processes("first"), processes("joiner")
+    first.run_turn()
+    before = joiner.page.permit_bytes()
+    joiner.wants()
+    wait_for(lambda: joiner.page.permit_bytes() != before, act=False)
+    coordinator.request(messages.Release(client="first"))
+    with coordinator.stopped():
+        joiner.loses_its_doorbell()
+        joiner.wait_phase(IN)
+        assert joiner.turn.turn == first.turn.turn
+        epoch = joiner.permit.epoch
+        first.end_turn()
+    wait_for(lambda: (coordinator.client("first") or {})["phase"] == "idle")
+    assert (coordinator.client("joiner") or {})["phase"] == "running"
+    assert (joiner.phase, joiner.permit.epoch) == (IN, epoch)
+
+
 @pytest.mark.parametrize("end", ["cell", "kernel"])
 def test_the_turn_ends_with_the_cell_and_that_with_its_kernel(
     patient: Coordinator, processes: Processes, end: str

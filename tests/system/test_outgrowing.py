@@ -123,6 +123,8 @@ def test_what_cannot_be_had_is_refused_at_once_and_nothing_else_is(shipped: Host
     plain, idle, program = begin(shipped, "plain", "swap", "swap")
     assert plain.run("cuda.alloc(140 << 20)[0]") == 0
     idle.run("arrays = grow(40 << 20, 4 << 20, 0)", LONG)
+    shipped.ask(messages.Release(client="swap-1"))
+    eventually(lambda: shipped.clients()["swap-1"]["phase"] == "idle")  # clients that run are parted for room
     shipped.ask(messages.Hold(client="swap-2", seconds=60.0))
     assert program.run("cuda.spin(1)") == 0
     assert program.run("cuda.alloc(245 << 20)[0]") == OUT_OF_MEMORY  # no client of this mode can have as much

@@ -81,6 +81,7 @@ def client(coordinator: Any, notebook: Any) -> Callable[[], Any]:
 
 
 def test_what_is_pressed_is_done(notebook: Any, seen: Any, client: Callable[[], Any]) -> None:
+    seen.says("GPU: idle")  # a hold that begins in a turn reads "held · 5 min left"
     seen.press("Hold the GPU")
     seen.says("held for ", "keep")
     seen.press("No longer")
