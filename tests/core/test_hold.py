@@ -127,8 +127,7 @@ def test_the_memory_of_an_evicted_client_leaves_once(world: World) -> None:
     began = len(world.commands)
     world.want(a)
     assert world.running() == "a", "it comes back with its next turn"
-    told = world.commands[began:]
-    assert cmd.SetResident("a", None) in told
+    assert cmd.SetResident("a", None) in world.commands[began:]
     world.idle(a)
     world.run(10 * QUANTUM)
     assert cmd.SetResident("a", 0) not in world.commands[began:], "and stays"

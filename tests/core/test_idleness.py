@@ -33,8 +33,8 @@ def prospect(world: World, client: str) -> Prospect | None:
     return world.scheduler.idleness.prospect(world.scheduler.clients[client], world.now)
 
 
-def told(world: World, client: str) -> list[tuple[float, int | None]]:
-    """When it was said what the client may keep, and what."""
+def sent(world: World, client: str) -> list[tuple[float, int | None]]:
+    """Return when the scheduler sent how many bytes the client may keep, and how many."""
     return [
         (at, command.bytes)
         for at, command in world.timeline
@@ -47,14 +47,14 @@ def test_memory_leaves_after_so_long_and_the_next_turn_brings_it_back(make_world
     process = used(world, "a")
     since = world.now - prospect(world, "a").idle  # type: ignore[union-attr]
     world.run_to(since + HOUR - 0.001)
-    assert told(world, "a") == []
+    assert sent(world, "a") == []
     world.run(0.001)
-    assert told(world, "a") == [(pytest.approx(since + HOUR), 0)]
+    assert sent(world, "a") == [(pytest.approx(since + HOUR), 0)]
     world.holds("a", MOST, 0)
     world.run(HOUR)
     world.want(process)
     assert world.running() == "a"
-    assert told(world, "a")[-1][1] is None
+    assert sent(world, "a")[-1][1] is None
 
 
 def test_idleness_begins_anew_with_a_cell_that_never_touches_the_device(make_world: Callable[..., World]) -> None:
@@ -66,9 +66,9 @@ def test_idleness_begins_anew_with_a_cell_that_never_touches_the_device(make_wor
     assert prospect(world, "a") is None
     world.end_cell("a", "thinking")
     world.run(0.9 * HOUR)
-    assert told(world, "a") == []
+    assert sent(world, "a") == []
     world.run(0.2 * HOUR)
-    assert told(world, "a")
+    assert sent(world, "a")
 
 
 def test_who_holds_is_not_idle_until_the_hold_is_over(make_world: Callable[..., World]) -> None:
@@ -78,9 +78,9 @@ def test_who_holds_is_not_idle_until_the_hold_is_over(make_world: Callable[..., 
     world.run(499.0)
     assert prospect(world, "a") is None
     world.run(100.0)
-    assert told(world, "a") == []
+    assert sent(world, "a") == []
     world.run(2.0)
-    assert told(world, "a")
+    assert sent(world, "a")
 
 
 def test_a_hold_that_is_given_up_is_over(make_world: Callable[..., World]) -> None:
@@ -89,7 +89,7 @@ def test_a_hold_that_is_given_up_is_over(make_world: Callable[..., World]) -> No
     world.feed(ev.TurnHeld("a", 500.0))
     world.feed(ev.TurnReleased("a"))
     world.run(101.0)
-    assert told(world, "a")
+    assert sent(world, "a")
 
 
 def test_nothing_happens_to_whoever_runs_waits_or_has_a_cell(make_world: Callable[..., World]) -> None:
@@ -127,7 +127,7 @@ class TestAuto:
         used(world, "a", MOST)
         used(world, "b", (1 << 30) - MOST)
         world.run(24 * HOUR)
-        assert told(world, "a") == told(world, "b") == []
+        assert sent(world, "a") == sent(world, "b") == []
         assert not prospect(world, "a").warned  # type: ignore[union-attr]
 
     def test_where_it_does_not_it_leaves(self, make_world: Callable[..., World]) -> None:
@@ -267,11 +267,11 @@ def test_settings_change_live(make_world: Callable[..., World]) -> None:
     world = make_world()
     used(world, "a")
     world.run(HOUR)
-    assert told(world, "a") == []
+    assert sent(world, "a") == []
     world.feed(ev.SettingsChanged(baseline(time_quantum=1.0, idle_evict=2 * HOUR)))
     world.run(0.9 * HOUR)
-    assert told(world, "a") == []
+    assert sent(world, "a") == []
     world.feed(ev.SettingsChanged(baseline(time_quantum=1.0, idle_evict=1.5 * HOUR)))
-    assert told(world, "a"), "it has been idle for longer already"
+    assert sent(world, "a"), "it has been idle for longer already"
     world.feed(ev.SettingsChanged(baseline(time_quantum=1.0, idle_suspend=1.5 * HOUR)))
     assert world.phase("a") == "suspended"
