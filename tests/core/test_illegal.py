@@ -88,7 +88,11 @@ ILLEGAL: list[tuple[ev.Event, type[Exception], str]] = [
     (ev.ProcessJoined("waits", 1, ("d1",)), IllegalEvent, "joined already"),
     (ev.ProcessJoined("runs", 999, ("d1", "d9")), IllegalEvent, "unknown devices ['d9']"),
     (ev.ProcessJoined("runs", 999, ()), IllegalEvent, "no device"),
-    (ev.QuotaChanged("runs", Quota(memory=100), allocated=101), Conflict, "memory=100B is below what is"),
+    (
+        ev.QuotaChanged("runs", Quota(memory=100), allocated=101),
+        Conflict,
+        "memory=100B is below what is allocated now, 101 B: free some first, or ask for at least 101 B",
+    ),
 ]
 
 
