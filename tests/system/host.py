@@ -222,6 +222,15 @@ class Host:
         logs = (self._logs.setdefault(pid, simlog.Log(self.simlog / f"{pid}.simlog")) for pid in pids)
         return sorted(execution for log in logs for execution in log.read())
 
+    def worked_since(self, moment: int, *programs: Program | int) -> bool:
+        """Return whether each of the programs has begun work after that time."""
+        return all(any(e.begin_ns > moment for e in self.executions(program)) for program in programs)
+
+    def took_turns_since(self, moment: int, *programs: Program | int) -> bool:
+        """Return whether each has begun work after that time, and the turn has changed a few times since."""
+        since = [[e for e in self.executions(program) if e.begin_ns > moment] for program in programs]
+        return all(since) and len(turns(*since)) >= 4
+
     def overlap(self, *clients: Sequence[Program | int]) -> float:
         """Seconds during which the device worked for several clients at once."""
         return simlog.overlap_seconds(self.executions(*programs) for programs in clients)
