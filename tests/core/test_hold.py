@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from jupyter_gpushare.core import commands as cmd
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.errors import Conflict, Refused
 
-from .conftest import QUANTUM
+from .conftest import QUANTUM, MakeWorld
 from .world import World
 
 GIB = 1 << 30
@@ -61,7 +59,7 @@ def test_a_hold_is_taken_back(between_cells: World, end: ev.Event) -> None:
     assert world.run_until(lambda: world.running() == "b") == 0
 
 
-def test_one_hold_after_the_other_does_not_last_longer_than_one_may(make_world: Callable[..., World]) -> None:
+def test_one_hold_after_the_other_does_not_last_longer_than_one_may(make_world: MakeWorld) -> None:
     world = make_world(max_hold=30.0)
     world.busy("a", "b")
     for _ in range(6):

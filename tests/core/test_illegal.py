@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -13,6 +12,7 @@ from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.errors import Conflict, IllegalEvent, Refused, UnknownClient
 from jupyter_gpushare.core.quota import Quota
 
+from .conftest import MakeWorld
 from .world import World, baseline
 
 
@@ -39,7 +39,7 @@ def frozen(thing: Any, seen: dict[int, int] | None = None) -> Any:
 
 
 @pytest.fixture
-def busy(make_world: Callable[..., World]) -> World:
+def busy(make_world: MakeWorld) -> World:
     """Something of everything: who runs, who waits, who drains, one idle, one whose device is held elsewhere."""
     world = make_world("d1", "d2", "d3")
     world.lock_elsewhere("d3")

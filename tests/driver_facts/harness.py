@@ -27,6 +27,8 @@ SOURCES = [*sorted((ROOT / "native" / "simcuda").iterdir()), ROOT / "native" / "
 FLAGS = "-std=gnu11 -O2 -g -fPIC -shared -fvisibility=hidden -pthread -Wl,-soname,libcuda.so.1 -Wall -Wextra -Werror"
 IS_GPU = os.environ.get("DRIVER", "sim") == "gpu"
 MIB = 1 << 20
+MS = 1_000_000  # nanoseconds
+NON_BLOCKING = 1  # a stream
 
 
 @cache

@@ -89,6 +89,9 @@ class Client(Interpreter):
         return text
 
 
+Started = tuple[Client, Any]
+
+
 class Machine:
     """One host: a simulated device, lock files, a coordinator's address, a log."""
 
@@ -169,7 +172,7 @@ def coordinator(machine: Machine) -> Iterator[FakeCoordinator]:
 
 
 @pytest.fixture
-def started(machine: Machine, coordinator: FakeCoordinator) -> tuple[Client, Any]:
+def started(machine: Machine, coordinator: FakeCoordinator) -> Started:
     """A client that has initialised CUDA under the coordinator, its gate closed."""
     client, process = machine.joined(coordinator, GPUSHARE_CLIENT="one", GPUSHARE_TOKEN="secret")
     return client, process

@@ -29,6 +29,7 @@ from ..support.waiting import until as eventually
 
 HERE = Path(__file__).resolve().parent
 AnyHost = TypeVar("AnyHost", bound="Host")
+MIB = 1 << 20
 NONE_STARTS = ["false"]  # in the place of the command that starts a coordinator
 
 

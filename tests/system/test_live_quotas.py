@@ -9,10 +9,9 @@ import pytest
 
 from jupyter_gpushare.wire import messages
 
-from .host import Host, Program, eventually, stop_all
+from .host import MIB, Host, Program, eventually, stop_all
 from .test_evict import FILL, FIRST
 
-MIB = 1 << 20
 WORK = "cuda.spin(1) or cuda.cuCtxSynchronize()"
 
 

@@ -7,10 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from ..native import simlog
-from .host import WAIT, Host, Program
+from .host import MIB, WAIT, Host, Program
 from .notebook import Notebook
 
-MIB = 1 << 20
 OUT_OF_MEMORY = 2
 PREFETCH_TO_DEVICE, PREFETCH_TO_HOST = "prefetch to device", "prefetch to host"
 
