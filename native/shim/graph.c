@@ -34,7 +34,7 @@ static void add_kernel(CUgraphNode node, struct sum *sum) {
                           : REAL(cuGraphKernelNodeGetParams)(node, &kernel);
     sum->launches++;
     if (result == CUDA_SUCCESS)
-        sum->blocks += (uint64_t)kernel.grid_x * kernel.grid_y * kernel.grid_z;
+        sum->blocks += (uint64_t)kernel.grid[0] * kernel.grid[1] * kernel.grid[2];
 }
 
 /* The bodies of conditional nodes are not looked into: how often they run is known on the device only, and they cannot

@@ -137,7 +137,7 @@ CUresult hook_cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, uns
     for (unsigned i = 1; i < listed; i++)
         entered += gate_enter(thread, list[i].stream) == CUDA_SUCCESS;
     for (unsigned i = 0; i < listed; i++)
-        LAUNCH(NULL, (uint64_t)list[i].grid_x * list[i].grid_y * list[i].grid_z);
+        LAUNCH(NULL, (uint64_t)list[i].grid[0] * list[i].grid[1] * list[i].grid[2]);
     result = REAL(cuLaunchCooperativeKernelMultiDevice)(list, devices, flags);
     for (; entered; entered--)
         gate_leave(thread);

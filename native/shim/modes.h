@@ -51,6 +51,7 @@ struct room {
 CUresult room_wait(struct room *room, uint64_t bytes);
 CUresult room_next_turn(struct room *room); /* the turn has ended before there was room; returns the same */
 void room_found(struct room *room);         /* or not needed any more */
+void report_restored(uint64_t bytes, uint64_t began);
 uint64_t room_to_spare(void); /* bytes of the current context's device that nobody has, but for a reserve */
 
 /* --- lanes.c: all under movement_lock --- */

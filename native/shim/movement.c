@@ -25,6 +25,16 @@ static struct { /* the agent's */
     uint32_t interrupts; /* since then */
 } ahead;
 
+void report_restored(uint64_t bytes, uint64_t began) {
+    struct gpushare_report *report = &the_page()->report;
+    uint64_t took = now_ns() - began;
+    if (!bytes)
+        return;
+    ADD(report->restored_bytes, bytes);
+    ADD(report->restored_ns, took);
+    log_line(LOG_DEBUG, "restored %s in %.1f ms", size_text(bytes).text, (double)took / MS);
+}
+
 const struct memory_mode *mode_named(const char *name) {
     static const struct memory_mode *const modes[] = {&mode_unified, &mode_swap, &mode_plain};
     for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++)

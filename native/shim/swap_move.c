@@ -95,16 +95,6 @@ static bool is_beyond_help(void) {
     return result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY;
 }
 
-static void report_restored(uint64_t bytes, uint64_t began) {
-    struct gpushare_report *report = &the_page()->report;
-    uint64_t took = now_ns() - began;
-    if (!bytes)
-        return;
-    ADD(report->restored_bytes, bytes);
-    ADD(report->restored_ns, took);
-    log_line(LOG_DEBUG, "restored %s in %.1f ms", size_text(bytes).text, (double)took / MS);
-}
-
 static uint64_t room_for(const struct block *block) {
     if (!lane_enter(block->context))
         return 0;

@@ -146,16 +146,6 @@ static uint64_t less(uint64_t from, uint64_t bytes) {
     return from > bytes ? from - bytes : 0;
 }
 
-static void report_restored(uint64_t bytes, uint64_t began) {
-    struct gpushare_report *report = &the_page()->report;
-    uint64_t took = now_ns() - began;
-    if (!bytes)
-        return;
-    ADD(report->restored_bytes, bytes);
-    ADD(report->restored_ns, took);
-    log_line(LOG_DEBUG, "restored %s in %.1f ms", size_text(bytes).text, (double)took / MS);
-}
-
 static void ahead_arrived(void) {
     report_restored(moves.back_bytes, moves.back_began);
     moves.back_bytes = 0;

@@ -280,7 +280,7 @@ static uint64_t find_space(uint64_t bytes, uint64_t alignment) {
 }
 
 /* What isn't mapped there can be written to and harms nobody: work in flight must not end the program. */
-CUresult alloc_reserve(uint64_t bytes, uint64_t alignment, uint64_t hint, uint64_t *out) {
+CUresult alloc_reserve(uint64_t bytes, uint64_t alignment, uint64_t hint, CUdeviceptr *out) {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
     struct sim_alloc *alloc = calloc(1, sizeof *alloc);
     if (!alloc)

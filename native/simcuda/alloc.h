@@ -55,10 +55,10 @@ CUresult alloc_free(uint64_t address, unsigned kinds);
 void alloc_free_context(struct sim_context *context);
 struct sim_context *alloc_context(uint64_t address, unsigned kinds);
 /* A range of addresses without memory, at `hint` if that is free. */
-CUresult alloc_reserve(uint64_t bytes, uint64_t alignment, uint64_t hint, uint64_t *out);
+CUresult alloc_reserve(uint64_t bytes, uint64_t alignment, uint64_t hint, CUdeviceptr *out);
 /* alloc_shared.c: a file for an ordinary allocation, which others may open; and opening it. */
 CUresult alloc_share(uint64_t address, int *file, uint64_t *inode);
-CUresult alloc_open(struct sim_context *context, int file, uint64_t *out);
+CUresult alloc_open(struct sim_context *context, int file, CUdeviceptr *out);
 CUresult alloc_close(uint64_t address);
 int alloc_insert(struct sim_alloc *alloc);
 /* The table's lock, and the allocation around an address while it is held. */

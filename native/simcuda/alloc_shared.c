@@ -60,7 +60,7 @@ CUresult alloc_share(uint64_t address, int *file, uint64_t *inode) {
     }
 }
 
-static CUresult open_new(struct sim_context *context, int file, const struct stat *st, uint64_t *out) {
+static CUresult open_new(struct sim_context *context, int file, const struct stat *st, CUdeviceptr *out) {
     int device;
     uint64_t bytes;
     struct sim_alloc *alloc = calloc(1, sizeof *alloc);
@@ -90,7 +90,7 @@ static CUresult open_new(struct sim_context *context, int file, const struct sta
     return CUDA_SUCCESS;
 }
 
-CUresult alloc_open(struct sim_context *context, int file, uint64_t *out) {
+CUresult alloc_open(struct sim_context *context, int file, CUdeviceptr *out) {
     struct stat st;
     if (fstat(file, &st))
         return CUDA_ERROR_INVALID_VALUE;

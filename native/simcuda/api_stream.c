@@ -47,44 +47,33 @@ CUresult sim_cuStreamSynchronize(CUstream fallback, CUstream handle) {
     return result ? result : engine_synchronize(stream);
 }
 
+#define OF_STREAM(action)                                                                                              \
+    do {                                                                                                               \
+        struct sim_stream *stream;                                                                                     \
+        CUresult result = stream_resolve(handle, fallback, &stream);                                                   \
+        if (!result)                                                                                                   \
+            action;                                                                                                    \
+        return result;                                                                                                 \
+    } while (0)
+
 CUresult sim_cuStreamGetCtx(CUstream fallback, CUstream handle, CUcontext *out) {
-    struct sim_stream *stream;
-    CUresult result = stream_resolve(handle, fallback, &stream);
-    if (!result)
-        *out = stream->context;
-    return result;
+    OF_STREAM(*out = stream->context);
 }
 
 CUresult sim_cuStreamGetFlags(CUstream fallback, CUstream handle, unsigned *out) {
-    struct sim_stream *stream;
-    CUresult result = stream_resolve(handle, fallback, &stream);
-    if (!result)
-        *out = stream->flags;
-    return result;
+    OF_STREAM(*out = stream->flags);
 }
 
 CUresult sim_cuStreamGetPriority(CUstream fallback, CUstream handle, int *out) {
-    struct sim_stream *stream;
-    CUresult result = stream_resolve(handle, fallback, &stream);
-    if (!result)
-        *out = stream->priority;
-    return result;
+    OF_STREAM(*out = stream->priority);
 }
 
 CUresult sim_cuStreamGetId(CUstream fallback, CUstream handle, unsigned long long *out) {
-    struct sim_stream *stream;
-    CUresult result = stream_resolve(handle, fallback, &stream);
-    if (!result)
-        *out = stream->id;
-    return result;
+    OF_STREAM(*out = stream->id);
 }
 
 CUresult sim_cuStreamGetDevice(CUstream fallback, CUstream handle, CUdevice *out) {
-    struct sim_stream *stream;
-    CUresult result = stream_resolve(handle, fallback, &stream);
-    if (!result)
-        *out = ordinal_of(stream->context->device);
-    return result;
+    OF_STREAM(*out = ordinal_of(stream->context->device));
 }
 
 CUresult sim_cuStreamAttachMemAsync(CUstream fallback, CUstream handle, CUdeviceptr address, size_t bytes,

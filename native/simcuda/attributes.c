@@ -101,12 +101,17 @@ static CUresult any_context(CUcontext context, struct sim_context **out) {
     return context_is_valid(*out) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
+#define OF_CONTEXT(context, action)                                                                                    \
+    do {                                                                                                               \
+        struct sim_context *found;                                                                                     \
+        CUresult result = any_context(context, &found);                                                                \
+        if (!result)                                                                                                   \
+            action;                                                                                                    \
+        return result;                                                                                                 \
+    } while (0)
+
 CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext context) {
-    struct sim_context *found;
-    CUresult result = any_context(context, &found);
-    if (!result)
-        *device = ordinal_of(found->device);
-    return result;
+    OF_CONTEXT(context, *device = ordinal_of(found->device));
 }
 
 CUresult cuCtxGetDevice(CUdevice *device) {
@@ -114,35 +119,19 @@ CUresult cuCtxGetDevice(CUdevice *device) {
 }
 
 CUresult cuCtxGetApiVersion(CUcontext context, unsigned *version) {
-    struct sim_context *found;
-    CUresult result = any_context(context, &found);
-    if (!result)
-        *version = 3020;
-    return result;
+    OF_CONTEXT(context, *version = 3020);
 }
 
 CUresult cuCtxGetFlags(unsigned *flags) {
-    struct sim_context *context;
-    CUresult result = any_context(NULL, &context);
-    if (!result)
-        *flags = context->flags;
-    return result;
+    OF_CONTEXT(NULL, *flags = found->flags);
 }
 
 CUresult cuCtxSetFlags(unsigned flags) {
-    struct sim_context *context;
-    CUresult result = any_context(NULL, &context);
-    if (!result)
-        context->flags = flags;
-    return result;
+    OF_CONTEXT(NULL, found->flags = flags);
 }
 
 CUresult cuCtxGetId(CUcontext context, unsigned long long *id) {
-    struct sim_context *found;
-    CUresult result = any_context(context, &found);
-    if (!result)
-        *id = found->id;
-    return result;
+    OF_CONTEXT(context, *id = found->id);
 }
 
 CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
@@ -174,11 +163,7 @@ CUresult cuCtxSetLimit(int limit, size_t value) {
 }
 
 CUresult cuCtxGetCacheConfig(int *config) {
-    struct sim_context *context;
-    CUresult result = any_context(NULL, &context);
-    if (!result)
-        *config = 0;
-    return result;
+    OF_CONTEXT(NULL, *config = 0);
 }
 
 CUresult cuCtxSetCacheConfig(int config) {

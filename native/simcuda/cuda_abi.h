@@ -1,57 +1,23 @@
-/* What of the CUDA driver's binary interface the simulated driver speaks: result codes, enum values and
- * structure layouts. They are facts of a published interface, written down here so that no CUDA header is
- * needed to build. */
+/* What of the CUDA driver's binary interface the simulated driver speaks beside the types of `cuda_types.h`: result codes
+ * and enum values. */
 #ifndef SIMCUDA_CUDA_ABI_H
 #define SIMCUDA_CUDA_ABI_H
 
-#include <stddef.h>
-#include <stdint.h>
+/* The handles of the interface point to the driver's own objects. */
+#define CUctx_st sim_context
+#define CUstream_st sim_stream
+#define CUevent_st sim_event
+#define CUfunc_st sim_function
+#define CUgraph_st sim_graph
+#define CUgraphNode_st sim_command
+#define CUgraphExec_st sim_graph_exec
+#define CUarray_st sim_array
+#define CUmemPoolHandle_st sim_pool
+#include "../shim/cuda_types.h"
 
 #define SIM_DRIVER_VERSION 13000
 
-typedef int CUresult;
-typedef int CUdevice;
-typedef uint64_t CUdeviceptr;
-typedef struct sim_context *CUcontext;
-typedef struct sim_stream *CUstream;
-typedef struct sim_event *CUevent;
 typedef struct sim_module *CUmodule;
-typedef struct sim_function *CUfunction;
-typedef struct sim_graph *CUgraph;
-typedef struct sim_command *CUgraphNode;
-typedef struct sim_graph_exec *CUgraphExec;
-typedef struct sim_pool *CUmemoryPool;
-typedef struct sim_array *CUarray;
-typedef unsigned long long CUmemGenericAllocationHandle;
-
-typedef struct {
-    unsigned char bytes[16];
-} CUuuid;
-
-typedef struct {
-    unsigned char reserved[64];
-} CUipcMemHandle;
-
-typedef struct {
-    int type, id;
-} CUmemLocation;
-
-typedef struct {
-    int type, handle_types;
-    CUmemLocation location;
-    void *meta;
-    unsigned char compression, rdma;
-    unsigned short usage;
-    unsigned char reserved[4];
-} CUmemAllocationProp;
-
-typedef struct {
-    CUmemLocation location;
-    int flags;
-} CUmemAccessDesc;
-
-typedef void (*CUhostFn)(void *data);
-typedef void (*CUstreamCallback)(CUstream stream, CUresult status, void *data);
 
 #define CU_STREAM_LEGACY ((CUstream)0x1)
 #define CU_STREAM_PER_THREAD ((CUstream)0x2)
@@ -209,94 +175,13 @@ enum { CU_PROC_LEGACY = 1, CU_PROC_PER_THREAD = 2 };
 enum { CU_PROC_FOUND, CU_PROC_NOT_FOUND, CU_PROC_VERSION_TOO_OLD };
 
 typedef struct {
-    size_t src_x, src_y;
-    int src_type;
-    const void *src_host;
-    CUdeviceptr src_device;
-    CUarray src_array;
-    size_t src_pitch;
-    size_t dst_x, dst_y;
-    int dst_type;
-    void *dst_host;
-    CUdeviceptr dst_device;
-    CUarray dst_array;
-    size_t dst_pitch;
-    size_t width, height;
-} CUDA_MEMCPY2D;
-
-typedef struct {
-    size_t width, height;
-    int format;
-    unsigned channels;
-} CUDA_ARRAY_DESCRIPTOR;
-
-typedef struct {
-    size_t width, height, depth;
-    int format;
-    unsigned channels, flags;
-} CUDA_ARRAY3D_DESCRIPTOR;
-
-typedef struct {
-    size_t src_x, src_y, src_z, src_lod;
-    int src_type;
-    const void *src_host;
-    CUdeviceptr src_device;
-    CUarray src_array;
-    void *src_reserved;
-    size_t src_pitch, src_height;
-    size_t dst_x, dst_y, dst_z, dst_lod;
-    int dst_type;
-    void *dst_host;
-    CUdeviceptr dst_device;
-    CUarray dst_array;
-    void *dst_reserved;
-    size_t dst_pitch, dst_height;
-    size_t width, height, depth;
-} CUDA_MEMCPY3D;
-
-typedef struct {
-    CUfunction function;
-    unsigned grid[3], block[3], shared_bytes;
-    void **params, **extra;
-    CUfunction kernel; /* this and what follows: version 2 */
-    CUcontext context;
-} CUDA_KERNEL_NODE_PARAMS;
-
-typedef struct {
     CUhostFn function;
     void *data;
 } CUDA_HOST_NODE_PARAMS;
 
 typedef struct {
-    int type, handle_types;
-    CUmemLocation location;
-    uint64_t rest[9];
-} CUmemPoolProps;
-
-typedef struct {
-    CUmemPoolProps pool;
-    const CUmemAccessDesc *access;
-    size_t access_count, bytes;
-    CUdeviceptr address;
-} CUDA_MEM_ALLOC_NODE_PARAMS;
-
-typedef struct {
-    unsigned long long flags;
-    CUstream stream;
-    CUgraphNode failed;
-    int result;
-} CUDA_GRAPH_INSTANTIATE_PARAMS;
-
-typedef struct {
     int result;
     CUgraphNode node, from;
 } CUgraphExecUpdateResultInfo;
-
-typedef struct {
-    unsigned grid[3], block[3], shared_bytes;
-    CUstream stream;
-    void *attributes;
-    unsigned attribute_count;
-} CUlaunchConfig;
 
 #endif

@@ -38,7 +38,7 @@ CUresult cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph, const CUgraph
     if (!params)
         return CUDA_ERROR_INVALID_VALUE;
     CUresult result = launch_command(params->function ? params->function : params->kernel, params->grid, params->block,
-                                     params->shared_bytes, params->params, params->extra, &command);
+                                     params->shared_bytes, params->parameters, params->extra, &command);
     if (!result && !(result = add(node, graph, after, count, COMMAND_LAUNCH)))
         **node = command;
     return result;

@@ -50,8 +50,9 @@ class Driven:
 
     # --- steps
 
-    def step(self, tried: int = NOT_TRIED, looked: int = NOT_LOOKED) -> set[str]:
-        """Return the names of the acts."""
+    def step(self, tried: int = NOT_TRIED, looked: int = NOT_LOOKED, after: float = 0) -> set[str]:
+        """Return the names of the acts. `after`: so many milliseconds later."""
+        self.later(after)
         self.given.tried, self.given.looked = tried, looked
         self.rule.agent_step(self.agent, self.given, self.out)
         return {name for name, bit in ACTS.items() if self.out.acts & bit}

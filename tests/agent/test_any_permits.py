@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from .world import World
 
 EVENTS = float(os.environ.get("GPUSHARE_TEST_AGENT", "1e5"))
 SECONDS = 5.0
-
-
-@pytest.fixture(autouse=True)
-def lock_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GPUSHARE_LOCK_DIR", str(tmp_path))
 
 
 def run(seed: int, rule: Any = None) -> tuple[int, int, str]:

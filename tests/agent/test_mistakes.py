@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,11 +14,6 @@ from .test_any_permits import run
 
 EVENTS = 200_000
 Patch = Callable[[Any, str, Any], None]
-
-
-@pytest.fixture(autouse=True)
-def lock_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GPUSHARE_LOCK_DIR", str(tmp_path))
 
 
 def assert_is_found(rule: Any = None, first_seed: int = 0) -> None:

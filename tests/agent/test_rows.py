@@ -31,8 +31,7 @@ def test_row_1_a_used_up_epoch_admits_no_more(process: Driven) -> None:
     process.begin(epoch=5)
     process.leave(epoch=5, flags=0)
     process.permit(epoch=5)
-    process.later(1000)
-    assert "ENTER" not in process.step()
+    assert "ENTER" not in process.step(after=1000)
     process.permit(epoch=6)
     assert "ENTER" in process.step()
 
@@ -95,14 +94,12 @@ def test_row_4_refused_it_listens_and_tries_again(process: Driven) -> None:
     assert process.out.report.tries == 1
     assert process.out.listen
     assert process.wakes_in == 20
-    process.later(1)
-    assert "ENTER" not in process.step()
+    assert "ENTER" not in process.step(after=1)
     process.given.bell = 1
     assert "ENTER" in process.step()
     process.given.bell = 0
     process.step(REFUSED)
-    process.later(20)
-    assert "ENTER" in process.step()
+    assert "ENTER" in process.step(after=20)
 
 
 def test_row_4_useless_rings_are_ignored_for_a_while(process: Driven) -> None:
@@ -111,8 +108,7 @@ def test_row_4_useless_rings_are_ignored_for_a_while(process: Driven) -> None:
     process.given.bell = 1
     tries = []
     for ms in range(1, 60):
-        process.later(1)
-        if "ENTER" in process.step():
+        if "ENTER" in process.step(after=1):
             tries.append(ms)
             process.step(REFUSED)
     assert tries[:32] == list(range(1, 33))
@@ -141,8 +137,7 @@ def test_row_7_a_step_for_a_sibling_that_drains(process: Driven) -> None:
     process.sibling(ms=0)
     process.step()
     assert process.wakes_in == 100
-    process.later(100)
-    assert {"ENTER", "JOIN"} <= process.step()
+    assert {"ENTER", "JOIN"} <= process.step(after=100)
     assert process.out.turn == TURN
     process.step(ENTERED)
     assert (process.gate, process.phase) == ("step", STEP)
@@ -180,8 +175,7 @@ def test_row_7_a_permit_of_another_number_does_not_keep_it_from_steps(process: D
     process.permit(turn=OTHER)
     process.sibling(turn=TURN, ms=0)
     process.enter(REFUSED)
-    process.later(100)
-    assert {"ENTER", "JOIN"} <= process.step()
+    assert {"ENTER", "JOIN"} <= process.step(after=100)
     assert process.out.turn == TURN
 
 
@@ -199,10 +193,8 @@ def test_row_9_its_deadline_comes_with_it(process: Driven) -> None:
     process.begin(epoch=1, flags=MAY | RELIEVED, deadline=process.now + 10 * MS)
     process.permit(epoch=2, flags=MAY | RELIEVED, deadline=process.now + 50 * MS)
     process.step()
-    process.later(20)
-    assert "CLOSE" not in process.step()
-    process.later(30)
-    assert "CLOSE" in process.step()
+    assert "CLOSE" not in process.step(after=20)
+    assert "CLOSE" in process.step(after=30)
 
 
 @pytest.mark.parametrize("change", [{"flags": 0}, {"turn": OTHER}])
@@ -217,29 +209,25 @@ def test_row_10_withdrawn(process: Driven, change: dict[str, int]) -> None:
 def test_row_10_a_coordinator_that_has_written_nothing_ends_nothing(process: Driven) -> None:
     process.begin(flags=MAY | RELIEVED, deadline=process.now + MS)
     process.permit(epoch=0, turn=0, flags=0)
-    process.later(1000)
-    assert process.step() == set()
+    assert process.step(after=1000) == set()
     assert process.gate == "open"
 
 
 def test_row_11_a_turn_ends_at_its_deadline_if_another_client_takes_over(process: Driven) -> None:
     deadline = process.now + 30 * MS
     process.begin(deadline=process.now + 10 * MS)
-    process.later(20)
-    assert process.step() == set()
+    assert process.step(after=20) == set()
     process.permit(flags=MAY | RELIEVED, deadline=deadline)
     process.step()
     assert process.wakes_in == 9.85
-    process.later(10)
-    assert "CLOSE" in process.step()
+    assert "CLOSE" in process.step(after=10)
 
 
 def test_row_11_the_bell_announces_the_end_of_a_turn(process: Driven) -> None:
     """The next client's process wakes up meanwhile."""
     process.begin(flags=MAY | RELIEVED, deadline=process.now + 10 * MS)
     process.step()
-    process.later(9.85)
-    assert process.step() == {"RING"}
+    assert process.step(after=9.85) == {"RING"}
     assert process.out.devices == 1
     assert process.wakes_in == pytest.approx(0.15)
     assert process.step() == set(), "once"
@@ -247,8 +235,7 @@ def test_row_11_the_bell_announces_the_end_of_a_turn(process: Driven) -> None:
 
 def test_row_11_no_client_to_follow_nothing_to_announce(process: Driven) -> None:
     process.begin(deadline=process.now + 10 * MS)
-    process.later(9.9)
-    assert process.step() == set()
+    assert process.step(after=9.9) == set()
 
 
 def idle(process: Driven) -> set[str]:
@@ -257,8 +244,7 @@ def idle(process: Driven) -> set[str]:
     process.given.waiting = 0
     acts = process.step()
     for _ in range(4):
-        process.later(5)
-        acts |= process.step(looked=QUIET if "LOOK" in acts else 0)
+        acts |= process.step(looked=QUIET if "LOOK" in acts else 0, after=5)
         if process.phase != IN:
             break
     return acts
@@ -314,8 +300,7 @@ def test_row_13_while_a_sibling_drains(process: Driven) -> None:
 
 def test_row_13_not_beyond_its_deadline(process: Driven) -> None:
     process.begin(flags=MAY | RELIEVED, deadline=process.now + MS)
-    process.later(1)
-    process.step()
+    process.step(after=1)
     process.step(looked=BUSY)
     assert process.phase == CLOSING
 
@@ -325,8 +310,7 @@ def test_row_14_it_leaves_only_when_the_work_has_finished(process: Driven) -> No
     process.given.waiting = 0
     process.step(looked=BUSY)
     for _ in range(3):
-        process.later(1000)
-        assert process.step(looked=BUSY) == set()
+        assert process.step(looked=BUSY, after=1000) == set()
     assert process.step() == set(), "without a look nothing is known"
     assert "DRAINED" in process.step(looked=QUIET)
     assert process.phase == LEAVING
@@ -335,19 +319,15 @@ def test_row_14_it_leaves_only_when_the_work_has_finished(process: Driven) -> No
 def test_row_15_a_step_for_its_own_thread(process: Driven) -> None:
     closing(process)
     process.step(looked=BUSY)
-    process.later(99)
-    process.step(looked=BUSY)
+    process.step(looked=BUSY, after=99)
     assert process.gate == "closed"
-    process.later(1)
-    assert "WAKE" in process.step(looked=BUSY)
+    assert "WAKE" in process.step(looked=BUSY, after=1)
     assert (process.gate, process.phase) == ("step", STEP)
     opening = process.out.opening
     process.given.submissions += 1
-    process.later(20)
-    assert "CLOSE" in process.step()
+    assert "CLOSE" in process.step(after=20)
     process.step(looked=BUSY)
-    process.later(80)
-    process.step(looked=BUSY)
+    process.step(looked=BUSY, after=80)
     assert (process.gate, process.out.opening > opening) == ("step", True), "a thread passes each step once"
 
 
@@ -355,22 +335,17 @@ def test_row_16_a_step_waits_for_a_thread_that_has_not_run_yet(process: Driven) 
     """On a host without a free processor the woken thread may run later than the step would end."""
     closing(process)
     process.step(looked=BUSY)
-    process.later(100)
-    process.step(looked=BUSY)
-    process.later(100)
-    assert (process.step(), process.gate) == (set(), "step")
+    process.step(looked=BUSY, after=100)
+    assert (process.step(after=100), process.gate) == (set(), "step")
     process.given.submissions += 1
-    process.later(1)
-    assert "CLOSE" in process.step()
+    assert "CLOSE" in process.step(after=1)
 
 
 def test_row_16_a_step_does_not_wait_for_ever(process: Driven) -> None:
     closing(process)
     process.step(looked=BUSY)
-    process.later(100)
-    process.step(looked=BUSY)
-    process.later(220)
-    assert "CLOSE" in process.step()
+    process.step(looked=BUSY, after=100)
+    assert "CLOSE" in process.step(after=220)
 
 
 def test_row_15_whole_slices_follow_steps_in_vain(process: Driven) -> None:
@@ -437,8 +412,7 @@ def test_row_17_it_leaves_when_its_memory_has_left(process: Driven) -> None:
     process.step(looked=QUIET)
     assert "LEAVE" not in process.step()
     process.given.moving = 0
-    process.later(3)
-    assert {"LEAVE", "RING", "CHANGED"} <= process.step()
+    assert {"LEAVE", "RING", "CHANGED"} <= process.step(after=3)
     assert (process.out.turn, process.out.devices, process.phase) == (TURN, 1, OUT)
     assert process.out.report.ended_ns == process.now
 
@@ -461,20 +435,16 @@ def test_row_17_memory_stays_for_a_second_at_most(process: Driven) -> None:
     process.given.waiting = 0
     process.sibling()
     process.step(looked=QUIET)
-    process.later(999)
-    assert process.step() == set()
-    process.later(1)
-    assert "DRAINED" in process.step()
+    assert process.step(after=999) == set()
+    assert "DRAINED" in process.step(after=1)
 
 
 def test_row_15_a_step_for_a_sibling_that_drains(process: Driven) -> None:
     closing(process)
     process.sibling()
     process.step(looked=QUIET)
-    process.later(99)
-    assert process.step() == set()
-    process.later(1)
-    assert "WAKE" in process.step()
+    assert process.step(after=99) == set()
+    assert "WAKE" in process.step(after=1)
     assert (process.gate, process.phase) == ("step", STEP)
 
 
@@ -484,8 +454,7 @@ def test_row_18_memory_that_takes_long_is_reported(process: Driven) -> None:
     process.step(looked=QUIET)
     process.step()
     assert (process.wakes_in, process.out.evicting) == (20, 0)
-    process.later(20)
-    assert "CHANGED" in process.step()
+    assert "CHANGED" in process.step(after=20)
     assert process.out.evicting
 
 
@@ -497,8 +466,7 @@ def test_row_19_the_last_permit_stands(process: Driven) -> None:
     process.away(100)
     process.enter()
     assert process.gate == "open"
-    process.later(10)
-    assert "CLOSE" in process.step()
+    assert "CLOSE" in process.step(after=10)
 
 
 def test_row_20_the_grace_wakes_it(process: Driven) -> None:
@@ -506,8 +474,7 @@ def test_row_20_the_grace_wakes_it(process: Driven) -> None:
     process.away(500)
     process.step()
     assert process.wakes_in == 1500
-    process.later(1500)
-    assert "ENTER" in process.step()
+    assert "ENTER" in process.step(after=1500)
     assert (process.out.turn, bool(process.out.alone)) == (OWN, True)
 
 
@@ -521,16 +488,14 @@ def test_row_20_always_for_the_last_quantum(process: Driven) -> None:
     process.leave()
     process.step()
     assert process.wakes_in == 20, "other clients may have the device first"
-    process.later(20)
-    assert "ENTER" in process.step()
+    assert "ENTER" in process.step(after=20)
 
 
 def test_row_20_a_sibling_joins_for_what_is_left(process: Driven) -> None:
     process.away(5000)
     process.given.client_in, process.given.client_began = 1, process.now - 99 * MS
     assert "BEGIN" not in process.enter()
-    process.later(1)
-    assert "CLOSE" in process.step()
+    assert "CLOSE" in process.step(after=1)
 
 
 def test_row_20_no_sibling_joins_a_turn_that_is_over(process: Driven) -> None:
@@ -547,8 +512,7 @@ def test_row_20_a_turn_of_a_coordinator_ends_by_its_own_beginning(process: Drive
     process.away(5000)
     process.step()
     assert (process.gate, process.wakes_in) == ("open", 49.85)
-    process.later(50)
-    assert "CLOSE" in process.step()
+    assert "CLOSE" in process.step(after=50)
 
 
 def test_row_21_what_runs_goes_on_in_a_new_contact(process: Driven) -> None:
@@ -557,8 +521,7 @@ def test_row_21_what_runs_goes_on_in_a_new_contact(process: Driven) -> None:
     process.given.client_began = process.now
     process.given.away_since = 0
     process.rule.agent_new_connection(process.agent)
-    process.later(10_000)
-    process.step()
+    process.step(after=10_000)
     assert (process.gate, process.phase) == ("open", IN)
     process.permit(turn=OWN, epoch=3)
     process.step()

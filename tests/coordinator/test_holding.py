@@ -43,17 +43,17 @@ def test_who_holds_keeps_its_gate_open_past_its_quantum(
 def test_a_program_that_holds_is_running_until_it_is_idle(
     coordinator: Coordinator, pair: tuple[FakeProcess, FakeProcess]
 ) -> None:
-    def told() -> bool:
+    def is_held() -> bool:
         return bool(coordinator.request(messages.Outlook(client="b"))["running"][0]["held"])
 
     a, _ = pair
     coordinator.request(messages.Hold(client="a", seconds="5min"))
-    assert not told()
+    assert not is_held()
     a.finish()
-    wait_for(told)
+    wait_for(is_held)
     a.submissions += 1
     a.works = True
-    wait_for(lambda: not told())
+    wait_for(lambda: not is_held())
 
 
 def test_a_client_resumed_while_its_process_was_away_stays_so(

@@ -56,8 +56,8 @@ def samples(body: str) -> dict[tuple[str, ...], float]:
 
 
 @pytest.fixture
-def told(idle_coordinator: Coordinator, folder: Path, processes: Processes) -> Iterator[str]:
-    """What a coordinator tells on which a has had a turn, b has one, and c waits."""
+def exposed(idle_coordinator: Coordinator, folder: Path, processes: Processes) -> Iterator[str]:
+    """The metrics of a coordinator on which a has had a turn, b has one, and c waits."""
     path = str(folder / "m.sock")
     idle_coordinator.start(f"--GpuShare.metrics=unix:{path}")
     a, b, c = processes("a"), processes("b"), processes("c")
@@ -76,8 +76,8 @@ def told(idle_coordinator: Coordinator, folder: Path, processes: Processes) -> I
     assert not Path(path).exists()
 
 
-def test_what_has_happened_is_told(told: str) -> None:
-    found = samples(told)
+def test_what_has_happened_is_told(exposed: str) -> None:
+    found = samples(exposed)
     (user,) = {key[-1] for key in found if key[0] == "gpushare_turns_total"}
     assert found["gpushare_turns_total", UUID, "", user] == 2
     assert found["gpushare_waits_total", UUID, "", user] == 3
@@ -107,11 +107,11 @@ def everything() -> dict[str, Any]:
     return {"devices": [{**device, "outside": [{"pid": 1, "memory": 1}]}], "clients": [], "coordinator": about}
 
 
-def test_every_family_is_documented_and_told(told: str) -> None:
+def test_every_family_is_documented_and_told(exposed: str) -> None:
     documented = set(re.findall(r"^\| `(gpushare_\w+)` \|", (ROOT / "docs" / "metrics.md").read_text(), re.M))
     named = {f.name + ("_total" if f.type == "counter" else "") for f in families.of_server(everything())}
     assert named == documented
-    here = {f.name for f in text_string_to_metric_families(told)}
+    here = {f.name for f in text_string_to_metric_families(exposed)}
     assert here == {f.name for f in families.of_snapshot(everything())}
 
 
@@ -119,9 +119,9 @@ def test_processes_outside_of_sharing_are_counted() -> None:
     status = everything()
     beside = [{"pid": 1, "user": "ada", "memory": 5}, {"pid": None, "user": None, "memory": None}]
     status["devices"][0]["outside"] = beside
-    told = {family.name: [sample.value for sample in family.samples] for family in families.of_snapshot(status)}
-    assert told["gpushare_device_outside_processes"] == [2]
-    assert told["gpushare_device_outside_memory_bytes"] == [5]
+    values = {family.name: [sample.value for sample in family.samples] for family in families.of_snapshot(status)}
+    assert values["gpushare_device_outside_processes"] == [2]
+    assert values["gpushare_device_outside_memory_bytes"] == [5]
 
 
 def test_limits_are_told_by_client_unit_and_reason() -> None:

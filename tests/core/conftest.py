@@ -12,9 +12,11 @@ from .world import World, host_of
 
 QUANTUM = 1.0
 
+MakeWorld = Callable[..., World]
+
 
 @pytest.fixture
-def make_world() -> Iterator[Callable[..., World]]:
+def make_world() -> Iterator[MakeWorld]:
     made: list[World] = []
 
     def make(*devices: str, **settings: float) -> World:
@@ -27,6 +29,6 @@ def make_world() -> Iterator[Callable[..., World]]:
 
 
 @pytest.fixture
-def world(make_world: Callable[..., World]) -> World:
+def world(make_world: MakeWorld) -> World:
     """One device, a quantum of one second."""
     return make_world()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.quota import Quota
 
-from .conftest import QUANTUM
+from .conftest import QUANTUM, MakeWorld
 from .world import CLOSED, CLOSING, OPEN, World
 
 TURN = (1 << 40) + 5  # of an earlier coordinator
@@ -43,7 +41,7 @@ def test_both_processes_of_a_running_client_come_back(world: World) -> None:
     world.run_until(lambda: world.running() == "b")
 
 
-def test_a_running_gang_comes_back_process_by_process(make_world: Callable[..., World]) -> None:
+def test_a_running_gang_comes_back_process_by_process(make_world: MakeWorld) -> None:
     world = make_world("d1", "d2")
     first = world.adopt("gang", "d1", turn=TURN)
     second = world.adopt("gang", "d2", turn=TURN)
@@ -62,13 +60,13 @@ def test_a_process_at_the_gate_runs_with_the_rest_that_was_running(world: World)
     world.run_until(lambda: waits.gate == OPEN, within=0.05)
 
 
-def test_clients_that_ran_together_go_on_together(make_world: Callable[..., World]) -> None:
+def test_clients_that_ran_together_go_on_together(make_world: MakeWorld) -> None:
     world = make_world(sharing="packed")
     a, b = world.adopt("a", "gpu", turn=TURN), world.adopt("b", "gpu", turn=TURN)
     assert (a.gate, b.gate) == (OPEN, OPEN)
 
 
-def test_a_turn_covers_only_the_devices_of_the_processes_that_are_in_it(make_world: Callable[..., World]) -> None:
+def test_a_turn_covers_only_the_devices_of_the_processes_that_are_in_it(make_world: MakeWorld) -> None:
     """One process runs on d2, the other one waits for d1, which another client has."""
     world = make_world("d1", "d2")
     world.process("b", "d1", busy=True)

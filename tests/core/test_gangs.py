@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from jupyter_gpushare.core.quota import Quota
 
-from .conftest import QUANTUM
+from .conftest import QUANTUM, MakeWorld
 from .world import FakeProcess, World
 
 
 @pytest.fixture
-def world(make_world: Callable[..., World]) -> World:
+def world(make_world: MakeWorld) -> World:
     return make_world("d1", "d2")
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from jupyter_gpushare.core import commands as cmd
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.errors import Conflict, Refused
 
-from .conftest import QUANTUM
+from .conftest import QUANTUM, MakeWorld
 from .world import World
 
 GIB = 1 << 30
@@ -61,7 +59,7 @@ def test_a_hold_is_taken_back(between_cells: World, end: ev.Event) -> None:
     assert world.run_until(lambda: world.running() == "b") == 0
 
 
-def test_one_hold_after_the_other_does_not_last_longer_than_one_may(make_world: Callable[..., World]) -> None:
+def test_one_hold_after_the_other_does_not_last_longer_than_one_may(make_world: MakeWorld) -> None:
     world = make_world(max_hold=30.0)
     world.busy("a", "b")
     for _ in range(6):
@@ -127,8 +125,7 @@ def test_the_memory_of_an_evicted_client_leaves_once(world: World) -> None:
     began = len(world.commands)
     world.want(a)
     assert world.running() == "a", "it comes back with its next turn"
-    told = world.commands[began:]
-    assert cmd.SetResident("a", None) in told
+    assert cmd.SetResident("a", None) in world.commands[began:]
     world.idle(a)
     world.run(10 * QUANTUM)
     assert cmd.SetResident("a", 0) not in world.commands[began:], "and stays"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from jupyter_gpushare.core import commands as cmd
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.idleness import EVICT_AUTO, Prospect
 
+from .conftest import MakeWorld
 from .world import FakeProcess, World, baseline
 
 HOUR = 3600.0
@@ -33,8 +32,8 @@ def prospect(world: World, client: str) -> Prospect | None:
     return world.scheduler.idleness.prospect(world.scheduler.clients[client], world.now)
 
 
-def told(world: World, client: str) -> list[tuple[float, int | None]]:
-    """When it was said what the client may keep, and what."""
+def sent(world: World, client: str) -> list[tuple[float, int | None]]:
+    """Return when the scheduler sent how many bytes the client may keep, and how many."""
     return [
         (at, command.bytes)
         for at, command in world.timeline
@@ -42,22 +41,22 @@ def told(world: World, client: str) -> list[tuple[float, int | None]]:
     ]
 
 
-def test_memory_leaves_after_so_long_and_the_next_turn_brings_it_back(make_world: Callable[..., World]) -> None:
+def test_memory_leaves_after_so_long_and_the_next_turn_brings_it_back(make_world: MakeWorld) -> None:
     world = make_world(idle_evict=HOUR)
     process = used(world, "a")
     since = world.now - prospect(world, "a").idle  # type: ignore[union-attr]
     world.run_to(since + HOUR - 0.001)
-    assert told(world, "a") == []
+    assert sent(world, "a") == []
     world.run(0.001)
-    assert told(world, "a") == [(pytest.approx(since + HOUR), 0)]
+    assert sent(world, "a") == [(pytest.approx(since + HOUR), 0)]
     world.holds("a", MOST, 0)
     world.run(HOUR)
     world.want(process)
     assert world.running() == "a"
-    assert told(world, "a")[-1][1] is None
+    assert sent(world, "a")[-1][1] is None
 
 
-def test_idleness_begins_anew_with_a_cell_that_never_touches_the_device(make_world: Callable[..., World]) -> None:
+def test_idleness_begins_anew_with_a_cell_that_never_touches_the_device(make_world: MakeWorld) -> None:
     world = make_world(idle_evict=HOUR)
     used(world, "a")
     world.run(0.9 * HOUR)
@@ -66,33 +65,33 @@ def test_idleness_begins_anew_with_a_cell_that_never_touches_the_device(make_wor
     assert prospect(world, "a") is None
     world.end_cell("a", "thinking")
     world.run(0.9 * HOUR)
-    assert told(world, "a") == []
+    assert sent(world, "a") == []
     world.run(0.2 * HOUR)
-    assert told(world, "a")
+    assert sent(world, "a")
 
 
-def test_who_holds_is_not_idle_until_the_hold_is_over(make_world: Callable[..., World]) -> None:
+def test_who_holds_is_not_idle_until_the_hold_is_over(make_world: MakeWorld) -> None:
     world = make_world(idle_evict=100.0)
     used(world, "a")
     world.feed(ev.TurnHeld("a", 500.0))
     world.run(499.0)
     assert prospect(world, "a") is None
     world.run(100.0)
-    assert told(world, "a") == []
+    assert sent(world, "a") == []
     world.run(2.0)
-    assert told(world, "a")
+    assert sent(world, "a")
 
 
-def test_a_hold_that_is_given_up_is_over(make_world: Callable[..., World]) -> None:
+def test_a_hold_that_is_given_up_is_over(make_world: MakeWorld) -> None:
     world = make_world(idle_evict=100.0)
     used(world, "a")
     world.feed(ev.TurnHeld("a", 500.0))
     world.feed(ev.TurnReleased("a"))
     world.run(101.0)
-    assert told(world, "a")
+    assert sent(world, "a")
 
 
-def test_nothing_happens_to_whoever_runs_waits_or_has_a_cell(make_world: Callable[..., World]) -> None:
+def test_nothing_happens_to_whoever_runs_waits_or_has_a_cell(make_world: MakeWorld) -> None:
     world = make_world(idle_evict=10.0, idle_suspend=20.0)
     world.process("runs", busy=True)
     world.start_cell("runs", "endless")
@@ -102,7 +101,7 @@ def test_nothing_happens_to_whoever_runs_waits_or_has_a_cell(make_world: Callabl
     assert not any(client.suspended or client.evicted for client in world.scheduler.clients.values())
 
 
-def test_a_client_without_a_process_has_nothing_to_lose(make_world: Callable[..., World]) -> None:
+def test_a_client_without_a_process_has_nothing_to_lose(make_world: MakeWorld) -> None:
     world = make_world(idle_warn=10.0, idle_evict=10.0, idle_suspend=20.0)
     world.client("a")
     world.run(HOUR)
@@ -110,7 +109,7 @@ def test_a_client_without_a_process_has_nothing_to_lose(make_world: Callable[...
     assert prospect(world, "a") == Prospect(HOUR, None, None, False)
 
 
-def test_memory_that_cannot_leave_stays(make_world: Callable[..., World]) -> None:
+def test_memory_that_cannot_leave_stays(make_world: MakeWorld) -> None:
     world = make_world(idle_evict=10.0)
     used(world, "a")
     world.holds("a", MOST, pinned=MOST)
@@ -122,15 +121,15 @@ def test_memory_that_cannot_leave_stays(make_world: Callable[..., World]) -> Non
 class TestAuto:
     """Memory leaves only where the device has not enough for all of its clients."""
 
-    def test_where_all_fits_it_stays(self, make_world: Callable[..., World]) -> None:
+    def test_where_all_fits_it_stays(self, make_world: MakeWorld) -> None:
         world = make_world(idle_evict="auto", idle_warn="auto")
         used(world, "a", MOST)
         used(world, "b", (1 << 30) - MOST)
         world.run(24 * HOUR)
-        assert told(world, "a") == told(world, "b") == []
+        assert sent(world, "a") == sent(world, "b") == []
         assert not prospect(world, "a").warned  # type: ignore[union-attr]
 
-    def test_where_it_does_not_it_leaves(self, make_world: Callable[..., World]) -> None:
+    def test_where_it_does_not_it_leaves(self, make_world: MakeWorld) -> None:
         world = make_world(idle_evict="auto")
         used(world, "a")
         used(world, "b")
@@ -139,7 +138,7 @@ class TestAuto:
         world.run(20)
         assert world.scheduler.clients["a"].evicted
 
-    def test_also_when_it_becomes_short_later(self, make_world: Callable[..., World]) -> None:
+    def test_also_when_it_becomes_short_later(self, make_world: MakeWorld) -> None:
         world = make_world(idle_evict="auto")
         used(world, "a")
         world.run(24 * HOUR)
@@ -148,7 +147,7 @@ class TestAuto:
         assert world.scheduler.clients["a"].evicted, "within a minute or so"
         assert not world.scheduler.clients["b"].evicted
 
-    def test_a_warning_comes_ten_minutes_before(self, make_world: Callable[..., World]) -> None:
+    def test_a_warning_comes_ten_minutes_before(self, make_world: MakeWorld) -> None:
         world = make_world(idle_warn="auto", idle_evict="auto")
         used(world, "b")
         used(world, "a")
@@ -158,7 +157,7 @@ class TestAuto:
         assert prospect(world, "a") == Prospect(pytest.approx(EVICT_AUTO - 599), pytest.approx(599), None, True)
 
 
-def test_a_warning_comes_when_it_is_set_whatever_follows(make_world: Callable[..., World]) -> None:
+def test_a_warning_comes_when_it_is_set_whatever_follows(make_world: MakeWorld) -> None:
     world = make_world(idle_warn=100.0)
     used(world, "a")
     world.run(98.0)
@@ -169,7 +168,7 @@ def test_a_warning_comes_when_it_is_set_whatever_follows(make_world: Callable[..
 
 class TestSuspended:
     @pytest.fixture
-    def world(self, make_world: Callable[..., World]) -> World:
+    def world(self, make_world: MakeWorld) -> World:
         """`a` is suspended for being idle, and `b` runs."""
         world = make_world(idle_evict=HOUR, idle_suspend=2 * HOUR)
         used(world, "a")
@@ -199,7 +198,7 @@ class TestSuspended:
         world.run(1.9 * HOUR)
         assert world.phase("a") == "idle"
 
-    def test_one_process_of_many_resumes_it(self, make_world: Callable[..., World]) -> None:
+    def test_one_process_of_many_resumes_it(self, make_world: MakeWorld) -> None:
         world = make_world("d1", "d2", idle_suspend=HOUR)
         ranks = [world.process("gang", "d1", "d2") for _ in range(4)]
         world.run(HOUR)
@@ -233,7 +232,7 @@ class TestSuspended:
         world.feed(ev.Resumed("a"))
         assert world.running() == "a"
 
-    def test_whom_a_person_has_suspended_is_left_alone(self, make_world: Callable[..., World]) -> None:
+    def test_whom_a_person_has_suspended_is_left_alone(self, make_world: MakeWorld) -> None:
         world = make_world(idle_evict=10.0, idle_suspend=20.0)
         process = used(world, "a")
         world.feed(ev.Suspended("a"))
@@ -254,7 +253,7 @@ class TestSuspended:
         assert world.phase("idle") == "idle"
 
 
-def test_what_a_person_has_evicted_stays_evicted_until_its_turn(make_world: Callable[..., World]) -> None:
+def test_what_a_person_has_evicted_stays_evicted_until_its_turn(make_world: MakeWorld) -> None:
     world = make_world(idle_evict=10.0)
     used(world, "a")
     world.run(20.0)
@@ -263,15 +262,15 @@ def test_what_a_person_has_evicted_stays_evicted_until_its_turn(make_world: Call
     assert world.scheduler.clients["a"].evicted
 
 
-def test_settings_change_live(make_world: Callable[..., World]) -> None:
+def test_settings_change_live(make_world: MakeWorld) -> None:
     world = make_world()
     used(world, "a")
     world.run(HOUR)
-    assert told(world, "a") == []
+    assert sent(world, "a") == []
     world.feed(ev.SettingsChanged(baseline(time_quantum=1.0, idle_evict=2 * HOUR)))
     world.run(0.9 * HOUR)
-    assert told(world, "a") == []
+    assert sent(world, "a") == []
     world.feed(ev.SettingsChanged(baseline(time_quantum=1.0, idle_evict=1.5 * HOUR)))
-    assert told(world, "a"), "it has been idle for longer already"
+    assert sent(world, "a"), "it has been idle for longer already"
     world.feed(ev.SettingsChanged(baseline(time_quantum=1.0, idle_suspend=1.5 * HOUR)))
     assert world.phase("a") == "suspended"

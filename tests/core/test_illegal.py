@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -13,6 +12,7 @@ from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.errors import Conflict, IllegalEvent, Refused, UnknownClient
 from jupyter_gpushare.core.quota import Quota
 
+from .conftest import MakeWorld
 from .world import World, baseline
 
 
@@ -39,7 +39,7 @@ def frozen(thing: Any, seen: dict[int, int] | None = None) -> Any:
 
 
 @pytest.fixture
-def busy(make_world: Callable[..., World]) -> World:
+def busy(make_world: MakeWorld) -> World:
     """Something of everything: who runs, who waits, who drains, one idle, one whose device is held elsewhere."""
     world = make_world("d1", "d2", "d3")
     world.lock_elsewhere("d3")
@@ -88,7 +88,11 @@ ILLEGAL: list[tuple[ev.Event, type[Exception], str]] = [
     (ev.ProcessJoined("waits", 1, ("d1",)), IllegalEvent, "joined already"),
     (ev.ProcessJoined("runs", 999, ("d1", "d9")), IllegalEvent, "unknown devices ['d9']"),
     (ev.ProcessJoined("runs", 999, ()), IllegalEvent, "no device"),
-    (ev.QuotaChanged("runs", Quota(memory=100), allocated=101), Conflict, "memory=100B is below what is"),
+    (
+        ev.QuotaChanged("runs", Quota(memory=100), allocated=101),
+        Conflict,
+        "memory=100B is below what is allocated now, 101 B: free some first, or ask for at least 101 B",
+    ),
 ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.quota import Quota
 
+from .conftest import MakeWorld
 from .world import World
 
 
@@ -18,9 +18,7 @@ def quota(world: World, client: str, **changes: object) -> None:
 
 
 @pytest.mark.parametrize("past", [0.0, 600.0])
-def test_a_share_holds_from_its_change_on_whatever_was_used_before(
-    make_world: Callable[..., World], past: float
-) -> None:
+def test_a_share_holds_from_its_change_on_whatever_was_used_before(make_world: MakeWorld, past: float) -> None:
     world = make_world(policy="fair")
     world.busy("a", "b")
     world.run(past)
@@ -32,7 +30,7 @@ def test_a_share_holds_from_its_change_on_whatever_was_used_before(
 @pytest.mark.parametrize("shares", [(0.7, 0.3), (0.9, 0.1), (0.6, 0.3, 0.1), (0.25, 0.25, 0.25, 0.25)])
 @pytest.mark.parametrize("quantum", ["auto", 0.2, 2.0])
 def test_shares_hold_whatever_the_quantum(
-    make_world: Callable[..., World], quantum: float | str, shares: tuple[float, ...]
+    make_world: MakeWorld, quantum: float | str, shares: tuple[float, ...]
 ) -> None:
     """Also where turns in proportion would be shorter than one lasts at least."""
     world = make_world(policy="fair", time_quantum=quantum)
@@ -43,7 +41,7 @@ def test_shares_hold_whatever_the_quantum(
     assert world.fractions(30.0) == pytest.approx(asked, abs=0.05)
 
 
-def test_shares_hold_from_the_change_of_the_policy_on(make_world: Callable[..., World]) -> None:
+def test_shares_hold_from_the_change_of_the_policy_on(make_world: MakeWorld) -> None:
     world = make_world()
     world.busy("a", "b")
     world.run(600.0)
@@ -53,7 +51,7 @@ def test_shares_hold_from_the_change_of_the_policy_on(make_world: Callable[..., 
 
 
 @pytest.mark.parametrize("policy", ["interactive", "fair", "fcfs"])
-def test_a_limit_holds_at_once_also_on_an_idle_device(make_world: Callable[..., World], policy: str) -> None:
+def test_a_limit_holds_at_once_also_on_an_idle_device(make_world: MakeWorld, policy: str) -> None:
     world = make_world(policy=policy)
     world.process("a", busy=True)
     world.run(600.0)

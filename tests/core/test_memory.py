@@ -94,7 +94,7 @@ def test_always_enough_and_never_too_much(
         assert kept == {}
 
 
-def told(world: World) -> dict[str, int | None]:
+def sent(world: World) -> dict[str, int | None]:
     return {command.client: command.bytes for command in world.commands if isinstance(command, cmd.SetResident)}
 
 
@@ -104,15 +104,15 @@ def test_said_before_the_gate_closes_and_taken_back_when_all_fits(world: World) 
     second = world.process("b")
     world.holds("a", 3 * GIB // 4)
     world.holds("b", GIB // 2, 0)
-    assert told(world) == {}
+    assert sent(world) == {}
     world.want(second)
-    assert told(world) == {"a": GIB // 2}
+    assert sent(world) == {"a": GIB // 2}
     world.run(world.settings.time_quantum + 1)
     mine = [command for command in world.commands if getattr(command, "client", "") == "a"]
     withdrawn = next(n for n, command in enumerate(mine) if isinstance(command, cmd.Permit) and not command.may)
     assert [type(command) for command in mine].index(cmd.SetResident) < withdrawn
     world.holds("b", 0)
-    assert set(told(world).values()) == {None}
+    assert set(sent(world).values()) == {None}
 
 
 def test_an_idle_client_makes_room_for_what_was_refused(world: World) -> None:
@@ -124,18 +124,18 @@ def test_an_idle_client_makes_room_for_what_was_refused(world: World) -> None:
     world.run(0.1)
     world.want(runs)
     world.holds("runs", GIB // 2)
-    assert told(world) == {}
+    assert sent(world) == {}
     world.holds("runs", GIB // 2, short=GIB // 8)
-    assert told(world) == {"idle": 3 * GIB // 8}
+    assert sent(world) == {"idle": 3 * GIB // 8}
 
 
 def test_the_quota_for_while_others_wait(world: World) -> None:
     world.device("d")
     world.start("a", resident=GIB // 4)
     world.holds("a", GIB // 2)
-    assert told(world) == {}
+    assert sent(world) == {}
     world.want(world.process("b"))
-    assert told(world) == {"a": GIB // 4}
+    assert sent(world) == {"a": GIB // 4}
 
 
 def test_the_quantum_counts_from_when_memory_is_back() -> None:
@@ -223,11 +223,11 @@ def test_the_memory_of_a_suspended_client_leaves_also_if_nobody_else_is_there(wo
     world.process("a", busy=True)
     world.holds("a", GIB // 2)
     world.feed(ev.Suspended("a"))
-    assert told(world) == {"a": 0}
+    assert sent(world) == {"a": 0}
     world.run(1)
     assert world.running() is None
     world.feed(ev.Resumed("a"))
-    assert told(world) == {"a": None}
+    assert sent(world) == {"a": None}
     assert world.run_until(lambda: world.running() == "a") == 0
 
 

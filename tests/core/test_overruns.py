@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from jupyter_gpushare.core import commands as cmd
 from jupyter_gpushare.core import events as ev
 
-from .conftest import QUANTUM
+from .conftest import QUANTUM, MakeWorld
 from .test_closing import hopeless_pair
 from .world import CLOSED, CLOSING, OPEN, FakeProcess, World, baseline
 
 REPORTED = QUANTUM + 10.0  # when a drain without an end is an overrun
 PATIENCE = 5.0
 HALF = 1 << 29  # of a device
-
-MakeWorld = Callable[..., World]
 
 
 @pytest.fixture

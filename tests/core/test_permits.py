@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from jupyter_gpushare.core import commands as cmd
 from jupyter_gpushare.core import events as ev
 
-from .conftest import QUANTUM
+from .conftest import QUANTUM, MakeWorld
 from .world import CLOSED, CLOSING, OPEN, OUTSIDER, World
 
-MakeWorld = Callable[..., World]
 LATE = 10.0  # seconds of closing, after which it is an overrun
 
 

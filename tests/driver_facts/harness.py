@@ -23,17 +23,19 @@ from ..builds import cached
 
 ROOT = Path(__file__).resolve().parents[2]
 PTX = ROOT / "native" / "ptx" / "builtins.ptx"
+SOURCES = [*sorted((ROOT / "native" / "simcuda").iterdir()), ROOT / "native" / "shim" / "cuda_types.h"]
 FLAGS = "-std=gnu11 -O2 -g -fPIC -shared -fvisibility=hidden -pthread -Wl,-soname,libcuda.so.1 -Wall -Wextra -Werror"
 IS_GPU = os.environ.get("DRIVER", "sim") == "gpu"
 MIB = 1 << 20
+MS = 1_000_000  # nanoseconds
+NON_BLOCKING = 1  # a stream
 
 
 @cache
 def simulated_driver() -> Path:
     """The library, built from the present sources."""
-    sources = sorted(path for path in (ROOT / "native" / "simcuda").iterdir() if path.is_file())
     return cached(
-        "libcuda.so.1", sources, lambda out: sanitizers.compile_commands(out, sources, FLAGS, "-ldl -lm -lrt")
+        "libcuda.so.1", SOURCES, lambda out: sanitizers.compile_commands(out, SOURCES, FLAGS, "-ldl -lm -lrt")
     )
 
 

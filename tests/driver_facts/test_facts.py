@@ -20,14 +20,12 @@ from typing import Any
 import pytest
 
 from ..support.waiting import until
-from .harness import MIB, Cuda, environment, on_driver, program
+from .harness import MIB, MS, NON_BLOCKING, Cuda, environment, on_driver, program
 from .vmm import free_of, mapped
 
-MS = 1_000_000
 HELD = 256 * MIB
 UNSUPPORTED, INVALIDATED, IMPLICIT, CAPTURED_EVENT = 900, 901, 906, 907
 GLOBAL, THREAD_LOCAL, RELAXED = 0, 1, 2
-NON_BLOCKING = 1
 
 
 def in_thread(function: Callable[[], Any]) -> Any:

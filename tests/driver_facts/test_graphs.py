@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from .harness import MIB, Cuda, on_driver
+from .harness import MIB, NON_BLOCKING, Cuda, on_driver
 from .test_facts import THREAD_LOCAL
 from .vmm import free_of
 
-NON_BLOCKING = 1
 KERNEL, CHILD, ALLOC, FREE = 0, 4, 10, 11
 USED, RESERVED = 0, 2
 SIZE = 64 * MIB

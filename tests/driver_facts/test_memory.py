@@ -9,12 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .harness import MIB, Cuda, environment, on_driver, program
+from .harness import MIB, NON_BLOCKING, Cuda, environment, on_driver, program
 from .test_facts import run
 from .vmm import free_of
 
-MS = 1_000_000
-NON_BLOCKING = 1
 SIZE = 256 * MIB
 
 

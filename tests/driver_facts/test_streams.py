@@ -6,7 +6,7 @@ import ctypes
 import threading
 from typing import Any
 
-from .harness import MIB, Cuda, on_driver
+from .harness import MIB, NON_BLOCKING, Cuda, on_driver
 from .test_facts import (
     GLOBAL,
     INVALIDATED,
@@ -18,7 +18,6 @@ from .test_facts import (
     in_thread,
 )
 
-NON_BLOCKING = 1
 AT_LEAST, EQUAL = 0, 1
 
 

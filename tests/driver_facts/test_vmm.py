@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 
-from .harness import MIB, Cuda, on_driver
+from .harness import MIB, NON_BLOCKING, Cuda, on_driver
 from .vmm import GRANULE, allow, create, free_of, map_at, mapped, properties, reserve
-
-NON_BLOCKING = 1
 
 
 @on_driver()

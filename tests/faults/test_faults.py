@@ -20,11 +20,6 @@ PARTS = 8  # that run side by side, where there are processors
 FIRST = int(os.environ.get("GPUSHARE_TEST_FAULTS_FIRST", "0"))  # seed
 
 
-@pytest.fixture(autouse=True)
-def lock_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GPUSHARE_LOCK_DIR", str(tmp_path))
-
-
 def run(seed: int) -> Outcome:
     outcome = Episode(seed).run()
     assert not outcome.failure, outcome.failure

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,11 +19,6 @@ from .episode import Episode
 EVENTS = 250_000
 
 Patch = Callable[[Any, str, Any], None]
-
-
-@pytest.fixture(autouse=True)
-def lock_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GPUSHARE_LOCK_DIR", str(tmp_path))
 
 
 def no_permit_is_withdrawn(patch: Patch) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import queue
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -20,6 +18,7 @@ import pytest
 from .. import sanitizers
 from ..builds import cached
 from ..driver_facts.harness import PTX, ROOT, simulated_driver
+from ..support.interpreter import Interpreter
 from . import simlog
 from .fake_coordinator import WAIT, FakeCoordinator, Process, fake_coordinator
 
@@ -44,42 +43,11 @@ def built_program(source: str, *flags: str) -> Path:
     return cached(path.stem, [path], lambda out: [[*command, "-o", str(out), "-ldl", *flags]])
 
 
-class Client:
-    """A `cuda_client.py`: `run` a line in it, or `start` one that may wait and ask for its `result` later."""
+class Client(Interpreter):
+    """A `cuda_client.py`."""
 
     def __init__(self, environment: dict[str, str], python: str = sys.executable) -> None:
-        argv = [python, str(HERE / "cuda_client.py")]
-        self.process = subprocess.Popen(
-            argv, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        self._answers: queue.Queue[str] = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self) -> None:
-        assert self.process.stdout
-        for line in self.process.stdout:
-            self._answers.put(line)
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
-
-    def start(self, code: str) -> None:
-        assert self.process.stdin
-        self.process.stdin.write(json.dumps(code) + "\n")
-        self.process.stdin.flush()
-
-    def raw(self, seconds: float = WAIT) -> dict[str, Any]:
-        try:
-            answer: dict[str, Any] = json.loads(self._answers.get(timeout=seconds))
-        except queue.Empty:
-            raise AssertionError(f"no answer within {seconds} s (exit status {self.process.poll()})") from None
-        return answer
-
-    def result(self, seconds: float = WAIT) -> Any:
-        answer = self.raw(seconds)
-        assert "error" not in answer, answer
-        return answer["value"]
+        super().__init__([python, str(HERE / "cuda_client.py")], environment)
 
     def waits(self, seconds: float = 0.15) -> bool:
         """Is the line that was started still running after so long?"""
@@ -88,10 +56,6 @@ class Client:
         except queue.Empty:
             return True
         return False
-
-    def run(self, code: str, seconds: float = WAIT) -> Any:
-        self.start(code)
-        return self.result(seconds)
 
     def join(self, coordinator: FakeCoordinator, code: str = "cuda = Cuda()") -> Process:
         """Run code that makes the shim connect, and accept its hello."""
@@ -115,17 +79,17 @@ class Client:
 
     def end(self) -> str:
         """End it by the end of its input; what it wrote to standard error."""
-        assert self.process.stdin and self.process.stderr and self.process.stdout
+        assert self.process.stdin
         try:
             self.process.stdin.close()
             self.process.wait(WAIT)
         finally:
             self.process.kill()
-            self.process.wait()
-            text = self.process.stderr.read()
-            self.process.stderr.close()
-            self.process.stdout.close()
+            text = self.collect()
         return text
+
+
+Started = tuple[Client, Any]
 
 
 class Machine:
@@ -208,7 +172,7 @@ def coordinator(machine: Machine) -> Iterator[FakeCoordinator]:
 
 
 @pytest.fixture
-def started(machine: Machine, coordinator: FakeCoordinator) -> tuple[Client, Any]:
+def started(machine: Machine, coordinator: FakeCoordinator) -> Started:
     """A client that has initialised CUDA under the coordinator, its gate closed."""
     client, process = machine.joined(coordinator, GPUSHARE_CLIENT="one", GPUSHARE_TOKEN="secret")
     return client, process

@@ -69,7 +69,7 @@ _MEMCPY3D = (
 )
 _MEMCPY3D += " depth=Depth"
 _ARRAY = "width=Width height=Height format=Format channels=NumChannels"
-_GRID = "grid_x=gridDimX grid_y=gridDimY grid_z=gridDimZ block_x=blockDimX block_y=blockDimY block_z=blockDimZ"
+_GRID = "grid[0]=gridDimX grid[1]=gridDimY grid[2]=gridDimZ block[0]=blockDimX block[1]=blockDimY block[2]=blockDimZ"
 _GRID += " shared_bytes=sharedMemBytes stream=hStream"
 LAYOUTS = {
     "CUuuid": "bytes",
@@ -93,25 +93,29 @@ LAYOUTS = {
     "compression=allocFlags.compressionType rdma=allocFlags.gpuDirectRDMACapable usage=allocFlags.usage "
     "reserved=allocFlags.reserved",
     "CUmemAccessDesc": "location flags",
+    "CUmemPoolProps": "type=allocType handle_types=handleTypes location",
 }
 
 
+TYPES, CONSTANTS = ((SHIM / name).read_text() for name in ("cuda_types.h", "cuda_abi.h"))
+
+
 def our_abi() -> str:
-    """cuda_abi.h with every name changed that the header has too."""
-    return re.sub(r"\bCU(?=\w)", "ourCU", (SHIM / "cuda_abi.h").read_text())
+    """Both headers in one text, with every name changed that the header of the toolkit has too."""
+    return re.sub(r"\bCU(?=\w)", "ourCU", TYPES + CONSTANTS.replace('#include "cuda_types.h"', ""))
 
 
 def our_constants() -> list[str]:
-    text = (SHIM / "cuda_abi.h").read_text()
-    values = [name for body in re.findall(r"enum \{(.*?)\}", text, re.DOTALL) for name in re.findall(r"\bCU\w+", body)]
-    return values + re.findall(r"#define (CU\w+)", text)
+    enums = re.findall(r"enum \{(.*?)\}", CONSTANTS, re.DOTALL)
+    values = [name for body in enums for name in re.findall(r"\bCU\w+", body)]
+    return values + re.findall(r"#define (CU\w+)", CONSTANTS)
 
 
 @each_toolkit
 def test_layouts_and_values_are_those_of_the_header(toolkit: int, tmp_path: Path) -> None:
-    assert set(re.findall(r"^} (CU\w+);", (SHIM / "cuda_abi.h").read_text(), re.MULTILINE)) <= {
-        name.split(":")[0] for name in LAYOUTS
-    } | {"CUmemcpy3DOperand"}
+    assert set(re.findall(r"^} (CU\w+);", TYPES, re.MULTILINE)) <= {name.split(":")[0] for name in LAYOUTS} | {
+        "CUmemcpy3DOperand"
+    }
     lines = ["#define __CUDA_API_VERSION_INTERNAL", "#include <cuda.h>", our_abi()]
 
     def must(claim: str, text: str) -> None:
@@ -125,9 +129,7 @@ def test_layouts_and_values_are_those_of_the_header(toolkit: int, tmp_path: Path
             a, b = f"((our{name} *)0)->{ours}", f"(({real} *)0)->{theirs}"
             must(f"__builtin_offsetof(our{name}, {ours}) == __builtin_offsetof({real}, {theirs})", f"{real}.{theirs}")
             must(f"sizeof({a}) == sizeof({b})", f"{real}.{theirs} in size")
-    for name in re.findall(
-        r"^typedef (?:unsigned |long |int )+(CU\w+);", (SHIM / "cuda_abi.h").read_text(), re.MULTILINE
-    ):
+    for name in re.findall(r"^typedef (?:unsigned |long |int )+(CU\w+);", TYPES, re.MULTILINE):
         must(f"sizeof(our{name}) == sizeof({name}) && (our{name})-1 < 0 == ({name})-1 < 0 || sizeof({name}) == 4", name)
     constants = our_constants()
     assert len(constants) > 20

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from .conftest import Client, Machine
+from .conftest import Client, Machine, Started
 from .fake_coordinator import FakeCoordinator, Process, fake_coordinator, until
 from .test_shim_swap import EVERYTHING, MIB, TOOLS, device_used
 
-Started = tuple[Client, Any]
 SIZES = [20 * MIB, 3 * MIB, 66 * MIB, 4 * MIB, 6 * MIB]
 WHOLE = sum(SIZES)
 MODES = {

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from .conftest import Client
+from .conftest import Client, Started
 
-Started = tuple[Client, Any]
 MS = 1_000_000
 RATE = 40  # blocks per second; launches here have one
 

@@ -11,10 +11,9 @@ import pytest
 from jupyter_gpushare.wire.page import CONTENDED, layout
 
 from . import simlog
-from .conftest import Client, Machine
+from .conftest import Machine, Started
 from .fake_coordinator import until
 
-Started = tuple[Client, Any]
 MS = 1_000_000
 TIME, STOP = (layout()[1][f"GPUSHARE_BUDGET_{name}"] for name in ("TIME", "STOP"))
 ONE = "one = cuda.stream(1)"

@@ -11,7 +11,7 @@ import pytest
 
 from .. import sanitizers
 from ..builds import cached
-from ..driver_facts.harness import FLAGS, ROOT
+from ..driver_facts.harness import FLAGS, SOURCES
 from .conftest import HERE, Client, Machine
 from .fake_coordinator import FakeCoordinator, Process, until
 from .test_shim_swap import EVERYTHING, MIB, TOOLS
@@ -49,12 +49,11 @@ def faulty_driver() -> Path:
     """The simulated driver, with functions of faultycuda.c before its own."""
     source = HERE / "faultycuda.c"
     names = re.findall(r"^FAULTY\((\w+),", source.read_text(), re.MULTILINE)
-    simulated = sorted((ROOT / "native" / "simcuda").iterdir())
 
     def commands(out: Path) -> list[list[str]]:
         whole = f"{out}.o"
         flags = [flag for flag in FLAGS.split() if flag != "-shared" and not flag.startswith("-Wl")]
-        files = [str(path) for path in simulated if path.suffix == ".c"]
+        files = [str(path) for path in SOURCES if path.suffix == ".c"]
         rename = [f"--redefine-sym={name}=real_{name}" for name in names]
         return [
             ["cc", *flags, *sanitizers.FLAGS, "-r", "-nostdlib", "-o", whole, *files],
@@ -62,7 +61,7 @@ def faulty_driver() -> Path:
             ["cc", *FLAGS.split(), *sanitizers.FLAGS, "-o", str(out), str(source), whole, "-ldl", "-lm", "-lrt"],
         ]
 
-    return cached("libcuda.so.1", [source, *(path for path in simulated if path.is_file())], commands)
+    return cached("libcuda.so.1", [source, *SOURCES], commands)
 
 
 def start(machine: Machine, coordinator: FakeCoordinator, **environment: str) -> Started:

@@ -9,12 +9,11 @@ import os
 import shutil
 import signal
 import sys
-from typing import Any
 
 import pytest
 
 from .. import sanitizers
-from .conftest import Client, Machine
+from .conftest import Client, Machine, Started
 from .extension import built_extension, include_folder
 from .fake_coordinator import FakeCoordinator, Process, until
 
@@ -22,7 +21,6 @@ pytestmark = pytest.mark.skipif(
     sanitizers.KIND == "thread", reason="the sanitizer puts a handler of its own in the place of Python's"
 )
 
-Started = tuple[Client, Any]
 THIS = f"{sys.version_info.major}.{sys.version_info.minor}"
 OTHERS = [version for version in (f"3.{minor}" for minor in range(8, 15)) if version != THIS]
 

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from .conftest import Client, Machine
+from .conftest import Client, Machine, Started
 from .fake_coordinator import FakeCoordinator, Process, until
 
-Started = tuple[Client, Any]
 Crowded = tuple[Client, Any, Client]
 MIB = 1 << 20
 EVERYTHING = (1 << 64) - 1

@@ -10,19 +10,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from jupyter_gpushare.agent import pages
 from jupyter_gpushare.wire.page import CLOSING, FIRST_TURN, IN, MAY, OUT, Page, Permit
 
-from .conftest import Client, Machine
+from .conftest import Client, Machine, Started
 from .fake_coordinator import FakeCoordinator, Process, fake_coordinator, until
 from .stepping import held, thread_named
 from .test_shim_alone import lock_is_free
-
-Started = tuple[Client, Any]
 
 
 def read_lock(byte: int) -> bytes:

@@ -11,10 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import sanitizers
-from ..driver_facts.harness import MIB, ROOT, Cuda, on_driver, simulated_driver
-
-MS = 1_000_000
-NON_BLOCKING = 1
+from ..driver_facts.harness import MIB, NON_BLOCKING, ROOT, Cuda, on_driver, simulated_driver
 
 
 def floats(values: list[float]) -> bytes:

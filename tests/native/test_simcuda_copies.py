@@ -6,10 +6,8 @@ import ctypes
 import os
 from typing import Any
 
-from ..driver_facts.harness import MIB, Cuda, on_driver
+from ..driver_facts.harness import MIB, NON_BLOCKING, Cuda, on_driver
 from ..driver_facts.vmm import free_of, properties
-
-NON_BLOCKING = 1
 
 
 def with_bytes(cuda: Cuda, data: bytes) -> int:

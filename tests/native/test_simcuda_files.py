@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ..driver_facts.harness import MIB, Cuda, environment, program
+from ..driver_facts.harness import MIB, MS, Cuda, environment, program
 from . import simlog
-from .test_simcuda_machine import FAST, MS, read_line, say
+from .test_simcuda_machine import FAST, read_line, say
 
 
 def logged(cuda: Cuda) -> None:

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from .. import sanitizers
-from ..driver_facts.harness import MIB, Cuda, environment, on_driver, program, start
+from ..driver_facts.harness import MIB, MS, Cuda, environment, on_driver, program, start
 from ..driver_facts.test_memory import place
 from ..support.waiting import until
 
-MS = 1_000_000
 FAST = "[device]\nlaunch_overhead = 0\n"
 
 

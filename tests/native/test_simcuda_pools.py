@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..driver_facts.harness import MIB, Cuda, on_driver
+from ..driver_facts.harness import MIB, NON_BLOCKING, Cuda, on_driver
 from ..driver_facts.vmm import free_of, properties
 
-NON_BLOCKING = 1
 THRESHOLD, RESERVED, RESERVED_HIGH, USED, USED_HIGH = range(4, 9)
 
 

@@ -6,8 +6,8 @@ import struct
 import threading
 import time
 
-from ..driver_facts.harness import MIB, Cuda, on_driver
-from .test_simcuda import MS, NON_BLOCKING, elapsed, floats
+from ..driver_facts.harness import MIB, MS, NON_BLOCKING, Cuda, on_driver
+from .test_simcuda import elapsed, floats
 
 
 @on_driver()

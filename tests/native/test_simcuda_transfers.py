@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from .. import sanitizers
-from ..driver_facts.harness import MIB, Cuda, environment, program
+from ..driver_facts.harness import MIB, NON_BLOCKING, Cuda, environment, program
 from ..driver_facts.test_memory import place, prefetch
 from ..driver_facts.vmm import free_of
 from . import simlog
 from .test_simcuda import elapsed
+from .test_simcuda_machine import go, read_line
 
 SIZE = 64 * MIB
-NON_BLOCKING = 1
 # Slow enough that a busy test machine makes little difference: 64 MiB take 64 ms pinned, 128 ms pageable.
 SLOW = """
 [device]
@@ -132,14 +132,10 @@ def copier(cuda: Cuda) -> None:
 
 def test_processes_share_the_link(machine: dict[str, str]) -> None:
     with program(copier, machine) as one, program(copier, machine) as other:
-        for process in (one, other):
-            assert process.stdout and process.stdout.readline() == "ready\n"
-        for process in (one, other):
-            assert process.stdin
-            process.stdin.write("\n")
-            process.stdin.flush()
-        for process in (one, other):
-            assert process.stdout and float(process.stdout.readline()) > 1.5 * 4 * 0.064
+        assert read_line(one) == read_line(other) == "ready"
+        go(one)
+        go(other)
+        assert min(float(read_line(one)), float(read_line(other))) > 1.5 * 4 * 0.064
 
 
 def moves_only_what_is_elsewhere(cuda: Cuda) -> None:

@@ -149,7 +149,7 @@ async def test_server_start_waits_for_nothing(extension: Any, starts: Any, jp_se
 async def test_running_coordinator_with_other_settings_is_told_of_once(
     api: Any, coordinator: Any, extension: Any, eventually: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def told() -> list[str]:
+    def warnings() -> list[str]:
         return [record.getMessage() for record in caplog.records if "c.GpuShare" in record.getMessage()]
 
     for _ in range(2):
@@ -160,8 +160,8 @@ async def test_running_coordinator_with_other_settings_is_told_of_once(
         os.kill(old, signal.SIGTERM)
         await eventually(lambda: extension.supervisor.status is None, "noticed")
     await eventually(lambda: coordinator.pid not in (0, old), "another one")
-    assert len(told()) == 1
-    assert "time_quantum is 7.0 here" in told()[0] and "30.0" in told()[0]
+    assert len(warnings()) == 1
+    assert "time_quantum is 7.0 here" in warnings()[0] and "30.0" in warnings()[0]
 
 
 @pytest.mark.parametrize(

@@ -72,19 +72,19 @@ def client(name: str, **changes: Any) -> dict[str, Any]:
     return {"id": name, **usual, **changes}
 
 
-def told(before: dict[str, Any] | None, after: dict[str, Any]) -> list[tuple[str, Any]]:
+def reported(before: dict[str, Any] | None, after: dict[str, Any]) -> list[tuple[str, Any]]:
     events = between({"clients": [before] if before else []}, {"clients": [after]})
     return [(event["transition"], event.get("turns", event.get("queue_position"))) for event in events]
 
 
 def test_nothing_happens_twice_or_unseen() -> None:
-    assert told(client("a"), client("a")) == []
-    assert told(client("a", queue_position=2), client("a", queue_position=1)) == []
-    assert told(None, client("a", quota={"share": 1})) == []
-    assert told(None, client("a", quanta=1)) == [("granted", 1)]
-    assert told(client("a", quanta=3), client("a", quanta=7)) == [("granted", 4)]
+    assert reported(client("a"), client("a")) == []
+    assert reported(client("a", queue_position=2), client("a", queue_position=1)) == []
+    assert reported(None, client("a", quota={"share": 1})) == []
+    assert reported(None, client("a", quanta=1)) == [("granted", 1)]
+    assert reported(client("a", quanta=3), client("a", quanta=7)) == [("granted", 4)]
     again = client("a", quanta=2, queue_position=1)
-    assert told(client("a", quanta=1, queue_position=1), again) == [("granted", 1), ("queued", 1)]
+    assert reported(client("a", quanta=1, queue_position=1), again) == [("granted", 1), ("queued", 1)]
 
 
 def test_how_long_each_turn_was_waited_for() -> None:

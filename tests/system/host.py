@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import queue
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,39 +23,18 @@ from jupyter_gpushare.wire.client import Client, Unreachable
 from ..conftest import BASELINE
 from ..driver_facts.harness import PTX
 from ..native import simlog
+from ..support.interpreter import Interpreter
 from ..support.waiting import SECONDS as WAIT
 from ..support.waiting import until as eventually
 
 HERE = Path(__file__).resolve().parent
 AnyHost = TypeVar("AnyHost", bound="Host")
+MIB = 1 << 20
 NONE_STARTS = ["false"]  # in the place of the command that starts a coordinator
 
 
-class Program:
-    """A `program.py`: `run` a line in it, or `start` one that may wait and ask for its `result` later."""
-
-    def __init__(self, argv: Sequence[str], env: dict[str, str]) -> None:
-        self.process = subprocess.Popen(
-            argv, env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        self._answers: queue.Queue[dict[str, Any]] = queue.Queue()
-        self._errors: list[str] = []
-        self._readers = [threading.Thread(target=read, daemon=True) for read in (self._read, self._read_errors)]
-        for reader in self._readers:
-            reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout
-        for line in self.process.stdout:
-            self._answers.put(json.loads(line))
-
-    def _read_errors(self) -> None:
-        assert self.process.stderr
-        self._errors.extend(self.process.stderr)
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
+class Program(Interpreter):
+    """A `program.py`."""
 
     @property
     def errors(self) -> list[str]:
@@ -68,27 +45,6 @@ class Program:
         self.process.send_signal(number)
         if number == signal.SIGSTOP:  # until then its threads run on
             os.waitid(os.P_PID, self.pid, os.WSTOPPED)
-
-    def start(self, code: str) -> None:
-        assert self.process.stdin
-        self.process.stdin.write(json.dumps(code) + "\n")
-        self.process.stdin.flush()
-
-    def raw(self, seconds: float = WAIT) -> dict[str, Any]:
-        try:
-            return self._answers.get(timeout=seconds)
-        except queue.Empty:
-            status = self.process.poll()
-            raise AssertionError(f"no answer within {seconds} s (exit status {status}): {self._errors}") from None
-
-    def result(self, seconds: float = WAIT) -> Any:
-        answer = self.raw(seconds)
-        assert "error" not in answer, answer
-        return answer["value"]
-
-    def run(self, code: str, seconds: float = WAIT) -> Any:
-        self.start(code)
-        return self.result(seconds)
 
     def busy(self, **how: Any) -> None:
         """Keep the device busy from now on; `how` as in `program.py`."""
@@ -108,18 +64,10 @@ class Program:
 
     def end(self, number: int = signal.SIGKILL) -> str:
         """End it and collect it; what it wrote to standard error."""
-        assert self.process.stdin and self.process.stdout and self.process.stderr
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
             self.process.send_signal(number)
-        self.process.wait(WAIT)
-        for reader in self._readers:
-            reader.join(WAIT)
-        with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.close()
-        self.process.stdout.close()
-        self.process.stderr.close()
-        return "".join(self._errors)
+        return self.collect()
 
 
 def all_busy(*programs: Program, **how: Any) -> None:
@@ -274,6 +222,15 @@ class Host:
         pids = [program if isinstance(program, int) else program.pid for program in programs]
         logs = (self._logs.setdefault(pid, simlog.Log(self.simlog / f"{pid}.simlog")) for pid in pids)
         return sorted(execution for log in logs for execution in log.read())
+
+    def worked_since(self, moment: int, *programs: Program | int) -> bool:
+        """Return whether each of the programs has begun work after that time."""
+        return all(any(e.begin_ns > moment for e in self.executions(program)) for program in programs)
+
+    def took_turns_since(self, moment: int, *programs: Program | int) -> bool:
+        """Return whether each has begun work after that time, and the turn has changed a few times since."""
+        since = [[e for e in self.executions(program) if e.begin_ns > moment] for program in programs]
+        return all(since) and len(turns(*since)) >= 4
 
     def overlap(self, *clients: Sequence[Program | int]) -> float:
         """Seconds during which the device worked for several clients at once."""

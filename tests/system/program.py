@@ -20,7 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "native"))
 
-from cuda_client import Cuda
+from cuda_client import Cuda, main
 
 LENGTH = 1024
 
@@ -106,20 +106,5 @@ class Flags:
         return self._device + 4 * number
 
 
-def main() -> None:
-    names: dict[str, Any] = globals() | {"array_type": array_type, "c_size_t": c_size_t, "os": os, "signal": signal}
-    for line in sys.stdin:
-        code = json.loads(line)
-        try:
-            try:
-                answer: Any = eval(code, names)
-            except SyntaxError:
-                exec(code, names)
-                answer = None
-            print(json.dumps({"value": answer}), flush=True)
-        except BaseException as error:
-            print(json.dumps({"error": type(error).__name__, "text": str(error)}), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    main(globals() | {"array_type": array_type, "c_size_t": c_size_t, "json": json, "os": os, "signal": signal})

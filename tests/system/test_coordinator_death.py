@@ -9,13 +9,7 @@ import pytest
 
 from jupyter_gpushare.wire import messages
 
-from .host import Host, Program, eventually, stop_all, turns
-
-
-def both_work_after(host: Host, one: Program, other: Program, moment: int) -> bool:
-    """Whether either has begun new work and the turn has changed a few times since `moment`."""
-    since = [[e for e in host.executions(program) if e.begin_ns > moment] for program in (one, other)]
-    return all(since) and len(turns(*since)) >= 4
+from .host import Host, Program, eventually, stop_all
 
 
 def run_by_permit(host: Host, *programs: Program) -> bool:
@@ -42,7 +36,7 @@ def test_turns_go_on_after_a_kill(quick: Host, moment: str) -> None:
         quick.kill_coordinator()
         killed = time.monotonic_ns()
     seconds = 10 if moment == "draining" else 5  # four turns of long launches
-    eventually(lambda: both_work_after(quick, one, other, killed), seconds - (time.monotonic_ns() - killed) / 1e9)
+    eventually(lambda: quick.took_turns_since(killed, one, other), seconds - (time.monotonic_ns() - killed) / 1e9)
     other.result()
     if moment == "nobody runs":
         one.result()
@@ -57,7 +51,7 @@ def test_turns_go_on_after_a_kill(quick: Host, moment: str) -> None:
     assert clients["other"]["quota"]["memory"] is None
     eventually(lambda: run_by_permit(quick, one, other))
     assert all(client["allocated"] == 4096 for client in clients.values())
-    eventually(lambda: both_work_after(quick, one, other, adopted))
+    eventually(lambda: quick.took_turns_since(adopted, one, other))
     stop_all(one, other)
     assert quick.overlap([one], [other]) == 0
 
@@ -71,11 +65,11 @@ def test_a_stopped_coordinator_that_wakes_up_finds_others_at_work(quick: Host) -
     assert quick.coordinator
     quick.coordinator.send_signal(signal.SIGSTOP)
     stopped = time.monotonic_ns()
-    eventually(lambda: both_work_after(quick, one, other, stopped), 15)
+    eventually(lambda: quick.took_turns_since(stopped, one, other), 15)
     quick.coordinator.send_signal(signal.SIGCONT)
     awake = time.monotonic_ns()
     other.result()
-    eventually(lambda: both_work_after(quick, one, other, awake))
+    eventually(lambda: quick.took_turns_since(awake, one, other))
     eventually(lambda: run_by_permit(quick, one, other))
     stop_all(one, other)
     assert quick.overlap([one], [other]) == 0

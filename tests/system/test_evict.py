@@ -7,9 +7,8 @@ import pytest
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import CoordinatorError
 
-from .host import Host, Program, eventually
+from .host import MIB, Host, Program, eventually
 
-MIB = 1 << 20
 FILL = """
 arrays = [cuda.alloc(16 << 20)[1] for _ in range(4)]
 [check(cuda.launch('fill_f32', array, 7.0, 4 << 20)) for array in arrays]

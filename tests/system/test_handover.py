@@ -9,11 +9,7 @@ import pytest
 
 from jupyter_gpushare.wire import messages
 
-from .host import Host, Program, eventually, stop_all
-
-
-def begun_since(host: Host, program: Program, moment: int) -> bool:
-    return any(execution.begin_ns > moment for execution in host.executions(program))
+from .host import Host, eventually, stop_all
 
 
 def in_mid_turn(host: Host, runs: str, waits: str) -> bool:
@@ -34,7 +30,7 @@ def test_the_next_turn_comes_without_the_coordinator(quick: Host, death: signal.
     assert quick.coordinator
     quick.coordinator.send_signal(death)
     moment = time.monotonic_ns()
-    eventually(lambda: begun_since(quick, other, moment))
+    eventually(lambda: quick.worked_since(moment, other))
     assert "turns by the lock files" not in quick.log_text(), "the permit was to do"
     other.result()
     if death == signal.SIGSTOP:
@@ -44,6 +40,6 @@ def test_the_next_turn_comes_without_the_coordinator(quick: Host, death: signal.
         quick.start_coordinator("--time-quantum", "0.1")
     back = time.monotonic_ns()
     for program in (one, other, one):
-        eventually(lambda: begun_since(quick, program, back))  # noqa: B023 - called before the next round
+        eventually(lambda: quick.worked_since(back, program))  # noqa: B023 - called before the next round
     stop_all(one, other)
     assert quick.overlap([one], [other]) == 0

@@ -11,9 +11,7 @@ from typing import Any
 
 from jupyter_gpushare import inspection
 
-from .host import Host, eventually
-
-MIB = 1 << 20
+from .host import MIB, Host, eventually
 
 
 def doctor(host: Host, pid: int, *words: str) -> subprocess.CompletedProcess[str]:

@@ -9,10 +9,9 @@ import pytest
 
 from jupyter_gpushare.wire import messages
 
-from .host import Host, Program, eventually, stop_all
-from .test_evict import FIRST
+from .host import MIB, Host, Program, eventually, stop_all
+from .test_evict import FILL, FIRST
 
-MIB = 1 << 20
 WORK = "cuda.spin(1) or cuda.cuCtxSynchronize()"
 
 
@@ -49,25 +48,10 @@ def test_shares(host: Host, sharing: str) -> None:
     stop_all(more, less)
 
 
-def test_an_online_program_interrupts_an_offline_one_at_once(patient: Host) -> None:
-    """Turns are 20 seconds long here, and a hold is nothing to it either."""
-    offline, online = patient.program("offline", "service=offline"), patient.program("online")
-    offline.busy()
-    patient.ask(messages.Hold(client="offline", seconds=60))
-    began = time.monotonic()
-    online.busy()
-    assert time.monotonic() - began < 5
-    eventually(lambda: patient.phase("offline") == "waiting")
-    stop_all(online, offline)
-    assert patient.overlap([offline], [online]) == 0
-
-
 def test_what_may_stay_shrinks_and_grows_live(patient: Host) -> None:
     """By eviction, of an idle client too; nothing of it is lost."""
     program = patient.program("one", GPUSHARE_MEMORY_MODE="swap")
-    program.run("arrays = [cuda.alloc(16 << 20)[1] for _ in range(4)]")
-    program.run("[check(cuda.launch('fill_f32', array, 7.0, 4 << 20)) for array in arrays]")
-    program.run("check(cuda.cuCtxSynchronize())")
+    program.run(FILL)
     assert patient.clients()["one"]["resident"] == 64 * MIB
     runs, waits = patient.program("runs"), patient.program("waits")
     patient.ask(messages.Release(client="one"))

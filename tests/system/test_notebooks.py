@@ -114,12 +114,7 @@ def test_kernels_bring_a_killed_coordinator_back(quick: Host, start: Start, monk
     eventually(lambda: len(turns(quick.executions(one.pid), quick.executions(other.pid))) >= 4)
     quick.kill_coordinator()
     killed = time.monotonic_ns()
-
-    def both_work() -> bool:
-        since = [[e for e in quick.executions(notebook.pid) if e.begin_ns > killed] for notebook in (one, other)]
-        return all(since) and len(turns(*since)) >= 3
-
-    eventually(both_work, 5 - (time.monotonic_ns() - killed) / 1e9)
+    eventually(lambda: quick.took_turns_since(killed, one.pid, other.pid), 5 - (time.monotonic_ns() - killed) / 1e9)
     eventually(lambda: address.answers(quick.socket))
     eventually(lambda: set(quick.clients()) == {one.client, other.client})
     assert quick.clients()[one.client]["quota"]["memory"] == 100 << 20

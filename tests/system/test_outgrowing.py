@@ -9,9 +9,8 @@ import pytest
 from jupyter_gpushare.wire import messages
 
 from ..native import simlog
-from .host import WAIT, Host, Program, eventually
+from .host import MIB, WAIT, Host, Program, eventually
 
-MIB = 1 << 20
 OUT_OF_MEMORY = 2
 LONG = 9 * WAIT  # with each turn hundreds of MiB move, on a machine that is busy
 

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import time
 
-from .host import Host, Program, eventually
-
-
-def busy_since(host: Host, programs: list[Program], moment: int) -> bool:
-    return all(any(e.begin_ns > moment for e in host.executions(program)) for program in programs)
+from .host import Host, eventually
 
 
 def test_clients_that_run_together_go_on_without_a_coordinator_and_are_found_by_the_next(host: Host) -> None:
@@ -21,13 +17,13 @@ def test_clients_that_run_together_go_on_without_a_coordinator_and_are_found_by_
     host.kill_coordinator()
     killed = time.monotonic_ns()
     third = host.program("third")
-    eventually(lambda: busy_since(host, together, killed + int(2e9)))
+    eventually(lambda: host.worked_since(killed + int(2e9), *together))
     third.start_busy()  # only now: nobody has told it a quantum, so its turn is one of 30 s
-    eventually(lambda: busy_since(host, [third], killed))
+    eventually(lambda: host.worked_since(killed, third))
     host.start_coordinator("--sharing", "packed", "--time-quantum", "0.2")
     eventually(lambda: [client["phase"] for client in host.clients().values()] == ["running"] * 3)
     adopted = time.monotonic_ns()
-    eventually(lambda: busy_since(host, [*together, third], adopted))
+    eventually(lambda: host.worked_since(adopted, *together, third))
     third.result()
     for program in (*together, third):
         program.stop()

@@ -7,10 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from .host import Host, Program, eventually
+from .host import MIB, Host, Program, eventually
 from .notebook import Notebook
 
-MIB = 1 << 20
 LINK = 6 * 1024 * MIB  # bytes a second each way, of the simulated device's link
 SIZE = 640 * MIB  # of 1 GiB
 FILL = (

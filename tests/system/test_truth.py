@@ -12,9 +12,8 @@ import pytest
 
 from ..native.test_shim_ledger import ROUNDS, Books
 from ..native.test_shim_nvml import FAKE
-from .host import Host, Program, eventually
+from .host import MIB, Host, Program, eventually
 
-MIB = 1 << 20
 MODES = ["unified", "swap", "plain"]
 LIMIT = 200 * MIB
 

@@ -1,0 +1,71 @@
+"""A program in a process of its own that runs the lines of Python that a test sends (`tests/native/cuda_client.py`)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import subprocess
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from .waiting import SECONDS
+
+
+class Interpreter:
+    """`run` a line in it, or `start` one that may wait and ask for its `result` later."""
+
+    def __init__(self, argv: Sequence[str], env: dict[str, str]) -> None:
+        self.process = subprocess.Popen(
+            argv, env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        self._answers: queue.Queue[dict[str, Any]] = queue.Queue()
+        self._errors: list[str] = []
+        self._readers = [threading.Thread(target=read, daemon=True) for read in (self._read, self._read_errors)]
+        for reader in self._readers:
+            reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout
+        for line in self.process.stdout:
+            self._answers.put(json.loads(line))
+
+    def _read_errors(self) -> None:
+        assert self.process.stderr
+        self._errors.extend(self.process.stderr)
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def start(self, code: str) -> None:
+        assert self.process.stdin
+        self.process.stdin.write(json.dumps(code) + "\n")
+        self.process.stdin.flush()
+
+    def raw(self, seconds: float = SECONDS) -> dict[str, Any]:
+        try:
+            return self._answers.get(timeout=seconds)
+        except queue.Empty:
+            status = self.process.poll()
+            raise AssertionError(f"no answer within {seconds} s (exit status {status}): {self._errors}") from None
+
+    def result(self, seconds: float = SECONDS) -> Any:
+        answer = self.raw(seconds)
+        assert "error" not in answer, answer
+        return answer["value"]
+
+    def run(self, code: str, seconds: float = SECONDS) -> Any:
+        self.start(code)
+        return self.result(seconds)
+
+    def collect(self) -> str:
+        """Wait for its end, and return what it has written to standard error."""
+        self.process.wait(SECONDS)
+        for reader in self._readers:
+            reader.join(SECONDS)
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()  # type: ignore[union-attr]
+        return "".join(self._errors)
