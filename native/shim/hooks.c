@@ -38,8 +38,9 @@ static void count_copies3d(size_t copies, const CUDA_MEMCPY3D_BATCH_OP *operatio
 #define NOTE_COPIES3D(...)
 #define NOTE_OTHER
 
-/* Two functions a hook. The exported one is the fast path; whenever that does not apply it leaves everything to the other,
- * so that it need not keep its arguments safe from any call but the driver's. */
+/* Two functions a hook. The exported one is the fast path. Where that does not apply, it calls the other one in place of the
+ * driver's function, and the other one always returns inside the gate. There is only one call, so that the compiler copies
+ * the arguments from where they lie instead of holding them in registers that it must save first. */
 #define WRAP(symbol, parameters, arguments, stream, COUNT, NOTE)                                                       \
     static COLD CUresult symbol##_slow parameters {                                                                    \
         struct thread *thread = &self;                                                                                 \
@@ -47,22 +48,23 @@ static void count_copies3d(size_t copies, const CUDA_MEMCPY3D_BATCH_OP *operatio
         NOTE;                                                                                                          \
         CUresult result = gate_enter(thread, stream);                                                                  \
         uint32_t timed = durations_begun(thread);                                                                      \
-        if (result != CUDA_SUCCESS)                                                                                    \
+        if (result != CUDA_SUCCESS) {                                                                                  \
+            DEPTH_ADD(thread, 1u, __ATOMIC_RELAXED);                                                                   \
             return result;                                                                                             \
+        }                                                                                                              \
         COUNT;                                                                                                         \
         result = REAL(symbol) arguments;                                                                               \
         if (unlikely(timed))                                                                                           \
             durations_end(timed, stream, result);                                                                      \
-        gate_leave(thread);                                                                                            \
         return result;                                                                                                 \
     }                                                                                                                  \
     EXPORT CUresult symbol parameters {                                                                                \
         struct thread *thread = &self;                                                                                 \
-        bool quick = gate_try(thread, stream);                                                                         \
-        __typeof__(&symbol) function = __atomic_load_n(&driver_functions[HOOK_##symbol], __ATOMIC_RELAXED);            \
-        if (unlikely(!quick) || unlikely(!function))                                                                   \
-            return symbol##_slow arguments;                                                                            \
-        COUNT;                                                                                                         \
+        __typeof__(&symbol) function = symbol##_slow;                                                                  \
+        if (gate_try(thread, stream) && likely(GET(driver_functions[HOOK_##symbol]))) {                                \
+            COUNT;                                                                                                     \
+            function = GET(driver_functions[HOOK_##symbol]);                                                           \
+        }                                                                                                              \
         CUresult result = function arguments;                                                                          \
         gate_leave(thread);                                                                                            \
         return result;                                                                                                 \
