@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 AWAY, ASKING, THERE = "away", "asking", "there"
 DOORBELL = b"\0\n"
 S = 1_000_000_000
-ANSWER, RETRY, STALE = 2 * S, S // 4, 5 * S
+ANSWER, STALE = 2 * S, 5 * S
+SOONEST_RETRY, LATEST_RETRY = S // 40, S // 4
 LONGEST_HOLD_OFF = 16 * S
 
 
@@ -113,7 +114,10 @@ class Link:
         self.close()
         self._received.clear()
         self._doorbell_due = False
-        self._next_try = now + max(RETRY, self._hold_off)
+        self._next_try = max(now + self._hold_off, self._next_retry(now))
+
+    def _next_retry(self, now: int) -> int:
+        return now + min(max((now - self.away_since) // 8, SOONEST_RETRY), LATEST_RETRY)
 
     def close(self) -> None:
         if self.connection:
@@ -153,8 +157,8 @@ class Link:
 
     def _connect(self, now: int) -> Iterator[None]:
         process = self._process
-        self._next_try = now + RETRY
         self.away_since = self.away_since or now
+        self._next_try = self._next_retry(now)
         connection = process.connect()
         if connection is None:
             return

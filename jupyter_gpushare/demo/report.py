@@ -21,7 +21,7 @@ def timeline(recorder: Recorder, end: float, columns: int = 72) -> list[str]:
     lines = []
     for label, lane in recorder.lanes.items():
         phases = [(0.0, "gone"), *lane]
-        history = History([{"at": at, "what": _STATES.get(phase, phase)} for at, phase in phases], end)
+        history = History([{"at": at, "what": _STATES.get(phase, phase)} for at, phase in phases], end, least=0.0)
         lines.append(f"{label:>{width}} {''.join(BLOCKS[state] for state in history.columns(columns))}")
     lines.append(f"{'':>{width}} 0 s{f'{end:.0f} s':>{columns - 3}}")
     lines.append(f"{'':>{width}} █ has the GPU   ░ waits for it   · idle")

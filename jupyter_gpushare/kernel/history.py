@@ -27,17 +27,18 @@ class History:
     """What one client did, oldest first.
 
     `entries` are the coordinator's, `{"at": seconds, "client": id, "what": …}`, and `now` is a time of the same
-    clock. `stretches` are its states, `cells` the times at which its cells began.
+    clock. `stretches` are its states, `cells` the times at which its cells began. The plot spans `least` seconds at
+    least.
     """
 
-    def __init__(self, entries: list[dict[str, Any]], now: float) -> None:
+    def __init__(self, entries: list[dict[str, Any]], now: float, least: float = LEAST) -> None:
         self.entries = entries
         self.now = now
         states = [one for one in entries if one["what"] in _STATES]
         ends = [one["at"] for one in states[1:]] + [now]
         self.stretches = [Stretch(one["what"], one["at"], end) for one, end in zip(states, ends) if end > one["at"]]
         self.cells = [one["at"] for one in entries if one["what"] == "cell_started"]
-        self.begin = min([one["at"] for one in entries] + [now - LEAST])
+        self.begin = min([one["at"] for one in entries] + [now - least])
 
     def total(self, *states: str) -> float:
         """Seconds in any of these states."""

@@ -15,7 +15,8 @@ void agent_after_fork(void);
 /* --- socket.c, connect.c --- */
 
 #define ANSWER_NS (2000 * MS)
-#define RETRY_NS (250 * MS)
+#define SOONEST_RETRY_NS (25 * MS) /* an eighth of the time away, between these */
+#define LATEST_RETRY_NS (250 * MS)
 #define STALE_NS (5000 * MS)
 
 enum { SAY_CHANGED = 1, SAY_DETAILS = 2 };

@@ -38,6 +38,11 @@ static void drop_files(void) {
         close(contact.files[--contact.file_count]);
 }
 
+static uint64_t next_retry(uint64_t now) {
+    uint64_t pause = (now - contact.away_since) / 8;
+    return now + least(most(pause, SOONEST_RETRY_NS), LATEST_RETRY_NS);
+}
+
 static void lose(uint64_t now, const char *why) {
     bool was_there = atomic_load(&shim.contact) == THERE;
     atomic_store(&shim.contact, AWAY);
@@ -49,7 +54,7 @@ static void lose(uint64_t now, const char *why) {
     contact.unsaid = 0;
     if (was_there || contact.away_since == 0)
         contact.away_since = now; /* a hello without an answer does not begin the grace anew */
-    contact.next_try = now + most(contact.hold_off, RETRY_NS);
+    contact.next_try = most(now + contact.hold_off, next_retry(now));
     if (why)
         log_line(LOG_INFO, "the coordinator is away: %s", why);
 }
@@ -202,9 +207,9 @@ static bool say_hello(void) {
 }
 
 static void try_to_connect(uint64_t now) {
-    contact.next_try = now + RETRY_NS;
     if (contact.away_since == 0)
         contact.away_since = now;
+    contact.next_try = next_retry(now);
     contact.file = connect_anywhere();
     if (contact.file < 0) {
         agent_settled(); /* the program need not wait for what is not there */

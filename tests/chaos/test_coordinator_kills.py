@@ -71,7 +71,7 @@ def test_killed_at_random_moments(host: Host, dice: random.Random) -> None:
     )
     assert overlap == 0
     if figures.LONG:
-        assert figures.percentile(recoveries, 0.99) < 3
+        assert figures.percentile(recoveries, 0.99) < 1
     assert max(recoveries) < 10
     assert idle < 10
 

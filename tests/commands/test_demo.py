@@ -50,6 +50,12 @@ def test_the_timeline_shows_who_had_the_gpu_when() -> None:
     assert "a &lt;b&gt;" in svg(recorder, 10.0)
 
 
+def test_the_timeline_of_a_short_run_begins_with_the_run() -> None:
+    recorder = Recorder()
+    recorder.lanes = {"a": [(0.0, "idle"), (2.0, "running")]}
+    assert timeline(recorder, 4.0, columns=8)[:2] == ["a ····████", "  0 s  4 s"]
+
+
 def test_a_handover_is_from_the_last_launch_of_one_to_the_first_of_the_other() -> None:
     first, second = [[0, 100], [150, 200], [700, 900]], [[300, 600]]
     assert handovers([first, second]) == [100, 100]

@@ -45,7 +45,7 @@ def test_3_a_beginning_sets_the_deadline(world: World) -> None:
 def test_4_a_stopped_process_is_passed_over(world: World) -> None:
     _, b, c = world.busy("a", "b", "c")
     world.stop(b)
-    assert world.run_until(lambda: c.gate == OPEN) <= QUANTUM + 0.07
+    assert world.run_until(lambda: c.gate == OPEN) == pytest.approx(QUANTUM + 0.05)
     assert not world.permits["b"].may
     world.go_on(b)
     world.run_until(lambda: b.gate == OPEN, within=3 * QUANTUM)

@@ -37,8 +37,13 @@ def descriptors_of(coordinator: int) -> Counter[str]:
 def mappings(host: Host) -> int:
     """Pages that the coordinator has mapped."""
     assert host.coordinator
-    with open(f"/proc/{host.coordinator.pid}/maps") as maps:
-        return sum("memfd:gpushare" in line for line in maps)
+    return len(mapped(host.coordinator.pid, "gpushare"))
+
+
+def mapped(pid: int, name: str) -> set[str]:
+    """The inodes of the memfds that a process has mapped, of those whose names begin so."""
+    with open(f"/proc/{pid}/maps") as maps:
+        return {line.split()[4] for line in maps if f"/memfd:{name}" in line}
 
 
 def memory(host: Host) -> int:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import pytest
 
 from jupyter_gpushare import environment
+from jupyter_gpushare.inspection import page_of
 from jupyter_gpushare.wire import address, messages
 from jupyter_gpushare.wire.client import Client, Unreachable
 
@@ -158,6 +159,12 @@ class Host:
 
     def phase(self, client: str) -> str:
         return str(self.clients().get(client, {"phase": "unknown"})["phase"])
+
+    def page(self, program: Program | int) -> dict[str, int]:
+        """What the coordinator has written to a process's page and what the process has, also while one is stopped."""
+        page = page_of(program if isinstance(program, int) else program.pid)
+        assert page
+        return page["orders"] | page["report"]
 
     def command(self, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """`jupyter gpushare WORDS`"""

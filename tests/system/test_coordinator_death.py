@@ -9,7 +9,9 @@ import pytest
 
 from jupyter_gpushare.wire import messages
 
-from .host import Host, Program, eventually, stop_all
+from .held import mapped
+from .host import Host, Program, eventually, stop_all, turns
+from .test_handover import begun_since, in_mid_turn
 
 
 def run_by_permit(host: Host, *programs: Program) -> bool:
@@ -57,16 +59,28 @@ def test_turns_go_on_after_a_kill(quick: Host, moment: str) -> None:
 
 
 def test_a_stopped_coordinator_that_wakes_up_finds_others_at_work(quick: Host) -> None:
-    """Its heartbeat is missed after 5 s; what it thought it had granted is no longer its to end or give away."""
+    """The client that has a permit follows at the deadline and runs on, until the heartbeat has been missed for 5 s and
+    2 s more are over. What the coordinator thinks that it has granted is then no longer its to end or give away."""
+    quick.ask(messages.Config(changes={"time_quantum": 0.8}))
     one, other = quick.program("one"), quick.program("other")
     one.busy()
     other.start_busy()
-    eventually(lambda: quick.phase("other") == "waiting")
-    assert quick.coordinator
-    quick.coordinator.send_signal(signal.SIGSTOP)
+    eventually(lambda: in_mid_turn(quick, "one", "other"))
+    coordinator = quick.coordinator
+    assert coordinator
+    coordinator.send_signal(signal.SIGSTOP)
     stopped = time.monotonic_ns()
+    eventually(lambda: begun_since(quick, other, stopped))
+    assert quick.page(other)["turn_epoch"] > 0, "by its permit"
     eventually(lambda: quick.took_turns_since(stopped, one, other), 15)
-    quick.coordinator.send_signal(signal.SIGCONT)
+    rows = turns(quick.executions(one), quick.executions(other))
+    (first, *_), (second, _, ended), *_ = (row for row in rows if row[2] > stopped)
+    assert (first, second) == (0, 1)
+    assert (ended - stopped) / 1e9 > 5
+    assert [quick.page(program)["turn_epoch"] for program in (one, other)] == [0, 0]
+    written = mapped(coordinator.pid, "gpushare-page")
+    assert written and not written & (mapped(one.pid, "gpushare-page") | mapped(other.pid, "gpushare-page"))
+    coordinator.send_signal(signal.SIGCONT)
     awake = time.monotonic_ns()
     other.result()
     eventually(lambda: quick.took_turns_since(awake, one, other))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import time
 
-from .host import Host, Program, all_busy, eventually, stop_all
+from jupyter_gpushare.wire.page import MAY, OUT
+
+from .host import Host, Program, all_busy, eventually, stop_all, turns
 
 
 def works_again(host: Host, program: Program) -> None:
@@ -19,16 +22,23 @@ def test_a_program_that_is_stopped_while_it_is_next_is_passed_over(quick: Host) 
     programs = [quick.program(name) for name in ("one", "two", "three")]
     one, two, three = programs
     all_busy(*programs)
+    free = []
     for _ in range(5):
         stop_while_next(quick, two, "two")
         stopped = time.monotonic_ns()
         for program in (three, one, three, one):
             works_again(quick, program)
-        assert not any(execution.begin_ns > stopped for execution in quick.executions(two))
+        rows = turns(quick.executions(one), quick.executions(three))
+        free.append(next(row[1] - before[2] for before, row in itertools.pairwise(rows) if row[1] > stopped) / 1e9)
+        page = quick.page(two)
+        assert (page["turn_phase"], page["permit_flags"] & MAY) == (OUT, 0)
         two.send(signal.SIGCONT)
         for program in (two, three, one):
             works_again(quick, program)
+        assert quick.page(two)["turn_epoch"] > page["permit_epoch"], "by another permit"
     stop_all(*programs)
+    assert all(seconds >= 0.05 for seconds in free)
+    assert min(free) < 0.2, free
     assert quick.overlap(*([program] for program in programs)) == 0
 
 

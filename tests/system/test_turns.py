@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from jupyter_gpushare.wire.page import IN
+
 from .host import Host, eventually, stop_all, turns
 
 MANY = 20
@@ -33,7 +35,10 @@ def test_a_second_process_joins_the_turn_that_the_first_one_is_in(patient: Host)
     second = patient.program("pair")
     second.busy()
     eventually(lambda: patient.overlap([first], [second]) > 0)
-    assert patient.phase("pair") == "running"
+    pages = [patient.page(program) for program in (first, second)]
+    assert [page["turn_phase"] for page in pages] == [IN, IN]
+    assert pages[0]["turn_turn"] == pages[1]["turn_turn"]
+    assert patient.clients()["pair"]["quanta"] == 1
     assert patient.executions(other) == []
     stop_all(first, second)
     other.result()
