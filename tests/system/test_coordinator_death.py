@@ -11,7 +11,7 @@ from jupyter_gpushare.wire import messages
 
 from .held import mapped
 from .host import Host, Program, eventually, stop_all, turns
-from .test_handover import begun_since, in_mid_turn
+from .test_handover import in_mid_turn
 
 
 def run_by_permit(host: Host, *programs: Program) -> bool:
@@ -70,7 +70,7 @@ def test_a_stopped_coordinator_that_wakes_up_finds_others_at_work(quick: Host) -
     assert coordinator
     coordinator.send_signal(signal.SIGSTOP)
     stopped = time.monotonic_ns()
-    eventually(lambda: begun_since(quick, other, stopped))
+    eventually(lambda: quick.worked_since(stopped, other))
     assert quick.page(other)["turn_epoch"] > 0, "by its permit"
     eventually(lambda: quick.took_turns_since(stopped, one, other), 15)
     rows = turns(quick.executions(one), quick.executions(other))
