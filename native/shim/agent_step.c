@@ -178,7 +178,9 @@ static void leave(struct agent *agent, const struct agent_inputs *in, bool alone
     agent->report.ended_ns = in->now;
     if (agent->report.epoch && AGENT_MISTAKE != 1)
         agent->used = agent->report.epoch;
-    agent->next_try = alone ? in->now + PAUSE_NS : in->now;
+    agent->next_try = in->now;
+    if (alone) /* its own ring is for the others */
+        agent->next_try = agent->deaf_until = in->now + PAUSE_NS;
     agent->evicting = 0;
     agent->said_waiting = in->waiting != 0;
 }

@@ -488,7 +488,10 @@ def test_row_20_always_for_the_last_quantum(process: Driven) -> None:
     process.leave()
     process.step()
     assert process.wakes_in == 20, "other clients may have the device first"
-    assert "ENTER" in process.step(after=20)
+    process.given.bell = 1
+    assert "ENTER" not in process.step(after=19), "its own ring"
+    assert not process.out.listen, "a bell wakes one listener"
+    assert "ENTER" in process.step(after=1)
 
 
 def test_row_20_a_sibling_joins_for_what_is_left(process: Driven) -> None:
