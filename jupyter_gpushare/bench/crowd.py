@@ -151,6 +151,7 @@ class FakeCoordinator:
     def __init__(self, crowd: Crowd) -> None:
         self._crowd = crowd
         self._subscribers: set[asyncio.StreamWriter] = set()
+        self._peers: dict[asyncio.StreamWriter, asyncio.Task[Any] | None] = {}
         self._updates: asyncio.Task[None] | None = None
 
     async def serve(self, path: str, ready: threading.Event, stopping: asyncio.Event) -> None:
@@ -158,12 +159,14 @@ class FakeCoordinator:
         ready.set()
         async with server:
             await stopping.wait()
-        for writer in self._subscribers:
-            writer.close()
         if self._updates:
             self._updates.cancel()
+        for writer in self._peers:
+            writer.close()
+        await asyncio.gather(*filter(None, self._peers.values()))
 
     async def _peer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._peers[writer] = asyncio.current_task()
         try:
             while line := await reader.readline():
                 request = _decoder.decode(line)
@@ -173,6 +176,9 @@ class FakeCoordinator:
         finally:
             self._subscribers.discard(writer)
             writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+            del self._peers[writer]
 
     def _answer(self, request: Any, writer: asyncio.StreamWriter) -> bytes:
         result: Any
