@@ -130,11 +130,13 @@ def test_closing_is_exact_under_load(machine: Machine, client: Client, process: 
     """Eight threads launch as fast as they may; after each "drained" the device runs nothing until the next opening."""
     client.run(
         f"""
-stop = False
+stop, launched = False, 0
 def loop(stream):
+    global launched
     cuda.here()
     while not stop:
         assert cuda.spin({0.5 if metered else 0.02}, stream) == 0
+        launched += 1
 streams = [0, 1, 2] + [cuda.stream(i % 2) for i in range(5)]
 threads = [in_thread(lambda stream=stream: loop(stream)) for stream in streams]
 """
@@ -143,14 +145,13 @@ threads = [in_thread(lambda stream=stream: loop(stream)) for stream in streams]
     report, pauses = process.page.report, []
     process.page.orders.window_ns, process.page.orders.idle_release_ns = 20_000_000, 0
     for epoch in range(1, 16):
-        waits = report.meter_waits
+        waits, before, launched = report.meter_waits, report.launches, client.run("launched")
         process.open(epoch, CONTENDED if metered else 0)
         process.opened(epoch)
-        before = report.launches
         if metered:
             until(lambda waits=waits: report.meter_waits > waits + 20)
         else:
-            time.sleep(0.01)  # the load runs meanwhile, for however long
+            until(lambda launched=launched: client.run("launched") > launched + 20)
         process.drain(epoch)
         drained = time.monotonic_ns()
         until(lambda before=before: report.launches > before)
