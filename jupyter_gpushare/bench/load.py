@@ -40,7 +40,7 @@ def measure(device: str, rounds: int, clients: int = 200, devices: int = 4, seco
         with Client(environment["GPUSHARE_SOCKET"]) as client:
             status = client.request(messages.Status())
         pid, memory = status["coordinator"]["pid"], status["devices"][0]["memory_total"]
-        workers = _start(environment, clients, int(FILLS * memory), seconds)
+        workers = _start(environment, clients, int(FILLS * memory))
         try:
             _await_clients(environment["GPUSHARE_SOCKET"], workers, clients)
             sizes, cpu, began = _watch(pid, workers, seconds)
@@ -68,14 +68,14 @@ def measure(device: str, rounds: int, clients: int = 200, devices: int = 4, seco
     }
 
 
-def _start(environment: dict[str, str], clients: int, memory: int, seconds: float) -> list[subprocess.Popen[str]]:
+def _start(environment: dict[str, str], clients: int, memory: int) -> list[subprocess.Popen[str]]:
     bounds = [clients * number // PROCESSES for number in range(PROCESSES + 1)]
     argv = program.argv("jupyter_gpushare.bench.notebooks", environment["GPUSHARE_SOCKET"])
     parts = [(first, end - first, 0) for first, end in itertools.pairwise(bounds)]
     parts.append((0, 0, FOLLOWERS))  # by themselves: to read what they get would delay notebooks in the same process
     workers = []
     for first, count, followers in parts:
-        words = (first, count, followers, memory, seconds)
+        words = (first, count, followers, memory)
         workers.append(setting.run([*argv, *map(str, words)], environment, shared=False))
     return workers
 

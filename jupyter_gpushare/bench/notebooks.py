@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import random
+import sys
 import time
 from typing import Any, NamedTuple
 
@@ -185,7 +186,7 @@ async def follower(path: str) -> None:
 
 
 async def run(args: argparse.Namespace) -> None:
-    """Print the turns of `args.seconds` from when all are connected, and end all of it with this process.
+    """Print the turns until the end of standard input, and end all of it with this process.
 
     Raises what ended one of the notebooks.
     """
@@ -204,8 +205,8 @@ async def run(args: argparse.Namespace) -> None:
     connected = await asyncio.gather(*(connect(args.socket, name) for name in names))
     for name, (kernel, device) in zip(names, connected, strict=True):
         parts.append(notebook(kernel, name, Process(args.socket, name, device, args.memory, turns), chance))
-    tasks = [asyncio.ensure_future(part) for part in parts]
-    done, _ = await asyncio.wait([broken, *tasks], timeout=args.seconds, return_when=asyncio.FIRST_COMPLETED)
+    tasks = [asyncio.ensure_future(part) for part in (*parts, asyncio.to_thread(sys.stdin.read))]
+    done, _ = await asyncio.wait([broken, *tasks], return_when=asyncio.FIRST_COMPLETED)
     for task in done:
         task.result()
     print(json.dumps(turns), flush=True)
@@ -216,5 +217,4 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     for name, kind in (("socket", str), ("first", int), ("count", int), ("followers", int), ("memory", int)):
         parser.add_argument(name, type=kind)
-    parser.add_argument("seconds", type=float)
     asyncio.run(run(parser.parse_args()))

@@ -64,12 +64,15 @@ def start(arguments: list[str], environment: dict[str, str], *, shared: bool) ->
 
 
 def run(command: list[str], environment: dict[str, str], *, shared: bool) -> subprocess.Popen[str]:
-    """Start any program that prints its figures as JSON, as a client of its own or bare."""
+    """Start any program that prints its figures as JSON, as a client of its own or bare.
+
+    Its standard input ends when `result` asks for its figures.
+    """
     if shared:
         command = program.argv("jupyter_gpushare", "run", "--label", "bench", "--", *command)
     elif environment.get("GPUSHARE_SIMULATE") == "1":
         environment = {**environment, "LD_LIBRARY_PATH": str(SIMULATED_DRIVER.parent)}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def result(started: subprocess.Popen[str]) -> dict[str, Any]:

@@ -56,9 +56,10 @@ def test_the_steps_of_a_bench_are_counted(capsys: pytest.CaptureFixture[str], mo
     assert capsys.readouterr() == ("", "1 of 2: BARE\n2 of 2: SHARED\n")
 
 
-def test_a_load_for_a_moment() -> None:
-    """Many notebooks, two devices, a coordinator of its own: turns change."""
-    ran = bench("load", "--clients", "40", "--devices", "2", "--seconds", "5", "--json")
+def test_a_load_for_a_moment(tmp_path: Path) -> None:
+    """Many notebooks, two devices, a coordinator of its own with the settings that are shipped: turns change."""
+    words = ("load", "--clients", "40", "--devices", "2", "--seconds", "5", "--json")
+    ran = bench(*words, JUPYTER_CONFIG_PATH=str(tmp_path))
     assert ran.returncode == 0, ran.stderr
     figures = json.loads(ran.stdout)
     assert (figures["clients"], figures["devices"], figures["seconds"]) == (40, 2, 5)
