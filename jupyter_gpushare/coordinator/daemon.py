@@ -164,7 +164,7 @@ class Daemon:
         )
 
     def _look_at_those_that_join(self, client: Client) -> None:
-        """A client has left a turn that another may have joined: read that first, or the joiner's permit is withdrawn."""
+        """A client has left a turn that another may have joined: read that first, or the joiner loses its permit."""
         following = [device.next for device in client.books if device.next and device.next is not client]
         self._look_at_pages(joiner for joiner in following if joiner.next and joiner.next.joins)
 
