@@ -41,7 +41,7 @@ help:
 	@echo 'make jest | pytest | ui  one part of the tests (ARGS="-k name" is passed to pytest, files to ui)'
 	@echo '                         JOBS=n: so many tests of pytest at a time; JOBS=0: one after the other'
 	@echo 'make pictures            the pictures of README and docs, from JupyterLab on the simulated device'
-	@echo 'make configuration       docs/configuration.md from the tables of settings'
+	@echo 'make configuration       docs/reference/configuration.md from the tables of settings'
 	@echo 'make env | native        only the environment | only the C parts, in place'
 	@echo 'make wheel               an sdist and a wheel in dist/'
 	@echo 'make clean | distclean   remove what was built | the environment and node_modules as well'
@@ -158,7 +158,7 @@ pictures: env labextension/node_modules/.yarn-state.yml
 	cd labextension && CHROMIUM='$(CHROMIUM)' node ui-tests/with-server.mjs ui-tests/pictures.mjs
 
 configuration: env
-	$(BIN)/python -m jupyter_gpushare.settings.document >docs/configuration.md
+	$(BIN)/python -m jupyter_gpushare.settings.document >docs/reference/configuration.md
 
 pytest: env
 	$(call say,'Tests: Python and C')

@@ -144,7 +144,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="WORD=NAME",
         action="append",
         default=[],
-        help="where: device=, affinity=, anti_affinity= or exclusion=; repeatable, see docs/policies.md",
+        help="where: device=, affinity=, anti_affinity= or exclusion=; repeatable, see docs/how-to/placement.md",
     )
     maker.add_argument("--share", metavar="F", help="guaranteed fraction of the device's time, 0 to 1")
     maker.add_argument("--limit", metavar="F", help="largest fraction of it, above 0 and up to 1")

@@ -13,7 +13,7 @@ from .documents import DOCS
 
 
 def test_the_document_is_that_of_the_tables() -> None:
-    assert (DOCS / "configuration.md").read_text() == document(), "run `make configuration`"
+    assert (DOCS / "reference" / "configuration.md").read_text() == document(), "run `make configuration`"
 
 
 def test_choices_are_what_there_is() -> None:

@@ -1,4 +1,4 @@
-"""docs/configuration.md, written from the tables: `python -m jupyter_gpushare.settings.document`."""
+"""docs/reference/configuration.md, written from the tables: `python -m jupyter_gpushare.settings.document`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ A quota is a text such as `share=0.5 memory=8GiB`: of a kernel, a program (`GPUS
 
 
 def document() -> str:
-    """The text of docs/configuration.md."""
+    """The text of docs/reference/configuration.md."""
     return f"{_HEAD}\n## Settings\n\n{_rows(SETTINGS)}{_QUOTA}\n{_rows(QUOTA)}"
 
 
@@ -43,7 +43,7 @@ def _rows(table: dict[str, Setting]) -> str:
         default = "none" if setting.default is None else f"`{setting.default!r}`"
         cells = [f"`{name}`", default, allowed, "yes" if setting.live else "no", f"{setting.help} {setting.more}"]
         rows.append("| " + " | ".join(cell.strip().replace("|", "\\|") for cell in cells) + " |")
-    return re.sub(r"\b(\w+\.md)\b", r"[\1](\1)", "\n".join(rows)) + "\n"
+    return re.sub(r"\bdocs/(\S+/(\w+\.md))\b", r"[\2](../\1)", "\n".join(rows)) + "\n"
 
 
 if __name__ == "__main__":
