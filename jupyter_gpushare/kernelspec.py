@@ -151,7 +151,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     place = maker.add_mutually_exclusive_group()
     place.add_argument("--user", action="store_true", help="install for this user")
     place.add_argument("--prefix", default="", metavar="DIR", help="install below DIR/share/jupyter/kernels")
-    place.add_argument("--sys-prefix", action="store_true", help=f"install below {sys.prefix} (the default)")
+    place.add_argument("--sys-prefix", action="store_true", help="install into this Python environment (the default)")
     lister = actions.add_parser("list", help="which kernels are shared, and which could be")
     lister.add_argument("--json", action="store_true", help="for programs")
     remover = actions.add_parser("remove", help="remove shared variants")
