@@ -26,7 +26,7 @@ ifeq ($(filter $(DEVICE),sim gpu),)
 $(error DEVICE must be sim (the simulated device) or gpu (the real one), not "$(DEVICE)")
 endif
 
-.PHONY: help env native labextension demo lab test lint lint-python lint-types lint-c lint-typescript jest pytest sanitize sanitize-short fuzz faults stress chaos ui pictures test-gpu format configuration wheel clean distclean
+.PHONY: help env native labextension demo lab test lint lint-python lint-types lint-c lint-typescript jest pytest sanitize sanitize-short fuzz faults stress chaos ui pictures test-gpu format docs reference wheel clean distclean
 
 help:
 	@echo 'make demo [DEVICE=gpu]   three notebooks at the same time on one device; writes demo-report/'
@@ -41,7 +41,8 @@ help:
 	@echo 'make jest | pytest | ui  one part of the tests (ARGS="-k name" is passed to pytest, files to ui)'
 	@echo '                         JOBS=n: so many tests of pytest at a time; JOBS=0: one after the other'
 	@echo 'make pictures            the pictures of README and docs, from JupyterLab on the simulated device'
-	@echo 'make configuration       docs/configuration.md from the tables of settings'
+	@echo 'make docs                the documents as a site in docs/_build'
+	@echo 'make reference           the generated documents: docs/reference/configuration.md and cli.md'
 	@echo 'make env | native        only the environment | only the C parts, in place'
 	@echo 'make wheel               an sdist and a wheel in dist/'
 	@echo 'make clean | distclean   remove what was built | the environment and node_modules as well'
@@ -52,13 +53,24 @@ help:
 
 env: $(VENV)/.installed native $(VENV)/.labextension
 
-# SKIP_JUPYTER_BUILDER: the labextension has a rule of its own below, with its progress visible and its own stamps.
+# The package with extras. SKIP_JUPYTER_BUILDER: the labextension has a rule of its own below, with its progress visible
+# and its own stamps.
+comma := ,
+define install
+rm -rf $(VENV)/share/jupyter/labextensions/jupyter-gpushare $(VENV)/.labextension
+SKIP_JUPYTER_BUILDER=1 $(BIN)/python -m pip install --progress-bar off -e '.[$(1)]' | grep -v '^Requirement already'
+endef
+
 $(VENV)/.installed: pyproject.toml hatch_build.py $(wildcard jupyter-config/*/* jupyter_gpushare/kernelspec/*/*)
 	$(call say,'Python environment in $(VENV)')
 	@$(PYTHON) -c 'import sys; sys.exit("Python >= 3.10 is needed, this is " + sys.version if sys.version_info < (3, 10) else 0)'
 	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
-	rm -rf $(VENV)/share/jupyter/labextensions/jupyter-gpushare $(VENV)/.labextension
-	SKIP_JUPYTER_BUILDER=1 $(BIN)/python -m pip install --progress-bar off -e '.[demo,test]' | grep -v '^Requirement already'
+	$(call install,demo$(comma)test)
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.installed
+	$(call say,'Sphinx')
+	$(call install,docs)
 	@touch $@
 
 native: $(VENV)/.installed
@@ -157,8 +169,12 @@ pictures: env labextension/node_modules/.yarn-state.yml
 	$(call say,'Pictures of the documentation')
 	cd labextension && CHROMIUM='$(CHROMIUM)' node ui-tests/with-server.mjs ui-tests/pictures.mjs
 
-configuration: env
-	$(BIN)/python -m jupyter_gpushare.settings.document >docs/configuration.md
+docs: $(VENV)/.docs
+	$(call say,'Documents')
+	$(BIN)/sphinx-build -W --keep-going -n -q docs docs/_build
+
+reference: env
+	$(BIN)/python docs/generate.py
 
 pytest: env
 	$(call say,'Tests: Python and C')
@@ -224,7 +240,7 @@ wheel: env
 	$(BIN)/python -m build
 
 clean:
-	rm -rf build dist demo-report jupyter_gpushare/native jupyter_gpushare/labextension $(VENV)/.labextension
+	rm -rf build dist docs/_build demo-report jupyter_gpushare/native jupyter_gpushare/labextension $(VENV)/.labextension
 	rm -rf labextension/lib labextension/tsconfig.tsbuildinfo labextension/coverage
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 

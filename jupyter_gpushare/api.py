@@ -31,7 +31,7 @@ _AS_IT_IS: Any = ...
 def status() -> Report:
     """How this program and its devices are doing, to be displayed or looked into.
 
-    `.own` is this program's part of the coordinator's snapshot and `.devices` its devices (docs/design.md);
+    `.own` is this program's part of the coordinator's snapshot and `.devices` its devices (docs/reference/wire.md);
     `.problem` a sentence on what isn't working. Raises Refused; where no coordinator answers, `.problem` says so.
     """
     return _calls().status()

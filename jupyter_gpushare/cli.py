@@ -40,9 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         CoordinatorApp.launch_instance(words[1:])
         return 0
-    args = _parser(words[0] if words else "").parse_args(words)
+    args = parser(words[0] if words else "").parse_args(words)
     if not args.command_name:
-        _parser("").print_help()
+        parser("").print_help()
         return 2
     try:
         return int(importlib.import_module(f".{COMMANDS[args.command_name][0]}", __package__).main(args))
@@ -53,13 +53,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _parser(chosen: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="jupyter gpushare", description="Many notebook kernels share one GPU.")
-    parser.add_argument("--version", action="version", version=__version__)
-    commands = parser.add_subparsers(dest="command_name", metavar="COMMAND")
+def parser(chosen: str) -> argparse.ArgumentParser:
+    """Return the parser of all commands, with the arguments of the command `chosen`."""
+    top = argparse.ArgumentParser(prog="jupyter gpushare", description="Many notebook kernels share one GPU.")
+    top.add_argument("--version", action="version", version=__version__)
+    commands = top.add_subparsers(dest="command_name", metavar="COMMAND")
     commands.add_parser("coordinator", help="the daemon that schedules (see --help-all there)", add_help=False)
     for name, (module, help_text) in COMMANDS.items():
         command = commands.add_parser(name, help=help_text, description=help_text)
         if name == chosen:
             importlib.import_module(f".{module}", __package__).add_arguments(command)
-    return parser
+    return top

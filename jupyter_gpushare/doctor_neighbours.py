@@ -9,7 +9,7 @@ from typing import Any
 from .finding import Finding
 from .wire import address
 
-_ONE_FOR_ALL = "run one coordinator for all users, 'jupyter gpushare coordinator --system' (docs/multiuser.md)"
+_ONE_FOR_ALL = "run one coordinator for all users, 'jupyter gpushare coordinator --system' (docs/how-to/multiuser.md)"
 
 
 def coordinators(socket: str) -> Iterator[Finding]:

@@ -1,7 +1,7 @@
 """The environment of a shared kernel or program, and making its client known before it starts.
 
 `announce` talks to the coordinator, `prepare` only computes. Both are used by the provisioner, the launcher
-of the shared kernelspec and `jupyter gpushare run`. What the variables mean: `docs/design.md`.
+of the shared kernelspec and `jupyter gpushare run`. What the variables mean: `docs/reference/environment.md`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Metric families of Prometheus over a snapshot, for the Jupyter server and for the coordinator itself.
 
-docs/metrics.md describes them. No labels of clients, for these are the paths of notebooks; limits have their ids.
+docs/reference/metrics.md describes them. No labels of clients, for these are the paths of notebooks; limits have
+their ids.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ def _own(about: Mapping[str, Any]) -> Iterator[Metric]:
 
 
 def _histogram(name: str, help_text: str, counted: Mapping[str, Any] | None) -> Iterator[Metric]:
-    """`counted`: see `drains` in docs/design.md."""
+    """`counted`: see `drains` in docs/reference/wire.md."""
     if counted and counted["buckets"]:
         counts = list(accumulate(counted["buckets"]))
         bounds = [str(2**power / 1000) for power in range(len(counts) - 1)] + ["+Inf"]

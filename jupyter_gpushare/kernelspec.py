@@ -144,14 +144,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="WORD=NAME",
         action="append",
         default=[],
-        help="where: device=, affinity=, anti_affinity= or exclusion=; repeatable, see docs/policies.md",
+        help="where: device=, affinity=, anti_affinity= or exclusion=; repeatable, see docs/how-to/placement.md",
     )
     maker.add_argument("--share", metavar="F", help="guaranteed fraction of the device's time, 0 to 1")
     maker.add_argument("--limit", metavar="F", help="largest fraction of it, above 0 and up to 1")
     place = maker.add_mutually_exclusive_group()
     place.add_argument("--user", action="store_true", help="install for this user")
     place.add_argument("--prefix", default="", metavar="DIR", help="install below DIR/share/jupyter/kernels")
-    place.add_argument("--sys-prefix", action="store_true", help=f"install below {sys.prefix} (the default)")
+    place.add_argument("--sys-prefix", action="store_true", help="install into this Python environment (the default)")
     lister = actions.add_parser("list", help="which kernels are shared, and which could be")
     lister.add_argument("--json", action="store_true", help="for programs")
     remover = actions.add_parser("remove", help="remove shared variants")

@@ -14,7 +14,7 @@ from .wire.client import Client, CoordinatorError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Called by the command line on the parser of the `record` sub-command."""
-    parser.add_argument("file", help="where to write it (JSON lines, see docs/simulator.md)")
+    parser.add_argument("file", help="where to write it (JSON lines, see docs/explanation/simulator.md)")
     parser.add_argument(
         "--seconds", type=number(0.001, 1e9), default=None, help="for how long (default: until interrupted)"
     )

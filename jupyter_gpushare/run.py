@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="WORD=NAME",
         action="append",
         default=[],
-        help="where: device=, affinity=, anti_affinity= or exclusion=; repeatable, see docs/policies.md",
+        help="where: device=, affinity=, anti_affinity= or exclusion=; repeatable, see docs/how-to/placement.md",
     )
     parser.add_argument("--simulate", action="store_true", default=None, help="use the simulated driver")
     parser.add_argument(

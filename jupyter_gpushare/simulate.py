@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     seeds = parser.add_mutually_exclusive_group()
     seeds.add_argument("--seed", type=count(0, 1 << 62), action="append", help="repeat to put several together (1)")
     seeds.add_argument("--seeds", type=count(1, 10_000), help="so many seeds, from 1 on")
-    add("--json", action="store_true", help="the figures as JSON, see docs/simulator.md")
+    add("--json", action="store_true", help="the figures as JSON, see docs/explanation/simulator.md")
     add("--html", metavar="FILE", help="write a report with plots there as well")
 
 

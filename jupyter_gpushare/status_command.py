@@ -21,7 +21,7 @@ _RETRY = 1.0  # seconds between looks for another coordinator
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Called by the command line on the parser of the `status` sub-command."""
-    parser.add_argument("--json", action="store_true", help="as JSON, see docs/design.md")
+    parser.add_argument("--json", action="store_true", help="as JSON, see docs/reference/wire.md")
     parser.add_argument("--watch", action="store_true", help="follow changes until interrupted")
     parser.add_argument("--socket", default="", help="the coordinator's socket")
 

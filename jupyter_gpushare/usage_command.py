@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Called by the command line on the parser of the `usage` sub-command."""
     parser.add_argument("--since", default="7d", metavar="TIME", help="7d (the default), 12h, 2w, 2026-11-01 …")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="as JSON, see docs/rest.md")
+    form.add_argument("--json", action="store_true", help="as JSON, see docs/reference/rest.md")
     form.add_argument("--csv", action="store_true", help="as comma-separated values, with a head")
     parser.add_argument("--socket", default="", help="the coordinator's socket")
 

@@ -6,7 +6,8 @@ import re
 import textwrap
 from pathlib import Path
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
 _BLOCK = re.compile(r"^ *```\w+\n(?P<text>.*?)^ *```$", re.S | re.M)
 
 

@@ -1,4 +1,4 @@
-"""The tables of settings: the documentation that they make, and names that other parts have as well."""
+"""The tables of settings: names that other parts have as well."""
 
 from __future__ import annotations
 
@@ -6,14 +6,7 @@ from jupyter_gpushare.config import GpuShare
 from jupyter_gpushare.core.placement.settings import STRATEGIES
 from jupyter_gpushare.core.policies import POLICIES
 from jupyter_gpushare.settings import SETTINGS
-from jupyter_gpushare.settings.document import document
 from jupyter_gpushare.wire.text import MEMORY_MODES
-
-from .documents import DOCS
-
-
-def test_the_document_is_that_of_the_tables() -> None:
-    assert (DOCS / "configuration.md").read_text() == document(), "run `make configuration`"
 
 
 def test_choices_are_what_there_is() -> None:

@@ -1,4 +1,4 @@
-"""Who may import whom (docs/design.md), read from the sources.
+"""Who may import whom (docs/explanation/design.md), read from the sources.
 
 A part is a folder or a module directly below `jupyter_gpushare`. Imports inside functions count as well: they
 are still dependencies.

@@ -27,7 +27,7 @@ from .provisioner.conftest import Notebook
 from .support import fresh, waiting
 
 ROOT = Path(__file__).resolve().parent.parent
-TUTORIAL = ROOT / "docs" / "tutorial.md"
+TUTORIAL = ROOT / "docs" / "tutorial" / "two-notebooks.md"
 BLOCK = re.compile(r"^(?:<!-- (?P<where>[^>]*?) -->\n)?```(?P<language>\w+)\n(?P<text>.*?)^```$", re.S | re.M)
 TOKEN = "tutorial"
 until = functools.partial(waiting.until, seconds=60.0)

@@ -19,7 +19,7 @@ def environment(wheel: Path, tmp_path: Path) -> Environment:
 
 
 def test_nothing_is_left_once_variants_are_removed_and_the_package_is(environment: Environment) -> None:
-    """As docs/upgrades.md says. Also variants of the same name in several places."""
+    """As docs/how-to/upgrades.md says. Also variants of the same name in several places."""
     environment.must("jupyter_gpushare", "kernelspec", "install", "--sys-prefix")
     environment.must("jupyter_gpushare", "kernelspec", "install", "--name", "mine", "--memory", "8GiB")
     for place in ("--sys-prefix", "--user"):

@@ -29,7 +29,7 @@ _decoder = msgspec.json.Decoder(messages.Incoming)
 class Crowd:
     """`clients` notebooks on `devices` devices, all of which want more than there is. No randomness, no clock.
 
-    `advance` makes something happen, `snapshot` and `history` tell of it as `docs/design.md` says.
+    `advance` makes something happen, `snapshot` and `history` tell of it as `docs/reference/wire.md` says.
     """
 
     def __init__(self, clients: int, devices: int) -> None:

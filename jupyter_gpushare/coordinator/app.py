@@ -68,7 +68,7 @@ class CoordinatorApp(JupyterApp):
         "debug": ({"CoordinatorApp": {"debug": True}}, "Log every unusual path."),
         "system": (
             {"CoordinatorApp": {"system": True}},
-            "Serve all users of this host: see docs/multiuser.md.",
+            "Serve all users of this host: see docs/how-to/multiuser.md.",
         ),
         "simulate": ({"GpuShare": {"simulate": True}}, "Use the simulated CUDA driver."),
     }
@@ -79,7 +79,7 @@ class CoordinatorApp(JupyterApp):
         False,
         help="Serve all users of this host at /run/gpushare/coordinator.sock, until told to stop. The configuration is "
         "read from /etc/jupyter and /usr/local/etc/jupyter only, if nobody but root can change it; state is kept in "
-        "/var/lib/gpushare. See docs/multiuser.md.",
+        "/var/lib/gpushare. See docs/how-to/multiuser.md.",
     ).tag(config=True)
     exit_after = Float(help="Seconds after its last client at which it ends; 0: never.").tag(config=True)
     log_file = Unicode(help="Where a detached coordinator logs.").tag(config=True)

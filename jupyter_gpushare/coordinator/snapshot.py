@@ -30,7 +30,7 @@ def take(
     touched: set[str],
     clock: Callable[[], float],
 ) -> Generator[None, None, tuple[list[dict[str, Any]], list[dict[str, Any]], list[Measures]]]:
-    """Make `devices` and `clients` of the snapshot that docs/design.md describes, in slices; and each one's measures.
+    """Make `devices` and `clients` of the snapshot (docs/reference/wire.md) in slices, and each client's measures.
 
     Times in seconds, sizes in bytes. `touched`: the clients that events were about since the first slice. The last
     slice looks at these again, so that all is as the scheduler has it then.

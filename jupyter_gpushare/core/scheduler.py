@@ -2,8 +2,8 @@
 
 A client is idle, waiting, running or draining. It waits from the first thread that stands at the gate. The first client
 in the line has a permit: its processes enter the turn by themselves, on all its devices at once (a gang), as soon as
-the devices' locks admit them, and report that. A turn ends when every process has drained and left. docs/turns.md has
-the rule and the tables.
+the devices' locks admit them, and report that. A turn ends when every process has drained and left. The rule
+and the tables are in docs/explanation/turns.md.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ _ROUNDING = 0.1
 class Report:
     """The state of one client and of the devices, shown as text and as HTML.
 
-    `snapshot` is the coordinator's (docs/design.md), empty if none answered; `own` this client's part of it, None
-    if it has none; `problem` a sentence on what isn't working, or ""; `age` the seconds since this program began;
+    `snapshot` is the coordinator's (docs/reference/wire.md), empty if none answered; `own` this client's part of it,
+    None if it has none; `problem` a sentence on what isn't working, or ""; `age` the seconds since this program began;
     `elapsed` those since the snapshot, on which its times count on.
     """
 

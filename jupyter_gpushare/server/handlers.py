@@ -1,4 +1,4 @@
-"""The REST routes below `/gpushare/api`. `docs/rest.md` describes them for users."""
+"""The REST routes below `/gpushare/api`. `docs/reference/rest.md` describes them for users."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The table of settings: every trait of `c.GpuShare`.
 
 The traits, their checks, the settings that can be changed live, the schema that the REST interface serves and
-docs/configuration.md come from these rows.
+docs/reference/configuration.md come from these rows.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LIVE = (
         "choice",
         "interactive",
         "Choice of the client that is next, and for how long.",
-        "See policies.md.",
+        "See docs/how-to/policies.md.",
         choices={
             "interactive": "short cells overtake long ones",
             "fair": "by the shares in quotas",
@@ -195,7 +195,7 @@ _LIVE = (
         {},
         "Groups of users with ceilings and devices of their own, by name.",
         "For example {'students': {'groups': ['students'], 'share': 1.5, 'limit': 0.5, 'memory': '8GiB', "
-        "'max_clients': 20, 'cells': {'socket': 1}}}. See policies.md.",
+        "'max_clients': 20, 'cells': {'socket': 1}}}. See docs/how-to/placement.md.",
     ),
     Setting(
         "default_quota",
@@ -209,7 +209,7 @@ _LIVE = (
         "choice",
         "unified",
         "How clients that name no mode hold device memory.",
-        "See memory.md.",
+        "See docs/explanation/memory.md.",
         choices={
             "unified": "may exceed the device",
             "swap": "copied out and in with the turns, at the speed of the link",
@@ -267,7 +267,7 @@ _PUBLIC = (
         "text",
         "",
         "JSON file that says which devices are behind which PCIe switch on which socket; empty: as NVML says.",
-        "See policies.md.",
+        "See docs/how-to/placement.md.",
     ),
     Setting(
         "device_memory",
@@ -292,7 +292,7 @@ _PRIVATE = (
         "choice",
         "uid",
         "How the coordinator knows the user of a client.",
-        "In containers all processes have the same uid. See multiuser.md.",
+        "In containers all processes have the same uid. See docs/how-to/multiuser.md.",
         choices={
             "uid": "of the process, as the kernel says",
             "socket": "one socket per user, see sockets",
@@ -331,7 +331,8 @@ _PRIVATE = (
         "text",
         "",
         "Address where the coordinator itself serves /metrics to Prometheus; empty: nowhere.",
-        "'127.0.0.1:9400', '[::1]:9400', 'unix:/path', or, for other hosts, 'open:0.0.0.0:9400'. See metrics.md.",
+        "'127.0.0.1:9400', '[::1]:9400', 'unix:/path', or, for other hosts, 'open:0.0.0.0:9400'. "
+        "See docs/reference/metrics.md.",
     ),
     Setting(
         "usage_kept",

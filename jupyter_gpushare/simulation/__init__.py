@@ -1,1 +1,1 @@
-"""The scheduler in virtual time: one more edge around the same core. See docs/simulator.md."""
+"""The scheduler in virtual time: one more edge around the same core. See docs/explanation/simulator.md."""

@@ -61,7 +61,7 @@ def _parsed(name: str, value: str, present: object) -> object:
 
 @dataclass
 class Comparison:
-    """`figures` as docs/simulator.md has them; `pooled` results by policy, of all seeds; `details` of the first one."""
+    """`figures` of docs/explanation/simulator.md; `pooled` results by policy, of all seeds; `details` of the first."""
 
     figures: dict[str, Any]
     pooled: dict[str, Results]

@@ -1,7 +1,7 @@
 """The generator: notebooks, and endless training jobs beside them.
 
-The distributions are fixed; docs/simulator.md says where each figure comes from. Change none of them to make a policy
-look better.
+The distributions are fixed; docs/explanation/simulator.md says where each figure comes from. Change none of them to
+make a policy look better.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ QUICK_LENGTH = (1.0, 1.3)  # median, sigma of a log-normal
 MEDIUM_LENGTH = (20.0, 0.6)
 # Published quantiles of training cells of a minute and more: (fraction, minutes); linear between them in the logarithm.
 TRAINING_LENGTH = ((0.0, 1.0), (0.5, 5.0), (0.75, 11.0), (0.9, 32.0), (0.99, 1021.0), (1.0, 1440.0))
-LONGEST = 2 * 3600.0  # what would take longer is cut there: see docs/simulator.md
+LONGEST = 2 * 3600.0  # what would take longer is cut there: see docs/explanation/simulator.md
 GPU_PART = (0.4, 1.0)  # of a quick or medium cell; uniform
 TRAINING_GPU_PART = (0.7, 1.0)
 

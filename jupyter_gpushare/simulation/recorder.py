@@ -54,7 +54,7 @@ class Recorder:
         self._tenants: dict[str, str] = {}
 
     def see(self, status: dict[str, Any], time: float) -> None:
-        """`status` as in docs/design.md, at `time` in seconds of any clock."""
+        """`status` as in docs/reference/wire.md, at `time` in seconds of any clock."""
         if self._began is None:
             self._began = time
         self._now = now = time - self._began

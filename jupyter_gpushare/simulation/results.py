@@ -88,7 +88,7 @@ class Results:
         return self
 
     def as_json(self) -> dict[str, Any]:
-        """The figures of docs/simulator.md: times in seconds; None where there was nothing to measure."""
+        """The figures of docs/explanation/simulator.md: times in seconds; None where there was nothing to measure."""
         cells = {}
         for name in CLASSES:
             waits, slowdowns = sorted(self.waits[name]), sorted(self.slowdowns[name])

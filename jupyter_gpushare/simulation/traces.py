@@ -1,4 +1,7 @@
-"""Traces: who comes when, and what they run. The format, one JSON object a line, is described in docs/simulator.md."""
+"""Traces: who comes when, and what they run. The format is one JSON object a line.
+
+docs/explanation/simulator.md describes it.
+"""
 
 from __future__ import annotations
 
@@ -177,7 +180,7 @@ def read(path: str) -> Trace:
             try:
                 reading.take(_decoder.decode(line))
             except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
-                allowed = "allowed types are trace, device, client, cell; see docs/simulator.md"
+                allowed = "allowed types are trace, device, client, cell; see docs/explanation/simulator.md"
                 raise BadTrace(f"{path}, line {number}: {error} ({allowed})") from None
     if not reading.clients:
         raise BadTrace(f"{path}: there is no client in it")

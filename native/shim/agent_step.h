@@ -1,7 +1,7 @@
 /* The rule by which a process takes turns, as a pure function: no I/O, no thread, no clock, no global. The shim's agent
  * thread carries its outputs out (agent.c); tests run the same object file through cffi, in virtual time.
  *
- * Rows in comments are the rows of the table in docs/turns.md. */
+ * Rows in comments are the rows of the table in docs/explanation/turns.md. */
 #ifndef GPUSHARE_AGENT_STEP_H
 #define GPUSHARE_AGENT_STEP_H
 

@@ -39,7 +39,7 @@ static void read_text(const char *name, char *text, size_t room) {
     snprintf(text, room, "%s", value ? value : "");
 }
 
-/* Where coordinators listen, in the order of docs/design.md. */
+/* Where coordinators listen, in the order of docs/reference/environment.md. */
 static void read_sockets(void) {
     const char *given = getenv("GPUSHARE_SOCKET"), *runtime = getenv("XDG_RUNTIME_DIR");
     struct environment *environment = &shim.environment;

@@ -1,4 +1,5 @@
-/* The memory modes behind one interface, and what is on the device. Part of shim.h. docs/memory.md compares the modes. */
+/* The memory modes behind one interface, and what is on the device. Part of shim.h.
+ * docs/explanation/memory.md compares the modes. */
 #ifndef GPUSHARE_MODES_H
 #define GPUSHARE_MODES_H
 

@@ -4,7 +4,7 @@
  * `flock`. Each process opens the file itself; the kernel releases both locks when the process ends, however it ends. No
  * call here blocks. Why two turns are never in at the same time: each process checks for the bytes of other turns after
  * it has locked its own, so of two processes that are in, the one that checked later saw the other's byte, and both bytes
- * are the same. docs/turns.md has the proof and the measurements. */
+ * are the same. docs/explanation/turns.md has the proof and the measurements. */
 #ifndef GPUSHARE_TURN_LOCK_H
 #define GPUSHARE_TURN_LOCK_H
 

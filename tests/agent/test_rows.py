@@ -1,4 +1,4 @@
-"""Each row of the agent's table in docs/turns.md."""
+"""Each row of the agent's table in docs/explanation/turns.md."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The host's misfortunes: a full disk, a folder that cannot be written, a driver that goes away.
 
-Each has its message, and turns go on; `docs/reliability.md` says what is lost meanwhile.
+Each has its message, and turns go on; `docs/explanation/reliability.md` says what is lost meanwhile.
 """
 
 from __future__ import annotations

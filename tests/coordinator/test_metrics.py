@@ -108,7 +108,8 @@ def everything() -> dict[str, Any]:
 
 
 def test_every_family_is_documented_and_told(exposed: str) -> None:
-    documented = set(re.findall(r"^\| `(gpushare_\w+)` \|", (ROOT / "docs" / "metrics.md").read_text(), re.M))
+    text = (ROOT / "docs" / "reference" / "metrics.md").read_text()
+    documented = set(re.findall(r"^\| `(gpushare_\w+)` \|", text, re.M))
     named = {f.name + ("_total" if f.type == "counter" else "") for f in families.of_server(everything())}
     assert named == documented
     here = {f.name for f in text_string_to_metric_families(exposed)}

@@ -1,4 +1,4 @@
-"""The rows of the coordinator's table in docs/turns.md: from what happens to a client to what its permit says."""
+"""The rows of the coordinator's table in docs/explanation/turns.md: from an event of a client to its permit."""
 
 from __future__ import annotations
 

@@ -100,7 +100,8 @@ def world() -> Iterator[World]:
         configuration.mkdir()
         for name in ("jupyter_server_config.py", "jupyter_gpushare_config.py"):
             (configuration / name).write_text(ADAS_OWN)
-        snippet = block("jupyterhub.md", "jupyterhub_config.py") + block("jupyterhub.md", "in jupyterhub_config.py")
+        titles = ("jupyterhub_config.py", "in jupyterhub_config.py")
+        snippet = "".join(block("how-to/jupyterhub.md", title) for title in titles)
         hub = hubs.Hub(host.machine, USERS, host.folder, snippet, common(host.folder), of_servers(host.folder))
         try:
             yield World(host, hub, hub.login(*USERS))

@@ -1,4 +1,4 @@
-"""docs/notebook.md: what it shows runs as written, and it names everything there is."""
+"""docs/reference/notebook.md: what it shows runs as written, and it names everything there is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import jupyter_gpushare as gs
 from jupyter_gpushare.kernel.calls import QUOTA_KEYS
 from jupyter_gpushare.kernel.magics import SUBCOMMANDS
 
-TEXT = (Path(__file__).parents[2] / "docs" / "notebook.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs" / "reference" / "notebook.md").read_text()
 
 
 def test_examples_run_as_written(coordinator: Any, start: Any) -> None:

@@ -1,4 +1,4 @@
-"""The description of the REST interface: complete, as `docs/rest.md` has it, and what a real server does."""
+"""The description of the REST interface: complete, as `docs/reference/rest.md` has it, and what a real server does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import encode
 
 DESCRIPTION = Path(sys.modules[GpuShareApp.__module__].__file__ or "").with_name("openapi.yaml")
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "rest.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "reference" / "rest.md"
 CLIENTS = ("6b9ad1b2-0a4c-4d6c-a0a2-1f0f7e7e0001", "run:job.1@host")
 EXAMPLES = os.environ.get("GPUSHARE_TEST_EXAMPLES", "3")
 SEED = os.environ.get("GPUSHARE_TEST_SEED", "1")

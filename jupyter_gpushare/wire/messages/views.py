@@ -10,7 +10,7 @@ from .base import Identity, Request
 
 
 class Status(Request, tag="status", frozen=True, kw_only=True):
-    """Result: the snapshot, see `docs/design.md`."""
+    """Result: the snapshot, see `docs/reference/wire.md`."""
 
 
 class Subscribe(Request, tag="subscribe", frozen=True, kw_only=True):
@@ -22,7 +22,7 @@ class History(Request, tag="history", frozen=True, kw_only=True):
     how things stood then. `client`: of that one only.
 
     Result: `{"run", "now", "next", "more": bool, "entries": [{"at", "client", "what"}], "utilisation": {uuid: fraction
-    or null}}`, see `docs/rest.md`. An answer is no longer than a line, hence `more`: ask again with `next`.
+    or null}}`, see `docs/reference/rest.md`. An answer is no longer than a line, hence `more`: ask again with `next`.
     """
 
     after: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0
@@ -57,8 +57,8 @@ class Usage(Request, tag="usage", frozen=True, kw_only=True):
 
     Result: `{"since", "until": seconds since 1970, "rows": [{"user", "tenant": of the settings or null, "device",
     "device_name", "gpu_seconds", "busy_seconds", "wait_seconds", "waits", "turns", "evicted_bytes",
-    "restored_bytes"}], "complete": bool}`, in whole hours, see `docs/rest.md`. Not `complete`: the journal cannot be
-    read, and this is what the present coordinator has seen.
+    "restored_bytes"}], "complete": bool}`, in whole hours, see `docs/reference/rest.md`. Not `complete`: the journal
+    cannot be read, and this is what the present coordinator has seen.
     """
 
     since: Annotated[float, msgspec.Meta(ge=0, le=1e10)] = 7 * 86400.0

@@ -1,0 +1,10 @@
+"""The documents as a site: `make docs`."""
+
+from jupyter_gpushare import __version__
+
+project = "jupyter-gpushare"
+release = __version__
+extensions = ["myst_parser"]
+html_theme = "pydata_sphinx_theme"
+exclude_patterns = ["_build"]
+myst_heading_anchors = 3  # links to headings as on GitHub

@@ -1,0 +1,109 @@
+"""The documents: links, paths that sources name, code blocks, and the pages that are generated."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import runpy
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import yaml
+from IPython.core.inputtransformer2 import TransformerManager
+
+from .documents import DOCS, ROOT
+
+MARKDOWN = [*sorted(ROOT.glob("*.md")), *(path for path in sorted(DOCS.rglob("*.md")) if "_build" not in path.parts)]
+DOCUMENTS = [*MARKDOWN, *(ROOT / "binder").glob("*.ipynb")]
+SOURCES = {"jupyter_gpushare", "native", "labextension/src", "labextension/ui-tests", "tests"}
+BLOCK = re.compile(r"^ *```(?P<language>\w+)\n(?P<text>.*?)^ *```$", re.S | re.M)
+GENERATED = runpy.run_path(str(DOCS / "generate.py"))["PAGES"]
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def anchors(document: Path) -> set[str]:
+    """The anchors that GitHub and Sphinx give to the headings of a document."""
+    headings = re.findall(r"^#+ (.*)", re.sub(r"^ *```.*?^ *```$", "", document.read_text(), flags=re.S | re.M), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken(document: Path, text: str) -> Iterator[str]:
+    """The links in `text`, relative to `document`, that lead to no file or to no heading."""
+    links = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r"(?:src|srcset|href)=\"([^\"]+)\"", text)
+    for link in links:
+        path, _, anchor = link.partition("#")
+        target = document.parent / path if path else document
+        if not link.startswith("https:") and not (target.exists() and (not anchor or anchor in anchors(target))):
+            yield link
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_links_lead_somewhere(document: Path) -> None:
+    assert list(broken(document, document.read_text())) == []
+
+
+def test_broken_links_are_found() -> None:
+    text = '[a](no.md) [b](#no) [c](SECURITY.md#no) [d](SECURITY.md#not-promised) <img src="no.png">'
+    assert list(broken(ROOT / "README.md", text)) == ["no.md", "#no", "SECURITY.md#no", "no.png"]
+
+
+def test_sources_name_documents_that_exist() -> None:
+    files = [*MARKDOWN, ROOT / "Makefile", *(path for folder in SOURCES for path in (ROOT / folder).rglob("*.*"))]
+    sources = {".py", ".pyi", ".c", ".h", ".ts", ".tsx", ".mjs", ".md", ".yaml", ".service", ""}
+    for file in files:
+        if file.suffix in sources and file.is_file():
+            named = re.findall(r"\bdocs/[\w/-]+\.(?:md|png|svg|py)\b", file.read_text())
+            assert [path for path in named if not (ROOT / path).exists()] == [], file
+
+
+class Block(NamedTuple):
+    document: Path
+    language: str
+    text: str
+
+
+def blocks() -> list[Block]:
+    return [
+        Block(path, found["language"], textwrap.dedent(found["text"]))
+        for path in MARKDOWN
+        for found in BLOCK.finditer(path.read_text())
+    ]
+
+
+def parse(language: str, text: str) -> None:
+    """Raise an exception if a block is not of its language; shells' blocks are run by the tests of their topics."""
+    if language == "python":
+        cell = text if not text.startswith("%%") else text.partition("\n")[2]
+        ast.parse(TransformerManager().transform_cell(cell))
+    elif language == "json":
+        for value in [text] if text.startswith("{\n") else text.splitlines():  # one value, or one a line
+            json.loads(value)
+    elif language == "yaml":
+        yaml.safe_load(text)
+    else:
+        assert language in {"bash", "console", "sh", "text"}
+
+
+@pytest.mark.parametrize("block", blocks(), ids=lambda block: f"{name_of(block.document)}-{block.text.splitlines()[0]}")
+def test_code_blocks_parse(block: Block) -> None:
+    parse(block.language, block.text)
+
+
+@pytest.mark.parametrize(
+    ("language", "text"), [("python", "a b"), ("python", "%%time\na b"), ("json", "{"), ("yaml", "[")]
+)
+def test_blocks_that_do_not_parse_are_found(language: str, text: str) -> None:
+    with pytest.raises((SyntaxError, ValueError, yaml.YAMLError)):
+        parse(language, text)
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_generated_pages_are_up_to_date(name: str) -> None:
+    assert (DOCS / "reference" / name).read_text() == GENERATED[name](), "run `make reference`"
