@@ -1,8 +1,8 @@
 """A sign between coordinators of different users: one waits for a device that another one has.
 
-A process that waits for a device's lock, also without a coordinator, holds a shared record lock (of an open file
-description) on byte 0 of the lock file, which no turn uses. The coordinator whose client has the device sees that, ends
-its turn in time, and leaves the device to others for a moment.
+While its client waits for a device's lock, a coordinator holds a shared record lock (of an open file description) on
+byte 0 of the lock file, which no turn uses; without a coordinator, the process itself does. The coordinator whose
+client has the device sees that, ends its turn in time, and leaves the device to others for a moment.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@
 #define AGENT_GATE_OPEN 1
 #define AGENT_GATE_STEP 2 /* open for one call of each thread: what the device waits for can come, and no more */
 
-/* acts: what the edge is to do, in this order */
+/* acts: what the edge is to do; `carry_out` in agent.c has the order */
 #define AGENT_ENTER 1     /* try to enter `turn` on `devices`, then step at once with the result in `tried` */
 #define AGENT_JOIN 2      /* with ENTER: only where another process is in that turn */
 #define AGENT_BEGIN 4     /* write `now` to the client page as the beginning of the client's turn */

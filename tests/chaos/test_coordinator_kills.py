@@ -28,8 +28,8 @@ def taken_over(host: Host) -> bool:
 def test_killed_at_random_moments(host: Host, dice: random.Random) -> None:
     """Nobody is lost, no result is wrong, no two turns overlap, and soon all is as before.
 
-    A kill is recovered from when a new coordinator has heard from every client and the device has worked since. It is
-    started at once, as a service manager or a Jupyter server does; its own start is part of the time.
+    A kill is recovered from when every client is connected to a new coordinator; kills before that have no time. A new
+    coordinator is started at once, as by a service manager or a Jupyter server; its own start is part of the time.
     """
     host.start_coordinator("--time-quantum", QUANTUM)
     programs = busy_clients(host)
