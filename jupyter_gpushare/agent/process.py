@@ -126,7 +126,7 @@ class Process:
 
     @property
     def permit(self) -> Any:
-        """Return the last whole permit of the connection."""
+        """Return the last whole permit of the connection that was welcomed last."""
         return self._permit
 
     @property
@@ -135,12 +135,10 @@ class Process:
         return bool(self._out.alone)
 
     def new_page(self) -> None:
-        """Make the page of a new connection; the page before is mapped no more."""
+        """Make the page of a new connection; the page before is mapped no more, and the last permit stands."""
         before = self.page
         self.page = Page(before)
         before.close()
-        self._take_permit(ffi.new("struct gpushare_permit *"))
-        self.rule.agent_new_connection(self._agent)
 
     def hello(self) -> dict[str, Any]:
         return {
@@ -169,6 +167,9 @@ class Process:
         return True
 
     def welcomed(self) -> None:
+        """Take slot and permits from the coordinator that has answered hello; the last permit ends."""
+        self._take_permit(ffi.new("struct gpushare_permit *"))
+        self.rule.agent_new_connection(self._agent)
         self._take_client_page()
         if not self._joins:
             self._take_slot()
@@ -198,7 +199,7 @@ class Process:
     # --- inputs
 
     def _read_permit(self) -> None:
-        """Take the permit over if it is whole. Before the answer to hello, the client page may be another one."""
+        """Take the permit over if it is whole. Without contact, the last permit stands."""
         found = self.page.permit_bytes()
         self._torn = False
         if found == self.permit_bytes or self.link.contact != THERE:

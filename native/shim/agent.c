@@ -20,7 +20,7 @@
 static struct {
     struct agent turns;
     struct agent_outputs out;      /* of the last step */
-    struct gpushare_permit permit; /* the last whole one of this connection */
+    struct gpushare_permit permit; /* the last whole one of the connection that was welcomed last */
     struct counters counters;
     uint64_t submitted_at, submissions; /* when and what the last look at the counters found */
     uint64_t finished_of;               /* submissions that the recorded events cover; NEVER: none */
@@ -54,10 +54,9 @@ bool agent_answered(void) {
     return atomic_load(&agent.settled);
 }
 
-bool agent_new_page(void) {
+void agent_welcomed(void) {
     agent.permit = (struct gpushare_permit){0};
     agent_new_connection(&agent.turns);
-    return shim_new_page();
 }
 
 static void count_submissions(uint64_t now) {
@@ -77,7 +76,7 @@ static void count_submissions(uint64_t now) {
 
 /* --- inputs ----------------------------------------------------------------------------------------------------------- */
 
-/* Before the answer to hello the client page may be another one than the permit means; afterwards the last one stands. */
+/* The page of a connection that is not welcomed yet has no permit of it; the last permit stands until then. */
 static void read_permit(uint64_t now, uint64_t *next) {
     const uint64_t *page = (const uint64_t *)&the_page()->orders.permit;
     uint64_t words[GPUSHARE_PERMIT_WORDS + 1];
@@ -187,7 +186,7 @@ static void set_gate(const struct agent_outputs *out, uint64_t now) {
         return;
     agent.finished_of = NEVER;
     usage_opened(now);
-    log_line(LOG_DEBUG, "gate open%s, epoch %u", is_step(word) ? " for a step" : "", out->report.epoch);
+    log_line(LOG_DEBUG, "gate open%s, epoch %u", is_step(word) ? " for a step" : "", agent.turns.report.epoch);
 }
 
 /* Shown once a try was refused, so that a coordinator ends its client's turn. */
@@ -235,7 +234,7 @@ static uint32_t carry_out(const struct agent_outputs *out, uint64_t now) {
         futex_wake_all(&shim.gate);
     if (acts & AGENT_DRAINED) {
         drain_done(out->report.closed_ns);
-        log_line(LOG_DEBUG, "drained, epoch %u, %.3f ms", out->report.epoch,
+        log_line(LOG_DEBUG, "drained, epoch %u, %.3f ms", agent.turns.report.epoch,
                  (double)GET(the_page()->report.drain_ns) / MS);
     }
     if (acts & AGENT_CHANGED)

@@ -477,6 +477,8 @@ void agent_step(struct agent *agent, const struct agent_inputs *in, struct agent
     out->idle = agent->idle;
     out->evicting = agent->evicting;
     out->report = agent->report;
+    if (in->away_since) /* the next coordinator counts epochs anew */
+        out->report.epoch = 0;
     out->report.check = gpushare_check(&out->report, GPUSHARE_TURN_WORDS);
 }
 

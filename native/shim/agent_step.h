@@ -31,7 +31,7 @@
 
 struct agent_inputs {
     uint64_t now;
-    struct gpushare_permit permit; /* the last whole one of this connection */
+    struct gpushare_permit permit; /* the last whole one of the connection that was welcomed last */
     uint64_t quantum_ns, idle_release_ns;
     uint64_t away_since;                /* when the contact with the coordinator was lost; 0: there is contact */
     uint64_t client_turn, client_began; /* of the client page */
@@ -106,7 +106,8 @@ struct agent {
 
 void agent_step(struct agent *agent, const struct agent_inputs *in, struct agent_outputs *out);
 
-/* A process that has lost the page of a connection: permits of the next one are new, whatever their epoch. */
+/* A coordinator has welcomed the process: its permits are new, whatever their epoch. Until then the last permit of the
+ * connection before stands. */
 void agent_new_connection(struct agent *agent);
 
 /* agent layout ends */

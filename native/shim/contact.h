@@ -9,7 +9,7 @@ bool agent_answered(void); /* wait for the coordinator's answer, at most ANSWER_
 void agent_settled(void);  /* agent: the answer has come, or will not */
 void agent_kick(void);
 void agent_ring(void);     /* any thread: the report has changed, the coordinator is to look */
-bool agent_new_page(void); /* before hello; false: there is none */
+void agent_welcomed(void); /* at the answer to hello: the permits of the connection before end */
 void agent_after_fork(void);
 
 /* --- socket.c, connect.c --- */

@@ -79,7 +79,7 @@ struct gpushare_turn {
     uint64_t began_ns;  /* when the process entered */
     uint64_t closed_ns; /* when its gate closed; 0 = it has not */
     uint64_t ended_ns;  /* when the process left the turn; 0 = it has not */
-    uint32_t epoch;     /* of the permit under which the process is in, or was; 0 = it entered without a coordinator */
+    uint32_t epoch;     /* of the permit under which the process is in, or was; 0: no coordinator, or no contact */
     uint32_t phase;
     uint32_t tries;      /* refused tries to enter, counted for ever */
     uint32_t step_tries; /* steps in this closing */

@@ -108,6 +108,7 @@ static void welcomed(uint64_t now) {
         account_slot();
     contact.hold_off = 0;
     contact.welcomed_at = now;
+    agent_welcomed();
     atomic_store(&shim.contact, THERE);
     log_line(LOG_INFO, "in contact with the coordinator");
     socket_say(SAY_CHANGED); /* since hello */
@@ -217,7 +218,7 @@ static void try_to_connect(uint64_t now) {
     }
     contact.asked_at = now;
     atomic_store(&shim.contact, ASKING);
-    if (!agent_new_page() || !say_hello())
+    if (!shim_new_page() || !say_hello())
         lose(now, "hello could not be sent");
 }
 

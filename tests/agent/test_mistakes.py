@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare.agent.process import Process
+from jupyter_gpushare.agent.rule import ffi
 
 from ..support.rule import mistaken
 from .test_any_permits import run
@@ -45,6 +46,15 @@ def an_old_page_is_obeyed(patch: Patch) -> None:
     patch(Process, "new_page", lambda self: None)
 
 
+def the_permit_is_dropped_with_the_page(patch: Patch) -> None:
+    def new_page(self: Process) -> None:
+        real(self)
+        self._take_permit(ffi.new("struct gpushare_permit *"))
+
+    real = Process.new_page
+    patch(Process, "new_page", new_page)
+
+
 def a_wrong_check_is_accepted(patch: Patch) -> None:
     patch(Process, "is_whole", lambda self, permit: True)
 
@@ -59,7 +69,12 @@ def the_deadline_is_that_of_another_epoch(patch: Patch) -> None:
     patch(Process, "_take_permit", take)
 
 
-IN_THE_EDGE = [an_old_page_is_obeyed, a_wrong_check_is_accepted, the_deadline_is_that_of_another_epoch]
+IN_THE_EDGE = [
+    an_old_page_is_obeyed,
+    the_permit_is_dropped_with_the_page,
+    a_wrong_check_is_accepted,
+    the_deadline_is_that_of_another_epoch,
+]
 
 
 @pytest.mark.parametrize("mistake", IN_THE_EDGE, ids=lambda mistake: mistake.__name__)

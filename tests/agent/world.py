@@ -39,7 +39,8 @@ class World(Account):
         self.coordinators: list[StandIn] = []
         self.current: StandIn | None = None
         self._turns = [random.randrange(1 << 32, 1 << 62) for _ in range(3)]
-        self._left: dict[int, set[int]] = {}  # by pid: epochs of the present page under which it has left
+        self._left: dict[int, set[int]] = {}  # by pid: epochs since its last welcome under which it has left
+        self._permitted: set[int] = set()  # by pid: a permit has come since the last welcome
         self._gates: dict[int, tuple[int, int]] = {}  # by pid: phase and opening after its last step
         for number in range(random.randint(2, 3)):
             self._client(number)
@@ -158,14 +159,18 @@ class World(Account):
             self._in(0.05, self.unlock_outside, uuid)
 
     def connect(self, agent: Agent) -> Connection | None:
-        self._left.pop(agent.pid, None)
         return self.current.connect(agent) if self.current else None
+
+    def welcomed(self, agent: Agent) -> None:
+        self._left.pop(agent.pid, None)
+        self._permitted.discard(agent.pid)
 
     # --- what must hold
 
     def stepped(self, agent: Agent) -> None:
         now, permit, turn = agent.stepped_at, agent.found_permit, agent.turn
         self._only_what_was_written(agent)
+        self._permit_stands(agent)
         before, opening = self._gates.get(agent.pid, (OUT, 0))
         self._gates[agent.pid] = agent.phase, agent.opening
         relieved = permit.flags & RELIEVED and permit.deadline_ns and now >= permit.deadline_ns
@@ -197,6 +202,13 @@ class World(Account):
             return
         if agent.permit_bytes not in line.page.written:
             raise Violation(f"{agent} obeys {_text(agent.permit)}, which {line.coordinator} has not written to it")
+
+    def _permit_stands(self, agent: Agent) -> None:
+        """Without contact, a process keeps the permit that it has found last."""
+        if agent.found_permit.epoch:
+            self._permitted.add(agent.pid)
+        elif agent.pid in self._permitted and agent.link.contact != THERE:
+            raise Violation(f"{agent} has dropped its last permit without contact")
 
     # --- from beginning to end
 

@@ -123,6 +123,9 @@ class Account:
     def refused(self, agent: Agent, message: dict[str, Any]) -> None:
         """A coordinator has refused the process."""
 
+    def welcomed(self, agent: Agent) -> None:
+        """A coordinator has welcomed the process."""
+
     def takes_processor(self, agent: Agent) -> bool:
         return agent.random.random() < self.preemption
 

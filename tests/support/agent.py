@@ -132,6 +132,10 @@ class Agent(Process, Owner):
     def leaves_turn(self, turn: int) -> None:
         self.host.leaves(self, turn)
 
+    def welcomed(self) -> None:
+        super().welcomed()
+        self.host.welcomed(self)
+
     def refused(self, message: dict[str, Any]) -> None:
         self.host.tell(f"{self} is refused: {message}")
         self.host.refused(self, message)

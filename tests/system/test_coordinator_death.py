@@ -58,6 +58,30 @@ def test_turns_go_on_after_a_kill(quick: Host, moment: str) -> None:
     assert quick.overlap([one], [other]) == 0
 
 
+def test_the_last_permit_stands_until_the_rule_without_a_coordinator(quick: Host) -> None:
+    """A stopped coordinator accepts connections, and answers no hello. The turn ends at its deadline all the same, and
+    the next client follows by its permit."""
+    quick.ask(messages.Config(changes={"time_quantum": 7.0}))
+    one, other = quick.program("one"), quick.program("other")
+    one.busy()
+    other.start_busy()
+    eventually(lambda: in_mid_turn(quick, "one", "other"))
+    eventually(lambda: quick.status()["devices"][0]["grants"][0]["held_seconds"] > 1.5)
+    assert quick.coordinator
+    quick.coordinator.send_signal(signal.SIGSTOP)
+    stopped = time.monotonic_ns()
+    eventually(lambda: quick.worked_since(stopped, other), 15)
+    lines = quick.log_text().splitlines()
+    lost = max(number for number, line in enumerate(lines) if "heartbeat has stopped" in line)
+    openings = [line for line in lines[lost:] if f"[{other.pid}]" in line and "gate open, epoch " in line]
+    assert openings and int(openings[0].split()[-1]) > 0, "by its permit, without contact"
+    quick.coordinator.send_signal(signal.SIGCONT)
+    quick.ask(messages.Config(changes={"time_quantum": 0.1}))
+    other.result()
+    stop_all(one, other)
+    assert quick.overlap([one], [other]) == 0
+
+
 def test_a_stopped_coordinator_that_wakes_up_finds_others_at_work(quick: Host) -> None:
     """The client that has a permit follows at the deadline and runs on, until the heartbeat has been missed for 5 s and
     2 s more are over. What the coordinator thinks that it has granted is then no longer its to end or give away."""
