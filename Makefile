@@ -162,7 +162,7 @@ else
 	cd labextension && CHROMIUM='$(CHROMIUM)' jlpm test:ui:server $(ARGS)
 endif
 
-# Several tests at a time, each worker with a host of its own; those marked `alone` still run alone (tests/alone.py).
+# Several tests at a time, each worker with a host of its own; those marked `exclusive` run by themselves (tests/support/exclusive.py).
 PARALLEL := --numprocesses $(JOBS) --dist worksteal
 
 pictures: env labextension/node_modules/.yarn-state.yml

@@ -75,7 +75,7 @@ def _settings(table: dict[str, Setting]) -> str:
 
 def command_line() -> str:
     """The text of docs/reference/cli.md."""
-    return _CLI + "".join(_command(name, cli.parser(name), 2) for name in cli.COMMANDS) + _coordinator()
+    return _CLI + "".join(_command(name, cli.build_parser(name), 2) for name in cli.COMMANDS) + _coordinator()
 
 
 def _command(name: str, parser: argparse.ArgumentParser, level: int) -> str:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .api import (
         GpuShareError,
-        Mistake,
         NotShared,
         Refused,
         Unreachable,
+        UsageError,
         evict,
         history,
         hold,
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 __all__ = [
     "GpuShareError",
     "GpuShareView",
-    "Mistake",
     "NotShared",
     "Refused",
     "Unreachable",
+    "UsageError",
     "evict",
     "history",
     "hold",
@@ -64,7 +64,7 @@ def load_ipython_extension(shell: Any) -> None:
     """`%load_ext jupyter_gpushare`: `%gpushare` where nothing has started it, as in `ipython script.ipy`."""
     import sys
 
-    if getattr(sys.modules.get("_gpushare_kernel.session"), "active", None) is None:
+    if getattr(sys.modules.get("_gpushare_kernel.session"), "active_session", None) is None:
         from .kernel.session import activate
 
         activate(shell, asked_for=True)

@@ -21,14 +21,14 @@ from typing import NamedTuple, NoReturn
 
 MODULE = "jupyter_gpushare.launcher"
 START = f"import sys; sys.path[:] = filter(None, sys.path); from {MODULE} import main; sys.exit(main(sys.argv[1:]))"
-_HEADS = (["-c", START], ["-m", MODULE])
+_WRAPPER_OPTIONS = (["-c", START], ["-m", MODULE])
 
 
-class Usage(ValueError):
+class LauncherUsageError(ValueError):
     """The launcher's own command line is wrong."""
 
 
-class Parsed(NamedTuple):
+class LaunchOptions(NamedTuple):
     command: list[str]
     quota: str = ""
     gpus: int = 1
@@ -37,7 +37,7 @@ class Parsed(NamedTuple):
     memory_mode: str = ""
 
 
-def parse(arguments: list[str], python: str) -> Parsed:
+def parse(arguments: list[str], python: str) -> LaunchOptions:
     """Split the launcher's options from the command, which `python` runs if it is a module. Raises Usage."""
     options: dict[str, str] = {}
     simulate: bool | None = None
@@ -47,14 +47,16 @@ def parse(arguments: list[str], python: str) -> Parsed:
         if name == "--simulate":
             simulate = True
         elif name not in ("--quota", "--gpus", "--label", "--memory-mode"):
-            raise Usage(f"unknown option {name!r}: allowed are --quota, --gpus, --label, --memory-mode, --simulate")
+            raise LauncherUsageError(
+                f"unknown option {name!r}: allowed are --quota, --gpus, --label, --memory-mode, --simulate"
+            )
         elif not rest:
-            raise Usage(f"{name} needs a value")
+            raise LauncherUsageError(f"{name} needs a value")
         else:
             options[name] = rest.pop(0)
     gpus = options.get("--gpus", "1")
     if not gpus.isdecimal() or not 1 <= int(gpus) <= 64:
-        raise Usage(f"--gpus {gpus!r} is out of range: allowed are 1 to 64")
+        raise LauncherUsageError(f"--gpus {gpus!r} is out of range: allowed are 1 to 64")
     if rest[:1] == ["--"]:
         command = rest[1:]
         # As jupyter_client does for a kernelspec's own first word: the environment may not be activated.
@@ -63,29 +65,29 @@ def parse(arguments: list[str], python: str) -> Parsed:
     else:
         command = [python, *rest] if rest else []
     if not command:
-        raise Usage(f"no command: {MODULE} [OPTIONS] -m MODULE ... | -- COMMAND ...")
+        raise LauncherUsageError(f"no command: {MODULE} [OPTIONS] -m MODULE ... | -- COMMAND ...")
     mode = options.get("--memory-mode", "")
-    return Parsed(command, options.get("--quota", ""), int(gpus), options.get("--label", ""), simulate, mode)
+    return LaunchOptions(command, options.get("--quota", ""), int(gpus), options.get("--label", ""), simulate, mode)
 
 
-def unwrap(command: list[str]) -> list[str]:
+def strip_wrapper(command: list[str]) -> list[str]:
     """What `command` execs if it is our launcher, else `command`. Saves the provisioner a detour."""
-    if command[1:3] not in _HEADS:
+    if command[1:3] not in _WRAPPER_OPTIONS:
         return command
     return parse(command[3:], command[0]).command
 
 
-def label_in(command: list[str]) -> str:
+def label_option(command: list[str]) -> str:
     """The `--label` of `command` if it is our launcher, else ""."""
-    if command[1:3] not in _HEADS:
+    if command[1:3] not in _WRAPPER_OPTIONS:
         return ""
     try:
         return parse(command[3:], command[0]).label
-    except Usage:
+    except LauncherUsageError:
         return ""
 
 
-def name_of(command: list[str]) -> str:
+def default_label(command: list[str]) -> str:
     """What people would call it: `train.py` of `python -u train.py`, the module of `python -m MODULE`."""
     program = os.path.basename(command[0])
     words = iter(command[1:] if program.startswith("python") else [])
@@ -99,7 +101,7 @@ def name_of(command: list[str]) -> str:
     return program
 
 
-def replace_process(command: list[str], env: dict[str, str]) -> NoReturn:
+def exec_program(command: list[str], env: dict[str, str]) -> NoReturn:
     """Become `command`. Raises OSError when that can't be."""
     # Python ignores these, and exec would hand that on; programs expect the default.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
@@ -107,21 +109,22 @@ def replace_process(command: list[str], env: dict[str, str]) -> NoReturn:
     os.execvpe(command[0], command, env)
 
 
-def shared_environment(parsed: Parsed, prefix: str) -> dict[str, str]:
+def build_shared_environment(parsed: LaunchOptions, prefix: str) -> dict[str, str]:
     """Register a new client and return the environment for it. Takes at most a few seconds."""
-    from . import environment, quota_words
+    from .config import quota_options
+    from .launch import kernel_env
 
-    identity = environment.Identity.new(prefix=prefix)
+    identity = kernel_env.Identity.new(prefix=prefix)
     try:
-        mode = quota_words.checked_memory_mode(parsed.memory_mode)
+        mode = quota_options.parse_memory_mode(parsed.memory_mode)
     except ValueError as error:
-        raise Usage(str(error)) from None
+        raise LauncherUsageError(str(error)) from None
     try:
-        quota = quota_words.merged_quota(parsed.quota)
+        quota = quota_options.with_inherited_quota(parsed.quota)
     except ValueError:  # a kernel starts all the same: the coordinator refuses it, which the first cell says
         quota = f"{os.environ.get('GPUSHARE_QUOTA', '')} {parsed.quota}".strip()
-    label = parsed.label or environment.label_of(os.environ, name_of(parsed.command))
-    announced = environment.announce(
+    label = parsed.label or kernel_env.label_of(os.environ, default_label(parsed.command))
+    announced = kernel_env.register_client(
         identity,
         label=label,
         quota=quota,
@@ -131,25 +134,27 @@ def shared_environment(parsed: Parsed, prefix: str) -> dict[str, str]:
         own_program=prefix == "run",
     )
     inherited = {**os.environ, "GPUSHARE_MEMORY_MODE": mode} if mode else os.environ
-    return environment.prepare(inherited, label=label, quota=quota, **identity._asdict(), **announced._asdict())
+    return kernel_env.build_environment(
+        inherited, label=label, quota=quota, **identity._asdict(), **announced._asdict()
+    )
 
 
 def main(arguments: list[str]) -> int:
     """Returns only when the command can't be executed: 2 usage, 126 not executable, 127 not found."""
     try:
         parsed = parse(arguments, sys.executable)
-    except Usage as error:
+    except LauncherUsageError as error:
         print(f"{MODULE}: {error}", file=sys.stderr)
         return 2
     env = dict(os.environ)
     try:
         if not env.get("GPUSHARE_PREPARED"):
-            env = shared_environment(parsed, "kernel")
-    except Usage as error:
+            env = build_shared_environment(parsed, "kernel")
+    except LauncherUsageError as error:
         print(f"{MODULE}: {error}", file=sys.stderr)
         return 2
     try:
-        replace_process(parsed.command, env)
+        exec_program(parsed.command, env)
     except OSError as error:
         print(f"{MODULE}: {parsed.command[0]}: {error.strerror}", file=sys.stderr)
         return 127 if isinstance(error, FileNotFoundError) else 126

@@ -16,9 +16,11 @@ from typing import Any
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from traitlets import Bool, CaselessStrEnum, Float, Integer, TraitError, Unicode, Union, validate
 
-from . import config, environment, launcher, quota_words
+from . import launcher
+from .config import quota_options, traits
+from .launch import kernel_env
 
-_QUOTA = ("share", "limit", "memory", "resident", "service", *quota_words.PLACEMENT_WORDS)
+_QUOTA = ("share", "limit", "memory", "resident", "service", *quota_options.PLACEMENT_OPTIONS)
 
 
 class GpuShareProvisioner(LocalProvisioner):
@@ -79,15 +81,15 @@ class GpuShareProvisioner(LocalProvisioner):
         if unknown:
             allowed = ", ".join(sorted(type(self).class_own_traits(config=True)))
             self.log.warning("Ignored unknown provisioner settings %s; known are %s.", ", ".join(unknown), allowed)
-        self.quota = quota_words.quota_text(**{name: getattr(self, name) for name in _QUOTA})
-        self.identity: environment.Identity | None = None
-        self._announced: environment.Announced | None = None
+        self.quota = quota_options.quota_text(**{name: getattr(self, name) for name in _QUOTA})
+        self.identity: kernel_env.Identity | None = None
+        self._registration: kernel_env.Registration | None = None
         self._label = ""
 
     @validate("share", "limit", "memory", "resident", "device", "affinity", "anti_affinity", "exclusion")
     def _check_quota(self, proposal: Any) -> Any:
         try:
-            quota_words.quota_text(**{proposal.trait.name: proposal.value})
+            quota_options.quota_text(**{proposal.trait.name: proposal.value})
         except ValueError as error:
             raise TraitError(f"{type(self).__name__}.{proposal.trait.name}: {error}") from None
         return proposal.value
@@ -95,7 +97,7 @@ class GpuShareProvisioner(LocalProvisioner):
     @validate("memory_mode")
     def _check_memory_mode(self, proposal: Any) -> Any:
         try:
-            return quota_words.checked_memory_mode(str(proposal.value))
+            return quota_options.parse_memory_mode(str(proposal.value))
         except ValueError as error:
             raise TraitError(f"{type(self).__name__}.memory_mode: {error}") from None
 
@@ -103,55 +105,55 @@ class GpuShareProvisioner(LocalProvisioner):
         """Called before each start and restart: makes the client known, within about `start_wait` seconds."""
         env = kwargs.get("env", os.environ)
         if self.identity is None:
-            self.identity = environment.Identity.new(self.kernel_id or "", prefix="kernel")
+            self.identity = kernel_env.Identity.new(self.kernel_id or "", prefix="kernel")
         settings, complaint = self._server_settings()
-        self._label = self.label or environment.label_of(env, self._kernel_name())
+        self._label = self.label or kernel_env.label_of(env, self._kernel_name())
         announce = functools.partial(
-            environment.announce,
+            kernel_env.register_client,
             self.identity,
             label=self._label,
             quota=self.quota,
             gpus=self.gpus,
             socket=self.coordinator or settings.coordinator or env.get("GPUSHARE_SOCKET", ""),
-            simulate=self._simulate(settings, env),
+            simulate=self._simulate_option(settings, env),
             memory_mode=self.memory_mode or env.get("GPUSHARE_MEMORY_MODE", ""),
             settings=settings.argv(),
             wait=self.start_wait,
         )
-        self._announced = await asyncio.get_running_loop().run_in_executor(None, announce)
-        if complaint and not self._announced.note:
-            self._announced = self._announced._replace(note=f"refused: {complaint}")
-        if self._announced.note:
-            self.log.warning("GPU sharing of kernel %s: %s", self.kernel_id, self._announced.note)
+        self._registration = await asyncio.get_running_loop().run_in_executor(None, announce)
+        if complaint and not self._registration.note:
+            self._registration = self._registration._replace(note=f"refused: {complaint}")
+        if self._registration.note:
+            self.log.warning("GPU sharing of kernel %s: %s", self.kernel_id, self._registration.note)
         kwargs = await super().pre_launch(**kwargs)
-        kwargs["cmd"] = launcher.unwrap(kwargs["cmd"])
+        kwargs["cmd"] = launcher.strip_wrapper(kwargs["cmd"])
         return kwargs
 
     def _finalize_env(self, env: dict[str, str]) -> None:
         """Called by the base class's `pre_launch`, on a copy to which the kernelspec's `env` was applied."""
         super()._finalize_env(env)
-        if self.identity is None or self._announced is None:
+        if self.identity is None or self._registration is None:
             return
         if self.memory_mode:
             env["GPUSHARE_MEMORY_MODE"] = self.memory_mode
-        made = environment.prepare(
+        made = kernel_env.build_environment(
             env,
             **self.identity._asdict(),
             label=self._label,
             quota=self.quota,
             python=(self.kernel_spec.language or "").lower().startswith("python"),
-            **self._announced._asdict(),
+            **self._registration._asdict(),
         )
         env.clear()
         env.update(made)
 
     async def cleanup(self, restart: bool = False) -> None:
         """Called when the kernel is gone, perhaps twice, perhaps never, perhaps before it was started."""
-        announced, identity = self._announced, self.identity
+        announced, identity = self._registration, self.identity
         if not restart and announced is not None and identity is not None:
-            self._announced = None
+            self._registration = None
             if not announced.note:
-                farewell = functools.partial(environment.forget, identity, socket=announced.socket)
+                farewell = functools.partial(kernel_env.unregister_client, identity, socket=announced.socket)
                 await asyncio.get_running_loop().run_in_executor(None, farewell)
         await super().cleanup(restart=restart)
 
@@ -167,17 +169,17 @@ class GpuShareProvisioner(LocalProvisioner):
         await super().load_provisioner_info(provisioner_info)
         ours = provisioner_info.get("gpushare")
         if ours:
-            self.identity = environment.Identity(ours["client"], ours["token"])
+            self.identity = kernel_env.Identity(ours["client"], ours["token"])
             self.quota = ours["quota"]
 
-    def _server_settings(self) -> tuple[config.GpuShare, str]:
+    def _server_settings(self) -> tuple[traits.GpuShare, str]:
         """The Jupyter server's `c.GpuShare`, or the defaults and what is wrong with it."""
         try:
-            return config.GpuShare(parent=self), ""
+            return traits.GpuShare(parent=self), ""
         except TraitError as error:
-            return config.GpuShare(), f"the server's settings are not used: {error}"
+            return traits.GpuShare(), f"the server's settings are not used: {error}"
 
-    def _simulate(self, settings: config.GpuShare, env: Mapping[str, str]) -> bool | None:
+    def _simulate_option(self, settings: traits.GpuShare, env: Mapping[str, str]) -> bool | None:
         if self.simulate is not None:
             return bool(self.simulate)
         return True if settings.simulate or env.get("GPUSHARE_SIMULATE") == "1" else None

@@ -22,7 +22,7 @@ _SIZE = re.compile(_AMOUNT + r"([a-z]*)$")
 _DURATION = re.compile(_AMOUNT + r"(|s|sec|seconds?|m|min|minutes?|h|hours?)$")
 _SINCE = re.compile(_AMOUNT + r"(m|min|minutes?|h|hours?|d|days?|w|weeks?)$")
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_LONGEST_SINCE = 36500 * 86400.0
+_MAX_SINCE_SECONDS = 36500 * 86400.0
 
 _FRACTION = re.compile(r"^(?:[0-9]+(?:\.[0-9]*)?%|[01]?\.[0-9]+)$")
 _SPACED = re.compile(r"(=[0-9.]+)\s+([kmgt]i?b?|b)(?=\s|$)", re.IGNORECASE)  # a size as `format_size` writes it
@@ -125,7 +125,7 @@ def parse_since(value: str, now: float) -> float:
             raise ValueError("neither")
     except (ValueError, OverflowError):
         raise ValueError(f"{value!r} is neither a duration nor a date (examples: 7d, 12h, 90min, 2026-11-01)") from None
-    if not 0 <= seconds <= _LONGEST_SINCE:
+    if not 0 <= seconds <= _MAX_SINCE_SECONDS:
         when = "in the future" if seconds < 0 else "more than 100 years ago"
         raise ValueError(f"{value!r} is {when}: allowed is what has been, such as 7d, 12h or 2026-11-01")
     return seconds

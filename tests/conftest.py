@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from . import alone, packages, sanitizers
+from .support import build_wheel, exclusive, sanitizers
 
 pytest_plugins = ["pytest_jupyter.jupyter_server"]
 
@@ -57,14 +57,14 @@ def own_host() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return packages.build_package("wheel", tmp_path_factory.mktemp("wheel"))
+    return build_wheel.build_package("wheel", tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(autouse=True)
-def nothing_found() -> Iterator[None]:
+def no_sanitizer_reports() -> Iterator[None]:
     """Under a sanitizer: no program of this test was reported."""
     yield
-    text = sanitizers.found()
+    text = sanitizers.take_reports()
     assert not text, text
 
 
@@ -90,7 +90,7 @@ def _gpu_problem() -> str | None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(alone)
+    config.pluginmanager.register(exclusive)
     # A shell's background jobs ignore interrupts, and so would every program that is started here.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from jupyter_gpushare.config import GpuShare
+from jupyter_gpushare.config.traits import GpuShare
 from jupyter_gpushare.core.placement.settings import STRATEGIES
 from jupyter_gpushare.core.policies import POLICIES
 from jupyter_gpushare.settings import SETTINGS
-from jupyter_gpushare.wire.text import MEMORY_MODES
+from jupyter_gpushare.wire.quotas import MEMORY_MODES
 
 
 def test_choices_are_what_there_is() -> None:

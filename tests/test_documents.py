@@ -15,7 +15,7 @@ import pytest
 import yaml
 from IPython.core.inputtransformer2 import TransformerManager
 
-from .documents import DOCS, ROOT
+from .support.markdown_blocks import DOCS, ROOT
 
 MARKDOWN = [*sorted(ROOT.glob("*.md")), *(path for path in sorted(DOCS.rglob("*.md")) if "_build" not in path.parts)]
 DOCUMENTS = [*MARKDOWN, *(ROOT / "binder").glob("*.ipynb")]

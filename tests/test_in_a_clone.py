@@ -18,7 +18,7 @@ import pytest
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import Client, Unreachable
 
-from .packages import ROOT, Environment
+from .support.build_wheel import ROOT, Environment
 
 CELLS = [
     "%gpushare",
@@ -31,7 +31,7 @@ CELLS = [
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """An environment with the wheel, and with the command that JupyterLab's users have."""
     made = Environment(tmp_path_factory.mktemp("installed") / "env")
-    made.must("pip", "install", "--no-deps", "--no-index", str(wheel))
+    made.run_checked("pip", "install", "--no-deps", "--no-index", str(wheel))
     made.console_script("jupyter-execute", "nbclient.cli", "main")
     return made
 

@@ -26,8 +26,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "agent": {"wire"},
     "kernel": set(),  # runs in environments without this package
     "config": {"wire", "settings"},
-    "families": set(),
-    "coordinator": {"", "core", "wire", "config", "settings", "families"},
+    "launch": {"wire"},
+    "metrics": set(),
+    "coordinator": {"", "core", "wire", "config", "settings", "metrics"},
     "simulation": {"core", "agent", "wire"},
     "widgets": {"wire", "kernel", "settings"},
 }
@@ -134,8 +135,8 @@ def test_kernel_side_is_python_3_8(path: Path) -> None:
         ("kernel.magics", "def load():\n    import IPython, json", []),
         ("kernel.magics", "def load():\n    import msgspec", ["msgspec"]),
         ("provisioner", "from .coordinator import daemon", ["jupyter_gpushare.coordinator.daemon"]),
-        ("cli", "def run():\n    from .coordinator.app import main", []),
-        ("widgets.view", "from ..kernel import session\nfrom .. import doctor", ["jupyter_gpushare.doctor"]),
+        ("cli", "def run():\n    from ..coordinator.app import main", []),
+        ("widgets.view", "from ..kernel import session\nfrom .. import launch", ["jupyter_gpushare.launch"]),
     ],
 )
 def test_the_rules_find_offences(module: str, source: str, found: list[str]) -> None:

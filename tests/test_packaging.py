@@ -16,7 +16,7 @@ import pytest
 
 import jupyter_gpushare
 
-from .packages import LABEXTENSION, ROOT, build_package
+from .support.build_wheel import LABEXTENSION, ROOT, build_package
 
 PACKAGE = ROOT / "jupyter_gpushare"
 VERSION = jupyter_gpushare.__version__

@@ -20,9 +20,9 @@ from jupyter_client.blocking import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 from traitlets.config import Config
 
-from jupyter_gpushare.config import GpuShare
+from jupyter_gpushare.config.traits import GpuShare
 
-from .hub.hub import fetch
+from .hub.hub import http_request
 from .provisioner.conftest import Notebook
 from .support import fresh, waiting
 
@@ -120,7 +120,7 @@ class Reader:
         return self.notebooks[name]
 
     def _api(self, path: str, body: Any = None) -> Any:
-        return fetch(f"{self._url}api/{path}", TOKEN, "GET" if body is None else "POST", body)
+        return http_request(f"{self._url}api/{path}", TOKEN, "GET" if body is None else "POST", body)
 
     def close(self) -> None:
         for notebook in self.notebooks.values():

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from .process import Process
 
-AWAY, ASKING, THERE = "away", "asking", "there"
+DISCONNECTED, CONNECTING, CONNECTED = "disconnected", "connecting", "connected"
 DOORBELL = b"\0\n"
-S = 1_000_000_000
-ANSWER, STALE = 2 * S, 5 * S
-SOONEST_RETRY, LATEST_RETRY = S // 40, S // 4
-LONGEST_HOLD_OFF = 16 * S
+SECOND_NS = 1_000_000_000
+ANSWER_TIMEOUT_NS, HEARTBEAT_TIMEOUT_NS = 2 * SECOND_NS, 5 * SECOND_NS
+MIN_RETRY_NS, MAX_RETRY_NS = SECOND_NS // 40, SECOND_NS // 4
+MAX_BACKOFF_NS = 16 * SECOND_NS
 
 
 class Connection(Protocol):
@@ -72,21 +72,21 @@ class Link:
 
     def __init__(self, process: Process) -> None:
         self._process = process
-        self.contact = AWAY
+        self.state = DISCONNECTED
         self.connection: Connection | None = None
         self.away_since = 0  # 0: there is contact
         self.messages: list[dict[str, Any]] = []  # received, apart from answers to hello
         self._doorbell_due = False
-        self._arrived: list[int] = []
+        self._received_descriptors: list[int] = []
         self._received = bytearray()
-        self._next_try = 0
-        self._asked_at = self._welcomed_at = 0
-        self._hold_off = 0
+        self._connect_at = 0
+        self._hello_sent_at = self._welcomed_at = 0
+        self._backoff_ns = 0
 
     @property
     def descriptors(self) -> int:
         """Return how many files have arrived that no message has claimed."""
-        return len(self._arrived)
+        return len(self._received_descriptors)
 
     def send(self, message: dict[str, Any], descriptors: list[int] | None = None) -> int:
         if self.connection is None:
@@ -99,25 +99,25 @@ class Link:
         self._flush()
 
     def _flush(self) -> None:
-        if self.contact != THERE or not self._doorbell_due or self.connection is None:
+        if self.state != CONNECTED or not self._doorbell_due or self.connection is None:
             return
         sent = self.connection.send(DOORBELL)
         self._doorbell_due = sent == 0
         if sent < 0:
-            self.lose()
+            self.disconnect()
 
-    def lose(self) -> None:
+    def disconnect(self) -> None:
         now = self._process.now()
-        if self.contact == THERE or not self.away_since:
+        if self.state == CONNECTED or not self.away_since:
             self.away_since = now
-        self.contact = AWAY
+        self.state = DISCONNECTED
         self.close()
         self._received.clear()
         self._doorbell_due = False
-        self._next_try = max(now + self._hold_off, self._next_retry(now))
+        self._connect_at = max(now + self._backoff_ns, self._next_retry(now))
 
     def _next_retry(self, now: int) -> int:
-        return now + min(max((now - self.away_since) // 8, SOONEST_RETRY), LATEST_RETRY)
+        return now + min(max((now - self.away_since) // 8, MIN_RETRY_NS), MAX_RETRY_NS)
 
     def close(self) -> None:
         if self.connection:
@@ -126,79 +126,83 @@ class Link:
         self._drop_descriptors()
 
     def _drop_descriptors(self) -> None:
-        for descriptor in self._arrived:
+        for descriptor in self._received_descriptors:
             os.close(descriptor)
-        self._arrived.clear()
+        self._received_descriptors.clear()
 
-    def _holds_off(self) -> None:
-        self._hold_off = min(self._hold_off * 2 or S, LONGEST_HOLD_OFF)
+    def _increase_backoff(self) -> None:
+        self._backoff_ns = min(self._backoff_ns * 2 or SECOND_NS, MAX_BACKOFF_NS)
 
     def step(self, now: int) -> Iterator[None]:
         """Read what has arrived, and connect or give up when that is due."""
         if self.connection:
             yield from self._read_lines(now)
         self._flush()
-        if self.contact == AWAY and now >= self._next_try:
+        if self.state == DISCONNECTED and now >= self._connect_at:
             yield from self._connect(now)
-        elif self.contact == ASKING and now >= self._asked_at + ANSWER:
-            self._holds_off()
-            self.lose()
-        elif self.contact == THERE and now >= self._last_sign() + STALE:
-            self.lose()
+        elif self.state == CONNECTING and now >= self._hello_sent_at + ANSWER_TIMEOUT_NS:
+            self._increase_backoff()
+            self.disconnect()
+        elif self.state == CONNECTED and now >= self._last_heartbeat() + HEARTBEAT_TIMEOUT_NS:
+            self.disconnect()
 
-    def due(self) -> int:
+    def next_step_at(self) -> int:
         """Return when to step again, if nothing arrives before."""
-        if self.contact == AWAY:
-            return self._next_try
-        return self._asked_at + ANSWER if self.contact == ASKING else self._last_sign() + STALE
+        if self.state == DISCONNECTED:
+            return self._connect_at
+        return (
+            self._hello_sent_at + ANSWER_TIMEOUT_NS
+            if self.state == CONNECTING
+            else self._last_heartbeat() + HEARTBEAT_TIMEOUT_NS
+        )
 
-    def _last_sign(self) -> int:
+    def _last_heartbeat(self) -> int:
         return max(int(self._process.page.orders.heartbeat_ns), self._welcomed_at)
 
     def _connect(self, now: int) -> Iterator[None]:
         process = self._process
         self.away_since = self.away_since or now
-        self._next_try = self._next_retry(now)
+        self._connect_at = self._next_retry(now)
         connection = process.connect()
         if connection is None:
             return
         process.new_page()
-        self.contact, self.connection, self._asked_at = ASKING, connection, now
+        self.state, self.connection, self._hello_sent_at = CONNECTING, connection, now
         yield
         if self.send(process.hello(), process.descriptors_of_hello()) <= 0:
-            self.lose()
+            self.disconnect()
 
     def _read_lines(self, now: int) -> Iterator[None]:
         while self.connection and (part := self.connection.receive()) is not None:
             data, descriptors = part
-            self._arrived += descriptors
+            self._received_descriptors += descriptors
             if not data:
-                self.lose()
+                self.disconnect()
                 return
             self._received += data
             *lines, rest = self._received.split(b"\n")
             self._received = bytearray(rest)
             for line in lines:
                 if line.strip(b"\0"):
-                    self._take(json.loads(line), now)
+                    self._handle_message(json.loads(line), now)
                     yield
-                if self.contact == AWAY:
+                if self.state == DISCONNECTED:
                     return
             self._drop_descriptors()
 
-    def _take(self, message: dict[str, Any], now: int) -> None:
+    def _handle_message(self, message: dict[str, Any], now: int) -> None:
         kind = message["type"]
         if kind == "error":
-            self._process.refused(message)
-            self._holds_off()
-            self.lose()
-        elif self.contact == ASKING and kind in ("join", "welcome"):
-            if kind == "join" and not self._process.join(self._arrived.pop(0)):
-                self._holds_off()
-                self.lose()
+            self._process.on_refused(message)
+            self._increase_backoff()
+            self.disconnect()
+        elif self.state == CONNECTING and kind in ("join", "welcome"):
+            if kind == "join" and not self._process.join(self._received_descriptors.pop(0)):
+                self._increase_backoff()
+                self.disconnect()
                 return
-            self.contact, self.away_since, self._hold_off, self._welcomed_at = THERE, 0, 0, now
-            self._process.welcomed()
+            self.state, self.away_since, self._backoff_ns, self._welcomed_at = CONNECTED, 0, 0, now
+            self._process.on_welcome()
             self._doorbell_due = True  # the report may have changed since hello
         else:
             self.messages.append(message)

@@ -11,15 +11,15 @@ from .rule import CONSTANTS, ffi
 SEALS = fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 SIZES = {"gpushare_page": CONSTANTS["GPUSHARE_PAGE_BYTES"], "gpushare_client": CONSTANTS["GPUSHARE_CLIENT_BYTES"]}
 SLOTS = CONSTANTS["GPUSHARE_SLOTS"]
-WORDS_OF_A_SLOT = ffi.sizeof("struct gpushare_slot") // 4
-SLOTS_BEGIN = ffi.offsetof("struct gpushare_client", "slots")
+SLOT_WORDS = ffi.sizeof("struct gpushare_slot") // 4
+SLOTS_OFFSET = ffi.offsetof("struct gpushare_client", "slots")
 PHASE_WORD = ffi.offsetof("struct gpushare_slot", "phase") // 4
 
-_PERMIT_BEGINS = ffi.offsetof("struct gpushare_page", "orders")
-PERMIT = slice(_PERMIT_BEGINS, _PERMIT_BEGINS + ffi.sizeof("struct gpushare_permit"))
+_PERMIT_OFFSET = ffi.offsetof("struct gpushare_page", "orders")
+PERMIT = slice(_PERMIT_OFFSET, _PERMIT_OFFSET + ffi.sizeof("struct gpushare_permit"))
 
 
-def memory(struct: str, seals: int = SEALS, size: int | None = None, magic: int | None = None) -> int:
+def create_memfd(struct: str, seals: int = SEALS, size: int | None = None, magic: int | None = None) -> int:
     """Return a memfd for `gpushare_page` or `gpushare_client` as the shim makes it, or a bad one."""
     size = SIZES[struct] if size is None else size
     descriptor = os.memfd_create(struct, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -39,7 +39,7 @@ class Page(pages.Page):
     """The page of a process for one connection. A page made from the page before keeps all but the permit."""
 
     def __init__(self, before: Page | None = None) -> None:
-        super().__init__(memory("gpushare_page"))
+        super().__init__(create_memfd("gpushare_page"))
         if before:
             self.view[0] = before.view[0]
             self.orders.permit = ffi.new("struct gpushare_permit *")[0]
@@ -54,19 +54,19 @@ class ClientPage(pages.ClientPage):
     def __init__(self, descriptor: int) -> None:
         super().__init__(descriptor)
         self.slots = self.view.slots
-        words = memoryview(self._map)[SLOTS_BEGIN : SLOTS_BEGIN + SLOTS * WORDS_OF_A_SLOT * 4].cast("I")
-        self._phases: memoryview | None = words[PHASE_WORD::WORDS_OF_A_SLOT]
+        words = memoryview(self._map)[SLOTS_OFFSET : SLOTS_OFFSET + SLOTS * SLOT_WORDS * 4].cast("I")
+        self._phases: memoryview | None = words[PHASE_WORD::SLOT_WORDS]
 
     @classmethod
     def new(cls, turn: int, devices: tuple[str, ...]) -> ClientPage:
         """Return the page of a client without other processes."""
-        page = cls(memory("gpushare_client"))
+        page = cls(create_memfd("gpushare_client"))
         page.view.turn = turn
         for uuid in devices:
             page.add_device(uuid)
         return page
 
-    def known(self) -> list[str]:
+    def refresh_devices(self) -> list[str]:
         """Return the UUIDs in the table, to which the coordinator appends."""
         if self.view.device_count != len(self.devices):
             self.devices = self.table()

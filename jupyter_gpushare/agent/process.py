@@ -13,18 +13,18 @@ from typing import Any
 
 from ..wire.page import CLOSING, CONTENDED, FIRST_TURN, LEAVING, OUT, RELIEVED, STEP
 from . import rule as rules
-from .link import THERE, Connection, Link
-from .lockfiles import LockFiles
+from .link import CONNECTED, Connection, Link
+from .lock_files import LockFiles
 from .pages import ClientPage, Page
 from .rule import ffi
 
-MS = 1_000_000
-SECOND = 1000 * MS
-SEEN = 2  # seconds: a sibling that has not looked for longer has ended, or is stopped
-LONGEST_PAUSE = 1000 * MS  # between two steps
-RING_DELAY = MS  # after a hand-over: the coordinator would take the next program's processor
+MS_NS = 1_000_000
+SECOND_NS = 1000 * MS_NS
+MAX_SIBLING_SILENCE_SECONDS = 2  # seconds: a sibling that has not looked for longer has ended, or is stopped
+MAX_PAUSE_NS = 1000 * MS_NS  # between two steps
+RING_DELAY_NS = MS_NS  # after a hand-over: the coordinator would take the next program's processor
 NEVER = (1 << 64) - 1
-MOST_STEPS = 20  # that may follow one another at once
+MAX_STEPS = 20  # that may follow one another at once
 
 
 class Process:
@@ -54,15 +54,15 @@ class Process:
         self.gate, self.opening = rules.CLOSED_GATE, 0
         self.waiting = 0
         self.submissions = 0
-        self.listens = ""  # the device whose bell it polls
+        self.polled_bell = ""  # the device whose bell it polls
         self.wake_at = 0
-        self._joins: ClientPage | None = None  # that it takes when it is out
+        self._next_client_page: ClientPage | None = None  # that it takes when it is out
         self._agent = ffi.new("struct agent *")
         self._in = ffi.new("struct agent_inputs *")
         self._out = ffi.new("struct agent_outputs *")
         self._take_permit(ffi.new("struct gpushare_permit *"))
-        self._torn = False
-        self._looks = self._shows_waiting = False
+        self._permit_is_torn = False
+        self._polls_drain = self._shows_waiting = False
         self._ring_at = NEVER
 
     def __str__(self) -> str:
@@ -82,30 +82,30 @@ class Process:
         """Return whether no call is inside the gate and no submitted work is unfinished."""
         return True
 
-    def pause(self) -> int:
+    def poll_delay(self) -> int:
         """Return how long to wait before the next look for quiet, or for memory that has left."""
-        return MS // 2
+        return MS_NS // 2
 
-    def drained(self) -> None:
+    def on_drained(self) -> None:
         """The work has finished: what must leave begins to move."""
 
     def is_moving(self) -> bool:
         """Return whether memory that must leave before the turn ends is still there."""
         return False
 
-    def woken(self) -> None:
+    def wake_threads(self) -> None:
         """Wake the threads at the gate."""
 
-    def rang(self, uuid: str) -> None:
+    def on_bell(self, uuid: str) -> None:
         """A bell rings: processes that listen to it wake."""
 
-    def entered_turn(self, turn: int) -> None:
+    def on_entered(self, turn: int) -> None:
         """The process is in the turn, by its locks; its gate has not opened."""
 
-    def leaves_turn(self, turn: int) -> None:
+    def on_leaving(self, turn: int) -> None:
         """The process is about to give its locks up."""
 
-    def refused(self, message: dict[str, Any]) -> None:
+    def on_refused(self, message: dict[str, Any]) -> None:
         """The coordinator has refused the process."""
 
     # --- the page and the client page
@@ -130,7 +130,7 @@ class Process:
         return self._permit
 
     @property
-    def alone(self) -> bool:
+    def is_without_coordinator(self) -> bool:
         """Return whether the rule without a coordinator was in force at the last step."""
         return bool(self._out.alone)
 
@@ -153,33 +153,33 @@ class Process:
         }
 
     def descriptors_of_hello(self) -> list[int]:
-        return [self.page.descriptor, (self._joins or self.client_page).descriptor]
+        return [self.page.descriptor, (self._next_client_page or self.client_page).descriptor]
 
     def join(self, descriptor: int) -> bool:
         """Take this client page, at once or when the process is out. Return False if its table lacks a device."""
         found = ClientPage(descriptor)
-        if not set(self.devices) <= set(found.known()):
+        if not set(self.devices) <= set(found.refresh_devices()):
             found.close()
             return False
-        if self._joins:
-            self._joins.close()
-        self._joins = found
+        if self._next_client_page:
+            self._next_client_page.close()
+        self._next_client_page = found
         return True
 
-    def welcomed(self) -> None:
+    def on_welcome(self) -> None:
         """Take slot and permits from the coordinator that has answered hello; the last permit ends."""
         self._take_permit(ffi.new("struct gpushare_permit *"))
         self.rule.agent_new_connection(self._agent)
         self._take_client_page()
-        if not self._joins:
+        if not self._next_client_page:
             self._take_slot()
 
     def _take_client_page(self) -> None:
-        if not self._joins or self.phase != OUT:
+        if not self._next_client_page or self.phase != OUT:
             return
         self._clear_slot()
         self.client_page.close()
-        self.client_page, self._joins = self._joins, None
+        self.client_page, self._next_client_page = self._next_client_page, None
         self._take_slot()
 
     def _take_slot(self) -> None:
@@ -194,19 +194,19 @@ class Process:
         slot, turn = self.client_page.slots[self.slot], self._agent.report
         slot.allocated = self.page.report.allocated
         slot.turn, slot.since_ns, slot.phase = turn.turn, turn.closed_ns, turn.phase
-        slot.seen = self._in.now // SECOND
+        slot.seen = self._in.now // SECOND_NS
 
     # --- inputs
 
     def _read_permit(self) -> None:
         """Take the permit over if it is whole. Without contact, the last permit stands."""
         found = self.page.permit_bytes()
-        self._torn = False
-        if found == self.permit_bytes or self.link.contact != THERE:
+        self._permit_is_torn = False
+        if found == self.permit_bytes or self.link.state != CONNECTED:
             return
         copy = ffi.from_buffer("struct gpushare_permit *", found)
-        self._torn = not self.is_whole(copy)
-        if not self._torn:
+        self._permit_is_torn = not self.is_whole(copy)
+        if not self._permit_is_torn:
             self._take_permit(copy)
 
     def _take_permit(self, permit: Any) -> None:
@@ -216,7 +216,7 @@ class Process:
     def is_whole(self, permit: Any) -> bool:
         return bool(permit.check == rules.check_of(permit[0], rules.PERMIT_WORDS))
 
-    def _fill(self, now: int, tried: int) -> None:
+    def _fill_inputs(self, now: int, tried: int) -> None:
         given, orders, client = self._in, self.page.orders, self.client_page.view
         phase, alone = self.phase, bool(self.link.away_since)
         given.now, given.tried = now, tried
@@ -226,12 +226,12 @@ class Process:
         given.client_devices = (1 << min(client.device_count, 64)) - 1
         given.own_devices = self._own_bits()
         given.submissions, given.waiting = self.submissions, self.waiting
-        looks = self._looks or phase == CLOSING
+        looks = self._polls_drain or phase == CLOSING
         given.looked = rules.NOT_LOOKED if not looks else rules.QUIET if self.is_quiet() else rules.BUSY
         given.moving = phase == LEAVING and not self._agent.keeps and self.is_moving()
-        given.bell = bool(self.listens) and self.locks.has_rung(self.listens)
+        given.bell = bool(self.polled_bell) and self.locks.take_ring(self.polled_bell)
         given.client_in = (
-            alone and self.waiting > 0 and self.locks.has_others(self._uuids(given.client_devices), client.turn)
+            alone and self.waiting > 0 and self.locks.has_others(self._uuids_of(given.client_devices), client.turn)
         )
         given.sibling_turn = given.sibling_since = given.closing_siblings = 0
         if self.waiting or self._agent.keeps or phase in (CLOSING, STEP):
@@ -241,13 +241,13 @@ class Process:
         phases = self.client_page.phases()
         if CLOSING not in phases and STEP not in phases:
             return
-        devices = self.client_page.known()
+        devices = self.client_page.refresh_devices()
         for number, phase in enumerate(phases):
             if phase not in (CLOSING, STEP) or number == self.slot:
                 continue
             slot = self.client_page.slots[number]
             turn, since = slot.turn, slot.since_ns
-            ended = given.now // SECOND > slot.seen + SEEN
+            ended = given.now // SECOND_NS > slot.seen + MAX_SIBLING_SILENCE_SECONDS
             if ended or turn < FIRST_TURN or not self.locks.has_others(devices, turn):
                 continue
             given.closing_siblings += 1
@@ -256,15 +256,15 @@ class Process:
 
     def devices_to_enter(self) -> list[str]:
         """Return the devices on which the process would enter its turn now."""
-        bits = self._in.client_devices if self.alone else self._permit.devices
-        return self._uuids(bits)
+        bits = self._in.client_devices if self.is_without_coordinator else self._permit.devices
+        return self._uuids_of(bits)
 
     def _own_bits(self) -> int:
-        self.client_page.known()
+        self.client_page.refresh_devices()
         return self.client_page.bits(self.devices)
 
-    def _uuids(self, bits: int) -> list[str]:
-        known = self.client_page.known()
+    def _uuids_of(self, bits: int) -> list[str]:
+        known = self.client_page.refresh_devices()
         return [known[number] for number in range(len(known)) if bits >> number & 1]
 
     # --- one look at everything
@@ -274,27 +274,27 @@ class Process:
         now = self.now()
         yield from self.link.step(now)
         tried = rules.NOT_TRIED
-        for _ in range(MOST_STEPS):
+        for _ in range(MAX_STEPS):
             self._take_client_page()
             self._read_permit()
             now = self.now()
-            self._fill(now, tried)
+            self._fill_inputs(now, tried)
             self.rule.agent_step(self._agent, self._in, self._out)
             self._show_waiting(tried)
             tried = yield from self._carry_out(now)
             if tried == rules.NOT_TRIED and self._out.wake_at > now:
                 break
         else:
-            raise AssertionError(f"{self} was to step again at once {MOST_STEPS} times")
+            raise AssertionError(f"{self} was to step again at once {MAX_STEPS} times")
         if self._ring_at != NEVER:
             self._ring_coordinator(self._ring_at, self.now())
-        self.wake_at = min(self._out.wake_at, self.link.due(), self._ring_at, now + LONGEST_PAUSE)
+        self.wake_at = min(self._out.wake_at, self.link.next_step_at(), self._ring_at, now + MAX_PAUSE_NS)
         if self.phase == CLOSING or (self.phase == LEAVING and not self._agent.keeps):
-            self.wake_at = min(self.wake_at, now + self.pause())
-        if self._torn:
-            self.wake_at = min(self.wake_at, now + MS)
+            self.wake_at = min(self.wake_at, now + self.poll_delay())
+        if self._permit_is_torn:
+            self.wake_at = min(self.wake_at, now + MS_NS)
 
-    def look(self) -> None:
+    def run_step(self) -> None:
         """Step without an interruption."""
         for _ in self.step():
             pass
@@ -304,7 +304,7 @@ class Process:
         out = self._out
         acts, turn = out.acts, out.turn
         if acts & rules.LEAVE:
-            self.leaves_turn(turn)
+            self.on_leaving(turn)
             self.locks.leave(turn)
             yield
         if acts & rules.BEGIN:
@@ -312,28 +312,28 @@ class Process:
         closes = out.gate == rules.CLOSED_GATE
         if closes:
             self.gate, self.opening = out.gate, out.opening
-        self._report()
+        self._write_report()
         yield
         if not closes:
             self.gate, self.opening = out.gate, out.opening
-        self._looks = bool(acts & rules.LOOK)
+        self._polls_drain = bool(acts & rules.LOOK)
         if acts & rules.DRAINED:
-            self.drained()
+            self.on_drained()
         if acts & rules.RING:
-            for uuid in self._uuids(out.devices):
+            for uuid in self._uuids_of(out.devices):
                 self.locks.ring(uuid)
-                self.rang(uuid)
+                self.on_bell(uuid)
         if acts & rules.WAKE:
-            self.woken()
+            self.wake_threads()
         if acts & rules.CHANGED:
-            self._ring_coordinator(now + RING_DELAY if self._hands_over() else now, now)
-        self._listen()
+            self._ring_coordinator(now + RING_DELAY_NS if self._is_handoff() else now, now)
+        self._choose_bell()
         yield
         if not acts & rules.ENTER:
             return rules.NOT_TRIED
-        return self._try(turn, bool(acts & rules.JOIN))
+        return self._try_to_enter(turn, bool(acts & rules.JOIN))
 
-    def _report(self) -> None:
+    def _write_report(self) -> None:
         report = self.page.report
         report.turn = self._out.report
         report.waiting, report.idle, report.evicting = self.waiting, self._out.idle, self._out.evicting
@@ -341,13 +341,13 @@ class Process:
 
     def _show_waiting(self, tried: int) -> None:
         """Show on byte 0 that a thread waits, once a try was refused: a coordinator then ends its client's turn."""
-        waits = self.alone and self.waiting > 0 and self.phase == OUT
+        waits = self.is_without_coordinator and self.waiting > 0 and self.phase == OUT
         shows = waits and (self._shows_waiting or tried == rules.REFUSED)
         if shows != self._shows_waiting:
             self._shows_waiting = shows
             self.locks.show_waiting(self.devices, shows)
 
-    def _hands_over(self) -> bool:
+    def _is_handoff(self) -> bool:
         """Return whether the turn is about to pass to the next client, or has just come from another one."""
         if self._out.gate == rules.CLOSED_GATE:
             return bool(self._permit.flags & RELIEVED)
@@ -358,17 +358,17 @@ class Process:
         if now >= at:
             self.link.ring()
 
-    def _listen(self) -> None:
-        self.listens = ""
-        if self._out.listen and (found := self._uuids(self._out.devices)):
-            self.listens = found[0]
+    def _choose_bell(self) -> None:
+        self.polled_bell = ""
+        if self._out.listen and (found := self._uuids_of(self._out.devices)):
+            self.polled_bell = found[0]
 
-    def _try(self, turn: int, join: bool) -> int:
-        devices = self._uuids(self._out.devices)
+    def _try_to_enter(self, turn: int, join: bool) -> int:
+        devices = self._uuids_of(self._out.devices)
         first = not self.locks.has_others(devices, turn)
         if not self.locks.enter(devices, turn, join):
             return rules.REFUSED
-        self.entered_turn(turn)
+        self.on_entered(turn)
         return rules.ENTERED_FIRST if first else rules.ENTERED
 
     # --- the end
@@ -376,13 +376,13 @@ class Process:
     @property
     def descriptors(self) -> int:
         """Return how many files are open, the connection aside."""
-        return 4 + self.locks.descriptors + self.link.descriptors + 2 * bool(self._joins)  # each map has one
+        return 4 + self.locks.descriptors + self.link.descriptors + 2 * bool(self._next_client_page)  # each map has one
 
     def close(self) -> None:
         """End, as the kernel ends a process: its locks go, and no report is written."""
         self.locks.close()
         self.link.close()
-        if self._joins:
-            self._joins.close()
+        if self._next_client_page:
+            self._next_client_page.close()
         self.page.close()
         self.client_page.close()

@@ -46,4 +46,4 @@ def load(path: Path) -> Any:
 
 def check_of(struct: Any, words: int) -> int:
     """Return the `check` that belongs to the words of a permit or a turn."""
-    return pages.mixed(*ffi.cast("uint64_t *", ffi.addressof(struct))[0:words])
+    return pages.checksum(*ffi.cast("uint64_t *", ffi.addressof(struct))[0:words])

@@ -9,7 +9,7 @@ import platform
 import sys
 from typing import Any
 
-from ..arguments import count
+from ..config.arguments import count
 from ..units import format_size
 
 # name: (module, what it measures)

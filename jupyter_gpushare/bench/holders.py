@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..environment import SIMULATED_DRIVER
+from ..launch.kernel_env import SIMULATED_DRIVER
 from ..wire import messages, program
 from ..wire.client import Client
 from . import setting

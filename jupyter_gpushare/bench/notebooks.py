@@ -50,7 +50,7 @@ class Process(process.Process):
         self._left = 0.0  # seconds of work
         self._working_since = 0.0  # 0: it does not work
         self._worked: asyncio.Future[None] = self._loop.create_future()
-        self._end = self._again = self._loop.call_soon(self.look)
+        self._end = self._again = self._loop.call_soon(self.run_step)
         self._bell = -1
 
     async def work(self, seconds: float) -> None:
@@ -58,30 +58,30 @@ class Process(process.Process):
         self._left, self._worked = seconds, self._loop.create_future()
         if self.gate == CLOSED_GATE:
             self._wanted, self.waiting = time.monotonic(), 1
-            self.look()
+            self.run_step()
         else:
             self._start()
         await self._worked
 
     # --- when the edge looks
 
-    def look(self) -> None:
-        super().look()
-        if self._has_met and self.link.contact == link.AWAY:
+    def run_step(self) -> None:
+        super().run_step()
+        if self._has_met and self.link.state == link.DISCONNECTED:
             raise RuntimeError("the coordinator has gone")
         if self.phase == OUT:
             self._give_memory()
         elif self.phase == IN:
             self._deadline = self.permit.deadline_ns / 1e9 if self.permit.flags & RELIEVED else 0.0
-        bell = self.locks.bell(self.listens) if self.listens else -1
+        bell = self.locks.bell(self.polled_bell) if self.polled_bell else -1
         if bell != self._bell:
             if self._bell >= 0:
                 self._loop.remove_reader(self._bell)
             if bell >= 0:
-                self._loop.add_reader(bell, self.look)
+                self._loop.add_reader(bell, self.run_step)
             self._bell = bell
         self._again.cancel()
-        self._again = self._loop.call_at(self.wake_at / 1e9, self.look)
+        self._again = self._loop.call_at(self.wake_at / 1e9, self.run_step)
 
     # --- what the edge needs
 
@@ -91,20 +91,20 @@ class Process(process.Process):
     def connect(self) -> link.Connection | None:
         connection = link.connect(self._path)
         if connection:
-            self._loop.add_reader(connection.socket, self.look)
+            self._loop.add_reader(connection.socket, self.run_step)
         return connection
 
-    def welcomed(self) -> None:
-        super().welcomed()
+    def on_welcome(self) -> None:
+        super().on_welcome()
         self._has_met = True
 
-    def refused(self, message: dict[str, Any]) -> None:
+    def on_refused(self, message: dict[str, Any]) -> None:
         raise RuntimeError(message["message"])
 
     def is_quiet(self) -> bool:
         return not self._working_since
 
-    def woken(self) -> None:
+    def wake_threads(self) -> None:
         if self.gate == CLOSED_GATE:
             self._stop()
             return
@@ -113,14 +113,14 @@ class Process(process.Process):
             self.waiting = 0
             self._start()
 
-    def entered_turn(self, turn: int) -> None:
+    def on_entered(self, turn: int) -> None:
         self._began = time.monotonic()
         self.page.report.resident = self._allocated
 
-    def drained(self) -> None:
+    def on_drained(self) -> None:
         self._give_memory()
 
-    def leaves_turn(self, turn: int) -> None:
+    def on_leaving(self, turn: int) -> None:
         if not self._ran:
             return  # the permit was withdrawn while the process entered
         self._ran = False
@@ -153,7 +153,7 @@ class Process(process.Process):
         self._stop()
         self._left, self.waiting = 0.0, 0
         self._worked.set_result(None)
-        self.look()
+        self.run_step()
 
     def _give_memory(self) -> None:
         report = self.page.report
@@ -175,7 +175,7 @@ async def notebook(kernel: AsyncClient, name: str, process: Process, chance: ran
         kernel.send(messages.Cell(state="start", request=str(number)))
         work = asyncio.ensure_future(process.work(min(20 * WORK, 0.02 + chance.expovariate(1 / WORK))))
         while not (await asyncio.wait([work], timeout=ASKED))[0]:
-            await kernel.request(messages.Outlook(client=name), 30)
+            await kernel.request(messages.WaitStatus(client=name), 30)
         kernel.send(messages.Cell(state="end", request=str(number)))
 
 

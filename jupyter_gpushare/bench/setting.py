@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..environment import SIMULATED_DRIVER, native_part
+from ..launch.kernel_env import SIMULATED_DRIVER, native_part
 from ..wire import messages, program
 from ..wire.client import Client, ensure_coordinator
 

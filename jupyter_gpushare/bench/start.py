@@ -10,7 +10,7 @@ from typing import Any
 
 from jupyter_client.manager import KernelManager
 
-from ..environment import SHIM
+from ..launch.kernel_env import SHIM
 from . import progress, setting
 
 _ROUNDS = 7

@@ -20,7 +20,7 @@ from traitlets import Bool, Float, TraitError, Unicode, default
 from traitlets.config import Config
 
 from .. import __version__
-from ..config import GpuShare
+from ..config.traits import GpuShare
 from ..core.errors import Refused
 from ..wire import address
 from . import system
@@ -193,8 +193,8 @@ def daemonize(path: str) -> bool:
         os.close(write_end)
         os.wait()
         deadline = time.monotonic() + _READY_TIMEOUT
-        while not address.answers(path):
-            ended = not _alive(read_end) and not address.answers(path)
+        while not address.is_accepting(path):
+            ended = not _alive(read_end) and not address.is_accepting(path)
             if ended or time.monotonic() > deadline:
                 print(
                     f"jupyter gpushare coordinator: it ended at once; see {address.state_directory()}",

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from ..config import GpuShare
+from ..config.traits import GpuShare
 from ..core.errors import Refused
 from .userdb import account
 

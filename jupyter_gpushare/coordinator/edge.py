@@ -11,7 +11,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable
 
-from ..config import GpuShare
+from ..config.traits import GpuShare
 from .authority import Authority, Unidentified
 from .limits import Ledger, Window
 from .peer import Peer

@@ -20,7 +20,7 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.registry import Collector
 
-from .. import families
+from ..metrics import prometheus
 from ..wire.address import MetricsAddress
 from .listening import listen
 from .viewers import Views
@@ -60,7 +60,7 @@ class Endpoint(Collector):
                 views: Future[Views] = Future()
                 self._loop.call_soon_threadsafe(self._ask, None, views.set_result)
                 self._views, self._taken = views.result(TIMEOUT), time.monotonic()
-        return families.of_snapshot(self._views.status)
+        return prometheus.snapshot_metrics(self._views.status)
 
 
 class _Server(ThreadingWSGIServer):

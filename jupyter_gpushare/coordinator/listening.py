@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ..config import GpuShare
+from ..config.traits import GpuShare
 from ..wire import address
 from .authority import SOCKET
 
@@ -86,7 +86,7 @@ def _path(listener: socket.socket) -> str:
 def prepare_directory(directory: Path) -> None:
     """The socket's directory: made for this user alone, unless somebody chose an existing one."""
     if directory == address.runtime_directory() or not directory.exists():
-        address.make_private(directory)
+        address.make_private_directory(directory)
 
 
 def prepare_users(directory: Path) -> None:
@@ -129,7 +129,7 @@ def take_socket_lock(path: str, wait: float) -> Any:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return lock
         except BlockingIOError:
-            if address.answers(path) or time.monotonic() >= deadline:
+            if address.is_accepting(path) or time.monotonic() >= deadline:
                 lock.close()
                 return None
         time.sleep(0.02)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..config import GpuShare
+from ..config.traits import GpuShare
 from ..core.commands import Permit
 from ..core.model import Client, Held
 from ..core.quota import Quota

@@ -70,7 +70,7 @@ class ProcessPort:
     def knows_resident(self) -> bool:
         """Whether it knows what of its memory is on the device."""
         report = self.page.report
-        return pages.knows_resident(int(report.memory_mode), int(report.asked_managed))
+        return pages.is_resident_exact(int(report.memory_mode), int(report.asked_managed))
 
     @property
     def host_pinned(self) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 from traitlets import TraitError
 
 from .. import units
-from ..config import GpuShare
+from ..config.traits import GpuShare
 from ..core import Scheduler
 from ..core.errors import Refused
 from ..core.model import DeviceInfo

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from cuda.bindings import driver
 
-from ..environment import native_part
+from ..launch.kernel_env import native_part
 
 _BLOCK = 256
 _MAX_LAUNCHES = 1 << 16

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..kernel.history import BLOCKS, History
+from ..kernel.display.turn_history import STATE_SYMBOLS, History
 from .recorder import Recorder, intervals
 
 _STATES = {"overrun": "draining"}  # of phases that have no state of their own in a history
@@ -21,8 +21,8 @@ def timeline(recorder: Recorder, end: float, columns: int = 72) -> list[str]:
     lines = []
     for label, lane in recorder.lanes.items():
         phases = [(0.0, "gone"), *lane]
-        history = History([{"at": at, "what": _STATES.get(phase, phase)} for at, phase in phases], end, least=0.0)
-        lines.append(f"{label:>{width}} {''.join(BLOCKS[state] for state in history.columns(columns))}")
+        history = History([{"at": at, "what": _STATES.get(phase, phase)} for at, phase in phases], end, min_span=0.0)
+        lines.append(f"{label:>{width}} {''.join(STATE_SYMBOLS[state] for state in history.columns(columns))}")
     lines.append(f"{'':>{width}} 0 s{f'{end:.0f} s':>{columns - 3}}")
     lines.append(f"{'':>{width}} █ has the GPU   ░ waits for it   · idle")
     return lines

@@ -15,26 +15,28 @@ from contextvars import ContextVar
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from .calls import QUOTA_KEYS, Calls, pairs
-from .cells import current
-from .errors import Mistake, NotShared
+from .cell_reporter import current_request
+from .client_api import QUOTA_KEYS, ClientApi, parse_changes
+from .errors import NotShared, UsageError
 from .magics import usage_errors
 
 if TYPE_CHECKING:
-    from .connection import Attachment, CellQuota
+    from .connection import CellQuota, KernelConnection
 
-_CHANGE = "get_ipython().run_cell_magic('gpushare', "
-_LINE = re.compile(r"%%gpushare(?=\s|$)(.*)", re.DOTALL)
-_running: ContextVar[list[CellQuota] | None] = ContextVar("gpushare_running", default=None)  # what this cell changed
+_CHANGE_CALL = "get_ipython().run_cell_magic('gpushare', "
+_MAGIC_LINE = re.compile(r"%%gpushare(?=\s|$)(.*)", re.DOTALL)
+_cell_quotas: ContextVar[list[CellQuota] | None] = ContextVar(
+    "gpushare_running", default=None
+)  # what this cell changed
 
 
 def transform(lines: list[str]) -> list[str]:
     """The lines of a cell, without a `%%gpushare` line; another cell magic may follow it."""
-    match = _LINE.match(lines[0]) if lines else None
+    match = _MAGIC_LINE.match(lines[0]) if lines else None
     if not match or not "".join(lines[1:]).strip():
         return lines
     # The text of the cell follows; IPython passes on what stands in its place here.
-    change = f"{_CHANGE}{match[1].strip()!r}, ...)\n"
+    change = f"{_CHANGE_CALL}{match[1].strip()!r}, ...)\n"
     below = lines[1:]
     while below and not below[0].strip():
         del below[0]
@@ -48,16 +50,16 @@ def transform(lines: list[str]) -> list[str]:
 class CellQuotas:
     """The quotas of one kernel's cells. The coordinator holds them, and drops them with the cell or the kernel."""
 
-    def __init__(self, calls: Calls, attachment: Attachment | None) -> None:
+    def __init__(self, calls: ClientApi, connection: KernelConnection | None) -> None:
         self._calls = calls
-        self._attachment = attachment
+        self._connection = connection
 
     def begin(self, changes: dict[str, str]) -> CellQuota:
         """Change the quota until `end`. Raises GpuShareError, and has changed nothing then."""
-        if self._attachment is None:
+        if self._connection is None:
             self._calls.quota(changes)  # raises: nothing is shared, or no coordinator is known
             raise NotShared("this kernel has no connection to a coordinator")
-        quota = self._attachment.set_quota(current.get(), changes)
+        quota = self._connection.set_quota(current_request.get(), changes)
         if "share" in changes:
             for note in quota.result["notes"]:
                 print(f"Note: {note}")
@@ -65,7 +67,7 @@ class CellQuotas:
 
     def end(self, quota: CellQuota) -> None:
         """Take a change back, now or as soon as the coordinator answers."""
-        for sentence in self._attachment.unset_quota(quota) if self._attachment else ():
+        for sentence in self._connection.unset_quota(quota) if self._connection else ():
             print(f"gpushare: {sentence}", file=sys.stderr)
 
 
@@ -74,32 +76,34 @@ def install(shell: Any, quotas: CellQuotas) -> None:
 
     def gpushare(line: str, cell: Any) -> None:
         if cell is ...:
-            _show_as_written(line)
+            _restore_source_line(line)
         with usage_errors():
             changes = _changes(line, cell)
-            mine = _running.get()
+            mine = _cell_quotas.get()
             if cell is not ...:
                 _run_text(shell, quotas, changes, cell)
             elif mine is None:
-                raise Mistake("%%gpushare works as the first line of a cell")
+                raise UsageError("%%gpushare works as the first line of a cell")
             else:
                 mine.append(quotas.begin(changes))
 
     gpushare.__doc__ = "%%gpushare key=value …: change this kernel's quota for one cell. Keys: " + ", ".join(QUOTA_KEYS)
     shell.register_magic_function(gpushare, "cell", "gpushare")
     shell.input_transformer_manager.line_transforms.insert(0, transform)
-    shell.run_cell_async = _taking_back(shell.run_cell_async, quotas)
+    shell.run_cell_async = _restoring(shell.run_cell_async, quotas)
 
 
 def _changes(line: str, cell: Any) -> dict[str, str]:
     if isinstance(cell, str) and not cell.strip():
-        raise Mistake(f"%%gpushare is for the cell below it, which is empty; for all cells: %gpushare {line}".rstrip())
+        raise UsageError(
+            f"%%gpushare is for the cell below it, which is empty; for all cells: %gpushare {line}".rstrip()
+        )
     if not line.strip():
-        raise Mistake(f"%%gpushare needs key=value, for example class=offline; keys are {', '.join(QUOTA_KEYS)}")
-    return pairs(line)
+        raise UsageError(f"%%gpushare needs key=value, for example class=offline; keys are {', '.join(QUOTA_KEYS)}")
+    return parse_changes(line)
 
 
-def _show_as_written(line: str) -> None:
+def _restore_source_line(line: str) -> None:
     """Tracebacks show the line of the cell that runs now as its user wrote it, not what it became.
 
     As a comment: what shows them finds its way about a cell's text only where that is Python.
@@ -109,7 +113,7 @@ def _show_as_written(line: str) -> None:
         frame = frame.f_back
     lines = linecache.getlines(frame.f_code.co_filename)
     place = frame.f_lineno - 1
-    if place < len(lines) and lines[place].startswith(_CHANGE):
+    if place < len(lines) and lines[place].startswith(_CHANGE_CALL):
         lines[place] = f"# %%gpushare {line}\n"  # in the cache: IPython keeps the text of cells nowhere else
 
 
@@ -123,18 +127,18 @@ def _run_text(shell: Any, quotas: CellQuotas, changes: dict[str, str], text: str
     result.raise_error()
 
 
-def _taking_back(run_cell_async: Any, quotas: CellQuotas) -> Any:
+def _restoring(run_cell_async: Any, quotas: CellQuotas) -> Any:
     """Every way of running a cell goes through this method of the shell, nested and silent ones as well."""
 
     @wraps(run_cell_async)
     async def run(*args: Any, **options: Any) -> Any:
-        outer = _running.get()
+        outer = _cell_quotas.get()
         mine: list[CellQuota] = []
-        _running.set(mine)
+        _cell_quotas.set(mine)
         try:
             return await run_cell_async(*args, **options)
         finally:
-            _running.set(outer)
+            _cell_quotas.set(outer)
             for quota in reversed(mine):
                 quotas.end(quota)
 

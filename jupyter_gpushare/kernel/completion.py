@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from .calls import CLASSES, QUOTA_KEYS, SERVICE
+from .client_api import QUOTA_KEYS, SERVICE_CLASSES, WIRE_KEYS
 from .magics import SUBCOMMANDS
 
-_VALUES = {"class": [*CLASSES], "service": [*CLASSES], "hold": ["1min", "5min", "0"]}
+_VALUES = {"class": [*SERVICE_CLASSES], "service": [*SERVICE_CLASSES], "hold": ["1min", "5min", "0"]}
 
 
 def complete(line: str) -> list[str]:
@@ -26,8 +26,8 @@ def complete(line: str) -> list[str]:
     else:
         possible = []
         if magic == "%%gpushare" or len(words) == 1 or first == "quota" or "=" in first:
-            used = {SERVICE.get(one.partition("=")[0], one.partition("=")[0]) for one in words[:-1]}
-            possible = [f"{known}=" for known in QUOTA_KEYS if SERVICE.get(known, known) not in used]
+            used = {WIRE_KEYS.get(one.partition("=")[0], one.partition("=")[0]) for one in words[:-1]}
+            possible = [f"{known}=" for known in QUOTA_KEYS if WIRE_KEYS.get(known, known) not in used]
         if magic == "%gpushare" and len(words) == 1:
             possible = [*SUBCOMMANDS, *possible]
     return [one for one in possible if one.startswith(word)]
@@ -38,7 +38,7 @@ def register(shell: Any) -> None:
         from IPython.core.completer import SimpleCompletion, context_matcher
     except ImportError:  # IPython < 8.6: mixed with other completions, and a word begins after the last "="
         for magic in ("%gpushare", "%%gpushare"):
-            shell.set_hook("complete_command", lambda _, event: _ends(complete(event.line)), str_key=magic)
+            shell.set_hook("complete_command", lambda _, event: _values(complete(event.line)), str_key=magic)
         return
 
     @context_matcher()  # type: ignore[untyped-decorator]
@@ -52,5 +52,5 @@ def register(shell: Any) -> None:
     shell.Completer.custom_matchers.append(gpushare_matcher)
 
 
-def _ends(words: list[str]) -> list[str]:
+def _values(words: list[str]) -> list[str]:
     return [word.rpartition("=")[2] or word for word in words]

@@ -22,19 +22,22 @@ from .errors import Refused, Unreachable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-RETRY = 0.25  # seconds between attempts to reach a coordinator
-REFUSED_RETRY = 5.0
-PATIENCE = 3.0  # seconds for which a cell with a quota of its own waits for a coordinator that is away
-GRACE = 1.0  # seconds for which somebody else may bring one back, before we start one
-FIRST_PAUSE, LONGEST_PAUSE = 15.0, 240.0  # seconds between two starts of a coordinator by one kernel
-ANSWER_WITHIN = 2.0  # seconds
+RETRY_SECONDS = 0.25  # seconds between attempts to reach a coordinator
+REFUSED_RETRY_SECONDS = 5.0
+QUOTA_TIMEOUT_SECONDS = 3.0  # seconds for which a cell with a quota of its own waits for a coordinator that is away
+START_GRACE_SECONDS = 1.0  # seconds for which somebody else may bring one back, before we start one
+MIN_START_INTERVAL_SECONDS, MAX_START_INTERVAL_SECONDS = (
+    15.0,
+    240.0,
+)  # seconds between two starts of a coordinator by one kernel
+ANSWER_TIMEOUT_SECONDS = 2.0  # seconds
 
 # What a coordinator that we start must not inherit: the client's identity, and what makes us a shared kernel.
-_IDENTITY = {f"GPUSHARE_{name}" for name in ("CLIENT", "TOKEN", "LABEL", "QUOTA", "NOTE", "PREPARED")}
-_OF_THE_KERNEL = {"LD_PRELOAD", "PYTHONSTARTUP", "GPUSHARE_STARTUP_CHAIN", "JPY_PARENT_PID"}
+_IDENTITY_VARIABLES = {f"GPUSHARE_{name}" for name in ("CLIENT", "TOKEN", "LABEL", "QUOTA", "NOTE", "PREPARED")}
+_KERNEL_VARIABLES = {"LD_PRELOAD", "PYTHONSTARTUP", "GPUSHARE_STARTUP_CHAIN", "JPY_PARENT_PID"}
 
 
-def request(path: str, message: dict[str, Any], timeout: float = ANSWER_WITHIN) -> Any:
+def request(path: str, message: dict[str, Any], timeout: float = ANSWER_TIMEOUT_SECONDS) -> Any:
     """Send one request and return its result. `timeout` in seconds. Raises Unreachable, Refused.
 
     One that isn't answered in time is withdrawn: the coordinator looks at none whose sender has hung up.
@@ -44,7 +47,7 @@ def request(path: str, message: dict[str, Any], timeout: float = ANSWER_WITHIN) 
         try:
             connection.settimeout(timeout)
             connection.connect(path)
-            connection.sendall(_line(dict(message, id=1)))
+            connection.sendall(_encode(dict(message, id=1)))
             fate = "it is not known whether the request was carried out"
             with connection.makefile("rb") as lines:
                 for line in lines:
@@ -54,7 +57,7 @@ def request(path: str, message: dict[str, Any], timeout: float = ANSWER_WITHIN) 
                     if answer.get("type") == "reply":
                         return answer.get("result")
         except socket.timeout:  # no TimeoutError before Python 3.10
-            if _withdrawn(connection):
+            if _withdraw(connection):
                 fate = "the request was withdrawn"
             raise Unreachable(f"the coordinator at {path} did not answer within {timeout:g} s", fate) from None
         except (OSError, ValueError) as error:
@@ -63,12 +66,12 @@ def request(path: str, message: dict[str, Any], timeout: float = ANSWER_WITHIN) 
     raise Unreachable(f"the coordinator at {path} closed the connection", fate)
 
 
-def _withdrawn(connection: socket.socket) -> bool:
+def _withdraw(connection: socket.socket) -> bool:
     """Hang up; whether the other end has read nothing of what was sent, and so cannot have begun with it."""
     import fcntl  # only now: most kernels never need them
     import termios
 
-    _shut(connection)
+    _shutdown(connection)
     try:
         unread = fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4))
     except OSError:
@@ -86,7 +89,7 @@ class CellQuota:
         self.error: Refused | None = None
 
 
-class Attachment:
+class KernelConnection:
     """The kernel's standing connection. A daemon thread keeps it up and repeats which cells run, and their quotas.
 
     `state` is "connecting", "attached", "away" or "refused", and `reason` a sentence on the latter two.
@@ -98,55 +101,57 @@ class Attachment:
         self.state = "connecting"
         self.reason = ""
         self._client = attach.get("client", "")
-        self._attach = _line(dict(attach, type="attach"))
+        self._attach = _encode(dict(attach, type="attach"))
         self._argv = argv or []
-        self._next_start = monotonic() + GRACE
-        self._pause = FIRST_PAUSE
+        self._next_start = monotonic() + START_GRACE_SECONDS
+        self._start_interval = MIN_START_INTERVAL_SECONDS
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
-        self._open: dict[str, str] = {}  # requests that run, with their cells
-        self._told: set[str] = set()
+        self._running: dict[str, str] = {}  # requests that run, with their cells
+        self._sent_requests: set[str] = set()
         self._numbers = itertools.count(1)
         self._quotas: dict[int, CellQuota] = {}  # changes that hold
-        self._told_quotas: set[int] = set()
-        self._awaited: dict[int, CellQuota] = {}  # changes whose answer is awaited
-        self._missed = ""  # the last request that ended while no coordinator was there to hear it
-        self._over = False
-        self._thread = threading.Thread(target=self._keep_up, name="gpushare-attach", daemon=True)
+        self._sent_quotas: set[int] = set()
+        self._unanswered: dict[int, CellQuota] = {}  # changes whose answer is awaited
+        self._unsent_end = ""  # the last request that ended while no coordinator was there to hear it
+        self._closed = False
+        self._thread = threading.Thread(target=self._maintain, name="gpushare-attach", daemon=True)
         # Debuggers are to leave this thread alone.
         self._thread.pydev_do_not_trace = True  # type: ignore[attr-defined]
         self._thread.is_pydev_daemon_thread = True  # type: ignore[attr-defined]
 
     def start(self) -> None:
-        os.register_at_fork(after_in_child=self._forget_in_child)
+        os.register_at_fork(after_in_child=self._reset_in_child)
         self._thread.start()
 
     def begin(self, request: str, cell_id: str = "") -> None:
         """A request starts to run; `cell_id`: which cell of the notebook it comes from, if that is known."""
-        self._open[request] = cell_id
-        self._tell()
+        self._running[request] = cell_id
+        self._send_changes()
 
     def end(self, request: str) -> None:
         """A request has ended."""
-        self._open.pop(request, None)
+        self._running.pop(request, None)
         if self._socket is None:
-            self._missed = request
-        self._tell()
+            self._unsent_end = request
+        self._send_changes()
 
     def set_quota(self, request: str, changes: Mapping[str, Any]) -> CellQuota:
         """Change the quota until `unset_quota`. Raises Refused and Unreachable, and has changed nothing then."""
         number = next(self._numbers)
-        quota = self._quotas[number] = self._awaited[number] = CellQuota(number, request, changes)
+        quota = self._quotas[number] = self._unanswered[number] = CellQuota(number, request, changes)
         try:
-            self._tell()
-            if not quota.answered.wait(PATIENCE):
-                problem = self.reason or f"the coordinator at {self.path} did not answer within {PATIENCE:g} s"
+            self._send_changes()
+            if not quota.answered.wait(QUOTA_TIMEOUT_SECONDS):
+                problem = (
+                    self.reason or f"the coordinator at {self.path} did not answer within {QUOTA_TIMEOUT_SECONDS:g} s"
+                )
                 raise Unreachable(problem, "the request was withdrawn")
             if quota.error:
                 raise quota.error
         except BaseException:
             self._quotas.pop(number, None)
-            self._tell()
+            self._send_changes()
             raise
         # Another coordinator is to set the very same values, and to know what they replace.
         values = {key: quota.result[key] for key in changes}
@@ -155,51 +160,51 @@ class Attachment:
 
     def unset_quota(self, quota: CellQuota) -> list[str]:
         """Take a change back, now or as soon as a coordinator answers. Return sentences on what stays."""
-        if self._over:
+        if self._closed:
             return []  # a fork's child, which leaves the cell as well
         number = quota.message["number"]
         quota.result = {}
         quota.answered.clear()
         self._quotas.pop(number, None)
-        self._awaited[number] = quota
-        self._tell()
+        self._unanswered[number] = quota
+        self._send_changes()
         if self._socket is not None:
-            quota.answered.wait(ANSWER_WITHIN)
-        self._awaited.pop(number, None)
+            quota.answered.wait(ANSWER_TIMEOUT_SECONDS)
+        self._unanswered.pop(number, None)
         return list(quota.result.get("stays", []))
 
-    def _tell(self) -> None:
+    def _send_changes(self) -> None:
         """Send what the coordinator does not know yet: also what an interrupt kept from being sent before."""
         with self._lock:
             connection = self._socket
             if connection is None:
                 return
-            running, quotas = dict(self._open), dict(self._quotas)
-            ended, started = self._told - running.keys(), running.keys() - self._told
+            running, quotas = dict(self._running), dict(self._quotas)
+            ended, started = self._sent_requests - running.keys(), running.keys() - self._sent_requests
             lines = b"".join(
-                [self._quota({"number": one}) for one in self._told_quotas - quotas.keys()]
-                + [_cell("end", one) for one in ended]
-                + [_cell("start", one, running[one]) for one in started]
-                + [self._quota(quotas[one].message) for one in sorted(quotas.keys() - self._told_quotas)]
+                [self._encode_quota({"number": one}) for one in self._sent_quotas - quotas.keys()]
+                + [_encode_cell("end", one) for one in ended]
+                + [_encode_cell("start", one, running[one]) for one in started]
+                + [self._encode_quota(quotas[one].message) for one in sorted(quotas.keys() - self._sent_quotas)]
             )
-            self._told, self._told_quotas = set(running), set(quotas)
+            self._sent_requests, self._sent_quotas = set(running), set(quotas)
             try:
                 whole = connection.send(lines, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL) == len(lines)
             except OSError:
                 whole = False
             if not whole:  # it hangs or is gone; the end of this connection ends our requests there
-                self._missed = next(iter(ended), self._missed)
+                self._unsent_end = next(iter(ended), self._unsent_end)
                 self._socket = None
-                _shut(connection)
+                _shutdown(connection)
 
-    def _keep_up(self) -> None:
-        while not self._over:
+    def _maintain(self) -> None:
+        while not self._closed:
             try:
                 connection = self._connect()
             except OSError as error:
-                self._away(f"no coordinator answers at {self.path}: {error.strerror or error}")
+                self._set_away(f"no coordinator answers at {self.path}: {error.strerror or error}")
                 self._start_coordinator()
-                sleep(RETRY)
+                sleep(RETRY_SECONDS)
                 continue
             with contextlib.suppress(OSError, ValueError):
                 self._listen(connection)
@@ -207,24 +212,24 @@ class Attachment:
                 self._socket = None
             connection.close()
             if self.state != "refused":
-                self._away(f"the coordinator at {self.path} closed the connection")
-            self._next_start = max(self._next_start, monotonic() + GRACE)
-            sleep(REFUSED_RETRY if self.state == "refused" else RETRY)
+                self._set_away(f"the coordinator at {self.path} closed the connection")
+            self._next_start = max(self._next_start, monotonic() + START_GRACE_SECONDS)
+            sleep(REFUSED_RETRY_SECONDS if self.state == "refused" else RETRY_SECONDS)
 
     def _connect(self) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            connection.settimeout(ANSWER_WITHIN)
+            connection.settimeout(ANSWER_TIMEOUT_SECONDS)
             connection.connect(self.path)
             # Blocking from here on, for the reader; senders say MSG_DONTWAIT.
             connection.settimeout(None)
             with self._lock:
                 connection.send(self._attach, socket.MSG_NOSIGNAL)
                 # A coordinator that has adopted our turn takes us to work on until it hears of an end.
-                self._told, self._missed = {self._missed} - {""}, ""
-                self._told_quotas = set()
+                self._sent_requests, self._unsent_end = {self._unsent_end} - {""}, ""
+                self._sent_quotas = set()
                 self._socket = connection
-            self._tell()
+            self._send_changes()
         except OSError:
             connection.close()
             raise
@@ -234,8 +239,8 @@ class Attachment:
         """Until the connection ends. The coordinator says little here: welcome, or an error."""
         poll = select.poll()
         poll.register(connection, select.POLLIN)
-        if not poll.poll(ANSWER_WITHIN * 1000):
-            self._away(f"the coordinator at {self.path} does not answer")
+        if not poll.poll(ANSWER_TIMEOUT_SECONDS * 1000):
+            self._set_away(f"the coordinator at {self.path} does not answer")
         buffer = b""
         while True:
             data = connection.recv(65536)
@@ -243,18 +248,18 @@ class Attachment:
                 return
             *lines, buffer = (buffer + data).split(b"\n")
             for line in lines:
-                self._hear(json.loads(line) if line.strip() else {})
+                self._receive(json.loads(line) if line.strip() else {})
 
-    def _hear(self, answer: dict[str, Any]) -> None:
+    def _receive(self, answer: dict[str, Any]) -> None:
         if answer.get("id"):
-            self._answer(answer)
+            self._on_answer(answer)
         elif answer.get("type") == "welcome":
-            self.state, self.reason, self._pause = "attached", "", FIRST_PAUSE
+            self.state, self.reason, self._start_interval = "attached", "", MIN_START_INTERVAL_SECONDS
         elif answer.get("type") == "error":
             self.state, self.reason = "refused", str(answer.get("message", ""))
 
-    def _answer(self, answer: dict[str, Any]) -> None:
-        quota = self._awaited.pop(int(answer["id"]), None)
+    def _on_answer(self, answer: dict[str, Any]) -> None:
+        quota = self._unanswered.pop(int(answer["id"]), None)
         if quota is None:
             return
         if answer.get("type") == "error":
@@ -263,19 +268,19 @@ class Attachment:
             quota.result = answer.get("result") or {}
         quota.answered.set()
 
-    def _quota(self, change: dict[str, Any]) -> bytes:
-        return _line({"type": "cell_quota", "id": change["number"], "client": self._client, **change})
+    def _encode_quota(self, change: dict[str, Any]) -> bytes:
+        return _encode({"type": "cell_quota", "id": change["number"], "client": self._client, **change})
 
-    def _away(self, reason: str) -> None:
+    def _set_away(self, reason: str) -> None:
         self.state, self.reason = "away", reason
 
     def _start_coordinator(self) -> None:
         """At most once in `_pause` seconds. If several kernels do it at once, one of the coordinators stays."""
         if not self._argv or monotonic() < self._next_start:
             return
-        self._next_start = monotonic() + self._pause
-        self._pause = min(2 * self._pause, LONGEST_PAUSE)
-        env = {name: os.environ[name] for name in os.environ.keys() - _IDENTITY - _OF_THE_KERNEL}
+        self._next_start = monotonic() + self._start_interval
+        self._start_interval = min(2 * self._start_interval, MAX_START_INTERVAL_SECONDS)
+        env = {name: os.environ[name] for name in os.environ.keys() - _IDENTITY_VARIABLES - _KERNEL_VARIABLES}
         try:
             subprocess.run(
                 [*self._argv, "--socket", self.path],
@@ -287,26 +292,26 @@ class Attachment:
                 timeout=10,
             )
         except (OSError, subprocess.SubprocessError) as error:
-            self._away(f"no coordinator answers at {self.path}, and none can be started: {error}")
+            self._set_away(f"no coordinator answers at {self.path}, and none can be started: {error}")
 
-    def _forget_in_child(self) -> None:
+    def _reset_in_child(self) -> None:
         """A fork's child is no kernel: it must neither report cells nor keep the parent's connection open."""
-        self._over = True
+        self._closed = True
         self._lock = threading.Lock()
         connection, self._socket = self._socket, None
         if connection is not None:
             connection.close()
 
 
-def _line(message: dict[str, Any]) -> bytes:
+def _encode(message: dict[str, Any]) -> bytes:
     return json.dumps(message).encode() + b"\n"
 
 
-def _cell(state: str, request: str, cell_id: str = "") -> bytes:
+def _encode_cell(state: str, request: str, cell_id: str = "") -> bytes:
     cell = {"type": "cell", "state": state, "request": request}
-    return _line(dict(cell, cell_id=cell_id) if cell_id else cell)
+    return _encode(dict(cell, cell_id=cell_id) if cell_id else cell)
 
 
-def _shut(connection: socket.socket) -> None:
+def _shutdown(connection: socket.socket) -> None:
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)

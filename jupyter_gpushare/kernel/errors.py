@@ -7,7 +7,7 @@ class GpuShareError(Exception):
     """A call that could not be done; it has changed nothing, unless the message says otherwise."""
 
 
-class Mistake(GpuShareError, ValueError):
+class UsageError(GpuShareError, ValueError):
     """What was asked for makes no sense; the message names what is allowed."""
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from . import sentences
-from .calls import QUOTA_KEYS, joined, pairs
-from .errors import GpuShareError, Mistake
+from .client_api import QUOTA_KEYS, join_words, parse_changes
+from .display import result_messages
+from .errors import GpuShareError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from .calls import Calls
+    from .client_api import ClientApi
 
 SUBCOMMANDS = {
     "status": "how this kernel and its device are doing (also without a sub-command)",
@@ -29,58 +29,58 @@ SUBCOMMANDS = {
     "help": "this text",
 }
 
-_HELP = ("--help", "-h", "?")  # as well
+_HELP_WORDS = ("--help", "-h", "?")  # as well
 
 
-class Magic:
+class GpuShareMagics:
     """The `%gpushare` line magic of one kernel."""
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: ClientApi) -> None:
         self._calls = calls
 
     def run(self, line: str) -> Any:
         """Return what to display: text, or an object with `_repr_html_`. Raises GpuShareError."""
-        line = joined(line)
+        line = join_words(line)
         words = line.split()
         name = words[0] if words else "status"
         if name.startswith("hold="):
             if line.strip() == "hold=":
-                raise Mistake("'hold=' is not of the form key=value, for example hold=5min")
+                raise UsageError("'hold=' is not of the form key=value, for example hold=5min")
             return self._hold(line.strip()[len("hold=") :])
         if "=" in name:
             return self._quota(line)
-        if name in _HELP:
+        if name in _HELP_WORDS:
             name = "help"
         if name not in SUBCOMMANDS:
-            raise Mistake(_unknown(name))
+            raise UsageError(_unknown_subcommand(name))
         if name == "quota":
             return self._quota(line.split(None, 1)[1] if len(words) > 1 else "")
         if name == "hold":
             return self._hold(" ".join(words[1:]))
         if len(words) > 1:
             surplus = " ".join(words[1:])
-            raise Mistake(f"%gpushare {name} takes no arguments, but {surplus!r} was given")
+            raise UsageError(f"%gpushare {name} takes no arguments, but {surplus!r} was given")
         whats: dict[str, Callable[[], Any]] = {
             "status": self._calls.status,
-            "release": lambda: sentences.released(self._calls.release()),
-            "evict": lambda: sentences.evicted(self._calls.evict()),
+            "release": lambda: result_messages.released(self._calls.release()),
+            "evict": lambda: result_messages.evicted(self._calls.evict()),
             "suspend": self._suspend,
-            "resume": lambda: sentences.resumed(self._calls.resume()),
+            "resume": lambda: result_messages.resumed(self._calls.resume()),
             "history": self._calls.history,
             "help": help_text,
         }
         return whats[name]()
 
     def _quota(self, text: str) -> str:
-        changes = pairs(text)
-        return sentences.quota(self._calls.quota(changes), bool(changes))
+        changes = parse_changes(text)
+        return result_messages.quota(self._calls.quota(changes), bool(changes))
 
     def _hold(self, time: str) -> str:
-        return sentences.held(self._calls.hold(time or None), "; %gpushare release ends that")
+        return result_messages.hold_changed(self._calls.hold(time or None), "; %gpushare release ends that")
 
     def _suspend(self) -> str:
         resume = f"%gpushare resume, or in a terminal: jupyter gpushare resume {self._calls.client}"
-        return sentences.suspended(self._calls.suspend(), resume)[:-1]  # a full stop would look like the id's
+        return result_messages.suspended(self._calls.suspend(), resume)[:-1]  # a full stop would look like the id's
 
 
 def help_text() -> str:
@@ -93,11 +93,11 @@ def help_text() -> str:
     return "\n".join(lines)
 
 
-def register(shell: Any, calls: Calls) -> None:
+def register(shell: Any, calls: ClientApi) -> None:
     """Make `%gpushare` known to IPython."""
     from IPython.display import display
 
-    magic = Magic(calls)
+    magic = GpuShareMagics(calls)
 
     def gpushare(line: str) -> None:
         with usage_errors():
@@ -114,15 +114,15 @@ def register(shell: Any, calls: Calls) -> None:
 @contextlib.contextmanager
 def usage_errors() -> Iterator[None]:
     """Turns our errors into IPython's UsageError, which is shown without a traceback."""
-    from IPython.core.error import UsageError
+    from IPython.core.error import UsageError as IPythonUsageError
 
     try:
         yield
     except GpuShareError as error:
-        raise UsageError(str(error)) from None
+        raise IPythonUsageError(str(error)) from None
 
 
-def _unknown(name: str) -> str:
+def _unknown_subcommand(name: str) -> str:
     import difflib  # only now: it would slow down every start of a kernel
 
     close = difflib.get_close_matches(name, SUBCOMMANDS, 1)

@@ -10,16 +10,16 @@ from typing import Any
 from jupyter_server.extension.application import ExtensionApp
 from jupyter_server.serverapp import ServerApp
 
-from ..config import GpuShare
+from ..config.traits import GpuShare
 from ..wire.client import default_coordinator_argv
 from . import handlers, metrics
-from .cells import CellReports
-from .interrupts import Interrupts
+from .event_emitter import EventEmitter
+from .iopub_cells import CellReporter
 from .kernels import KERNEL_ACTIONS, KernelEvents, Kernels
-from .labels import CONTENTS_ACTIONS, Labels
-from .settings import Differences
+from .label_sync import CONTENTS_ACTIONS, LabelSync
+from .overrun_interrupts import OverrunInterrupter
+from .settings_drift import SettingsDrift
 from .supervisor import Supervisor
-from .transitions import Transitions
 from .websocket import EventsHandler
 
 ROOT = "/gpushare/api"
@@ -43,46 +43,46 @@ class GpuShareApp(ExtensionApp):
         self.gpushare = GpuShare(parent=self)
         self.kernels = Kernels(self.serverapp.kernel_manager)
         events = self.serverapp.event_logger
-        self._transitions = Transitions(events) if events else None
+        self._event_emitter = EventEmitter(events) if events else None
         self.supervisor = Supervisor(
             self.gpushare.coordinator,
             argv=self._coordinator_argv,
-            needed=self.kernels.any_shared,
-            connected=Differences(self.gpushare, self.log).report,
-            changed=self._changed,
+            needed=self.kernels.has_shared_kernels,
+            connected=SettingsDrift(self.gpushare, self.log).report,
+            changed=self._on_snapshot,
             log=self.log,
         )
         manager = self.serverapp.kernel_manager
-        self.cells = CellReports(manager, self.kernels, lambda: self.supervisor.address, self.log)
-        self._labels = Labels(
+        self.cell_reporter = CellReporter(manager, self.kernels, lambda: self.supervisor.address, self.log)
+        self._label_sync = LabelSync(
             self.serverapp.session_manager,
             self.kernels,
             lambda: self.supervisor.status,
             lambda: self.supervisor.address,
             self.log,
         )
-        self._interrupts = Interrupts(self.kernels, self.log)
+        self._overrun_interrupter = OverrunInterrupter(self.kernels, self.log)
         self._kernel_events = KernelEvents(
             self.kernels,
             functools.partial(self.supervisor.request, start=False),
             self._kernel_started,
-            self.cells.forget,
+            self.cell_reporter.unwatch,
             self.log,
         )
         if events:
             events.add_listener(schema_id=KERNEL_ACTIONS, listener=self._kernel_events)
-            events.add_listener(schema_id=CONTENTS_ACTIONS, listener=self._labels)
+            events.add_listener(schema_id=CONTENTS_ACTIONS, listener=self._label_sync)
         self._unregister: Callable[[], None] | None = metrics.register(lambda: self.supervisor.status)
 
-    def _changed(self, before: dict[str, Any] | None, after: dict[str, Any]) -> None:
-        self._labels.follow(before, after)
-        self._interrupts.follow(after)
-        if self._transitions:
-            self._transitions.follow(before, after)
+    def _on_snapshot(self, before: dict[str, Any] | None, after: dict[str, Any]) -> None:
+        self._label_sync.on_snapshot(before, after)
+        self._overrun_interrupter.on_snapshot(after)
+        if self._event_emitter:
+            self._event_emitter.on_snapshot(before, after)
 
     def _kernel_started(self, kernel_id: str) -> None:
         self.supervisor.kernel_started()
-        self.cells.watch(kernel_id)
+        self.cell_reporter.watch(kernel_id)
 
     def initialize_handlers(self) -> None:
         parts = {"supervisor": self.supervisor, "kernels": self.kernels}
@@ -114,13 +114,13 @@ class GpuShareApp(ExtensionApp):
         assert self.serverapp is not None
         if events := self.serverapp.event_logger:
             events.remove_listener(schema_id=KERNEL_ACTIONS, listener=self._kernel_events)
-            events.remove_listener(schema_id=CONTENTS_ACTIONS, listener=self._labels)
+            events.remove_listener(schema_id=CONTENTS_ACTIONS, listener=self._label_sync)
         if self._unregister:
             self._unregister()
             self._unregister = None
-        self.cells.close()
-        self._labels.close()
-        self._interrupts.close()
+        self.cell_reporter.close()
+        self._label_sync.close()
+        self._overrun_interrupter.close()
         await supervisor.close()
 
     def _coordinator_argv(self) -> list[str]:

@@ -72,7 +72,7 @@ class GpuShareHandler(APIHandler):
                 400, "malformed", f"The body must be a JSON object such as {self.example}: {error}"
             ) from None
 
-    def known_form(self, client_id: str) -> str:
+    def check_client_id(self, client_id: str) -> str:
         """`client_id` if it has the form of one. Raises Refused, as for every other id that no client has."""
         try:
             return msgspec.convert(client_id, messages.Identity)
@@ -124,7 +124,7 @@ class HistoryHandler(GpuShareHandler):
         if not (after.isascii() and after.isdigit() and len(after) <= 15):
             raise errors.Refused(400, "invalid", f"after={after!r} is no number of an entry: allowed is `next`, or 0.")
         if client:
-            self.known_form(client)
+            self.check_client_id(client)
         await self.ask(messages.History(after=int(after), client=client))
 
 
@@ -145,14 +145,14 @@ class QuotaHandler(GpuShareHandler):
     @authorized
     async def get(self, client_id: str) -> None:
         """A client's quota, and the JSON schema of its words."""
-        message = messages.SetQuota(client=self.known_form(client_id))
+        message = messages.SetQuota(client=self.check_client_id(client_id))
         await self.ask(message, schema=settings.schema(QUOTA.values()))
 
     @web.authenticated
     @authorized
     async def patch(self, client_id: str) -> None:
         """Change what the body names of a client's quota."""
-        await self.ask(messages.SetQuota(client=self.known_form(client_id), changes=self.changes()))
+        await self.ask(messages.SetQuota(client=self.check_client_id(client_id), changes=self.changes()))
 
 
 class ActionHandler(GpuShareHandler):
@@ -165,7 +165,7 @@ class ActionHandler(GpuShareHandler):
     @web.authenticated
     @authorized
     async def post(self, client_id: str) -> None:
-        await self.ask(self._action(client=self.known_form(client_id)))
+        await self.ask(self._action(client=self.check_client_id(client_id)))
 
 
 class HoldHandler(GpuShareHandler):
@@ -181,7 +181,7 @@ class HoldHandler(GpuShareHandler):
         seconds = words.get("seconds")
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float, str, type(None))):
             raise errors.Refused(400, "invalid", f"seconds={seconds!r} is not a duration, such as 300 or 5min.")
-        await self.ask(messages.Hold(client=self.known_form(client_id), seconds=seconds))
+        await self.ask(messages.Hold(client=self.check_client_id(client_id), seconds=seconds))
 
 
 class ConfigHandler(GpuShareHandler):

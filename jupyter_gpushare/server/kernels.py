@@ -20,7 +20,7 @@ PROVISIONER = "gpushare-provisioner"
 KERNEL_ACTIONS = "https://events.jupyter.org/jupyter_server/kernel_actions/v1"
 # A kernel that handles the interrupt request itself should have done so before its waiting calls fail: then
 # the program sees an interrupt, not an error of the driver.
-INTERRUPT_LINGER = 0.1
+INTERRUPT_GRACE_SECONDS = 0.1
 
 
 class UnknownKernel(LookupError):
@@ -46,10 +46,10 @@ class Kernels:
         pid = getattr(getattr(kernel, "provisioner", None), "pid", None)
         if pid is None:
             return kernel_id if _declares_sharing(kernel) else ""
-        environment = _environment(pid)
+        environment = _process_environment(pid)
         if environment is not None:
             return environment.get("GPUSHARE_CLIENT", "")
-        return _find(kernel_id, pid, status)
+        return _find_in_snapshot(kernel_id, pid, status)
 
     def identity_of(self, kernel_id: str) -> dict[str, str]:
         """What a participant needs to attach in the kernel's name: `{"client", "token"}`; empty if it does not share,
@@ -57,7 +57,7 @@ class Kernels:
         """
         client = self.client_of(kernel_id)
         pid = getattr(getattr(self._manager.get_kernel(kernel_id), "provisioner", None), "pid", None)
-        environment = _environment(pid) if pid is not None else None
+        environment = _process_environment(pid) if pid is not None else None
         if not client or not environment or not environment.get("GPUSHARE_TOKEN"):
             return {}
         return {"client": client, "token": environment["GPUSHARE_TOKEN"]}
@@ -73,7 +73,7 @@ class Kernels:
         provisioner = getattr(kernel, "provisioner", None)
         if isinstance(provisioner, GpuShareProvisioner):
             return str(provisioner.label)
-        return launcher.label_in(getattr(getattr(kernel, "kernel_spec", None), "argv", []))
+        return launcher.label_option(getattr(getattr(kernel, "kernel_spec", None), "argv", []))
 
     def of_clients(self, clients: Collection[str], status: Mapping[str, Any]) -> Iterator[str]:
         """The kernels of this server that these clients are."""
@@ -86,7 +86,7 @@ class Kernels:
         """As the stop button does."""
         await ensure_async(self._manager.interrupt_kernel(kernel_id))
 
-    def any_shared(self) -> bool:
+    def has_shared_kernels(self) -> bool:
         """Whether some kernel of this server shares the GPU."""
         for kernel_id in self._manager.list_kernel_ids():
             with contextlib.suppress(UnknownKernel):
@@ -94,7 +94,7 @@ class Kernels:
                     return True
         return False
 
-    def interrupted_by_message(self, kernel_id: str) -> bool:
+    def uses_message_interrupts(self, kernel_id: str) -> bool:
         """Whether the kernel is interrupted by a message on its control channel instead of a signal."""
         if kernel_id not in self._manager:
             return False
@@ -108,7 +108,7 @@ def _declares_sharing(kernel: Any) -> bool:
     return bool((metadata.get("kernel_provisioner") or {}).get("provisioner_name") == PROVISIONER)
 
 
-def _environment(pid: int) -> dict[str, str] | None:
+def _process_environment(pid: int) -> dict[str, str] | None:
     """The environment a process was started with; None where this user may not read it."""
     try:
         block = Path(f"/proc/{pid}/environ").read_bytes()
@@ -120,7 +120,7 @@ def _environment(pid: int) -> dict[str, str] | None:
     return {name: value for name, separator, value in pairs if separator}
 
 
-def _find(kernel_id: str, pid: int, status: Mapping[str, Any] | None) -> str:
+def _find_in_snapshot(kernel_id: str, pid: int, status: Mapping[str, Any] | None) -> str:
     clients = (status or {}).get("clients", [])
     if any(client["id"] == kernel_id for client in clients):
         return kernel_id
@@ -160,15 +160,15 @@ class KernelEvents:
         elif data["action"] == "shutdown":
             self._ended(data.get("kernel_id") or "")
         elif data["action"] == "interrupt" and data.get("kernel_id"):
-            await self._interrupted(data["kernel_id"])
+            await self._on_interrupt(data["kernel_id"])
 
-    async def _interrupted(self, kernel_id: str) -> None:
-        if not self._kernels.interrupted_by_message(kernel_id):
+    async def _on_interrupt(self, kernel_id: str) -> None:
+        if not self._kernels.uses_message_interrupts(kernel_id):
             return
         client = self._kernels.client_of(kernel_id)
         if not client:
             return
-        await asyncio.sleep(INTERRUPT_LINGER)
+        await asyncio.sleep(INTERRUPT_GRACE_SECONDS)
         try:
             await self._request(Interrupt(client=client))
         except CoordinatorError as error:

@@ -9,7 +9,7 @@ from prometheus_client import REGISTRY
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from .. import families
+from ..metrics import prometheus
 
 Source = Callable[[], "dict[str, Any] | None"]
 
@@ -25,7 +25,7 @@ class SnapshotCollector(Collector):
         return []
 
     def collect(self) -> Iterable[Metric]:
-        return families.of_server(self._source())
+        return prometheus.server_metrics(self._source())
 
 
 def register(source: Source) -> Callable[[], None]:

@@ -19,20 +19,20 @@ import msgspec
 
 from ..wire import messages
 from ..wire.client import AsyncClient, CoordinatorError, Unreachable, ensure_coordinator_async
-from . import hanging
+from . import liveness
 
 # How often a connection is tried while somebody waits for one; on a Unix socket that costs microseconds.
-POLL = 0.5
+POLL_SECONDS = 0.5
 # Between the loss of a coordinator and starting another: whoever restarts it on purpose should win. It is also the
 # time between attempts at something that listens there and takes no connection.
-RESPAWN_DELAY = 0.25
+RESPAWN_DELAY_SECONDS = 0.25
 # When starting one fails, the next attempt is made after 1, 2, 4 ... 30 seconds.
-MAX_BACKOFF = 30.0
-START_WAIT = 5.0
+MAX_BACKOFF_SECONDS = 30.0
+START_TIMEOUT_SECONDS = 5.0
 NOT_RUNNING = "No coordinator is running; the first shared kernel starts one."
 
 # These change while nothing happens. Frames for them would make an idle server look busy to a hub's proxy.
-_TICKING = {
+_CLOCK_FIELDS = {
     "held_seconds",
     "seconds_left",
     "expected_wait",
@@ -45,11 +45,11 @@ _TICKING = {
 }
 
 
-class Watcher:
+class FrameListener:
     """Somebody who wants to hear of changes: `news` is set whenever `Supervisor.frame` is another one."""
 
     def __init__(self, task: asyncio.Task[Any] | None) -> None:
-        self.news = asyncio.Event()
+        self.has_new_frame = asyncio.Event()
         self.task = task
 
 
@@ -79,12 +79,12 @@ class Supervisor:
         self._changed = changed
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
-        self._watchers: set[Watcher] = set()
-        self._essence: Any = None
+        self._listeners: set[FrameListener] = set()
+        self._last_content: Any = None
         self._client: AsyncClient | None = None
-        self._leaving: set[asyncio.Task[None]] = set()
-        self._left = False
-        self._clients_left = False
+        self._closing_tasks: set[asyncio.Task[None]] = set()
+        self._has_unsubscribed = False
+        self._had_clients = False
         self._starting: asyncio.Task[None] | None = None
         self._backoff = 0.0
         self._retry_at = 0.0
@@ -132,20 +132,20 @@ class Supervisor:
             await client.close()
 
     @contextlib.contextmanager
-    def watch(self) -> Iterator[Watcher]:
+    def watch(self) -> Iterator[FrameListener]:
         """Be told of changes; the task that watches is cancelled when the server stops."""
-        watcher = Watcher(asyncio.current_task())
-        self._watchers.add(watcher)
+        watcher = FrameListener(asyncio.current_task())
+        self._listeners.add(watcher)
         self.begin()
         try:
             yield watcher
         finally:
-            self._watchers.discard(watcher)
-            if self._client and not self._used():
-                self._left = True
+            self._listeners.discard(watcher)
+            if self._client and not self._is_used():
+                self._has_unsubscribed = True
                 task = asyncio.get_running_loop().create_task(self._client.close())
-                self._leaving.add(task)
-                task.add_done_callback(self._leaving.discard)
+                self._closing_tasks.add(task)
+                task.add_done_callback(self._closing_tasks.discard)
 
     async def current(self) -> str:
         """The frame for a new watcher, "" if nothing is known yet: the times in the last snapshot may be old."""
@@ -156,11 +156,11 @@ class Supervisor:
         except CoordinatorError:
             return self.frame
         self._publish(status)
-        return _snapshot(status)
+        return _snapshot_frame(status)
 
     async def close(self) -> None:
         """Leave nothing behind in this process. The coordinator runs on: others may depend on it."""
-        tasks = [self._task, self._starting, *self._leaving, *(watcher.task for watcher in self._watchers)]
+        tasks = [self._task, self._starting, *self._closing_tasks, *(watcher.task for watcher in self._listeners)]
         running = {task for task in tasks if task is not None and not task.done()}
         while running:
             for task in running:
@@ -177,71 +177,71 @@ class Supervisor:
             try:
                 await self._follow()
             except CoordinatorError as error:
-                await self._lost(error)
+                await self._on_disconnect(error)
             else:
-                self._forget()
+                self._reset()
                 await self._wake.wait()
 
     async def _follow(self) -> None:
         """Publish snapshots until nobody needs them. Raises CoordinatorError when the coordinator goes away."""
         self._client = client = await self._connect()
-        self._left = False
-        heard = functools.partial(self._heard, client)
+        self._has_unsubscribed = False
+        heard = functools.partial(self._on_snapshot, client)
         looking = asyncio.get_running_loop().create_task(
-            hanging.look_after(client, self._hangs, heard), name="gpushare-look"
+            liveness.watch_liveness(client, self._on_hang, heard), name="gpushare-look"
         )
         looking.add_done_callback(self._report_bug)
         try:
-            async for status in client.subscribe(hanging.PATIENCE):
+            async for status in client.subscribe(liveness.HANG_TIMEOUT_SECONDS):
                 heard(status)
-                if not self._used():
+                if not self._is_used():
                     return
         except Unreachable:
-            if not self._left:
+            if not self._has_unsubscribed:
                 raise
         finally:
             self._client = None
             looking.cancel()
             await client.close()
 
-    def _heard(self, client: AsyncClient, status: dict[str, Any]) -> None:
+    def _on_snapshot(self, client: AsyncClient, status: dict[str, Any]) -> None:
         if self.status is None:
             self._address = client.path
             self._backoff = self._retry_at = 0.0
             self._connected(status)
         self._publish(status)
 
-    def _hangs(self, message: str) -> None:
+    def _on_hang(self, message: str) -> None:
         """No other is started: this one still has the socket, and goes on where it was."""
         self._log.warning("GPU sharing: %s", message)
         if self.status is not None:
-            self._clients_left = bool(self.status.get("clients"))
-        self._publish_away("unreachable", message)
+            self._had_clients = bool(self.status.get("clients"))
+        self._publish_unavailable("unreachable", message)
 
-    def _used(self) -> bool:
-        return bool(self._watchers or (self.status and self.status.get("clients")) or self._needed())
+    def _is_used(self) -> bool:
+        return bool(self._listeners or (self.status and self.status.get("clients")) or self._needed())
 
-    async def _lost(self, error: CoordinatorError) -> None:
+    async def _on_disconnect(self, error: CoordinatorError) -> None:
         just_now = self.status is not None
         if self.status is not None:
-            self._clients_left = bool(self.status.get("clients"))
-        if not (self._clients_left or self._needed()):
+            self._had_clients = bool(self.status.get("clients"))
+        if not (self._had_clients or self._needed()):
             self._address = self._configured
-            self._publish_away("not_running", f"{NOT_RUNNING} ({error})")
-            await self._woken(POLL if self._watchers else None)
+            self._publish_unavailable("not_running", f"{NOT_RUNNING} ({error})")
+            await self._wait_for_wakeup(POLL_SECONDS if self._listeners else None)
             return
         # While starting one fails, why it fails tells more than that none answers.
-        self._publish_away(error.reason, self._failure if self._retry_at else str(error))
+        self._publish_unavailable(error.reason, self._failure if self._retry_at else str(error))
         if just_now:
             self._log.warning("GPU sharing: %s; starting another coordinator", error)
-        await asyncio.sleep(RESPAWN_DELAY)
+        await asyncio.sleep(RESPAWN_DELAY_SECONDS)
         try:
             await self._start()
         except Unreachable as failure:
-            self._publish_away(failure.reason, str(failure))
-            await self._woken(POLL)
+            self._publish_unavailable(failure.reason, str(failure))
+            await self._wait_for_wakeup(POLL_SECONDS)
 
-    async def _woken(self, timeout: float | None) -> None:
+    async def _wait_for_wakeup(self, timeout: float | None) -> None:
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._wake.wait(), timeout)
 
@@ -270,9 +270,9 @@ class Supervisor:
 
     async def _spawn(self) -> None:
         try:
-            await ensure_coordinator_async(self._address, self._argv(), START_WAIT)
+            await ensure_coordinator_async(self._address, self._argv(), START_TIMEOUT_SECONDS)
         except (CoordinatorError, OSError, ValueError) as error:
-            self._backoff = min(MAX_BACKOFF, max(1.0, 2 * self._backoff))
+            self._backoff = min(MAX_BACKOFF_SECONDS, max(1.0, 2 * self._backoff))
             self._retry_at = asyncio.get_running_loop().time() + self._backoff
             self._failure = str(error)
             self._log.error("GPU sharing: %s; next attempt in %g s", error, self._backoff)
@@ -284,36 +284,36 @@ class Supervisor:
     def _publish(self, status: dict[str, Any]) -> None:
         before, self.status = self.status, status
         self._changed(before, status)
-        essence = _without_ticking(status)
-        if essence != self._essence:
-            self._essence = essence
-            self._tell(_snapshot(status))
+        essence = _without_clock_fields(status)
+        if essence != self._last_content:
+            self._last_content = essence
+            self._send_frame(_snapshot_frame(status))
 
-    def _publish_away(self, reason: str, message: str) -> None:
+    def _publish_unavailable(self, reason: str, message: str) -> None:
         self.status = None
-        if message != self._essence:
-            self._essence = message
-            self._tell(json.dumps({"type": "away", "reason": reason, "message": message}))
+        if message != self._last_content:
+            self._last_content = message
+            self._send_frame(json.dumps({"type": "away", "reason": reason, "message": message}))
 
-    def _forget(self) -> None:
-        self.status = self._essence = None
+    def _reset(self) -> None:
+        self.status = self._last_content = None
         self.frame = ""
-        self._clients_left = False
+        self._had_clients = False
         self._address = self._configured
 
-    def _tell(self, frame: str) -> None:
+    def _send_frame(self, frame: str) -> None:
         self.frame = frame
-        for watcher in self._watchers:
-            watcher.news.set()
+        for watcher in self._listeners:
+            watcher.has_new_frame.set()
 
 
-def _snapshot(status: dict[str, Any]) -> str:
+def _snapshot_frame(status: dict[str, Any]) -> str:
     return json.dumps({"type": "snapshot", "status": status})
 
 
-def _without_ticking(value: Any) -> Any:
+def _without_clock_fields(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_ticking(item) for key, item in value.items() if key not in _TICKING}
+        return {key: _without_clock_fields(item) for key, item in value.items() if key not in _CLOCK_FIELDS}
     if isinstance(value, list):
-        return [_without_ticking(item) for item in value]
+        return [_without_clock_fields(item) for item in value]
     return value

@@ -14,7 +14,7 @@ from . import errors
 from .handlers import AUTH_RESOURCE, GpuShareHandler
 
 # At most ten frames a second.
-INTERVAL = 0.1
+MIN_FRAME_INTERVAL_SECONDS = 0.1
 GOING_AWAY = 1001
 
 
@@ -24,7 +24,7 @@ class EventsHandler(GpuShareHandler, WebSocketHandler):
     There are no pings: a hub's proxy takes any byte for activity, and an idle notebook would never be culled.
     """
 
-    _feed_task: asyncio.Task[None] | None = None
+    _send_task: asyncio.Task[None] | None = None
 
     @ws_authenticated
     async def get(self, *args: Any, **kwargs: Any) -> None:
@@ -36,16 +36,16 @@ class EventsHandler(GpuShareHandler, WebSocketHandler):
         await WebSocketHandler.get(self, *args, **kwargs)
 
     def open(self, *args: str, **kwargs: str) -> None:
-        self._feed_task = asyncio.get_running_loop().create_task(self._feed(), name="gpushare-events")
+        self._send_task = asyncio.get_running_loop().create_task(self._send_frames(), name="gpushare-events")
 
     def on_message(self, message: str | bytes) -> None:
         pass
 
     def on_close(self) -> None:
-        if self._feed_task:
-            self._feed_task.cancel()
+        if self._send_task:
+            self._send_task.cancel()
 
-    async def _feed(self) -> None:
+    async def _send_frames(self) -> None:
         try:
             with self.supervisor.watch() as watcher, contextlib.suppress(WebSocketClosedError):
                 frame = await self.supervisor.current()
@@ -53,9 +53,9 @@ class EventsHandler(GpuShareHandler, WebSocketHandler):
                     if frame:
                         # Returns when the system has the frame: a slow reader skips frames, none pile up here.
                         await self.write_message(frame)
-                        await asyncio.sleep(INTERVAL)
-                    await watcher.news.wait()
-                    watcher.news.clear()
+                        await asyncio.sleep(MIN_FRAME_INTERVAL_SECONDS)
+                    await watcher.has_new_frame.wait()
+                    watcher.has_new_frame.clear()
                     frame = self.supervisor.frame
         finally:
             self.close(GOING_AWAY, "the server stops")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from .. import units
-from ..wire import text
+from ..wire import quotas
 from .setting import Setting
 
 SERVICE_CLASSES = {"online": "before offline ones", "offline": "when no other wants the GPU"}
@@ -50,7 +50,7 @@ def read(words: Mapping[str, Any], parts: Collection[str] = ()) -> dict[str, Any
     `core.Quota`. Raises ValueError, which begins with the word and says what is allowed.
     """
     try:
-        known = text.quota_words(words)
+        known = quotas.canonical_quota(words)
     except ValueError as error:
         raise ValueError(f"quota: {error}") from None
     fields: dict[str, Any] = {}

@@ -14,7 +14,7 @@ AUTO = "auto"
 _UNITS = ("seconds", "days")
 _NUMBERS = ("number", *_UNITS, "count", "fraction", "size")
 _SWITCH = {"true": True, "1": True, "false": False, "0": False}
-_LARGEST_SIZE = (1 << 62) - 1
+_MAX_SIZE_BYTES = (1 << 62) - 1
 _JSON_TYPES = {
     "count": "integer",
     "switch": "boolean",
@@ -66,7 +66,7 @@ class Setting:
         return ", or ".join((", ".join(words[:-1]), words[-1])) if words[1:] else words[0]
 
     @property
-    def explanation(self) -> str:
+    def full_help(self) -> str:
         """All that there is to know about the setting, as `--help-all` shows it."""
         meanings = ", ".join(f"'{word}' ({meaning})" for word, meaning in self.choices.items())
         allowed = "" if self.type == "switch" else meanings or self.allowed
@@ -143,7 +143,7 @@ class Setting:
         whole = self.type in ("count", "size")
         if whole and not float(value).is_integer():
             raise self._refusal(value, "is not a whole number")
-        lowest, highest = (1, _LARGEST_SIZE) if self.type == "size" else self.range
+        lowest, highest = (1, _MAX_SIZE_BYTES) if self.type == "size" else self.range
         if not (lowest <= value <= highest or (value == 0 and self.zero)):
             raise self._refusal(value, "is out of range")
         return int(value) if whole else float(value)

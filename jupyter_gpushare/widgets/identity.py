@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Any, NamedTuple
 
-from ..kernel import cells
+from ..kernel import cell_reporter
 from ..wire import address
 
 
@@ -18,12 +18,12 @@ class Identity(NamedTuple):
     problem: str = ""
 
 
-def find() -> Identity:
+def current_identity() -> Identity:
     """Of this process: as its kernel's session knows it, else by the environment.
 
     Raises address.BadAddress when the socket's address cannot be one.
     """
-    session: Any = getattr(sys.modules.get("_gpushare_kernel.session"), "active", None)
+    session: Any = getattr(sys.modules.get("_gpushare_kernel.session"), "active_session", None)
     if session is not None:
         client, path, problem = session.client, session.path, session.problem()
     else:
@@ -31,9 +31,9 @@ def find() -> Identity:
     return Identity(client, address.socket_path(path) if client else "", "" if client else problem)
 
 
-def running() -> tuple[str, str]:
+def running_cell() -> tuple[str, str]:
     """The notebook's cell that runs here, "" if that is not known, and the request that it runs by."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     get_parent = getattr(getattr(shell, "kernel", None), "get_parent", lambda: None)
     parent = get_parent()
-    return cells.cell_id(parent), cells.identity(parent)
+    return cell_reporter.cell_id(parent), cell_reporter.request_id(parent)

@@ -11,9 +11,9 @@ import ipywidgets as widgets
 
 from .. import units
 from ..settings import quota
-from . import markup
+from . import view_html
 
-LATE = 1.0  # seconds
+LATE_EDIT_SECONDS = 1.0  # seconds
 FIELDS = ("share", "limit", "memory", "resident")
 HINT = (
     "share (guaranteed) and limit (at most): parts of the GPU's time, 0.5 or 50%. memory (to allocate) and resident "
@@ -22,7 +22,7 @@ HINT = (
 _LAYOUT = {"width": "260px"}
 
 
-def filled(values: Mapping[str, Any]) -> dict[str, str]:
+def initial_texts(values: Mapping[str, Any]) -> dict[str, str]:
     """A quota as the texts of the form's fields."""
     texts = {key: f"{values[key]:g}" for key in ("share", "limit")}
     texts |= {key: "" if values[key] is None else units.size_word(values[key]) for key in ("memory", "resident")}
@@ -66,45 +66,45 @@ class QuotaForm(widgets.VBox):  # type: ignore[misc]
         self.apply = widgets.Button(
             description="Change GPU Quota", tooltip="Share, limit, memory and class of the kernel."
         )
-        self._complaint = widgets.HTML()
+        self._problems = widgets.HTML()
         self._before: dict[str, str] = {}
-        self._seen: dict[str, str] = {}
+        self._last_snapshot: dict[str, str] = {}
         self._lock = threading.RLock()  # presses, edits and the coordinator's news come in threads of their own
         self._filling = False
-        self._pressed = -LATE
+        self._pressed = -LATE_EDIT_SECONDS
         self._send: Callable[[], object] = lambda: None
-        super().__init__([*self.fields.values(), widgets.HTML(markup.faint(HINT)), self.apply, self._complaint])
+        super().__init__([*self.fields.values(), widgets.HTML(view_html.muted(HINT)), self.apply, self._problems])
         for field in self.fields.values():
-            field.observe(self._edited, "value")
-        self.apply.on_click(self._press)
+            field.observe(self._on_edit, "value")
+        self.apply.on_click(self._on_press)
 
     def on_apply(self, send: Callable[[], object]) -> None:
         """Call `send` when the button is pressed, and again for what was left for it and is heard of later."""
         self._send = send
 
     @property
-    def texts(self) -> dict[str, str]:
+    def field_texts(self) -> dict[str, str]:
         return {key: field.value for key, field in self.fields.items()}
 
-    def follow(self, quota: Mapping[str, Any]) -> None:
+    def show_snapshot(self, quota: Mapping[str, Any]) -> None:
         """Show a snapshot's quota; what the user has edited stays.
 
         The same as in the last snapshot says nothing: it may be older than what `answer` was given.
         """
         with self._lock:
-            if (new := filled(quota)) != self._seen:
-                self._seen = new
+            if (new := initial_texts(quota)) != self._last_snapshot:
+                self._last_snapshot = new
                 self._fill(new, self._before)
 
-    def answer(self, quota: Mapping[str, Any], sent: Mapping[str, str]) -> None:
+    def show_answer(self, quota: Mapping[str, Any], sent: Mapping[str, str]) -> None:
         """Show the quota that became of the texts `sent`; what has been edited since stays."""
         with self._lock:
-            self._fill(filled(quota), sent)
+            self._fill(initial_texts(quota), sent)
 
-    def wanted(self) -> tuple[dict[str, str], dict[str, str | None]] | None:
+    def requested_changes(self) -> tuple[dict[str, str], dict[str, str | None]] | None:
         """The texts, and what is to change; None if something is wrong, which the form then says."""
         with self._lock:
-            texts = self.texts
+            texts = self.field_texts
             return None if self._check(texts) else (texts, changes(texts, self._before))
 
     def enable(self, enabled: bool) -> None:
@@ -112,7 +112,7 @@ class QuotaForm(widgets.VBox):  # type: ignore[misc]
             control.disabled = not enabled
 
     def _fill(self, new: dict[str, str], replaced: Mapping[str, str]) -> None:
-        now = self.texts
+        now = self.field_texts
         self._before = new
         self._filling = True
         try:
@@ -122,20 +122,20 @@ class QuotaForm(widgets.VBox):  # type: ignore[misc]
         finally:
             self._filling = False
 
-    def _press(self, _: Any) -> None:
+    def _on_press(self, _: Any) -> None:
         with self._lock:
             self._pressed = monotonic()
             self._send()
 
-    def _edited(self, _: Any) -> None:
+    def _on_edit(self, _: Any) -> None:
         with self._lock:
-            late = not self._filling and monotonic() - self._pressed < LATE
-            if late and (wanted := self.wanted()) and wanted[1]:
+            late = not self._filling and monotonic() - self._pressed < LATE_EDIT_SECONDS
+            if late and (wanted := self.requested_changes()) and wanted[1]:
                 self._send()
             elif not late:
-                self._check(self.texts)
+                self._check(self.field_texts)
 
     def _check(self, texts: Mapping[str, str]) -> list[str]:
         found = problems(texts)
-        self._complaint.value = markup.message("\n".join(found), wrong=True)
+        self._problems.value = view_html.message("\n".join(found), wrong=True)
         return found

@@ -9,11 +9,11 @@ from typing import Any
 
 import ipywidgets as widgets
 
-from ..kernel.report import Report
+from ..kernel.display.report import Report
 from ..wire import address
-from . import identity, markup
+from . import identity, view_html
 from .actions import Actions
-from .follower import Follower, Seen
+from .subscription import StatusSubscription, StatusUpdate
 
 _UNSHARED = "Choose the kernel “Python 3 (shared GPU)”, or another shared one, to take turns on the GPU with others."
 _displayed: weakref.WeakSet[GpuShareView] = weakref.WeakSet()
@@ -29,26 +29,26 @@ class GpuShareView(widgets.VBox):  # type: ignore[misc]
     """
 
     def __init__(self, **options: Any) -> None:
-        self._follower: Follower | None = None
+        self._subscription: StatusSubscription | None = None
         self._closed = False
-        self._words = ""
+        self._text = ""
         self._cells: dict[str, str] = {}  # that have displayed it, with the requests by which they did
         try:
-            self._who = identity.find()
+            self._identity = identity.current_identity()
         except address.BadAddress as error:
-            self._who = identity.Identity("", "", str(error))
+            self._identity = identity.Identity("", "", str(error))
         self.state = widgets.HTML()
-        self.actions = Actions(self._who) if self._who.client else None
+        self.actions = Actions(self._identity) if self._identity.client else None
         # With a number, and not None, front ends count on how many places a view is shown.
         super().__init__([self.state, *filter(None, [self.actions])], _view_count=0, **options)
         self.comm.on_close(lambda _: self.close())
-        self.observe(self._counted, "_view_count")
-        self._show(Seen())
+        self.observe(self._on_view_count, "_view_count")
+        self._on_update(StatusUpdate())
 
     @property
     def following(self) -> bool:
         """Whether a thread follows the coordinator now."""
-        return self._follower is not None and self._follower.running
+        return self._subscription is not None and self._subscription.running
 
     def close(self) -> None:
         """End the thread and its connection, and take the view off all pages. It cannot be shown again."""
@@ -62,7 +62,7 @@ class GpuShareView(widgets.VBox):  # type: ignore[misc]
 
     def __repr__(self) -> str:
         """What is shown where widgets are not."""
-        return f"GpuShareView: {self._words}"
+        return f"GpuShareView: {self._text}"
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         """Displayed: a page that counts says so only when the running cell has ended."""
@@ -72,7 +72,7 @@ class GpuShareView(widgets.VBox):  # type: ignore[misc]
 
     def _replace(self) -> None:
         """What its cell displayed when it ran before is gone: a page that was loaded anew meanwhile did not say so."""
-        cell, request = identity.running()
+        cell, request = identity.running_cell()
         if not cell:
             return
         for other in list(_displayed):
@@ -84,44 +84,44 @@ class GpuShareView(widgets.VBox):  # type: ignore[misc]
         _displayed.add(self)
 
     def _follow(self) -> None:
-        if self._follower is None and self._who.client and not self._closed:
-            self._follower = Follower(self._who.path, self._show)
-            self._follower.start()
+        if self._subscription is None and self._identity.client and not self._closed:
+            self._subscription = StatusSubscription(self._identity.path, self._on_update)
+            self._subscription.start()
 
     def _stop(self) -> None:
-        follower, self._follower = self._follower, None
+        follower, self._subscription = self._subscription, None
         if follower is not None:
             follower.stop()
 
-    def _counted(self, change: Any) -> None:
+    def _on_view_count(self, change: Any) -> None:
         """A page began to show it, or ceased to."""
         if change["new"]:
             self._follow()
         elif change["old"]:
             self._stop()
 
-    def _show(self, seen: Seen) -> None:
+    def _on_update(self, seen: StatusUpdate) -> None:
         """Called by the follower's thread; front ends are told of what has changed only."""
-        client = self._who.client
+        client = self._identity.client
         report = Report(seen.status, client, elapsed=monotonic() - seen.at)
         if report.own:
-            self._words, html = report.state, markup.page(report)
+            self._text, html = report.state, view_html.page(report)
         elif not client:
-            self._words = "this kernel isn't shared"
-            html = markup.sentence("This kernel does not share the GPU.", self._who.problem or _UNSHARED)
+            self._text = "this kernel isn't shared"
+            html = view_html.notice("This kernel does not share the GPU.", self._identity.problem or _UNSHARED)
         elif seen.problem:
-            self._words = "sharing service away"
-            html = markup.sentence("GPU: sharing service away", f"{seen.problem}. {_AWAY}")
+            self._text = "sharing service away"
+            html = view_html.notice("GPU: sharing service away", f"{seen.problem}. {_AWAY}")
         elif seen.status:
-            self._words = "not yet known to the coordinator"
-            html = markup.sentence("GPU: this kernel is not yet known to the coordinator")
+            self._text = "not yet known to the coordinator"
+            html = view_html.notice("GPU: this kernel is not yet known to the coordinator")
         else:
-            self._words = "asking the coordinator"
-            html = markup.sentence("GPU: asking the coordinator …")
+            self._text = "asking the coordinator"
+            html = view_html.notice("GPU: asking the coordinator …")
         if self.state.value != html:
             self.state.value = html
         if self.actions is not None:
-            self.actions.suit(report.own)
+            self.actions.update_enabled(report.own)
 
 
 def _parts(widget: Any) -> Iterator[Any]:

@@ -22,7 +22,7 @@ class BadAddress(ValueError):
     """A socket address that cannot be used; the message says why and what is allowed."""
 
 
-def answers(path: str, timeout: float = 1.0) -> bool:
+def is_accepting(path: str, timeout: float = 1.0) -> bool:
     """Whether something listens at `path`, be it that it hangs."""
     with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as probe:
         probe.settimeout(timeout)
@@ -38,7 +38,7 @@ def answers(path: str, timeout: float = 1.0) -> bool:
 def socket_path(explicit: str = "") -> str:
     """The coordinator's socket: `explicit`, else `$GPUSHARE_SOCKET`, else the system's if it answers, else ours."""
     path = explicit or os.environ.get("GPUSHARE_SOCKET", "")
-    if not path and os.path.exists(SYSTEM_SOCKET) and answers(SYSTEM_SOCKET):
+    if not path and os.path.exists(SYSTEM_SOCKET) and is_accepting(SYSTEM_SOCKET):
         path = SYSTEM_SOCKET
     if not path:
         path = str(runtime_directory() / "coordinator.sock")
@@ -103,7 +103,7 @@ def lock_directory() -> Path:
     return Path(os.environ.get("GPUSHARE_LOCK_DIR", "") or "/dev/shm/gpushare")
 
 
-def make_private(directory: Path) -> None:
+def make_private_directory(directory: Path) -> None:
     """Create `directory` for this user alone, or check that it is that already.
 
     Raises PermissionError when somebody else owns it or may write to it.

@@ -42,7 +42,7 @@ def encode(message: msgspec.Struct) -> bytes:
     return _encoder.encode(message) + b"\n"
 
 
-def _numbered(message: msgspec.Struct) -> tuple[int, bytes]:
+def _with_request_id(message: msgspec.Struct) -> tuple[int, bytes]:
     number = next(_ids)
     return number, encode(msgspec.structs.replace(message, id=number))
 
@@ -85,7 +85,7 @@ class Client:
 
         One that isn't answered in time is withdrawn by hanging up: this client is of no more use then.
         """
-        number, line = _numbered(message)
+        number, line = _with_request_id(message)
         try:
             self._socket.sendall(line)
             while True:
@@ -130,9 +130,9 @@ class AsyncClient:
         self.path = path
         self._reader = reader
         self._writer = writer
-        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._pending: dict[int, asyncio.Future[Any]] = {}
         self._snapshots: asyncio.Queue[Any] = asyncio.Queue(maxsize=1)
-        self._lost: Unreachable | None = None
+        self._disconnect_error: Unreachable | None = None
         self._task = asyncio.create_task(self._receive())
 
     @classmethod
@@ -149,27 +149,27 @@ class AsyncClient:
 
         One that isn't answered within `timeout` seconds is still on its way: `close` withdraws it.
         """
-        if self._lost:
-            raise self._lost
-        number, line = _numbered(message)
-        future = self._waiting[number] = asyncio.get_running_loop().create_future()
+        if self._disconnect_error:
+            raise self._disconnect_error
+        number, line = _with_request_id(message)
+        future = self._pending[number] = asyncio.get_running_loop().create_future()
         try:
             self._writer.write(line)
             return _result(await asyncio.wait_for(future, timeout))
         except asyncio.TimeoutError:
             raise Unreachable(f"the coordinator at {self.path} did not answer within {timeout:g} s") from None
         finally:
-            self._waiting.pop(number, None)
+            self._pending.pop(number, None)
 
     @property
-    def lost(self) -> bool:
+    def is_disconnected(self) -> bool:
         """Whether the coordinator is known to be gone."""
-        return self._lost is not None
+        return self._disconnect_error is not None
 
     def send(self, message: msgspec.Struct) -> None:
         """Send a message that is not answered. Raises Unreachable when the coordinator is known to be gone."""
-        if self._lost:
-            raise self._lost
+        if self._disconnect_error:
+            raise self._disconnect_error
         self._writer.write(encode(message))
 
     async def subscribe(self, timeout: float = 10.0) -> AsyncIterator[dict[str, Any]]:
@@ -181,14 +181,16 @@ class AsyncClient:
         while True:
             status = await self._snapshots.get()
             if status is None:
-                raise self._lost or Unreachable(f"the connection to the coordinator at {self.path} is closed")
+                raise self._disconnect_error or Unreachable(
+                    f"the connection to the coordinator at {self.path} is closed"
+                )
             yield status
 
     async def close(self) -> None:
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
-        self._end(Unreachable("the connection was closed"))
+        self._fail_pending(Unreachable("the connection was closed"))
         self._writer.close()
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()
@@ -198,31 +200,31 @@ class AsyncClient:
             while line := await self._reader.readline():
                 if line.strip():
                     self._dispatch(_decoder.decode(line))
-            self._end(Unreachable(f"the coordinator at {self.path} closed the connection"))
+            self._fail_pending(Unreachable(f"the coordinator at {self.path} closed the connection"))
         except (OSError, ValueError) as error:
-            self._end(Unreachable(f"the connection to the coordinator at {self.path} broke: {error}"))
+            self._fail_pending(Unreachable(f"the connection to the coordinator at {self.path} broke: {error}"))
 
     def _dispatch(self, message: Any) -> None:
         if isinstance(message, messages.Snapshot):
-            self._offer(message.status)
+            self._put_snapshot(message.status)
         elif isinstance(message, (messages.Reply, messages.Error)):
             # An error without a number is about a line that could not be read at all.
-            futures = [self._waiting.get(message.id)] if message.id else list(self._waiting.values())
+            futures = [self._pending.get(message.id)] if message.id else list(self._pending.values())
             for future in futures:
                 if future and not future.done():
                     future.set_result(message)
 
-    def _offer(self, status: Any) -> None:
+    def _put_snapshot(self, status: Any) -> None:
         if self._snapshots.full():
             self._snapshots.get_nowait()
         self._snapshots.put_nowait(status)
 
-    def _end(self, error: Unreachable) -> None:
-        self._lost = self._lost or error
-        for future in self._waiting.values():
+    def _fail_pending(self, error: Unreachable) -> None:
+        self._disconnect_error = self._disconnect_error or error
+        for future in self._pending.values():
             if not future.done():
-                future.set_exception(self._lost)
-        self._offer(None)
+                future.set_exception(self._disconnect_error)
+        self._put_snapshot(None)
 
 
 def default_coordinator_argv(simulate: bool = False) -> list[str]:
@@ -238,7 +240,7 @@ def _command(path: str, argv: Sequence[str]) -> list[str]:
     return [*(argv or default_coordinator_argv()), "--socket", path]
 
 
-def _failure(path: str, code: int | None, output: bytes) -> Unreachable:
+def _start_failure(path: str, code: int | None, output: bytes) -> Unreachable:
     last = output.decode(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
     how = "did not start in time" if code is None else f"ended with status {code}"
     return Unreachable(f"no coordinator answers at {path}, and the one started there {how}: {last[0]}")
@@ -251,7 +253,7 @@ def ensure_coordinator(path: str = "", argv: Sequence[str] = (), wait: float = 5
     Raises Unreachable after `wait` seconds.
     """
     path = address.socket_path(path)
-    if address.answers(path):
+    if address.is_accepting(path):
         return path
     deadline = time.monotonic() + wait
     code: int | None = None
@@ -269,9 +271,9 @@ def ensure_coordinator(path: str = "", argv: Sequence[str] = (), wait: float = 5
         pass
     except OSError as error:
         raise Unreachable(f"no coordinator answers at {path}, and none can be started: {error}") from error
-    while not address.answers(path):
+    while not address.is_accepting(path):
         if time.monotonic() > deadline or code:
-            raise _failure(path, code, output)
+            raise _start_failure(path, code, output)
         time.sleep(0.02)
     return path
 
@@ -279,6 +281,6 @@ def ensure_coordinator(path: str = "", argv: Sequence[str] = (), wait: float = 5
 async def ensure_coordinator_async(path: str = "", argv: Sequence[str] = (), wait: float = 5.0) -> str:
     """`ensure_coordinator` without blocking the event loop (a connection attempt to a Unix socket is instant)."""
     path = address.socket_path(path)
-    if address.answers(path, timeout=0.2):
+    if address.is_accepting(path, timeout=0.2):
         return path
     return await asyncio.get_running_loop().run_in_executor(None, ensure_coordinator, path, argv, wait)

@@ -13,19 +13,19 @@ from typing import Any, NamedTuple, TypeVar
 
 import cffi
 
-from . import text
+from . import quotas
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _HEADERS = (_PACKAGE / "native", _PACKAGE.parent / "native" / "shim")
 _SEALS = fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK
-_MIX = 0x9E3779B97F4A7C15
+_CHECKSUM_FACTOR = 0x9E3779B97F4A7C15
 
 UNKNOWN = (1 << 64) - 1
 MAY, RELIEVED, CONTENDED = 1, 2, 4  # permit.flags
 OUT, IN, CLOSING, STEP, LEAVING = range(5)  # turn.phase
 BLOCKS, TIME = range(2)  # budget_unit
 FIRST_TURN, LAST_TURN = 1 << 32, 1 << 62  # numbers of turns lie between
-_MEMORY_MODES = ("", *text.MEMORY_MODES)  # by number
+_MEMORY_MODES = ("", *quotas.MEMORY_MODES)  # by number
 
 
 class BadPage(ValueError):
@@ -43,7 +43,7 @@ class Permit(NamedTuple):
 
     @property
     def check(self) -> int:
-        return mixed(self.turn, self.devices, self.deadline_ns, self.epoch | self.flags << 32)
+        return checksum(self.turn, self.devices, self.deadline_ns, self.epoch | self.flags << 32)
 
 
 class Turn(NamedTuple):
@@ -61,17 +61,17 @@ class Turn(NamedTuple):
     @property
     def check(self) -> int:
         halves = (self.epoch | self.phase << 32, self.tries | self.step_tries << 32)
-        return mixed(self.turn, self.began_ns, self.closed_ns, self.ended_ns, *halves)
+        return checksum(self.turn, self.began_ns, self.closed_ns, self.ended_ns, *halves)
 
 
 _Block = TypeVar("_Block", Permit, Turn)
 
 
-def mixed(*words: int) -> int:
+def checksum(*words: int) -> int:
     """Return the mix of 64-bit words that `check` holds: `gpushare_check` in page.h."""
     mix = 1
     for word in words:
-        mix = (mix ^ word) * _MIX & UNKNOWN
+        mix = (mix ^ word) * _CHECKSUM_FACTOR & UNKNOWN
         mix ^= mix >> 32
     return mix
 
@@ -109,9 +109,9 @@ def memory_mode(number: int) -> str:
     return _MEMORY_MODES[number] if 0 <= number < len(_MEMORY_MODES) else ""
 
 
-def knows_resident(mode: int, asked_managed: int) -> bool:
+def is_resident_exact(mode: int, uses_managed_memory: int) -> bool:
     """Return True if a process's `report.resident` is exact; with unified memory it is an estimate."""
-    return memory_mode(mode) in ("swap", "plain") and not asked_managed
+    return memory_mode(mode) in ("swap", "plain") and not uses_managed_memory
 
 
 class SharedMemory:

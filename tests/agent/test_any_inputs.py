@@ -7,16 +7,16 @@ from random import Random
 from jupyter_gpushare.agent.rule import BUSY, ENTERED, ENTERED_FIRST, NOT_TRIED, QUIET, REFUSED
 from jupyter_gpushare.wire.page import CLOSING, IN, LEAVING, OUT, STEP
 
-from .driven import MS, Driven
+from .rule_driver import MS, RuleDriver
 
 STEPS = 100_000
 OFTEN = 0.1
 
 
-def change(process: Driven, random: Random) -> None:
+def change(process: RuleDriver, random: Random) -> None:
     """Change some inputs."""
     given = process.given
-    process.later(random.choice((0, 0.01, 1, 5, 20, 100, 3000)))
+    process.advance(random.choice((0, 0.01, 1, 5, 20, 100, 3000)))
     if random.random() < OFTEN:
         deadline = random.choice((0, 0, process.now, process.now + 10 * MS, random.getrandbits(64)))
         turn = random.choice((0, 1 << 40, 1 << 41, random.getrandbits(64)))
@@ -35,7 +35,7 @@ def change(process: Driven, random: Random) -> None:
 
 
 def test_the_gate_is_open_only_in_a_turn() -> None:
-    random, process = Random(1), Driven()
+    random, process = Random(1), RuleDriver()
     entered, turn, tried, phases = False, 0, NOT_TRIED, set()
     for number in range(STEPS):
         change(process, random)

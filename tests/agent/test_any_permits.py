@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from .world import World
+from .simulated_host import SimulatedHost
 
 EVENTS = float(os.environ.get("GPUSHARE_TEST_AGENT", "1e5"))
 SECONDS = 5.0
@@ -13,17 +13,17 @@ SECONDS = 5.0
 
 def run(seed: int, rule: Any = None) -> tuple[int, int, str]:
     """Return events, turns, and what was wrong."""
-    world = World(seed, rule)
+    host = SimulatedHost(seed, rule)
     wrong = ""
     try:
-        world.run(SECONDS)
-        world.heal()
+        host.run(SECONDS)
+        host.heal()
     except AssertionError as error:
-        story = "\n".join(f"{at:.6f} {what}" for at, what in list(world.story)[-60:])
-        wrong = f"{story}\nseed {seed}, {world.clock.now:.6f}: {error}"
+        story = "\n".join(f"{at:.6f} {what}" for at, what in list(host.story)[-60:])
+        wrong = f"{story}\nseed {seed}, {host.clock.now:.6f}: {error}"
     finally:
-        world.close()
-    return world.clock.events, world.turns, wrong
+        host.close()
+    return host.clock.events, host.turns, wrong
 
 
 def test_nothing_is_ever_wrong() -> None:

@@ -8,7 +8,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from ..builds import cached
+from ..support.compile_cache import cached
 from ..support.rule import SHIM
 
 SECONDS = int(os.environ.get("GPUSHARE_TEST_HAMMER", "2"))

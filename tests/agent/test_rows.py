@@ -7,18 +7,18 @@ import pytest
 from jupyter_gpushare.agent.rule import BUSY, ENTERED, ENTERED_FIRST, QUIET, REFUSED, TURN_WORDS, check_of
 from jupyter_gpushare.wire.page import CLOSING, CONTENDED, IN, LEAVING, MAY, OUT, RELIEVED, STEP
 
-from .driven import MS, OTHER, OWN, TURN, Driven
+from .rule_driver import MS, OTHER, OWN, TURN, RuleDriver
 
 
 @pytest.fixture
-def process() -> Driven:
-    return Driven()
+def process() -> RuleDriver:
+    return RuleDriver()
 
 
 # --- out
 
 
-def test_row_1_it_tries_by_a_permit_when_a_thread_waits(process: Driven) -> None:
+def test_row_1_it_tries_by_a_permit_when_a_thread_waits(process: RuleDriver) -> None:
     process.permit()
     process.given.waiting = 0
     assert "ENTER" not in process.step()
@@ -27,38 +27,38 @@ def test_row_1_it_tries_by_a_permit_when_a_thread_waits(process: Driven) -> None
     assert (process.out.turn, process.out.devices, process.gate) == (TURN, 1, "closed")
 
 
-def test_row_1_a_used_up_epoch_admits_no_more(process: Driven) -> None:
-    process.begin(epoch=5)
-    process.leave(epoch=5, flags=0)
+def test_row_1_a_used_up_epoch_admits_no_more(process: RuleDriver) -> None:
+    process.enter_turn(epoch=5)
+    process.drain_and_leave(epoch=5, flags=0)
     process.permit(epoch=5)
     assert "ENTER" not in process.step(after=1000)
     process.permit(epoch=6)
     assert "ENTER" in process.step()
 
 
-def test_row_1_epochs_of_a_new_connection_are_new(process: Driven) -> None:
-    process.begin(epoch=5)
-    process.leave(epoch=5, flags=0)
+def test_row_1_epochs_of_a_new_connection_are_new(process: RuleDriver) -> None:
+    process.enter_turn(epoch=5)
+    process.drain_and_leave(epoch=5, flags=0)
     process.rule.agent_new_connection(process.agent)
     process.permit(epoch=5)
     assert "ENTER" in process.step()
 
 
-def test_row_1_a_turn_of_an_earlier_connection_uses_up_no_epoch(process: Driven) -> None:
-    process.begin(epoch=7)
+def test_row_1_a_turn_of_an_earlier_connection_uses_up_no_epoch(process: RuleDriver) -> None:
+    process.enter_turn(epoch=7)
     process.rule.agent_new_connection(process.agent)
-    process.leave(epoch=1, flags=0)
+    process.drain_and_leave(epoch=1, flags=0)
     process.permit(epoch=7)
     process.enter()
     assert process.gate == "open"
 
 
-def test_row_1_a_deadline_in_the_past_admits_no_more(process: Driven) -> None:
+def test_row_1_a_deadline_in_the_past_admits_no_more(process: RuleDriver) -> None:
     process.permit(flags=MAY | RELIEVED, deadline=process.now - 1)
     assert "ENTER" not in process.step()
 
 
-def test_row_1_it_stays_out_until_the_permit_covers_its_own_devices(process: Driven) -> None:
+def test_row_1_it_stays_out_until_the_permit_covers_its_own_devices(process: RuleDriver) -> None:
     process.given.own_devices = 5
     process.permit(devices=3)
     assert "ENTER" not in process.step()
@@ -67,7 +67,7 @@ def test_row_1_it_stays_out_until_the_permit_covers_its_own_devices(process: Dri
     assert process.out.devices == 7
 
 
-def test_row_2_the_gate_opens_when_it_has_entered(process: Driven) -> None:
+def test_row_2_the_gate_opens_when_it_has_entered(process: RuleDriver) -> None:
     process.permit(epoch=7)
     acts = process.enter()
     assert {"WAKE", "CHANGED"} <= acts
@@ -80,7 +80,7 @@ def test_row_2_the_gate_opens_when_it_has_entered(process: Driven) -> None:
 @pytest.mark.parametrize(
     "change", [{"flags": 0}, {"turn": OTHER}, {"epoch": 0}, {"flags": MAY | RELIEVED, "deadline": 1}]
 )
-def test_row_3_the_lock_first_then_the_permit(process: Driven, change: dict[str, int]) -> None:
+def test_row_3_the_lock_first_then_the_permit(process: RuleDriver, change: dict[str, int]) -> None:
     process.permit()
     assert "ENTER" in process.step()
     process.permit(**{"epoch": 2, **change})
@@ -88,7 +88,7 @@ def test_row_3_the_lock_first_then_the_permit(process: Driven, change: dict[str,
     assert (process.gate, process.phase) == ("closed", OUT)
 
 
-def test_row_4_refused_it_listens_and_tries_again(process: Driven) -> None:
+def test_row_4_refused_it_listens_and_tries_again(process: RuleDriver) -> None:
     process.permit()
     process.enter(REFUSED)
     assert process.out.report.tries == 1
@@ -102,7 +102,7 @@ def test_row_4_refused_it_listens_and_tries_again(process: Driven) -> None:
     assert "ENTER" in process.step(after=20)
 
 
-def test_row_4_useless_rings_are_ignored_for_a_while(process: Driven) -> None:
+def test_row_4_useless_rings_are_ignored_for_a_while(process: RuleDriver) -> None:
     process.permit()
     process.enter(REFUSED)
     process.given.bell = 1
@@ -115,13 +115,13 @@ def test_row_4_useless_rings_are_ignored_for_a_while(process: Driven) -> None:
     assert tries[32] == 52, "after 20 ms"
 
 
-def test_row_4_a_client_of_several_devices_does_not_listen(process: Driven) -> None:
+def test_row_4_a_client_of_several_devices_does_not_listen(process: RuleDriver) -> None:
     process.permit(devices=3)
     process.enter(REFUSED)
     assert not process.out.listen
 
 
-def test_row_5_it_reports_that_a_thread_waits(process: Driven) -> None:
+def test_row_5_it_reports_that_a_thread_waits(process: RuleDriver) -> None:
     process.given.waiting = 0
     assert process.step() == set()
     process.given.waiting = 1
@@ -132,7 +132,7 @@ def test_row_5_it_reports_that_a_thread_waits(process: Driven) -> None:
     assert process.step() == {"CHANGED"}
 
 
-def test_row_7_a_step_for_a_sibling_that_drains(process: Driven) -> None:
+def test_row_7_a_step_for_a_sibling_that_drains(process: RuleDriver) -> None:
     process.permit(flags=0)
     process.sibling(ms=0)
     process.step()
@@ -144,7 +144,7 @@ def test_row_7_a_step_for_a_sibling_that_drains(process: Driven) -> None:
     assert process.out.report.step_tries == 1
 
 
-def test_row_7_a_step_enters_on_its_own_devices(process: Driven) -> None:
+def test_row_7_a_step_enters_on_its_own_devices(process: RuleDriver) -> None:
     """The sibling may use others of the client's devices, on which no process of the client is in the turn."""
     process.given.client_devices, process.given.own_devices = 3, 2
     process.permit(flags=0)
@@ -153,24 +153,24 @@ def test_row_7_a_step_enters_on_its_own_devices(process: Driven) -> None:
     assert process.out.devices == 2
 
 
-def test_row_7_a_step_that_is_refused_opens_nothing(process: Driven) -> None:
+def test_row_7_a_step_that_is_refused_opens_nothing(process: RuleDriver) -> None:
     process.permit(flags=0)
     process.sibling(ms=100)
     process.enter(REFUSED)
     assert (process.gate, process.phase) == ("closed", OUT)
 
 
-def test_row_7_a_step_needs_no_unused_epoch(process: Driven) -> None:
-    process.begin(epoch=5)
-    process.leave(epoch=5, flags=0)
+def test_row_7_a_step_needs_no_unused_epoch(process: RuleDriver) -> None:
+    process.enter_turn(epoch=5)
+    process.drain_and_leave(epoch=5, flags=0)
     process.permit(epoch=5)
-    process.later(1000)
+    process.advance(1000)
     process.sibling(ms=200)
     process.enter()
     assert process.gate == "step"
 
 
-def test_row_7_a_permit_of_another_number_does_not_keep_it_from_steps(process: Driven) -> None:
+def test_row_7_a_permit_of_another_number_does_not_keep_it_from_steps(process: RuleDriver) -> None:
     """The sibling would drain for ever, because its lock keeps out the process whose call it waits for."""
     process.permit(turn=OTHER)
     process.sibling(turn=TURN, ms=0)
@@ -182,15 +182,15 @@ def test_row_7_a_permit_of_another_number_does_not_keep_it_from_steps(process: D
 # --- in
 
 
-def test_row_9_it_takes_over_another_epoch(process: Driven) -> None:
-    process.begin(epoch=1)
+def test_row_9_it_takes_over_another_epoch(process: RuleDriver) -> None:
+    process.enter_turn(epoch=1)
     process.permit(epoch=2)
     assert process.step() == {"CHANGED"}
     assert (process.out.report.epoch, process.gate) == (2, "open")
 
 
-def test_row_9_its_deadline_comes_with_it(process: Driven) -> None:
-    process.begin(epoch=1, flags=MAY | RELIEVED, deadline=process.now + 10 * MS)
+def test_row_9_its_deadline_comes_with_it(process: RuleDriver) -> None:
+    process.enter_turn(epoch=1, flags=MAY | RELIEVED, deadline=process.now + 10 * MS)
     process.permit(epoch=2, flags=MAY | RELIEVED, deadline=process.now + 50 * MS)
     process.step()
     assert "CLOSE" not in process.step(after=20)
@@ -198,24 +198,24 @@ def test_row_9_its_deadline_comes_with_it(process: Driven) -> None:
 
 
 @pytest.mark.parametrize("change", [{"flags": 0}, {"turn": OTHER}])
-def test_row_10_withdrawn(process: Driven, change: dict[str, int]) -> None:
-    process.begin()
+def test_row_10_withdrawn(process: RuleDriver, change: dict[str, int]) -> None:
+    process.enter_turn()
     process.permit(epoch=2, **change)
     assert "CLOSE" in process.step()
     assert (process.gate, process.phase) == ("closed", CLOSING)
     assert process.out.report.closed_ns == process.now
 
 
-def test_row_10_a_coordinator_that_has_written_nothing_ends_nothing(process: Driven) -> None:
-    process.begin(flags=MAY | RELIEVED, deadline=process.now + MS)
+def test_row_10_a_coordinator_that_has_written_nothing_ends_nothing(process: RuleDriver) -> None:
+    process.enter_turn(flags=MAY | RELIEVED, deadline=process.now + MS)
     process.permit(epoch=0, turn=0, flags=0)
     assert process.step(after=1000) == set()
     assert process.gate == "open"
 
 
-def test_row_11_a_turn_ends_at_its_deadline_if_another_client_takes_over(process: Driven) -> None:
+def test_row_11_a_turn_ends_at_its_deadline_if_another_client_takes_over(process: RuleDriver) -> None:
     deadline = process.now + 30 * MS
-    process.begin(deadline=process.now + 10 * MS)
+    process.enter_turn(deadline=process.now + 10 * MS)
     assert process.step(after=20) == set()
     process.permit(flags=MAY | RELIEVED, deadline=deadline)
     process.step()
@@ -223,9 +223,9 @@ def test_row_11_a_turn_ends_at_its_deadline_if_another_client_takes_over(process
     assert "CLOSE" in process.step(after=10)
 
 
-def test_row_11_the_bell_announces_the_end_of_a_turn(process: Driven) -> None:
+def test_row_11_the_bell_announces_the_end_of_a_turn(process: RuleDriver) -> None:
     """The next client's process wakes up meanwhile."""
-    process.begin(flags=MAY | RELIEVED, deadline=process.now + 10 * MS)
+    process.enter_turn(flags=MAY | RELIEVED, deadline=process.now + 10 * MS)
     process.step()
     assert process.step(after=9.85) == {"RING"}
     assert process.out.devices == 1
@@ -233,12 +233,12 @@ def test_row_11_the_bell_announces_the_end_of_a_turn(process: Driven) -> None:
     assert process.step() == set(), "once"
 
 
-def test_row_11_no_client_to_follow_nothing_to_announce(process: Driven) -> None:
-    process.begin(deadline=process.now + 10 * MS)
+def test_row_11_no_client_to_follow_nothing_to_announce(process: RuleDriver) -> None:
+    process.enter_turn(deadline=process.now + 10 * MS)
     assert process.step(after=9.9) == set()
 
 
-def idle(process: Driven) -> set[str]:
+def idle(process: RuleDriver) -> set[str]:
     """Do nothing for 20 ms of an idle release of 10 ms."""
     process.given.idle_release_ns = 10 * MS
     process.given.waiting = 0
@@ -250,8 +250,8 @@ def idle(process: Driven) -> set[str]:
     return acts
 
 
-def test_row_12_idle_and_busy_again(process: Driven) -> None:
-    process.begin(flags=MAY | CONTENDED)
+def test_row_12_idle_and_busy_again(process: RuleDriver) -> None:
+    process.enter_turn(flags=MAY | CONTENDED)
     assert {"LOOK", "CHANGED"} <= idle(process)
     assert process.out.idle
     process.given.submissions += 1
@@ -259,14 +259,14 @@ def test_row_12_idle_and_busy_again(process: Driven) -> None:
     assert not process.out.idle
 
 
-def test_row_12_idleness_matters_only_while_another_client_waits(process: Driven) -> None:
-    process.begin()
+def test_row_12_idleness_matters_only_while_another_client_waits(process: RuleDriver) -> None:
+    process.enter_turn()
     assert idle(process) == set()
     assert not process.out.idle
 
 
-def test_row_12_idle_without_a_coordinator_the_turn_ends(process: Driven) -> None:
-    process.away(5000)
+def test_row_12_idle_without_a_coordinator_the_turn_ends(process: RuleDriver) -> None:
+    process.lose_link(5000)
     process.enter(ENTERED_FIRST)
     process.given.client_began = process.now
     assert "CLOSE" in idle(process)
@@ -275,20 +275,20 @@ def test_row_12_idle_without_a_coordinator_the_turn_ends(process: Driven) -> Non
 # --- closing, steps, leaving
 
 
-def closing(process: Driven) -> None:
-    process.begin(epoch=4)
+def closing(process: RuleDriver) -> None:
+    process.enter_turn(epoch=4)
     process.permit(epoch=4, flags=0)
     assert "CLOSE" in process.step()
 
 
-def test_row_13_permitted_again(process: Driven) -> None:
+def test_row_13_permitted_again(process: RuleDriver) -> None:
     closing(process)
     process.permit(epoch=4)
     assert "WAKE" in process.step(looked=QUIET)
     assert (process.gate, process.phase, process.out.report.closed_ns) == ("open", IN, 0)
 
 
-def test_row_13_while_a_sibling_drains(process: Driven) -> None:
+def test_row_13_while_a_sibling_drains(process: RuleDriver) -> None:
     closing(process)
     process.sibling()
     process.step(looked=QUIET)
@@ -298,14 +298,14 @@ def test_row_13_while_a_sibling_drains(process: Driven) -> None:
     assert (process.gate, process.phase) == ("open", IN)
 
 
-def test_row_13_not_beyond_its_deadline(process: Driven) -> None:
-    process.begin(flags=MAY | RELIEVED, deadline=process.now + MS)
+def test_row_13_not_beyond_its_deadline(process: RuleDriver) -> None:
+    process.enter_turn(flags=MAY | RELIEVED, deadline=process.now + MS)
     process.step(after=1)
     process.step(looked=BUSY)
     assert process.phase == CLOSING
 
 
-def test_row_14_it_leaves_only_when_the_work_has_finished(process: Driven) -> None:
+def test_row_14_it_leaves_only_when_the_work_has_finished(process: RuleDriver) -> None:
     closing(process)
     process.given.waiting = 0
     process.step(looked=BUSY)
@@ -316,7 +316,7 @@ def test_row_14_it_leaves_only_when_the_work_has_finished(process: Driven) -> No
     assert process.phase == LEAVING
 
 
-def test_row_15_a_step_for_its_own_thread(process: Driven) -> None:
+def test_row_15_a_step_for_its_own_thread(process: RuleDriver) -> None:
     closing(process)
     process.step(looked=BUSY)
     process.step(looked=BUSY, after=99)
@@ -331,7 +331,7 @@ def test_row_15_a_step_for_its_own_thread(process: Driven) -> None:
     assert (process.gate, process.out.opening > opening) == ("step", True), "a thread passes each step once"
 
 
-def test_row_16_a_step_waits_for_a_thread_that_has_not_run_yet(process: Driven) -> None:
+def test_row_16_a_step_waits_for_a_thread_that_has_not_run_yet(process: RuleDriver) -> None:
     """On a host without a free processor the woken thread may run later than the step would end."""
     closing(process)
     process.step(looked=BUSY)
@@ -341,18 +341,18 @@ def test_row_16_a_step_waits_for_a_thread_that_has_not_run_yet(process: Driven) 
     assert "CLOSE" in process.step(after=1)
 
 
-def test_row_16_a_step_does_not_wait_for_ever(process: Driven) -> None:
+def test_row_16_a_step_does_not_wait_for_ever(process: RuleDriver) -> None:
     closing(process)
     process.step(looked=BUSY)
     process.step(looked=BUSY, after=100)
     assert "CLOSE" in process.step(after=220)
 
 
-def test_row_15_whole_slices_follow_steps_in_vain(process: Driven) -> None:
+def test_row_15_whole_slices_follow_steps_in_vain(process: RuleDriver) -> None:
     closing(process)
     lengths, began, before = [], 0, "closed"
     for _ in range(2000):
-        process.later(5)
+        process.advance(5)
         process.given.submissions += 1
         process.step(looked=BUSY)
         if process.gate == "open" and before != "open":
@@ -365,15 +365,15 @@ def test_row_15_whole_slices_follow_steps_in_vain(process: Driven) -> None:
 
 def test_row_15_whole_slices_of_siblings_coincide() -> None:
     """Work of one that waits for a call of the other can end while both gates are open."""
-    both = [Driven(), Driven()]
-    both[1].later(7)
+    both = [RuleDriver(), RuleDriver()]
+    both[1].advance(7)
     for process in both:
         closing(process)
-    both[0].later(7)
+    both[0].advance(7)
     together = alone = 0
     for _ in range(2000):
         for process in both:
-            process.later(5)
+            process.advance(5)
             process.given.submissions += 1
             process.step(looked=BUSY)
         is_open = [process.gate == "open" for process in both]
@@ -382,31 +382,31 @@ def test_row_15_whole_slices_of_siblings_coincide() -> None:
     assert together > 20 > alone
 
 
-def test_row_16_a_sibling_that_leaves_again_and_again_does_not_keep_whole_slices_away(process: Driven) -> None:
+def test_row_16_a_sibling_that_leaves_again_and_again_does_not_keep_whole_slices_away(process: RuleDriver) -> None:
     closing(process)
     gates = set()
     for number in range(400):
         process.sibling(closing=1 + number % 2)
-        process.later(20)
+        process.advance(20)
         process.given.submissions += 1
         process.step(looked=BUSY)
         gates.add(process.gate)
     assert gates == {"closed", "step", "open"}
 
 
-def test_row_16_a_step_ends_when_a_sibling_has_left(process: Driven) -> None:
+def test_row_16_a_step_ends_when_a_sibling_has_left(process: RuleDriver) -> None:
     process.permit(flags=0)
     process.sibling(closing=2, ms=100)
     process.enter()
     process.step()
     assert process.gate == "step"
-    process.later(1)
+    process.advance(1)
     process.sibling(closing=1, ms=100)
     assert "CLOSE" in process.step()
     assert (process.gate, process.phase) == ("closed", CLOSING)
 
 
-def test_row_17_it_leaves_when_its_memory_has_left(process: Driven) -> None:
+def test_row_17_it_leaves_when_its_memory_has_left(process: RuleDriver) -> None:
     closing(process)
     process.given.moving = 1
     process.step(looked=QUIET)
@@ -417,20 +417,20 @@ def test_row_17_it_leaves_when_its_memory_has_left(process: Driven) -> None:
     assert process.out.report.ended_ns == process.now
 
 
-def test_row_17_memory_stays_while_a_sibling_drains(process: Driven) -> None:
+def test_row_17_memory_stays_while_a_sibling_drains(process: RuleDriver) -> None:
     """The sibling may need a call of this process, which would bring the memory back."""
     closing(process)
     process.given.waiting = 0
     process.sibling()
     assert not {"DRAINED", "LEAVE"} & process.step(looked=QUIET)
     assert (process.phase, process.wakes_in) == (LEAVING, 0.2)
-    process.later(1)
+    process.advance(1)
     process.sibling(closing=0, turn=0)
     assert "DRAINED" in process.step()
     assert "LEAVE" in process.step()
 
 
-def test_row_17_memory_stays_for_a_second_at_most(process: Driven) -> None:
+def test_row_17_memory_stays_for_a_second_at_most(process: RuleDriver) -> None:
     closing(process)
     process.given.waiting = 0
     process.sibling()
@@ -439,7 +439,7 @@ def test_row_17_memory_stays_for_a_second_at_most(process: Driven) -> None:
     assert "DRAINED" in process.step(after=1)
 
 
-def test_row_15_a_step_for_a_sibling_that_drains(process: Driven) -> None:
+def test_row_15_a_step_for_a_sibling_that_drains(process: RuleDriver) -> None:
     closing(process)
     process.sibling()
     process.step(looked=QUIET)
@@ -448,7 +448,7 @@ def test_row_15_a_step_for_a_sibling_that_drains(process: Driven) -> None:
     assert (process.gate, process.phase) == ("step", STEP)
 
 
-def test_row_18_memory_that_takes_long_is_reported(process: Driven) -> None:
+def test_row_18_memory_that_takes_long_is_reported(process: RuleDriver) -> None:
     closing(process)
     process.given.moving = 1
     process.step(looked=QUIET)
@@ -461,31 +461,31 @@ def test_row_18_memory_that_takes_long_is_reported(process: Driven) -> None:
 # --- away
 
 
-def test_row_19_the_last_permit_stands(process: Driven) -> None:
+def test_row_19_the_last_permit_stands(process: RuleDriver) -> None:
     process.permit(flags=MAY | RELIEVED, deadline=process.now + 10 * MS)
-    process.away(100)
+    process.lose_link(100)
     process.enter()
     assert process.gate == "open"
     assert "CLOSE" in process.step(after=10)
 
 
-def test_row_20_the_grace_wakes_it(process: Driven) -> None:
+def test_row_20_the_grace_wakes_it(process: RuleDriver) -> None:
     process.permit(flags=0)
-    process.away(500)
+    process.lose_link(500)
     process.step()
     assert process.wakes_in == 1500
     assert "ENTER" in process.step(after=1500)
     assert (process.out.turn, bool(process.out.alone)) == (OWN, True)
 
 
-def test_row_20_always_for_the_last_quantum(process: Driven) -> None:
-    process.away(5000)
+def test_row_20_always_for_the_last_quantum(process: RuleDriver) -> None:
+    process.lose_link(5000)
     assert "BEGIN" in process.enter(ENTERED_FIRST)
     process.given.client_began = process.now
     process.step()
     assert process.wakes_in == 99.85, "to ring the bell"
-    process.later(100)
-    process.leave()
+    process.advance(100)
+    process.drain_and_leave()
     process.step()
     assert process.wakes_in == 20, "other clients may have the device first"
     process.given.bell = 1
@@ -494,32 +494,32 @@ def test_row_20_always_for_the_last_quantum(process: Driven) -> None:
     assert "ENTER" in process.step(after=1)
 
 
-def test_row_20_a_sibling_joins_for_what_is_left(process: Driven) -> None:
-    process.away(5000)
+def test_row_20_a_sibling_joins_for_what_is_left(process: RuleDriver) -> None:
+    process.lose_link(5000)
     process.given.client_in, process.given.client_began = 1, process.now - 99 * MS
     assert "BEGIN" not in process.enter()
     assert "CLOSE" in process.step(after=1)
 
 
-def test_row_20_no_sibling_joins_a_turn_that_is_over(process: Driven) -> None:
-    process.away(5000)
+def test_row_20_no_sibling_joins_a_turn_that_is_over(process: RuleDriver) -> None:
+    process.lose_link(5000)
     process.given.client_in, process.given.client_began = 1, process.now - 100 * MS
     assert "ENTER" not in process.step()
     assert process.wakes_in == 5, "no bell rings for it"
 
 
-def test_row_20_a_turn_of_a_coordinator_ends_by_its_own_beginning(process: Driven) -> None:
-    process.begin()
-    process.later(50)
+def test_row_20_a_turn_of_a_coordinator_ends_by_its_own_beginning(process: RuleDriver) -> None:
+    process.enter_turn()
+    process.advance(50)
     process.given.client_began = 1
-    process.away(5000)
+    process.lose_link(5000)
     process.step()
     assert (process.gate, process.wakes_in) == ("open", 49.85)
     assert "CLOSE" in process.step(after=50)
 
 
-def test_row_21_what_runs_goes_on_in_a_new_contact(process: Driven) -> None:
-    process.away(5000)
+def test_row_21_what_runs_goes_on_in_a_new_contact(process: RuleDriver) -> None:
+    process.lose_link(5000)
     process.enter(ENTERED_FIRST)
     process.given.client_began = process.now
     process.given.away_since = 0

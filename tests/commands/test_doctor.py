@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare import environment
-from jupyter_gpushare.doctor import _shim
+from jupyter_gpushare.cli.doctor.main import _shim
+from jupyter_gpushare.launch import kernel_env
 
 from ..support.command import run
 
@@ -27,10 +27,10 @@ def test_a_simulated_host_is_well(own_host: Path) -> None:
     code, findings = doctor("--simulate")
     assert code == 0, findings
     assert not [finding for finding in findings if finding["level"] == "error"]
-    assert "simulated driver" in about(findings, "driver")["what"]
-    assert "unified memory may exceed" in about(findings, "device 0")["what"]
-    assert "can be preloaded" in about(findings, "shim")["what"]
-    assert "python3-gpushare" in about(findings, "kernels")["what"]
+    assert "simulated driver" in about(findings, "driver")["message"]
+    assert "unified memory may exceed" in about(findings, "device 0")["message"]
+    assert "can be preloaded" in about(findings, "shim")["message"]
+    assert "python3-gpushare" in about(findings, "kernels")["message"]
 
 
 def test_a_missing_driver_is_an_error_with_advice(own_host: Path) -> None:
@@ -42,7 +42,7 @@ def test_a_missing_driver_is_an_error_with_advice(own_host: Path) -> None:
     code, findings = doctor()
     assert code == 1
     assert about(findings, "driver")["level"] == "error"
-    assert "--simulate" in about(findings, "driver")["advice"]
+    assert "--simulate" in about(findings, "driver")["remedy"]
 
 
 def test_a_runtime_directory_that_others_may_write_to_is_an_error(own_host: Path, tmp_path: Path) -> None:
@@ -51,8 +51,8 @@ def test_a_runtime_directory_that_others_may_write_to_is_an_error(own_host: Path
     (runtime / "gpushare").chmod(0o777)
     code, findings = doctor("--simulate", XDG_RUNTIME_DIR=str(runtime), GPUSHARE_SOCKET="")
     assert code == 1
-    assert "nobody else may write" in about(findings, "socket")["what"]
-    assert str(runtime) in about(findings, "socket")["advice"]
+    assert "nobody else may write" in about(findings, "socket")["message"]
+    assert str(runtime) in about(findings, "socket")["remedy"]
 
 
 @pytest.mark.parametrize("place", ["/proc/nowhere/c.sock", "{tmp}/file", "{tmp}/file/c.sock", f"/tmp/{'x' * 200}"])
@@ -61,18 +61,18 @@ def test_a_socket_that_cannot_be_made_is_an_error(own_host: Path, tmp_path: Path
     place = place.format(tmp=tmp_path)
     code, findings = doctor("--simulate", GPUSHARE_SOCKET=place)
     assert code == 1
-    assert place in about(findings, "socket")["what"] and "GPUSHARE_SOCKET" in about(findings, "socket")["advice"]
+    assert place in about(findings, "socket")["message"] and "GPUSHARE_SOCKET" in about(findings, "socket")["remedy"]
     assert not [finding for finding in findings if finding["subject"] == "coordinator"]
 
 
 def test_a_shim_below_a_path_with_spaces_can_be_preloaded(
     own_host: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    package = Path(environment.__file__).parent
+    package = Path(kernel_env.__file__).parents[1]
     (tmp_path / "my clone").mkdir()
     (tmp_path / "my clone" / "jupyter_gpushare").symlink_to(package)
     shim = tmp_path / "my clone" / "jupyter_gpushare" / "native" / "libgpushare.so"
-    monkeypatch.setattr(environment, "SHIM", shim)
+    monkeypatch.setattr(kernel_env, "SHIM", shim)
     (finding,) = _shim("")
     assert finding.level == "ok", finding
-    assert str(shim) in finding.what
+    assert str(shim) in finding.message

@@ -44,7 +44,7 @@ class Coordinator:
             self._process = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
-        wait_for(lambda: address.answers(self.path) or self._process.poll() is not None, 30, act=False)
+        wait_for(lambda: address.is_accepting(self.path) or self._process.poll() is not None, 30, act=False)
         assert self._process.poll() is None, self.log.read_text()
         return self
 
@@ -249,7 +249,7 @@ def visitors(shared_coordinator: Coordinator) -> Iterator[Processes]:
     yield made
     made.clean_up()
     for client in shared_coordinator.status()["clients"]:
-        shared_coordinator.request(messages.Forget(client=client["id"]))
+        shared_coordinator.request(messages.Unregister(client=client["id"]))
     wait_for(lambda: shared_coordinator.status()["clients"] == [], within=30)  # after a flood, all of it is read first
 
 

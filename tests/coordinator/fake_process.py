@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 from jupyter_gpushare.agent import link
-from jupyter_gpushare.agent.lockfiles import open_lock
+from jupyter_gpushare.agent.lock_files import open_lock
 from jupyter_gpushare.agent.process import Process
 from jupyter_gpushare.agent.rule import CLOSED_GATE
 from jupyter_gpushare.wire.page import CLOSING, CONTENDED, OUT, STEP
@@ -122,12 +122,12 @@ class FakeProcess(Process):
     def is_quiet(self) -> bool:
         return not self.works
 
-    def woken(self) -> None:
+    def wake_threads(self) -> None:
         if self.gate != CLOSED_GATE and self.waiting:
             self.waiting, self.works = 0, True
             self.submissions += 1
 
-    def refused(self, message: dict[str, Any]) -> None:
+    def on_refused(self, message: dict[str, Any]) -> None:
         self.refusals.append(message)
 
     # --- what a test makes it do
@@ -147,20 +147,20 @@ class FakeProcess(Process):
 
     @property
     def connected(self) -> bool:
-        return self.link.contact == link.THERE
+        return self.link.state == link.CONNECTED
 
     def say_hello(self, through: Connection | None = None, **changes: Any) -> str:
         """Say hello, over that connection or a new one, and return the type of the answer."""
         self._through = through
         before, self._changes, self._may_connect = self.client_page.inode, changes, True
-        self.link.lose()
-        self.link._next_try = 0
+        self.link.disconnect()
+        self.link._connect_at = 0
         try:
             wait_for(lambda: self.connected or self.refusals, explain=lambda: f"{self} has no answer to hello")
         finally:
             self._changes, self._may_connect, self._through = {}, False, None
         assert self.connected, self.refusals
-        return "welcome" if self._joins is None and self.client_page.inode == before else "join"
+        return "welcome" if self._next_client_page is None and self.client_page.inode == before else "join"
 
     def say(self, kind: str, **fields: Any) -> None:
         assert self.link.send({"type": kind, **fields}) == 1
@@ -180,18 +180,18 @@ class FakeProcess(Process):
 
     def wants(self) -> None:
         self.waiting = 1
-        self.look()
+        self.run_step()
 
     def gives_up(self) -> None:
         """The waiting thread is interrupted."""
         self.waiting = 0
-        self.look()
+        self.run_step()
         self.link.ring()
 
     def finish(self) -> None:
         """End what is at work on the device."""
         self.works = False
-        self.look()
+        self.run_step()
 
     def drain(self) -> None:
         """End what is at work on the device, and so the turn, which is closing."""
@@ -215,7 +215,7 @@ class FakeProcess(Process):
         wait_for(lambda: self.works, explain=lambda: f"{self} is in phase {self.phase}")
 
     def disconnect(self) -> None:
-        self.link.lose()
+        self.link.disconnect()
 
     def close(self) -> None:
         if self in self.live:
@@ -243,7 +243,7 @@ def wait_for(
     while not (found := condition()):
         assert time.monotonic() < deadline, explain() or "it did not come to be in time"
         for process in list(FakeProcess.live) if act else ():
-            process.look()
+            process.run_step()
         time.sleep(0.001)
     return found
 
@@ -273,20 +273,20 @@ class BusyProcess(FakeProcess):
     def is_quiet(self) -> bool:
         return True
 
-    def woken(self) -> None:
+    def wake_threads(self) -> None:
         """The thread passes the gate, and comes back to it as soon as that has closed."""
 
-    def entered_turn(self, turn: int) -> None:
+    def on_entered(self, turn: int) -> None:
         self._report_event("begin", turn=turn)
 
-    def leaves_turn(self, turn: int) -> None:
+    def on_leaving(self, turn: int) -> None:
         self._report_event("end", turn=turn)
 
     def run(self) -> None:
         while True:
             self.waiting = 1
             self.submissions += 1
-            self.look()
+            self.run_step()
             connection = self.link.connection
             files = [connection.socket] if isinstance(connection, link.SocketConnection) else []
             select.select(files, [], [], min(0.001, max(0.0, (self.wake_at - self.now()) / 1e9)))

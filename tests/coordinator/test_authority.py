@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import pytest
 from traitlets.config import Config
 
-from jupyter_gpushare.config import GpuShare
+from jupyter_gpushare.config.traits import GpuShare
 from jupyter_gpushare.coordinator import authority, userdb
 from jupyter_gpushare.coordinator.authority import Authority, Identity, Unidentified, paths, user_in
 from jupyter_gpushare.coordinator.tenancy import Tenancy

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from jupyter_gpushare.status_command import render
+from jupyter_gpushare.cli.status import render
 from jupyter_gpushare.wire import messages
 
 from .conftest import QUANTUM, Coordinator, Processes

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 import jupyter_gpushare
-from jupyter_gpushare.agent.lockfiles import open_lock
+from jupyter_gpushare.agent.lock_files import open_lock
 from jupyter_gpushare.coordinator.outside import strangers
 from jupyter_gpushare.settings import SETTINGS, schema
 from jupyter_gpushare.settings.table import PUBLIC

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.agent.pages import memory
+from jupyter_gpushare.agent.pages import create_memfd
 from jupyter_gpushare.wire.page import IN
 
 from .conftest import Coordinator, Processes
@@ -68,7 +68,7 @@ def test_bad_pages(visitors: Processes, process: FakeProcess, tmp_path: Path) ->
     (tmp_path / "file").write_bytes(bytes(8192))
     file = os.open(tmp_path / "file", os.O_RDWR)
     page, client_page = process.descriptors_of_hello()
-    for bad in (memory("gpushare_page", 0), memory("gpushare_client", 0), file):
+    for bad in (create_memfd("gpushare_page", 0), create_memfd("gpushare_client", 0), file):
         refused(visitors, process, [bad, client_page])
         refused(visitors, process, [page, bad])
         os.close(bad)

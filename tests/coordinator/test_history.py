@@ -97,7 +97,7 @@ def test_cells_suspension_and_the_end_of_a_client(coordinator: Coordinator, proc
     coordinator.request(messages.Suspend(client="a"))
     coordinator.request(messages.Resume(client="a"))
     kernel.close()
-    coordinator.request(messages.Forget(client="a"))
+    coordinator.request(messages.Unregister(client="a"))
     wait_for(lambda: lane(history_of(coordinator), "a")[-1] == "gone")
     lane_of_a = lane(history_of(coordinator), "a")
     assert lane_of_a == [

@@ -44,7 +44,7 @@ def test_a_program_that_holds_is_running_until_it_is_idle(
     coordinator: Coordinator, pair: tuple[FakeProcess, FakeProcess]
 ) -> None:
     def is_held() -> bool:
-        return bool(coordinator.request(messages.Outlook(client="b"))["running"][0]["held"])
+        return bool(coordinator.request(messages.WaitStatus(client="b"))["running"][0]["held"])
 
     a, _ = pair
     coordinator.request(messages.Hold(client="a", seconds="5min"))

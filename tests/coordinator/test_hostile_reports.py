@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.agent.pages import memory
+from jupyter_gpushare.agent.pages import create_memfd
 from jupyter_gpushare.coordinator.members import Member
 from jupyter_gpushare.coordinator.ports import MAX_BYTES, ProcessPort
 from jupyter_gpushare.wire import messages
@@ -66,7 +66,7 @@ def test_what_may_stay_is_shared_out_by_one_look() -> None:
     random = Random(1)
     member = Member("c", "t")
     for number in range(3):
-        page = Page(memory("gpushare_page"))
+        page = Page(create_memfd("gpushare_page"))
         page.report = Fickle(page.report, random)
         peer: Any = SimpleNamespace(send=lambda line: None)
         member.processes[number] = ProcessPort(number, peer, page, messages.Hello(client="c"))

@@ -123,7 +123,7 @@ def test_of_a_client_that_is_over_at_once_nothing_is_kept(coordinator: Coordinat
     coordinator.start()
     again = processes.kernel("a")
     assert (coordinator.client("a") or {})["quota"]["share"] == 0.25
-    coordinator.request(messages.Forget(client="a"))
+    coordinator.request(messages.Unregister(client="a"))
     again.close()
     wait_for(lambda: coordinator.client("a") is None)
     coordinator.end()

@@ -40,7 +40,7 @@ def test_it_ends_some_time_after_its_last_client(idle_coordinator: Coordinator, 
     began = time.monotonic()
     wait_for(lambda: process.orders.heartbeat_ns / 1e9 > began + 0.5)
     assert idle_coordinator.status(), "it stays while it has a client"
-    idle_coordinator.request(messages.Forget(client="a"))
+    idle_coordinator.request(messages.Unregister(client="a"))
     process.close()
     assert idle_coordinator.wait() == 0
     assert not os.path.exists(idle_coordinator.path)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.agent.lockfiles import open_bell
+from jupyter_gpushare.agent.lock_files import open_bell
 from jupyter_gpushare.coordinator import locks
 from jupyter_gpushare.wire import address
 

@@ -60,7 +60,7 @@ def test_they_are_kept_when_processes_end_and_clients_are_forgotten(
     client = coordinator.client("a") or {}
     assert (client["gpu_busy_seconds"], client["drain"]["max_ms"]) == (2, 12)
     stays.disconnect()
-    coordinator.request(messages.Forget(client="a"))
+    coordinator.request(messages.Unregister(client="a"))
     wait_for(lambda: coordinator.client("a") is None)
     assert sum(coordinator.status()["coordinator"]["drains"]["buckets"]) == 1
 

@@ -17,10 +17,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import jupyter_gpushare
-from jupyter_gpushare import families
 from jupyter_gpushare.coordinator.authority import Identity
 from jupyter_gpushare.coordinator.endpoint import MAX_THREADS
 from jupyter_gpushare.coordinator.viewers import Views
+from jupyter_gpushare.metrics import prometheus
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.address import BadAddress, MetricsAddress, metrics_address
 from jupyter_gpushare.wire.page import CLOSING, IN
@@ -110,17 +110,19 @@ def everything() -> dict[str, Any]:
 def test_every_family_is_documented_and_told(exposed: str) -> None:
     text = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     documented = set(re.findall(r"^\| `(gpushare_\w+)` \|", text, re.M))
-    named = {f.name + ("_total" if f.type == "counter" else "") for f in families.of_server(everything())}
+    named = {f.name + ("_total" if f.type == "counter" else "") for f in prometheus.server_metrics(everything())}
     assert named == documented
     here = {f.name for f in text_string_to_metric_families(exposed)}
-    assert here == {f.name for f in families.of_snapshot(everything())}
+    assert here == {f.name for f in prometheus.snapshot_metrics(everything())}
 
 
 def test_processes_outside_of_sharing_are_counted() -> None:
     status = everything()
     beside = [{"pid": 1, "user": "ada", "memory": 5}, {"pid": None, "user": None, "memory": None}]
     status["devices"][0]["outside"] = beside
-    values = {family.name: [sample.value for sample in family.samples] for family in families.of_snapshot(status)}
+    values = {
+        family.name: [sample.value for sample in family.samples] for family in prometheus.snapshot_metrics(status)
+    }
     assert values["gpushare_device_outside_processes"] == [2]
     assert values["gpushare_device_outside_memory_bytes"] == [5]
 
@@ -129,7 +131,7 @@ def test_limits_are_told_by_client_unit_and_reason() -> None:
     limit = {"rate": 0.3, "unit": "device_seconds", "reason": "share"}
     status = everything() | {"clients": [{"id": "a", "phase": "running", "limits": [limit]}]}
     (sample,) = (
-        one for family in families.of_snapshot(status) for one in family.samples if one.name == "gpushare_limit"
+        one for family in prometheus.snapshot_metrics(status) for one in family.samples if one.name == "gpushare_limit"
     )
     assert (sample.labels, sample.value) == ({"client": "a", "unit": "device_seconds", "reason": "share"}, 0.3)
 
@@ -137,7 +139,7 @@ def test_limits_are_told_by_client_unit_and_reason() -> None:
 def test_the_dashboard_asks_for_what_there_is() -> None:
     dashboard = json.loads(DASHBOARD.read_text())
     queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
-    there = {sample.name for family in families.of_snapshot(everything()) for sample in family.samples}
+    there = {sample.name for family in prometheus.snapshot_metrics(everything()) for sample in family.samples}
     for query in queries:
         names = re.findall(r"gpushare_\w+", query)
         assert names and set(names) <= there, query

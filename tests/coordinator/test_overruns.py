@@ -88,10 +88,10 @@ def test_memory_that_does_not_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for process in (stuck, waits):
         process.wants()
         edge.pass_time(0.1)
-        process.look()
+        process.run_step()
         edge.pass_time(0.6)
     for _ in range(2):
-        stuck.look()
+        stuck.run_step()
         edge.pass_time(0.1)
     assert stuck.phase == LEAVING
     edge.pass_time(100.0)

@@ -26,7 +26,7 @@ def two(idle_coordinator: Coordinator, processes: Processes) -> Coordinator:
     """A coordinator that knows two devices, from a process that has used both."""
     idle_coordinator.start(quantum=60)
     processes("first", A, B).disconnect()
-    idle_coordinator.request(messages.Forget(client="first"))
+    idle_coordinator.request(messages.Unregister(client="first"))
     wait_for(lambda: not idle_coordinator.status()["clients"])
     return idle_coordinator
 

@@ -86,10 +86,10 @@ def test_settings_that_somebody_else_has_put_there_are_not_used(coordinator: Coo
 
 def test_a_forgotten_client_is_dropped(coordinator: Coordinator, processes: Processes) -> None:
     a = processes("a")
-    coordinator.request(messages.Forget(client="a"))
+    coordinator.request(messages.Unregister(client="a"))
     assert coordinator.client("a"), "not while one of its processes lives"
     a.close()
     wait_for(lambda: coordinator.client("a") is None)
     coordinator.request(messages.Register(client="b", token="t"))
-    coordinator.request(messages.Forget(client="b"))
+    coordinator.request(messages.Unregister(client="b"))
     assert coordinator.client("b") is None

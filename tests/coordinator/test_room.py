@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from jupyter_gpushare.agent.pages import memory
+from jupyter_gpushare.agent.pages import create_memfd
 from jupyter_gpushare.coordinator.levels import Levels
 from jupyter_gpushare.coordinator.members import Member
 from jupyter_gpushare.coordinator.ports import ProcessPort
@@ -42,7 +42,7 @@ class Bench:
     def process(self, name: str, mib: int, pinned: int = 0, runs: bool = True) -> ProcessPort:
         """A client of one process that has so many MiB on the device."""
         number = len(self.ports) + 1
-        page = Page(memory("gpushare_page"))
+        page = Page(create_memfd("gpushare_page"))
         hello: Any = SimpleNamespace(devices=[SimpleNamespace(uuid=DEVICE)])
         port = ProcessPort(number, cast(Any, SimpleNamespace(send=lambda *message: True)), page, hello)
         member = self.members[name] = Member(name, "")

@@ -10,7 +10,7 @@ import pytest
 from traitlets import TraitError
 from traitlets.config import Config
 
-from jupyter_gpushare.config import GpuShare
+from jupyter_gpushare.config.traits import GpuShare
 from jupyter_gpushare.coordinator.settings import LiveSettings, parse_quota
 from jupyter_gpushare.core.errors import Refused
 from jupyter_gpushare.core.model import DeviceInfo

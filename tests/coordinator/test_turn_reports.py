@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from jupyter_gpushare.agent.pages import memory
+from jupyter_gpushare.agent.pages import create_memfd
 from jupyter_gpushare.coordinator import turn_reports
 from jupyter_gpushare.coordinator.ports import ProcessPort
 from jupyter_gpushare.core import events as ev
@@ -24,7 +24,7 @@ class Looks:
     """A page, looked at once a second from second 10 on."""
 
     def __init__(self, turn: Turn | None = None) -> None:
-        self.page = Page(memory("gpushare_page"))
+        self.page = Page(create_memfd("gpushare_page"))
         if turn:
             self.page.write_turn(turn)
         hello: Any = SimpleNamespace(devices=[SimpleNamespace(uuid="GPU-1")])

@@ -73,7 +73,7 @@ def test_it_outlives_coordinators_and_clients(coordinator: Coordinator, processe
     second.run_turn()
     coordinator.end_turn(second)
     second.close()
-    coordinator.request(messages.Forget(client="c"))
+    coordinator.request(messages.Unregister(client="c"))
     wait_for(lambda: coordinator.client("c") is None)
     assert usage(coordinator)["turns"] == 3
 

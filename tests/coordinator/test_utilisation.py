@@ -45,7 +45,7 @@ def test_it_alone_is_no_news(coordinator: Coordinator) -> None:
     busy = {**status, "devices": [{"uuid": "gpu", "grants": [], "utilisation": 0.9}]}
     idle = {**status, "devices": [{"uuid": "gpu", "grants": [], "utilisation": 0.1}]}
     other = {**status, "devices": [{"uuid": "gpu", "grants": [1], "utilisation": 0.1}]}
-    for essence in (followers.news, supervisor._without_ticking):
+    for essence in (followers.news, supervisor._without_clock_fields):
         assert essence(busy) == essence(idle) != essence(other)
 
 

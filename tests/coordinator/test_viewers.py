@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from jupyter_gpushare.cli.client import select_client
+from jupyter_gpushare.cli.doctor.clients import overruns as findings
+from jupyter_gpushare.cli.status import client_label
 from jupyter_gpushare.coordinator.authority import Identity
 from jupyter_gpushare.coordinator.snapshot import tenant_name
 from jupyter_gpushare.coordinator.viewers import Views
-from jupyter_gpushare.doctor_clients import clients as findings
-from jupyter_gpushare.status_command import name_of
-from jupyter_gpushare.turn_commands import chosen
 from jupyter_gpushare.wire import messages
 
 from .conftest import OTHER, Connect, Coordinator, Processes, ask
@@ -114,11 +114,11 @@ FOREIGN: dict[str, Any] = {
 
 
 def test_who_has_no_label_is_named_by_its_user() -> None:
-    assert name_of(FOREIGN) == "ada (6b9ad1b2)"
-    assert name_of({**FOREIGN, "own": True}) == "6b9ad1b2"
-    assert name_of({**FOREIGN, "label": "a.ipynb"}) == "a.ipynb"
+    assert client_label(FOREIGN) == "ada (6b9ad1b2)"
+    assert client_label({**FOREIGN, "own": True}) == "6b9ad1b2"
+    assert client_label({**FOREIGN, "label": "a.ipynb"}) == "a.ipynb"
     with pytest.raises(ValueError, match=r"of ada \(6b9ad1b2-0a4c\)"):
-        chosen("other", [FOREIGN])
+        select_client("other", [FOREIGN])
     (finding,) = findings({"clients": [FOREIGN], "devices": []})
-    assert "a client of ada does not end its turn" in finding.what
-    assert "ada, whose client it is, can interrupt it" in finding.advice
+    assert "a client of ada does not end its turn" in finding.message
+    assert "ada, whose client it is, can interrupt it" in finding.remedy

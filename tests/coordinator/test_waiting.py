@@ -14,7 +14,7 @@ from .fake_process import FakeProcess, wait_for
 
 
 def outlook(coordinator: Coordinator, client: str) -> Any:
-    return coordinator.request(messages.Outlook(client=client))
+    return coordinator.request(messages.WaitStatus(client=client))
 
 
 def test_who_waits_is_told_for_whom_and_how_long(

@@ -18,8 +18,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .. import sanitizers
-from ..builds import cached
+from ..support import sanitizers
+from ..support.compile_cache import cached
 
 ROOT = Path(__file__).resolve().parents[2]
 PTX = ROOT / "native" / "ptx" / "builtins.ptx"

@@ -97,7 +97,7 @@ class Host(Account):
 
     def travelling(self) -> list[str]:
         """Return the processes whose hello or its answer is on its way."""
-        return [str(agent) for agent in self.agents() if agent.link.contact == "asking"]
+        return [str(agent) for agent in self.agents() if agent.link.state == "asking"]
 
     def descriptors(self) -> int:
         """Return how many files processes and outsiders have open."""

@@ -108,7 +108,7 @@ class Storm(Owner):
         agent = self._an_agent()
         if agent and agent.link.connection and not agent.stopped:
             self.host.tell(f"{agent} loses its connection")
-            agent.link.lose()
+            agent.link.disconnect()
 
     def _runaway(self) -> None:
         """Work that takes very long."""

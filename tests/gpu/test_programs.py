@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.wire.text import MEMORY_MODES
+from jupyter_gpushare.wire.quotas import MEMORY_MODES
 
 from ..driver_facts.harness import simulated_driver
 from .conftest import SPEEDS, coordinator_of, seconds_left

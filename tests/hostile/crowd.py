@@ -9,7 +9,7 @@ import os
 import socket
 from random import Random
 
-from jupyter_gpushare.agent.pages import SEALS, memory
+from jupyter_gpushare.agent.pages import SEALS, create_memfd
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.page import layout
 
@@ -126,10 +126,10 @@ class Stranger:
         if how < 0.06:
             return os.pidfd_open(os.getpid())
         if how < 0.09:
-            return memory(struct, seals=random.choice((0, SEALS & 1, SEALS & 6)))
+            return create_memfd(struct, seals=random.choice((0, SEALS & 1, SEALS & 6)))
         if how < 0.12:
-            return memory(struct, size=random.choice((0, 16, 100, 1 << 20)), magic=random.choice((None, 0, 1)))
-        made = memory(struct)
+            return create_memfd(struct, size=random.choice((0, 16, 100, 1 << 20)), magic=random.choice((None, 0, 1)))
+        made = create_memfd(struct)
         if random.random() < 0.5:
             scribble(random, made, struct)
             os.pwrite(made, layout()[1]["GPUSHARE_PAGE_MAGIC"].to_bytes(4, "little"), 0)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_gpushare.agent.link import SocketConnection
-from jupyter_gpushare.config import GpuShare
+from jupyter_gpushare.config.traits import GpuShare
 from jupyter_gpushare.coordinator.authority import Identity
 from jupyter_gpushare.coordinator.daemon import Daemon
 from jupyter_gpushare.coordinator.peer import Peer
@@ -131,7 +131,7 @@ class Correct(FakeProcess):
         self._edge = edge
         self.turns = 0
         for _ in range(3):
-            self.look()
+            self.run_step()
             edge.handle()
         assert self.connected, self.refusals
 
@@ -156,7 +156,7 @@ class Correct(FakeProcess):
     def act(self) -> None:
         """Have a thread at the gate."""
         self.waiting = 1
-        self.look()
+        self.run_step()
         assert not self.refusals, self.refusals
         assert not self.link.messages, self.link.messages
 

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from jupyter_gpushare.config import GpuShare
+from jupyter_gpushare.config.traits import GpuShare
 from jupyter_gpushare.settings.table import LIVE
 from jupyter_gpushare.wire import messages
 

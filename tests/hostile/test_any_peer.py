@@ -82,7 +82,7 @@ class Host:
         correct = {process.client for process in self.correct}
         for client in list(self.edge.daemon.members):
             if client not in correct:
-                self.edge.ask(messages.Forget(client=client))
+                self.edge.ask(messages.Unregister(client=client))
         turns = [process.turns for process in self.correct]
         for _ in range(400):
             self.edge.pass_time(0.05)

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from jupyter_gpushare import environment
+from jupyter_gpushare.launch import kernel_env
 from jupyter_gpushare.wire import messages
 
-from ..documents import block
 from ..driver_facts.harness import PTX
+from ..support.markdown_blocks import block
 from ..users.conftest import ROOT, Host, new_host
 from . import hub as hubs
 from . import machine as machines
@@ -24,7 +24,7 @@ USERS = ("ada", "bob")
 # What the machine's admin decides beside the usual settings of tests/users.
 ADMIN = 'c.GpuShare.tenants = {"students": {"users": ["ada", "bob"], "memory": "64MiB"}}\n'
 # What ada would rather have.
-ADAS_OWN = """
+ADA_SETTINGS = """
 c.GpuShare.policy = "interactive"
 c.GpuShare.time_quantum = 600.0
 c.GpuShare.tenants = {}
@@ -32,7 +32,7 @@ c.GpuShare.default_quota = {"memory": "200MiB"}
 """
 
 
-def needed() -> str:
+def hub_problem() -> str:
     """Why no hub can be had here; "" if one can."""
     if importlib.util.find_spec("jupyterhub") is None:
         return "needs JupyterHub: pip install 'jupyter-gpushare[hub]'"
@@ -41,14 +41,14 @@ def needed() -> str:
     return machines.problem()
 
 
-def common(folder: Path) -> dict[str, str]:
+def machine_environment(folder: Path) -> dict[str, str]:
     """The environment of every program on the machine."""
     ours = ("GPUSHARE_", "LD_", "CUDA_", "JPY_", "JUPYTER", "IPYTHON", "XDG_")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    return clean | of_servers(folder)
+    return clean | server_environment(folder)
 
 
-def of_servers(folder: Path) -> dict[str, str]:
+def server_environment(folder: Path) -> dict[str, str]:
     """What users' servers are given: where this checkout and its kernelspec are, and the simulated devices."""
     return {
         "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
@@ -66,13 +66,13 @@ def install(folder: Path) -> None:
     """What `pip install` puts where every user's server looks."""
     kernels = folder / "share" / "kernels"
     kernels.mkdir(parents=True)
-    (kernels / "python3-gpushare").symlink_to(environment.PACKAGE / "kernelspec" / "python3-gpushare")
+    (kernels / "python3-gpushare").symlink_to(kernel_env.PACKAGE / "kernelspec" / "python3-gpushare")
     shutil.copytree(ROOT / "jupyter-config" / "server-config", folder / "enabled" / "jupyter_server_config.d")
     (folder / "simlog").mkdir()
     (folder / "simlog").chmod(0o1777)
 
 
-class World(NamedTuple):
+class HubSetup(NamedTuple):
     host: Host
     hub: hubs.Hub
     sessions: dict[str, hubs.Session]
@@ -86,12 +86,12 @@ class World(NamedTuple):
 
 def start_coordinator(host: Host) -> None:
     """The machine's own, as its service manager would start it."""
-    host.coordinator("--simulate", settings=ADMIN, environment=of_servers(host.folder))
+    host.coordinator("--simulate", settings=ADMIN, environment=server_environment(host.folder))
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
-    if problem := needed():
+def hub_setup() -> Iterator[HubSetup]:
+    if problem := hub_problem():
         pytest.skip(problem)
     with new_host() as host:
         install(host.folder)
@@ -99,12 +99,14 @@ def world() -> Iterator[World]:
         configuration = host.machine.users["ada"].home / ".jupyter"
         configuration.mkdir()
         for name in ("jupyter_server_config.py", "jupyter_gpushare_config.py"):
-            (configuration / name).write_text(ADAS_OWN)
+            (configuration / name).write_text(ADA_SETTINGS)
         titles = ("jupyterhub_config.py", "in jupyterhub_config.py")
         snippet = "".join(block("how-to/jupyterhub.md", title) for title in titles)
-        hub = hubs.Hub(host.machine, USERS, host.folder, snippet, common(host.folder), of_servers(host.folder))
+        hub = hubs.Hub(
+            host.machine, USERS, host.folder, snippet, machine_environment(host.folder), server_environment(host.folder)
+        )
         try:
-            yield World(host, hub, hub.login(*USERS))
+            yield HubSetup(host, hub, hub.login(*USERS))
         except BaseException:
             print(hub.log.read_text())  # pytest shows it with the failure
             raise

@@ -21,7 +21,7 @@ from uuid import uuid4
 import websocket
 
 from ..system.host import eventually
-from .machine import Machine
+from .machine import UserNamespaceMachine
 
 START = 180.0  # seconds for a hub, or a user's server, on a busy machine
 _CONFIG = """
@@ -65,7 +65,7 @@ class Refused(Exception):
         self.body = body
 
 
-def fetch(url: str, token: str, method: str = "GET", body: Any = None) -> Any:
+def http_request(url: str, token: str, method: str = "GET", body: Any = None) -> Any:
     """The JSON of an answer, or None. Raises Refused."""
     request = urllib.request.Request(
         url,
@@ -87,7 +87,7 @@ class Hub:
 
     def __init__(
         self,
-        machine: Machine,
+        machine: UserNamespaceMachine,
         users: Sequence[str],
         folder: Path,
         config: str,
@@ -134,7 +134,7 @@ class Hub:
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """The hub's own REST interface, as its admin."""
-        return fetch(f"{self.url}/hub/api{path}", self.token, method, body)
+        return http_request(f"{self.url}/hub/api{path}", self.token, method, body)
 
     def login(self, *names: str) -> dict[str, Session]:
         """These users, whose servers run from then on."""
@@ -172,7 +172,7 @@ class Session:
         self.token = token
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
-        return fetch(f"{self.url}{path}", self.token, method, body)
+        return http_request(f"{self.url}{path}", self.token, method, body)
 
     def gpushare(self, path: str, method: str = "GET", body: Any = None) -> Any:
         return self.ask(method, f"/gpushare/api/{path}", body)

@@ -25,7 +25,7 @@ class User(NamedTuple):
     home: Path
 
 
-class Machine:
+class UserNamespaceMachine:
     """A mount namespace, whose users are `names`. Programs are started in it with `argv`, as root or as one of them."""
 
     def __init__(self, folder: Path, names: Sequence[str]) -> None:
@@ -75,11 +75,11 @@ class Machine:
 
 
 @contextlib.contextmanager
-def made(*names: str) -> Iterator[tuple[Path, Machine]]:
+def made(*names: str) -> Iterator[tuple[Path, UserNamespaceMachine]]:
     """A machine, and its folder. Both go with it."""
     folder = Path(tempfile.mkdtemp(prefix="gs-u-", dir="/tmp"))
     folder.chmod(0o755)
-    machine = Machine(folder, names)
+    machine = UserNamespaceMachine(folder, names)
     try:
         yield folder, machine
     finally:

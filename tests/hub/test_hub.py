@@ -12,7 +12,7 @@ from ..native import simlog
 from ..system.host import eventually, turns
 from ..system.notebook import SETUP
 from ..users.conftest import SOCKET
-from .conftest import World
+from .conftest import HubSetup
 from .hub import START, Notebook, Refused
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # the hub's start is a part of the first test
@@ -24,50 +24,50 @@ LABELS = {"ada": "secret of ada.ipynb", "bob": "secret of bob.ipynb"}
 
 
 @pytest.fixture(scope="module")
-def notebooks(world: World) -> Iterator[dict[str, Notebook]]:
+def notebooks(hub_setup: HubSetup) -> Iterator[dict[str, Notebook]]:
     with contextlib.ExitStack() as stack:
         opened = {}
-        for name, session in world.sessions.items():
+        for name, session in hub_setup.sessions.items():
             opened[name] = session.notebook(LABELS[name], KERNELS[name])
             stack.callback(opened[name].close)
             opened[name].run(SETUP)
         yield opened
 
 
-def executions(world: World, notebook: Notebook) -> list[simlog.Execution]:
-    return simlog.Log(world.host.folder / "simlog" / f"{notebook.pid}.simlog").read()
+def executions(hub_setup: HubSetup, notebook: Notebook) -> list[simlog.Execution]:
+    return simlog.Log(hub_setup.host.folder / "simlog" / f"{notebook.pid}.simlog").read()
 
 
-def refusal(status: int, words: str, world: World, *question: Any) -> None:
+def refusal(status: int, words: str, hub_setup: HubSetup, *question: Any) -> None:
     """Asked by ada, it is refused."""
     with pytest.raises(Refused) as refused:
-        world.sessions["ada"].gpushare(*question)
+        hub_setup.sessions["ada"].gpushare(*question)
     assert refused.value.status == status and words in refused.value.body
 
 
 def test_each_server_runs_as_its_user_and_finds_the_machines_coordinator(
-    world: World, notebooks: dict[str, Notebook]
+    hub_setup: HubSetup, notebooks: dict[str, Notebook]
 ) -> None:
     for name, notebook in notebooks.items():
-        assert notebook.value("__import__('os').getuid()") == world.host.uid(name)
-        status = world.sessions[name].gpushare("status")
+        assert notebook.value("__import__('os').getuid()") == hub_setup.host.uid(name)
+        status = hub_setup.sessions[name].gpushare("status")
         assert status["coordinator"]["socket"] == SOCKET
         assert {client["id"]: client["own"] for client in status["clients"]} == {
             other.kernel: other is notebook for other in notebooks.values()
         }
 
 
-def test_they_take_turns_on_one_device(world: World, notebooks: dict[str, Notebook]) -> None:
+def test_they_take_turns_on_one_device(hub_setup: HubSetup, notebooks: dict[str, Notebook]) -> None:
     requests = {name: notebook.start("work(3.0)") for name, notebook in notebooks.items()}
     for name, notebook in notebooks.items():
         notebook.finish(requests[name])
-    worked = [executions(world, notebook) for notebook in notebooks.values()]
+    worked = [executions(hub_setup, notebook) for notebook in notebooks.values()]
     assert len(turns(*worked)) >= MANY
     assert simlog.overlap_seconds(worked) == 0
 
 
-def test_a_notebooks_name_is_seen_by_its_owner_alone(world: World, notebooks: dict[str, Notebook]) -> None:
-    for name, session in world.sessions.items():
+def test_a_notebooks_name_is_seen_by_its_owner_alone(hub_setup: HubSetup, notebooks: dict[str, Notebook]) -> None:
+    for name, session in hub_setup.sessions.items():
         seen = {client["tenant"]: client["label"] for client in session.gpushare("status")["clients"]}
         assert seen == {other: LABELS[other] if other == name else "" for other in LABELS}
         everything = str(session.gpushare("status")) + str(session.gpushare("history"))
@@ -75,42 +75,46 @@ def test_a_notebooks_name_is_seen_by_its_owner_alone(world: World, notebooks: di
 
 
 def test_what_binds_a_user_is_not_what_their_own_configuration_says(
-    world: World, notebooks: dict[str, Notebook]
+    hub_setup: HubSetup, notebooks: dict[str, Notebook]
 ) -> None:
     """ada's ~/.jupyter sets other tenants, another policy and more memory for the server that the hub gives her."""
-    config = world.sessions["ada"].gpushare("config")
+    config = hub_setup.sessions["ada"].gpushare("config")
     assert (config["policy"], config["time_quantum"]) == ("fcfs", 0.2)
     assert list(config["tenants"]) == ["students"]
     assert notebooks["ada"].value("cuda.alloc(100 << 20)[0]") == OUT_OF_MEMORY
     assert notebooks["ada"].value("cuda.alloc(10 << 20)[0]") == 0
     own, others = notebooks["ada"].kernel, notebooks["bob"].kernel
-    refusal(403, "admin", world, "config", "PATCH", {"time_quantum": 600})
-    refusal(403, "", world, f"clients/{others}/quota", "PATCH", {"share": 0.5})
-    refusal(403, "", world, f"clients/{others}/suspend", "POST")
-    refusal(400, "students", world, f"clients/{own}/quota", "PATCH", {"memory": "200MiB"})
+    refusal(403, "admin", hub_setup, "config", "PATCH", {"time_quantum": 600})
+    refusal(403, "", hub_setup, f"clients/{others}/quota", "PATCH", {"share": 0.5})
+    refusal(403, "", hub_setup, f"clients/{others}/suspend", "POST")
+    refusal(400, "students", hub_setup, f"clients/{own}/quota", "PATCH", {"memory": "200MiB"})
 
 
-def test_nobody_takes_the_coordinators_place_while_it_is_away(world: World, notebooks: dict[str, Notebook]) -> None:
+def test_nobody_takes_the_coordinators_place_while_it_is_away(
+    hub_setup: HubSetup, notebooks: dict[str, Notebook]
+) -> None:
     """Its clients run on, a user's server starts none there, and all are found again by the next one."""
     before = {name: notebook.pid for name, notebook in notebooks.items()}
-    world.host.stop_coordinator()
+    hub_setup.host.stop_coordinator()
     try:
-        refusal(503, "no coordinator answers", world, "config")
+        refusal(503, "no coordinator answers", hub_setup, "config")
         assert {name: notebook.pid for name, notebook in notebooks.items()} == before
         notebooks["ada"].run("work(0.01)")  # in turns without it
     finally:
-        world.start_coordinator()
-    eventually(lambda: set(world.clients()) == {one.kernel for one in notebooks.values()})
+        hub_setup.start_coordinator()
+    eventually(lambda: set(hub_setup.clients()) == {one.kernel for one in notebooks.values()})
     notebooks["bob"].run("work(0.01)")
 
 
-def test_a_server_that_is_stopped_leaves_the_device_to_the_others(world: World, notebooks: dict[str, Notebook]) -> None:
+def test_a_server_that_is_stopped_leaves_the_device_to_the_others(
+    hub_setup: HubSetup, notebooks: dict[str, Notebook]
+) -> None:
     """In the middle of a cell. The coordinator still knows the client, in case its kernel is restarted."""
     ada = notebooks["ada"].kernel
     notebooks["ada"].start("work(600)")
-    eventually(lambda: world.clients()[ada]["phase"] == "running")
+    eventually(lambda: hub_setup.clients()[ada]["phase"] == "running")
     waiting = notebooks["bob"].start("work(0.5)")
-    world.hub.ask("DELETE", "/users/ada/server")
+    hub_setup.hub.ask("DELETE", "/users/ada/server")
     notebooks["bob"].finish(waiting)
-    eventually(lambda: not world.clients().get(ada, {}).get("kernel_pids"), START)
+    eventually(lambda: not hub_setup.clients().get(ada, {}).get("kernel_pids"), START)
     notebooks["bob"].run("work(0.01)")

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 import yaml
 
-from jupyter_gpushare import __version__, environment
-from jupyter_gpushare.config import GpuShare
+from jupyter_gpushare import __version__
+from jupyter_gpushare.config.traits import GpuShare
 from jupyter_gpushare.coordinator.settings import LiveSettings
+from jupyter_gpushare.launch import kernel_env
 from jupyter_gpushare.wire import address
 
-KUBERNETES = environment.PACKAGE / "share" / "kubernetes"
+KUBERNETES = kernel_env.PACKAGE / "share" / "kubernetes"
 COORDINATOR = list(yaml.safe_load_all((KUBERNETES / "coordinator.yaml").read_text()))
 SINGLEUSER = yaml.safe_load((KUBERNETES / "values.yaml").read_text())["singleuser"]
 DOCKERFILE = (KUBERNETES / "Dockerfile").read_text()

@@ -59,9 +59,9 @@ def test_errors_have_one_hierarchy_and_say_what_is_allowed(coordinator: Any, not
     """
     notebook.run(__import__("textwrap").dedent(code))
     kind, text, _ = notebook.value("error(lambda: gs.quota(shares=1))")
-    assert kind == "Mistake" and "allowed are share, limit, memory, resident, class" in text
+    assert kind == "UsageError" and "allowed are share, limit, memory, resident, class" in text
     kind, text, _ = notebook.value("error(lambda: gs.quota(**{'class': 'vip'}))")
-    assert (kind, text) == ("Mistake", "class='vip' is unknown: allowed are online, offline")
+    assert (kind, text) == ("UsageError", "class='vip' is unknown: allowed are online, offline")
     kind, text, reason = notebook.value("error(lambda: gs.quota(share=2))")
     assert (kind, reason) == ("Refused", "invalid") and "from 0 to 1" in text
     kind, text, reason = notebook.value("error(lambda: gs.hold('5h'))")
@@ -69,9 +69,9 @@ def test_errors_have_one_hierarchy_and_say_what_is_allowed(coordinator: Any, not
     for value in ("float('nan')", "10**400", "True", "[1]"):
         for call in (f"gs.hold({value})", f"gs.quota(memory={value})"):
             kind, text, _ = notebook.value(f"error(lambda: {call})")
-            assert (kind, "neither a finite number nor a text" in text) == ("Mistake", True), call
+            assert (kind, "neither a finite number nor a text" in text) == ("UsageError", True), call
     coordinator.end()
-    notebook.run("import sys; sys.modules['_gpushare_kernel.session'].active.attachment._argv = []")
+    notebook.run("import sys; sys.modules['_gpushare_kernel.session'].active_session.connection._argv = []")
     kind, text, _ = notebook.value("error(gs.release)")
     assert kind == "Unreachable" and coordinator.socket in text
 

@@ -162,7 +162,9 @@ def test_reading_a_cell_changes_nothing(coordinator: Any, notebook: Any) -> None
 
 def test_without_a_coordinator_the_cell_does_not_run(coordinator: Any, notebook: Any) -> None:
     coordinator.send(signal.SIGSTOP)
-    ran = notebook.run("import sys; sys.modules['_gpushare_kernel.connection'].PATIENCE = 0\n%gpushare help")
+    ran = notebook.run(
+        "import sys; sys.modules['_gpushare_kernel.connection'].QUOTA_TIMEOUT_SECONDS = 0\n%gpushare help"
+    )
     ran = notebook.run(FIRST + "ran = True")
     assert ran.reply["ename"] == "UsageError" and "the request was withdrawn" in ran.stderr
     coordinator.send(signal.SIGCONT)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import jupyter_gpushare as gs
-from jupyter_gpushare.kernel.calls import QUOTA_KEYS
+from jupyter_gpushare.kernel.client_api import QUOTA_KEYS
 from jupyter_gpushare.kernel.magics import SUBCOMMANDS
 
 TEXT = (Path(__file__).parents[2] / "docs" / "reference" / "notebook.md").read_text()

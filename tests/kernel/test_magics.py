@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.kernel import sentences
+from jupyter_gpushare.kernel.display import result_messages
 from jupyter_gpushare.kernel.magics import SUBCOMMANDS
 
 # A kernel whose environment lacks our package: only what its startup file brings can be imported.
@@ -67,10 +67,12 @@ def test_nothing_is_left_in_the_users_namespace(notebook: Any) -> None:
 
 def test_what_is_said_to_a_kernel_that_has_a_turn() -> None:
     given_up = "The rest of this kernel's turn is given up"
-    assert sentences.released({"turn": True, "hold": False}) == f"{given_up}."
-    assert sentences.released({"turn": True, "hold": True}) == f"{given_up}, and its hold has ended."
+    assert result_messages.released({"turn": True, "hold": False}) == f"{given_up}."
+    assert result_messages.released({"turn": True, "hold": True}) == f"{given_up}, and its hold has ended."
     kept = {"hold_seconds_left": 90.0, "running": True}
-    assert sentences.held(kept, "; how") == "This kernel keeps the GPU for 1 min 30 s, working or not; how."
+    assert (
+        result_messages.hold_changed(kept, "; how") == "This kernel keeps the GPU for 1 min 30 s, working or not; how."
+    )
 
 
 def test_each_sub_command(coordinator: Any, notebook: Any) -> None:
@@ -178,9 +180,9 @@ def test_it_works_with_the_coordinator_away(coordinator: Any, notebook: Any, eve
 def test_a_kernel_that_is_not_shared_says_why(
     coordinator: Any, start: Any, foreign: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from jupyter_gpushare import environment
+    from jupyter_gpushare.launch import kernel_env
 
-    monkeypatch.setattr(environment, "SHIM", tmp_path / "libgpushare.so")
+    monkeypatch.setattr(kernel_env, "SHIM", tmp_path / "libgpushare.so")
     notebook = start(foreign)
     first = notebook.run("print('works')")
     assert first.stdout == "works\n"
@@ -233,12 +235,12 @@ def test_plain_python_is_left_alone(tmp_path: Path) -> None:
     import os
     import subprocess
 
-    from jupyter_gpushare import environment
+    from jupyter_gpushare.launch import kernel_env
 
     (tmp_path / "mine.py").write_text("mine = 1\n")
     env = {
         **os.environ,
-        "PYTHONSTARTUP": str(environment.STARTUP),
+        "PYTHONSTARTUP": str(kernel_env.STARTUP),
         "GPUSHARE_STARTUP_CHAIN": str(tmp_path / "mine.py"),
         "GPUSHARE_PREPARED": "k1",
     }

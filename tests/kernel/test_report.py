@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.kernel.markup import COLOURS
-from jupyter_gpushare.kernel.report import Report
-from jupyter_gpushare.kernel.texts import quota_line, state_line
+from jupyter_gpushare.kernel.display.formatting import quota_line, state_line
+from jupyter_gpushare.kernel.display.html import COLOURS
+from jupyter_gpushare.kernel.display.report import Report
 
 QUOTA = {"share": 0.5, "limit": 0.9, "memory": 8 << 30, "resident": None, "service": "online"}
 
@@ -71,7 +71,7 @@ def test_times_count_on_from_the_snapshot() -> None:
     ]
     report = Report(known, "c", elapsed=2.0)
     assert report.state == "running · up to 10 s left"
-    assert dict(report.facts())["GPU time"] == "14 s in 4 turns, waited 1 min 15 s"
+    assert dict(report.rows())["GPU time"] == "14 s in 4 turns, waited 1 min 15 s"
     device["grants"][0]["seconds_left"] = 9.0
     assert report.turns(device)[0][3] == "for 5 s, 7 s left"
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from .. import sanitizers
-from ..builds import cached
 from ..driver_facts.harness import PTX, ROOT, simulated_driver
+from ..support import sanitizers
+from ..support.compile_cache import cached
 from ..support.interpreter import Interpreter
 from . import simlog
 from .fake_coordinator import WAIT, FakeCoordinator, Process, fake_coordinator

@@ -8,7 +8,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from ..builds import cached
+from ..support.compile_cache import cached
 
 SOURCE = Path(__file__).resolve().parent / "raising.c"
 FLAGS = "-shared -fPIC -O2 -Wall -Wextra"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .. import sanitizers
+from ..support import sanitizers
 from .conftest import Machine
 
 THREADS = "pthread_t other; pthread_create(&other, 0, count, 0); count(0); pthread_join(other, 0);"
@@ -37,4 +37,4 @@ void plant(void) {{ {code} }}
     client = machine.client()
     client.start(f"ctypes.CDLL({str(library)!r}).plant()")
     client.end()
-    assert word in sanitizers.found()
+    assert word in sanitizers.take_reports()

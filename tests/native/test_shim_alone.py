@@ -80,7 +80,7 @@ def test_two_clients_take_turns_that_do_not_overlap(machine: Machine) -> None:
     assert simlog.overlap_seconds(logs.values()) == 0
 
 
-@pytest.mark.alone
+@pytest.mark.exclusive
 def test_no_coordinator_ever(machine: Machine) -> None:
     client = machine.client()
     begin = time.monotonic()

@@ -6,7 +6,7 @@ import pytest
 
 from jupyter_gpushare.wire.page import IN, OUT
 
-from .. import sanitizers
+from ..support import sanitizers
 from .conftest import Client, Machine
 from .fake_coordinator import FakeCoordinator, Process, until
 from .stepping import held, thread_named

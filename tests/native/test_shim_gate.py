@@ -11,8 +11,8 @@ import pytest
 
 from jupyter_gpushare.wire.page import CLOSING, CONTENDED, OUT
 
-from .. import sanitizers
 from ..driver_facts.harness import PTX
+from ..support import sanitizers
 from . import simlog
 from .conftest import Client, Machine, built_program, built_shim
 from .fake_coordinator import FakeCoordinator, Process, until

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from .. import sanitizers
+from ..support import sanitizers
 from .conftest import Client, Machine
 from .fake_coordinator import Process, fake_coordinator, until
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from .. import sanitizers
 from ..driver_facts.harness import ROOT, simulated_driver
+from ..support import sanitizers
 from .conftest import HERE, Machine, built_program, built_shim
 
 pytestmark = pytest.mark.skipif(bool(sanitizers.KIND), reason="a sanitizer adds symbols and lookups of its own")

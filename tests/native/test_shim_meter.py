@@ -43,7 +43,7 @@ def outstanding(machine: Machine, made: list[int]) -> list[int]:
     return [sum(end > moment for end in ends[: number + 1]) for number, moment in enumerate(made)]
 
 
-@pytest.mark.alone
+@pytest.mark.exclusive
 @pytest.mark.parametrize(("milliseconds", "fit"), [(0.1, 200), (1, 20), (4, 5), (50, 2)])
 def test_the_window_bounds_what_is_outstanding(
     machine: Machine, started: Started, milliseconds: float, fit: int
@@ -62,7 +62,7 @@ def test_the_window_bounds_what_is_outstanding(
     until(lambda: process.page.report.launches == len(made))
 
 
-@pytest.mark.alone
+@pytest.mark.exclusive
 def test_what_was_queued_before_others_came_is_worked_off_first(machine: Machine, started: Started) -> None:
     client, process = started
     client.run(QUEUE)

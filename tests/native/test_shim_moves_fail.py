@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from .. import sanitizers
-from ..builds import cached
 from ..driver_facts.harness import FLAGS, SOURCES
+from ..support import sanitizers
+from ..support.compile_cache import cached
 from .conftest import HERE, Client, Machine
 from .fake_coordinator import FakeCoordinator, Process, until
 from .test_shim_swap import EVERYTHING, MIB, TOOLS

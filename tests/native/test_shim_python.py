@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from .. import sanitizers
+from ..support import sanitizers
 from .conftest import Client, Machine, Started
 from .extension import built_extension, include_folder
 from .fake_coordinator import FakeCoordinator, Process, until

@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-from .. import sanitizers
 from ..driver_facts.harness import PTX
+from ..support import sanitizers
 from . import simlog
 from .conftest import Machine, built_program
 from .fake_coordinator import FakeCoordinator, until

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from .. import sanitizers
 from ..driver_facts.harness import MIB, NON_BLOCKING, ROOT, Cuda, on_driver, simulated_driver
+from ..support import sanitizers
 
 
 def floats(values: list[float]) -> bytes:

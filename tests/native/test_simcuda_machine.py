@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from .. import sanitizers
 from ..driver_facts.harness import MIB, MS, Cuda, environment, on_driver, program, start
 from ..driver_facts.test_memory import place
+from ..support import sanitizers
 from ..support.waiting import until
 
 FAST = "[device]\nlaunch_overhead = 0\n"
@@ -106,7 +106,7 @@ def machine(tmp_path: Path) -> dict[str, str]:
     return environment(tmp_path / "state", GPUSHARE_SIM_CONFIG=str(tmp_path / "machine.conf"))
 
 
-@pytest.mark.alone
+@pytest.mark.exclusive
 def test_busy_processes_get_equal_time_slices(machine: dict[str, str]) -> None:
     with program(spin, machine, "400", "40") as first, program(spin, machine, "400", "1") as second:
         assert read_line(first) == read_line(second) == "ready"

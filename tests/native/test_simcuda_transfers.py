@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from .. import sanitizers
 from ..driver_facts.harness import MIB, NON_BLOCKING, Cuda, environment, program
 from ..driver_facts.test_memory import place, prefetch
 from ..driver_facts.vmm import free_of
+from ..support import sanitizers
 from . import simlog
 from .test_simcuda import elapsed
 from .test_simcuda_machine import go, read_line
@@ -35,7 +35,9 @@ SLACK = 0.0005  # the model runs up to 50 us ahead of the clock, at every synchr
 
 def timed(test: Callable[..., None]) -> Callable[..., None]:
     """What a sanitizer, or another test, adds to a copy is not the model's."""
-    return pytest.mark.alone(pytest.mark.skipif(bool(sanitizers.KIND), reason="compares times with the model's")(test))
+    return pytest.mark.exclusive(
+        pytest.mark.skipif(bool(sanitizers.KIND), reason="compares times with the model's")(test)
+    )
 
 
 def takes(function: Callable[[], object], expected: float, times: int = 8) -> bool:

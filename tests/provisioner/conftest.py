@@ -17,12 +17,12 @@ import pytest
 from jupyter_client.blocking import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
-from jupyter_gpushare import environment
+from jupyter_gpushare.launch import kernel_env
 from jupyter_gpushare.wire import address, client, messages
 
 from ..support.waiting import until as eventually
 
-KERNELS = environment.PACKAGE / "kernelspec"
+KERNELS = kernel_env.PACKAGE / "kernelspec"
 
 
 @pytest.fixture(name="eventually")
@@ -40,7 +40,7 @@ class Coordinator:
     def start(self, *options: str) -> None:
         command = [sys.executable, "-m", "jupyter_gpushare", "coordinator", "--simulate", "--socket", self.socket]
         self._process = subprocess.Popen([*command, *options], stderr=subprocess.DEVNULL)
-        eventually(lambda: address.answers(self.socket))
+        eventually(lambda: address.is_accepting(self.socket))
 
     def send(self, number: int) -> None:
         assert self._process is not None

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare import kernelspec, launcher
+from jupyter_gpushare import launcher
+from jupyter_gpushare.cli import kernelspec
 
 from ..support.command import run
 
@@ -132,9 +133,9 @@ def test_mistakes_are_named_and_change_nothing(other: Path, words: list[str], st
 
 def test_a_kernel_of_another_provisioner_is_refused(other: Path) -> None:
     remote = {**OTHER, "metadata": {"kernel_provisioner": {"provisioner_name": "ssh-provisioner"}}}
-    found = kernelspec.Found("other", other, remote)
-    with pytest.raises(kernelspec.Problem, match="ssh-provisioner"):
-        kernelspec.variant(found, quota={})
+    found = kernelspec.InstalledSpec("other", other, remote)
+    with pytest.raises(kernelspec.KernelSpecError, match="ssh-provisioner"):
+        kernelspec.make_variant(found, quota={})
 
 
 def test_where_provisioners_are_ignored_the_argv_shares_by_itself(

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare import environment, launcher
+from jupyter_gpushare import launcher
+from jupyter_gpushare.launch import kernel_env
 
 SHOW = "import json, os; print(json.dumps([os.getpid(), dict(os.environ)]), flush=True)"
 LAUNCHER = ["-m", "jupyter_gpushare.launcher"]
@@ -42,7 +43,7 @@ def test_the_command_has_the_same_process_id_and_is_a_client(coordinator: Any, w
         pid, env = json.loads(process.stdout.readline())
         assert pid == process.pid
         assert env["GPUSHARE_CLIENT"] in coordinator.clients()
-        assert env["LD_PRELOAD"].startswith(str(environment.SHIM))
+        assert env["LD_PRELOAD"].startswith(str(kernel_env.SHIM))
         process.stdin.write("\n")
 
 
@@ -79,10 +80,18 @@ def test_the_launchers_own_mistakes(words: list[str], complaint: str) -> None:
 @pytest.mark.parametrize("start", [("-c", launcher.START), LAUNCHER], ids=["now", "of an earlier version"])
 def test_what_the_provisioner_runs_instead_of_the_launcher(start: Sequence[str]) -> None:
     launched = ["/env/python", *start, "--quota", "share=0.5"]
-    assert launcher.unwrap([*launched, "-m", "ipykernel_launcher"]) == ["/env/python", "-m", "ipykernel_launcher"]
-    assert launcher.unwrap([*launched, "--", "R", "-e", "x"]) == ["R", "-e", "x"]
-    assert launcher.unwrap([*launched, "--", "python3", "x.py"]) == ["/env/python", "x.py"]
-    assert launcher.unwrap(["/env/python", "-m", "ipykernel_launcher"]) == ["/env/python", "-m", "ipykernel_launcher"]
+    assert launcher.strip_wrapper([*launched, "-m", "ipykernel_launcher"]) == [
+        "/env/python",
+        "-m",
+        "ipykernel_launcher",
+    ]
+    assert launcher.strip_wrapper([*launched, "--", "R", "-e", "x"]) == ["R", "-e", "x"]
+    assert launcher.strip_wrapper([*launched, "--", "python3", "x.py"]) == ["/env/python", "x.py"]
+    assert launcher.strip_wrapper(["/env/python", "-m", "ipykernel_launcher"]) == [
+        "/env/python",
+        "-m",
+        "ipykernel_launcher",
+    ]
 
 
 @pytest.mark.parametrize("status", [0, 3, 255])
@@ -187,9 +196,9 @@ def test_without_a_coordinator_the_command_runs_and_says_so(no_coordinator: str)
 
 
 def test_names_for_people() -> None:
-    assert launcher.name_of(["python", "-u", "work/train.py", "--lr", "1"]) == "train.py"
-    assert launcher.name_of(["/usr/bin/python3", "-m", "torch.run", "x.py"]) == "torch.run"
-    assert launcher.name_of(["python", "-W", "error", "-Xdev", "train.py"]) == "train.py"
-    assert launcher.name_of(["python3", "-uc", "import train\ntrain.run()"]) == "python3 -c"
-    assert launcher.name_of(["python", "-"]) == launcher.name_of(["python"]) == "python"
-    assert launcher.name_of(["/usr/bin/R", "--slave"]) == "R"
+    assert launcher.default_label(["python", "-u", "work/train.py", "--lr", "1"]) == "train.py"
+    assert launcher.default_label(["/usr/bin/python3", "-m", "torch.run", "x.py"]) == "torch.run"
+    assert launcher.default_label(["python", "-W", "error", "-Xdev", "train.py"]) == "train.py"
+    assert launcher.default_label(["python3", "-uc", "import train\ntrain.run()"]) == "python3 -c"
+    assert launcher.default_label(["python", "-"]) == launcher.default_label(["python"]) == "python"
+    assert launcher.default_label(["/usr/bin/R", "--slave"]) == "R"

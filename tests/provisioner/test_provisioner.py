@@ -13,7 +13,7 @@ from jupyter_client.kernelspec import KernelSpec
 from traitlets import TraitError
 from traitlets.config import Config
 
-from jupyter_gpushare import environment
+from jupyter_gpushare.launch import kernel_env
 from jupyter_gpushare.provisioner import GpuShareProvisioner
 from jupyter_gpushare.wire import messages
 
@@ -29,7 +29,7 @@ def test_a_kernel_is_a_client_of_its_own(coordinator: Any, start: Any) -> None:
     notebook = start(env={"JPY_SESSION_NAME": "/home/ada/train.ipynb"})
     env = notebook.value(ENVIRONMENT)
     assert env["GPUSHARE_CLIENT"] == notebook.manager.kernel_id
-    assert env["LD_PRELOAD"].startswith(str(environment.SHIM))
+    assert env["LD_PRELOAD"].startswith(str(kernel_env.SHIM))
     assert env["GPUSHARE_SIMULATE"] == "1"  # as the coordinator does
     assert "GPUSHARE_NOTE" not in env
     assert coordinator.clients()[notebook.manager.kernel_id]["label"] == "train.ipynb"

@@ -96,7 +96,7 @@ class FakeManager(dict[str, FakeKernel]):
 
 
 def test_kernel_of_another_user_is_found_in_the_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_environment", lambda pid: None)
+    monkeypatch.setattr(module, "_process_environment", lambda pid: None)
     kernels = Kernels(FakeManager(a=FakeKernel(11), b=FakeKernel(12), c=FakeKernel(13), d=FakeKernel(14)))
     status = {
         "clients": [
@@ -116,10 +116,10 @@ def test_kernel_without_a_process_yet_is_what_its_spec_says() -> None:
     kernels = Kernels(FakeManager(shared=FakeKernel(None, spec), plain=FakeKernel(None)))
     assert kernels.client_of("shared") == "shared"
     assert kernels.client_of("plain") == ""
-    assert kernels.any_shared()
+    assert kernels.has_shared_kernels()
 
 
 def test_kernel_whose_process_is_gone_shares_nothing() -> None:
     process = os.posix_spawn("/bin/true", ["true"], {"GPUSHARE_CLIENT": "gone"})
     os.waitpid(process, 0)
-    assert not Kernels(FakeManager(gone=FakeKernel(process))).any_shared()
+    assert not Kernels(FakeManager(gone=FakeKernel(process))).has_shared_kernels()

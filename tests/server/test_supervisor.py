@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from traitlets.config import Config
 
-from jupyter_gpushare.config import GpuShare
-from jupyter_gpushare.server import hanging
-from jupyter_gpushare.server.settings import Differences
+from jupyter_gpushare.config.traits import GpuShare
+from jupyter_gpushare.server import liveness
+from jupyter_gpushare.server.settings_drift import SettingsDrift
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import default_coordinator_argv
 
@@ -43,7 +43,7 @@ async def test_one_coordinator_for_many_requests(api: Any, starts: Any, coordina
     assert count() == 1
 
 
-@pytest.mark.alone  # a busy machine may take so long that it is tried again
+@pytest.mark.exclusive  # a busy machine may take so long that it is tried again
 async def test_failing_start_is_reported_and_not_repeated_at_once(refused: Any, starts: Any) -> None:
     count = starts("echo no room left >&2; exit 3")
     first = await refused("GET", "status")
@@ -79,8 +79,8 @@ async def test_coordinator_that_someone_else_started_ends_a_failure(
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hanging, "LOOK_EVERY", 0.1)
-    monkeypatch.setattr(hanging, "ANSWER_WITHIN", 0.75)
+    monkeypatch.setattr(liveness, "CHECK_INTERVAL_SECONDS", 0.1)
+    monkeypatch.setattr(liveness, "ANSWER_TIMEOUT_SECONDS", 0.75)
 
 
 async def test_stopped_coordinator_is_away_until_it_goes_on(
@@ -179,7 +179,7 @@ async def test_running_coordinator_with_other_settings_is_told_of_once(
 )
 def test_differences(ours: Any, theirs: Any, warned: list[str], caplog: pytest.LogCaptureFixture) -> None:
     log = logging.getLogger("differences")
-    differences = Differences(GpuShare(config=Config(GpuShare=ours)), log)
+    differences = SettingsDrift(GpuShare(config=Config(GpuShare=ours)), log)
     with caplog.at_level(logging.WARNING, "differences"):
         differences.report({"config": theirs})
         differences.report({"config": theirs})

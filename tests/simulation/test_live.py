@@ -42,7 +42,7 @@ def simulated(size: int, work: float) -> float:
     return max(client.idle_since for client in simulation.everybody)
 
 
-@pytest.mark.alone
+@pytest.mark.exclusive
 @pytest.mark.slow
 @pytest.mark.parametrize("part", [0.4, 0.6], ids=["fits", "exceeds"])
 def test_live_and_simulated_times_agree(part: float) -> None:

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from jupyter_gpushare.agent.link import Connection
-from jupyter_gpushare.agent.lockfiles import LockFiles, open_lock
+from jupyter_gpushare.agent.lock_files import LockFiles, open_lock
 from jupyter_gpushare.agent.rule import native
 
 from .agent import Agent
@@ -138,7 +138,7 @@ class Account:
 
     def rang(self, uuid: str) -> None:
         for agent in self.agents():
-            if agent.listens == uuid:
+            if agent.polled_bell == uuid:
                 agent.kick()
 
     def started(self, agent: Agent) -> None:

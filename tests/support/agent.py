@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from jupyter_gpushare.agent.link import THERE, Connection
+from jupyter_gpushare.agent.link import CONNECTED, Connection
 from jupyter_gpushare.agent.process import Process
 from jupyter_gpushare.agent.rule import PHASES, ffi
 from jupyter_gpushare.wire.page import FIRST_TURN, MAY, OUT, RELIEVED
@@ -44,9 +44,10 @@ class Agent(Process, Owner):
         """Return how things stand, for a report."""
         turn = self.turn
         return (
-            f"{self} on {', '.join(self.devices)}: {self.link.contact}, {PHASES[turn.phase]} {turn.turn:#x} by epoch "
-            f"{turn.epoch}, permit {self.permit.turn:#x} {self.permit.epoch} {self.permit.flags}, alone {self.alone}, "
-            f"waiting {self.waiting}, inside {self.program.inside}, works {self.works}, stopped {self.stopped}"
+            f"{self} on {', '.join(self.devices)}: {self.link.state}, {PHASES[turn.phase]} {turn.turn:#x} by epoch "
+            f"{turn.epoch}, permit {self.permit.turn:#x} {self.permit.epoch} {self.permit.flags}, "
+            f"without coordinator {self.is_without_coordinator}, waiting {self.waiting}, "
+            f"inside {self.program.inside}, works {self.works}, stopped {self.stopped}"
         )
 
     # --- when it looks
@@ -110,33 +111,33 @@ class Agent(Process, Owner):
     def is_quiet(self) -> bool:
         return not self.works
 
-    def pause(self) -> int:
+    def poll_delay(self) -> int:
         now = self.clock.now
         if self.program.inside:
             return 300_000
         ends = self._moves_until if self._moves_until > now else self.program.ends(now)
         return round(min(max(ends - now, 0.0), 0.0005) * 1e9)
 
-    def drained(self) -> None:
+    def on_drained(self) -> None:
         self._moves_until = self.clock.now + self.program.evict()
 
     def is_moving(self) -> bool:
         return self._moves_until > self.clock.now
 
-    def woken(self) -> None:
+    def wake_threads(self) -> None:
         self.program.woken()
 
-    def rang(self, uuid: str) -> None:
+    def on_bell(self, uuid: str) -> None:
         self.host.rang(uuid)
 
-    def leaves_turn(self, turn: int) -> None:
+    def on_leaving(self, turn: int) -> None:
         self.host.leaves(self, turn)
 
-    def welcomed(self) -> None:
-        super().welcomed()
+    def on_welcome(self) -> None:
+        super().on_welcome()
         self.host.welcomed(self)
 
-    def refused(self, message: dict[str, Any]) -> None:
+    def on_refused(self, message: dict[str, Any]) -> None:
         self.host.tell(f"{self} is refused: {message}")
         self.host.refused(self, message)
 
@@ -148,9 +149,9 @@ class Agent(Process, Owner):
     @property
     def may_enter(self) -> bool:
         """Return whether a thread waits, and a turn may begin."""
-        if not self.waiting or self.phase != OUT or self.alone:
+        if not self.waiting or self.phase != OUT or self.is_without_coordinator:
             return self.waiting > 0 and self.phase == OUT
-        there = self.host.rings and self.link.contact == THERE
+        there = self.host.rings and self.link.state == CONNECTED
         permit = self.page.orders.permit if there else self.found_permit
         over = permit.flags & RELIEVED and permit.deadline_ns and self.now() >= permit.deadline_ns
         used = permit.epoch in (0, self._agent.used)

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from jupyter_gpushare import environment
+from jupyter_gpushare.launch import kernel_env
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -15,7 +15,7 @@ def variables(home: Path, own_host: Path) -> dict[str, str]:
     """Return the environment of a user with that home, who has the shipped kernelspec."""
     kernels = home / "share" / "kernels"
     kernels.mkdir(parents=True)
-    (kernels / "python3-gpushare").symlink_to(environment.PACKAGE / "kernelspec" / "python3-gpushare")
+    (kernels / "python3-gpushare").symlink_to(kernel_env.PACKAGE / "kernelspec" / "python3-gpushare")
     left_out = ("JUPYTER_", "GPUSHARE_", "IPYTHON", "XDG_RUNTIME_DIR")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
     return kept | {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jupyter_gpushare.agent.link import THERE
+from jupyter_gpushare.agent.link import CONNECTED
 from jupyter_gpushare.agent.rule import OPEN_GATE
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Room:
                 self._say(self.wanted)
                 self.asked, self._said_at = report.short_seq, agent.clock.now
                 self._first = self._first or self.asked
-            patient = agent.link.contact == THERE
+            patient = agent.link.state == CONNECTED
             late = not patient and agent.clock.now > self.since + PATIENCE
             self._refused = self.is_answered or late
             agent.clock.at(agent.clock.now + TRY, agent, self._try)
@@ -90,7 +90,7 @@ class Room:
             agent.clock.at(agent.clock.now + TRY, agent, self._try)
 
     def _can_ask(self) -> bool:
-        return self._agent.link.contact == THERE
+        return self._agent.link.state == CONNECTED
 
     def _say(self, wanted: int) -> None:
         report = self._agent.page.report

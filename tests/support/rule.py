@@ -8,7 +8,7 @@ from typing import Any
 
 from jupyter_gpushare.agent import rule
 
-from ..builds import cached
+from .compile_cache import cached
 
 SHIM = Path(__file__).resolve().parent.parent.parent / "native" / "shim"
 SOURCES = [SHIM / name for name in ("agent_step.c", "turn_lock.c", "agent_step.h", "turn_lock.h", "page.h")]

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from jupyter_gpushare import environment
-from jupyter_gpushare.inspection import page_of
+from jupyter_gpushare.cli.inspection import read_page
+from jupyter_gpushare.launch import kernel_env
 from jupyter_gpushare.wire import address, messages
 from jupyter_gpushare.wire.client import Client, Unreachable
 
@@ -102,7 +102,7 @@ class Host:
         (folder / "config").mkdir()
         (folder / "config" / "jupyter_gpushare_config.py").write_text(BASELINE)
         kernels = folder / "share" / "kernels"
-        (kernels / "python3-gpushare").symlink_to(environment.PACKAGE / "kernelspec" / "python3-gpushare")
+        (kernels / "python3-gpushare").symlink_to(kernel_env.PACKAGE / "kernelspec" / "python3-gpushare")
 
     def environment(self, **more: str) -> dict[str, str]:
         """Of a participant that nobody has prepared yet: what a user's shell on this host has."""
@@ -127,7 +127,7 @@ class Host:
             "JUPYTER_DATA_DIR": f"{folder}/data",
             "JUPYTER_PATH": f"{folder}/share",
             "IPYTHONDIR": f"{folder}/ipython",
-            "PYTHONPATH": str(environment.PACKAGE.parent),
+            "PYTHONPATH": str(kernel_env.PACKAGE.parent),
             "TEST_PTX": str(PTX),
             **more,
         }
@@ -138,7 +138,7 @@ class Host:
         argv = [sys.executable, "-m", "jupyter_gpushare", "coordinator", "--simulate", "--socket", self.socket]
         with (self.folder / "coordinator.log").open("ab") as log:
             self.coordinator = subprocess.Popen([*argv, *options], env=self.environment(**more), stderr=log)
-        eventually(lambda: address.answers(self.socket))
+        eventually(lambda: address.is_accepting(self.socket))
 
     def kill_coordinator(self) -> None:
         assert self.coordinator
@@ -162,7 +162,7 @@ class Host:
 
     def page(self, program: Program | int) -> dict[str, int]:
         """What the coordinator has written to a process's page and what the process has, also while one is stopped."""
-        page = page_of(program if isinstance(program, int) else program.pid)
+        page = read_page(program if isinstance(program, int) else program.pid)
         assert page
         return page["orders"] | page["report"]
 
@@ -179,14 +179,14 @@ class Host:
         """The name of a kernelspec as front ends see it that ignore provisioners."""
         folder = self.folder / "share" / "kernels" / "launched"
         folder.mkdir()
-        spec = json.loads((environment.PACKAGE / "kernelspec" / "python3-gpushare" / "kernel.json").read_text())
+        spec = json.loads((kernel_env.PACKAGE / "kernelspec" / "python3-gpushare" / "kernel.json").read_text())
         del spec["metadata"]["kernel_provisioner"]
         (folder / "kernel.json").write_text(json.dumps(spec))
         return folder.name
 
     def prepared(self, client: str, quota: str = "", **more: str) -> dict[str, str]:
         """The environment that the provisioner makes for a client's programs."""
-        return environment.prepare(
+        return kernel_env.build_environment(
             self.environment(**more),
             client=client,
             token=f"token of {client}",

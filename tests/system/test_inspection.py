@@ -9,7 +9,7 @@ import subprocess
 import sys
 from typing import Any
 
-from jupyter_gpushare import inspection
+from jupyter_gpushare.cli import inspection
 
 from .host import MIB, Host, eventually
 
@@ -67,7 +67,7 @@ def test_what_cannot_be_looked_into(patient: Host) -> None:
     patient.program("one")
     assert patient.coordinator  # has the pages of others
     for pid, said in (
-        (os.getpid(), f"process {os.getpid()} ({inspection.name_of(os.getpid())}) does not share the GPU"),
+        (os.getpid(), f"process {os.getpid()} ({inspection.process_name(os.getpid())}) does not share the GPU"),
         (patient.coordinator.pid, "does not share the GPU"),
         (0x7FFFFFF0, "there is no process"),
         (-4, "there is no process"),
@@ -86,16 +86,16 @@ def test_the_simulated_driver_is_looked_at_where_a_coordinator_serves_it(patient
     """Without --simulate: there need be no real one."""
     status, found = findings(patient, GPUSHARE_SIMULATE="")
     assert (status, found["simulation"]["level"]) == (0, "warning"), found
-    assert "SIMULATED" in found["simulation"]["what"]
-    assert "simulated driver" in found["driver"]["what"]
+    assert "SIMULATED" in found["simulation"]["message"]
+    assert "simulated driver" in found["driver"]["message"]
     assert "simulation" not in findings(patient, "--simulate")[1]
 
 
 def test_programs_that_do_not_share_are_found(patient: Host) -> None:
     shares, bare = patient.program("shares"), patient.program("bare", GPUSHARE_DISABLE="1")
     found = findings(patient)[1]["other programs"]
-    assert found["level"] == "warning" and f"{bare.pid} (python" in found["what"]
-    assert str(shares.pid) not in found["what"]
+    assert found["level"] == "warning" and f"{bare.pid} (python" in found["message"]
+    assert str(shares.pid) not in found["message"]
     bare.run("cuda.alloc(32 << 20)")
 
     def outside() -> list[dict[str, object]]:

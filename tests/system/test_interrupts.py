@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from jupyter_gpushare import inspection
+from jupyter_gpushare.cli import inspection
 
 from .host import HERE, Host, Program, eventually
 from .notebook import Notebook
@@ -29,7 +29,7 @@ def waits(host: Host, label: str) -> None:
 
 def stands_at_the_gate(pid: int) -> bool:
     """By its own page: without a coordinator there is nobody to ask, and with one its word may be old."""
-    page = inspection.page_of(pid)
+    page = inspection.read_page(pid)
     return page is not None and page["report"]["waiting"] > 0
 
 

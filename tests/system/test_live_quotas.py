@@ -31,7 +31,7 @@ def parts(host: Host, *programs: Program, seconds: float) -> list[float]:
     ]  # fmt: skip
 
 
-@pytest.mark.alone
+@pytest.mark.exclusive
 @pytest.mark.parametrize("sharing", ["exclusive", "auto"])
 def test_shares(host: Host, sharing: str) -> None:
     """Under `fair`; said while both are busy with equal parts: in turns, and at the same time."""
@@ -79,7 +79,7 @@ def test_a_suspended_program_waits_and_can_be_interrupted(patient: Host) -> None
     eventually(lambda: patient.status()["devices"][0]["grants"] == [])
     for _ in range(2):
         program.start(WORK)
-        eventually(lambda: patient.ask(messages.Outlook(client="one"))["waiting"])
+        eventually(lambda: patient.ask(messages.WaitStatus(client="one"))["waiting"])
         assert patient.phase("one") == "suspended"
         program.send(signal.SIGINT)
         assert program.raw()["error"] == "KeyboardInterrupt"

@@ -133,7 +133,7 @@ def test_kernels_bring_a_killed_coordinator_back(quick: Host, start: Start, monk
     quick.kill_coordinator()
     killed = time.monotonic_ns()
     eventually(lambda: quick.took_turns_since(killed, one.pid, other.pid), 5 - (time.monotonic_ns() - killed) / 1e9)
-    eventually(lambda: address.answers(quick.socket))
+    eventually(lambda: address.is_accepting(quick.socket))
     eventually(lambda: set(quick.clients()) == {one.client, other.client})
     assert quick.clients()[one.client]["quota"]["memory"] == 100 << 20
     eventually(lambda: sorted(client["cells"] for client in quick.clients().values()) == [1, 1])

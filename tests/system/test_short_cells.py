@@ -46,7 +46,7 @@ def part_of_device(host: Host, program: Program, seconds: float) -> float:
     return sum(execution.end_ns >= since for execution in host.executions(program)) * LAUNCH / seconds
 
 
-@pytest.mark.alone
+@pytest.mark.exclusive
 @pytest.mark.parametrize(("first", "load", "blocks"), [("online", 0.3, 4096), ("offline", 0.6, 1), ("online", 0.9, 1)])
 def test_an_offline_program_has_what_an_online_one_leaves(shipped: Host, first: str, load: float, blocks: int) -> None:
     """`load`: the part of the device that the online program uses. `blocks`: of each launch of 2 ms.

@@ -54,7 +54,7 @@ c.GpuShare.max_processes = 10
 class Host:
     """The machine, with what tests do on it."""
 
-    def __init__(self, folder: Path, machine: machines.Machine) -> None:
+    def __init__(self, folder: Path, machine: machines.UserNamespaceMachine) -> None:
         self.folder = folder
         self.machine = machine
         self.socket = str(machine.path(SOCKET))
@@ -98,7 +98,7 @@ class Host:
             program = self.start(
                 *COORDINATOR, *options, user="gpushare", env=environment, stdout=log, stderr=log, **more
             )
-        wait_for(lambda: address.answers(self.socket) or program.poll() is not None, 20)
+        wait_for(lambda: address.is_accepting(self.socket) or program.poll() is not None, 20)
         assert program.poll() is None, self.log.read_text()
         self.running = program
         return program

@@ -108,7 +108,7 @@ def test_state_and_records(host: Host) -> None:
     """The journal of quotas and usage, and the record of changes."""
     host.request(messages.Register(client="roots", token="t"))
     host.request(messages.SetQuota(client="roots", changes={"memory": "1GiB"}))
-    host.request(messages.Forget(client="roots"))
+    host.request(messages.Unregister(client="roots"))
     wait_for(lambda: len(list(host.state.iterdir())) > 1)
     for file in host.state.iterdir():
         assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
@@ -214,7 +214,7 @@ with Client(path) as client:
             break
         result["connections"] += 1
     for number in range(result["clients"]):
-        client.request(messages.Forget(client=f"bobs-{number}"))
+        client.request(messages.Unregister(client=f"bobs-{number}"))
 """, path=SOCKET)  # fmt: skip
     assert (told["processes"], told["clients"], told["connections"]) == (10, 19, 64 - 11)
     assert [reason for reason, _ in told["said"]] == ["too_many"] * 3

@@ -45,7 +45,7 @@ def everybody_is_someone(ask: Inside) -> None:
             ["Register", {"client": f"{other}s", "token": "t"}],
             ["SetQuota", {"client": f"{other}s", "changes": {"limit": 0.5}}],
             ["Suspend", {"client": f"{other}s"}],
-            ["Forget", {"client": f"{other}s"}],
+            ["Unregister", {"client": f"{other}s"}],
             ["Config", {"changes": {"time_quantum": 60}}],
         ]
         assert ask(name, *theirs)[:-1] == ["forbidden"] * 5

@@ -48,8 +48,8 @@ def test_users_change_what_is_theirs_within_the_ceilings_and_all_of_it_is_record
         ["Interrupt", {"client": "adas"}],
         ["Suspend", {"client": "adas"}],
         ["Resume", {"client": "adas"}],
-        ["Outlook", {"client": "adas"}],
-        ["Forget", {"client": "adas"}],
+        ["WaitStatus", {"client": "adas"}],
+        ["Unregister", {"client": "adas"}],
         register,
         ["Config", {"changes": {"time_quantum": 60}}],
         ["Device", {"device": "d", "failed": "x"}],
@@ -131,7 +131,7 @@ os.execv(sys.executable, [sys.executable, "-m", "jupyter_gpushare", "coordinator
 
 def test_the_socket_is_systemds_and_stays_when_it_ends(bare_host: Host) -> None:
     program = bare_host.start(sys.executable, "-c", ACTIVATE, SOCKET, user="gpushare", env=bare_host.service())
-    wait_for(lambda: address.answers(bare_host.socket), 10)
+    wait_for(lambda: address.is_accepting(bare_host.socket), 10)
     assert bare_host.run("ada", STATUS)[:2] == [SOCKET, {"tenant": "ada", "admin": False}]
     program.send_signal(signal.SIGTERM)
     assert program.wait(10) == 0, program.communicate()

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.widgets import GpuShareView, follower, markup, quota_form
+from jupyter_gpushare.widgets import GpuShareView, quota_form, subscription, view_html
 from jupyter_gpushare.wire import messages
 
 QUOTA = {"share": 0.25, "limit": 1.0, "memory": 8 << 30, "resident": None, "service": "online"}
 
 
 def test_a_form_says_what_cannot_be() -> None:
-    texts = quota_form.filled(QUOTA)
+    texts = quota_form.initial_texts(QUOTA)
     assert texts == {"share": "0.25", "limit": "1", "memory": "8GiB", "resident": "", "service": "online"}
     assert quota_form.problems(texts) == []
     (problem,) = quota_form.problems(texts | {"limit": "0.1"})
@@ -28,18 +28,18 @@ def test_a_form_says_what_cannot_be() -> None:
 
 def test_a_form_changes_only_what_was_edited() -> None:
     form = quota_form.QuotaForm()
-    form.follow(QUOTA)
-    assert form.wanted() == (form.texts, {})
+    form.show_snapshot(QUOTA)
+    assert form.requested_changes() == (form.field_texts, {})
     form.fields["share"].value = "50%"
     form.fields["memory"].value = " "
-    form.follow(QUOTA | {"limit": 0.75, "memory": 1000})  # somebody else's change
-    sent, changes = form.wanted() or ({}, {})
+    form.show_snapshot(QUOTA | {"limit": 0.75, "memory": 1000})  # somebody else's change
+    sent, changes = form.requested_changes() or ({}, {})
     assert changes == {"share": "50%", "memory": None}
-    assert form.texts["limit"] == "0.75"
+    assert form.field_texts["limit"] == "0.75"
     form.fields["resident"].value = "1GiB"  # meanwhile
-    form.answer(QUOTA | {"share": 0.5, "limit": 0.75, "memory": None}, sent)
-    assert form.wanted() == (form.texts, {"resident": "1GiB"})
-    assert form.texts == {"share": "0.5", "limit": "0.75", "memory": "", "resident": "1GiB", "service": "online"}
+    form.show_answer(QUOTA | {"share": 0.5, "limit": 0.75, "memory": None}, sent)
+    assert form.requested_changes() == (form.field_texts, {"resident": "1GiB"})
+    assert form.field_texts == {"share": "0.5", "limit": "0.75", "memory": "", "resident": "1GiB", "service": "online"}
 
 
 def test_what_is_heard_of_a_field_just_after_the_button_was_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,37 +49,37 @@ def test_what_is_heard_of_a_field_just_after_the_button_was_in_it(monkeypatch: p
     form = quota_form.QuotaForm()
 
     def send() -> None:
-        wanted = form.wanted()
+        wanted = form.requested_changes()
         sent.append(wanted and wanted[1])
         if wanted and wanted[1]:
-            form.answer(QUOTA | {"share": float(wanted[0]["share"])}, wanted[0])
+            form.show_answer(QUOTA | {"share": float(wanted[0]["share"])}, wanted[0])
 
     form.on_apply(send)
-    form.follow(QUOTA)
+    form.show_snapshot(QUOTA)
     form.fields["share"].value = "3"
     assert sent == []
     form.apply.click()
-    now[0] += quota_form.LATE / 2
+    now[0] += quota_form.LATE_EDIT_SECONDS / 2
     form.fields["share"].value = "0.3"  # left by the press
     assert sent == [None, {"share": "0.3"}]
     form.fields["share"].value = "0.3"
     assert len(sent) == 2
-    now[0] += quota_form.LATE
+    now[0] += quota_form.LATE_EDIT_SECONDS
     form.fields["share"].value = "0.5"
-    form.follow(QUOTA | {"share": 0.3})
-    assert len(sent) == 2 and form.texts["share"] == "0.5"
+    form.show_snapshot(QUOTA | {"share": 0.3})
+    assert len(sent) == 2 and form.field_texts["share"] == "0.5"
 
 
 def test_a_snapshot_from_before_a_change_takes_nothing_back() -> None:
     form = quota_form.QuotaForm()
-    form.follow(QUOTA)
+    form.show_snapshot(QUOTA)
     form.fields["share"].value = "0.5"
-    form.answer(QUOTA | {"share": 0.5}, form.texts)
-    form.follow(QUOTA)
-    assert form.wanted() == (form.texts, {}) and form.texts["share"] == "0.5"
-    form.follow(QUOTA | {"share": 0.5})
-    form.follow(QUOTA)  # somebody took it back
-    assert form.wanted() == (form.texts, {}) and form.texts["share"] == "0.25"
+    form.show_answer(QUOTA | {"share": 0.5}, form.field_texts)
+    form.show_snapshot(QUOTA)
+    assert form.requested_changes() == (form.field_texts, {}) and form.field_texts["share"] == "0.5"
+    form.show_snapshot(QUOTA | {"share": 0.5})
+    form.show_snapshot(QUOTA)  # somebody took it back
+    assert form.requested_changes() == (form.field_texts, {}) and form.field_texts["share"] == "0.25"
 
 
 @pytest.fixture
@@ -98,12 +98,12 @@ def test_front_ends_are_told_changes_only(
     view: Any, coordinator: Any, monkeypatch: pytest.MonkeyPatch, eventually: Any
 ) -> None:
     """However often the thread looks."""
-    monkeypatch.setattr(follower, "TICK", 0.01)
+    monkeypatch.setattr(subscription, "CLOCK_SECONDS", 0.01)
     eventually(lambda: "share 0.5" in view.state.value)
     told: list[str] = []
     looks: list[int] = []
     view.state.observe(lambda change: told.append(change["new"]), "value")
-    monkeypatch.setattr(markup, "page", lambda report, _page=markup.page: (looks.append(1), _page(report))[1])
+    monkeypatch.setattr(view_html, "page", lambda report, _page=view_html.page: (looks.append(1), _page(report))[1])
     eventually(lambda: len(looks) > 50)
     assert told == []
     coordinator.request(messages.SetQuota(client="a", changes={"share": 0.125}))
@@ -126,7 +126,7 @@ def test_many_changes_are_shown_twice_a_second_at_most(view: Any, coordinator: A
 def test_what_a_cell_displays_replaces_what_it_displayed_before(view: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where no page tells that it is gone, since it was loaded anew."""
     place = ["one", "request 1"]
-    monkeypatch.setattr("jupyter_gpushare.widgets.identity.running", lambda: tuple(place))
+    monkeypatch.setattr("jupyter_gpushare.widgets.identity.running_cell", lambda: tuple(place))
     later = GpuShareView()
     for shown in (view, later):
         shown._repr_mimebundle_()
@@ -147,18 +147,18 @@ def test_what_a_cell_displays_replaces_what_it_displayed_before(view: Any, monke
 class Wall:
     """Somebody who is shown things."""
 
-    last = follower.Seen()
+    last = subscription.StatusUpdate()
 
-    def show(self, seen: follower.Seen) -> None:
+    def show(self, seen: subscription.StatusUpdate) -> None:
         self.last = seen
 
 
 def test_the_thread_ends_when_nobody_is_left_to_look(
     no_coordinator: str, monkeypatch: pytest.MonkeyPatch, eventually: Any
 ) -> None:
-    monkeypatch.setattr(follower, "TICK", 0.05)
+    monkeypatch.setattr(subscription, "CLOCK_SECONDS", 0.05)
     walls = [Wall()]
-    following = follower.Follower(no_coordinator, walls[0].show)
+    following = subscription.StatusSubscription(no_coordinator, walls[0].show)
     following.start()
     assert "no coordinator answers" in eventually(lambda: walls[0].last.problem)
     assert following.running
@@ -170,7 +170,7 @@ def test_the_thread_ends_when_nobody_is_left_to_look(
 def test_a_follower_that_is_stopped_at_once_ends(no_coordinator: str) -> None:
     wall = Wall()
     for _ in range(50):
-        following = follower.Follower(no_coordinator, wall.show)
+        following = subscription.StatusSubscription(no_coordinator, wall.show)
         following.start()
         following.stop()
         assert not following.running

@@ -55,20 +55,20 @@ def test_the_length_limit_is_the_kernel_s_in_bytes(tmp_path: Path) -> None:
 
 def test_a_private_directory_is_made_or_checked(tmp_path: Path) -> None:
     made = tmp_path / "a" / "b"
-    address.make_private(made)
+    address.make_private_directory(made)
     assert made.stat().st_mode & 0o777 == 0o700
-    address.make_private(made)
+    address.make_private_directory(made)
     for mode in (0o770, 0o702):
         made.chmod(mode)
         with pytest.raises(PermissionError, match="nobody else may write to"):
-            address.make_private(made)
+            address.make_private_directory(made)
 
 
 def test_a_link_to_somebody_else_s_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "theirs")
     with pytest.raises(PermissionError):
-        address.make_private(tmp_path / "link")
+        address.make_private_directory(tmp_path / "link")
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can make a directory that belongs to somebody else")
@@ -76,19 +76,19 @@ def test_a_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir(mode=0o700)
     os.chown(tmp_path / "theirs", 65534, 65534)
     with pytest.raises(PermissionError, match=f"must be a directory that belongs to uid {os.getuid()}"):
-        address.make_private(tmp_path / "theirs")
+        address.make_private_directory(tmp_path / "theirs")
 
 
 def test_answers(tmp_path: Path) -> None:
     path = str(tmp_path / "s")
-    assert not address.answers(path)
+    assert not address.is_accepting(path)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
-        assert not address.answers(path)
+        assert not address.is_accepting(path)
         listener.listen(0)
         for _ in range(3):  # it accepts none: soon no more wait in the queue
-            assert address.answers(path)
-    assert not address.answers(path), "a stale socket"
+            assert address.is_accepting(path)
+    assert not address.is_accepting(path), "a stale socket"
 
 
 def test_state_is_kept_per_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import json
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from jupyter_gpushare.config import GpuShare
+from jupyter_gpushare.config.traits import GpuShare
 from jupyter_gpushare.coordinator.settings import LiveSettings, parse_quota
 from jupyter_gpushare.core.errors import Refused
 from jupyter_gpushare.core.quota import Quota

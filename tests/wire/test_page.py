@@ -181,7 +181,7 @@ def test_c_and_python_see_the_same_layout(tmp_path: Path) -> None:
         seen[f"offsetof(struct gpushare_client, {name})"] = ffi.offsetof("struct gpushare_client", name)
     for name in ("gpushare_page", "gpushare_client"):
         seen[f"sizeof(struct {name})"] = ffi.sizeof(f"struct {name}")
-    seen["gpushare_check((uint64_t[]){1, 2, 3, 4, 5, 6}, 6)"] = pages.mixed(1, 2, 3, 4, 5, 6)
+    seen["gpushare_check((uint64_t[]){1, 2, 3, 4, 5, 6}, 6)"] = pages.checksum(1, 2, 3, 4, 5, 6)
     seen["GPUSHARE_PAGE_BYTES"] = constants["GPUSHARE_PAGE_BYTES"]
     source = tmp_path / "layout.c"
     includes = f'#include <stdio.h>\n#include <stddef.h>\n#include "{HEADER}"\n'
@@ -208,4 +208,4 @@ def test_the_memory_mode_and_whether_what_is_resident_is_known(
 ) -> None:
     constants = pages.layout()[1]
     assert not name or constants[f"GPUSHARE_MEMORY_{name.upper()}"] == number
-    assert (pages.memory_mode(number), pages.knows_resident(number, managed)) == (name, known)
+    assert (pages.memory_mode(number), pages.is_resident_exact(number, managed)) == (name, known)

@@ -25,7 +25,7 @@ class Clients:
         self._daemon = daemon
         self.handlers: dict[type, Handler] = {
             messages.Register: self._register,
-            messages.Forget: self._forget,
+            messages.Unregister: self._forget,
         }
 
     def member(self, peer: Peer, message: messages.Hello | messages.Attach | messages.Register) -> Member:
@@ -58,7 +58,7 @@ class Clients:
         visible = list(client.devices) if len(self._daemon.scheduler.placing.placement.offered) > 1 else []
         return {"client": request.client, "devices": visible, "known": known}
 
-    def _forget(self, peer: Peer, request: messages.Forget) -> Any:
+    def _forget(self, peer: Peer, request: messages.Unregister) -> Any:
         member = owned(self._daemon, peer, request.client)
         # One's own come and go with their kernels.
         if self._daemon.scheduler.clients[request.client].tenant != peer.user:

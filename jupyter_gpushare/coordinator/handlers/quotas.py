@@ -12,7 +12,7 @@ from ...core.errors import Refused
 from ...core.model import Client
 from ...core.quota import Quota
 from ...wire import messages
-from ...wire.text import quota_line
+from ...wire.quotas import format_quota
 from .. import requests, shares
 from ..daemon import Daemon
 from ..members import Member
@@ -74,8 +74,8 @@ class Quotas:
                     break
             except Refused as refused:
                 if part is not values:
-                    now = quota_line({key: getattr(client.quota, key) for key in part})
-                    stays.append(f"{now} stays after %%gpushare, instead of {quota_line(part)}: {refused}")
+                    now = format_quota({key: getattr(client.quota, key) for key in part})
+                    stays.append(f"{now} stays after %%gpushare, instead of {format_quota(part)}: {refused}")
         return stays
 
     def _change(self, peer: Peer, member: Member, quota: Quota) -> None:
@@ -87,7 +87,7 @@ class Quotas:
         self._daemon.remember(member)
         was, now = (msgspec.to_builtins(one) for one in (before, self._daemon.scheduler.clients[member.client].quota))
         self._daemon.audit.note(peer, "quota", member.client, was, now)
-        log.info("%s changed the quota of %s from %s to %s", peer, member.client, quota_line(was), quota_line(now))
+        log.info("%s changed the quota of %s from %s to %s", peer, member.client, format_quota(was), format_quota(now))
 
     def _memory(self, client: Client) -> int:
         return sum(self._daemon.scheduler.devices[uuid].info.memory for uuid in client.devices)

@@ -33,7 +33,7 @@ class Views:
             messages.Status: self._status,
             messages.Subscribe: self._subscribe,
             messages.History: lambda _, request: daemon.tell_history(request.after, request.client),
-            messages.Outlook: self._outlook,
+            messages.WaitStatus: self._outlook,
             messages.Inspect: self._inspect,
             messages.Usage: self._usage,
         }
@@ -46,7 +46,7 @@ class Views:
         self._daemon.followers.add(peer, lambda views: reply(peer, request.id, views.of(peer)))
         return LATER
 
-    def _outlook(self, peer: Peer, request: messages.Outlook) -> Any:
+    def _outlook(self, peer: Peer, request: messages.WaitStatus) -> Any:
         member = owned(self._daemon, peer, request.client)
         return waiting.status(self._daemon.scheduler, member.client, peer.user, self._daemon.now)
 

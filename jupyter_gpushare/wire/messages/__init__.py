@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from .administration import *
 from .administration import AdminRequest
-from .answers import *
 from .base import *
 from .clients import *
 from .clients import ClientRequest
 from .kernels import *
-from .kernels import FromKernel
+from .kernels import KernelMessage
 from .processes import *
 from .processes import Details, Hello
+from .queries import *
+from .queries import QueryRequest
+from .responses import *
 from .turns import *
 from .turns import TurnRequest
-from .views import *
-from .views import ViewRequest
 
-Incoming = Hello | Details | FromKernel | ClientRequest | TurnRequest | ViewRequest | AdminRequest
+Incoming = Hello | Details | KernelMessage | ClientRequest | TurnRequest | QueryRequest | AdminRequest

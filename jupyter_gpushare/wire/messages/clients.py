@@ -13,7 +13,7 @@ class Register(Request, tag="register", frozen=True, kw_only=True):
     """Announce a client before any of its processes exists. Result: `{"client", "devices": [uuid], "known": bool}`.
 
     More `gpus` than there are devices are refused ("too_many_devices"). `ends_with_sender`: the process that sends this
-    becomes the client's program; when it has ended the client is over, without a Forget.
+    becomes the client's program; when it has ended the client is over, without an Unregister.
     """
 
     client: Identity
@@ -24,7 +24,7 @@ class Register(Request, tag="register", frozen=True, kw_only=True):
     ends_with_sender: bool = False
 
 
-class Forget(Request, tag="forget", frozen=True, kw_only=True):
+class Unregister(Request, tag="forget", frozen=True, kw_only=True):
     """The client is over; what is left of it may be dropped as soon as its processes are gone."""
 
     client: Identity
@@ -60,4 +60,4 @@ class CellQuota(Request, tag="cell_quota", frozen=True, kw_only=True):
     replaced: dict[str, Any] = {}
 
 
-ClientRequest = Register | Forget | SetQuota | CellQuota
+ClientRequest = Register | Unregister | SetQuota | CellQuota

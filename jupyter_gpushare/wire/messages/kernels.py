@@ -27,4 +27,4 @@ class Cell(Message, tag="cell", frozen=True, kw_only=True):
     cell_id: Text = ""
 
 
-FromKernel = Attach | Cell
+KernelMessage = Attach | Cell

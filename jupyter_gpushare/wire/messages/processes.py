@@ -35,7 +35,7 @@ class Hello(Message, tag="hello", frozen=True, kw_only=True):
     simulated: bool = False
 
 
-class LedgerLine(msgspec.Struct, frozen=True, kw_only=True):
+class AllocationSummary(msgspec.Struct, frozen=True, kw_only=True):
     """What a process has allocated of one kind: how many, and bytes in all."""
 
     kind: Text
@@ -51,5 +51,5 @@ class Details(Message, tag="details", frozen=True, kw_only=True):
 
     seq: Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)] = 0
     memory_mode: Text = ""
-    ledger: Annotated[list[LedgerLine], msgspec.Meta(max_length=64)] = []
+    ledger: Annotated[list[AllocationSummary], msgspec.Meta(max_length=64)] = []
     unhooked: Annotated[list[Text], msgspec.Meta(max_length=256)] = []

@@ -69,7 +69,7 @@ export function nextText({ kind, left }: INext): string {
 }
 
 /**
- * `state_text` and all its times, as `state_line` in `kernel/texts.py`; of a
+ * `state_text` and all its times, as `state_line` in `kernel/display/formatting.py`; of a
  * turn also for how long it has lasted.
  *
  * @param age - seconds since the snapshot

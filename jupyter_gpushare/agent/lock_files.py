@@ -1,0 +1,103 @@
+"""The lock files and bells of devices, as one process has them open."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from typing import Any
+
+from ..wire import address
+from .rule import ffi
+
+REFUSED, ENTERED = 0, 1
+
+
+def open_lock(uuid: str) -> int:
+    """Return an open file description of the device's lock file, which is made if need be."""
+    folder = address.lock_directory()
+    folder.mkdir(mode=0o1777, parents=True, exist_ok=True)
+    return _shared(os.open(folder / f"{uuid}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666))
+
+
+def open_bell(uuid: str) -> int:
+    """Return the device's bell, a FIFO, which is made if need be."""
+    path = address.lock_directory() / f"{uuid}.bell"
+    with contextlib.suppress(FileExistsError):
+        os.mkfifo(path, 0o666)
+    bell = _shared(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW))
+    assert stat.S_ISFIFO(os.fstat(bell).st_mode), f"{path} is no FIFO"
+    return bell
+
+
+def _shared(descriptor: int) -> int:
+    if stat.S_IMODE(os.fstat(descriptor).st_mode) != 0o666:
+        os.fchmod(descriptor, 0o666)
+    return descriptor
+
+
+class LockFiles:
+    """Those of one process. `entered`: the devices on which it is in a turn, in the order of their UUIDs."""
+
+    def __init__(self, native: Any) -> None:
+        self._native = native
+        self._locks: dict[str, int] = {}
+        self._bells: dict[str, int] = {}
+        self.entered: list[str] = []
+
+    def lock(self, uuid: str) -> int:
+        if uuid not in self._locks:
+            self._locks[uuid] = open_lock(uuid)
+        return self._locks[uuid]
+
+    def bell(self, uuid: str) -> int:
+        if uuid not in self._bells:
+            self._bells[uuid] = open_bell(uuid)
+        return self._bells[uuid]
+
+    def _files(self, devices: list[str]) -> Any:
+        return ffi.new("int[]", [self.lock(uuid) for uuid in devices])
+
+    def enter(self, devices: list[str], turn: int, join: bool) -> bool:
+        """Enter the turn on all devices, or on none."""
+        devices = sorted(devices)
+        if not devices or self._native.turn_enter(self._files(devices), len(devices), turn, join) != ENTERED:
+            return False
+        self.entered = devices
+        return True
+
+    def leave(self, turn: int) -> None:
+        devices, self.entered = self.entered, []
+        self._native.turn_leave(self._files(devices), len(devices), turn)
+
+    def has_others(self, devices: list[str], turn: int) -> bool:
+        """Return whether another process is in the turn on one of the devices."""
+        return any(self._native.turn_has_others(self.lock(uuid), turn) for uuid in devices)
+
+    def show_waiting(self, devices: tuple[str, ...], waits: bool) -> None:
+        for uuid in devices:
+            self._native.turn_show_waiting(self.lock(uuid), waits)
+
+    def ring(self, uuid: str) -> None:
+        with contextlib.suppress(BlockingIOError):  # full: it has rung enough
+            os.write(self.bell(uuid), b"\n")
+
+    def take_ring(self, uuid: str) -> bool:
+        """Return whether the bell has rung, and read it empty."""
+        try:
+            return bool(os.read(self.bell(uuid), 4096))
+        except BlockingIOError:
+            return False
+
+    @property
+    def descriptors(self) -> int:
+        """Return how many files are open."""
+        return len(self._locks) + len(self._bells)
+
+    def close(self) -> None:
+        """Close all, as the kernel does at the end of a process: the locks go, and no bell rings."""
+        for descriptor in (*self._locks.values(), *self._bells.values()):
+            os.close(descriptor)
+        self._locks.clear()
+        self._bells.clear()
+        self.entered = []

@@ -1,0 +1,1 @@
+"""Checks of `jupyter gpushare doctor`."""

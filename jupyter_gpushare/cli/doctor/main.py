@@ -1,0 +1,268 @@
+"""`jupyter gpushare doctor`: what is right and wrong on this machine, and what to do about it."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import importlib.metadata
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ... import __version__, units
+from ...launch import kernel_env
+from ...wire import address, messages
+from ...wire.client import Client, CoordinatorError
+from .. import without_coordinator
+from . import clients, other_coordinators
+from .finding import Finding
+
+_MANAGED_MEMORY, _CONCURRENT_MANAGED_ACCESS = 83, 89  # CUdevice_attribute
+_MIN_HOST_MEMORY_BYTES = 4 << 30
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Called by the command line on the parser of the `doctor` sub-command."""
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("--simulate", action="store_true", help="look at the simulated driver, not the real one")
+    parser.add_argument("--socket", default="", help="the coordinator's socket")
+    parser.add_argument("--pid", type=int, metavar="N", help="look into this process instead: its gate, limits, memory")
+
+
+def main(args: argparse.Namespace) -> int:
+    """0, or 1 when there is an error."""
+    if args.pid is not None:
+        from ..inspection import show
+
+        return show(args.pid, args.socket, args.json)
+    simulate = args.simulate or os.environ.get("GPUSHARE_SIMULATE") == "1"
+    findings = [finding for check in _checks(simulate, args.socket, _status(args.socket)) for finding in check()]
+    if args.json:
+        print(json.dumps([finding._asdict() for finding in findings], indent=2))
+    else:
+        _print(findings)
+    return int(any(finding.level == "error" for finding in findings))
+
+
+def _print(findings: list[Finding]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(soft_wrap=True, highlight=False)
+    colours = {"ok": "green", "warning": "yellow", "error": "red"}
+    for finding in findings:
+        console.print(f"[{colours[finding.level]}]{finding.level:>8}[/]  {finding.subject}: {escape(finding.message)}")
+        if finding.remedy:
+            console.print(f"{'':>8}  -> {escape(finding.remedy)}")
+
+
+def _checks(simulate: bool, socket: str, status: dict[str, Any] | None) -> list[Callable[[], Iterator[Finding]]]:
+    devices = status["devices"] if status else []
+    served = bool(devices) and all(device["simulated"] for device in devices)
+    return [
+        lambda: _simulation(served and not simulate),
+        lambda: _driver(simulate or served),
+        lambda: _shim(socket),
+        lambda: _coordinator(socket, status),
+        lambda: clients.overruns(status) if status else iter(()),
+        lambda: other_coordinators.coordinators(socket),
+        lambda: other_coordinators.lock_holders(status) if status else iter(()),
+        _locks,
+        _host_memory,
+        lambda: clients.foreign_programs(status, simulate or served),
+        _jupyter,
+    ]
+
+
+def _simulation(is_unrequested: bool) -> Iterator[Finding]:
+    if is_unrequested:
+        yield Finding(
+            "warning",
+            "simulation",
+            "the coordinator here serves SIMULATED devices, so it is the simulated driver that is looked at below",
+            "for real ones end its clients, and start it again without c.GpuShare.simulate and GPUSHARE_SIMULATE",
+        )
+
+
+def _driver(simulate: bool) -> Iterator[Finding]:
+    name = str(kernel_env.SIMULATED_DRIVER) if simulate else "libcuda.so.1"
+    subject = "driver"
+    try:
+        driver = ctypes.CDLL(name)
+    except OSError as error:
+        yield Finding(
+            "error",
+            subject,
+            str(error),
+            "install NVIDIA's driver, or use the simulated one (--simulate, c.GpuShare.simulate)",
+        )
+        return
+    if status := driver.cuInit(0):
+        yield Finding("error", subject, f"cuInit fails with CUDA error {status}", "check that nvidia-smi works here")
+        return
+    version, count = ctypes.c_int(), ctypes.c_int()
+    driver.cuDriverGetVersion(ctypes.byref(version))
+    driver.cuDeviceGetCount(ctypes.byref(count))
+    kind = "simulated driver" if simulate else "driver"
+    number = f"{version.value // 1000}.{version.value % 1000 // 10}"
+    yield Finding("ok", subject, f"{kind}, CUDA {number}, {count.value} device(s)")
+    for index in range(count.value):
+        yield _device(driver, index)
+
+
+def _device(driver: Any, index: int) -> Finding:
+    device, value, name = ctypes.c_int(), ctypes.c_int(), ctypes.create_string_buffer(128)
+    total = ctypes.c_size_t()
+    driver.cuDeviceGet(ctypes.byref(device), index)
+    driver.cuDeviceGetName(name, len(name), device)
+    driver.cuDeviceTotalMem_v2(ctypes.byref(total), device)
+    supported = []
+    for attribute in (_MANAGED_MEMORY, _CONCURRENT_MANAGED_ACCESS):
+        driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, device)
+        supported.append(bool(value.value))
+    what = f"{name.value.decode()}, {units.format_size(total.value)}"
+    if all(supported):
+        return Finding("ok", f"device {index}", f"{what}, unified memory may exceed the device")
+    return Finding(
+        "warning",
+        f"device {index}",
+        f"{what}, no unified memory beyond the device",
+        "clients share its time, and their memory together must fit it",
+    )
+
+
+def _shim(socket: str) -> Iterator[Finding]:
+    path = kernel_env.SHIM
+    if not path.exists():
+        yield Finding("error", "shim", f"{path} is missing", kernel_env.native_remedy())
+        return
+    with suppress(address.BadAddress):  # told by the check of the coordinator
+        socket = address.socket_path(socket)
+    preloaded = kernel_env.preloadable_shim(socket)
+    if preloaded is None:
+        advice = "make a runtime directory without spaces writable (XDG_RUNTIME_DIR), or install at another path"
+        yield Finding("error", "shim", f"{path} can't be preloaded from a path like this", advice)
+        return
+    try:
+        done = subprocess.run(
+            ["/bin/true"], env={**os.environ, "LD_PRELOAD": str(preloaded)}, capture_output=True, text=True, timeout=10
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        yield Finding("error", "shim", f"cannot be tried: {error}", "reinstall the package")
+        return
+    if done.returncode or "cannot be preloaded" in done.stderr:
+        yield Finding(
+            "error", "shim", f"{path} cannot be preloaded: {done.stderr.strip()}", "reinstall for this platform"
+        )
+    else:
+        yield Finding("ok", "shim", f"{path} can be preloaded")
+
+
+def _coordinator(socket: str, status: dict[str, Any] | None) -> Iterator[Finding]:
+    try:
+        path = address.socket_path(socket)
+    except address.BadAddress as error:
+        yield Finding(
+            "error", "socket", str(error), "set GPUSHARE_SOCKET or c.GpuShare.coordinator to a short absolute path"
+        )
+        return
+    if status is None:
+        if problem := _socket_problem(Path(path)):
+            advice = "set GPUSHARE_SOCKET or c.GpuShare.coordinator to a path in a directory of yours"
+            if Path(path).parent == address.runtime_directory():
+                advice = f"remove {Path(path).parent} or set XDG_RUNTIME_DIR"
+            yield Finding("error", "socket", f"no coordinator runs at {path}, and none can: {problem}", advice)
+        else:
+            yield Finding("ok", "coordinator", f"none runs at {path}; {without_coordinator.describe_sharing(socket)}")
+        return
+    about = status["coordinator"]
+    yield Finding("ok", "coordinator", f"version {about['version']}, pid {about['pid']}, at {path}")
+    if about["version"] != __version__:
+        yield Finding(
+            "warning",
+            "coordinator",
+            f"its version {about['version']} is not this package's, {__version__}",
+            "both work together; restart it when no kernel is busy",
+        )
+    for problem in about.get("problems", ()):
+        yield Finding("warning", "coordinator", problem, "sharing goes on without it")
+
+
+def _socket_problem(path: Path) -> str:
+    """Why a coordinator could not make its socket there; "" if it could. Makes nothing but our own directory."""
+    directory = path.parent
+    try:
+        if directory == address.runtime_directory():
+            address.make_private_directory(directory)
+        if path.exists() and not path.is_socket():
+            return f"{path} exists and is no socket"
+        while not directory.exists():
+            directory = directory.parent
+    except OSError as error:
+        return str(error)
+    if not directory.is_dir():
+        return f"{directory} is not a directory"
+    try:
+        tempfile.TemporaryFile(dir=directory).close()
+    except OSError as error:
+        return f"{directory} cannot be written to ({error.strerror})"
+    return ""
+
+
+def _locks() -> Iterator[Finding]:
+    directory = address.lock_directory()
+    parent = directory if directory.exists() else directory.parent
+    if os.access(parent, os.W_OK | os.X_OK):
+        yield Finding("ok", "locks", f"{directory} is usable")
+    else:
+        yield Finding(
+            "error",
+            "locks",
+            f"{directory} cannot be written to",
+            "make it mode 1777, or set GPUSHARE_LOCK_DIR for all users",
+        )
+
+
+def _host_memory() -> Iterator[Finding]:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError):
+        yield Finding("warning", "host memory", "cannot be read", "memory beyond the device is not bounded")
+        return
+    what = f"{units.format_size(free)} available for what does not fit the device"
+    if free < _MIN_HOST_MEMORY_BYTES:
+        yield Finding("warning", "host memory", what, "little can be moved out of the device; larger sums are refused")
+    else:
+        yield Finding("ok", "host memory", what)
+
+
+def _jupyter() -> Iterator[Finding]:
+    from jupyter_client.kernelspec import KernelSpecManager
+
+    names = [entry.name for entry in importlib.metadata.entry_points(group="jupyter_client.kernel_provisioners")]
+    if "gpushare-provisioner" in names:
+        yield Finding("ok", "provisioner", "gpushare-provisioner is installed")
+    else:
+        yield Finding(
+            "error", "provisioner", "gpushare-provisioner is not installed here", "pip install jupyter-gpushare"
+        )
+    shared = sorted(name for name in KernelSpecManager().find_kernel_specs() if name.endswith("-gpushare"))
+    if shared:
+        yield Finding("ok", "kernels", f"shared: {', '.join(shared)}")
+    else:
+        yield Finding("warning", "kernels", "no shared kernel is installed", "jupyter gpushare kernelspec install")
+
+
+def _status(socket: str) -> dict[str, Any] | None:
+    try:
+        with Client(socket, timeout=3) as client:
+            status: dict[str, Any] = client.request(messages.Status())
+            return status
+    except (CoordinatorError, ValueError):
+        return None

@@ -1,0 +1,246 @@
+"""`jupyter gpushare status`: who runs, who waits, what everybody has."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from .. import units
+from ..kernel.display.formatting import state_line
+from ..wire import messages
+from ..wire.client import Client, CoordinatorError, Unreachable
+from . import without_coordinator
+
+_LEGEND = "~: an estimate; unified memory cannot be asked where it is, and who has several devices tells only the sum"
+_RETRY_SECONDS = 1.0  # seconds between looks for another coordinator
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Called by the command line on the parser of the `status` sub-command."""
+    parser.add_argument("--json", action="store_true", help="as JSON, see docs/reference/wire.md")
+    parser.add_argument("--watch", action="store_true", help="follow changes until interrupted")
+    parser.add_argument("--socket", default="", help="the coordinator's socket")
+
+
+def main(args: argparse.Namespace) -> int:
+    """0, or 1 when no coordinator answers."""
+    try:
+        with Client(args.socket) as client:
+            first = client.request(messages.Status())
+        if args.watch:
+            _watch(args.socket, args.json)
+        else:
+            _show(first, args.json)
+    except (CoordinatorError, ValueError) as error:
+        print(f"jupyter gpushare status: {error}", file=sys.stderr)
+        if isinstance(error, Unreachable):
+            print(without_coordinator.describe_sharing(args.socket), file=sys.stderr)
+        return 1
+    return 0
+
+
+def _show(status: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(status, indent=2))
+        return
+    from rich.console import Console
+
+    Console().print(render(status))
+
+
+def _snapshots(socket: str) -> Iterator[dict[str, Any] | str]:
+    """Snapshots as they change; while no coordinator answers, once why not. Never ends."""
+    told = ""
+    while True:
+        try:
+            with Client(socket) as client:
+                for status in client.subscribe():
+                    told = ""
+                    yield status
+        except CoordinatorError as error:
+            if not told:
+                told = str(error)
+                yield told
+        time.sleep(_RETRY_SECONDS)
+
+
+def _watch(socket: str, as_json: bool) -> None:
+    if as_json:
+        for status in _snapshots(socket):
+            print(json.dumps({"away": status} if isinstance(status, str) else status), flush=True)
+    if not sys.stdout.isatty():
+        _log(socket)
+    from rich.live import Live
+
+    with Live(refresh_per_second=4) as live:
+        for status in _snapshots(socket):
+            live.update(f"{status}; waiting for one" if isinstance(status, str) else render(status))
+
+
+def _log(socket: str) -> None:
+    """For pipes and files: what a terminal would show, one after the other. Never ends."""
+    from rich.console import Console
+
+    console = Console()
+    for status in _snapshots(socket):
+        console.print(f"{status}; waiting for one" if isinstance(status, str) else render(status), soft_wrap=True)
+        console.print()
+        sys.stdout.flush()
+
+
+def render(status: dict[str, Any]) -> Any:
+    """The snapshot as tables for a terminal."""
+    from rich.console import Group
+    from rich.markup import escape
+    from rich.table import Table
+
+    # People name their notebooks as they like: "[/b].ipynb" is no markup.
+    labels = {client["id"]: escape(client_label(client)) for client in status["clients"]}
+    devices = Table(title="Devices", title_justify="left")
+    for column in ("device", "memory", "busy", "running", "queue"):
+        devices.add_column(column, overflow="fold")
+    waits = {client["id"]: client["expected_wait"] for client in status["clients"]}
+    for device in status["devices"]:
+        soonest = min((waits[one] for one in device["queue"] if waits.get(one)), default=math.inf)
+        running = [
+            labels.get(grant["client"], "?")
+            + (" holds it" if grant.get("held") else "")
+            + _time_left(grant["seconds_left"], soonest)
+            for grant in device["grants"]
+        ]
+        devices.add_row(
+            escape(
+                f"{device['name']}{' (simulated)' if device['simulated'] else ''}\n{device['uuid']}"
+                + (f"\nFAILED: {device['failed']}" if device.get("failed") else "")
+                + _foreign_lines(device.get("outside", []))
+                + "".join(f"\nlocked by {_owner(one)}" for one in device.get("locked_by", []))
+                + (f"\nof tenant {device['guaranteed_to']}" if device.get("guaranteed_to") else "")
+            ),
+            f"{_format_estimate(device['memory_used'], device.get('memory_used_is_estimate', False))} of "
+            f"{units.format_size(device['memory_total'])}",
+            _busy(device),
+            "\n".join(running) or "nobody",
+            "\n".join(f"#{n} {labels.get(client, '?')}" for n, client in enumerate(device["queue"], 1)) or "empty",
+        )
+    clients = _client_table(status["clients"], labels)
+    config = status["config"]
+    legend = [_LEGEND] if any(_estimated(client) for client in status["clients"]) else []
+    quantum = config["time_quantum"]
+    footer = f"policy {config['policy']}, quantum {quantum if isinstance(quantum, str) else f'{quantum:g} s'}"
+    if config.get("simulate") or any(device["simulated"] for device in status["devices"]):
+        footer += ", SIMULATED devices"
+    notes = [
+        f"{labels[client['id']]}: {escape(note)}"
+        for client in status["clients"]
+        for note in (client.get("limit_text"), *client.get("notes", ()))
+        if note
+    ]
+    problems = [f"[yellow]warning: {escape(one)}[/]" for one in status["coordinator"].get("problems", ())]
+    return Group(devices, clients, *notes, *problems, *legend, footer)
+
+
+def _client_table(clients: list[dict[str, Any]], labels: dict[str, str]) -> Any:
+    """A table that a terminal of 80 columns has room for: amounts are never broken, and columns that tell nothing of
+    anybody are left out."""
+    from rich import box
+    from rich.table import Table
+
+    columns: dict[str, list[str]] = {
+        "label": [labels[client["id"]] for client in clients],
+        "state": [state_line(client) for client in clients],
+        "quota": [_quota(client["quota"], client.get("labels", {})) for client in clients],
+        "allocated": [units.format_size(client["allocated"]) for client in clients],
+        "on device": [_resident(client) for client in clients],
+        "on host": [_host(client) for client in clients],
+        "GPU time": [units.format_duration(client["gpu_seconds"]) for client in clients],
+        "waited": [units.format_duration(client["wait_seconds"]) for client in clients],
+        "turns": [str(client["quanta"]) for client in clients],
+    }
+    for name, nothing in (("quota", "default"), ("on host", "-")):
+        if set(columns[name]) <= {nothing}:
+            del columns[name]
+    table = Table(title="Clients", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in columns:
+        table.add_column(name, overflow="fold", no_wrap=name not in ("label", "state", "quota"))
+    for row in zip(*columns.values(), strict=True):
+        table.add_row(*row)
+    return table
+
+
+def client_label(client: Mapping[str, Any]) -> str:
+    """A client of a snapshot, for people: another user's has no label there."""
+    if client["label"]:
+        return str(client["label"])
+    identity = str(client["id"])[:8]
+    return identity if client.get("own", True) else f"{client['tenant']} ({identity})"
+
+
+def _foreign_lines(processes: list[dict[str, Any]]) -> str:
+    """Who uses the device without sharing it."""
+    words = []
+    for process in processes:
+        memory = process["memory"]
+        words.append(f"\nbeside sharing: {_owner(process)}{'' if memory is None else f', {units.format_size(memory)}'}")
+    return "".join(words)
+
+
+def _owner(process: dict[str, Any]) -> str:
+    who = f"pid {process['pid']}" if process["pid"] else "a process that has no id here"
+    return f"{who} of {process['user']}" if process["user"] else who
+
+
+def _busy(device: Mapping[str, Any]) -> str:
+    """Of the last second or two."""
+    busy = device.get("utilisation")
+    return "?" if busy is None else f"{'~' if device['utilisation_is_estimate'] and busy else ''}{busy:.0%}"
+
+
+def _resident(client: dict[str, Any]) -> str:
+    """In all, and where it is on several devices."""
+    places = client.get("resident_by_device", {})
+    lines = [_format_estimate(client["resident"], client.get("resident_is_estimate", True))]
+    if len(places) > 1:
+        about = client["resident_by_device_is_estimate"]
+        lines += [f"{uuid}: {_format_estimate(size, about)}" for uuid, size in sorted(places.items())]
+    return "\n".join(lines)
+
+
+def _host(client: dict[str, Any]) -> str:
+    """Of the host, for what was evicted: nothing in most memory modes."""
+    pinned, pageable = client.get("host_pinned", 0), client.get("host_pageable", 0)
+    words = [units.format_size(pageable)] if pageable else []
+    return " + ".join(words + ([f"{units.format_size(pinned)} pinned"] if pinned else [])) or "-"
+
+
+def _estimated(client: dict[str, Any]) -> bool:
+    return bool(client.get("resident_is_estimate", True) or client.get("resident_by_device_is_estimate", True))
+
+
+def _format_estimate(size: int, estimate: bool) -> str:
+    return f"{'~' if estimate and size else ''}{units.format_size(size)}"
+
+
+def _time_left(seconds: float | None, soonest: float) -> str:
+    """Until the deadline; where who waits is expected to get the device `soonest`, before that, it says so."""
+    if seconds is None:
+        return ""
+    return f", {'up to ' if soonest + 1 < seconds else ''}{units.format_duration(seconds)} left"
+
+
+def _quota(quota: dict[str, Any], labels: dict[str, str]) -> str:
+    words = [f"{word}={name}" for word, name in labels.items()]
+    if quota["share"]:
+        words.append(f"share={quota['share']:g}")
+    if quota["limit"] != 1:
+        words.append(f"limit={quota['limit']:g}")
+    for name in ("memory", "resident"):
+        if quota[name] is not None:
+            words.append(f"{name}={units.size_word(quota[name])}")
+    if quota["service"] != "online":
+        words.append(f"class={quota['service']}")
+    return " ".join(words) or "default"

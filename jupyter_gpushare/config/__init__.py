@@ -1,0 +1,1 @@
+"""Settings as traits and as options of commands."""

@@ -1,0 +1,40 @@
+"""Types of numbers and sizes on command lines, for argparse: a refusal names what is allowed."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+from collections.abc import Callable
+
+from .. import units
+
+
+def number(minimum: float, maximum: float) -> Callable[[str], float]:
+    def read(word: str) -> float:
+        try:
+            value = float(word)
+        except ValueError:
+            value = float("nan")
+        if not minimum <= value <= maximum:
+            raise ArgumentTypeError(f"{word!r} is not a number from {minimum:g} to {maximum:g}")
+        return value
+
+    return read
+
+
+def count(minimum: int, maximum: int) -> Callable[[str], int]:
+    def read(word: str) -> int:
+        if not word.isdecimal() or not minimum <= int(word) <= maximum:
+            raise ArgumentTypeError(f"{word!r} is not a whole number from {minimum} to {maximum}")
+        return int(word)
+
+    return read
+
+
+def size(word: str) -> int:
+    try:
+        value = units.parse_size(word)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
+    if value <= 0:
+        raise ArgumentTypeError(f"{word!r} is not above 0")
+    return value

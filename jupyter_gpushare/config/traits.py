@@ -1,0 +1,99 @@
+"""The traits of `c.GpuShare`, in `jupyter_gpushare_config.py` or `jupyter_server_config.py`."""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+from typing import TYPE_CHECKING, Any
+
+from traitlets import Dict, List, TraitError, TraitType, Unicode, validate
+from traitlets.config import Configurable
+
+from ..settings import SETTINGS, Setting
+from ..wire import address
+
+
+class SettingTrait(TraitType[Any, Any]):
+    """A trait whose values the table of settings reads and checks."""
+
+    def validate(self, obj: Any, value: Any) -> Any:
+        setting = SETTINGS[str(self.name)]
+        is_size = setting.type == "size"  # a size stays a text; empty: none
+        if is_size and value == "":
+            return value
+        try:
+            read = setting.read(value)
+        except ValueError as error:
+            raise TraitError(f"GpuShare.{error}") from None
+        return str(value) if is_size else read
+
+    def from_string(self, s: str) -> str:
+        return s
+
+
+def _trait(setting: Setting) -> TraitType[Any, Any]:
+    containers: dict[str, Any] = {"object": Dict, "list": List, "text": Unicode}
+    # The class is named after the type, for `--help-all`.
+    kind = containers.get(setting.type) or type(setting.type.title(), (SettingTrait,), {})
+    each = (Unicode(),) if setting.type == "list" else ()
+    trait = kind(*each, default_value=copy.copy(setting.default), help=setting.full_help)
+    made: TraitType[Any, Any] = trait.tag(config=True)
+    return made
+
+
+class GpuShare(Configurable):
+    """Sharing one host's GPUs among notebook kernels."""
+
+    vars().update({name: _trait(setting) for name, setting in SETTINGS.items()})
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    @validate("sockets")
+    def _check_sockets(self, proposal: dict[str, Any]) -> dict[str, str]:
+        value = proposal["value"]
+        for user, path in value.items():
+            if not isinstance(user, str) or not user or not isinstance(path, str):
+                raise TraitError(f"GpuShare.sockets: {{{user!r}: {path!r}}} is no user with a path")
+            try:
+                address.socket_path(path or ".")
+            except address.BadAddress as error:
+                raise TraitError(f"GpuShare.sockets: {user}: {error}") from None
+        if len(set(value.values())) < len(value):
+            raise TraitError("GpuShare.sockets: two users have the same socket, and would be the same user")
+        return {user: os.path.normpath(path) for user, path in value.items()}
+
+    @validate("cgroup_user")
+    def _check_pattern(self, proposal: dict[str, Any]) -> str:
+        try:
+            re.compile(proposal["value"])
+        except re.error as error:
+            raise TraitError(f"GpuShare.cgroup_user: {proposal['value']!r} is no regular expression: {error}") from None
+        return str(proposal["value"])
+
+    @validate("metrics", "coordinator")
+    def _check_address(self, proposal: dict[str, Any]) -> str:
+        value, name = str(proposal["value"]), proposal["trait"].name
+        try:
+            if value and name == "metrics":
+                address.metrics_address(value)
+            elif value:
+                value = address.socket_path(value)
+        except address.BadAddress as error:
+            raise TraitError(f"GpuShare.{name}: {error}") from None
+        return value
+
+    def values(self) -> dict[str, Any]:
+        """All settings, by name."""
+        return {name: getattr(self, name) for name in SETTINGS}
+
+    def argv(self) -> list[str]:
+        """Options for a coordinator with these settings, as far as they differ from the defaults."""
+        options = []
+        for name, value in sorted(self.values().items()):
+            if name == "coordinator" or value == SETTINGS[name].default:
+                continue
+            options.append(f"--GpuShare.{name}={value!r}" if isinstance(value, dict) else f"--GpuShare.{name}={value}")
+        return options

@@ -1,0 +1,92 @@
+"""Reports which requests of a kernel run, as they start and end.
+
+In ipykernel a request is one call of the `execute_request` entry of `shell_handlers`: silent ones, subshells,
+errors before the first line runs and the user expressions after the last all pass there, and requests that
+are aborted never do. IPython's own events miss silent requests and end before the user expressions. They
+serve where there is no such table (IPython in a terminal, kernels that are not ipykernel's).
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .connection import KernelConnection
+    from .wait_display import WaitDisplay
+
+current_request: ContextVar[str] = ContextVar(
+    "gpushare_request", default=""
+)  # the request that runs, if it is reported
+MAX_CELL_ID_LENGTH = 64  # characters, in the notebook format
+_NOT_ALLOWED = re.compile(r"[^\w.:@-]", re.ASCII)
+
+
+def request_id(parent: Any) -> str:
+    """The `msg_id` of a request, in the characters that the wire allows."""
+    try:
+        return _NOT_ALLOWED.sub("-", str(parent["header"]["msg_id"]))[:128] or "unnamed"
+    except (KeyError, TypeError):
+        return "unnamed"
+
+
+def cell_id(parent: Any) -> str:
+    """The notebook's cell that a request came from, as JupyterLab says; "": that is not said."""
+    try:
+        found = parent["metadata"]["cellId"]
+    except (KeyError, TypeError):
+        return ""
+    return found if isinstance(found, str) and len(found) <= MAX_CELL_ID_LENGTH else ""
+
+
+def install(shell: Any, connection: KernelConnection, wait_display: WaitDisplay | None = None) -> None:
+    """Report the requests that `shell` runs from now on; `waiting` says under them that they wait."""
+    kernel = getattr(shell, "kernel", None)
+    tables = [getattr(kernel, name, None) for name in ("shell_handlers", "control_handlers")]
+    found = [table for table in tables if isinstance(table, dict) and callable(table.get("execute_request"))]
+    for table in found:
+        table["execute_request"] = _with_reports(table["execute_request"], connection, wait_display)
+    if not found:
+        _install_events(shell, connection)
+
+
+def _with_reports(
+    handler: Callable[..., Any], connection: KernelConnection, wait_display: WaitDisplay | None = None
+) -> Callable[..., Any]:
+    async def execute_request(stream: Any, ident: Any, parent: Any) -> None:
+        request = request_id(parent)
+        outer = current_request.get()
+        current_request.set(request)
+        connection.begin(request, cell_id(parent))
+        if wait_display is not None:
+            wait_display.begin(request, parent)
+        try:
+            result = handler(stream, ident, parent)
+            if inspect.isawaitable(result):
+                await result
+        finally:
+            current_request.set(outer)
+            connection.end(request)
+            if wait_display is not None:
+                wait_display.end(request)
+
+    return execute_request
+
+
+def _install_events(shell: Any, connection: KernelConnection) -> None:
+    running: list[str] = []
+
+    def started(info: Any = None) -> None:
+        running.append(f"cell-{len(running)}")
+        connection.begin(running[-1])
+
+    def ended(result: Any = None) -> None:
+        if running:
+            connection.end(running.pop())
+
+    shell.events.register("pre_run_cell", started)
+    shell.events.register("post_run_cell", ended)

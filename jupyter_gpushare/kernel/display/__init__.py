@@ -1,0 +1,1 @@
+"""Texts, tables and plots that a kernel displays."""

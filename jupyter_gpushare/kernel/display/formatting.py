@@ -1,0 +1,58 @@
+"""Quotas and states of clients as `%gpushare` writes them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Iterable, Mapping
+
+from jupyter_gpushare.units import format_duration, format_size
+
+
+def quota_line(quota: Mapping[str, Any], device_memory: float = 0) -> str:
+    """`{"share": 0.5, "memory": None, …}` -> "share 0.5, memory all of the device's (8 GiB)".
+
+    `device_memory`: bytes that the client's devices have, 0 where that is not known.
+    """
+    words = [f"{key} {quota[key]:g}" for key in ("share", "limit") if quota.get(key) is not None]
+    whole = "all of the device's" + (f" ({format_size(device_memory)})" if device_memory else "")
+    for key, unbounded in (("memory", whole), ("resident", "as much as fits")):
+        if key in quota:
+            words.append(f"{key} {unbounded if quota[key] is None else format_size(quota[key])}")
+    if quota.get("service"):
+        words.append(f"class {quota['service']}")
+    return ", ".join(words)
+
+
+def state_line(client: Mapping[str, Any], devices: Iterable[Mapping[str, Any]] = (), elapsed: float = 0.0) -> str:
+    """Return a client's `state_text` and its times, `elapsed` seconds after the snapshot.
+
+    The rest of a turn is left out without `devices`. JupyterLab has the same function (`model/state.ts`).
+    """
+    words = [str(client["state_text"])]
+
+    def add(words_around: str, seconds: float | None) -> None:
+        if seconds is not None and seconds > elapsed:
+            words.append(words_around.format(format_duration(math.ceil(seconds - elapsed))))
+
+    state, held = client["state"], client.get("hold_seconds_left")
+    grants = [grant for device in devices for grant in device.get("grants", []) if grant["client"] == client["id"]]
+    lefts = [grant["seconds_left"] for grant in grants if grant.get("seconds_left") is not None]
+    idle = client.get("idle_seconds")
+    if state == "waiting":
+        add("about {}", client.get("expected_wait"))
+    elif state == "running" and lefts:
+        add("up to {} left", min(lefts))
+    elif idle is not None and idle + elapsed >= 60:
+        words.append(f"unused for {format_duration((idle + elapsed) // 60 * 60)}")
+    add("{} left" if state == "held" else "held for {}", held)
+    evicted, suspended = client.get("evicted_in"), client.get("suspended_in")
+    if client.get("idle_warned") and evicted is not None and (suspended is None or evicted < suspended):
+        add("memory moves off in {}", evicted)
+    elif client.get("idle_warned"):
+        add("suspended in {}", suspended)
+    return " · ".join(words)
+
+
+def format_percent(fraction: float) -> str:
+    """0.401 -> "40 %"."""
+    return f"{100 * fraction:.0f} %"

@@ -1,0 +1,111 @@
+"""`%gpushare status` as HTML: this client's card, then one for each device."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from jupyter_gpushare.units import format_size
+
+from .html import COLOURS, Part, bar, card, dot, element, grid, muted
+from .report import device_line, memory_line
+
+if TYPE_CHECKING:
+    from .report import Report
+
+_STRONG = "font-weight:600"
+
+
+def page(report: Report) -> str:
+    parts = []
+    if report.problem:
+        said = element("strong", "", "Sharing isn't working: ") + escape(report.problem)
+        parts.append(card(element("div", "", said, role="alert")))
+    if report.rows():
+        parts.append(card(_client(report)))
+    parts += [card(_device(report, device)) for device in report.devices]
+    return element("div", "display:flow-root", "".join(parts))
+
+
+def _client(report: Report) -> str:
+    client = report.own
+    facts = dict(report.rows())
+    if client is None:
+        return grid([(name, escape(value)) for name, value in facts.items()])
+    phase = str(client.get("phase", "idle"))
+    head = element("span", _STRONG + ";overflow-wrap:anywhere", escape(facts.pop("kernel")))
+    head += element(
+        "span", "white-space:nowrap", dot(COLOURS.get(phase, COLOURS["idle"])) + escape(f"GPU: {facts.pop('state')}")
+    )
+    notes = [("note", escape(str(note))) for note in client.get("notes", [])]
+    facts.pop("note", None)
+    rows = [(name, escape(value)) for name, value in facts.items() if name != "memory"]
+    rows.insert(0, ("memory", _memory(report, client)))
+    flex = "display:flex;flex-wrap:wrap;justify-content:space-between;gap:2px 16px;margin-bottom:6px"
+    return element("div", flex, head) + grid(rows + notes)
+
+
+def _memory(report: Report, client: dict[str, Any]) -> str:
+    """What is allocated against what may be: the quota's memory, or else what the client's devices have."""
+    line = memory_line(client)
+    devices = [one for one in report.devices if not client.get("devices") or one["uuid"] in client["devices"]]
+    limit = client.get("quota", {}).get("memory") or sum(one.get("memory_total") or 0 for one in devices)
+    if not limit:
+        return escape(line)
+    resident, away = client["resident"], max(0, client["allocated"] - client["resident"])
+    parts = [
+        Part(resident / limit, COLOURS["own"], f"on the device: {format_size(resident)}"),
+        Part(away / limit, "rgba(47,127,209,.5)", f"moved out: {format_size(away)}"),
+    ]
+    text = f"{line}; may allocate {format_size(limit)}"
+    return bar(parts, text) + element("div", "margin-top:2px", escape(text))
+
+
+def _device(report: Report, device: dict[str, Any]) -> str:
+    head = element("div", _STRONG, escape(device_line(device)))
+    total = device.get("memory_total") or 0
+    body = _stacked(report, device, total) if total else ""
+    for place, state, name, time in report.turns(device):
+        where = element(
+            "span",
+            "display:inline-block;width:8em;white-space:nowrap",
+            dot(COLOURS[state]) + escape(f"{state} {place}"),
+        )
+        more = muted(f" · {time}") if time else ""
+        body += element("div", "overflow-wrap:anywhere", where + escape(name) + more)
+    return head + body
+
+
+def _stacked(report: Report, device: dict[str, Any], total: int) -> str:
+    """What each client has on the device; what no client has (other programs, contexts) comes last."""
+    shares = []
+    for client in report.snapshot.get("clients", []):
+        resident = client.get("resident_by_device", {}).get(device["uuid"], 0)
+        if resident:
+            shares.append((client["id"] != report.client, -resident, client["id"]))
+    parts: list[Part] = []
+    others: list[str] = []  # their colours, which alternate to tell them apart
+    own = known = 0
+    for other, negative, identity in sorted(shares):
+        known -= negative
+        own += 0 if other else -negative
+        colour = COLOURS[f"others{len(others) % 2}" if other else "own"]
+        others += [colour] if other else []
+        parts.append(Part(-negative / total, colour, f"{report.client_label(identity)}: {format_size(-negative)}"))
+    used = device.get("memory_used") or 0
+    if used > known:
+        parts.append(Part((used - known) / total, COLOURS["idle"], f"not of any client: {format_size(used - known)}"))
+    label = ", ".join(part.title for part in parts) or "nothing is on the device"
+    sums = [
+        ([COLOURS["own"]], f"this {report.program}", own),
+        (others[:2], "others", known - own),
+        ([COLOURS["idle"]], "other programs", used - known),
+    ]
+    legend = [
+        "".join(map(dot, colours)) + escape(f"{what} {format_size(amount)}")
+        for colours, what, amount in sums
+        if amount > 0
+    ]
+    legend.append(escape(f"free {format_size(max(0, total - max(used, known)))}"))
+    spans = "".join(element("span", "margin-right:14px;white-space:nowrap", one) for one in legend)
+    return element("div", "margin:4px 0 8px", bar(parts, label) + element("div", "margin-top:2px", spans))

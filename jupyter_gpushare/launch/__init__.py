@@ -1,0 +1,1 @@
+"""Environments and kernelspecs of kernels that share a GPU."""

@@ -1,0 +1,1 @@
+"""Metric families for Prometheus."""

@@ -1,0 +1,90 @@
+"""The rule alone, step by step: inputs that stay until a test changes them, times in milliseconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jupyter_gpushare.agent.rule import ACTS, ENTERED, NOT_LOOKED, NOT_TRIED, QUIET, ffi, native
+from jupyter_gpushare.wire.page import MAY
+
+MS = 1_000_000
+NEVER = (1 << 64) - 1
+TURN, OTHER, OWN = 1 << 40, 1 << 41, 1 << 42
+
+
+class RuleDriver:
+    """An agent in contact with a coordinator that has written nothing yet, with one device and a waiting thread."""
+
+    def __init__(self, rule: Any = None) -> None:
+        self.rule = rule or native()
+        self.agent = ffi.new("struct agent *")
+        self.given = ffi.new("struct agent_inputs *")
+        self.out = ffi.new("struct agent_outputs *")
+        self.given.now = 1_000_000 * MS
+        self.given.quantum_ns = 100 * MS
+        self.given.client_turn, self.given.client_devices, self.given.own_devices = OWN, 1, 1
+        self.given.waiting = 1
+
+    # --- inputs
+
+    @property
+    def now(self) -> int:
+        return int(self.given.now)
+
+    def advance(self, ms: float) -> None:
+        self.given.now += int(ms * MS)
+
+    def permit(self, epoch: int = 1, turn: int = TURN, flags: int = MAY, deadline: int = 0, devices: int = 1) -> None:
+        permit = self.given.permit
+        permit.epoch, permit.turn, permit.flags, permit.devices = epoch, turn, flags, devices
+        permit.deadline_ns = deadline
+
+    def lose_link(self, ms: float) -> None:
+        """The contact was lost so long ago."""
+        self.given.away_since = self.now - int(ms * MS)
+
+    def sibling(self, closing: int = 1, turn: int = TURN, ms: float = 0) -> None:
+        """So many siblings drain, the first of them since so long ago, in that turn."""
+        self.given.closing_siblings = closing
+        self.given.sibling_turn, self.given.sibling_since = turn, self.now - int(ms * MS)
+
+    # --- steps
+
+    def step(self, tried: int = NOT_TRIED, looked: int = NOT_LOOKED, after: float = 0) -> set[str]:
+        """Return the names of the acts. `after`: so many milliseconds later."""
+        self.advance(after)
+        self.given.tried, self.given.looked = tried, looked
+        self.rule.agent_step(self.agent, self.given, self.out)
+        return {name for name, bit in ACTS.items() if self.out.acts & bit}
+
+    def enter(self, tried: int = ENTERED) -> set[str]:
+        """Try, with that result."""
+        assert "ENTER" in self.step(), "an attempt to enter"
+        return self.step(tried)
+
+    def enter_turn(self, **permit: int) -> None:
+        """Be in a turn."""
+        self.permit(**permit)
+        self.enter()
+        assert self.gate == "open"
+
+    def drain_and_leave(self, **permit: int) -> set[str]:
+        """Drain and leave, with that permit if one is given."""
+        if permit:
+            self.permit(**permit)
+        assert "CLOSE" in self.step()
+        assert "DRAINED" in self.step(looked=QUIET)
+        return self.step()
+
+    @property
+    def gate(self) -> str:
+        return ("closed", "open", "step")[self.out.gate]
+
+    @property
+    def phase(self) -> int:
+        return int(self.out.report.phase)
+
+    @property
+    def wakes_in(self) -> float:
+        """Milliseconds until it is to be stepped again."""
+        return float("inf") if self.out.wake_at == NEVER else (self.out.wake_at - self.now) / MS

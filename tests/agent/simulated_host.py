@@ -1,0 +1,248 @@
+"""Processes of several clients, with the compiled rule and real lock files, under coordinators that write any permits.
+
+What must hold whatever they write: one turn at a time at work on a device, no work without the lock, no permit obeyed
+that the coordinator has not written, no turn ended without a reason, no device idle beside a process that may enter.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from jupyter_gpushare.agent.link import CONNECTED, Connection
+from jupyter_gpushare.wire.page import CLOSING, IN, OUT
+
+from ..support.account import Account, Member, Violation
+from ..support.agent import Agent
+from ..support.clock import Owner
+from ..support.program import Habits
+from .stand_in_coordinator import StandInCoordinator
+
+MAY, RELIEVED = 1, 2
+RECOVERY_SECONDS = 10.0
+
+
+class FaultSource(Owner):
+    """The source of faults."""
+
+    counts = False
+
+
+class SimulatedHost(Account):
+    """One seed."""
+
+    def __init__(self, seed: int, rule: Any = None) -> None:
+        random = Random(seed)
+        super().__init__(seed, random.choice((1, 1, 2)), rule)
+        self.chance = FaultSource()
+        self.preemption = random.choice((0.0, 0.1, 0.4))
+        self.coordinators: list[StandInCoordinator] = []
+        self.current: StandInCoordinator | None = None
+        self._turns = [random.randrange(1 << 32, 1 << 62) for _ in range(3)]
+        self._left: dict[int, set[int]] = {}  # by pid: epochs since its last welcome under which it has left
+        self._permitted: set[int] = set()  # by pid: a permit has come since the last welcome
+        self._gates: dict[int, tuple[int, int]] = {}  # by pid: phase and opening after its last step
+        for number in range(random.randint(2, 3)):
+            self._client(number)
+        for client in self.clients.values():
+            for _ in range(client.ranks):
+                client.start()
+        self._start_coordinator()
+        self._plan(0.004, self._any_permit)
+        self._plan(1.0, self._kill)
+        self._plan(0.5, self._stop)
+        self._plan(1.0, self._disconnect)
+        self._plan(4.0, self._replace_coordinator)
+        self._plan(2.0, self._hang)
+        self._plan(0.7, self._outside_client)
+        self.look_for_idleness(self.chance)
+
+    def _client(self, number: int) -> None:
+        random = self.random
+        devices = tuple(sorted(random.sample(self.devices, random.randint(1, len(self.devices)))))
+        habits = Habits(
+            threads=random.choice((1, 2)),
+            thinks=random.choice((0.001, 0.02, 0.2)),
+            pause=random.choice((0.0005, 0.005)),
+            work=random.choice((0.0005, 0.004)),
+        )
+        client = Member(self, f"client-{number}", 1000, devices, habits, ranks=random.choice((1, 2)))
+        habits.collectives = random.choice((0.0, 0.2)) if client.ranks > 1 else 0.0
+        self.clients[client.name] = client
+
+    # --- what happens
+
+    def _plan(self, seconds: float, happens: Any) -> None:
+        """Have it happen again and again, so far apart on average."""
+
+        def now() -> None:
+            happens()
+            self._plan(seconds, happens)
+
+        self.clock.at(self.clock.now + self.random.expovariate(1 / seconds), self.chance, now)
+
+    def _after(self, seconds: float, callback: Any, *args: Any) -> None:
+        self.clock.at(self.clock.now + self.random.expovariate(1 / seconds), self.chance, callback, *args)
+
+    def any_turn(self, random: Random) -> int:
+        """Return a number that several clients may share, a client's own one, or an impossible one."""
+        chance = random.random()
+        if chance < 0.7:
+            return random.choice(self._turns)
+        if chance < 0.9 and (agents := self.agents()):
+            return int(random.choice(agents).client_page.view.turn)
+        return random.choice((0, 5, (1 << 32) - 1, 1 << 63, (1 << 64) - 1))
+
+    def _any_permit(self) -> None:
+        able = [one for one in self.coordinators if one.alive and not one.stopped]
+        if able:
+            self.random.choice(able).any_permit()
+
+    def _start_coordinator(self) -> None:
+        self.current = StandInCoordinator(self, len(self.coordinators) + 1)
+        self.coordinators.append(self.current)
+        self.tell(f"{self.current} starts")
+
+    def _replace_coordinator(self) -> None:
+        """The present one dies, or hangs; another takes over later, and the old one may go on."""
+        before, self.current = self.current, None
+        if before:
+            if self.random.random() < 0.5:
+                self.tell(f"{before} dies")
+                before.kill()
+            elif not before.stopped:
+                self.stop(before)
+                self._after(5.0, self._resume, before)
+        self._after(self.random.choice((0.01, 3.0)), self._successor)
+
+    def _successor(self) -> None:
+        if self.current is None:
+            self._start_coordinator()
+
+    def _hang(self) -> None:
+        if self.current and not self.current.stopped:
+            self.stop(self.current)
+            self._after(self.random.choice((0.05, 4.0)), self._resume, self.current)
+
+    def _resume(self, owner: Owner) -> None:
+        if owner.alive and owner.stopped:
+            self.go_on(owner)
+
+    def _an_agent(self) -> Agent | None:
+        agents = self.agents()
+        return self.random.choice(agents) if agents else None
+
+    def _kill(self) -> None:
+        if agent := self._an_agent():
+            self.end(agent)
+            self._after(0.2, self._restart, agent.client)
+
+    def _restart(self, client: Member) -> None:
+        if len(client.agents) < client.ranks:
+            client.start()
+
+    def _stop(self) -> None:
+        agent = self._an_agent()
+        if agent and not agent.stopped:
+            self.stop(agent)
+            self._after(self.random.choice((0.003, 0.3)), self._resume, agent)
+
+    def _disconnect(self) -> None:
+        agent = self._an_agent()
+        if agent and not agent.stopped and agent.link.state == CONNECTED:
+            self.tell(f"{agent} loses its connection")
+            agent.link.disconnect()
+
+    def _outside_client(self) -> None:
+        uuid = self.random.choice(self.devices)
+        if self.lock_outside(uuid):
+            self._after(0.05, self.unlock_outside, uuid)
+
+    def connect(self, agent: Agent) -> Connection | None:
+        return self.current.connect(agent) if self.current else None
+
+    def welcomed(self, agent: Agent) -> None:
+        self._left.pop(agent.pid, None)
+        self._permitted.discard(agent.pid)
+
+    # --- what must hold
+
+    def stepped(self, agent: Agent) -> None:
+        now, permit, turn = agent.stepped_at, agent.found_permit, agent.turn
+        self._check_permit_written(agent)
+        self._check_permit_kept(agent)
+        before, opening = self._gates.get(agent.pid, (OUT, 0))
+        self._gates[agent.pid] = agent.phase, agent.opening
+        relieved = permit.flags & RELIEVED and permit.deadline_ns and now >= permit.deadline_ns
+        may = permit.epoch and permit.flags & MAY and permit.turn == turn.turn and not relieved
+        if agent.is_without_coordinator or not permit.epoch:
+            return
+        left = self._left.setdefault(agent.pid, set())
+        if agent.phase == IN and agent.opening != opening:
+            self.tell(f"{agent} is in {turn.turn:#x} by {turn.epoch}")
+            if turn.epoch in left:
+                raise Violation(f"{agent} enters by epoch {turn.epoch}, under which it has left")
+        if agent.phase == IN and not may:
+            raise Violation(f"{agent} stays by {_text(permit)}")
+        if before == IN and agent.phase == CLOSING and may:
+            raise Violation(f"{agent} closes its gate by {_text(permit)}")
+        if before != OUT and agent.phase == OUT and turn.epoch:
+            left.add(turn.epoch)
+
+    def enters(self, agent: Agent) -> None:
+        permit = agent.found_permit
+        may = (
+            agent.is_without_coordinator or not permit.epoch or (permit.flags & MAY and permit.turn == agent.turn.turn)
+        )
+        if agent.phase == IN and not may:
+            raise Violation(f"{agent} makes a call by {_text(permit)}")
+        super().enters(agent)
+
+    def _check_permit_written(self, agent: Agent) -> None:
+        line = agent.link.connection
+        if agent.link.state != CONNECTED or line is None or not line.page:
+            return
+        if agent.permit_bytes not in line.page.written:
+            raise Violation(f"{agent} obeys {_text(agent.permit)}, which {line.coordinator} has not written to it")
+
+    def _check_permit_kept(self, agent: Agent) -> None:
+        """Without contact, a process keeps the permit that it has found last."""
+        if agent.found_permit.epoch:
+            self._permitted.add(agent.pid)
+        elif agent.pid in self._permitted and agent.link.state != CONNECTED:
+            raise Violation(f"{agent} has dropped its last permit without contact")
+
+    # --- from beginning to end
+
+    def run(self, seconds: float) -> None:
+        end = self.clock.now + seconds
+        while self.clock.step(end):
+            pass
+
+    def heal(self) -> None:
+        """No fault happens any more, no coordinator is there; each process is to have a turn by itself."""
+        self.tell("all faults end")
+        self.chance.alive = False
+        self.preemption = 0.0
+        for uuid in self.devices:
+            self.unlock_outside(uuid)
+        for coordinator in self.coordinators:
+            coordinator.kill()
+        self.current = None
+        for agent in self.agents():
+            self._resume(agent)
+        passed = {agent.pid: agent.program.passed for agent in self.agents()}
+        self.run(RECOVERY_SECONDS)
+        for agent in self.agents():
+            if agent.waiting and agent.program.passed == passed[agent.pid]:
+                raise Violation(f"{agent.state()} has had no turn in {RECOVERY_SECONDS} s without a coordinator")
+
+    def close(self) -> None:
+        super().close()
+        for coordinator in self.coordinators:
+            coordinator.close()
+
+
+def _text(permit: Any) -> str:
+    flags, deadline = permit.flags, permit.deadline_ns / 1e9
+    return f"permit {permit.epoch} of {permit.turn:#x}, flags {flags}, until {deadline:.6f}"

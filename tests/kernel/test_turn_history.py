@@ -1,0 +1,96 @@
+"""The plot of own turns and waits, as text and as SVG."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.kernel.client_api import ClientApi
+from jupyter_gpushare.kernel.display.turn_history import COLUMNS, History
+
+
+def entries(*pairs: tuple[float, str]) -> list[dict[str, Any]]:
+    return [{"at": at, "client": "k", "what": what} for at, what in pairs]
+
+
+SOME = entries(
+    (100.0, "idle"),
+    (110.0, "cell_started"),
+    (110.0, "waiting"),
+    (120.0, "running"),
+    (138.0, "draining"),
+    (140.0, "idle"),
+    (140.0, "cell_ended"),
+)
+
+
+def test_text() -> None:
+    summary, line, marks, legend = repr(History(SOME, 160.0)).splitlines()
+    assert summary == "The last 1 min: ran 20 s in 1 turn, waited 10 s, 1 cell"
+    assert line == "·" * 10 + "░" * 10 + "█" * 20 + "·" * 20
+    assert marks == " " * 10 + "╵"
+    assert "█ running" in legend and "suspended" not in legend
+
+
+def test_a_turn_that_is_held_between_cells_is_one_turn_and_told_apart() -> None:
+    turn = entries((100.0, "running"), (110.0, "held"), (140.0, "running"), (150.0, "held"), (160.0, "idle"))
+    summary, line, _, legend = repr(History(turn, 160.0)).splitlines()
+    assert summary == "The last 1 min: ran 20 s in 1 turn, held it for 40 s, waited 0 s, 0 cells"
+    assert line == "█" * 10 + "▓" * 30 + "█" * 10 + "▓" * 10
+    assert "▓ held" in legend
+    assert "</span>held</span>" in History(turn, 160.0)._repr_html_()
+    again = entries((100.0, "running"), (110.0, "idle"), (120.0, "running"), (130.0, "idle"))
+    assert "in 2 turns" in History(again, 160.0).summary()
+
+
+def test_short_turns_stay_visible() -> None:
+    line = History(entries((0.0, "idle"), (300.0, "running"), (300.001, "idle")), 600.0).columns(COLUMNS)
+    assert line.count("running") == 1 and len(line) == COLUMNS
+
+
+def test_what_is_not_known_is_left_blank_and_what_goes_on_counts() -> None:
+    history = History(entries((100.0, "running")), 101.0)
+    assert history.total("running") == 1.0
+    assert history.begin == 91.0  # never less than ten seconds are shown
+    assert set(history.columns(10)[:9]) == {""} and history.columns(10)[9] == "running"
+
+
+def test_nothing_has_happened() -> None:
+    assert repr(History([], 5.0)) == "No turns, waits or cells in the last minutes."
+    assert "No turns" in History([], 5.0)._repr_html_()
+
+
+@pytest.mark.parametrize("turns", [1, 5000])
+def test_the_plot_is_an_svg_of_bounded_size(turns: int) -> None:
+    many = [pair for turn in range(turns) for pair in ((turn * 0.1, "running"), (turn * 0.1 + 0.05, "idle"))]
+    page = History(entries(*many, (turns * 0.1, "cell_started")), turns * 0.1 + 1)._repr_html_()
+    match = re.search(r"<svg.*</svg>", page)
+    assert match
+    svg = ElementTree.fromstring(match[0])
+    assert (svg.get("role") == "img" and "turns" in str(svg.get("aria-label"))) or turns == 1
+    titles = [title.text or "" for title in svg.iter("title")]
+    assert titles and titles[0].startswith("running, about ")
+    assert len(page) < 200_000 and "<script" not in page and "<style" not in page
+
+
+def test_all_pages_are_read_and_only_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = ClientApi("k", "/nowhere", lambda: "")
+    asked = []
+
+    def ask(message: dict[str, Any]) -> dict[str, Any]:
+        asked.append((message["after"], message["client"]))
+        first = message["after"] == 0
+        other = [{"at": 100.0, "client": "other", "what": "running"}]
+        return {
+            "now": 160.0,
+            "next": 3 if first else 7,
+            "more": first,
+            "entries": (SOME[:3] + other if first else SOME[3:]),
+        }
+
+    monkeypatch.setattr(calls, "request", ask)
+    assert calls.history().entries == SOME
+    assert asked == [(0, "k"), (3, "k")]

@@ -1,0 +1,114 @@
+"""Of which requests the coordinator is asked, and the words for its answer."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.kernel.display.wait_messages import (
+    wait_abandoned,
+    wait_finished,
+    wait_in_progress,
+    wait_suspended,
+)
+from jupyter_gpushare.kernel.wait_display import WaitDisplay
+
+
+class Front:
+    """A front end and a coordinator in one, for a `Waiting` on its own."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.shown: list[str] = []
+        self.waiting = WaitDisplay(
+            "k", self._outlook, lambda parent, display, notice, update: self.shown.append(notice.text)
+        )
+
+    def _outlook(self) -> dict[str, Any]:
+        self.asked += 1
+        return {"waiting": False, "waited_seconds": 0.0, "wait_seconds": 0.0, "suspended": False}
+
+    def begin(self, request: str, **content: Any) -> None:
+        self.waiting.begin(request, {"content": {"allow_stdin": True, **content}})
+
+
+def test_the_coordinator_is_asked_about_long_cells_only(eventually: Any) -> None:
+    front = Front()
+    deadline = time.monotonic() + 1.5
+    while time.monotonic() < deadline:
+        front.begin("short")
+        front.waiting.end("short")
+    front.begin("program", allow_stdin=False)
+    front.begin("silent", silent=True)
+    assert front.asked == 0
+    front.begin("long")
+    eventually(lambda: front.asked == 2)
+    front.waiting.end("long")
+    assert front.shown == []
+
+
+@pytest.mark.exclusive
+def test_it_costs_a_cell_next_to_nothing() -> None:
+    front = Front()
+    front.begin("x")
+    began = time.perf_counter()
+    for _ in range(2000):
+        front.begin("y")
+        front.waiting.end("y")
+    assert (time.perf_counter() - began) / 2000 < 50e-6
+    assert sum(thread.name == "gpushare-waiting" for thread in threading.enumerate()) >= 1
+
+
+def running(**facts: Any) -> dict[str, Any]:
+    return {"client": "c", "label": "", "tenant": "alice", "seconds_left": None, **facts}
+
+
+@pytest.mark.parametrize(
+    ("outlook", "said"),
+    [
+        ({"queue_position": 2, "expected_wait": 40.2}, "Waiting for the GPU: #2, about 40 s"),
+        ({"running": [running()]}, "Waiting for the GPU (alice is running)"),
+        (
+            {"queue_position": 1, "running": [running(label="a.ipynb", seconds_left=12.3), running(seconds_left=3)]},
+            "Waiting for the GPU: #1 (a.ipynb and alice are running, 3 s left)",
+        ),
+        (
+            {"expected_wait": 8.0, "running": [running(label="a.ipynb", seconds_left=600)]},
+            "Waiting for the GPU: about 8 s (a.ipynb is running, up to 10 min left)",
+        ),
+        ({"running": [running()] * 3}, "Waiting for the GPU (alice and 2 others are running)"),
+        (
+            {"running": [running(label="a.ipynb", seconds_left=300, held=True)]},
+            "Waiting for the GPU (a.ipynb holds the GPU, 5 min left)",
+        ),
+        (
+            {"running": [running(held=True), running(label="a.ipynb", held=True)]},
+            "Waiting for the GPU (alice and a.ipynb hold the GPU)",
+        ),
+        ({"running": [running(held=True), running(label="a")]}, "Waiting for the GPU (alice and a are running)"),
+        ({"expected_wait": 0.2}, "Waiting for the GPU: about 1 s"),
+        ({"expected_wait": 75}, "Waiting for the GPU: about 1 min 15 s"),
+    ],
+)
+def test_words(outlook: dict[str, Any], said: str) -> None:
+    assert wait_in_progress(outlook, 5.0).text == said
+
+
+def test_a_name_is_no_markup() -> None:
+    assert "<b>" not in wait_in_progress({"running": [running(label="<b>x</b>")]}, 1.0).html
+    assert wait_finished(0.3).text == "waited 1 s for the GPU"
+
+
+def test_facts_for_front_ends_that_draw_the_wait() -> None:
+    facts = {"queue_position": 2, "expected_wait": 40.2, "running": [running(label="a.ipynb")]}
+    assert wait_in_progress({**facts, "suspended": False}, 5.0).data == {
+        "state": "waiting",
+        "waited_seconds": 5.0,
+        **facts,
+    }
+    assert wait_suspended("c").data == {"state": "suspended", "client": "c"}
+    assert wait_finished(3.25).data == {"state": "ended", "waited_seconds": 3.2}
+    assert wait_abandoned(3.0).data == {"state": "interrupted", "waited_seconds": 3.0}

@@ -1,0 +1,113 @@
+"""Jupyter events: turns granted, clients queued, quotas changed, as a listener of the server hears them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.server.event_emitter import SCHEMA_ID, EventEmitter, state_changes
+from jupyter_gpushare.wire import messages
+
+from ..coordinator.fake_process import FakeProcess
+
+KERNEL = "6b9ad1b2-0a4c-4d6c-a0a2-1f0f7e7e0001"
+
+
+@pytest.fixture
+def heard(jp_serverapp: Any, extension: Any) -> list[dict[str, Any]]:
+    """What was emitted so far."""
+    found: list[dict[str, Any]] = []
+
+    async def listen(logger: Any, schema_id: str, data: dict[str, Any]) -> None:
+        found.append(dict(data))
+
+    jp_serverapp.event_logger.add_listener(schema_id=SCHEMA_ID, listener=listen)
+    return found
+
+
+async def in_thread(function: Any, *arguments: Any) -> Any:
+    """The server and its subscription go on meanwhile."""
+    return await asyncio.get_running_loop().run_in_executor(None, function, *arguments)
+
+
+async def test_turns_queues_and_quotas(
+    heard: list[dict[str, Any]], api: Any, coordinator: Any, eventually: Any
+) -> None:
+    await coordinator.start(KERNEL, "other")
+    await api("GET", "status")
+    await eventually(lambda: coordinator.pid, "a coordinator")
+    await api("PATCH", "clients", KERNEL, "quota", body={"memory": "1GiB"})
+    changed = await eventually(lambda: heard and heard[0], "the quota's event")
+    assert (changed["transition"], changed["client"], changed["quota"]["memory"]) == ("quota_changed", KERNEL, 1 << 30)
+
+    runs, waits = FakeProcess(coordinator.path, KERNEL), FakeProcess(coordinator.path, "other")
+    try:
+        for process in (runs, waits):
+            await in_thread(process.say_hello)
+        await in_thread(runs.run_turn)
+        granted = await eventually(lambda: heard[1:] and heard[1], "the turn's event")
+        assert (granted["transition"], granted["client"], granted["turns"]) == ("granted", KERNEL, 1)
+        assert granted["devices"] == list(runs.devices) and 0 <= granted["waited_seconds"] < 10
+        await coordinator.request(messages.Config(changes={"sharing": "exclusive"}))
+        waits.wants()
+        queued = await eventually(lambda: heard[2:] and heard[2], "the queue's event")
+        assert (queued["transition"], queued["client"], queued["queue_position"]) == ("queued", "other", 1)
+        assert not any("label" in event for event in heard)
+    finally:
+        for process in (runs, waits):
+            process.close()
+
+
+def client(name: str, **changes: Any) -> dict[str, Any]:
+    usual = {
+        "tenant": "ada",
+        "devices": ["GPU-1"],
+        "quota": {},
+        "quanta": 0,
+        "wait_seconds": 0.0,
+        "queue_position": None,
+    }
+    return {"id": name, **usual, **changes}
+
+
+def reported(before: dict[str, Any] | None, after: dict[str, Any]) -> list[tuple[str, Any]]:
+    events = state_changes({"clients": [before] if before else []}, {"clients": [after]})
+    return [(event["transition"], event.get("turns", event.get("queue_position"))) for event in events]
+
+
+def test_nothing_happens_twice_or_unseen() -> None:
+    assert reported(client("a"), client("a")) == []
+    assert reported(client("a", queue_position=2), client("a", queue_position=1)) == []
+    assert reported(None, client("a", quota={"share": 1})) == []
+    assert reported(None, client("a", quanta=1)) == [("granted", 1)]
+    assert reported(client("a", quanta=3), client("a", quanta=7)) == [("granted", 4)]
+    again = client("a", quanta=2, queue_position=1)
+    assert reported(client("a", quanta=1, queue_position=1), again) == [("granted", 1), ("queued", 1)]
+
+
+def test_how_long_each_turn_was_waited_for() -> None:
+    """Also by a client that waits again at once, and is never seen to run."""
+    emitted: list[dict[str, Any]] = []
+
+    class Logger:
+        def register_event_schema(self, schema: Any) -> None: ...
+
+        def emit(self, *, schema_id: str, data: dict[str, Any]) -> None:
+            emitted.append(data)
+
+    transitions = EventEmitter(Logger())  # type: ignore[arg-type]
+    before = None
+    for quanta, waited, position in (
+        (0, 0.0, None),
+        (0, 2.0, 1),
+        (1, 2.5, 1),
+        (1, 4.0, 1),
+        (2, 5.5, None),
+        (3, 5.5, None),
+    ):
+        after = {"clients": [client("a", quanta=quanta, wait_seconds=waited, queue_position=position)]}
+        transitions.on_snapshot(before, after)
+        before = after
+    assert [event["waited_seconds"] for event in emitted if event["transition"] == "granted"] == [2.5, 3.0, 0.0]

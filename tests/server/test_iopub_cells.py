@@ -1,0 +1,77 @@
+"""Cells of kernels in other languages, which the server reports for them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.wire import messages
+
+KERNEL = """
+import pathlib, sys, time
+from ipykernel.kernelapp import IPKernelApp
+from pytest_jupyter.echo_kernel import EchoKernel
+
+class Slow(EchoKernel):
+    def do_execute(self, code, *args, **options):
+        while not pathlib.Path(code).exists():
+            time.sleep(0.01)
+        return {"status": "ok", "execution_count": 1, "payload": [], "user_expressions": {}}
+
+IPKernelApp.launch_instance(kernel_class=Slow)
+"""
+
+
+@pytest.fixture
+def kernel(kernelspec: Any, create: Any, channels: Any, coordinator: Any) -> Any:
+    """Start a shared kernel of that language, whose cells end when the file that they name exists."""
+
+    async def start(language: str) -> tuple[str, Any]:
+        argv = [sys.executable, "-c", KERNEL, "-f", "{connection_file}"]
+        env = {"GPUSHARE_CLIENT": f"a-kernel-of-{language}", "GPUSHARE_TOKEN": "secret"}
+        kernel_id = await create("kernels", name=kernelspec(language, argv=argv, language=language, env=env))
+        return kernel_id, await channels(kernel_id)
+
+    return start
+
+
+def cells(coordinator: Any, number: int) -> Callable[[], Awaitable[bool]]:
+    """Return a condition: so many cells of the only client run."""
+
+    async def look() -> bool:
+        status = await coordinator.request(messages.Status())
+        return [one["cells"] for one in status["clients"]] == [number]
+
+    return look
+
+
+async def test_a_cell_counts_from_busy_to_idle(
+    kernel: Any, coordinator: Any, extension: Any, eventually: Any, tmp_path: Path, jp_fetch: Any
+) -> None:
+    await coordinator.start()
+    kernel_id, client = await kernel("julia")
+    await eventually(lambda: kernel_id in extension.cell_reporter.watched, "listened to")
+    client.execute(str(tmp_path / "first"))
+    await eventually(cells(coordinator, 1), "a cell")
+    coordinator.kill()
+    await eventually(lambda: coordinator.pid == 0, "gone")
+    await coordinator.start()
+    await eventually(cells(coordinator, 1), "reported again to a new coordinator")
+    client.execute(str(tmp_path / "second"))  # it waits in the kernel behind the first
+    (tmp_path / "first").touch()
+    (tmp_path / "second").touch()
+    await eventually(cells(coordinator, 0), "no cell")
+    await jp_fetch("api", "kernels", kernel_id, method="DELETE")
+    await eventually(lambda: kernel_id not in extension.cell_reporter.watched, "nobody listens to what has ended")
+
+
+async def test_python_reports_its_own(kernel: Any, coordinator: Any, extension: Any, eventually: Any) -> None:
+    await coordinator.start()
+    other, _ = await kernel("r")
+    python, _ = await kernel("python")
+    await eventually(lambda: other in extension.cell_reporter.watched, "listened to")
+    assert python not in extension.cell_reporter.watched

@@ -1,0 +1,92 @@
+"""A kernel whose turn does not end is interrupted by its own server, where the coordinator asks for that."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.launch import kernel_env
+from jupyter_gpushare.server.overrun_interrupts import OverrunInterrupter
+from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.client import default_coordinator_argv, ensure_coordinator_async
+
+from ..driver_facts.harness import PTX
+from ..system.notebook import SETUP
+from .conftest import Coordinator
+
+WAIT = 60.0
+
+
+@pytest.fixture
+def notebook(kernelspec: Any, create: Any, channels: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Start a shared Python kernel of the server; returns its id and `execute`, whose result is the reply to a cell."""
+    shipped = kernel_env.PACKAGE / "kernelspec" / "python3-gpushare" / "kernel.json"
+    kernelspec("python3-gpushare", **json.loads(shipped.read_text()))
+    monkeypatch.setenv("TEST_PTX", str(PTX))
+
+    async def start() -> tuple[str, Any]:
+        kernel_id = await create("kernels", name="python3-gpushare")
+        client = await channels(kernel_id)
+
+        async def execute(code: str) -> dict[str, Any]:
+            return dict((await client.execute_interactive(code, timeout=WAIT, output_hook=print))["content"])
+
+        assert (await execute(SETUP))["status"] == "ok"
+        return kernel_id, execute
+
+    return start
+
+
+async def test_by_its_server(notebook: Any, coordinator: Coordinator, eventually: Any) -> None:
+    """Its sleep ends at once, with the exception of the stop button; its turn, when its work on the GPU has ended."""
+    options = ["--GpuShare.overrun=interrupt", "--GpuShare.overrun_patience=0", "--GpuShare.time_quantum=0.1"]
+    await ensure_coordinator_async(coordinator.path, [*default_coordinator_argv(simulate=True), *options])
+    stuck, execute = await notebook()
+    other, execute_other = await notebook()
+    await execute("check(cuda.spin(14_000))")
+    waiting = asyncio.ensure_future(execute_other("work(0)"))
+    reply = await execute("time.sleep(60)")
+    assert (reply["status"], reply["ename"]) == ("error", "KeyboardInterrupt")
+    status = await coordinator.request(messages.Status())
+    asked = {client["id"]: (client["interrupt_asked"], client["phase"]) for client in status["clients"]}
+    assert asked == {stuck: (True, "overrun"), other: (False, "waiting")}
+    assert (await waiting)["status"] == "ok"
+    assert (await execute("work(0)"))["status"] == "ok", "nothing of it was ended"
+
+
+class FakeKernels:
+    """As much of `Kernels` as is needed: kernel k1 is client c1, and so on; k2 cannot be interrupted."""
+
+    def __init__(self) -> None:
+        self.interrupted: list[str] = []
+
+    def of_clients(self, clients: set[str], status: dict[str, Any]) -> list[str]:
+        return sorted(client.replace("c", "k") for client in clients)
+
+    async def interrupt(self, kernel_id: str) -> None:
+        self.interrupted.append(kernel_id)
+        if kernel_id == "k2":
+            raise RuntimeError("it has just ended")
+
+
+async def test_once_a_turn_whatever_becomes_of_it(eventually: Any, caplog: pytest.LogCaptureFixture) -> None:
+    kernels = FakeKernels()
+    interrupts = OverrunInterrupter(kernels, logging.getLogger("test"))  # type: ignore[arg-type]
+
+    def follow(*asked: str) -> None:
+        clients = [{"id": name, "interrupt_asked": name in asked} for name in ("c1", "c2")]
+        interrupts.on_snapshot({"clients": clients})
+
+    follow("c1")
+    follow("c1", "c2")
+    follow("c1", "c2")
+    await eventually(lambda: kernels.interrupted == ["k1", "k2"], "both, once")
+    await eventually(lambda: "k2 could not be interrupted: it has just ended" in caplog.text, "a line in the log")
+    follow()
+    follow("c1")
+    await eventually(lambda: kernels.interrupted == ["k1", "k2", "k1"], "again, in another turn")
+    interrupts.close()

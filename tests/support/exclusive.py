@@ -1,0 +1,66 @@
+"""`@pytest.mark.exclusive`: while such a test runs, no other test of the same run does, however many run in parallel.
+
+It is for tests that compare times of this machine, where another test's work would be measured as well. What others
+do on a shared machine is measured all the same, so such a test, and no other, fails when three attempts did, each with
+fixtures of its own. Every test holds a lock of the run, an `exclusive` test exclusively. An `exclusive` test that waits
+for that lock holds a second lock, so that other tests cannot keep it waiting. The locks end with their process; child
+processes do not inherit the locks.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+EXTRA_ATTEMPTS = 2  # attempts after a failed one
+UNRETRIED_FOLDERS = (
+    "chaos",
+    "faults",
+    "hostile",
+    "users",
+)  # here one failure is a fault, whatever comes of the next attempt
+LOCK_FOLDER_VARIABLE = "GPUSHARE_TEST_LOCKS"  # given by pytest-xdist's controller to its workers
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        os.environ[LOCK_FOLDER_VARIABLE] = tempfile.mkdtemp(prefix="gpushare-locks-")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if LOCK_FOLDER_VARIABLE in os.environ and not hasattr(config, "workerinput"):
+        shutil.rmtree(os.environ.pop(LOCK_FOLDER_VARIABLE), ignore_errors=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """They come last, so that they wait for others seldom."""
+    for item in items:
+        if is_exclusive(item):
+            item.add_marker(pytest.mark.flaky(reruns=EXTRA_ATTEMPTS))
+        elif item.path.parent.name in UNRETRIED_FOLDERS:
+            item.add_marker(pytest.mark.flaky(reruns=0))
+    if LOCK_FOLDER_VARIABLE in os.environ:
+        items.sort(key=is_exclusive)
+
+
+# Around everything else: the wait is no part of the test's time limit.
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    folder = os.environ.get(LOCK_FOLDER_VARIABLE)
+    if not folder:
+        return (yield)
+    with Path(folder, "running").open("a+b") as running:
+        with Path(folder, "next").open("a+b") as waiting:
+            fcntl.lockf(waiting, fcntl.LOCK_EX)
+            fcntl.lockf(running, fcntl.LOCK_EX if is_exclusive(item) else fcntl.LOCK_SH)
+        return (yield)
+
+
+def is_exclusive(item: pytest.Item) -> bool:
+    return item.get_closest_marker("exclusive") is not None

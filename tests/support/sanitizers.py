@@ -1,0 +1,75 @@
+"""The native parts under a sanitizer: `GPUSHARE_TEST_SANITIZE=address` (with undefined behaviour) or `thread`.
+
+The tests that drive the shim and the simulated driver build them with it then, and a test fails when a program that it
+started has reported anything (`tests/conftest.py`). Python itself isn't instrumented, so the sanitizer's own libraries
+are preloaded before the shim.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+KIND = os.environ.get("GPUSHARE_TEST_SANITIZE", "")
+FLAGS = {
+    "": "",
+    # Undefined behaviour traps, which the other's library reports: that of its own would write to standard error only.
+    "address": "-fsanitize=address,undefined -fsanitize-undefined-trap-on-error -fno-omit-frame-pointer -O1 -Wno-error",
+    "thread": "-fsanitize=thread -fno-omit-frame-pointer -O1 -Wno-error",
+}[KIND].split()
+LIBRARIES = {"": [], "address": ["libasan.so"], "thread": ["libtsan.so"]}[KIND]
+
+# Lookups and signal handlers run while the sanitizer itself is starting: they are built without it.
+UNSANITIZED_FILES = {"intercept.c", "interrupt.c"}
+
+
+@cache
+def report_folder() -> Path:
+    """The folder in which programs leave what was found, a file each."""
+    folder = tempfile.mkdtemp(prefix="gpushare-sanitizer-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+def take_reports() -> str:
+    """What was reported since the last call."""
+    files = sorted(report_folder().iterdir()) if KIND else []
+    texts = [path.read_text(errors="replace") for path in files]
+    for path in files:
+        path.unlink()
+    return "\n".join(texts)
+
+
+@cache
+def preloaded_libraries() -> list[str]:
+    """What must be preloaded before anything else."""
+    paths = []
+    for name in LIBRARIES:
+        answer = subprocess.run(["cc", f"-print-file-name={name}"], capture_output=True, text=True, check=True)
+        paths.append(str(Path(answer.stdout.strip()).resolve(strict=True)))
+    return paths
+
+
+def preload(*more: str) -> dict[str, str]:
+    """LD_PRELOAD with these libraries, and the sanitizer's settings. Python frees little at its end: no leaks."""
+    made = {"LD_PRELOAD": " ".join([*preloaded_libraries(), *more])} if KIND or more else {}
+    if KIND:
+        common = f"log_path={report_folder()}/report:exitcode=66"
+        made["ASAN_OPTIONS"] = f"{common}:detect_leaks=0:allocator_may_return_null=1:handle_sigill=1"
+        made["TSAN_OPTIONS"] = f"{common}:die_after_fork=0"
+    return made
+
+
+def compile_commands(out: Path, sources: list[Path], flags: str, libraries: str) -> list[list[str]]:
+    """The commands that make the library `out` of the C files among `sources`."""
+    files = [path for path in sources if path.suffix == ".c"]
+    bare = [path for path in files if KIND and path.name in UNSANITIZED_FILES]
+    objects = [f"{out}.{path.stem}.o" for path in bare]
+    rest = [str(path) for path in files if path not in bare]
+    aside = [["cc", *flags.split(), "-c", "-o", made, str(path)] for made, path in zip(objects, bare, strict=True)]
+    return [*aside, ["cc", *flags.split(), *FLAGS, "-o", str(out), *rest, *objects, *libraries.split()]]
