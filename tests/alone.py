@@ -1,10 +1,12 @@
 """`@pytest.mark.alone`: while such a test runs, no other test of the same run does, however many run in parallel.
 
-It is for tests that compare times of this machine, where another test's work would be measured as well. What others
-do on a shared machine is measured all the same, so such a test, and no other, fails when three attempts did, each with
-fixtures of its own. Every test holds a lock of the run, an `alone` one exclusively. Who waits for it holds a second
-lock meanwhile, so that a crowd of others can't keep an `alone` one waiting. The locks end with their process; children
-have no part in them.
+The marker is for tests that compare times of this machine, where another test's work would be measured as well.
+Work of other programs on a shared machine is measured all the same.
+Therefore such a test, and no other, has three attempts, each with fixtures of its own.
+Every test holds a lock of the run, and an `alone` test holds that lock exclusively.
+A test that waits for the lock holds a second lock meanwhile.
+Therefore a sequence of other tests cannot starve an `alone` test.
+The locks end with their process, and child processes do not inherit them.
 """
 
 from __future__ import annotations
@@ -18,8 +20,7 @@ from pathlib import Path
 
 import pytest
 
-AGAIN = 2  # attempts after a failed one
-BY_CHANCE = ("chaos", "faults", "hostile", "users")  # here one failure is a fault, whatever comes of the next attempt
+RERUNS = 2  # attempts after a failed one
 FOLDER = "GPUSHARE_TEST_LOCKS"  # given by pytest-xdist's controller to its workers
 
 
@@ -34,12 +35,10 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """They come last, so that they wait for others seldom."""
+    """Give `alone` tests their attempts, and place them last, where few other tests are left to wait for."""
     for item in items:
         if is_alone(item):
-            item.add_marker(pytest.mark.flaky(reruns=AGAIN))
-        elif item.path.parent.name in BY_CHANCE:
-            item.add_marker(pytest.mark.flaky(reruns=0))
+            item.add_marker(pytest.mark.flaky(reruns=RERUNS))
     if FOLDER in os.environ:
         items.sort(key=is_alone)
 
