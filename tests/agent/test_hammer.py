@@ -9,9 +9,10 @@ from functools import cache
 from pathlib import Path
 
 from ..builds import cached
+from ..support import tier
 from ..support.rule import SHIM
 
-SECONDS = int(os.environ.get("GPUSHARE_TEST_HAMMER", "2"))
+SECONDS = int(os.environ.get("GPUSHARE_TEST_HAMMER", tier.strength("1", "20")))
 ATTEMPTS = 15  # nearly always the first finds it
 SOURCE = Path(__file__).with_name("hammer.c")
 NO_CHECK_FOR_OTHERS, NO_UNDO = 1, 2
