@@ -12,6 +12,7 @@ import pytest
 from .. import sanitizers
 from ..builds import cached
 from ..driver_facts.harness import FLAGS, SOURCES
+from ..support import tier
 from .conftest import HERE, Client, Machine
 from .fake_coordinator import FakeCoordinator, Process, until
 from .test_shim_swap import EVERYTHING, MIB, TOOLS
@@ -105,7 +106,7 @@ class Turns:
         assert self.process.page.report.absent == 0
 
 
-@pytest.fixture(params=["pageable", "pinned"])
+@pytest.fixture(params=["pageable", *tier.nightly(["pinned"])])
 def turns(request: pytest.FixtureRequest, machine: Machine, coordinator: FakeCoordinator) -> Turns:
     pinned = str(512 * MIB if request.param == "pinned" else 0)
     started = start(machine, coordinator, GPUSHARE_MEMORY_MODE="swap", GPUSHARE_PINNED=pinned)
