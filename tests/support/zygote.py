@@ -7,6 +7,7 @@ A start then costs a tenth of the processor time that a new interpreter needs fo
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import gc
 import importlib
@@ -21,6 +22,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import IO
 
+PR_SET_PDEATHSIG = 1
 MAX_REQUEST = 1 << 17  # bytes
 PACKAGES = ("jupyter_gpushare.coordinator", "jupyter_gpushare.core", "jupyter_gpushare.wire")
 
@@ -67,7 +69,7 @@ class Zygote:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             argv = [sys.executable, __file__, str(theirs.fileno())]
-            self._process = subprocess.Popen(argv, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+            self._process = subprocess.Popen(argv, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, cwd="/")
 
     def start(
         self, options: Sequence[str], env: Mapping[str, str], output: IO[bytes] | int, errors: IO[bytes] | int
@@ -110,6 +112,7 @@ def serve(requests: socket.socket) -> int:
         for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
             importlib.import_module(module.name)
     gc.freeze()
+    libc = ctypes.CDLL(None)
     running: dict[int, socket.socket] = {}
     ended, wake = os.pipe()
     os.set_blocking(wake, False)
@@ -144,6 +147,7 @@ def serve(requests: socket.socket) -> int:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for one in (*running.values(), told, requests):
             one.close()
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # else a run of pytest that is killed leaves coordinators behind
         os.setsid()
         os.fchdir(folder)
         os.dup2(output, 1)
