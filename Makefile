@@ -39,7 +39,7 @@ help:
 	@echo 'make chaos               200 kills of the coordinator, 500 kills and stops of programs (4 minutes); SEED=n'
 	@echo 'make lint | format       check | fix the style of Python, C and TypeScript'
 	@echo 'make jest | pytest | ui  one part of the tests (ARGS="-k name" is passed to pytest, files to ui)'
-	@echo '                         JOBS=n: so many tests of pytest at a time; JOBS=0: one after the other'
+	@echo '                         JOBS=n: 2n tests of pytest at a time; JOBS=0: one after the other'
 	@echo 'make pictures            the pictures of README and docs, from JupyterLab on the simulated device'
 	@echo 'make docs                the documents as a site in docs/_build'
 	@echo 'make reference           the generated documents: docs/reference/configuration.md and cli.md'
@@ -120,13 +120,16 @@ lab: env
 # All parts run even if one fails; the exit status is that of the worst.
 PARTS_OF_LINT := lint-python lint-types lint-c lint-typescript
 
-# What only computes runs side by side, each part's output in one piece; what waits and looks at the clock does not.
+# Parts run side by side, and the output of each part stays in one piece.
 SIDE_BY_SIDE := --jobs=$(or $(filter-out 0,$(JOBS)),1) --output-sync=target
+# The browser tests mostly wait, so one part more than there are processors keeps all processors busy.
+# The last part has the tests that compare times, so no other part runs beside it.
+BEFORE_PYTEST := ui sanitize-short jest $(PARTS_OF_LINT)
 
 test: env
 	@status=0; \
-	$(MAKE) --no-print-directory --keep-going $(SIDE_BY_SIDE) $(PARTS_OF_LINT) jest || status=$$?; \
-	$(MAKE) --no-print-directory --keep-going --jobs=1 ui sanitize-short pytest || status=$$?; \
+	$(MAKE) --no-print-directory --keep-going --jobs=$(shell echo $$(($(JOBS) + 1))) --output-sync=target $(BEFORE_PYTEST) || status=$$?; \
+	$(MAKE) --no-print-directory --keep-going --jobs=1 pytest || status=$$?; \
 	exit $$status
 
 lint: env
@@ -163,7 +166,8 @@ else
 endif
 
 # Several tests at a time, each worker with a host of its own; those marked `exclusive` run by themselves (tests/support/exclusive.py).
-PARALLEL := --numprocesses $(JOBS) --dist worksteal
+# A test waits for about half of its time, so two workers for each processor keep it busy.
+PARALLEL := --numprocesses $(shell echo $$((2 * $(JOBS)))) --dist worksteal
 
 pictures: env labextension/node_modules/.yarn-state.yml
 	$(call say,'Pictures of the documentation')

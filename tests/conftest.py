@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from .support import build_wheel, exclusive, sanitizers
+from .support import build_wheel, exclusive, sanitizers, tier
 
 pytest_plugins = ["pytest_jupyter.jupyter_server"]
 
@@ -96,7 +96,8 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    tier.deselect(config, items)
     for item in items:
         if item.get_closest_marker("gpu") and (problem := _gpu_problem()):
             item.add_marker(pytest.mark.skip(reason=f"needs a GPU: {problem}"))

@@ -7,9 +7,10 @@ from random import Random
 from jupyter_gpushare.agent.rule import BUSY, ENTERED, ENTERED_FIRST, NOT_TRIED, QUIET, REFUSED
 from jupyter_gpushare.wire.page import CLOSING, IN, LEAVING, OUT, STEP
 
+from ..support import tier
 from .rule_driver import MS, RuleDriver
 
-STEPS = 100_000
+STEPS = tier.strength(100_000, 1_000_000)
 OFTEN = 0.1
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from ..support import tier
 from .simulated_host import SimulatedHost
 
-EVENTS = float(os.environ.get("GPUSHARE_TEST_AGENT", "1e5"))
+EVENTS = float(os.environ.get("GPUSHARE_TEST_AGENT", tier.strength("5e4", "1e6")))
 SECONDS = 5.0
 
 

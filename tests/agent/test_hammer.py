@@ -8,10 +8,11 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
+from ..support import tier
 from ..support.compile_cache import cached
 from ..support.rule import SHIM
 
-SECONDS = int(os.environ.get("GPUSHARE_TEST_HAMMER", "2"))
+SECONDS = int(os.environ.get("GPUSHARE_TEST_HAMMER", tier.strength("1", "20")))
 ATTEMPTS = 15  # nearly always the first finds it
 SOURCE = Path(__file__).with_name("hammer.c")
 NO_CHECK_FOR_OTHERS, NO_UNDO = 1, 2

@@ -60,6 +60,7 @@ SHOWN = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_each_step_of_the_tour_shows_what_it_is_about(home: dict[str, str], tmp_path: Path) -> None:
     for name in NOTEBOOKS:
@@ -88,6 +89,7 @@ def test_notebooks_are_stored_without_outputs() -> None:
         assert not any(cell.get("outputs") or cell.get("execution_count") for cell in notebook.cells)
 
 
+@pytest.mark.nightly
 def test_the_image_is_built(home: dict[str, str], tmp_path: Path) -> None:
     """All of `postBuild` but the installation itself, which is `pip install .[demo,widgets]`."""
     if not (ROOT / "jupyter_gpushare/labextension/package.json").exists():

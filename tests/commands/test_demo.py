@@ -14,6 +14,7 @@ from jupyter_gpushare.demo.report import svg, timeline
 from ..support.command import run
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(170)
 def test_three_notebooks_share_one_device(own_host: Path, tmp_path: Path) -> None:
     done = run("demo", "--output", str(tmp_path / "report"), timeout=160)

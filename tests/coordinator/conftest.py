@@ -21,6 +21,7 @@ from jupyter_gpushare.wire import address, messages
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.page import IN, OUT
 
+from ..support import zygote
 from ..system.held import descriptors_of
 from .fake_process import DEADLINE, Connection, FakeProcess, wait_for
 
@@ -33,17 +34,22 @@ Connect = Callable[[], Connection]
 class Coordinator:
     """One at a time, at one socket; its log is read at the end, and must hold no bug."""
 
+    by_command_line = False  # else it is forked
+
     def __init__(self, folder: Path) -> None:
         self.path = str(folder / "c.sock")
         self.log = folder / "log"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | zygote.Forked | None = None
 
     def start(self, *options: str, quantum: float = QUANTUM, exit_after: float = 0) -> Coordinator:
         argv = self.argv(*options, quantum=quantum, exit_after=exit_after)
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
+            if self.by_command_line:
+                self._process = subprocess.Popen(
+                    argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                )
+            else:
+                self._process = zygote.start_coordinator(argv[4:], output=log, errors=log)
         wait_for(lambda: address.is_accepting(self.path) or self._process.poll() is not None, 30, act=False)
         assert self._process.poll() is None, self.log.read_text()
         return self

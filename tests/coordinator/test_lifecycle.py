@@ -24,6 +24,13 @@ from .fake_process import Connection, wait_for
 from .test_commands import Run
 
 
+@pytest.fixture
+def idle_coordinator(idle_coordinator: Coordinator) -> Coordinator:
+    """Not started yet; its start is by the command line."""
+    idle_coordinator.by_command_line = True
+    return idle_coordinator
+
+
 def run(coordinator: Coordinator, *options: str, exit_after: float = 0) -> subprocess.CompletedProcess[str]:
     argv = coordinator.argv(*options, exit_after=exit_after)
     return subprocess.run(argv, capture_output=True, text=True, timeout=15)

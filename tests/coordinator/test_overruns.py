@@ -59,6 +59,7 @@ def test_its_kernel_is_asked_to_interrupt_once(
     assert (coordinator.client("stuck") or {})["interrupt_asked"] is False
 
 
+@pytest.mark.nightly  # the core's tests have the rule, and tests/system/test_overruns.py its effect
 def test_those_who_join_it_and_what_is_told(idle_coordinator: Coordinator, processes: Processes) -> None:
     coordinator = idle_coordinator
     coordinator.start("--GpuShare.overrun=join", "--GpuShare.overrun_patience=1", "--GpuShare.sharing=exclusive")

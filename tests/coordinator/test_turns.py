@@ -13,7 +13,9 @@ from .conftest import QUANTUM, Coordinator, Processes
 from .fake_process import locked, wait_for
 
 
-def test_the_page_tells_everything(coordinator: Coordinator, processes: Processes) -> None:
+def test_the_page_tells_everything(idle_coordinator: Coordinator, processes: Processes) -> None:
+    quantum = 2.0  # seconds; longer than what a busy machine takes from here to the other client's wish
+    idle_coordinator.start(quantum=quantum)
     a = processes("a", quota="memory=2GiB share=0.25 limit=0.5 service=offline")
     assert a.phase == OUT
     a.run_turn()
@@ -22,7 +24,7 @@ def test_the_page_tells_everything(coordinator: Coordinator, processes: Processe
     wait_for(lambda: a.permit.deadline_ns > 0)  # no other client waits, but its limit will be reached
     assert (orders.memory_limit, orders.memory_total) == (2 << 30, 2 << 30)
     assert (orders.share_ppm, orders.limit_ppm, orders.quota_set) == (250_000, 500_000, 1 | 2 | 4)
-    assert (orders.quantum_ns, orders.idle_release_ns) == (int(QUANTUM * 1e9), 250_000_000)
+    assert (orders.quantum_ns, orders.idle_release_ns) == (int(quantum * 1e9), 250_000_000)
     assert orders.resident_target == (1 << 64) - 1
     assert orders.memory_backing > 0
     assert abs(orders.heartbeat_ns / 1e9 - time.monotonic()) < 2
@@ -30,7 +32,7 @@ def test_the_page_tells_everything(coordinator: Coordinator, processes: Processe
     began = time.monotonic()
     b.wants()
     wait_for(lambda: a.contended)
-    assert 0 < a.permit.deadline_ns / 1e9 - began <= QUANTUM + 0.1
+    assert began < a.permit.deadline_ns / 1e9 <= time.monotonic() + quantum
     assert b.orders.memory_limit == b.orders.memory_total == 8 << 30
     assert b.orders.quota_set == 1 | 4
 

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from jupyter_gpushare.core.throttle.activity import WINDOW, LaunchWindow
 from jupyter_gpushare.core.throttle.adaptive import FIRST_LIMIT, LEAST_LIMIT, TOLERATED, AdaptiveRate
 
+from ..support import tier
+
 
 @dataclass
 class SharedDevice:
@@ -128,7 +130,7 @@ def test_a_loss_that_it_causes_never_becomes_the_baseline() -> None:
 
 
 @given(st.integers(0, 1 << 30))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=tier.strength(15, 250), deadline=None)
 def test_noise_of_a_hundredth_costs_nobody_anything(seed: int) -> None:
     device = SharedDevice(wobble=lambda second: 0.99 + 0.02 * (hash((seed, second)) % 1000) / 1000)
     device.run(900)

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from jupyter_gpushare.core.throttle.by_share import MOST, TICK, TICKS, ElasticLimits
 
+from ..support import tier
+
 INTERVAL = TICK * TICKS
 
 
@@ -101,7 +103,7 @@ def test_setting_the_same_quota_again_changes_nothing() -> None:
     st.lists(st.floats(0.05, 0.3), min_size=2, max_size=3),
     st.lists(st.lists(st.floats(0, 1), min_size=3, max_size=3), min_size=1, max_size=30),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tier.strength(30, 600), deadline=None)
 def test_limits_stay_between_the_request_and_the_whole_device(requests: list[float], phases: list[list[float]]) -> None:
     crowd = Crowd(**{f"c{number}": request for number, request in enumerate(requests)})
     for wants in phases:

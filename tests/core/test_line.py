@@ -20,6 +20,8 @@ from jupyter_gpushare.core.policies import Policy
 from jupyter_gpushare.core.quota import Quota
 from jupyter_gpushare.core.settings import Settings
 
+from ..support import tier
+
 MAX_WAIT = 10.0
 
 
@@ -134,7 +136,9 @@ class AnyQueue(RuleBasedStateMachine):
             assert self.line.patience_ends(part) == min(since, default=float("inf")) + MAX_WAIT  # type: ignore[type-var]
 
 
-AnyQueue.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None, derandomize=True)
+AnyQueue.TestCase.settings = settings(
+    max_examples=tier.strength(60, 1500), stateful_step_count=30, deadline=None, derandomize=not tier.NIGHTLY
+)
 TestAnyQueue = AnyQueue.TestCase
 
 

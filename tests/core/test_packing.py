@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from jupyter_gpushare.core.packing import MEMORY, Packing, Sample
 
+from ..support import tier
+
 MS = 0.001
 GIB = 1 << 30
 
@@ -163,7 +165,7 @@ def test_neutral_packings_last(efficiency: float, count: int) -> None:
     st.sampled_from([0.97, 1.0, 1.1]),
     st.integers(0, 200),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=tier.strength(15, 250), deadline=None)
 def test_bursty_clients_are_never_parted(cycles: list[tuple[int, int]], efficiency: float, shift: int) -> None:
     card = Card([Program(f"p{number}", on, off) for number, (on, off) in enumerate(cycles)], efficiency)
     card.all_alone(3 + shift / 1000)

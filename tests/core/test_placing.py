@@ -15,6 +15,7 @@ from jupyter_gpushare.core.placement import PlacementSettings, Request, Tenant
 from jupyter_gpushare.core.quota import Quota
 from jupyter_gpushare.core.settings import Settings
 
+from ..support import tier
 from .conftest import QUANTUM
 from .world import World
 
@@ -177,7 +178,7 @@ def test_tenants_are_changed_live_or_refused_whole() -> None:
     assert come(world, "owner", "lab") == ("d1",)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=tier.strength(15, 400), deadline=None)
 @given(
     devices=st.integers(1, 4),
     gangs=st.lists(st.tuples(st.integers(1, 4), st.sampled_from(["", "lab"])), min_size=1, max_size=6),

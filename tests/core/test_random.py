@@ -21,6 +21,7 @@ from jupyter_gpushare.core.quota import Quota
 from jupyter_gpushare.core.settings import Settings
 from jupyter_gpushare.settings import SETTINGS
 
+from ..support import tier
 from .test_illegal import OF_NO_CLIENT, OF_NO_DEVICE, OF_NO_PROCESS, frozen
 from .world import CLOSED, CLOSING, OPEN, OUTSIDE_TURN, OUTSIDER, FakeProcess, World, baseline
 
@@ -336,7 +337,11 @@ class AnyHost(RuleBasedStateMachine):
 
 
 AnyHost.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+    max_examples=tier.strength(60, 1500),
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize=not tier.NIGHTLY,
 )
 TestAnyHost = AnyHost.TestCase
 

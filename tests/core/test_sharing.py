@@ -20,6 +20,8 @@ from jupyter_gpushare.core.quota import Quota
 from jupyter_gpushare.core.settings import Settings
 from jupyter_gpushare.core.throttle.budget import ADAPTIVE, BLOCKS, DEVICE_SECONDS, LENT, MEASURING, SHARE, Budget
 
+from ..support import tier
+
 MS = 0.001
 GIB = 1 << 30
 
@@ -293,7 +295,7 @@ ACTIONS = st.tuples(
 
 
 @given(st.sampled_from(["auto", "packed"]), st.sampled_from([0.5, 1.0]), st.lists(ACTIONS, max_size=20))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=tier.strength(15, 300), deadline=None)
 def test_whatever_happens_who_runs_together_fits_and_who_runs_alone_is_not_limited(
     sharing: str, efficiency: float, actions: list[tuple[str, tuple[str, object], float]]
 ) -> None:

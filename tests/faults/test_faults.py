@@ -1,6 +1,7 @@
 """The core, the daemon and its socket edge with many clients in virtual time, under every fault that we can think of.
 
-A million events in all; `GPUSHARE_TEST_FAULTS=1e8` for another number, `GPUSHARE_TEST_FAULTS_FIRST` for other seeds.
+A run has 200,000 events in all, and ten million in the nightly tier.
+`GPUSHARE_TEST_FAULTS=1e8` is for another number, `GPUSHARE_TEST_FAULTS_FIRST` for other seeds.
 What fails is printed with the command that shows it again.
 """
 
@@ -13,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from ..support import tier
 from .episode import Episode, Outcome
 
-EVENTS = float(os.environ.get("GPUSHARE_TEST_FAULTS", "1e6"))
+EVENTS = float(os.environ.get("GPUSHARE_TEST_FAULTS", tier.strength("2e5", "1e7")))
 PARTS = 8  # that run side by side, where there are processors
 FIRST = int(os.environ.get("GPUSHARE_TEST_FAULTS_FIRST", "0"))  # seed
 

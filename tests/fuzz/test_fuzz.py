@@ -13,11 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from ..support import tier
+
 HERE = Path(__file__).resolve().parent
 SECONDS = int(os.environ.get("GPUSHARE_TEST_FUZZ", "0"))
 FLAGS = "-std=gnu11 -D_GNU_SOURCE -g -O1 -Wall -Wextra -Wno-unused-parameter -fno-omit-frame-pointer"
 SANITIZERS = "address,undefined,float-cast-overflow"
 RUNS = {"ledger": 6_000, "params": 60_000, "ptx": 100_000, "wire": 60_000}  # two or three seconds each
+PARTS = tier.strength(3, 1)  # the short tier makes a part of the runs
 
 TARGETS = sorted(path.stem for path in HERE.glob("*.c") if path.stem != "driver")
 
@@ -56,7 +59,7 @@ def test_any_input(target: str, tmp_path: Path) -> None:
         argv = [str(program), *options, str(tmp_path / "corpus"), str(seeds)]
         check(subprocess.run(argv, env=environment(), capture_output=True, text=True))
         return
-    runs, rounds = RUNS[target], max(1, SECONDS // 3)
+    runs, rounds = RUNS[target] // PARTS, max(1, SECONDS // 3, tier.strength(1, 10))
     for number in range(rounds):
         argv = [str(program), str(runs), str(number), str(crashes), *map(str, sorted(seeds.iterdir()))]
         check(subprocess.run(argv, env=environment(), capture_output=True, text=True))

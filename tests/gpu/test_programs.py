@@ -16,6 +16,7 @@ import pytest
 from jupyter_gpushare.wire.quotas import MEMORY_MODES
 
 from ..driver_facts.harness import simulated_driver
+from ..support import tier
 from .conftest import SPEEDS, coordinator_of, seconds_left
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
@@ -83,7 +84,7 @@ def simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[
         yield {"LD_LIBRARY_PATH": str(simulated_driver().parent)}
 
 
-@pytest.mark.parametrize("mode", MEMORY_MODES)
+@pytest.mark.parametrize("mode", [MEMORY_MODES[0], *tier.nightly(MEMORY_MODES[1:])])
 def test_the_comparison_itself_on_the_simulated_driver(mode: str, simulated: dict[str, str]) -> None:
     """The program that needs no framework; the others say why they can't run here."""
     bare = run("driver", (), simulated)

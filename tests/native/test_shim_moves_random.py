@@ -18,6 +18,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from ..support import tier
 from .conftest import Machine
 from .fake_coordinator import fake_coordinator, until
 from .test_shim_swap import EVERYTHING, TOOLS
@@ -200,6 +201,9 @@ def test_contents_and_books(mode: str, pinned: str) -> None:
     run_state_machine_as_test(
         kind,
         settings=settings(
-            max_examples=20, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=tier.strength(6, 200),
+            stateful_step_count=40,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
         ),
     )

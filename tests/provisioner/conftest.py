@@ -6,8 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +18,7 @@ from jupyter_client.manager import KernelManager
 from jupyter_gpushare.launch import kernel_env
 from jupyter_gpushare.wire import address, client, messages
 
+from ..support import zygote
 from ..support.waiting import until as eventually
 
 KERNELS = kernel_env.PACKAGE / "kernelspec"
@@ -35,11 +34,12 @@ class Coordinator:
 
     def __init__(self, socket: Path) -> None:
         self.socket = str(socket)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: zygote.Forked | None = None
 
     def start(self, *options: str) -> None:
-        command = [sys.executable, "-m", "jupyter_gpushare", "coordinator", "--simulate", "--socket", self.socket]
-        self._process = subprocess.Popen([*command, *options], stderr=subprocess.DEVNULL)
+        command = ["--simulate", "--socket", self.socket, *options]
+        with open(os.devnull, "wb") as nothing:
+            self._process = zygote.start_coordinator(command, output=1, errors=nothing)
         eventually(lambda: address.is_accepting(self.socket))
 
     def send(self, number: int) -> None:

@@ -43,16 +43,14 @@ async def test_one_coordinator_for_many_requests(api: Any, starts: Any, coordina
     assert count() == 1
 
 
-@pytest.mark.exclusive  # a busy machine may take so long that it is tried again
-async def test_failing_start_is_reported_and_not_repeated_at_once(refused: Any, starts: Any) -> None:
+async def test_failing_start_is_reported_and_not_repeated_at_once(refused: Any, starts: Any, extension: Any) -> None:
     count = starts("echo no room left >&2; exit 3")
     first = await refused("GET", "status")
     assert (first.status, first.reason) == (503, "unreachable")
     assert "no room left" in first.message and "3" in first.message
-    began = time.monotonic()
+    extension.supervisor._retry_at += 60  # a busy machine may take longer than the first delay
     for _ in range(3):
         assert await refused("GET", "status") == first
-    assert time.monotonic() - began < 0.9
     assert count() == 1
 
 

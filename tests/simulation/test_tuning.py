@@ -25,7 +25,7 @@ def waiting(**settings: Any) -> float:
     return simulation.scheduler.turns.waited / results.work
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_never_worse_than_the_best_fixed_setting_by_more_than_a_twentieth() -> None:
     fixed = [waiting(switch_overhead=one.overhead, idle_factor=one.release) for one in SETTINGS]
     assert waiting(tuning=True) <= 1.05 * min(fixed)

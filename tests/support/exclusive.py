@@ -1,10 +1,12 @@
 """`@pytest.mark.exclusive`: while such a test runs, no other test of the same run does, however many run in parallel.
 
-It is for tests that compare times of this machine, where another test's work would be measured as well. What others
-do on a shared machine is measured all the same, so such a test, and no other, fails when three attempts did, each with
-fixtures of its own. Every test holds a lock of the run, an `exclusive` test exclusively. An `exclusive` test that waits
-for that lock holds a second lock, so that other tests cannot keep it waiting. The locks end with their process; child
-processes do not inherit the locks.
+The marker is for tests that compare times of this machine, where another test's work would be measured as well.
+Work of other programs on a shared machine is measured all the same.
+Therefore such a test, and no other, has three attempts, each with fixtures of its own.
+Every test holds a lock of the run, and an `exclusive` test holds that lock exclusively.
+A test that waits for the lock holds a second lock meanwhile.
+Therefore a sequence of other tests cannot starve an `exclusive` test.
+The locks end with their process, and child processes do not inherit them.
 """
 
 from __future__ import annotations
@@ -19,12 +21,6 @@ from pathlib import Path
 import pytest
 
 EXTRA_ATTEMPTS = 2  # attempts after a failed one
-UNRETRIED_FOLDERS = (
-    "chaos",
-    "faults",
-    "hostile",
-    "users",
-)  # here one failure is a fault, whatever comes of the next attempt
 LOCK_FOLDER_VARIABLE = "GPUSHARE_TEST_LOCKS"  # given by pytest-xdist's controller to its workers
 
 
@@ -39,12 +35,10 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """They come last, so that they wait for others seldom."""
+    """Give exclusive tests their attempts, and place them last, where few other tests are left to wait for."""
     for item in items:
         if is_exclusive(item):
             item.add_marker(pytest.mark.flaky(reruns=EXTRA_ATTEMPTS))
-        elif item.path.parent.name in UNRETRIED_FOLDERS:
-            item.add_marker(pytest.mark.flaky(reruns=0))
     if LOCK_FOLDER_VARIABLE in os.environ:
         items.sort(key=is_exclusive)
 

@@ -24,6 +24,7 @@ from jupyter_gpushare.wire.client import Client, Unreachable
 from ..conftest import BASELINE
 from ..driver_facts.harness import PTX
 from ..native import simlog
+from ..support import zygote
 from ..support.interpreter import Interpreter
 from ..support.waiting import SECONDS as WAIT
 from ..support.waiting import until as eventually
@@ -92,7 +93,7 @@ class Host:
         self.socket = str(folder / "c.sock")
         self.simlog = folder / "simlog"
         self.log = folder / "shim.log"
-        self.coordinator: subprocess.Popen[bytes] | None = None
+        self.coordinator: zygote.Forked | None = None
         self.devices = 1
         self.memory = memory
         self._programs: list[Program] = []
@@ -135,9 +136,11 @@ class Host:
     # --- the coordinator
 
     def start_coordinator(self, *options: str, **more: str) -> None:
-        argv = [sys.executable, "-m", "jupyter_gpushare", "coordinator", "--simulate", "--socket", self.socket]
+        own = ["--simulate", "--socket", self.socket]
         with (self.folder / "coordinator.log").open("ab") as log:
-            self.coordinator = subprocess.Popen([*argv, *options], env=self.environment(**more), stderr=log)
+            self.coordinator = zygote.start_coordinator(
+                [*own, *options], self.environment(**more), output=1, errors=log
+            )
         eventually(lambda: address.is_accepting(self.socket))
 
     def kill_coordinator(self) -> None:

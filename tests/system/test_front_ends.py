@@ -22,13 +22,16 @@ FRONT_ENDS = {
     "stock kernel": (EXECUTE, "python3"),
     "launcher only": (EXECUTE, "launched"),
 }
+NAMED = "a folder/my notebook.ipynb"
 
 
 def works(host: Host) -> bool:
     return any(client["allocated"] >= 1 << 20 for client in host.clients().values())
 
 
-@pytest.mark.parametrize("session", ["", "a folder/my notebook.ipynb"], ids=["unnamed", "named"])
+@pytest.mark.parametrize(
+    "session", [pytest.param("", id="unnamed", marks=pytest.mark.nightly), pytest.param(NAMED, id="named")]
+)
 @pytest.mark.parametrize("name", FRONT_ENDS)
 def test_front_end(patient: Host, name: str, session: str) -> None:
     words, kernel = FRONT_ENDS[name]

@@ -37,7 +37,7 @@ def test_a_program_that_is_stopped_while_it_is_next_is_passed_over(quick: Host) 
             works_again(quick, program)
         assert quick.page(two)["turn_epoch"] > page["permit_epoch"], "by another permit"
     stop_all(*programs)
-    assert all(seconds >= 0.05 for seconds in free)
+    assert min(free) >= 0.05, free
     assert min(free) < 0.2, free
     assert quick.overlap(*([program] for program in programs)) == 0
 

@@ -9,6 +9,7 @@ import pytest
 
 from jupyter_gpushare.wire import messages
 
+from ..support import tier
 from .host import MIB, Host, Program, eventually, stop_all
 from .test_evict import FILL, FIRST
 
@@ -32,7 +33,7 @@ def parts(host: Host, *programs: Program, seconds: float) -> list[float]:
 
 
 @pytest.mark.exclusive
-@pytest.mark.parametrize("sharing", ["exclusive", "auto"])
+@pytest.mark.parametrize("sharing", ["auto", *tier.nightly(["exclusive"])])
 def test_shares(host: Host, sharing: str) -> None:
     """Under `fair`; said while both are busy with equal parts: in turns, and at the same time."""
     host.start_coordinator("--policy", "fair", "--time-quantum", "0.5", "--sharing", sharing)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from jupyter_gpushare.wire import messages
 
 from ..native import simlog
+from ..support import tier
 from .host import MIB, WAIT, Host, Program, eventually
 
 OUT_OF_MEMORY = 2
@@ -101,6 +103,7 @@ def outgrow(host: Host, programs: Sequence[Program], total: int, step: int) -> N
     data_is_right(programs, step, 2)
 
 
+@pytest.mark.nightly
 def test_two_clients_of_mode_swap_take_turns(shipped: Host) -> None:
     """768 MiB of 1 GiB each, in steps of 16 MiB."""
     shipped.memory = 1 << 30
@@ -108,9 +111,12 @@ def test_two_clients_of_mode_swap_take_turns(shipped: Host) -> None:
     outgrow(shipped, begin(shipped, "swap", "swap"), 768 * MIB, 16 * MIB)
 
 
-@pytest.mark.parametrize("sharing", ["auto", "packed", "exclusive"])
-@pytest.mark.parametrize("modes", ["swap swap swap", "swap unified", "unified swap"])
-def test_so_do_others(shipped: Host, sharing: str, modes: str) -> None:
+SOME = [("swap swap swap", "auto"), ("swap unified", "packed"), ("unified swap", "exclusive")]
+ALL = itertools.product(["swap swap swap", "swap unified", "unified swap"], ["auto", "packed", "exclusive"])
+
+
+@pytest.mark.parametrize(("modes", "sharing"), [*SOME, *tier.nightly(one for one in ALL if one not in SOME)])
+def test_so_do_others(shipped: Host, modes: str, sharing: str) -> None:
     """192 of 256 MiB each."""
     shipped.start_coordinator("--sharing", sharing)
     outgrow(shipped, begin(shipped, *modes.split()), 192 * MIB, 4 * MIB)

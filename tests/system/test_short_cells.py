@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from ..support import tier
 from .host import MIB, Host, Program, eventually
 from .notebook import Notebook
 
@@ -17,20 +18,23 @@ FILL = (
     "check(cuda.cuCtxSynchronize())"  # one long launch: nothing takes the device from it
 )
 LAUNCH = 0.002  # seconds
+CELLS = tier.strength(4, 8)
+WORK_SECONDS = tier.strength(10, 20)  # of the notebook alone
+MEASURED_SECONDS = tier.strength(10.0, 20.0)  # the rate is found in windows of 5 s
 WAIT_FOR_A_TURN = 1.0  # seconds
 
 
 @pytest.mark.parametrize("host", [1024 * MIB], indirect=True)
 def test_a_short_cell_does_not_wait_for_a_newcomer(shipped: Host, start: Callable[..., Notebook]) -> None:
-    """A notebook worked for 20 s on an idle device before another one begins an endless loop."""
+    """A notebook worked long on an idle device before another one begins an endless loop."""
     notebook, newcomer = start(), start()
     notebook.run(FILL)
-    notebook.run("work(20)", 40)
+    notebook.run(f"work({WORK_SECONDS})", 2 * WORK_SECONDS + 20)
     newcomer.run(FILL)
     loop = newcomer.start("while True: work(0.05)")
     eventually(lambda: shipped.clients()[newcomer.client]["phase"] == "running")
     waits = []
-    for _ in range(8):
+    for _ in range(CELLS):
         began = time.monotonic()
         notebook.run("work(0.02)")
         waits.append(time.monotonic() - began)
@@ -47,7 +51,9 @@ def part_of_device(host: Host, program: Program, seconds: float) -> float:
 
 
 @pytest.mark.exclusive
-@pytest.mark.parametrize(("first", "load", "blocks"), [("online", 0.3, 4096), ("offline", 0.6, 1), ("online", 0.9, 1)])
+@pytest.mark.parametrize(
+    ("first", "load", "blocks"), [("offline", 0.6, 1), *tier.nightly([("online", 0.3, 4096), ("online", 0.9, 1)])]
+)
 def test_an_offline_program_has_what_an_online_one_leaves(shipped: Host, first: str, load: float, blocks: int) -> None:
     """`load`: the part of the device that the online program uses. `blocks`: of each launch of 2 ms.
 
@@ -63,8 +69,8 @@ def test_an_offline_program_has_what_an_online_one_leaves(shipped: Host, first: 
     for start in started.values():
         start()
     began = time.monotonic()
-    time.sleep(20.0)  # so that only what both do counts
-    eventually(lambda: part_of_device(shipped, offline, 20.0) >= 0.8 * (1 - load), 40.0)
+    time.sleep(MEASURED_SECONDS)  # so that only what both do counts
+    eventually(lambda: part_of_device(shipped, offline, MEASURED_SECONDS) >= 0.8 * (1 - load), 40.0)
     assert part_of_device(shipped, online, time.monotonic() - began) >= 0.95 * load
     online.end()
     time.sleep(2.0)

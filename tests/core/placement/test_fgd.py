@@ -12,6 +12,7 @@ from jupyter_gpushare.core.errors import Refused
 from jupyter_gpushare.core.placement import Placement, PlacementSettings, Request
 from jupyter_gpushare.core.placement.fgd import Typical, fragmentation
 
+from ...support import tier
 from .hosts import host, where
 
 FGD = PlacementSettings(strategy="fgd")
@@ -40,7 +41,7 @@ def test_a_rest_that_nobody_could_use_is_not_left() -> None:
     assert where(placement, "b", share=0.3) == ("d1",), "beside a it would leave 0.3, which nobody asks for"
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=tier.strength(30, 600))
 @given(
     seed=st.integers(0, 1000),
     nodes=st.integers(1, 4),

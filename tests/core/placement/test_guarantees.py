@@ -14,6 +14,7 @@ from jupyter_gpushare.core.placement import LEVELS, Placement, PlacementSettings
 from jupyter_gpushare.core.placement.cells import Tree
 from jupyter_gpushare.core.placement.guarantees import Guarantees
 
+from ...support import tier
 from .hosts import TWO_SOCKETS, of_tenants, where
 from .test_cells import trees
 
@@ -208,7 +209,7 @@ class Hive(RuleBasedStateMachine):
 
 
 TestHive = Hive.TestCase
-TestHive.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestHive.settings = settings(max_examples=tier.strength(30, 600), stateful_step_count=30, deadline=None)
 
 
 @given(made=guaranteed(), data=st.data())
