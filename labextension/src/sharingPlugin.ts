@@ -4,14 +4,14 @@ import { INotebookTracker } from '@jupyterlab/notebook';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { ITranslator } from '@jupyterlab/translation';
 
-import { Api } from './server/api';
-import { HistoryModel } from './history/historyModel';
+import { PageVisibility } from './base/browser';
 import { SettingsModel } from './base/settings';
-import { SharingModel } from './sharing/sharingModel';
-import { IGpuSharing, SETTINGS_ID } from './tokens';
 import { translate } from './base/trans';
-import { PageVisibility } from './base/visibility';
-import { currentKernel } from './sharing/shellKernel';
+import { Api } from './server/api';
+import { currentKernel } from './sharing/currentKernel';
+import { SharingModel } from './sharing/sharingModel';
+import { HistoryModel } from './history/historyModel';
+import { IGpuSharing, SETTINGS_ID } from './tokens';
 
 /** Provides the state of sharing; asks the server nothing until it is watched. */
 export const sharingPlugin: JupyterFrontEndPlugin<IGpuSharing> = {

@@ -10,12 +10,12 @@ import {
 } from '@jupyterlab/ui-components';
 import type { CommandRegistry } from '@lumino/commands';
 
-import { Actions } from './actions';
 import { ACTIONS, CommandIDs, type IClientArgs } from '../base/commands';
-import { findTarget, whyNot, type Target } from './targets';
 import type { IClient } from '../base/protocol';
-import type { IGpuSharing } from '../tokens';
 import { trans } from '../base/trans';
+import type { IGpuSharing } from '../tokens';
+import { Actions } from './actions';
+import { findTarget, whyNot, type Target } from './targets';
 
 /** The arguments, as a JSON schema, for tools that offer commands. */
 const ARGUMENTS = {

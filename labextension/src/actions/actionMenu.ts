@@ -4,8 +4,20 @@ import { VirtualElement } from '@lumino/virtualdom';
 import type { Menu } from '@lumino/widgets';
 
 import { ACTIONS, CommandIDs, type IClientArgs } from '../base/commands';
-import type { IRow } from '../panel/clientRowView';
-import type { ToolbarChip } from '../status/toolbarChip';
+import type { INamed } from '../sharing/clientLabels';
+
+/** A client and the commands that apply to the client now. */
+export interface IActionList {
+  readonly named: INamed;
+  readonly actions: ReadonlyArray<string>;
+}
+
+/** A button that opens a menu and shows whether the menu is open. */
+export interface IMenuButton {
+  readonly node: HTMLElement;
+  isOpen: boolean;
+  focus(): void;
+}
 
 /** A menu whose items tell what they do, or why they cannot be chosen now. */
 class ActionMenu extends MenuSvg {
@@ -25,7 +37,7 @@ class Renderer extends MenuSvg.Renderer {
 /** Offer the actions of a row below the right end of its button. */
 export function openRowMenu(
   commands: CommandRegistry,
-  row: IRow,
+  row: IActionList,
   anchor: HTMLElement
 ): void {
   const menu = new ActionMenu(commands);
@@ -48,7 +60,7 @@ export function openRowMenu(
 export function toolbarMenu(
   commands: CommandRegistry,
   args: () => IClientArgs
-): (chip: ToolbarChip) => void {
+): (chip: IMenuButton) => void {
   return chip => {
     const menu = new ActionMenu(commands);
     menu.addClass('gpushare-ToolbarMenu');

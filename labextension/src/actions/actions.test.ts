@@ -1,12 +1,12 @@
 import { Dialog, Notification } from '@jupyterlab/apputils';
 import { CommandRegistry } from '@lumino/commands';
 
-import { addCommands } from './actionCommands';
-import { ApiError } from '../server/api';
 import { CommandIDs } from '../base/commands';
 import type { IClient, IStatus } from '../base/protocol';
+import { ApiError } from '../server/api';
 import { client, CONFIG, status, type FakeApi } from '../testing/fakes';
 import { GivenPage, until } from '../testing/given';
+import { addCommands } from './actionCommands';
 
 describe('the commands', () => {
   let given: GivenPage;

@@ -1,13 +1,13 @@
 import { Dialog, Notification, showDialog } from '@jupyterlab/apputils';
 import type { ReadonlyJSONObject } from '@lumino/coreutils';
 
-import type { Action, IApi } from '../server/api';
-import type { FormDialog } from './formDialog';
-import { holdSchema, pick, withAllocated } from './formSchemas';
-import { formatDuration } from '../base/units';
-import { nameOf } from '../sharing/clientLabels';
 import type { IClient, IConfig, QuotaChanges } from '../base/protocol';
 import { trans } from '../base/trans';
+import { formatDuration } from '../base/units';
+import type { Action, IApi } from '../server/api';
+import { nameOf } from '../sharing/clientLabels';
+import type { FormDialog } from './formDialog';
+import { holdSchema, pick, withAllocated } from './formSchemas';
 
 /** Milliseconds that a success, or a failure, is shown. */
 const SUCCESS_SHOWN = 4000;

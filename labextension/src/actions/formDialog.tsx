@@ -9,9 +9,9 @@ import type {
 import { customizeValidator } from '@rjsf/validator-ajv8';
 import * as React from 'react';
 
-import { readAmount, writeAmount } from '../base/units';
 import type { IFormSchema } from '../base/protocol';
 import { trans } from '../base/trans';
+import { readAmount, writeAmount } from '../base/units';
 
 const ID = 'gpushare-Form';
 const validator = customizeValidator<ReadonlyJSONObject>();

@@ -1,6 +1,6 @@
-import { holdSchema } from './formSchemas';
 import { readAmount, writeAmount } from '../base/units';
 import { GIB } from '../testing/fakes';
+import { holdSchema } from './formSchemas';
 
 describe('amounts in forms', () => {
   it.each([

@@ -4,9 +4,9 @@ import type { IConsoleTracker } from '@jupyterlab/console';
 import type { INotebookTracker } from '@jupyterlab/notebook';
 
 import { CommandIDs, type IClientArgs } from '../base/commands';
+import { trans } from '../base/trans';
 import { findSession } from '../server/kernelClients';
 import type { IGpuSharing } from '../tokens';
-import { trans } from '../base/trans';
 
 /** The commands of JupyterLab and Notebook 7 that open what a session belongs to. */
 const OPEN_NOTEBOOK = 'docmanager:open';

@@ -1,10 +1,10 @@
 import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { ICommandPalette } from '@jupyterlab/apputils';
 
-import { addCommands } from './actionCommands';
 import { ACTIONS, CommandIDs } from '../base/commands';
-import { IGpuSharing } from '../tokens';
 import { trans } from '../base/trans';
+import { IGpuSharing } from '../tokens';
+import { addCommands } from './actionCommands';
 
 /** The commands by which users change what a client gets. */
 export const actionsPlugin: JupyterFrontEndPlugin<void> = {

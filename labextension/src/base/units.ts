@@ -96,6 +96,11 @@ export function formatDuration(seconds: number): string {
     : trans.__('%1 h', minutes / 60);
 }
 
+/** Seconds until what is left of `seconds` reads differently. */
+export function untilNextSecond(seconds: number): number {
+  return seconds - Math.ceil(seconds) + 1;
+}
+
 /** What has passed, in whole minutes from one on: "59 s", "1 h 59 min". */
 export function formatPassed(seconds: number): string {
   const step = seconds < 60 ? 1 : 60;

@@ -1,5 +1,4 @@
 import { ApiError } from '../server/api';
-import { HistoryModel } from './historyModel';
 import {
   client,
   history,
@@ -8,6 +7,7 @@ import {
   type FakeApi
 } from '../testing/fakes';
 import { Given, pass } from '../testing/given';
+import { HistoryModel } from './historyModel';
 
 describe('HistoryModel', () => {
   let given: Given;

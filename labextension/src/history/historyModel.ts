@@ -1,12 +1,12 @@
 import { DisposableDelegate, type IDisposable } from '@lumino/disposable';
 import { Signal } from '@lumino/signaling';
 
-import type { IServerAccess } from '../server/api';
-import { clock } from '../base/clock';
+import { clock } from '../base/browser';
 import { Disposable } from '../base/disposable';
 import type { IHistory, IStatus } from '../base/protocol';
-import { Lanes, type ILane } from './lanes';
+import type { IServerAccess } from '../server/api';
 import type { SharingModel } from '../sharing/sharingModel';
+import { Lanes, type ILane } from './lanes';
 
 /** Milliseconds from the beginning of one question to that of the next. */
 const AFTER_CHANGE = 1000;

@@ -1,7 +1,7 @@
-import { IdleNotices, noticeText } from './idleNotifications';
 import type { IClient } from '../base/protocol';
 import { client, status } from '../testing/fakes';
 import { Given } from '../testing/given';
+import { IdleNotices, noticeText } from './idleNotifications';
 
 const EVICTED = { evicted_by_policy: true, idle_seconds: 1810 };
 const SUSPENDED = {

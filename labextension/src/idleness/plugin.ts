@@ -2,9 +2,9 @@ import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { Notification } from '@jupyterlab/apputils';
 
 import { CommandIDs } from '../base/commands';
-import { IdleNotices, noticeText } from './idleNotifications';
-import { IGpuSharing } from '../tokens';
 import { trans } from '../base/trans';
+import { IGpuSharing } from '../tokens';
+import { IdleNotices, noticeText } from './idleNotifications';
 
 /**
  * Notifies when a kernel that is not used is moved off the GPU, or suspended. It

@@ -3,10 +3,10 @@ import type { CommandRegistry } from '@lumino/commands';
 import * as React from 'react';
 
 import { CommandIDs } from '../base/commands';
-import type { IRow } from './clientRowView';
 import { trans } from '../base/trans';
-import { openRowMenu } from '../actions/actionMenu';
 import { Chip } from '../sharing/clientChip';
+import { openRowMenu } from '../actions/actionMenu';
+import type { IRow } from './clientRowView';
 
 export function ClientRow(props: {
   row: IRow;

@@ -1,13 +1,13 @@
 import type { Session } from '@jupyterlab/services';
 
 import { CommandIDs } from '../base/commands';
-import { memoryOf } from './memorySegments';
-import { Names } from '../sharing/clientLabels';
-import { outsideText } from './deviceView';
-import { rowOf } from './clientRowView';
-import { findSession } from '../server/kernelClients';
 import type { IClient } from '../base/protocol';
+import { findSession } from '../server/kernelClients';
+import { Names } from '../sharing/clientLabels';
 import { client, device, GIB, grant } from '../testing/fakes';
+import { rowOf } from './clientRowView';
+import { outsideText } from './deviceView';
+import { memoryOf } from './memorySegments';
 
 function row(changes: Partial<IClient>, age = 0, left: number | null = 20) {
   const one = client(changes);

@@ -1,11 +1,10 @@
 import { ACTIONS } from '../base/commands';
 import type { IClient, IDevice, IQuota } from '../base/protocol';
 import { trans } from '../base/trans';
-import { whyNot } from '../actions/targets';
-import { formatQuota } from '../sharing/format';
-import { isProgram, type INamed } from '../sharing/clientLabels';
-import { stateLine } from '../sharing/clientState';
 import { formatSize } from '../base/units';
+import { isProgram, type INamed } from '../sharing/clientLabels';
+import { stateLine, formatQuota } from '../sharing/clientState';
+import { whyNot } from '../actions/targets';
 
 /** What the list of clients says about one of them. */
 export interface IRow {

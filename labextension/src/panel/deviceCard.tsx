@@ -1,8 +1,8 @@
 import * as React from 'react';
 
-import type { IDeviceView, IUse } from './deviceView';
 import { trans } from '../base/trans';
 import { Name } from '../sharing/clientChip';
+import type { IDeviceView, IUse } from './deviceView';
 import { MemoryBar } from './memoryBar';
 
 /** So many of a queue are shown at once. */

@@ -1,9 +1,9 @@
 import type { IClient, IDevice, IGrant, IOutside } from '../base/protocol';
 import { trans } from '../base/trans';
 import { formatDuration, formatSize } from '../base/units';
-import { memoryOf, type IMemoryView } from './memorySegments';
 import type { INamed } from '../sharing/clientLabels';
 import { countDown } from '../sharing/clientState';
+import { memoryOf, type IMemoryView } from './memorySegments';
 
 /** A client that has a device, or waits for it. */
 export interface IUse {

@@ -1,5 +1,7 @@
 import * as React from 'react';
 
+import { trans } from '../base/trans';
+import { colourOf, patternOf } from '../sharing/clientChip';
 import {
   type IMemoryView,
   partAt,
@@ -7,8 +9,6 @@ import {
   type IPart,
   type IStretch
 } from './memorySegments';
-import { trans } from '../base/trans';
-import { colourOf, patternOf } from '../sharing/clientChip';
 
 /** A number is written on segments of at least this part of the bar. */
 const LEGIBLE = 0.08;

@@ -2,11 +2,9 @@ import { CommandRegistry } from '@lumino/commands';
 import { Widget } from '@lumino/widgets';
 
 import { CommandIDs } from '../base/commands';
-import { Panel } from './panel';
-import { HistoryModel } from '../history/historyModel';
-import { PanelModel } from './panelModel';
-import { SettingsModel } from '../base/settings';
 import type { IClient, IDevice, IStatus } from '../base/protocol';
+import { SettingsModel } from '../base/settings';
+import { HistoryModel } from '../history/historyModel';
 import {
   client,
   device,
@@ -17,6 +15,8 @@ import {
   type FakeApi
 } from '../testing/fakes';
 import { GivenPage, until } from '../testing/given';
+import { Panel } from './panel';
+import { PanelModel } from './panelModel';
 
 /** A client has waited, and runs. */
 const PAST = history({

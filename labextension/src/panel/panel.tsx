@@ -5,9 +5,9 @@ import * as React from 'react';
 
 import { CommandIDs } from '../base/commands';
 import { gpuIcon } from '../base/icons';
-import type { PanelModel } from './panelModel';
 import { trans } from '../base/trans';
 import { PanelBody } from './panelContent';
+import type { PanelModel } from './panelModel';
 
 /** The side panel "GPU sharing". */
 export class Panel extends ReactWidget {

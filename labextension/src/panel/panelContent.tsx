@@ -3,14 +3,14 @@ import { JSONExt, type ReadonlyJSONObject } from '@lumino/coreutils';
 import * as React from 'react';
 
 import { CommandIDs } from '../base/commands';
+import { trans } from '../base/trans';
+import { useSignal } from '../base/useSignal';
+import { Timeline } from './timeline/timeline';
+import { ClientRow } from './clientRow';
+import type { IRow } from './clientRowView';
+import { DeviceCard } from './deviceCard';
 import type { PanelModel } from './panelModel';
 import type { IPanelView, ISettingsView } from './panelView';
-import type { IRow } from './clientRowView';
-import { trans } from '../base/trans';
-import { ClientRow } from './clientRow';
-import { DeviceCard } from './deviceCard';
-import { Timeline } from './timeline/timeline';
-import { useSignal } from '../base/useSignal';
 
 /** Rows and cards are drawn again only if they say something else. */
 const Row = React.memo(

@@ -2,17 +2,17 @@ import type { IDisposable } from '@lumino/disposable';
 import { Throttler } from '@lumino/polling';
 import { Signal } from '@lumino/signaling';
 
+import type { IVisibility } from '../base/browser';
 import { Disposable } from '../base/disposable';
 import type { IStatus } from '../base/protocol';
-import type { IVisibility } from '../base/visibility';
-import { deviceView } from './deviceView';
-import type { HistoryModel } from '../history/historyModel';
-import { Names } from '../sharing/clientLabels';
-import { kindOf, NOTHING, settingsOf, type IPanelView } from './panelView';
-import { rowOf } from './clientRowView';
 import type { SettingsModel } from '../base/settings';
+import { Names } from '../sharing/clientLabels';
 import type { SharingModel } from '../sharing/sharingModel';
+import type { HistoryModel } from '../history/historyModel';
 import { TimelineModel, type ILaneClient } from './timeline/timelineModel';
+import { rowOf } from './clientRowView';
+import { deviceView } from './deviceView';
+import { kindOf, NOTHING, settingsOf, type IPanelView } from './panelView';
 
 /** Milliseconds; the times that are shown have whole seconds. */
 const TICK = 1000;

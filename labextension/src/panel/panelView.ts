@@ -5,9 +5,9 @@ import {
   type IStatus
 } from '../base/protocol';
 import { trans } from '../base/trans';
-import type { IDeviceView } from './deviceView';
 import { formatDuration } from '../base/units';
 import type { IRow } from './clientRowView';
+import type { IDeviceView } from './deviceView';
 
 /**
  * What there is to show: `connecting` before the first answer, `missing` on a

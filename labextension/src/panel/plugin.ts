@@ -7,12 +7,12 @@ import { IConsoleTracker } from '@jupyterlab/console';
 import { INotebookTracker } from '@jupyterlab/notebook';
 
 import { CommandIDs } from '../base/commands';
-import { Panel } from './panel';
 import { gpuIcon } from '../base/icons';
-import { PanelModel } from './panelModel';
-import { IGpuSharing } from '../tokens';
 import { trans } from '../base/trans';
+import { IGpuSharing } from '../tokens';
 import { addOpenDocument } from '../actions/openDocument';
+import { Panel } from './panel';
+import { PanelModel } from './panelModel';
 
 /** After JupyterLab's own panels on the right: properties, debugger. */
 const RANK = 700;

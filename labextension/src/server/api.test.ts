@@ -1,11 +1,10 @@
 /** @jest-environment node */
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
-
 import { ServerConnection } from '@jupyterlab/services';
 
-import { Api } from './api';
 import { client, status } from '../testing/fakes';
+import { Api } from './api';
 
 describe('Api, against an HTTP server', () => {
   let server: Server;

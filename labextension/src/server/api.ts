@@ -1,6 +1,7 @@
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 
+import type { IVisibility } from '../base/browser';
 import type {
   IClient,
   IConfig,
@@ -10,7 +11,6 @@ import type {
   QuotaChanges,
   WithSchema
 } from '../base/protocol';
-import type { IVisibility } from '../base/visibility';
 
 const ROOT = 'gpushare/api';
 

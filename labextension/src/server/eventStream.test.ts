@@ -1,5 +1,3 @@
-import { ApiError } from './api';
-import { backoff, EventStream } from './eventStream';
 import type { EventMessage } from '../base/protocol';
 import {
   client,
@@ -8,6 +6,8 @@ import {
   type FakeVisibility
 } from '../testing/fakes';
 import { Given, pass, settle } from '../testing/given';
+import { ApiError } from './api';
+import { backoff, EventStream } from './eventStream';
 
 const SNAPSHOT = status([client()]);
 

@@ -1,12 +1,12 @@
 import { Signal } from '@lumino/signaling';
 
-import type { ApiError, IServerAccess } from './api';
 import { Disposable } from '../base/disposable';
 import {
   NO_EXTENSION,
   parseMessage,
   type EventMessage
 } from '../base/protocol';
+import type { ApiError, IServerAccess } from './api';
 
 /** Milliseconds. */
 const FIRST_DELAY = 1000;

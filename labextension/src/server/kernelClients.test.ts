@@ -1,6 +1,6 @@
-import { KernelClients } from './kernelClients';
 import type { FakeApi } from '../testing/fakes';
 import { Given, settle } from '../testing/given';
+import { KernelClients } from './kernelClients';
 
 describe('KernelClients', () => {
   let given: Given;

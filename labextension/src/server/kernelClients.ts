@@ -1,8 +1,8 @@
 import { Signal } from '@lumino/signaling';
 import type { Session } from '@jupyterlab/services';
 
-import type { IServerAccess } from './api';
 import { Disposable } from '../base/disposable';
+import type { IServerAccess } from './api';
 
 /** Milliseconds. */
 const RETRY_DELAY = 5000;

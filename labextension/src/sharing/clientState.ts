@@ -1,6 +1,6 @@
-import type { IClient, IDevice } from '../base/protocol';
+import type { IClient, IDevice, IQuota } from '../base/protocol';
 import { trans } from '../base/trans';
-import { formatDuration, formatPassed } from '../base/units';
+import { formatDuration, formatPassed, formatSize } from '../base/units';
 
 /** The time until a client's state changes. */
 export interface INext {
@@ -146,4 +146,26 @@ export function others(
     secondsLeft: countDown(seconds_left, age),
     isHeld: held
   }));
+}
+
+/** What a quota bounds, in one line. */
+export function formatQuota(quota: IQuota): string {
+  const percent = (part: number) => Math.round(part * 100);
+  const parts: string[] = [];
+  if (quota.share !== null) {
+    parts.push(trans.__('share %1 %', percent(quota.share)));
+  }
+  if (quota.limit !== null) {
+    parts.push(trans.__('limit %1 %', percent(quota.limit)));
+  }
+  if (quota.memory !== null) {
+    parts.push(trans.__('memory %1', formatSize(quota.memory)));
+  }
+  if (quota.resident !== null) {
+    parts.push(trans.__('resident %1', formatSize(quota.resident)));
+  }
+  if (quota.service !== null) {
+    parts.push(quota.service);
+  }
+  return parts.length > 0 ? parts.join(', ') : trans.__('none');
 }

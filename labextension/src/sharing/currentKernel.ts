@@ -1,4 +1,7 @@
+import type { JupyterFrontEnd } from '@jupyterlab/application';
 import type { ISessionContext } from '@jupyterlab/apputils';
+import type { IConsoleTracker } from '@jupyterlab/console';
+import type { INotebookTracker } from '@jupyterlab/notebook';
 import type { Kernel } from '@jupyterlab/services';
 import { Signal, type ISignal } from '@lumino/signaling';
 
@@ -79,4 +82,22 @@ export class CurrentKernel extends Disposable implements ICurrentKernel {
   private _session: ISessionContext | null = null;
   private _kernelId: string | null = null;
   private _wasRestarting = false;
+}
+
+/** The kernel of the shell's current document: a notebook, or a console. */
+export function currentKernel(
+  { shell }: JupyterFrontEnd,
+  notebooks: INotebookTracker,
+  consoles: IConsoleTracker | null
+): CurrentKernel {
+  const sources = [notebooks, consoles, shell].flatMap(
+    (source): ISignal<unknown, unknown>[] =>
+      source?.currentChanged ? [source.currentChanged] : []
+  );
+  return new CurrentKernel(sources, () => {
+    const owner = [notebooks.currentWidget, consoles?.currentWidget].find(
+      widget => widget && widget === shell.currentWidget
+    );
+    return owner?.sessionContext ?? null;
+  });
 }

@@ -1,8 +1,7 @@
 import { DisposableDelegate, type IDisposable } from '@lumino/disposable';
 import { Signal } from '@lumino/signaling';
 
-import type { IServerAccess } from '../server/api';
-import { clock } from '../base/clock';
+import { clock, type IVisibility } from '../base/browser';
 import { Disposable } from '../base/disposable';
 import {
   NOT_RUNNING,
@@ -12,10 +11,10 @@ import {
   type IDevice,
   type IStatus
 } from '../base/protocol';
-import type { ICurrentKernel } from './currentKernel';
+import type { IServerAccess } from '../server/api';
 import { EventStream } from '../server/eventStream';
-import { Expectations } from '../server/waitEstimates';
 import { KernelClients } from '../server/kernelClients';
+import { Expectations } from '../server/waitEstimates';
 import {
   nextOf,
   type INext,
@@ -23,6 +22,14 @@ import {
   others,
   type IRunner
 } from './clientState';
+import type { ICurrentKernel } from './currentKernel';
+
+/** The sources of a model that shows the state of one kernel. */
+export interface IKernelSources {
+  sharing: SharingModel;
+  current: ICurrentKernel;
+  visibility: IVisibility;
+}
 
 export type KernelView =
   | { readonly kind: 'unknown' }

@@ -1,8 +1,8 @@
 import type { IClient, IDevice, IStatus } from '../base/protocol';
 import { trans } from '../base/trans';
-import { formatQuota } from '../sharing/format';
-import { nameOf } from '../sharing/clientLabels';
 import { formatSize, formatDuration } from '../base/units';
+import { nameOf } from '../sharing/clientLabels';
+import { formatQuota } from '../sharing/clientState';
 import type { IClientView, KernelView } from '../sharing/sharingModel';
 
 /** A line of the explanation: what it is, and what it says. */

@@ -1,5 +1,6 @@
 import * as React from 'react';
 
+import { Announcement } from '../base/announcement';
 import { gpuIcon } from '../base/icons';
 
 /**
@@ -21,19 +22,6 @@ export function StateButton(props: StateButton.IProps): React.ReactElement {
       </button>
       {announcement !== undefined && <Announcement text={announcement} />}
     </>
-  );
-}
-
-/** What a screen reader says politely when it changes. */
-export function Announcement({ text }: { text: string }): React.ReactElement {
-  return (
-    <span
-      className="gpushare-mod-visuallyHidden"
-      role="status"
-      aria-live="polite"
-    >
-      {text}
-    </span>
   );
 }
 

@@ -1,10 +1,10 @@
 import { StatusBar } from '@jupyterlab/statusbar';
 import { Widget } from '@lumino/widgets';
 
-import { StatusItem } from './statusItem';
-import { StatusItemModel } from './statusItemModel';
 import { client, runningStatus, status } from '../testing/fakes';
 import { GivenPage, until } from '../testing/given';
+import { StatusItem } from './statusItem';
+import { StatusItemModel } from './statusItemModel';
 
 describe('the status item in a status bar', () => {
   let given: GivenPage;

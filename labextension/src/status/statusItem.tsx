@@ -1,9 +1,9 @@
 import { VDomRenderer } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
-import type { StatusItemModel } from './statusItemModel';
 import { trans } from '../base/trans';
 import { StateButton } from './stateButton';
+import type { StatusItemModel } from './statusItemModel';
 
 /** The status bar item: an icon and the headline, as a button. */
 export class StatusItem extends VDomRenderer<StatusItemModel> {

@@ -1,6 +1,5 @@
-import { ApiError } from '../server/api';
-import { StatusItemModel } from './statusItemModel';
 import type { IClient, IDevice, IStatus } from '../base/protocol';
+import { ApiError } from '../server/api';
 import {
   client,
   CONFIG,
@@ -13,6 +12,7 @@ import {
   type FakeCurrent
 } from '../testing/fakes';
 import { Given, pass, settle } from '../testing/given';
+import { StatusItemModel } from './statusItemModel';
 
 let given: Given;
 let api: FakeApi;

@@ -3,19 +3,17 @@ import type { IDisposable } from '@lumino/disposable';
 import { Signal } from '@lumino/signaling';
 
 import { Switchable } from '../base/disposable';
-import type { IVisibility } from '../base/visibility';
-import type { ICurrentKernel } from '../sharing/currentKernel';
+import { untilNextSecond } from '../base/units';
+import type { IKernelSources, KernelView } from '../sharing/sharingModel';
 import { formatDetails, type IDetail } from './clientDetails';
-import { formatHeadline, untilNextSecond } from '../sharing/format';
-import type { SharingModel, KernelView } from '../sharing/sharingModel';
-import { chipText } from './chipText';
+import { chipText, formatHeadline } from './headline';
 
 /** Milliseconds that a state must last before it is announced. */
 const SETTLED = 1000;
 
 /** The state of the current kernel, as the status bar or a toolbar shows it. */
 export class StatusItemModel extends Switchable {
-  constructor(private readonly _options: StatusItemModel.IOptions) {
+  constructor(private readonly _options: IKernelSources) {
     super();
     const { sharing, current, visibility } = _options;
     sharing.changed.connect(this.refresh, this);
@@ -128,12 +126,4 @@ export class StatusItemModel extends Switchable {
   private _nextAnnouncement = '';
   private _tickTimer?: ReturnType<typeof setTimeout>;
   private _announceTimer?: ReturnType<typeof setTimeout>;
-}
-
-export namespace StatusItemModel {
-  export interface IOptions {
-    sharing: SharingModel;
-    current: ICurrentKernel;
-    visibility: IVisibility;
-  }
 }

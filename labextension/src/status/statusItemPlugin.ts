@@ -4,10 +4,10 @@ import { IStatusBar } from '@jupyterlab/statusbar';
 import { createElement } from 'react';
 
 import { CommandIDs } from '../base/commands';
+import { trans } from '../base/trans';
+import { IGpuSharing, SETTINGS_ID } from '../tokens';
 import { StatusItem } from './statusItem';
 import { StatusItemModel } from './statusItemModel';
-import { IGpuSharing, SETTINGS_ID } from '../tokens';
-import { trans } from '../base/trans';
 
 /** Shows in the status bar whether the current notebook has the GPU. */
 export const statusItemPlugin: JupyterFrontEndPlugin<void> = {

@@ -1,14 +1,14 @@
 import { CommandRegistry } from '@lumino/commands';
 import { Widget } from '@lumino/widgets';
 
-import { addCommands } from '../actions/actionCommands';
 import { CommandIDs } from '../base/commands';
-import { ToolbarChip } from './toolbarChip';
-import { toolbarMenu } from '../actions/actionMenu';
-import { StatusItemModel } from './statusItemModel';
 import type { IClient } from '../base/protocol';
+import { addCommands } from '../actions/actionCommands';
+import { toolbarMenu } from '../actions/actionMenu';
 import { client } from '../testing/fakes';
 import { GivenPage, until } from '../testing/given';
+import { StatusItemModel } from './statusItemModel';
+import { ToolbarChip } from './toolbarChip';
 
 describe('the chip in a notebook toolbar', () => {
   let given: GivenPage;

@@ -1,9 +1,9 @@
 import { caretDownIcon, VDomRenderer } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
-import type { StatusItemModel } from './statusItemModel';
-import { chipTexts } from './chipText';
+import { chipTexts } from './headline';
 import { StateButton } from './stateButton';
+import type { StatusItemModel } from './statusItemModel';
 
 /** The state of a notebook's kernel in its toolbar: a button with a menu. */
 export class ToolbarChip extends VDomRenderer<StatusItemModel> {
@@ -14,6 +14,9 @@ export class ToolbarChip extends VDomRenderer<StatusItemModel> {
     this._check();
   }
 
+  get isOpen(): boolean {
+    return this._isOpen;
+  }
   set isOpen(value: boolean) {
     this._isOpen = value;
     this.update();

@@ -3,11 +3,11 @@ import { IToolbarWidgetRegistry } from '@jupyterlab/apputils';
 import type { NotebookPanel } from '@jupyterlab/notebook';
 import { IStatusBar } from '@jupyterlab/statusbar';
 
-import { ToolbarChip } from './toolbarChip';
-import { toolbarMenu } from '../actions/actionMenu';
 import { CurrentKernel } from '../sharing/currentKernel';
-import { StatusItemModel } from './statusItemModel';
 import { IGpuSharing } from '../tokens';
+import { toolbarMenu } from '../actions/actionMenu';
+import { StatusItemModel } from './statusItemModel';
+import { ToolbarChip } from './toolbarChip';
 
 /** The toolbars' name for it, as in the settings schema. */
 const ITEM = 'gpushare';

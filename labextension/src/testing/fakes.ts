@@ -2,9 +2,7 @@
 import type { ReadonlyJSONValue } from '@lumino/coreutils';
 import { Signal } from '@lumino/signaling';
 
-import { ApiError, type Action, type IApi } from '../server/api';
-import type { ICurrentKernel } from '../sharing/currentKernel';
-import type { IRuns } from '../waiting/waitModel';
+import type { IVisibility } from '../base/browser';
 import type {
   IClient,
   IConfig,
@@ -17,7 +15,9 @@ import type {
   QuotaChanges,
   WithSchema
 } from '../base/protocol';
-import type { IVisibility } from '../base/visibility';
+import { ApiError, type Action, type IApi } from '../server/api';
+import type { ICurrentKernel } from '../sharing/currentKernel';
+import type { IRuns } from '../waiting/waitModel';
 
 export const GIB = 1024 ** 3;
 

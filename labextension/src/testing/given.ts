@@ -1,8 +1,8 @@
 /** What the tests begin with, and do. */
 import { MessageLoop } from '@lumino/messaging';
 
-import { SharingModel } from '../sharing/sharingModel';
 import type { IClient, IDevice, IStatus } from '../base/protocol';
+import { SharingModel } from '../sharing/sharingModel';
 import {
   client,
   device,

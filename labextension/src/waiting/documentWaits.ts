@@ -4,13 +4,13 @@ import type { IDisposable } from '@lumino/disposable';
 import type { ISignal } from '@lumino/signaling';
 import type { Widget } from '@lumino/widgets';
 
-import { WaitingView } from './waitingView';
 import { Disposable } from '../base/disposable';
 import { CurrentKernel, type ICurrentKernel } from '../sharing/currentKernel';
+import type { IGpuSharing } from '../tokens';
 import { LongWaits } from './longWaitNotifier';
 import { WaitDisplays } from './waitDisplays';
+import { WaitingView } from './waitingView';
 import { WaitModel, type IRuns } from './waitModel';
-import type { IGpuSharing } from '../tokens';
 
 /** The waits of one notebook or console, and where they are drawn. */
 export class DocumentWaits extends Disposable {

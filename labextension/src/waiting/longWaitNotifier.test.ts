@@ -1,5 +1,5 @@
-import { LongWaits } from './longWaitNotifier';
 import { Given, pass } from '../testing/given';
+import { LongWaits } from './longWaitNotifier';
 
 describe('the end of a long wait', () => {
   let given: Given;

@@ -1,6 +1,6 @@
 import { Signal } from '@lumino/signaling';
 
-import { clock } from '../base/clock';
+import { clock } from '../base/browser';
 import { Disposable } from '../base/disposable';
 import type { IClient } from '../base/protocol';
 import type { WaitModel } from './waitModel';

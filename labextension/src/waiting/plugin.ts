@@ -4,14 +4,14 @@ import { IConsoleTracker, type ConsolePanel } from '@jupyterlab/console';
 import { INotebookTracker, type NotebookPanel } from '@jupyterlab/notebook';
 import { IStatusBar } from '@jupyterlab/statusbar';
 
+import { LiveRegion } from '../base/announcement';
 import { CommandIDs } from '../base/commands';
-import { LiveRegion } from './liveRegion';
-import { DocumentWaits } from './documentWaits';
+import { trans } from '../base/trans';
 import { formatDuration } from '../base/units';
-import type { LongWaits } from './longWaitNotifier';
 import { nameOf } from '../sharing/clientLabels';
 import { IGpuSharing } from '../tokens';
-import { trans } from '../base/trans';
+import { DocumentWaits } from './documentWaits';
+import type { LongWaits } from './longWaitNotifier';
 import { ConsoleRuns, NotebookRuns } from './runningCells';
 
 /** Milliseconds that the end of a long wait is shown. */

@@ -2,8 +2,8 @@ import type { ISessionContext } from '@jupyterlab/apputils';
 import type { KernelMessage } from '@jupyterlab/services';
 import { Signal } from '@lumino/signaling';
 
-import { WaitDisplays } from './waitDisplays';
 import { Given } from '../testing/given';
+import { WaitDisplays } from './waitDisplays';
 
 type Hook = (msg: KernelMessage.IMessage) => boolean;
 

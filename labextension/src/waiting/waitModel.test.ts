@@ -1,10 +1,10 @@
-import { WaitingView } from './waitingView';
-import { formatDuration } from '../base/units';
-import { WaitModel } from './waitModel';
-import type { IClientView } from '../sharing/sharingModel';
 import type { IClient, IGrant } from '../base/protocol';
+import { formatDuration } from '../base/units';
+import type { IClientView } from '../sharing/sharingModel';
 import { grant } from '../testing/fakes';
 import { Given, pass } from '../testing/given';
+import { WaitingView } from './waitingView';
+import { WaitModel } from './waitModel';
 
 const WAITS: Partial<IClient> = {
   phase: 'waiting',

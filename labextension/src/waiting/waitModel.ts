@@ -1,11 +1,14 @@
 import { Signal, type ISignal } from '@lumino/signaling';
 
-import { clock } from '../base/clock';
+import { clock } from '../base/browser';
 import { Switchable } from '../base/disposable';
 import { trans } from '../base/trans';
-import { untilNextSecond } from '../sharing/format';
-import type { IClientView, KernelView } from '../sharing/sharingModel';
-import type { StatusItemModel } from '../status/statusItemModel';
+import { untilNextSecond } from '../base/units';
+import type {
+  IClientView,
+  IKernelSources,
+  KernelView
+} from '../sharing/sharingModel';
 import { plainText, remainingWait, shownTimes, waitText } from './waitText';
 
 /** Seconds that a wait must last to be shown: shorter ones would flicker. */
@@ -166,7 +169,7 @@ export class WaitModel<T> extends Switchable {
 }
 
 export namespace WaitModel {
-  export interface IOptions<T> extends StatusItemModel.IOptions {
+  export interface IOptions<T> extends IKernelSources {
     runs: IRuns<T>;
   }
 

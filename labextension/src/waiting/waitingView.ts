@@ -1,6 +1,6 @@
 import { Disposable } from '../base/disposable';
-import type { WaitModel } from './waitModel';
 import { trans } from '../base/trans';
+import type { WaitModel } from './waitModel';
 
 /**
  * What is drawn below a cell that waits.

@@ -1,8 +1,8 @@
 import * as React from 'react';
 
-import { LANE_HEIGHT, paths } from './lanePaths';
-import { LANE_STATES, type LaneState, stateText } from '../../history/lanes';
 import { trans } from '../../base/trans';
+import { LANE_STATES, type LaneState, stateText } from '../../history/lanes';
+import { LANE_HEIGHT, paths } from './lanePaths';
 
 /** Each state as the lanes show it, and its name. */
 export const Legend = React.memo(function Legend(): React.ReactElement {

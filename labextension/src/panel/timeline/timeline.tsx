@@ -1,17 +1,17 @@
 import * as React from 'react';
 
+import { Announcement } from '../../base/announcement';
+import { trans } from '../../base/trans';
+import { useSignal } from '../../base/useSignal';
+import { Name } from '../../sharing/clientChip';
 import { COLUMNS, LANE_HEIGHT } from './lanePaths';
+import { Legend } from './legend';
 import {
   SPANS,
   type ILaneView,
   type ITimelineView,
   type TimelineModel
 } from './timelineModel';
-import { trans } from '../../base/trans';
-import { Legend } from './legend';
-import { Name } from '../../sharing/clientChip';
-import { Announcement } from '../../status/stateButton';
-import { useSignal } from '../../base/useSignal';
 
 /** A place in the timeline that is looked at. */
 interface ICursor {

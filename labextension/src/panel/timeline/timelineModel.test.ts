@@ -1,9 +1,9 @@
-import { blocks } from './lanePaths';
+import type { Happening } from '../../base/protocol';
+import { SettingsModel } from '../../base/settings';
 import type { HistoryModel } from '../../history/historyModel';
 import { Lanes } from '../../history/lanes';
-import { SettingsModel } from '../../base/settings';
+import { blocks } from './lanePaths';
 import { TimelineModel } from './timelineModel';
-import type { Happening } from '../../base/protocol';
 
 function lanesOf(...entries: [at: number, what: Happening, id?: string][]) {
   const lanes = new Lanes();

@@ -1,7 +1,8 @@
 import { Signal } from '@lumino/signaling';
 
+import type { SettingsModel } from '../../base/settings';
 import { trans } from '../../base/trans';
-import { blocks, marks, paths } from './lanePaths';
+import type { INamed } from '../../sharing/clientLabels';
 import type { HistoryModel } from '../../history/historyModel';
 import {
   isLaneState,
@@ -10,8 +11,7 @@ import {
   laneText,
   periodText
 } from '../../history/lanes';
-import type { INamed } from '../../sharing/clientLabels';
-import type { SettingsModel } from '../../base/settings';
+import { blocks, marks, paths } from './lanePaths';
 
 /** Minutes that can be looked at. */
 export const SPANS: ReadonlyArray<number> = [2, 5, 10];

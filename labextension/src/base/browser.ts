@@ -28,3 +28,6 @@ export class PageVisibility extends Disposable implements IVisibility {
 
   private readonly _onChange = () => this.changed.emit();
 }
+
+/** Seconds that only go forward. */
+export const clock = () => performance.now() / 1000;

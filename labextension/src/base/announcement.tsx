@@ -1,3 +1,18 @@
+import * as React from 'react';
+
+/** What a screen reader says politely when it changes. */
+export function Announcement({ text }: { text: string }): React.ReactElement {
+  return (
+    <span
+      className="gpushare-mod-visuallyHidden"
+      role="status"
+      aria-live="polite"
+    >
+      {text}
+    </span>
+  );
+}
+
 /** Where a screen reader hears politely what only changes elsewhere. */
 export class LiveRegion {
   constructor() {
