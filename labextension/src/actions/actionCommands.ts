@@ -15,7 +15,7 @@ import type { IClient } from '../base/protocol';
 import { trans } from '../base/trans';
 import type { IGpuSharing } from '../tokens';
 import { Actions } from './actions';
-import { findTarget, whyNot, type Target } from './targets';
+import { findTarget, disabledReason, type Target } from './targets';
 
 /** The arguments, as a JSON schema, for tools that offer commands. */
 const ARGUMENTS = {
@@ -52,7 +52,7 @@ export function addCommands(
   };
 
   const add = (id: string, options: ICommand) => {
-    const reason = (args: object) => whyNot(id, target(args));
+    const reason = (args: object) => disabledReason(id, target(args));
     commands.addCommand(id, {
       label: options.label,
       caption: args => reason(args) || options.caption,
@@ -116,15 +116,16 @@ export function addCommands(
   });
 
   const mayChangeSettings = () => model.status?.you.admin !== false;
-  const isAway = () => model.away !== null || model.status === null;
+  const isUnavailable = () =>
+    model.unavailable !== null || model.status === null;
   commands.addCommand(CommandIDs.changeSettings, {
     label: trans.__('GPU Sharing Settings…'),
     caption: () =>
-      isAway()
+      isUnavailable()
         ? trans.__('The GPU sharing service is away.')
         : trans.__('Quantum, policy and others, for all users of the GPUs.'),
     icon: settingsIcon,
-    isEnabled: () => mayChangeSettings() && !isAway(),
+    isEnabled: () => mayChangeSettings() && !isUnavailable(),
     isVisible: mayChangeSettings,
     describedBy: { args: { type: 'object', properties: {} } },
     execute: () => actions.changeSettings()

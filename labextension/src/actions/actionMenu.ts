@@ -4,11 +4,11 @@ import { VirtualElement } from '@lumino/virtualdom';
 import type { Menu } from '@lumino/widgets';
 
 import { ACTIONS, CommandIDs, type IClientArgs } from '../base/commands';
-import type { INamed } from '../sharing/clientLabels';
+import type { IClientLabel } from '../sharing/clientLabels';
 
 /** A client and the commands that apply to the client now. */
 export interface IActionList {
-  readonly named: INamed;
+  readonly label: IClientLabel;
   readonly actions: ReadonlyArray<string>;
 }
 
@@ -41,8 +41,8 @@ export function openRowMenu(
   anchor: HTMLElement
 ): void {
   const menu = new ActionMenu(commands);
-  menu.title.label = row.named.name;
-  const args = { client: row.named.id };
+  menu.title.label = row.label.name;
+  const args = { client: row.label.id };
   row.actions.forEach(command => menu.addItem({ command, args }));
   menu.aboutToClose.connect(() => {
     // Before the command, whose dialog gives the focus back to its owner.

@@ -5,7 +5,7 @@ import { CommandIDs } from '../base/commands';
 import type { IClient, IStatus } from '../base/protocol';
 import { ApiError } from '../server/api';
 import { client, CONFIG, status, type FakeApi } from '../testing/fakes';
-import { GivenPage, until } from '../testing/given';
+import { GivenPage, waitUntil } from '../testing/given';
 import { addCommands } from './actionCommands';
 
 describe('the commands', () => {
@@ -130,7 +130,7 @@ describe('the commands', () => {
   it('asks for how long to hold', async () => {
     await show({}, { config: { ...CONFIG, max_hold: 200 } });
     const done = commands.execute(CommandIDs.hold);
-    await until(() => field('seconds'));
+    await waitUntil(() => field('seconds'));
     const chosen = dialog()!.querySelector('option:checked')!;
     expect(chosen.textContent).toBe('3 min 20 s');
     type('seconds', '1 min');
@@ -142,15 +142,17 @@ describe('the commands', () => {
   it('changes a quota in a dialog that survives a refusal', async () => {
     await show({});
     const done = commands.execute(CommandIDs.changeQuota, { client: 'mine' });
-    await until(() => field('share'));
-    await until(() => /GPU quota of train.ipynb/.test(dialog()!.textContent!));
+    await waitUntil(() => field('share'));
+    await waitUntil(() =>
+      /GPU quota of train.ipynb/.test(dialog()!.textContent!)
+    );
     const [hint] = field('share').getAttribute('aria-describedby')!.split(' ');
     expect(document.getElementById(hint)!.textContent).toBe('why');
     const label = field('share').labels![0];
     expect(label.textContent).toBe('share');
 
     type('share', '120%');
-    await until(() => /Allowed for share/.test(dialog()!.textContent!));
+    await waitUntil(() => /Allowed for share/.test(dialog()!.textContent!));
     expect(field('share').getAttribute('aria-invalid')).toBe('true');
     accept();
     expect(document.activeElement).toBe(field('share'));
@@ -160,11 +162,11 @@ describe('the commands', () => {
     type('share', '40%');
     accept();
     const alert = dialog()!.querySelector('[role=alert]')!;
-    await until(() => alert.textContent === 'nothing is left');
+    await waitUntil(() => alert.textContent === 'nothing is left');
     api.refusal = new ApiError('share: 0.3 is left', 409, 'conflict');
     accept();
     const error = document.getElementById('gpushare-Form_share__error')!;
-    await until(() => error.textContent === 'share: 0.3 is left');
+    await waitUntil(() => error.textContent === 'share: 0.3 is left');
     expect(alert.textContent).toBe('');
     expect(document.activeElement).toBe(field('share'));
     expect(field('share').value).toBe('40%');
@@ -180,11 +182,13 @@ describe('the commands', () => {
   it('reads sizes as people write them, and lifts a bound', async () => {
     await show({});
     const done = commands.execute(CommandIDs.changeQuota);
-    await until(() => field('memory'));
+    await waitUntil(() => field('memory'));
     expect(field('memory').value).toBe('8 GiB');
-    await until(() => /allocated 3 GiB/.test(dialog()!.textContent!));
+    await waitUntil(() => /allocated 3 GiB/.test(dialog()!.textContent!));
     type('memory', '8 pounds');
-    await until(() => /Allowed: a size above 0/.test(dialog()!.textContent!));
+    await waitUntil(() =>
+      /Allowed: a size above 0/.test(dialog()!.textContent!)
+    );
     type('memory', '');
     type('resident', '50%');
     accept();
@@ -197,7 +201,7 @@ describe('the commands', () => {
   it('changes nothing when the dialog is given up', async () => {
     await show({});
     const done = commands.execute(CommandIDs.changeQuota);
-    await until(() => field('share'));
+    await waitUntil(() => field('share'));
     type('share', '10%');
     dialog()!.querySelector<HTMLElement>('.jp-mod-reject')!.click();
     expect(await done).toBe(false);
@@ -209,8 +213,8 @@ describe('the commands', () => {
     await show({}, { you });
     const about = { client: 'other' };
     const refused = commands.execute(CommandIDs.suspend, about);
-    await until(dialog);
-    await until(() =>
+    await waitUntil(dialog);
+    await waitUntil(() =>
       /Suspend a notebook of bob\?/.test(dialog()!.textContent!)
     );
     dialog()!.querySelector<HTMLElement>('.jp-mod-reject')!.click();
@@ -218,7 +222,7 @@ describe('the commands', () => {
     expect(api.changes).toEqual([]);
 
     const confirmed = commands.execute(CommandIDs.suspend, about);
-    await until(dialog);
+    await waitUntil(dialog);
     accept();
     expect(await confirmed).toBe(true);
     expect(api.changes).toEqual([['suspend', 'other']]);
@@ -231,8 +235,8 @@ describe('the commands', () => {
     expect(commands.isEnabled(CommandIDs.changeSettings)).toBe(true);
 
     const done = commands.execute(CommandIDs.changeSettings);
-    await until(() => field('time_quantum'));
-    await until(() =>
+    await waitUntil(() => field('time_quantum'));
+    await waitUntil(() =>
       /until the coordinator stops/.test(dialog()!.textContent!)
     );
     type('time_quantum', '10');

@@ -5,19 +5,19 @@ import type { IClient, IConfig, QuotaChanges } from '../base/protocol';
 import { trans } from '../base/trans';
 import { formatDuration } from '../base/units';
 import type { Action, IApi } from '../server/api';
-import { nameOf } from '../sharing/clientLabels';
+import { displayName } from '../sharing/clientLabels';
 import type { FormDialog } from './formDialog';
 import { holdSchema, pick, withAllocated } from './formSchemas';
 
 /** Milliseconds that a success, or a failure, is shown. */
-const SUCCESS_SHOWN = 4000;
-const FAILURE_SHOWN = 15000;
+const SUCCESS_MS = 4000;
+const FAILURE_MS = 15000;
 
 /** The settings that a dialog asks for. */
 const SETTINGS = ['time_quantum', 'policy', 'idle_release', 'sharing'];
 
 /** Seconds that the dialog proposes. */
-const USUAL_HOLD = 300;
+const DEFAULT_HOLD_SECONDS = 300;
 
 /**
  * Actions on a client, or the coordinator, with their dialogs and messages. Each
@@ -32,7 +32,7 @@ export class Actions {
   }
 
   async changeQuota(client: IClient): Promise<boolean> {
-    const name = nameOf(client);
+    const name = displayName(client);
     return this._ask(trans.__('GPU quota of %1', name), async () => {
       const { schema, ...quota } = await this._api.quota(client.id);
       return {
@@ -58,11 +58,11 @@ export class Actions {
         values: pick(config, properties) as ReadonlyJSONObject,
         send: async changes => {
           const now = await this._api.setConfig(changes);
-          const news = Object.keys(changes).map(
+          const applied = Object.keys(changes).map(
             name => `${properties[name].title} = ${now[name]}`
           );
           this._report(
-            trans.__('%1, until the coordinator stops.', news.join(', '))
+            trans.__('%1, until the coordinator stops.', applied.join(', '))
           );
         }
       };
@@ -81,11 +81,11 @@ export class Actions {
     if (seconds !== undefined) {
       return this._do(() => this._hold(client, seconds));
     }
-    const longest = config.max_hold;
-    const title = trans.__('Hold the GPU for %1', nameOf(client));
+    const maxHold = config.max_hold;
+    const title = trans.__('Hold the GPU for %1', displayName(client));
     return this._ask(title, async () => ({
-      schema: holdSchema(longest, client.hold_seconds_left !== null),
-      values: { seconds: Math.min(USUAL_HOLD, longest) },
+      schema: holdSchema(maxHold, client.hold_seconds_left !== null),
+      values: { seconds: Math.min(DEFAULT_HOLD_SECONDS, maxHold) },
       present: {},
       send: async changes =>
         this._report(await this._hold(client, changes.seconds as number))
@@ -109,7 +109,7 @@ export class Actions {
   }
 
   private async _hold(client: IClient, seconds: number): Promise<string> {
-    const name = nameOf(client);
+    const name = displayName(client);
     const left = await this._api.hold(client.id, seconds);
     return left === null
       ? trans.__('%1 holds the GPU no longer.', name)
@@ -122,7 +122,7 @@ export class Actions {
 
   /** The texts of the actions; without a meaning there is nothing to ask. */
   private _texts(client: IClient): Readonly<Record<Action, ITexts>> {
-    const name = nameOf(client);
+    const name = displayName(client);
     return {
       release: {
         title: trans.__('Give up the turn of %1?', name),
@@ -185,11 +185,11 @@ export class Actions {
   }
 
   private _report(text: string): void {
-    Notification.success(text, { autoClose: SUCCESS_SHOWN });
+    Notification.success(text, { autoClose: SUCCESS_MS });
   }
 
   private _fail(error: unknown): false {
-    Notification.error((error as Error).message, { autoClose: FAILURE_SHOWN });
+    Notification.error((error as Error).message, { autoClose: FAILURE_MS });
     return false;
   }
 }

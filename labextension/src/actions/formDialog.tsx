@@ -99,7 +99,7 @@ class Form extends VDomRenderer {
       this._transformErrors
     ).errors;
     if (this._isBusy || wrong) {
-      this._focus(nameOf(wrong));
+      this._focus(fieldOf(wrong));
       return false;
     }
     const changes = Object.fromEntries(
@@ -184,10 +184,10 @@ class Form extends VDomRenderer {
     errors: RJSFValidationError[]
   ): RJSFValidationError[] =>
     errors
-      .filter(error => this._isChanged(nameOf(error)!))
+      .filter(error => this._isChanged(fieldOf(error)!))
       .map(error => {
         const { errorMessage } =
-          this._options.schema.properties[nameOf(error)!];
+          this._options.schema.properties[fieldOf(error)!];
         return { ...error, message: errorMessage ?? error.message };
       });
 
@@ -259,6 +259,6 @@ function Field(props: FieldTemplateProps): React.ReactElement {
 const TEMPLATES = { FieldTemplate: Field };
 
 /** The field that an error is about. */
-function nameOf(error: RJSFValidationError | undefined): string | undefined {
+function fieldOf(error: RJSFValidationError | undefined): string | undefined {
   return error?.property?.replace(/^\./, '');
 }

@@ -52,8 +52,8 @@ describe('the durations of a hold', () => {
     [600, false, [60, 300, 600]],
     [200, false, [60, 200]],
     [1800, true, [0, 60, 300, 600, 1800]]
-  ])('are bounded by %p seconds', (longest, holds, values) => {
-    const { oneOf } = holdSchema(longest, holds).properties.seconds;
+  ])('are bounded by %p seconds', (maxHold, holds, values) => {
+    const { oneOf } = holdSchema(maxHold, holds).properties.seconds;
     const options = oneOf as unknown as { const: number }[];
     expect(options.map(option => option.const)).toEqual(values);
   });

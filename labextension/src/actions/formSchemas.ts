@@ -3,7 +3,7 @@ import { trans } from '../base/trans';
 import { formatDuration, formatSize } from '../base/units';
 
 /** Seconds to choose from, as far as `max_hold` allows. */
-const HOLDS = [60, 300, 600];
+const HOLD_CHOICES_SECONDS = [60, 300, 600];
 
 /** The properties of `from` that `names`, a list or an object, has too. */
 export function pick<T extends object>(
@@ -36,7 +36,7 @@ export function withAllocated(
 
 /** For how long to hold; 0 if it is to hold no longer. */
 export function holdSchema(maxHold: number, holds: boolean): IFormSchema {
-  const durations = HOLDS.filter(seconds => seconds < maxHold);
+  const durations = HOLD_CHOICES_SECONDS.filter(seconds => seconds < maxHold);
   const options = [...durations, maxHold].map(seconds => ({
     const: seconds,
     title: formatDuration(seconds)

@@ -17,12 +17,12 @@ export function findTarget(
   clientId: string | undefined,
   kernelId: string | null
 ): Target {
-  const { away, status } = sharing;
+  const { unavailable, status } = sharing;
   if (clientId === undefined) {
     return ofKernel(sharing, kernelId);
   }
-  if (away) {
-    return { reason: awayText(away.message) };
+  if (unavailable) {
+    return { reason: unavailableText(unavailable.message) };
   }
   const client = status?.clients.find(({ id }) => id === clientId);
   return client
@@ -31,7 +31,7 @@ export function findTarget(
 }
 
 /** The reason why a command cannot be carried out now; empty if it can. */
-export function whyNot(command: string, target: Target): string {
+export function disabledReason(command: string, target: Target): string {
   if ('reason' in target) {
     return target.reason;
   }
@@ -70,8 +70,8 @@ function ofKernel(sharing: SharingModel, kernelId: string | null): Target {
   switch (view?.kind) {
     case 'client':
       return { client: view.client };
-    case 'away':
-      return { reason: awayText(view.message) };
+    case 'unavailable':
+      return { reason: unavailableText(view.message) };
     case 'unshared':
       return {
         reason: trans.__('This kernel was started without GPU sharing.')
@@ -83,7 +83,7 @@ function ofKernel(sharing: SharingModel, kernelId: string | null): Target {
   }
 }
 
-function awayText(message: string): string {
+function unavailableText(message: string): string {
   return message
     ? trans.__('The GPU sharing service is away: %1', message)
     : trans.__('The GPU sharing service is away.');

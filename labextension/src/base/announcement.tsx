@@ -23,7 +23,7 @@ export class LiveRegion {
   }
 
   /** Say it once; the same text again says nothing. */
-  say(text: string): void {
+  announce(text: string): void {
     if (this._node.textContent !== text) {
       this._node.textContent = text;
     }

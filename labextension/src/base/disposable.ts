@@ -25,7 +25,7 @@ export abstract class Disposable implements IDisposable {
 type Switch = 'showStatusItem' | 'showToolbarChip' | 'showWaiting';
 
 /** One that a setting of the user switches off and on. */
-export abstract class Switchable extends Disposable {
+export abstract class Toggleable extends Disposable {
   get isEnabled(): boolean {
     return this._isEnabled;
   }
@@ -35,7 +35,7 @@ export abstract class Switchable extends Disposable {
   }
 
   /** Let a setting switch it. */
-  follow(settings: SettingsModel, name: Switch): void {
+  bindTo(settings: SettingsModel, name: Switch): void {
     const apply = () => {
       this.isEnabled = settings.values[name];
     };

@@ -28,16 +28,16 @@ export interface IDevice {
   /** Why it is out of use; null: it is not. */
   readonly failed: string | null;
   /** Processes that use it without sharing it. */
-  readonly outside: ReadonlyArray<IOutside>;
+  readonly outside: ReadonlyArray<IForeignProcess>;
   /** Processes that have its lock while clients here wait for that. */
-  readonly locked_by: ReadonlyArray<Omit<IOutside, 'memory'>>;
+  readonly locked_by: ReadonlyArray<Omit<IForeignProcess, 'memory'>>;
   readonly grants: ReadonlyArray<IGrant>;
   /** Client ids, the next one first. */
   readonly queue: ReadonlyArray<string>;
 }
 
 /** A process that uses a device and belongs to no client. */
-export interface IOutside {
+export interface IForeignProcess {
   /** Null: not known, or hidden from the user that asks. */
   readonly user: string | null;
   /** Null: not known. */
@@ -131,7 +131,7 @@ export interface IClient {
 }
 
 /** The user that asks, as the coordinator knows it. */
-export interface IYou {
+export interface IViewer {
   /** As in {@link IClient.tenant}. */
   readonly tenant: string;
   /** Whether settings and others' quotas may be changed. */
@@ -153,7 +153,7 @@ export interface IStatus {
   readonly devices: ReadonlyArray<IDevice>;
   readonly clients: ReadonlyArray<IClient>;
   readonly config: IConfig;
-  readonly you: IYou;
+  readonly you: IViewer;
 }
 
 /** What a client may change of a quota; text such as "8GiB" or "50%" will do. */
@@ -162,7 +162,7 @@ export type QuotaChanges = {
 };
 
 /** What happened to a client. */
-export type Happening =
+export type HistoryEvent =
   | 'waiting'
   | 'running'
   /** A turn that is kept by a hold, while nothing runs. */
@@ -179,7 +179,7 @@ export interface IHistoryEntry {
   /** Seconds on the coordinator's clock, as {@link IHistory.now}. */
   readonly at: number;
   readonly client: string;
-  readonly what: Happening;
+  readonly what: HistoryEvent;
 }
 
 /** What happened in the last minutes, the oldest first. */
@@ -199,10 +199,10 @@ export interface IHistory {
 /** What arrives on the event socket. */
 export type EventMessage =
   | { readonly type: 'snapshot'; readonly status: IStatus }
-  | ({ readonly type: 'away' } & IAway);
+  | ({ readonly type: 'away' } & IUnavailable);
 
 /** Why there is no snapshot. */
-export interface IAway {
+export interface IUnavailable {
   /** A word for programs; {@link NOT_RUNNING} is no failure. */
   readonly reason: string;
   /** A sentence for people. */

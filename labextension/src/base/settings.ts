@@ -38,13 +38,13 @@ export class SettingsModel {
   /** Adopt the values given; what is missing, or of another type, stays. */
   update(composite: Readonly<Record<string, unknown>>): void {
     const names = Object.keys(DEFAULTS) as (keyof ISettings)[];
-    const news = names.filter(
+    const changed = names.filter(
       name =>
         typeof composite[name] === typeof DEFAULTS[name] &&
         composite[name] !== this._values[name]
     );
-    if (news.length > 0) {
-      const changes = news.map(name => [name, composite[name]]);
+    if (changed.length > 0) {
+      const changes = changed.map(name => [name, composite[name]]);
       this._values = { ...this._values, ...Object.fromEntries(changes) };
       this.changed.emit();
     }

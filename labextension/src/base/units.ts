@@ -102,7 +102,7 @@ export function untilNextSecond(seconds: number): number {
 }
 
 /** What has passed, in whole minutes from one on: "59 s", "1 h 59 min". */
-export function formatPassed(seconds: number): string {
+export function formatElapsed(seconds: number): string {
   const step = seconds < 60 ? 1 : 60;
   return formatDuration(Math.floor(seconds / step) * step);
 }

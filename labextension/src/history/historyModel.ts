@@ -9,16 +9,16 @@ import type { SharingModel } from '../sharing/sharingModel';
 import { Lanes, type ILane } from './lanes';
 
 /** Milliseconds from the beginning of one question to that of the next. */
-const AFTER_CHANGE = 1000;
+const CHANGE_INTERVAL_MS = 1000;
 /** Utilisation changes without any other news. */
-const WHILE_BUSY = 2000;
-const AFTER_FAILURE = 10000;
+const BUSY_INTERVAL_MS = 2000;
+const FAILURE_INTERVAL_MS = 10000;
 
 /** Answers in a row; the coordinator keeps less than these can hold. */
-const MOST_ANSWERS = 50;
+const MAX_ANSWERS = 50;
 
 /** Seconds; more than the coordinator keeps, so that a pause loses nothing. */
-const KEPT = 1200;
+const KEPT_SECONDS = 1200;
 
 /**
  * What happened in the last minutes, by the server's GET: asked when the state
@@ -76,7 +76,7 @@ export class HistoryModel extends Disposable {
 
   private _onVisibility(): void {
     if (this._isActive) {
-      this._ask(AFTER_CHANGE);
+      this._ask(CHANGE_INTERVAL_MS);
     } else {
       clearTimeout(this._timer);
       this._due = Infinity;
@@ -84,13 +84,13 @@ export class HistoryModel extends Disposable {
   }
 
   private _onSharing(): void {
-    const { status, away } = this._options.sharing;
-    if (away) {
+    const { status, unavailable } = this._options.sharing;
+    if (unavailable) {
       this._notBefore = -Infinity;
     } else if (status !== this._seen) {
       // Not for other changes of the model, such as a kernel that is known.
       this._seen = status;
-      this._ask(AFTER_CHANGE);
+      this._ask(CHANGE_INTERVAL_MS);
     }
   }
 
@@ -98,7 +98,7 @@ export class HistoryModel extends Disposable {
   private _ask(delay: number): void {
     if (
       !this._isActive ||
-      this._options.sharing.away ||
+      this._options.sharing.unavailable ||
       !this._options.sharing.status
     ) {
       return;
@@ -120,13 +120,13 @@ export class HistoryModel extends Disposable {
 
   private async _update(): Promise<void> {
     if (this._isAsking) {
-      this._ask(AFTER_CHANGE);
+      this._ask(CHANGE_INTERVAL_MS);
       return;
     }
     this._isAsking = true;
     this._asked = clock() * 1000;
     try {
-      for (let i = 0; i < MOST_ANSWERS; i++) {
+      for (let i = 0; i < MAX_ANSWERS; i++) {
         const answer = await this._options.api.history(this._next);
         if (this.isDisposed || !this._take(answer)) {
           break;
@@ -134,12 +134,12 @@ export class HistoryModel extends Disposable {
       }
     } catch {
       // A picture of the past is worth no error message; the state goes on.
-      this._notBefore = clock() * 1000 + AFTER_FAILURE;
+      this._notBefore = clock() * 1000 + FAILURE_INTERVAL_MS;
     } finally {
       this._isAsking = false;
     }
     if (this._isBusy()) {
-      this._ask(WHILE_BUSY);
+      this._ask(BUSY_INTERVAL_MS);
     }
   }
 
@@ -155,7 +155,7 @@ export class HistoryModel extends Disposable {
       }
     }
     this._lanes.apply(answer.entries);
-    this._lanes.forget(answer.now - KEPT);
+    this._lanes.discardBefore(answer.now - KEPT_SECONDS);
     this._next = answer.next;
     this._utilisation = answer.utilisation;
     this._setClock(answer.now);
@@ -173,11 +173,11 @@ export class HistoryModel extends Disposable {
   }
 
   private _isBusy(): boolean {
-    const runs = (status: IStatus | null) =>
+    const hasGrants = (status: IStatus | null) =>
       status?.devices.some(device => device.grants.length > 0);
     return (
-      runs(this._options.sharing.status) ||
-      Object.values(this._utilisation).some(part => (part ?? 0) > 0)
+      hasGrants(this._options.sharing.status) ||
+      Object.values(this._utilisation).some(fraction => (fraction ?? 0) > 0)
     );
   }
 

@@ -33,9 +33,9 @@ export interface ILane {
 }
 
 /** Of one lane; a client may change turns a hundred times a second. */
-const MOST_PERIODS = 2000;
-const MOST_MARKS = 2000;
-const MOST_LANES = 200;
+const MAX_PERIODS = 2000;
+const MAX_MARKS = 2000;
+const MAX_LANES = 200;
 
 /** The coordinator's history, sorted by client, in bounded memory. */
 export class Lanes {
@@ -64,14 +64,14 @@ export class Lanes {
         close(lane, entry.at);
         lane.periods.push({ state: entry.what, from: entry.at, to: null });
       }
-      keepLast(lane.periods, MOST_PERIODS);
-      keepLast(lane.starts, MOST_MARKS);
-      keepLast(lane.ends, MOST_MARKS);
+      keepLast(lane.periods, MAX_PERIODS);
+      keepLast(lane.starts, MAX_MARKS);
+      keepLast(lane.ends, MAX_MARKS);
     }
   }
 
   /** Remove what ended before a time, and the lanes of clients that left before it. */
-  forget(before: number): void {
+  discardBefore(before: number): void {
     for (const lane of this._lanes.values()) {
       dropWhile(lane.periods, ({ to }) => to !== null && to < before);
       dropWhile(lane.starts, at => at < before);
@@ -91,7 +91,7 @@ export class Lanes {
     if (known) {
       return known;
     }
-    if (this._lanes.size >= MOST_LANES) {
+    if (this._lanes.size >= MAX_LANES) {
       const lanes = [...this._lanes.values()];
       const victim = lanes.find(lane => lane.isGone) ?? lanes[0];
       this._lanes.delete(victim.id);
@@ -128,10 +128,10 @@ function close({ periods }: IGrowingLane, at: number): void {
   }
 }
 
-function keepLast(list: unknown[], most: number): void {
+function keepLast(list: unknown[], max: number): void {
   // Now and then many at once: taking off the first costs the whole length.
-  if (list.length > most * 1.25) {
-    list.splice(0, list.length - most);
+  if (list.length > max * 1.25) {
+    list.splice(0, list.length - max);
   }
 }
 

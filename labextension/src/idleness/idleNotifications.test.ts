@@ -1,7 +1,7 @@
 import type { IClient } from '../base/protocol';
 import { client, status } from '../testing/fakes';
 import { Given } from '../testing/given';
-import { IdleNotices, noticeText } from './idleNotifications';
+import { IdleNotifications, notificationText } from './idleNotifications';
 
 const EVICTED = { evicted_by_policy: true, idle_seconds: 1810 };
 const SUSPENDED = {
@@ -20,10 +20,10 @@ describe('kernels that nobody uses', () => {
   beforeEach(() => {
     given = new Given();
     given.sharing.watch();
-    const notices = given.own(new IdleNotices(given.sharing));
+    const notices = given.own(new IdleNotifications(given.sharing));
     seen = [];
-    notices.happened.connect((_, one) => seen.push(noticeText(one)));
-    notices.over.connect((_, id) => seen.push(id));
+    notices.raised.connect((_, one) => seen.push(notificationText(one)));
+    notices.cleared.connect((_, id) => seen.push(id));
   });
 
   afterEach(() => given.dispose());

@@ -3,8 +3,8 @@ import { Signal } from '@lumino/signaling';
 import { Disposable } from '../base/disposable';
 import type { IClient } from '../base/protocol';
 import { trans } from '../base/trans';
-import { formatPassed } from '../base/units';
-import { isProgram, nameOf } from '../sharing/clientLabels';
+import { formatElapsed } from '../base/units';
+import { isProgram, displayName } from '../sharing/clientLabels';
 import type { SharingModel } from '../sharing/sharingModel';
 
 /** The stages of a client that is not used. */
@@ -19,21 +19,21 @@ enum Stage {
  * not used. What had happened before this page was loaded is no news: their state
  * shows it.
  */
-export class IdleNotices extends Disposable {
+export class IdleNotifications extends Disposable {
   constructor(private readonly _sharing: SharingModel) {
     super();
-    _sharing.changed.connect(this._look, this);
+    _sharing.changed.connect(this._update, this);
   }
 
   /** Emitted once for each that is evicted, and once if it is suspended. */
-  readonly happened = new Signal<this, IClient>(this);
+  readonly raised = new Signal<this, IClient>(this);
 
   /** Emitted with the id of one of these when it is used again, or is gone. */
-  readonly over = new Signal<this, string>(this);
+  readonly cleared = new Signal<this, string>(this);
 
-  private _look(): void {
-    const { away, status } = this._sharing;
-    if (away || !status) {
+  private _update(): void {
+    const { unavailable, status } = this._sharing;
+    if (unavailable || !status) {
       return; // Nothing is known meanwhile.
     }
     const own = status.clients.filter(one => one.own && !isProgram(one));
@@ -53,7 +53,7 @@ export class IdleNotices extends Disposable {
     const last = this._stages.get(id);
     if (last !== undefined && stage > last) {
       this._reported.add(id);
-      this.happened.emit(client);
+      this.raised.emit(client);
     } else if (stage === Stage.Present) {
       this._end(id);
     }
@@ -65,7 +65,7 @@ export class IdleNotices extends Disposable {
 
   private _end(id: string): void {
     if (this._reported.delete(id)) {
-      this.over.emit(id);
+      this.cleared.emit(id);
     }
   }
 
@@ -74,9 +74,9 @@ export class IdleNotices extends Disposable {
 }
 
 /** What has happened to a client that is not used, and what its user can do. */
-export function noticeText(client: IClient): string {
-  const name = nameOf(client);
-  const idle = formatPassed(client.idle_seconds ?? 0);
+export function notificationText(client: IClient): string {
+  const name = displayName(client);
+  const idle = formatElapsed(client.idle_seconds ?? 0);
   return stageOf(client) === Stage.Suspended
     ? trans.__(
         '%1 has not been used for %2 and is therefore suspended, with no memory on the GPU. Nothing is lost: run a cell, and it goes on.',

@@ -4,7 +4,7 @@ import { Notification } from '@jupyterlab/apputils';
 import { CommandIDs } from '../base/commands';
 import { trans } from '../base/trans';
 import { IGpuSharing } from '../tokens';
-import { IdleNotices, noticeText } from './idleNotifications';
+import { IdleNotifications, notificationText } from './idleNotifications';
 
 /**
  * Notifies when a kernel that is not used is moved off the GPU, or suspended. It
@@ -16,7 +16,7 @@ export const idlenessPlugin: JupyterFrontEndPlugin<void> = {
   autoStart: true,
   requires: [IGpuSharing],
   activate: (app, sharing: IGpuSharing) => {
-    const notices = new IdleNotices(sharing.model);
+    const notices = new IdleNotifications(sharing.model);
     const shown = new Map<string, string>();
     const dismiss = (client: string) => {
       const notification = shown.get(client);
@@ -26,12 +26,12 @@ export const idlenessPlugin: JupyterFrontEndPlugin<void> = {
       }
     };
 
-    notices.happened.connect((_, client) => {
+    notices.raised.connect((_, client) => {
       dismiss(client.id);
       if (!sharing.settings.values.notifyIdle) {
         return;
       }
-      const notification = Notification.info(noticeText(client), {
+      const notification = Notification.info(notificationText(client), {
         autoClose: false, // Its user looks elsewhere.
         actions: [
           {
@@ -45,6 +45,6 @@ export const idlenessPlugin: JupyterFrontEndPlugin<void> = {
       });
       shown.set(client.id, notification);
     });
-    notices.over.connect((_, client) => dismiss(client));
+    notices.cleared.connect((_, client) => dismiss(client));
   }
 };

@@ -4,41 +4,41 @@ import * as React from 'react';
 
 import { CommandIDs } from '../base/commands';
 import { trans } from '../base/trans';
-import { Chip } from '../sharing/clientChip';
+import { ClientChip } from '../sharing/clientChip';
 import { openRowMenu } from '../actions/actionMenu';
-import type { IRow } from './clientRowView';
+import type { IClientRowView } from './clientRowView';
 
 export function ClientRow(props: {
-  row: IRow;
+  row: IClientRowView;
   commands: CommandRegistry;
   hasMenu: boolean;
 }): React.ReactElement {
   const { row, commands, hasMenu } = props;
-  const { named } = row;
+  const { label } = row;
   const facts = [row.memory, row.quota, row.limit].filter(text => text !== '');
   return (
     <li
-      className={named.isOwn ? 'gpushare-Row gpushare-mod-own' : 'gpushare-Row'}
+      className={label.isOwn ? 'gpushare-Row gpushare-mod-own' : 'gpushare-Row'}
       data-phase={row.phase}
     >
       <div className="gpushare-Row-head">
-        <Chip named={named} />
+        <ClientChip label={label} />
         {row.canOpen ? (
           <button
             type="button"
             className="gpushare-Row-name gpushare-mod-link"
-            title={trans.__('Go to %1', named.name)}
+            title={trans.__('Go to %1', label.name)}
             onClick={() =>
               void commands.execute(CommandIDs.openDocument, {
-                client: named.id
+                client: label.id
               })
             }
           >
-            {named.name}
+            {label.name}
           </button>
         ) : (
-          <span className="gpushare-Row-name" title={named.name}>
-            {named.name}
+          <span className="gpushare-Row-name" title={label.name}>
+            {label.name}
           </span>
         )}
         {hasMenu && (
@@ -46,8 +46,8 @@ export function ClientRow(props: {
             type="button"
             className="gpushare-Row-menu"
             aria-haspopup="menu"
-            aria-label={trans.__('Actions for %1', named.name)}
-            title={trans.__('Actions for %1', named.name)}
+            aria-label={trans.__('Actions for %1', label.name)}
+            title={trans.__('Actions for %1', label.name)}
             onClick={event => openRowMenu(commands, row, event.currentTarget)}
           >
             <ellipsesIcon.react tag="span" className="gpushare-Row-menuIcon" />

@@ -3,18 +3,18 @@ import type { Session } from '@jupyterlab/services';
 import { CommandIDs } from '../base/commands';
 import type { IClient } from '../base/protocol';
 import { findSession } from '../server/kernelClients';
-import { Names } from '../sharing/clientLabels';
+import { ClientLabels } from '../sharing/clientLabels';
 import { client, device, GIB, grant } from '../testing/fakes';
-import { rowOf } from './clientRowView';
-import { outsideText } from './deviceView';
-import { memoryOf } from './memorySegments';
+import { clientRowView } from './clientRowView';
+import { foreignProcessesText } from './deviceView';
+import { memoryView } from './memorySegments';
 
 function row(changes: Partial<IClient>, age = 0, left: number | null = 20) {
   const one = client(changes);
-  const names = new Names();
+  const names = new ClientLabels();
   names.update([one], new Map());
   const grants = [grant({ seconds_left: left })];
-  return rowOf(one, names.get(one.id)!, [device({ grants })], age);
+  return clientRowView(one, names.get(one.id)!, [device({ grants })], age);
 }
 
 describe('a row of the list of clients', () => {
@@ -90,7 +90,7 @@ describe('a row of the list of clients', () => {
 
 describe('Names', () => {
   it('count own clients first, and keep numbers while they are needed', () => {
-    const names = new Names();
+    const names = new ClientLabels();
     const theirs = client({ id: 'theirs', own: false, label: '' });
     const mine = client({ own: true });
     names.update([theirs, mine], new Map());
@@ -120,13 +120,13 @@ describe('who uses a device without sharing it', () => {
     [[one('ada'), one('ada', null)], '2 processes · at least 1 GiB · of ada'],
     [[one(null, null), one(null, null)], '2 processes']
   ])('tells how many, how much, and whose, %j', (processes, text) => {
-    expect(outsideText(processes)).toBe(text);
+    expect(foreignProcessesText(processes)).toBe(text);
   });
 });
 
 describe('the memory of a device', () => {
   it('has what nobody of the clients takes as other use', () => {
-    const view = memoryOf(
+    const view = memoryView(
       device({ memory_used: 4 * GIB }),
       [client()],
       () => undefined
@@ -141,7 +141,11 @@ describe('the memory of a device', () => {
       devices: ['GPU-1', 'GPU-2'],
       resident_by_device: { 'GPU-1': GIB, 'GPU-2': 0.5 * GIB }
     });
-    const view = memoryOf(device({ memory_used: GIB }), [two], () => undefined);
+    const view = memoryView(
+      device({ memory_used: GIB }),
+      [two],
+      () => undefined
+    );
     expect(view.resident.map(({ bytes }) => bytes / GIB)).toEqual([1]);
     expect(view.evicted.map(({ bytes }) => bytes / GIB)).toEqual([0.75]);
   });

@@ -2,13 +2,13 @@ import { ACTIONS } from '../base/commands';
 import type { IClient, IDevice, IQuota } from '../base/protocol';
 import { trans } from '../base/trans';
 import { formatSize } from '../base/units';
-import { isProgram, type INamed } from '../sharing/clientLabels';
+import { isProgram, type IClientLabel } from '../sharing/clientLabels';
 import { stateLine, formatQuota } from '../sharing/clientState';
-import { whyNot } from '../actions/targets';
+import { disabledReason } from '../actions/targets';
 
 /** What the list of clients says about one of them. */
-export interface IRow {
-  readonly named: INamed;
+export interface IClientRowView {
+  readonly label: IClientLabel;
   readonly phase: string;
   /** The state in words, with its times. */
   readonly state: string;
@@ -26,15 +26,15 @@ export interface IRow {
 /**
  * @param age - seconds since the snapshot
  */
-export function rowOf(
+export function clientRowView(
   client: IClient,
-  named: INamed,
+  label: IClientLabel,
   devices: ReadonlyArray<IDevice>,
   age: number
-): IRow {
-  const canOpen = named.isOwn && !isProgram(client);
+): IClientRowView {
+  const canOpen = label.isOwn && !isProgram(client);
   return {
-    named,
+    label,
     phase: client.phase,
     state: capital(stateLine(client, devices, age)),
     memory: memoryText(client),
@@ -42,7 +42,7 @@ export function rowOf(
     limit: client.limit_text,
     notes: client.notes,
     canOpen,
-    actions: ACTIONS.filter(id => whyNot(id, { client }) === '')
+    actions: ACTIONS.filter(id => disabledReason(id, { client }) === '')
   };
 }
 
@@ -68,11 +68,11 @@ function memoryText(client: IClient): string {
     return trans.__('no GPU memory');
   }
   const allocated = formatSize(client.allocated);
-  const away = client.allocated - client.resident;
-  if (away <= 0) {
+  const evictedBytes = client.allocated - client.resident;
+  if (evictedBytes <= 0) {
     return allocated;
   }
   return client.resident_is_estimate
-    ? trans.__('%1, about %2 moved out', allocated, formatSize(away))
-    : trans.__('%1, %2 moved out', allocated, formatSize(away));
+    ? trans.__('%1, about %2 moved out', allocated, formatSize(evictedBytes))
+    : trans.__('%1, %2 moved out', allocated, formatSize(evictedBytes));
 }

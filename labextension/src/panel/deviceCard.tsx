@@ -1,12 +1,12 @@
 import * as React from 'react';
 
 import { trans } from '../base/trans';
-import { Name } from '../sharing/clientChip';
+import { ClientName } from '../sharing/clientChip';
 import type { IDeviceView, IUse } from './deviceView';
 import { MemoryBar } from './memoryBar';
 
 /** So many of a queue are shown at once. */
-const NEXT = 4;
+const MAX_SHOWN = 4;
 
 /** One device: what it is, who has it, who waits, and where its memory is. */
 export function DeviceCard(props: { device: IDeviceView }): React.ReactElement {
@@ -68,7 +68,7 @@ export function DeviceCard(props: { device: IDeviceView }): React.ReactElement {
           title={trans.__(
             'Programs that use this GPU without sharing it: they take memory and time from those who do.'
           )}
-          text={device.outside}
+          text={device.foreignProcesses}
         />
       </dl>
     </li>
@@ -92,16 +92,16 @@ function Processes(props: {
 /** The next ones; a long queue's end only while it is open. */
 function Queue({ queue }: { queue: ReadonlyArray<IUse> }): React.ReactElement {
   const [isOpen, setIsOpen] = React.useState(false);
-  const more = queue.length - NEXT;
+  const more = queue.length - MAX_SHOWN;
   return (
     <>
-      <ol className="gpushare-Uses">{items(queue.slice(0, NEXT))}</ol>
+      <ol className="gpushare-Uses">{items(queue.slice(0, MAX_SHOWN))}</ol>
       {more > 0 && (
         <details onToggle={event => setIsOpen(event.currentTarget.open)}>
           <summary>{trans._n('%1 more', '%1 more', more)}</summary>
           {isOpen && (
-            <ol className="gpushare-Uses" start={NEXT + 1}>
-              {items(queue.slice(NEXT))}
+            <ol className="gpushare-Uses" start={MAX_SHOWN + 1}>
+              {items(queue.slice(MAX_SHOWN))}
             </ol>
           )}
         </details>
@@ -111,14 +111,14 @@ function Queue({ queue }: { queue: ReadonlyArray<IUse> }): React.ReactElement {
 }
 
 function items(uses: ReadonlyArray<IUse>): React.ReactElement[] {
-  return uses.map(use => <Use key={use.named.id} {...use} />);
+  return uses.map(use => <Use key={use.label.id} {...use} />);
 }
 
-function Use({ named, time }: IUse): React.ReactElement {
+function Use({ label, time }: IUse): React.ReactElement {
   return (
     <li>
       <span className="gpushare-Use">
-        <Name named={named} />
+        <ClientName label={label} />
         <span className="gpushare-Use-time">{time}</span>
       </span>
     </li>

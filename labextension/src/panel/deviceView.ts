@@ -1,13 +1,18 @@
-import type { IClient, IDevice, IGrant, IOutside } from '../base/protocol';
+import type {
+  IClient,
+  IDevice,
+  IGrant,
+  IForeignProcess
+} from '../base/protocol';
 import { trans } from '../base/trans';
 import { formatDuration, formatSize } from '../base/units';
-import type { INamed } from '../sharing/clientLabels';
-import { countDown } from '../sharing/clientState';
-import { memoryOf, type IMemoryView } from './memorySegments';
+import type { IClientLabel } from '../sharing/clientLabels';
+import { remainingSeconds } from '../sharing/clientState';
+import { memoryView, type IMemoryView } from './memorySegments';
 
 /** A client that has a device, or waits for it. */
 export interface IUse {
-  readonly named: INamed;
+  readonly label: IClientLabel;
   /** How long. */
   readonly time: string;
 }
@@ -27,7 +32,7 @@ export interface IDeviceView {
   /** The next one first. */
   readonly queue: ReadonlyArray<IUse>;
   /** The processes that use it without sharing it; empty: none. */
-  readonly outside: string;
+  readonly foreignProcesses: string;
   /** The processes that keep it from the clients here; empty: none. */
   readonly lockedBy: string;
 }
@@ -39,13 +44,13 @@ export interface IDeviceView {
 export function deviceView(
   device: IDevice,
   clients: ReadonlyMap<string, IClient>,
-  nameOf: (id: string) => INamed | undefined,
+  labelOf: (id: string) => IClientLabel | undefined,
   utilisation: number | null | undefined,
   age: number
 ): IDeviceView {
-  const part = utilisation ?? device.utilisation;
-  const named = (id: string): INamed =>
-    nameOf(id) ?? {
+  const fraction = utilisation ?? device.utilisation;
+  const label = (id: string): IClientLabel =>
+    labelOf(id) ?? {
       id,
       number: 0,
       name: trans.__('another client'),
@@ -56,25 +61,25 @@ export function deviceView(
     name: device.name || device.uuid,
     isSimulated: device.simulated,
     failed: device.failed ?? '',
-    utilisation: part,
-    utilisationText: utilisationText(part, device.utilisation_is_estimate),
-    memory: memoryOf(device, [...clients.values()], nameOf),
+    utilisation: fraction,
+    utilisationText: utilisationText(fraction, device.utilisation_is_estimate),
+    memory: memoryView(device, [...clients.values()], labelOf),
     running: device.grants.map(grant => ({
-      named: named(grant.client),
+      label: label(grant.client),
       time: turnTime(grant, age)
     })),
     queue: device.queue.map(id => ({
-      named: named(id),
+      label: label(id),
       time: waitTime(clients.get(id), age)
     })),
-    outside: outsideText(device.outside),
-    lockedBy: outsideText(device.locked_by)
+    foreignProcesses: foreignProcessesText(device.outside),
+    lockedBy: foreignProcessesText(device.locked_by)
   };
 }
 
 /** What is left of a turn; without an end, for how long it has lasted. */
 function turnTime(grant: IGrant, age: number): string {
-  const left = countDown(grant.seconds_left, age);
+  const left = remainingSeconds(grant.seconds_left, age);
   if (grant.held) {
     return left === null
       ? trans.__('holds it')
@@ -86,15 +91,15 @@ function turnTime(grant: IGrant, age: number): string {
 }
 
 function waitTime(client: IClient | undefined, age: number): string {
-  const wait = countDown(client?.expected_wait ?? null, age);
+  const wait = remainingSeconds(client?.expected_wait ?? null, age);
   return wait ? trans.__('about %1', formatDuration(wait)) : '';
 }
 
-function utilisationText(part: number | null, isEstimate: boolean): string {
-  if (part === null) {
+function utilisationText(fraction: number | null, isEstimate: boolean): string {
+  if (fraction === null) {
     return '';
   }
-  const percent = Math.round(part * 100);
+  const percent = Math.round(fraction * 100);
   return isEstimate
     ? trans.__('about %1 % busy', percent)
     : trans.__('%1 % busy', percent);
@@ -104,8 +109,10 @@ function utilisationText(part: number | null, isEstimate: boolean): string {
  * The number, memory and users of the processes that use a device without sharing
  * it; empty: there are none. The server names users to themselves and to admins.
  */
-export function outsideText(
-  processes: ReadonlyArray<Omit<IOutside, 'memory'> & Partial<IOutside>>
+export function foreignProcessesText(
+  processes: ReadonlyArray<
+    Omit<IForeignProcess, 'memory'> & Partial<IForeignProcess>
+  >
 ): string {
   if (processes.length === 0) {
     return '';

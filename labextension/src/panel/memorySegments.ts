@@ -1,14 +1,14 @@
 import type { IClient, IDevice } from '../base/protocol';
 import { trans } from '../base/trans';
 import { formatSize } from '../base/units';
-import type { INamed } from '../sharing/clientLabels';
+import type { IClientLabel } from '../sharing/clientLabels';
 
 export interface ISegment {
   readonly key: string;
   /** Its part of the bar's length, against those of the others. */
   readonly bytes: number;
   /** Null for what belongs to no client. */
-  readonly named: INamed | null;
+  readonly label: IClientLabel | null;
   readonly text: string;
 }
 
@@ -23,17 +23,17 @@ export interface IMemoryView {
 }
 
 /** The part of the card below which memory of no client is not worth a segment. */
-const SMALLEST_OTHER = 0.01;
+const MIN_OTHER_FRACTION = 0.01;
 
 /**
  * Sum up the memory of one device.
  *
  * @param clients - all of them; those with memory on the device are taken
  */
-export function memoryOf(
+export function memoryView(
   device: IDevice,
   clients: ReadonlyArray<IClient>,
-  nameOf: (id: string) => INamed | undefined
+  labelOf: (id: string) => IClientLabel | undefined
 ): IMemoryView {
   const resident: ISegment[] = [];
   const evicted: ISegment[] = [];
@@ -43,25 +43,25 @@ export function memoryOf(
     if (!client.devices.includes(device.uuid)) {
       continue;
     }
-    const named = nameOf(client.id) ?? null;
-    const name = named?.name ?? client.id;
-    const here = residentOn(client, device.uuid);
-    const away = evictedFrom(client);
-    residentSum += here;
-    evictedSum += away;
-    if (here > 0) {
-      const text = trans.__('%1: %2', name, formatSize(here));
-      resident.push({ key: client.id, bytes: here, named, text });
+    const label = labelOf(client.id) ?? null;
+    const name = label?.name ?? client.id;
+    const residentBytes = residentOn(client, device.uuid);
+    const evictedBytes = evictedFrom(client);
+    residentSum += residentBytes;
+    evictedSum += evictedBytes;
+    if (residentBytes > 0) {
+      const text = trans.__('%1: %2', name, formatSize(residentBytes));
+      resident.push({ key: client.id, bytes: residentBytes, label, text });
     }
-    if (away > 0) {
-      const text = trans.__('%1: %2 moved out', name, formatSize(away));
-      evicted.push({ key: client.id, bytes: away, named, text });
+    if (evictedBytes > 0) {
+      const text = trans.__('%1: %2 moved out', name, formatSize(evictedBytes));
+      evicted.push({ key: client.id, bytes: evictedBytes, label, text });
     }
   }
   const other = device.memory_used - residentSum;
-  if (other > SMALLEST_OTHER * device.memory_total) {
+  if (other > MIN_OTHER_FRACTION * device.memory_total) {
     const text = trans.__('Other use: %1', formatSize(other));
-    resident.push({ key: '', bytes: other, named: null, text });
+    resident.push({ key: '', bytes: other, label: null, text });
   }
   const used = Math.max(device.memory_used, residentSum);
   return {
@@ -92,55 +92,58 @@ function residentOn(client: IClient, uuid: string): number {
 
 /** Bytes that left; from which of its devices is not known, so each gets a part. */
 function evictedFrom(client: IClient): number {
-  const away = client.allocated - client.resident;
-  return Math.max(0, away) / client.devices.length;
+  const evictedBytes = client.allocated - client.resident;
+  return Math.max(0, evictedBytes) / client.devices.length;
 }
 
 /** Of its stretch, that a segment has at least: about 3 pixels. */
-const SMALLEST = 0.0125;
+const MIN_SEGMENT_FRACTION = 0.0125;
 
 /** Where a segment is, as parts of the length of its stretch. */
-export interface IPart {
+export interface IVisibleSegment {
   readonly segment: ISegment;
   readonly from: number;
   readonly to: number;
 }
 
 /** A stretch of the bar: the card, or what lies beyond its end. */
-export interface IStretch {
+export interface IMemoryInterval {
   /** Bytes; its part of the bar's length, against that of the other. */
   readonly length: number;
-  readonly parts: ReadonlyArray<IPart>;
+  readonly segments: ReadonlyArray<IVisibleSegment>;
 }
 
 /** The card's memory, and what had to leave it, side by side. */
-export function stretchesOf({
+export function memoryIntervals({
   resident,
   free,
   evicted
-}: IMemoryView): [card: IStretch, beyond: IStretch] {
-  return [stretch(resident, free), stretch(evicted, 0)];
+}: IMemoryView): [card: IMemoryInterval, beyond: IMemoryInterval] {
+  return [interval(resident, free), interval(evicted, 0)];
 }
 
 /** The part at a place from 0 to 1; undefined where nothing is. */
-export function partAt({ parts }: IStretch, place: number): IPart | undefined {
-  return parts.find(({ from, to }) => from <= place && place < to);
+export function segmentAt(
+  { segments }: IMemoryInterval,
+  place: number
+): IVisibleSegment | undefined {
+  return segments.find(({ from, to }) => from <= place && place < to);
 }
 
-function stretch(segments: ReadonlyArray<ISegment>, free: number): IStretch {
-  const length = segments.reduce((sum, { bytes }) => sum + bytes, free);
-  const widths = segments.map(({ bytes }) =>
-    Math.max(bytes, SMALLEST * length)
+function interval(all: ReadonlyArray<ISegment>, free: number): IMemoryInterval {
+  const length = all.reduce((sum, { bytes }) => sum + bytes, free);
+  const widths = all.map(({ bytes }) =>
+    Math.max(bytes, MIN_SEGMENT_FRACTION * length)
   );
   const whole = Math.max(
     length,
     widths.reduce((sum, width) => sum + width, 0)
   );
   let end = 0;
-  const parts = segments.map((segment, i) => {
+  const segments = all.map((segment, i) => {
     const from = end / whole;
     end += widths[i];
     return { segment, from, to: end / whole };
   });
-  return { length, parts };
+  return { length, segments };
 }

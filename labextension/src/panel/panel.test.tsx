@@ -14,7 +14,7 @@ import {
   status,
   type FakeApi
 } from '../testing/fakes';
-import { GivenPage, until } from '../testing/given';
+import { GivenPage, waitUntil } from '../testing/given';
 import { Panel } from './panel';
 import { PanelModel } from './panelModel';
 
@@ -73,7 +73,7 @@ describe('the side panel', () => {
 
   async function shows(state: IStatus, some: string): Promise<void> {
     api.socket.sendSnapshot(state);
-    await until(() => text().includes(some));
+    await waitUntil(() => text().includes(some));
   }
 
   const busy = (
@@ -182,7 +182,9 @@ describe('the side panel', () => {
     const more = find('details')! as HTMLDetailsElement;
     expect(more.querySelector('ol')).toBeNull();
     more.open = true;
-    await until(() => more.querySelectorAll('ol[start="5"] > li').length === 1);
+    await waitUntil(
+      () => more.querySelectorAll('ol[start="5"] > li').length === 1
+    );
   });
 
   it('lists own clients first and apart, others without their names', async () => {
@@ -211,14 +213,14 @@ describe('the side panel', () => {
     // Nothing else of its row changes when the commands come.
     await shows(busy({}, { expected_wait: null }), 'Test GPU');
     add(...Object.values(CommandIDs));
-    await until(() => button('Actions for train.ipynb') !== undefined);
+    await waitUntil(() => button('Actions for train.ipynb') !== undefined);
     const anchor = button('Actions for train.ipynb')!;
     anchor.click();
     const items = () =>
       [...document.querySelectorAll('.lm-Menu-itemLabel')].map(
         node => node.textContent
       );
-    await until(() => items().length > 0);
+    await waitUntil(() => items().length > 0);
     expect(items()).toEqual([
       CommandIDs.changeQuota,
       CommandIDs.hold,
@@ -230,7 +232,7 @@ describe('the side panel', () => {
       .dispatchEvent(
         new KeyboardEvent('keydown', { keyCode: 27, bubbles: true } as object)
       );
-    await until(() => document.querySelector('.lm-Menu') === null);
+    await waitUntil(() => document.querySelector('.lm-Menu') === null);
     expect(document.activeElement).toBe(anchor);
   });
 
@@ -246,9 +248,11 @@ describe('the side panel', () => {
 
   it('explains how to begin while no coordinator is needed', async () => {
     api.socket.send({ type: 'away', reason: 'not_running', message: 'none' });
-    await until(() => text().includes('Nobody shares the GPU at the moment.'));
+    await waitUntil(() =>
+      text().includes('Nobody shares the GPU at the moment.')
+    );
     expect(text()).toContain('Python 3 (shared GPU)');
-    expect(find('.gpushare-Panel-away')).toBeNull();
+    expect(find('.gpushare-Panel-unavailable')).toBeNull();
   });
 
   it('says that the service is away, and keeps what was known, dimmed', async () => {
@@ -258,17 +262,17 @@ describe('the side panel', () => {
       reason: 'unreachable',
       message: 'It was stopped.'
     });
-    await until(() => text().includes('It was stopped.'));
+    await waitUntil(() => text().includes('It was stopped.'));
     expect(find('[data-dimmed=true]')!.textContent).toContain('Test GPU');
     await shows(busy(), 'Test GPU');
-    await until(() => find('[data-dimmed=false]') !== null);
+    await waitUntil(() => find('[data-dimmed=false]') !== null);
   });
 
   it('says so on a server without GPUs, without clients, and without the extension', async () => {
     await shows(status([], []), 'There is no GPU to share on this machine.');
     await shows(status([]), 'Nobody shares the GPU yet.');
     api.socket.send({ type: 'away', reason: 'no_extension', message: '404' });
-    await until(() =>
+    await waitUntil(() =>
       text().includes('This Jupyter server has no GPU sharing.')
     );
   });
@@ -317,9 +321,9 @@ describe('the side panel', () => {
 
     const pause = button('Pause')!;
     pause.click();
-    await until(() => pause.textContent === 'Go on');
+    await waitUntil(() => pause.textContent === 'Go on');
     pause.click();
-    await until(() => pause.textContent === 'Pause');
+    await waitUntil(() => pause.textContent === 'Pause');
   });
 
   it('tells by keyboard what happened when', async () => {
@@ -330,10 +334,12 @@ describe('the side panel', () => {
       chart.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));
     const said = () => find('.gpushare-Timeline [role=status]')!.textContent!;
     press('ArrowDown');
-    await until(() => said().startsWith('train.ipynb: running since '));
+    await waitUntil(() => said().startsWith('train.ipynb: running since '));
     press('ArrowLeft');
-    await until(() => /^train\.ipynb: waiting at .* for 30 s$/.test(said()));
+    await waitUntil(() =>
+      /^train\.ipynb: waiting at .* for 30 s$/.test(said())
+    );
     press('Escape');
-    await until(() => said() === '');
+    await waitUntil(() => said() === '');
   });
 });

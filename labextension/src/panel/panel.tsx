@@ -6,7 +6,7 @@ import * as React from 'react';
 import { CommandIDs } from '../base/commands';
 import { gpuIcon } from '../base/icons';
 import { trans } from '../base/trans';
-import { PanelBody } from './panelContent';
+import { PanelContent } from './panelContent';
 import type { PanelModel } from './panelModel';
 
 /** The side panel "GPU sharing". */
@@ -36,7 +36,7 @@ export class Panel extends ReactWidget {
   }
 
   protected render(): React.ReactElement {
-    return <PanelBody model={this._model} commands={this._commands} />;
+    return <PanelContent model={this._model} commands={this._commands} />;
   }
 
   protected onActivateRequest(msg: Message): void {

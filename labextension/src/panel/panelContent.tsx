@@ -7,7 +7,7 @@ import { trans } from '../base/trans';
 import { useSignal } from '../base/useSignal';
 import { Timeline } from './timeline/timeline';
 import { ClientRow } from './clientRow';
-import type { IRow } from './clientRowView';
+import type { IClientRowView } from './clientRowView';
 import { DeviceCard } from './deviceCard';
 import type { PanelModel } from './panelModel';
 import type { IPanelView, ISettingsView } from './panelView';
@@ -23,7 +23,7 @@ function isSame(a: object, b: object): boolean {
   return JSONExt.deepEqual(a as ReadonlyJSONObject, b as ReadonlyJSONObject);
 }
 
-export function PanelBody(props: {
+export function PanelContent(props: {
   model: PanelModel;
   commands: CommandRegistry;
 }): React.ReactElement {
@@ -33,14 +33,14 @@ export function PanelBody(props: {
     <>
       <h2 className="gpushare-Panel-title">{trans.__('GPU sharing')}</h2>
       <Notice view={view} />
-      {(view.kind === 'ready' || view.kind === 'away') && (
-        <Content view={view} model={model} commands={commands} />
+      {(view.kind === 'ready' || view.kind === 'unavailable') && (
+        <Sections view={view} model={model} commands={commands} />
       )}
     </>
   );
 }
 
-function Content(props: {
+function Sections(props: {
   view: IPanelView;
   model: PanelModel;
   commands: CommandRegistry;
@@ -48,7 +48,10 @@ function Content(props: {
   const { view, model, commands } = props;
   const isKnown = view.devices.length > 0;
   return (
-    <div className="gpushare-Panel-content" data-dimmed={view.kind === 'away'}>
+    <div
+      className="gpushare-Panel-content"
+      data-dimmed={view.kind === 'unavailable'}
+    >
       {isKnown && (
         <section aria-labelledby="gpushare-devices-title">
           <h3 id="gpushare-devices-title">
@@ -86,7 +89,7 @@ function Content(props: {
 function Rows(props: {
   id: string;
   title: string;
-  rows: ReadonlyArray<IRow>;
+  rows: ReadonlyArray<IClientRowView>;
   commands: CommandRegistry;
 }): React.ReactElement | null {
   const { id, title, rows, commands } = props;
@@ -101,7 +104,7 @@ function Rows(props: {
       <ul className="gpushare-Panel-list">
         {rows.map(row => (
           <Row
-            key={row.named.id}
+            key={row.label.id}
             row={row}
             commands={commands}
             hasMenu={row.actions.some(id => commands.hasCommand(id))}
@@ -147,8 +150,8 @@ function Notice({ view }: { view: IPanelView }): React.ReactElement {
         <p
           key={text}
           className={
-            view.kind === 'away' && i === 0
-              ? 'gpushare-Panel-away'
+            view.kind === 'unavailable' && i === 0
+              ? 'gpushare-Panel-unavailable'
               : 'gpushare-Panel-hint'
           }
         >
@@ -175,7 +178,7 @@ function notice(view: IPanelView): string[] {
       ];
     case 'stopped':
       return [trans.__('Nobody shares the GPU at the moment.'), howTo];
-    case 'away': {
+    case 'unavailable': {
       const isKnown = view.devices.length > 0;
       return [
         trans.__('The sharing service is away. Work on the GPU goes on.'),

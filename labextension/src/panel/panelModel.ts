@@ -6,18 +6,23 @@ import type { IVisibility } from '../base/browser';
 import { Disposable } from '../base/disposable';
 import type { IStatus } from '../base/protocol';
 import type { SettingsModel } from '../base/settings';
-import { Names } from '../sharing/clientLabels';
+import { ClientLabels } from '../sharing/clientLabels';
 import type { SharingModel } from '../sharing/sharingModel';
 import type { HistoryModel } from '../history/historyModel';
 import { TimelineModel, type ILaneClient } from './timeline/timelineModel';
-import { rowOf } from './clientRowView';
+import { clientRowView } from './clientRowView';
 import { deviceView } from './deviceView';
-import { kindOf, NOTHING, settingsOf, type IPanelView } from './panelView';
+import {
+  panelKind,
+  EMPTY_VIEW,
+  settingsView,
+  type IPanelView
+} from './panelView';
 
 /** Milliseconds; the times that are shown have whole seconds. */
-const TICK = 1000;
+const TICK_MS = 1000;
 /** Milliseconds between two changes: turns may pass within a few. */
-const REST = 250;
+const MIN_UPDATE_INTERVAL_MS = 250;
 
 /**
  * What the side panel shows. It asks for nothing, and changes nothing, unless
@@ -27,7 +32,7 @@ export class PanelModel extends Disposable {
   constructor(private readonly _options: PanelModel.IOptions) {
     super();
     const { sharing, history, settings, visibility } = _options;
-    this._names = new Names();
+    this._labels = new ClientLabels();
     this.timeline = new TimelineModel(history, settings);
     sharing.changed.connect(this._onSharing, this);
     history.changed.connect(this._refresh, this);
@@ -67,7 +72,7 @@ export class PanelModel extends Disposable {
     this._watches = [];
     if (isActive) {
       this._watches = [sharing.watch(), history.watch()];
-      this._timer = setInterval(() => this._refresh(), TICK);
+      this._timer = setInterval(() => this._refresh(), TICK_MS);
       this._refresh();
     }
   }
@@ -80,43 +85,43 @@ export class PanelModel extends Disposable {
     if (this._watches.length === 0) {
       return;
     }
-    this._view = this._look();
+    this._view = this._buildView();
     if (this._view.kind === 'ready') {
       this.timeline.update(this._laneClients());
     }
     this.changed.emit();
   }
 
-  private _look(): IPanelView {
-    const { status, away } = this._options.sharing;
-    const kind = kindOf(status, away);
-    const reason = away?.message ?? '';
-    if (!status || (kind !== 'ready' && kind !== 'away')) {
-      return { ...NOTHING, kind, reason };
+  private _buildView(): IPanelView {
+    const { status, unavailable } = this._options.sharing;
+    const kind = panelKind(status, unavailable);
+    const reason = unavailable?.message ?? '';
+    if (!status || (kind !== 'ready' && kind !== 'unavailable')) {
+      return { ...EMPTY_VIEW, kind, reason };
     }
     // While the service is away, times stand still.
-    const isKnown = kind === 'away' && this._view.devices.length > 0;
+    const isKnown = kind === 'unavailable' && this._view.devices.length > 0;
     return { ...(isKnown ? this._view : this._ready(status)), kind, reason };
   }
 
   private _ready(status: IStatus): IPanelView {
     const { sharing, history } = this._options;
     const { age } = sharing;
-    this._names.update(status.clients, history.lanes);
-    const nameOf = (id: string) => this._names.get(id);
-    const ordered = this._names.inOrder(status.clients);
+    this._labels.update(status.clients, history.lanes);
+    const labelOf = (id: string) => this._labels.get(id);
+    const ordered = this._labels.inOrder(status.clients);
     const clients = new Map(ordered.map(([client]) => [client.id, client]));
     const devices = status.devices.map(device => {
       const busy = history.utilisation[device.uuid];
-      return deviceView(device, clients, nameOf, busy, age);
+      return deviceView(device, clients, labelOf, busy, age);
     });
-    const rows = ordered.map(([client, named]) =>
-      rowOf(client, named, status.devices, age)
+    const rows = ordered.map(([client, label]) =>
+      clientRowView(client, label, status.devices, age)
     );
-    const own = rows.filter(row => row.named.isOwn);
-    const others = rows.filter(row => !row.named.isOwn);
-    const settings = settingsOf(status);
-    return { ...NOTHING, devices, own, others, settings };
+    const own = rows.filter(row => row.label.isOwn);
+    const others = rows.filter(row => !row.label.isOwn);
+    const settings = settingsView(status);
+    return { ...EMPTY_VIEW, devices, own, others, settings };
   }
 
   /** In the order of the rows; clients that have left come last. */
@@ -125,24 +130,24 @@ export class PanelModel extends Disposable {
     const present = new Set(clients.map(client => client.id));
     const { lanes } = this._options.history;
     return [
-      ...this._names.inOrder(clients).map(([client, named]) => ({
-        named,
+      ...this._labels.inOrder(clients).map(([client, label]) => ({
+        label,
         phase: client.state === 'held' ? 'held' : client.phase,
         cells: client.cells
       })),
       ...[...lanes.keys()].flatMap(id => {
-        const named = present.has(id) ? undefined : this._names.get(id);
-        return named ? [{ named, phase: '' }] : [];
+        const label = present.has(id) ? undefined : this._labels.get(id);
+        return label ? [{ label, phase: '' }] : [];
       })
     ];
   }
 
-  private readonly _names: Names;
+  private readonly _labels: ClientLabels;
   private readonly _throttler = new Throttler(() => this._refresh(), {
-    limit: REST,
+    limit: MIN_UPDATE_INTERVAL_MS,
     edge: 'trailing'
   });
-  private _view = NOTHING;
+  private _view = EMPTY_VIEW;
   private _watches: IDisposable[] = [];
   private _isVisible = false;
   private _timer?: ReturnType<typeof setInterval>;

@@ -1,12 +1,12 @@
 import {
   NO_EXTENSION,
   NOT_RUNNING,
-  type IAway,
+  type IUnavailable,
   type IStatus
 } from '../base/protocol';
 import { trans } from '../base/trans';
 import { formatDuration } from '../base/units';
-import type { IRow } from './clientRowView';
+import type { IClientRowView } from './clientRowView';
 import type { IDeviceView } from './deviceView';
 
 /**
@@ -14,7 +14,8 @@ import type { IDeviceView } from './deviceView';
  * server without the extension, `stopped` while no coordinator is needed,
  * `away` while one is missed (the last that was known is shown), else `ready`.
  */
-export type PanelKind = 'connecting' | 'missing' | 'stopped' | 'away' | 'ready';
+export type PanelKind =
+  'connecting' | 'missing' | 'stopped' | 'unavailable' | 'ready';
 
 /** Settings of the coordinator, in words. */
 export interface ISettingsView {
@@ -28,14 +29,14 @@ export interface IPanelView {
   readonly kind: PanelKind;
   readonly reason: string;
   readonly devices: ReadonlyArray<IDeviceView>;
-  readonly own: ReadonlyArray<IRow>;
-  readonly others: ReadonlyArray<IRow>;
+  readonly own: ReadonlyArray<IClientRowView>;
+  readonly others: ReadonlyArray<IClientRowView>;
   /** Null while nothing is known. */
   readonly settings: ISettingsView | null;
 }
 
 /** Before anything is known. */
-export const NOTHING: IPanelView = {
+export const EMPTY_VIEW: IPanelView = {
   kind: 'connecting',
   reason: '',
   devices: [],
@@ -44,21 +45,24 @@ export const NOTHING: IPanelView = {
   settings: null
 };
 
-export function kindOf(status: IStatus | null, away: IAway | null): PanelKind {
-  if (away) {
-    switch (away.reason) {
+export function panelKind(
+  status: IStatus | null,
+  unavailable: IUnavailable | null
+): PanelKind {
+  if (unavailable) {
+    switch (unavailable.reason) {
       case NOT_RUNNING:
         return 'stopped';
       case NO_EXTENSION:
         return 'missing';
       default:
-        return 'away';
+        return 'unavailable';
     }
   }
   return status ? 'ready' : 'connecting';
 }
 
-export function settingsOf({ config, you }: IStatus): ISettingsView {
+export function settingsView({ config, you }: IStatus): ISettingsView {
   const { time_quantum: quantum, policy } = config;
   return {
     quantum:

@@ -5,7 +5,7 @@ import {
   type FakeApi,
   type FakeVisibility
 } from '../testing/fakes';
-import { Given, pass, settle } from '../testing/given';
+import { Given, pass, flushPromises } from '../testing/given';
 import { ApiError } from './api';
 import { backoff, EventStream } from './eventStream';
 
@@ -27,15 +27,15 @@ describe('EventStream', () => {
   let api: FakeApi;
   let visibility: FakeVisibility;
   let stream: EventStream;
-  let heard: EventMessage[];
+  let messages: EventMessage[];
 
   beforeEach(() => {
     given = new Given();
     ({ api, visibility } = given);
     jest.spyOn(Math, 'random').mockReturnValue(1);
     stream = new EventStream(given);
-    heard = [];
-    stream.message.connect((_, message) => heard.push(message));
+    messages = [];
+    stream.message.connect((_, message) => messages.push(message));
   });
 
   afterEach(() => {
@@ -59,7 +59,7 @@ describe('EventStream', () => {
       reason: 'unreachable',
       message: 'It does not answer.'
     });
-    expect(heard).toEqual([
+    expect(messages).toEqual([
       { type: 'snapshot', status: SNAPSHOT },
       { type: 'away', reason: 'unreachable', message: 'It does not answer.' }
     ]);
@@ -71,7 +71,7 @@ describe('EventStream', () => {
     text => {
       stream.start();
       api.socket.send(text);
-      expect(heard).toEqual([]);
+      expect(messages).toEqual([]);
       expect(api.socket.isClosed).toBe(false);
     }
   );
@@ -85,9 +85,9 @@ describe('EventStream', () => {
     await pass(0.001);
     expect(api.sockets).toHaveLength(2);
     expect(api.statusCalls).toBe(0);
-    expect(heard).toHaveLength(1);
+    expect(messages).toHaveLength(1);
     api.socket.sendSnapshot(SNAPSHOT);
-    expect(heard).toHaveLength(2);
+    expect(messages).toHaveLength(2);
   });
 
   it('tries ever more rarely, down to every half minute, and says that it is away', async () => {
@@ -95,8 +95,8 @@ describe('EventStream', () => {
     for (const delay of [1, 2, 4, 8, 16, 30, 30]) {
       const tried = api.sockets.length;
       api.socket.break();
-      await settle();
-      expect(heard[heard.length - 1]).toEqual({
+      await flushPromises();
+      expect(messages[messages.length - 1]).toEqual({
         type: 'away',
         reason: '',
         message: 'unreachable'
@@ -124,13 +124,13 @@ describe('EventStream', () => {
     api.answer = SNAPSHOT;
     stream.start();
     api.socket.break();
-    await settle();
-    expect(heard).toEqual([{ type: 'snapshot', status: SNAPSHOT }]);
+    await flushPromises();
+    expect(messages).toEqual([{ type: 'snapshot', status: SNAPSHOT }]);
     await pass(4.999);
     expect(api.statusCalls).toBe(1);
     await pass(0.001);
     expect(api.statusCalls).toBe(2);
-    expect(heard).toHaveLength(2);
+    expect(messages).toHaveLength(2);
   });
 
   it('stops asking by GET when the socket works again', async () => {
@@ -150,7 +150,7 @@ describe('EventStream', () => {
     const silent = api.socket;
     await pass(10);
     expect(silent.isClosed).toBe(true);
-    expect(heard).toEqual([{ type: 'snapshot', status: SNAPSHOT }]);
+    expect(messages).toEqual([{ type: 'snapshot', status: SNAPSHOT }]);
     await pass(1);
     expect(api.sockets).toHaveLength(2);
   });
@@ -171,8 +171,8 @@ describe('EventStream', () => {
     api.answer = new ApiError(message, code, given);
     stream.start();
     api.socket.break();
-    await settle();
-    expect(heard).toEqual([{ type: 'away', reason, message }]);
+    await flushPromises();
+    expect(messages).toEqual([{ type: 'away', reason, message }]);
   });
 
   it('is silent while the page is hidden, and back at once when it is seen', async () => {
@@ -185,7 +185,7 @@ describe('EventStream', () => {
     first.sendSnapshot(SNAPSHOT);
     await pass(3600);
     expect(api.sockets).toHaveLength(1);
-    expect(heard).toHaveLength(1);
+    expect(messages).toHaveLength(1);
     visibility.set(false);
     expect(api.sockets).toHaveLength(2);
   });
@@ -203,9 +203,9 @@ describe('EventStream', () => {
     stream.start();
     api.socket.break();
     visibility.set(true);
-    await settle();
+    await flushPromises();
     expect(api.statusCalls).toBe(1);
-    expect(heard).toEqual([]);
+    expect(messages).toEqual([]);
     expect(jest.getTimerCount()).toBe(0);
   });
 
@@ -215,8 +215,8 @@ describe('EventStream', () => {
       throw new DOMException('blocked', 'SecurityError');
     };
     stream.start();
-    await settle();
-    expect(heard).toEqual([{ type: 'snapshot', status: SNAPSHOT }]);
+    await flushPromises();
+    expect(messages).toEqual([{ type: 'snapshot', status: SNAPSHOT }]);
   });
 
   it('leaves nothing behind when it is disposed', async () => {

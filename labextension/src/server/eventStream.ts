@@ -9,9 +9,9 @@ import {
 import type { ApiError, IServerAccess } from './api';
 
 /** Milliseconds. */
-const FIRST_DELAY = 1000;
-const LONGEST_DELAY = 30000;
-const FIRST_MESSAGE_TIMEOUT = 10000;
+const MIN_DELAY_MS = 1000;
+const MAX_DELAY_MS = 30000;
+const FIRST_MESSAGE_TIMEOUT_MS = 10000;
 
 /**
  * How long to wait before trying again, in milliseconds: doubling from 1 s to
@@ -22,8 +22,8 @@ const FIRST_MESSAGE_TIMEOUT = 10000;
  * @param random - uniform in [0, 1)
  */
 export function backoff(failures: number, random: number): number {
-  const ceiling = Math.min(LONGEST_DELAY, FIRST_DELAY * 2 ** failures);
-  return Math.max(FIRST_DELAY, ceiling * (0.5 + random / 2));
+  const ceiling = Math.min(MAX_DELAY_MS, MIN_DELAY_MS * 2 ** failures);
+  return Math.max(MIN_DELAY_MS, ceiling * (0.5 + random / 2));
 }
 
 /**
@@ -91,18 +91,18 @@ export class EventStream extends Disposable {
       return;
     }
     this._socket = socket;
-    let heard = false;
+    let hasMessage = false;
     const lost = () => {
       this._dropSocket();
-      this._onLost(heard);
+      this._onLost(hasMessage);
     };
     // Some proxies accept the socket and then pass nothing on.
-    this._silenceTimer = setTimeout(lost, FIRST_MESSAGE_TIMEOUT);
+    this._silenceTimer = setTimeout(lost, FIRST_MESSAGE_TIMEOUT_MS);
     socket.onclose = lost;
     socket.onmessage = event => {
       const message = parseMessage(event.data);
       if (message) {
-        heard = true;
+        hasMessage = true;
         clearTimeout(this._silenceTimer);
         this._failures = 0;
         this._stopPolling();
@@ -122,14 +122,14 @@ export class EventStream extends Disposable {
     }
   }
 
-  private _onLost(heard: boolean): void {
+  private _onLost(hasMessage: boolean): void {
     this._retryTimer = setTimeout(
       () => this._connect(),
       backoff(this._failures++, Math.random())
     );
     // A socket that worked a moment ago is tried again first: the last message
     // is still the best that is known.
-    if (!heard && !this._isPolling) {
+    if (!hasMessage && !this._isPolling) {
       void this._poll();
     }
   }

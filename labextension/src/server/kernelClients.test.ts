@@ -1,5 +1,5 @@
 import type { FakeApi } from '../testing/fakes';
-import { Given, settle } from '../testing/given';
+import { Given, flushPromises } from '../testing/given';
 import { KernelClients } from './kernelClients';
 
 describe('KernelClients', () => {
@@ -19,10 +19,10 @@ describe('KernelClients', () => {
   it('answers when the server has, and asks once', async () => {
     expect(kernels.clientOf('a')).toBeUndefined();
     expect(kernels.clientOf('a')).toBeUndefined();
-    await settle();
+    await flushPromises();
     expect(kernels.clientOf('a')).toBe('client-a');
     expect(kernels.clientOf('b')).toBeUndefined();
-    await settle();
+    await flushPromises();
     expect(kernels.clientOf('b')).toBeNull();
     expect(api.kernelCalls).toEqual(['a', 'b']);
   });
@@ -30,7 +30,7 @@ describe('KernelClients', () => {
   it('asks nothing while the page is hidden', async () => {
     given.visibility.set(true);
     kernels.clientOf('a');
-    await settle();
+    await flushPromises();
     expect(api.kernelCalls).toEqual([]);
     given.visibility.set(false);
     kernels.clientOf('a');
@@ -44,19 +44,19 @@ describe('KernelClients', () => {
     kernels.recheck('a');
     kernels.clientOf('a');
     answers[1]('client-b');
-    await settle();
+    await flushPromises();
     answers[0]('client-a');
-    await settle();
+    await flushPromises();
     expect(kernels.clientOf('a')).toBe('client-b');
   });
 
   it('gives the old answer until the new one is there', async () => {
     kernels.clientOf('a');
-    await settle();
+    await flushPromises();
     api.clients = { a: 'client-b' };
     kernels.recheck('a');
     expect(kernels.clientOf('a')).toBe('client-a');
-    await settle();
+    await flushPromises();
     expect(kernels.clientOf('a')).toBe('client-b');
   });
 });

@@ -5,7 +5,7 @@ import { Disposable } from '../base/disposable';
 import type { IServerAccess } from './api';
 
 /** Milliseconds. */
-const RETRY_DELAY = 5000;
+const RETRY_DELAY_MS = 5000;
 
 /**
  * Which client a Jupyter kernel belongs to, asked once per kernel.
@@ -93,7 +93,7 @@ export class KernelClients extends Disposable {
         this._questions.delete(kernelId);
         this.changed.emit();
       }
-    }, RETRY_DELAY);
+    }, RETRY_DELAY_MS);
     this._retryTimers.add(timer);
   }
 

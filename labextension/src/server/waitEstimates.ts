@@ -1,8 +1,8 @@
 import type { IStatus } from '../base/protocol';
 
 /** By this part of it, or these seconds, a wait may be longer than first expected. */
-const SLACK = 0.25;
-const LEAST_SLACK = 2;
+const SLACK_FRACTION = 0.25;
+const MIN_SLACK_SECONDS = 2;
 
 interface IWait {
   readonly since: number;
@@ -14,13 +14,13 @@ interface IWait {
  * Keeps the first expectation of each wait. Behind a cell that goes on and on the
  * expected end moves away as time passes: such an expectation is left out.
  */
-export class Expectations {
+export class WaitEstimates {
   /**
    * A status without the expectations that have not been kept.
    *
    * @param now - seconds that only go forward
    */
-  kept(status: IStatus, now: number): IStatus {
+  withoutMissed(status: IStatus, now: number): IStatus {
     const waits = new Map<string, IWait>();
     this._late.clear();
     for (const { id, phase, expected_wait: wait } of status.clients) {
@@ -63,5 +63,5 @@ export class Expectations {
 function latest({ since, end }: IWait): number {
   return end === null
     ? Infinity
-    : end + Math.max(LEAST_SLACK, SLACK * (end - since));
+    : end + Math.max(MIN_SLACK_SECONDS, SLACK_FRACTION * (end - since));
 }

@@ -2,7 +2,7 @@ import type { IClient } from '../base/protocol';
 import { trans } from '../base/trans';
 
 /** A client as every part of the panel calls and marks it. */
-export interface INamed {
+export interface IClientLabel {
   readonly id: string;
   /** Counted from 1; stands beside the name and in the client's memory. */
   readonly number: number;
@@ -14,7 +14,7 @@ export interface INamed {
  * The name of a client in a sentence: the notebook's file name, of another
  * user's client only the tenant.
  */
-export function nameOf(client: IClient): string {
+export function displayName(client: IClient): string {
   return client.own
     ? shortLabel(client.label || client.id)
     : trans.__('a notebook of %1', client.tenant);
@@ -35,7 +35,7 @@ function shortLabel(label: string): string {
  * Gives each client a number that it keeps, also for a while after it has left,
  * as long as the timeline shows it. Own ones are counted first.
  */
-export class Names {
+export class ClientLabels {
   /**
    * @param clients - those of the snapshot
    * @param kept - ids of further ones whose names are still needed
@@ -45,16 +45,16 @@ export class Names {
     kept: ReadonlyMap<string, unknown>
   ): void {
     const present = new Set(clients.map(client => client.id));
-    for (const id of this._named.keys()) {
+    for (const id of this._labels.keys()) {
       if (!present.has(id) && !kept.has(id)) {
-        this._named.delete(id);
+        this._labels.delete(id);
       }
     }
-    const taken = new Set([...this._named.values()].map(n => n.number));
+    const taken = new Set([...this._labels.values()].map(n => n.number));
     let next = 1;
     for (const client of [...clients].sort(byOwner)) {
-      const known = this._named.get(client.id);
-      const name = nameOf(client);
+      const known = this._labels.get(client.id);
+      const name = displayName(client);
       if (known?.name === name && known.isOwn === client.own) {
         continue;
       }
@@ -63,7 +63,7 @@ export class Names {
       }
       const number = known?.number ?? next;
       taken.add(number);
-      this._named.set(client.id, {
+      this._labels.set(client.id, {
         id: client.id,
         number,
         name,
@@ -73,11 +73,11 @@ export class Names {
   }
 
   /** Own clients first, then by number; others than were counted are left out. */
-  inOrder(clients: ReadonlyArray<IClient>): [IClient, INamed][] {
+  inOrder(clients: ReadonlyArray<IClient>): [IClient, IClientLabel][] {
     return clients
-      .flatMap((client): [IClient, INamed][] => {
-        const named = this._named.get(client.id);
-        return named ? [[client, named]] : [];
+      .flatMap((client): [IClient, IClientLabel][] => {
+        const label = this._labels.get(client.id);
+        return label ? [[client, label]] : [];
       })
       .sort(
         ([, a], [, b]) =>
@@ -86,11 +86,11 @@ export class Names {
   }
 
   /** Undefined for a client that has been in no snapshot, or left long ago. */
-  get(id: string): INamed | undefined {
-    return this._named.get(id);
+  get(id: string): IClientLabel | undefined {
+    return this._labels.get(id);
   }
 
-  private readonly _named = new Map<string, INamed>();
+  private readonly _labels = new Map<string, IClientLabel>();
 }
 
 /** Own ones first, then by tenant and label: in this order they are counted. */

@@ -1,6 +1,6 @@
 import type { IClient, IDevice, IQuota } from '../base/protocol';
 import { trans } from '../base/trans';
-import { formatDuration, formatPassed, formatSize } from '../base/units';
+import { formatDuration, formatElapsed, formatSize } from '../base/units';
 
 /** The time until a client's state changes. */
 export interface INext {
@@ -26,7 +26,7 @@ export function nextOf(
   age: number
 ): INext | null {
   const next = (kind: INext['kind'], seconds: number | null) => {
-    const left = countDown(seconds, age);
+    const left = remainingSeconds(seconds, age);
     return left === null ? null : { kind, left };
   };
   const { evicted_in: evicted, suspended_in: suspended } = client;
@@ -36,10 +36,10 @@ export function nextOf(
       return wait?.left ? wait : null;
     }
     case 'running':
-      return next('turn', secondsLeft(client, devices));
+      return next('turn', secondsToDeadline(client, devices));
     case 'held':
       return (
-        next('hold', secondsLeft(client, devices)) ??
+        next('hold', secondsToDeadline(client, devices)) ??
         next('hold', client.hold_seconds_left)
       );
     default:
@@ -90,12 +90,12 @@ export function stateLine(
   const next = nextOf(client, devices, age);
   const unused = client.idle_seconds ? client.idle_seconds + age : 0;
   if (unused >= 60) {
-    words.push(trans.__('unused for %1', formatPassed(unused)));
+    words.push(trans.__('unused for %1', formatElapsed(unused)));
   }
   if (next) {
     words.push(nextText(next));
   }
-  const held = countDown(client.hold_seconds_left, age);
+  const held = remainingSeconds(client.hold_seconds_left, age);
   if (held && client.state !== 'held') {
     words.push(trans.__('held for %1', formatDuration(held)));
   }
@@ -113,12 +113,15 @@ export interface IRunner {
 }
 
 /** Seconds that are left `age` seconds later; null stays null. */
-export function countDown(seconds: number | null, age: number): number | null {
+export function remainingSeconds(
+  seconds: number | null,
+  age: number
+): number | null {
   return seconds === null ? null : Math.max(0, seconds - age);
 }
 
 /** The earliest deadline among the client's grants. */
-export function secondsLeft(
+export function secondsToDeadline(
   client: IClient,
   devices: ReadonlyArray<IDevice>
 ): number | null {
@@ -131,7 +134,7 @@ export function secondsLeft(
 }
 
 /** Each of the others once, though it may have several of the devices. */
-export function others(
+export function otherRunners(
   { id }: IClient,
   devices: ReadonlyArray<IDevice>,
   clients: ReadonlyArray<IClient>,
@@ -143,14 +146,14 @@ export function others(
   const latest = new Map(grants.map(grant => [grant.client, grant]));
   return [...latest.values()].map(({ client, seconds_left, held }) => ({
     client: clients.find(({ id }) => id === client),
-    secondsLeft: countDown(seconds_left, age),
+    secondsLeft: remainingSeconds(seconds_left, age),
     isHeld: held
   }));
 }
 
 /** What a quota bounds, in one line. */
 export function formatQuota(quota: IQuota): string {
-  const percent = (part: number) => Math.round(part * 100);
+  const percent = (fraction: number) => Math.round(fraction * 100);
   const parts: string[] = [];
   if (quota.share !== null) {
     parts.push(trans.__('share %1 %', percent(quota.share)));

@@ -6,7 +6,7 @@ import { Disposable } from '../base/disposable';
 import {
   NOT_RUNNING,
   type EventMessage,
-  type IAway,
+  type IUnavailable,
   type IClient,
   type IDevice,
   type IStatus
@@ -14,12 +14,12 @@ import {
 import type { IServerAccess } from '../server/api';
 import { EventStream } from '../server/eventStream';
 import { KernelClients } from '../server/kernelClients';
-import { Expectations } from '../server/waitEstimates';
+import { WaitEstimates } from '../server/waitEstimates';
 import {
   nextOf,
   type INext,
-  countDown,
-  others,
+  remainingSeconds,
+  otherRunners,
   type IRunner
 } from './clientState';
 import type { ICurrentKernel } from './currentKernel';
@@ -33,7 +33,7 @@ export interface IKernelSources {
 
 export type KernelView =
   | { readonly kind: 'unknown' }
-  | { readonly kind: 'away'; readonly message: string }
+  | { readonly kind: 'unavailable'; readonly message: string }
   | { readonly kind: 'unshared' }
   | IClientView;
 
@@ -65,7 +65,7 @@ export class SharingModel extends Disposable {
     this._kernels.changed.connect(this._onKernels, this);
   }
 
-  /** Emitted when {@link status}, {@link away} or a kernel's client changed. */
+  /** Emitted when {@link status}, {@link unavailable} or a kernel's client changed. */
   readonly changed = new Signal<this, void>(this);
 
   /** The last snapshot, without expectations not kept; null before the first. */
@@ -79,8 +79,8 @@ export class SharingModel extends Disposable {
   }
 
   /** Why there is no coordinator; null while there is one. */
-  get away(): IAway | null {
-    return this._away;
+  get unavailable(): IUnavailable | null {
+    return this._unavailable;
   }
 
   /** Seconds between two requests where no socket gives messages. */
@@ -92,8 +92,8 @@ export class SharingModel extends Disposable {
   view(kernelId: string): KernelView {
     const status = this._status;
     const id = this._kernels.clientOf(kernelId);
-    if (this._away) {
-      return awayView(this._away, id);
+    if (this._unavailable) {
+      return unavailableView(this._unavailable, id);
     }
     if (status === null || id === undefined) {
       return { kind: 'unknown' };
@@ -115,10 +115,10 @@ export class SharingModel extends Disposable {
         bound.length > 0
           ? bound.some(device => device.simulated)
           : canOnlySimulate(status),
-      others: others(client, devices, status.clients, age),
-      expectedWait: countDown(client.expected_wait, age),
-      isLate: this._expectations.isLate(client.id),
-      holdLeft: countDown(client.hold_seconds_left, age),
+      others: otherRunners(client, devices, status.clients, age),
+      expectedWait: remainingSeconds(client.expected_wait, age),
+      isLate: this._waitEstimates.isLate(client.id),
+      holdLeft: remainingSeconds(client.hold_seconds_left, age),
       next: nextOf(client, bound, age)
     };
   }
@@ -160,11 +160,14 @@ export class SharingModel extends Disposable {
 
   private _onMessage(_: EventStream, message: EventMessage): void {
     if (message.type === 'away') {
-      this._away = message;
+      this._unavailable = message;
     } else {
-      this._away = null;
+      this._unavailable = null;
       this._received = clock();
-      this._status = this._expectations.kept(message.status, this._received);
+      this._status = this._waitEstimates.withoutMissed(
+        message.status,
+        this._received
+      );
       const ids = new Set(message.status.clients.map(client => client.id));
       if (!areEqual(ids, this._clientIds)) {
         this._clientIds = ids;
@@ -180,17 +183,17 @@ export class SharingModel extends Disposable {
 
   private readonly _stream: EventStream;
   private readonly _kernels: KernelClients;
-  private readonly _expectations = new Expectations();
+  private readonly _waitEstimates = new WaitEstimates();
   private _status: IStatus | null = null;
-  private _away: IAway | null = null;
+  private _unavailable: IUnavailable | null = null;
   private _received = 0;
   private _clientIds: ReadonlySet<string> = new Set();
   private _watchers = 0;
 }
 
 /** A kernel that does not share the GPU does not miss the coordinator either. */
-function awayView(
-  { reason, message }: IAway,
+function unavailableView(
+  { reason, message }: IUnavailable,
   id: string | null | undefined
 ): KernelView {
   if (id === null) {
@@ -198,7 +201,7 @@ function awayView(
   }
   return id === undefined && reason === NOT_RUNNING
     ? { kind: 'unknown' }
-    : { kind: 'away', message };
+    : { kind: 'unavailable', message };
 }
 
 /** Whether a client that is bound to no device yet can get no real one. */

@@ -1,7 +1,7 @@
 import type { IClient, IDevice, IStatus } from '../base/protocol';
 import { trans } from '../base/trans';
 import { formatSize, formatDuration } from '../base/units';
-import { nameOf } from '../sharing/clientLabels';
+import { displayName } from '../sharing/clientLabels';
 import { formatQuota } from '../sharing/clientState';
 import type { IClientView, KernelView } from '../sharing/sharingModel';
 
@@ -18,7 +18,7 @@ export function formatDetails(
   const reason =
     view.kind === 'unshared'
       ? trans.__('This kernel was started without GPU sharing.')
-      : view.kind === 'away'
+      : view.kind === 'unavailable'
         ? view.message
         : '';
   return reason ? [{ label: trans.__('Reason'), value: reason }] : [];
@@ -85,7 +85,7 @@ function runnerText(
       return grant.client === own.id
         ? trans.__('this kernel')
         : other
-          ? nameOf(other)
+          ? displayName(other)
           : trans.__('another client');
     })
     .join(', ');

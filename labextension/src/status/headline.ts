@@ -21,7 +21,7 @@ export function formatState(view: KernelView): string {
   switch (view.kind) {
     case 'unknown':
       return '';
-    case 'away':
+    case 'unavailable':
       return trans.__('GPU: sharing service away');
     case 'unshared':
       return trans.__('GPU: not shared');
@@ -41,12 +41,14 @@ const STATES = [
 
 /** The headline in as few words as there is room for in a toolbar. */
 export function chipText(view: KernelView): string {
-  return view.kind === 'away' ? trans.__('GPU: away') : formatState(view);
+  return view.kind === 'unavailable'
+    ? trans.__('GPU: away')
+    : formatState(view);
 }
 
 /** The longest texts of the chip of a shared kernel, a line each. */
 export function chipTexts(): string {
   return STATES.map(state => trans.__('GPU: %1', state))
-    .concat(chipText({ kind: 'away', message: '' }))
+    .concat(chipText({ kind: 'unavailable', message: '' }))
     .join('\n');
 }

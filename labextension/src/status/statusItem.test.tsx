@@ -2,7 +2,7 @@ import { StatusBar } from '@jupyterlab/statusbar';
 import { Widget } from '@lumino/widgets';
 
 import { client, runningStatus, status } from '../testing/fakes';
-import { GivenPage, until } from '../testing/given';
+import { GivenPage, waitUntil } from '../testing/given';
 import { StatusItem } from './statusItem';
 import { StatusItemModel } from './statusItemModel';
 
@@ -29,7 +29,7 @@ describe('the status item in a status bar', () => {
 
   const button = () => item.node.querySelector('button')!;
   const seen = (text: string) =>
-    until(() => !item.isHidden && button()?.textContent === text);
+    waitUntil(() => !item.isHidden && button()?.textContent === text);
 
   it('is there while a shared kernel is current, and explains itself', async () => {
     expect(item.isHidden).toBe(true);
@@ -58,6 +58,6 @@ describe('the status item in a status bar', () => {
     const live = item.node.querySelector('[aria-live=polite]')!;
     expect(live.getAttribute('role')).toBe('status');
     expect(button().contains(live)).toBe(false);
-    await until(() => live.textContent === 'GPU: running');
+    await waitUntil(() => live.textContent === 'GPU: running');
   });
 });

@@ -9,14 +9,14 @@ import {
   runningStatus,
   status,
   type FakeApi,
-  type FakeCurrent
+  type FakeCurrentKernel
 } from '../testing/fakes';
-import { Given, pass, settle } from '../testing/given';
+import { Given, pass, flushPromises } from '../testing/given';
 import { StatusItemModel } from './statusItemModel';
 
 let given: Given;
 let api: FakeApi;
-let current: FakeCurrent;
+let current: FakeCurrentKernel;
 let model: StatusItemModel;
 /** How many times the model has changed. */
 let changes: number;
@@ -206,7 +206,7 @@ describe('the kernel that the status item speaks of', () => {
     await pass(60);
     expect(api.sockets).toHaveLength(0);
     current.set('kernel');
-    await settle();
+    await flushPromises();
     expect(model.isShown).toBe(false);
     api.socket.sendSnapshot(status([client()]));
     expect(model.text).toBe('GPU: idle');
@@ -219,7 +219,7 @@ describe('the kernel that the status item speaks of', () => {
     const message = 'It was stopped.';
     api.socket.send({ type: 'away', reason: 'unreachable', message });
     expect(model.text).toBe('GPU: sharing service away');
-    expect(model.phase).toBe('away');
+    expect(model.phase).toBe('unavailable');
     expect(model.details).toEqual([{ label: 'Reason', value: message }]);
     api.socket.sendSnapshot(status([client()]));
     expect(model.text).toBe('GPU: idle');
@@ -228,14 +228,14 @@ describe('the kernel that the status item speaks of', () => {
   it('raises no alarm where the GPU is not shared', async () => {
     current.set('plain');
     api.socket.sendSnapshot(status([client()]));
-    await settle();
+    await flushPromises();
     expect(model.text).toBe('GPU: not shared');
     expect(model.phase).toBe('unshared');
     api.socket.send({ type: 'away', reason: 'not_running', message: '' });
     expect(model.text).toBe('GPU: not shared');
     current.set('kernel');
     expect(model.isShown).toBe(false);
-    await settle();
+    await flushPromises();
     expect(model.text).toBe('GPU: sharing service away');
   });
 
@@ -247,7 +247,7 @@ describe('the kernel that the status item speaks of', () => {
       throw new Error('no socket');
     };
     api.socket.break();
-    await settle();
+    await flushPromises();
     expect(model.text).toBe('GPU: suspended');
     expect(api.statusCalls).toBe(1);
     await pass(39);
@@ -261,7 +261,7 @@ describe('the kernel that the status item speaks of', () => {
     await show([client(), client({ id: 'other', phase: 'suspended' })]);
     expect(model.text).toBe('GPU: idle');
     current.set('second');
-    await settle();
+    await flushPromises();
     expect(model.text).toBe('GPU: suspended');
     current.set('kernel');
     expect(model.text).toBe('GPU: idle');
@@ -280,7 +280,7 @@ describe('the kernel that the status item speaks of', () => {
     await show([client()]);
     api.clients = { kernel: 'again' };
     current.restarting.emit('kernel');
-    await settle();
+    await flushPromises();
     await given.clients([client({ id: 'again', phase: 'suspended' })]);
     expect(model.text).toBe('GPU: suspended');
   });

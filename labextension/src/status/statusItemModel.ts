@@ -2,17 +2,17 @@ import { JSONExt } from '@lumino/coreutils';
 import type { IDisposable } from '@lumino/disposable';
 import { Signal } from '@lumino/signaling';
 
-import { Switchable } from '../base/disposable';
+import { Toggleable } from '../base/disposable';
 import { untilNextSecond } from '../base/units';
 import type { IKernelSources, KernelView } from '../sharing/sharingModel';
 import { formatDetails, type IDetail } from './clientDetails';
 import { chipText, formatHeadline } from './headline';
 
 /** Milliseconds that a state must last before it is announced. */
-const SETTLED = 1000;
+const ANNOUNCE_DELAY_MS = 1000;
 
 /** The state of the current kernel, as the status bar or a toolbar shows it. */
-export class StatusItemModel extends Switchable {
+export class StatusItemModel extends Toggleable {
   constructor(private readonly _options: IKernelSources) {
     super();
     const { sharing, current, visibility } = _options;
@@ -96,7 +96,8 @@ export class StatusItemModel extends Switchable {
   private _show(view: KernelView): void {
     const { sharing } = this._options;
     const { kind } = view;
-    this.isShared = kind === 'client' || (this.isShared && kind === 'away');
+    this.isShared =
+      kind === 'client' || (this.isShared && kind === 'unavailable');
     const text = formatHeadline(view);
     const phase = view.kind === 'client' ? view.client.phase : kind;
     const details = formatDetails(view, sharing.status);
@@ -119,7 +120,7 @@ export class StatusItemModel extends Switchable {
     this._announceTimer = setTimeout(() => {
       this.announcement = announcement;
       this.stateChanged.emit();
-    }, SETTLED);
+    }, ANNOUNCE_DELAY_MS);
   }
 
   private _watch: IDisposable | null = null;

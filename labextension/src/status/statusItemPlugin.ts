@@ -38,7 +38,7 @@ export const statusItemPlugin: JupyterFrontEndPlugin<void> = {
       activeStateChanged: model.stateChanged
     });
     item.disposed.connect(() => model.dispose());
-    model.follow(sharing.settings, 'showStatusItem');
+    model.bindTo(sharing.settings, 'showStatusItem');
   }
 };
 

@@ -6,7 +6,7 @@ import type { IClient } from '../base/protocol';
 import { addCommands } from '../actions/actionCommands';
 import { toolbarMenu } from '../actions/actionMenu';
 import { client } from '../testing/fakes';
-import { GivenPage, until } from '../testing/given';
+import { GivenPage, waitUntil } from '../testing/given';
 import { StatusItemModel } from './statusItemModel';
 import { ToolbarChip } from './toolbarChip';
 
@@ -23,7 +23,7 @@ describe('the chip in a notebook toolbar', () => {
     chip = given.own(
       new ToolbarChip({
         model,
-        speaks: true,
+        announces: true,
         onActivate: toolbarMenu(commands, () => ({ client: 'mine' }))
       })
     );
@@ -42,7 +42,7 @@ describe('the chip in a notebook toolbar', () => {
   it('shows the state of a kernel that is shared, and no other', async () => {
     expect(chip.isHidden).toBe(true);
     await show({ phase: 'waiting', queue_position: 2, expected_wait: 40 });
-    await until(() => button()?.textContent === 'GPU: #2 in queue');
+    await waitUntil(() => button()?.textContent === 'GPU: #2 in queue');
     expect(chip.isHidden).toBe(false);
     expect(button().getAttribute('aria-label')).toBe(
       'GPU: #2 in queue · about 40 s'
@@ -52,14 +52,18 @@ describe('the chip in a notebook toolbar', () => {
   });
 
   it('stays where the coordinator went away, but does not come for it', async () => {
-    const away = { type: 'away', reason: 'unreachable', message: 'died' };
-    given.api.socket.send(away);
+    const unavailable = {
+      type: 'away',
+      reason: 'unreachable',
+      message: 'died'
+    };
+    given.api.socket.send(unavailable);
     expect(chip.isHidden).toBe(true);
     await show({});
-    await until(() => !chip.isHidden);
-    given.api.socket.send(away);
+    await waitUntil(() => !chip.isHidden);
+    given.api.socket.send(unavailable);
     expect(chip.isHidden).toBe(false);
-    await until(() => button().textContent === 'GPU: away');
+    await waitUntil(() => button().textContent === 'GPU: away');
     expect(button().getAttribute('aria-label')).toBe(
       'GPU: sharing service away'
     );
@@ -67,7 +71,7 @@ describe('the chip in a notebook toolbar', () => {
 
   it('has room for whatever it will read', async () => {
     await show({ state_text: 'idle, moved off · memory comes back' });
-    await until(button);
+    await waitUntil(button);
     const text = button().querySelector<HTMLElement>('[data-texts]')!;
     const texts = text.dataset.texts!.split('\n');
     expect(text.textContent).toBe('GPU: idle, moved off');
@@ -77,21 +81,21 @@ describe('the chip in a notebook toolbar', () => {
 
   it('is gone where the user wants none', async () => {
     await show({});
-    await until(() => !chip.isHidden);
+    await waitUntil(() => !chip.isHidden);
     model.isEnabled = false;
     expect(chip.isHidden).toBe(true);
   });
 
   it('opens a menu of what can be done, and gets the focus back', async () => {
     await show({ phase: 'running' });
-    await until(button);
+    await waitUntil(button);
     expect(button().getAttribute('aria-haspopup')).toBe('menu');
     button().focus();
     button().dispatchEvent(
       new KeyboardEvent('keydown', { key: 'ArrowDown', bubbles: true })
     );
-    await until(menu);
-    await until(() => button().getAttribute('aria-expanded') === 'true');
+    await waitUntil(menu);
+    await waitUntil(() => button().getAttribute('aria-expanded') === 'true');
     const items = [...menu()!.querySelectorAll('[role=menuitem]')];
     const item = (command: string) =>
       items.find(node => node.getAttribute('data-command') === command)!;
@@ -101,8 +105,8 @@ describe('the chip in a notebook toolbar', () => {
     menu()!.dispatchEvent(
       new KeyboardEvent('keydown', { keyCode: 27, bubbles: true })
     );
-    await until(() => menu() === null);
+    await waitUntil(() => menu() === null);
     expect(document.activeElement).toBe(button());
-    await until(() => button().getAttribute('aria-expanded') === 'false');
+    await waitUntil(() => button().getAttribute('aria-expanded') === 'false');
   });
 });

@@ -47,7 +47,7 @@ export class ToolbarChip extends VDomRenderer<StatusItemModel> {
             this._options.onActivate(this);
           }
         }}
-        announcement={this._options.speaks ? model.announcement : undefined}
+        announcement={this._options.announces ? model.announcement : undefined}
       >
         <span className="gpushare-ToolbarChip-text" data-texts={chipTexts()}>
           {model.shortText}
@@ -72,7 +72,7 @@ export namespace ToolbarChip {
   export interface IOptions {
     model: StatusItemModel;
     /** Whether it announces changes: nothing else on the page does. */
-    speaks: boolean;
+    announces: boolean;
     /** Called when it is clicked, or activated by the keyboard. */
     onActivate: (chip: ToolbarChip) => void;
   }

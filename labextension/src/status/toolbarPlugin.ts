@@ -37,13 +37,13 @@ export const toolbarPlugin: JupyterFrontEndPlugin<void> = {
         current.kernelId ? sharing.model.view(current.kernelId) : null;
       const chip = new ToolbarChip({
         model,
-        speaks: statusBar === null,
+        announces: statusBar === null,
         onActivate: toolbarMenu(app.commands, () => {
           const now = view();
           return now?.kind === 'client' ? { client: now.client.id } : {};
         })
       });
-      model.follow(sharing.settings, 'showToolbarChip');
+      model.bindTo(sharing.settings, 'showToolbarChip');
       chip.disposed.connect(() => {
         model.dispose();
         current.dispose();

@@ -17,7 +17,7 @@ import type {
 } from '../base/protocol';
 import { ApiError, type Action, type IApi } from '../server/api';
 import type { ICurrentKernel } from '../sharing/currentKernel';
-import type { IRuns } from '../waiting/waitModel';
+import type { IRunningCells } from '../waiting/waitModel';
 
 export const GIB = 1024 ** 3;
 
@@ -300,7 +300,7 @@ export class FakeVisibility implements IVisibility {
   }
 }
 
-export class FakeCurrent implements ICurrentKernel {
+export class FakeCurrentKernel implements ICurrentKernel {
   kernelId: string | null = null;
   readonly changed = new Signal<this, void>(this);
   readonly restarting = new Signal<this, string>(this);
@@ -312,7 +312,7 @@ export class FakeCurrent implements ICurrentKernel {
 }
 
 /** A document in which one cell runs, or none. */
-export class FakeRuns implements IRuns<string> {
+export class FakeRunningCells implements IRunningCells<string> {
   cell: string | null = 'cell';
   readonly changed = new Signal<this, void>(this);
 

@@ -7,8 +7,8 @@ import {
   client,
   device,
   FakeApi,
-  FakeCurrent,
-  FakeRuns,
+  FakeCurrentKernel,
+  FakeRunningCells,
   FakeVisibility,
   grant,
   status
@@ -19,14 +19,14 @@ export const pass = (seconds: number) =>
   jest.advanceTimersByTimeAsync(seconds * 1000);
 
 /** Let all promises that can settle do so; moves no timer. */
-export async function settle(): Promise<void> {
+export async function flushPromises(): Promise<void> {
   for (let i = 0; i < 10; i++) {
     await Promise.resolve();
   }
 }
 
 /** Wait for something to come true on the page. */
-export async function until(condition: () => unknown): Promise<void> {
+export async function waitUntil(condition: () => unknown): Promise<void> {
   const deadline = Date.now() + 4000;
   while (!condition()) {
     if (Date.now() > deadline) {
@@ -48,8 +48,8 @@ export class Given {
 
   readonly api = new FakeApi();
   readonly visibility = new FakeVisibility();
-  readonly current = new FakeCurrent();
-  readonly runs = new FakeRuns();
+  readonly current = new FakeCurrentKernel();
+  readonly runningCells = new FakeRunningCells();
   readonly sharing: SharingModel;
 
   /** Dispose of it in the end, before all that was there earlier. */
@@ -62,7 +62,7 @@ export class Given {
   async snapshot(status: IStatus): Promise<void> {
     this.api.socket.sendSnapshot(status);
     this.sharing.view('kernel');
-    await settle();
+    await flushPromises();
   }
 
   /** {@link snapshot} of these. */

@@ -7,33 +7,33 @@ import type { Widget } from '@lumino/widgets';
 import { Disposable } from '../base/disposable';
 import { CurrentKernel, type ICurrentKernel } from '../sharing/currentKernel';
 import type { IGpuSharing } from '../tokens';
-import { LongWaits } from './longWaitNotifier';
+import { LongWaitNotifier } from './longWaitNotifier';
 import { WaitDisplays } from './waitDisplays';
 import { WaitingView } from './waitingView';
-import { WaitModel, type IRuns } from './waitModel';
+import { WaitModel, type IRunningCells } from './waitModel';
 
 /** The waits of one notebook or console, and where they are drawn. */
 export class DocumentWaits extends Disposable {
   constructor(private readonly _options: DocumentWaits.IOptions) {
     super();
-    const { document, runs } = _options;
+    const { document, runningCells } = _options;
     const { model: sharing, settings, visibility } = _options.sharing;
     const { sessionContext } = document;
     this._kernel = new CurrentKernel([], () => sessionContext);
-    const common = { sharing, current: this._kernel, runs, visibility };
+    const common = { sharing, current: this._kernel, runningCells, visibility };
     this._wait = new WaitModel(common);
     this._displays = new WaitDisplays(sessionContext, sharing);
-    this._longWaits = new LongWaits({
+    this._longWaitNotifier = new LongWaitNotifier({
       ...common,
       isInSight: _options.isInSight,
-      shortest: () => settings.values.notifyAfterWait
+      minSeconds: () => settings.values.notifyAfterWait
     });
     this._view = new WaitingView(_options.resume);
     this._wait.changed.connect(this._show, this);
     this._kernel.restarting.connect(this._onRestarting, this);
     document.disposed.connect(this.dispose, this);
-    this._wait.follow(settings, 'showWaiting');
-    this._displays.follow(settings, 'showWaiting');
+    this._wait.bindTo(settings, 'showWaiting');
+    this._displays.bindTo(settings, 'showWaiting');
   }
 
   get kernel(): ICurrentKernel {
@@ -41,16 +41,16 @@ export class DocumentWaits extends Disposable {
   }
 
   /** Emitted when a wait has ended that counts as long by the settings. */
-  get longWaitEnded(): ISignal<unknown, LongWaits.IEnd> {
-    return this._longWaits.ended;
+  get longWaitEnded(): ISignal<unknown, LongWaitNotifier.IEnd> {
+    return this._longWaitNotifier.ended;
   }
 
   dispose(): void {
     this._wait.dispose();
     this._displays.dispose();
-    this._longWaits.dispose();
+    this._longWaitNotifier.dispose();
     this._view.dispose();
-    this._options.runs.dispose();
+    this._options.runningCells.dispose();
     this._kernel.dispose();
     super.dispose();
   }
@@ -63,7 +63,7 @@ export class DocumentWaits extends Disposable {
       this._view.hide();
     }
     if (this._options.document.isVisible) {
-      this._options.say(state?.plain ?? '');
+      this._options.announce(state?.plain ?? '');
     }
   }
 
@@ -74,7 +74,7 @@ export class DocumentWaits extends Disposable {
   private readonly _kernel: CurrentKernel;
   private readonly _wait: WaitModel<Cell>;
   private readonly _displays: WaitDisplays;
-  private readonly _longWaits: LongWaits<Cell>;
+  private readonly _longWaitNotifier: LongWaitNotifier<Cell>;
   private readonly _view: WaitingView;
 }
 
@@ -84,11 +84,11 @@ export namespace DocumentWaits {
     /** Whether the user looks at it, if at the page at all. */
     isInSight: () => boolean;
     /** Disposed along with this. */
-    runs: IRuns<Cell> & IDisposable;
+    runningCells: IRunningCells<Cell> & IDisposable;
     sharing: IGpuSharing;
     /** Resume a client. */
     resume: (clientId: string) => void;
     /** Say politely what waits; empty: nothing does. */
-    say: (text: string) => void;
+    announce: (text: string) => void;
   }
 }

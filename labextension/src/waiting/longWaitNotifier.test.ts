@@ -1,23 +1,23 @@
 import { Given, pass } from '../testing/given';
-import { LongWaits } from './longWaitNotifier';
+import { LongWaitNotifier } from './longWaitNotifier';
 
 describe('the end of a long wait', () => {
   let given: Given;
-  let ends: LongWaits.IEnd[];
-  let shortest: number;
+  let ends: LongWaitNotifier.IEnd[];
+  let minSeconds: number;
   let isInSight: boolean;
 
   beforeEach(() => {
     given = new Given();
     ends = [];
-    shortest = 60;
+    minSeconds = 60;
     isInSight = false;
     given.sharing.watch();
     const waits = given.own(
-      new LongWaits({
+      new LongWaitNotifier({
         ...given,
         isInSight: () => isInSight,
-        shortest: () => shortest
+        minSeconds: () => minSeconds
       })
     );
     waits.ended.connect((_, end) => ends.push(end));
@@ -43,8 +43,8 @@ describe('the end of a long wait', () => {
     await wait(70);
     await wait(70);
     expect(ends).toHaveLength(1);
-    given.runs.set(null);
-    given.runs.set('cell');
+    given.runningCells.set(null);
+    given.runningCells.set('cell');
     await wait(70);
     expect(ends).toHaveLength(2);
   });
@@ -59,7 +59,7 @@ describe('the end of a long wait', () => {
   });
 
   it('is never told if the user wants none', async () => {
-    shortest = 0;
+    minSeconds = 0;
     await wait(1000);
     expect(ends).toEqual([]);
   });

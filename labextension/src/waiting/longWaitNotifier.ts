@@ -6,19 +6,19 @@ import type { IClient } from '../base/protocol';
 import type { WaitModel } from './waitModel';
 
 /** Finds long waits of one document's cells whose end the user has not seen. */
-export class LongWaits<T> extends Disposable {
-  constructor(private readonly _options: LongWaits.IOptions<T>) {
+export class LongWaitNotifier<T> extends Disposable {
+  constructor(private readonly _options: LongWaitNotifier.IOptions<T>) {
     super();
     _options.sharing.changed.connect(this._check, this);
-    _options.runs.changed.connect(this._onRuns, this);
+    _options.runningCells.changed.connect(this._onRunningCells, this);
     _options.visibility.changed.connect(this._onVisibility, this);
   }
 
   /** Emitted when a long wait has ended; once for each run of a cell. */
-  readonly ended = new Signal<this, LongWaits.IEnd>(this);
+  readonly ended = new Signal<this, LongWaitNotifier.IEnd>(this);
 
   private _check(): void {
-    const { current, runs, sharing } = this._options;
+    const { current, runningCells, sharing } = this._options;
     const view = current.kernelId ? sharing.view(current.kernelId) : null;
     if (view?.kind !== 'client') {
       return; // It may go on waiting while nothing is known.
@@ -26,7 +26,7 @@ export class LongWaits<T> extends Disposable {
     const { client } = view;
     this._ids = client.cell_ids;
     if (client.phase === 'waiting') {
-      const cell = this._wait === null ? runs.first(this._ids) : null;
+      const cell = this._wait === null ? runningCells.first(this._ids) : null;
       if (cell !== null) {
         this._wait = { at: clock(), client, cell, wasHidden: false };
       }
@@ -38,14 +38,14 @@ export class LongWaits<T> extends Disposable {
   }
 
   private _onEnd(wait: IWait<T>, client: IClient): void {
-    const shortest = this._options.shortest();
+    const minSeconds = this._options.minSeconds();
     // While the page was hidden only the coordinator has counted.
     const counted = client.wait_seconds - wait.client.wait_seconds;
     const seconds = counted > 0 ? counted : clock() - wait.at;
     const isSuspended = client.phase === 'suspended';
     if (
-      shortest > 0 &&
-      seconds >= shortest &&
+      minSeconds > 0 &&
+      seconds >= minSeconds &&
       !isSuspended &&
       (wait.wasHidden || !this._options.isInSight()) &&
       wait.cell !== this._reported
@@ -56,10 +56,10 @@ export class LongWaits<T> extends Disposable {
   }
 
   /** The same cell may run again, and wait for long again. */
-  private _onRuns(): void {
+  private _onRunningCells(): void {
     if (
       this._reported !== null &&
-      this._options.runs.first(this._ids) !== this._reported
+      this._options.runningCells.first(this._ids) !== this._reported
     ) {
       this._reported = null;
     }
@@ -76,10 +76,10 @@ export class LongWaits<T> extends Disposable {
   private _ids: ReadonlyArray<string> = [];
 }
 
-export namespace LongWaits {
+export namespace LongWaitNotifier {
   export interface IOptions<T> extends WaitModel.IOptions<T> {
     /** Seconds of the shortest wait that counts as long; 0: none does. */
-    shortest: () => number;
+    minSeconds: () => number;
     isInSight: () => boolean;
   }
 

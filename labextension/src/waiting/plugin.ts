@@ -8,14 +8,14 @@ import { LiveRegion } from '../base/announcement';
 import { CommandIDs } from '../base/commands';
 import { trans } from '../base/trans';
 import { formatDuration } from '../base/units';
-import { nameOf } from '../sharing/clientLabels';
+import { displayName } from '../sharing/clientLabels';
 import { IGpuSharing } from '../tokens';
 import { DocumentWaits } from './documentWaits';
-import type { LongWaits } from './longWaitNotifier';
-import { ConsoleRuns, NotebookRuns } from './runningCells';
+import type { LongWaitNotifier } from './longWaitNotifier';
+import { ConsoleRunningCells, NotebookRunningCells } from './runningCells';
 
 /** Milliseconds that the end of a long wait is shown. */
-const END_SHOWN = 10000;
+const NOTIFICATION_MS = 10000;
 
 /** Shows under a running cell that it waits for the GPU, and reports the end. */
 export const waitingPlugin: JupyterFrontEndPlugin<void> = {
@@ -33,23 +33,23 @@ export const waitingPlugin: JupyterFrontEndPlugin<void> = {
   ) => {
     const live = new LiveRegion();
 
-    const follow = (
+    const addWaits = (
       document: DocumentWaits.IOptions['document'],
-      runs: DocumentWaits.IOptions['runs'],
+      runningCells: DocumentWaits.IOptions['runningCells'],
       goLabel: string
     ) => {
       const waits = new DocumentWaits({
         document,
         isInSight: () => app.shell.currentWidget === document,
-        runs,
+        runningCells,
         sharing,
         resume: client => {
           void app.commands.execute(CommandIDs.resume, { client });
         },
-        say: text => {
+        announce: text => {
           // Where there is a status item, it is the one that speaks.
           const { showStatusItem } = sharing.settings.values;
-          live.say(statusBar !== null && showStatusItem ? '' : text);
+          live.announce(statusBar !== null && showStatusItem ? '' : text);
         }
       });
       waits.longWaitEnded.connect((_, end) => {
@@ -60,28 +60,36 @@ export const waitingPlugin: JupyterFrontEndPlugin<void> = {
     };
 
     const onNotebook = (_: unknown, panel: NotebookPanel) =>
-      follow(panel, new NotebookRuns(panel), trans.__('Go to Notebook'));
+      addWaits(
+        panel,
+        new NotebookRunningCells(panel),
+        trans.__('Go to Notebook')
+      );
     notebooks.forEach(panel => onNotebook(null, panel));
     notebooks.widgetAdded.connect(onNotebook);
     const onConsole = (_: unknown, panel: ConsolePanel) =>
-      follow(panel, new ConsoleRuns(panel), trans.__('Go to Console'));
+      addWaits(
+        panel,
+        new ConsoleRunningCells(panel),
+        trans.__('Go to Console')
+      );
     consoles?.forEach(panel => onConsole(null, panel));
     consoles?.widgetAdded.connect(onConsole);
   }
 };
 
 function reportEnd(
-  { client, seconds }: LongWaits.IEnd,
+  { client, seconds }: LongWaitNotifier.IEnd,
   goLabel: string,
   go: () => void
 ): void {
-  const parts = [nameOf(client), formatDuration(seconds)];
+  const parts = [displayName(client), formatDuration(seconds)];
   const text =
     client.phase === 'running'
       ? trans.__('%1 has the GPU now, after a wait of %2.', ...parts)
       : trans.__('%1 has had the GPU, after a wait of %2.', ...parts);
   Notification.info(text, {
-    autoClose: END_SHOWN,
+    autoClose: NOTIFICATION_MS,
     actions: [{ label: goLabel, callback: go }]
   });
 }

@@ -4,10 +4,13 @@ import { NotebookActions, type NotebookPanel } from '@jupyterlab/notebook';
 import { Signal } from '@lumino/signaling';
 
 import { Disposable } from '../base/disposable';
-import type { IRuns } from './waitModel';
+import type { IRunningCells } from './waitModel';
 
 /** The cells of a notebook that have been sent to its kernel. */
-export class NotebookRuns extends Disposable implements IRuns<Cell> {
+export class NotebookRunningCells
+  extends Disposable
+  implements IRunningCells<Cell>
+{
   constructor(private readonly _panel: NotebookPanel) {
     super();
     NotebookActions.executionScheduled.connect(this._onScheduled, this);
@@ -50,7 +53,10 @@ export class NotebookRuns extends Disposable implements IRuns<Cell> {
 }
 
 /** The inputs of a console that have been sent to its kernel. */
-export class ConsoleRuns extends Disposable implements IRuns<Cell> {
+export class ConsoleRunningCells
+  extends Disposable
+  implements IRunningCells<Cell>
+{
   constructor(private readonly _panel: ConsolePanel) {
     super();
     _panel.console.cells.changed.connect(this._onChanged, this);

@@ -1,7 +1,7 @@
 import type { ISessionContext } from '@jupyterlab/apputils';
 import type { Kernel, KernelMessage } from '@jupyterlab/services';
 
-import { Switchable } from '../base/disposable';
+import { Toggleable } from '../base/disposable';
 import type { SharingModel } from '../sharing/sharingModel';
 
 /** The MIME type of the display in which a kernel shows that its cell waits. */
@@ -16,7 +16,7 @@ const MIME_TYPE = 'application/vnd.gpushare.wait+json';
  * in the notebook, and JupyterLab updates later displays by the number of their
  * output, so that an output can't be removed.
  */
-export class WaitDisplays extends Switchable {
+export class WaitDisplays extends Toggleable {
   constructor(
     private readonly _context: Pick<
       ISessionContext,
@@ -45,7 +45,7 @@ export class WaitDisplays extends Switchable {
       return;
     }
     const { kind } = this._sharing.view(kernel.id);
-    if (kind === 'client' || kind === 'away') {
+    if (kind === 'client' || kind === 'unavailable') {
       const { msg_id } = msg.parent_header as KernelMessage.IHeader;
       kernel.registerMessageHook(msg_id, isOther);
     }

@@ -83,7 +83,7 @@ describe('what stands under a cell', () => {
     await given.show(WAITS);
     await pass(2);
     expect(model.state).not.toBeNull();
-    given.runs.set(null);
+    given.runningCells.set(null);
     expect(model.state).toBeNull();
   });
 
@@ -100,14 +100,14 @@ describe('what stands under a cell', () => {
   it('moves on with the cells', async () => {
     await given.show(WAITS);
     await pass(2);
-    given.runs.set('next');
+    given.runningCells.set('next');
     expect(model.state).toBeNull();
     await pass(1.1);
     expect(model.state?.cell).toBe('next');
   });
 
   it('finds a cell that another page has sent by what the kernel says', async () => {
-    given.runs.set(null);
+    given.runningCells.set(null);
     await given.show({ ...WAITS, cell_ids: ['of another page'] });
     await pass(1.5);
     expect(model.state?.cell).toBe('of another page');
@@ -154,7 +154,7 @@ describe('what stands under a cell', () => {
     expect(model.state?.text).toMatch(/^Waiting for the GPU: #2/);
 
     given.api.socket.send(AWAY);
-    given.runs.set('next');
+    given.runningCells.set('next');
     expect(model.state).toBeNull();
   });
 

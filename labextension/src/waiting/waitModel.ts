@@ -1,7 +1,7 @@
 import { Signal, type ISignal } from '@lumino/signaling';
 
 import { clock } from '../base/browser';
-import { Switchable } from '../base/disposable';
+import { Toggleable } from '../base/disposable';
 import { trans } from '../base/trans';
 import { untilNextSecond } from '../base/units';
 import type {
@@ -12,13 +12,13 @@ import type {
 import { plainText, remainingWait, shownTimes, waitText } from './waitText';
 
 /** Seconds that a wait must last to be shown: shorter ones would flicker. */
-const WORTH_SHOWING = 1;
+const MIN_SHOWN_WAIT_SECONDS = 1;
 
 /** By so much of a wait its expected end may move unseen. */
-const JITTER = 0.1;
+const MAX_STEP_BACK = 0.1;
 
 /** The cells of a document that have been sent to its kernel. */
-export interface IRuns<T> {
+export interface IRunningCells<T> {
   /**
    * The first that is not done; null if none runs.
    *
@@ -26,17 +26,17 @@ export interface IRuns<T> {
    */
   first(ids: ReadonlyArray<string>): T | null;
   /** Emitted when another may be the first. */
-  readonly changed: ISignal<IRuns<T>, void>;
+  readonly changed: ISignal<IRunningCells<T>, void>;
 }
 
 /** What is to be read below the cell that waits for the GPU. */
-export class WaitModel<T> extends Switchable {
+export class WaitModel<T> extends Toggleable {
   constructor(private readonly _options: WaitModel.IOptions<T>) {
     super();
-    const { sharing, current, runs, visibility } = _options;
+    const { sharing, current, runningCells, visibility } = _options;
     sharing.changed.connect(this.refresh, this);
     current.changed.connect(this.refresh, this);
-    runs.changed.connect(this.refresh, this);
+    runningCells.changed.connect(this.refresh, this);
     visibility.changed.connect(this.refresh, this);
     this.refresh();
   }
@@ -64,8 +64,12 @@ export class WaitModel<T> extends Switchable {
     if (view?.kind === 'client') {
       this._ids = view.client.cell_ids;
     }
-    const cell = view && this._options.runs.first(this._ids);
-    if (!view || !cell || (view.kind === 'away' && cell !== this._cell)) {
+    const cell = view && this._options.runningCells.first(this._ids);
+    if (
+      !view ||
+      !cell ||
+      (view.kind === 'unavailable' && cell !== this._cell)
+    ) {
       this._cell = null;
       this._show(null);
       return;
@@ -76,29 +80,34 @@ export class WaitModel<T> extends Switchable {
       this._furthest = 0;
     }
     const waited = clock() - this._since;
-    if (view.kind === 'away') {
-      this._show(this._describeAway(cell));
+    if (view.kind === 'unavailable') {
+      this._show(this._describeUnavailable(cell));
       return;
     }
     this._client = view.client.id;
     this._show(
-      waited < WORTH_SHOWING ? null : this._describe(view, cell, waited)
+      waited < MIN_SHOWN_WAIT_SECONDS
+        ? null
+        : this._describe(view, cell, waited)
     );
     this._timer = setTimeout(
       () => this.refresh(),
       1000 *
-        (waited < WORTH_SHOWING
-          ? WORTH_SHOWING - waited
+        (waited < MIN_SHOWN_WAIT_SECONDS
+          ? MIN_SHOWN_WAIT_SECONDS - waited
           : Math.min(...shownTimes(view).map(untilNextSecond)))
     );
   }
 
   /** The kernel, while its GPU calls wait or that is not known. */
-  private _view(): Extract<KernelView, { kind: 'client' | 'away' }> | null {
+  private _view(): Extract<
+    KernelView,
+    { kind: 'client' | 'unavailable' }
+  > | null {
     const { kernelId } = this._options.current;
     const view =
       this.isEnabled && kernelId ? this._options.sharing.view(kernelId) : null;
-    return view?.kind === 'away' ||
+    return view?.kind === 'unavailable' ||
       (view?.kind === 'client' &&
         (view.client.phase === 'waiting' || view.client.suspended))
       ? view
@@ -106,7 +115,7 @@ export class WaitModel<T> extends Switchable {
   }
 
   /** It waited before; turns go on meanwhile, so it may have one by now. */
-  private _describeAway(cell: T): WaitModel.IState<T> {
+  private _describeUnavailable(cell: T): WaitModel.IState<T> {
     const text = trans.__(
       'This cell waited for the GPU when the sharing service went away. Turns go on without it.'
     );
@@ -144,7 +153,7 @@ export class WaitModel<T> extends Switchable {
   ): number | undefined {
     // An expectation that has passed promises nothing any more.
     const fraction = remaining ? waited / (waited + remaining) : 0;
-    if (!remaining || fraction < this._furthest - JITTER) {
+    if (!remaining || fraction < this._furthest - MAX_STEP_BACK) {
       return undefined;
     }
     this._furthest = Math.max(this._furthest, fraction);
@@ -170,7 +179,7 @@ export class WaitModel<T> extends Switchable {
 
 export namespace WaitModel {
   export interface IOptions<T> extends IKernelSources {
-    runs: IRuns<T>;
+    runningCells: IRunningCells<T>;
   }
 
   export interface IState<T> {

@@ -1,6 +1,6 @@
 import { trans } from '../base/trans';
 import { formatDuration } from '../base/units';
-import { nameOf } from '../sharing/clientLabels';
+import { displayName } from '../sharing/clientLabels';
 import type { IClientView } from '../sharing/sharingModel';
 
 /** What is read below a cell while its client waits for a turn. */
@@ -12,8 +12,8 @@ export function waitText(view: IClientView): string {
     : expectedWait
       ? trans.__('%1, about %2', head, formatDuration(expectedWait))
       : head;
-  const who = runnersText(view);
-  return who ? trans.__('%1 (%2)', text, who) : text;
+  const runners = runnersText(view);
+  return runners ? trans.__('%1 (%2)', text, runners) : text;
 }
 
 /** Seconds; for the next client it is no longer than the turns that run. */
@@ -45,7 +45,9 @@ function runnersText(view: IClientView): string {
     return '';
   }
   const names = others
-    .map(({ client }) => (client ? nameOf(client) : trans.__('another client')))
+    .map(({ client }) =>
+      client ? displayName(client) : trans.__('another client')
+    )
     .join(', ');
   const isHeld = others.every(other => other.isHeld);
   if (others.length > 1) {

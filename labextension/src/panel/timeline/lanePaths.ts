@@ -38,7 +38,7 @@ export interface IBlock {
  *
  * @param begin - seconds on the coordinator's clock, as `end`
  */
-export function blocks(
+export function blockRanges(
   periods: ReadonlyArray<IPeriod>,
   begin: number,
   end: number
@@ -72,10 +72,10 @@ export function blocks(
 function dominant(
   spent: Readonly<Partial<Record<LaneState, number>>>
 ): LaneState | undefined {
-  const [most] = LANE_STATES.filter(state => state in spent).sort(
+  const [longest] = LANE_STATES.filter(state => state in spent).sort(
     (a, b) => rank(b) - rank(a)
   );
-  return most;
+  return longest;
 
   function rank(state: LaneState): number {
     return state === 'idle' ? -1 : spent[state]!;
@@ -83,11 +83,11 @@ function dominant(
 }
 
 /** SVG path data for each state: one path, whatever number of blocks there are. */
-export function paths(
-  blocks: ReadonlyArray<IBlock>
+export function lanePaths(
+  ranges: ReadonlyArray<IBlock>
 ): ReadonlyArray<readonly [LaneState, string]> {
   const all = new Map<LaneState, string>();
-  for (const { state, from, to } of blocks) {
+  for (const { state, from, to } of ranges) {
     const shapes = SHAPES[state].map(
       ([top, height]) => `M${from} ${top}h${to - from}v${height}h${from - to}z`
     );
@@ -97,7 +97,7 @@ export function paths(
 }
 
 /** SVG path data of small strokes at the bottom, at most one in each column. */
-export function marks(
+export function markPath(
   times: ReadonlyArray<number>,
   begin: number,
   end: number,

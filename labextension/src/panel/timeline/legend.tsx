@@ -2,7 +2,7 @@ import * as React from 'react';
 
 import { trans } from '../../base/trans';
 import { LANE_STATES, type LaneState, stateText } from '../../history/lanes';
-import { LANE_HEIGHT, paths } from './lanePaths';
+import { LANE_HEIGHT, lanePaths } from './lanePaths';
 
 /** Each state as the lanes show it, and its name. */
 export const Legend = React.memo(function Legend(): React.ReactElement {
@@ -39,5 +39,5 @@ function Sample(props: React.SVGProps<SVGPathElement>): React.ReactElement {
 }
 
 function sample(state: LaneState): string {
-  return paths([{ state, from: 0, to: 16 }])[0][1];
+  return lanePaths([{ state, from: 0, to: 16 }])[0][1];
 }

@@ -3,11 +3,11 @@ import * as React from 'react';
 import { Announcement } from '../../base/announcement';
 import { trans } from '../../base/trans';
 import { useSignal } from '../../base/useSignal';
-import { Name } from '../../sharing/clientChip';
+import { ClientName } from '../../sharing/clientChip';
 import { COLUMNS, LANE_HEIGHT } from './lanePaths';
 import { Legend } from './legend';
 import {
-  SPANS,
+  VISIBLE_SPANS,
   type ILaneView,
   type ITimelineView,
   type TimelineModel
@@ -41,7 +41,7 @@ export function Timeline(props: {
           value={view.span / 60}
           onChange={event => (model.span = Number(event.target.value) * 60)}
         >
-          {SPANS.map(minutes => (
+          {VISIBLE_SPANS.map(minutes => (
             <option key={minutes} value={minutes}>
               {trans.__('%1 min', minutes)}
             </option>
@@ -151,7 +151,7 @@ function Chart(props: {
 function LaneName({ lane }: { lane: ILaneView }): React.ReactElement {
   return (
     <li className={lane.isGone ? 'gpushare-mod-gone' : undefined}>
-      <Name named={lane} />
+      <ClientName label={lane} />
       <span className="gpushare-mod-visuallyHidden">{lane.summary}</span>
     </li>
   );
@@ -233,6 +233,6 @@ function move(
   }
 }
 
-function clamp(value: number, most: number): number {
-  return Math.max(0, Math.min(most, value));
+function clamp(value: number, max: number): number {
+  return Math.max(0, Math.min(max, value));
 }

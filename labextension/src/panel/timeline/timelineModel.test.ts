@@ -1,11 +1,11 @@
-import type { Happening } from '../../base/protocol';
+import type { HistoryEvent } from '../../base/protocol';
 import { SettingsModel } from '../../base/settings';
 import type { HistoryModel } from '../../history/historyModel';
 import { Lanes } from '../../history/lanes';
-import { blocks } from './lanePaths';
+import { blockRanges } from './lanePaths';
 import { TimelineModel } from './timelineModel';
 
-function lanesOf(...entries: [at: number, what: Happening, id?: string][]) {
+function lanesOf(...entries: [at: number, what: HistoryEvent, id?: string][]) {
   const lanes = new Lanes();
   lanes.apply(
     entries.map(([at, what, client = 'a']) => ({ at, what, client }))
@@ -38,9 +38,9 @@ describe('Lanes', () => {
       isGone: true,
       periods: [{ state: 'running', from: 1, to: 5 }]
     });
-    lanes.forget(4);
+    lanes.discardBefore(4);
     expect(lanes.all.has('a')).toBe(true);
-    lanes.forget(6);
+    lanes.discardBefore(6);
     expect(lanes.all.has('a')).toBe(false);
   });
 
@@ -63,8 +63,8 @@ describe('Lanes', () => {
 
 describe('what is drawn of a lane', () => {
   /** In columns of a second each. */
-  const drawn = (...entries: [number, Happening][]) =>
-    blocks(lanesOf(...entries).all.get('a')!.periods, 100, 700).map(
+  const drawn = (...entries: [number, HistoryEvent][]) =>
+    blockRanges(lanesOf(...entries).all.get('a')!.periods, 100, 700).map(
       ({ state, from, to }) => [state, from, to]
     );
 
@@ -76,7 +76,7 @@ describe('what is drawn of a lane', () => {
   });
 
   it('merges what is too short to be seen, after what most of it was', () => {
-    const turns: [number, Happening][] = [];
+    const turns: [number, HistoryEvent][] = [];
     for (let i = 0; i < 1000; i++) {
       turns.push([110 + i * 0.01, 'waiting'], [110.003 + i * 0.01, 'running']);
     }
@@ -96,7 +96,7 @@ describe('what is drawn of a lane', () => {
 });
 
 describe('TimelineModel', () => {
-  const named = { id: 'a', number: 1, name: 'train.ipynb', isOwn: true };
+  const label = { id: 'a', number: 1, name: 'train.ipynb', isOwn: true };
   let past: { lanes: HistoryModel['lanes']; now: number };
   let settings: SettingsModel;
   let model: TimelineModel;
@@ -114,7 +114,7 @@ describe('TimelineModel', () => {
       [880, 'running'],
       [910, 'held']
     ).all;
-    model.update([{ named, phase: 'running' }]);
+    model.update([{ label, phase: 'running' }]);
     const [lane] = model.view!.lanes;
     expect(lane.summary).toMatch(
       /^Now held\. .*: running 60 %, held 40 %, waiting 0 %, 1 turn, /
@@ -126,14 +126,14 @@ describe('TimelineModel', () => {
   });
 
   it('takes who has no history to have done the same all the time', () => {
-    model.update([{ named, phase: 'idle' }]);
+    model.update([{ label, phase: 'idle' }]);
     expect(model.view!.lanes[0].summary).toMatch(/^Now idle\. .*0 turns/);
     expect(model.describe('a', 900)).toBe('train.ipynb: idle, for long');
   });
 
   it('counts a cell that still runs, though its begin is not known', () => {
     past.lanes = lanesOf([990, 'running']).all;
-    model.update([{ named, phase: 'running', cells: 1 }]);
+    model.update([{ label, phase: 'running', cells: 1 }]);
     expect(model.view!.lanes[0].summary).toMatch(/ 1 cell\.$/);
     past.lanes = lanesOf(
       [300, 'cell_started'],
@@ -141,7 +141,7 @@ describe('TimelineModel', () => {
       [995, 'cell_ended'],
       [996, 'cell_started']
     ).all;
-    model.update([{ named, phase: 'running', cells: 1 }]);
+    model.update([{ label, phase: 'running', cells: 1 }]);
     expect(model.view!.lanes[0].summary).toMatch(/ 2 cells\.$/);
   });
 
@@ -159,7 +159,7 @@ describe('TimelineModel', () => {
 
   it('stands still while paused, and goes on where time is', () => {
     past.lanes = lanesOf([990, 'running']).all;
-    model.update([{ named, phase: 'running' }]);
+    model.update([{ label, phase: 'running' }]);
     model.isPaused = true;
     past.now = 1030;
     model.update();

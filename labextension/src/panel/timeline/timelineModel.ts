@@ -2,7 +2,7 @@ import { Signal } from '@lumino/signaling';
 
 import type { SettingsModel } from '../../base/settings';
 import { trans } from '../../base/trans';
-import type { INamed } from '../../sharing/clientLabels';
+import type { IClientLabel } from '../../sharing/clientLabels';
 import type { HistoryModel } from '../../history/historyModel';
 import {
   isLaneState,
@@ -11,13 +11,13 @@ import {
   laneText,
   periodText
 } from '../../history/lanes';
-import { blocks, marks, paths } from './lanePaths';
+import { blockRanges, lanePaths, markPath } from './lanePaths';
 
 /** Minutes that can be looked at. */
-export const SPANS: ReadonlyArray<number> = [2, 5, 10];
+export const VISIBLE_SPANS: ReadonlyArray<number> = [2, 5, 10];
 
 /** One client's lane, with its SVG path data. */
-export interface ILaneView extends INamed {
+export interface ILaneView extends IClientLabel {
   readonly isGone: boolean;
   readonly paths: ReadonlyArray<readonly [LaneState, string]>;
   readonly starts: string;
@@ -36,7 +36,7 @@ export interface ITimelineView {
 
 /** A client in the timeline: its name, and its state if the history has none. */
 export interface ILaneClient {
-  readonly named: INamed;
+  readonly label: IClientLabel;
   readonly phase: string;
   readonly cells?: number;
 }
@@ -124,19 +124,19 @@ export class TimelineModel {
   }
 
   private _laneView(
-    { named, cells = 0 }: ILaneClient,
+    { label, cells = 0 }: ILaneClient,
     now: number
   ): ILaneView | null {
-    const lane = this._lane(named.id);
+    const lane = this._lane(label.id);
     const begin = now - this.span;
     const running = this.isPaused ? 0 : cells;
     return (
       lane && {
-        ...named,
+        ...label,
         isGone: lane.isGone,
-        paths: paths(blocks(lane.periods, begin, now)),
-        starts: marks(lane.starts, begin, now, 6),
-        ends: marks(lane.ends, begin, now, 3),
+        paths: lanePaths(blockRanges(lane.periods, begin, now)),
+        starts: markPath(lane.starts, begin, now, 6),
+        ends: markPath(lane.ends, begin, now, 3),
         summary: laneText(lane, now, this.span, running)
       }
     );
@@ -148,7 +148,7 @@ export class TimelineModel {
     if (lane && lane.periods.length > 0) {
       return lane;
     }
-    const phase = this._clients.find(({ named }) => named.id === id)?.phase;
+    const phase = this._clients.find(({ label }) => label.id === id)?.phase;
     if (!phase) {
       return null;
     }
