@@ -47,7 +47,7 @@ export default defineConfig(
     }
   },
   {
-    files: ['src/__tests__/**'],
+    files: ['src/**/*.test.{ts,tsx}', 'src/testing/**'],
     rules: { 'jupyter/no-untranslated-string': 'off' }
   },
   {

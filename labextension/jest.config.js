@@ -12,7 +12,7 @@ const esModules = [
 
 module.exports = {
   testEnvironment: '<rootDir>/testing/environment.js',
-  testMatch: ['<rootDir>/src/__tests__/**/*.test.ts?(x)'],
+  testMatch: ['<rootDir>/src/**/*.test.ts?(x)'],
   moduleNameMapper: { '\\.css$': '<rootDir>/testing/empty.js' },
   transform: {
     '\\.svg$': '<rootDir>/testing/raw-transform.js',

@@ -15,7 +15,7 @@ from .identity import Identity
 from .quota_form import QuotaForm
 
 _HOLD_CHOICES = (("1 minute", "1min"), ("5 minutes", "5min"), ("10 minutes", "10min"), ("as long as allowed", ""))
-# The words of the commands of the JupyterLab extension (labextension/src/actioncommands.ts).
+# The words of the commands of the JupyterLab extension (labextension/src/actions/actionCommands.ts).
 _BUTTONS = {
     "release": ("Give Up the GPU Turn", "The rest of the turn, or the hold, goes to others."),
     "evict": ("Move Memory off the GPU", "It comes back with the next turn; a turn now is given up first."),

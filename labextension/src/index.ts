@@ -1,12 +1,12 @@
 import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
 
-import { actionsPlugin } from './plugins/actions';
-import { idlenessPlugin } from './plugins/idleness';
-import { panelPlugin } from './plugins/panel';
-import { sharingPlugin } from './plugins/sharing';
-import { statusItemPlugin } from './plugins/statusitem';
-import { toolbarPlugin } from './plugins/toolbar';
-import { waitingPlugin } from './plugins/waiting';
+import { actionsPlugin } from './actions/plugin';
+import { statusItemPlugin } from './status/statusItemPlugin';
+import { toolbarPlugin } from './status/toolbarPlugin';
+import { panelPlugin } from './panel/plugin';
+import { waitingPlugin } from './waiting/plugin';
+import { idlenessPlugin } from './idleness/plugin';
+import { sharingPlugin } from './sharingPlugin';
 
 // eslint-disable-next-line @typescript-eslint/no-explicit-any
 const plugins: JupyterFrontEndPlugin<any>[] = [

@@ -1,10 +1,10 @@
 import { Token } from '@lumino/coreutils';
 
-import type { IServerAccess } from './api';
-import type { ICurrentKernel } from './model/current';
-import type { HistoryModel } from './model/history';
-import type { SettingsModel } from './model/settings';
-import type { SharingModel } from './model/sharing';
+import type { SettingsModel } from './base/settings';
+import type { IServerAccess } from './server/api';
+import type { ICurrentKernel } from './sharing/currentKernel';
+import type { SharingModel } from './sharing/sharingModel';
+import type { HistoryModel } from './history/historyModel';
 
 /** What every view of GPU sharing stands on. */
 export interface IGpuSharing extends IServerAccess {

@@ -119,5 +119,5 @@ def test_the_image_is_built(home: dict[str, str], tmp_path: Path) -> None:
 
 def test_the_workspace_names_the_panel() -> None:
     """As JupyterLab's layout restorer knows it."""
-    assert "this.id = 'gpushare-panel'" in (ROOT / "labextension/src/components/panel.tsx").read_text()
-    assert "restorer?.add(panel, panel.id)" in (ROOT / "labextension/src/plugins/panel.ts").read_text()
+    assert "this.id = 'gpushare-panel'" in (ROOT / "labextension/src/panel/panel.tsx").read_text()
+    assert "restorer?.add(panel, panel.id)" in (ROOT / "labextension/src/panel/plugin.ts").read_text()

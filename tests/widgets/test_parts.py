@@ -189,8 +189,8 @@ def test_buttons_have_the_words_of_the_jupyterlab_extension(
 ) -> None:
     monkeypatch.setenv("GPUSHARE_CLIENT", "a")
     sources = Path(__file__).resolve().parents[2] / "labextension" / "src"
-    commands = re.findall(r"label: trans\.__\('(.+?)…?'\)", (sources / "actioncommands.ts").read_text())
-    form = "".join((sources / path).read_text() for path in ("components/formdialog.tsx", "model/forms.ts"))
+    commands = re.findall(r"label: trans\.__\('(.+?)…?'\)", (sources / "actions/actionCommands.ts").read_text())
+    form = "".join((sources / path).read_text() for path in ("actions/formDialog.tsx", "actions/formSchemas.ts"))
     dialog = re.findall(r"(?:label|title): trans\.__\('(.+?)'\)", form)
     view = GpuShareView()
     ours = {one.description for one in (*view.actions.buttons.values(), view.actions.form.apply)}

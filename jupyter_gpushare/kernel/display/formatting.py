@@ -26,7 +26,7 @@ def quota_line(quota: Mapping[str, Any], device_memory: float = 0) -> str:
 def state_line(client: Mapping[str, Any], devices: Iterable[Mapping[str, Any]] = (), elapsed: float = 0.0) -> str:
     """Return a client's `state_text` and its times, `elapsed` seconds after the snapshot.
 
-    The rest of a turn is left out without `devices`. JupyterLab has the same function (`model/state.ts`).
+    The rest of a turn is left out without `devices`. JupyterLab has the same function (`sharing/clientState.ts`).
     """
     words = [str(client["state_text"])]
 

@@ -1,0 +1,90 @@
+import { MenuSvg } from '@jupyterlab/ui-components';
+import type { CommandRegistry } from '@lumino/commands';
+import { VirtualElement } from '@lumino/virtualdom';
+import type { Menu } from '@lumino/widgets';
+
+import { ACTIONS, CommandIDs, type IClientArgs } from '../base/commands';
+import type { IClientLabel } from '../sharing/clientLabels';
+
+/** A client and the commands that apply to the client now. */
+export interface IActionList {
+  readonly label: IClientLabel;
+  readonly actions: ReadonlyArray<string>;
+}
+
+/** A button that opens a menu and shows whether the menu is open. */
+export interface IMenuButton {
+  readonly node: HTMLElement;
+  isOpen: boolean;
+  focus(): void;
+}
+
+/** A menu whose items tell what they do, or why they cannot be chosen now. */
+class ActionMenu extends MenuSvg {
+  constructor(commands: CommandRegistry) {
+    super({ commands, renderer: new Renderer() });
+  }
+}
+
+class Renderer extends MenuSvg.Renderer {
+  renderItem(data: Menu.IRenderData): VirtualElement {
+    const { tag, attrs, children, renderer } = super.renderItem(data);
+    const title = data.item.caption;
+    return new VirtualElement(tag, { ...attrs, title }, children, renderer);
+  }
+}
+
+/** Offer the actions of a row below the right end of its button. */
+export function openRowMenu(
+  commands: CommandRegistry,
+  row: IActionList,
+  anchor: HTMLElement
+): void {
+  const menu = new ActionMenu(commands);
+  menu.title.label = row.label.name;
+  const args = { client: row.label.id };
+  row.actions.forEach(command => menu.addItem({ command, args }));
+  menu.aboutToClose.connect(() => {
+    // Before the command, whose dialog gives the focus back to its owner.
+    anchor.focus();
+    requestAnimationFrame(() => menu.dispose());
+  });
+  const { right, bottom } = anchor.getBoundingClientRect();
+  menu.open(right, bottom, { horizontalAlignment: 'right' });
+}
+
+/**
+ * Makes the action of the chip: open a menu of what can be done with the client
+ * below it. The focus comes back when it closes.
+ */
+export function toolbarMenu(
+  commands: CommandRegistry,
+  args: () => IClientArgs
+): (chip: IMenuButton) => void {
+  return chip => {
+    const menu = new ActionMenu(commands);
+    menu.addClass('gpushare-ToolbarMenu');
+    const add = (command: string, args: IClientArgs) => {
+      if (commands.hasCommand(command)) {
+        menu.addItem({ command, args: { ...args } });
+      }
+    };
+    const { changeSettings, openPanel } = CommandIDs;
+    ACTIONS.forEach(command => add(command, args()));
+    menu.addItem({ type: 'separator' });
+    add(changeSettings, {});
+    add(openPanel, {});
+    menu.aboutToClose.connect(() => {
+      chip.isOpen = false;
+      // A click elsewhere closes it and moves the focus there.
+      if (menu.node.contains(document.activeElement)) {
+        chip.focus();
+      }
+      // The chosen command is carried out after this.
+      requestAnimationFrame(() => menu.dispose());
+    });
+    const { left, bottom } = chip.node.getBoundingClientRect();
+    menu.open(left, bottom);
+    chip.isOpen = true;
+  };
+}

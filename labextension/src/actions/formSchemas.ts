@@ -1,0 +1,58 @@
+import type { IClient, IFormSchema } from '../base/protocol';
+import { trans } from '../base/trans';
+import { formatDuration, formatSize } from '../base/units';
+
+/** Seconds to choose from, as far as `max_hold` allows. */
+const HOLD_CHOICES_SECONDS = [60, 300, 600];
+
+/** The properties of `from` that `names`, a list or an object, has too. */
+export function pick<T extends object>(
+  from: T,
+  names: ReadonlyArray<string> | object
+): T {
+  const wanted = Array.isArray(names) ? names : Object.keys(names);
+  return Object.fromEntries(
+    wanted.flatMap(name =>
+      name in from ? [[name, from[name as keyof T]]] : []
+    )
+  ) as T;
+}
+
+/** The schema of a quota, with what the client has allocated. */
+export function withAllocated(
+  schema: IFormSchema,
+  { allocated }: IClient
+): IFormSchema {
+  const { memory } = schema.properties;
+  const now = trans.__('It has allocated %1.', formatSize(allocated));
+  const description = `${memory.description} ${now}`;
+  return allocated > 0
+    ? {
+        ...schema,
+        properties: { ...schema.properties, memory: { ...memory, description } }
+      }
+    : schema;
+}
+
+/** For how long to hold; 0 if it is to hold no longer. */
+export function holdSchema(maxHold: number, holds: boolean): IFormSchema {
+  const durations = HOLD_CHOICES_SECONDS.filter(seconds => seconds < maxHold);
+  const options = [...durations, maxHold].map(seconds => ({
+    const: seconds,
+    title: formatDuration(seconds)
+  }));
+  if (holds) {
+    options.unshift({ const: 0, title: trans.__('No longer') });
+  }
+  const seconds = {
+    title: trans.__('Hold it for'),
+    description: trans.__(
+      'Between cells too, while others wait. At most %1.',
+      formatDuration(maxHold)
+    ),
+    type: 'number',
+    default: maxHold,
+    oneOf: options
+  };
+  return { type: 'object', properties: { seconds } };
+}

@@ -1,0 +1,69 @@
+import type { JupyterFrontEnd } from '@jupyterlab/application';
+import { Notification, type ISessionContext } from '@jupyterlab/apputils';
+import type { IConsoleTracker } from '@jupyterlab/console';
+import type { INotebookTracker } from '@jupyterlab/notebook';
+
+import { CommandIDs, type IClientArgs } from '../base/commands';
+import { trans } from '../base/trans';
+import { findSession } from '../server/kernelClients';
+import type { IGpuSharing } from '../tokens';
+
+/** The commands of JupyterLab and Notebook 7 that open what a session belongs to. */
+const OPEN_NOTEBOOK = 'docmanager:open';
+const OPEN_CONSOLE = 'console:open';
+
+/** Add the command that goes to a client's notebook or console. */
+export function addOpenDocument(
+  app: JupyterFrontEnd,
+  sharing: IGpuSharing,
+  trackers: ReadonlyArray<INotebookTracker | IConsoleTracker>
+): void {
+  app.commands.addCommand(CommandIDs.openDocument, {
+    label: trans.__('Go to the Notebook or Console'),
+    caption: trans.__('Go to the notebook or console that uses the GPU'),
+    describedBy: {
+      args: {
+        type: 'object',
+        properties: {
+          client: {
+            type: 'string',
+            description: trans.__('The id of the client to go to')
+          }
+        },
+        required: ['client']
+      }
+    },
+    // Without a client there is nowhere to go: it is no entry of the palette.
+    isVisible: args => Boolean((args as IClientArgs).client),
+    execute: async args => {
+      const { client = '' } = args as IClientArgs;
+      const session = await findSession(
+        client,
+        [...app.serviceManager.sessions.running()],
+        kernelId => sharing.api.clientOf(kernelId).catch(() => null)
+      );
+      if (session === null) {
+        Notification.info(
+          trans.__('No notebook or console of this server belongs to it.'),
+          { autoClose: 5000 }
+        );
+        return;
+      }
+      const kernelId = session.kernel?.id;
+      const widget = trackers
+        .map(tracker => tracker.find(isOf(kernelId)))
+        .find(found => found !== undefined);
+      if (widget) {
+        app.shell.activateById(widget.id);
+      } else {
+        const open = session.type === 'console' ? OPEN_CONSOLE : OPEN_NOTEBOOK;
+        await app.commands.execute(open, { path: session.path });
+      }
+    }
+  });
+}
+
+function isOf(kernelId: string | undefined) {
+  return ({ sessionContext }: { sessionContext: ISessionContext }) =>
+    sessionContext.session?.kernel?.id === kernelId;
+}

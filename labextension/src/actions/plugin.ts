@@ -1,0 +1,24 @@
+import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { ICommandPalette } from '@jupyterlab/apputils';
+
+import { ACTIONS, CommandIDs } from '../base/commands';
+import { trans } from '../base/trans';
+import { IGpuSharing } from '../tokens';
+import { addCommands } from './actionCommands';
+
+/** The commands by which users change what a client gets. */
+export const actionsPlugin: JupyterFrontEndPlugin<void> = {
+  id: 'jupyter-gpushare:actions',
+  description: 'Adds the commands about GPU sharing.',
+  autoStart: true,
+  requires: [IGpuSharing],
+  optional: [ICommandPalette],
+  activate: (app, sharing: IGpuSharing, palette: ICommandPalette | null) => {
+    addCommands(app.commands, sharing);
+    // The commands follow the state of its client.
+    sharing.model.watchFrom(sharing.current);
+    for (const command of [...ACTIONS, CommandIDs.changeSettings]) {
+      palette?.addItem({ command, category: trans.__('GPU sharing') });
+    }
+  }
+};

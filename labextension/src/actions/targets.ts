@@ -1,0 +1,90 @@
+import { CommandIDs } from '../base/commands';
+import type { IClient } from '../base/protocol';
+import { trans } from '../base/trans';
+import type { SharingModel } from '../sharing/sharingModel';
+
+/** The client that a command is about, or the reason why there is none. */
+export type Target = { readonly client: IClient } | { readonly reason: string };
+
+/**
+ * Find the client of a command.
+ *
+ * @param clientId - as in the command's arguments
+ * @param kernelId - the current notebook's or console's
+ */
+export function findTarget(
+  sharing: SharingModel,
+  clientId: string | undefined,
+  kernelId: string | null
+): Target {
+  const { unavailable, status } = sharing;
+  if (clientId === undefined) {
+    return ofKernel(sharing, kernelId);
+  }
+  if (unavailable) {
+    return { reason: unavailableText(unavailable.message) };
+  }
+  const client = status?.clients.find(({ id }) => id === clientId);
+  return client
+    ? { client }
+    : { reason: trans.__('It does not share the GPU any more.') };
+}
+
+/** The reason why a command cannot be carried out now; empty if it can. */
+export function disabledReason(command: string, target: Target): string {
+  if ('reason' in target) {
+    return target.reason;
+  }
+  const { client } = target;
+  if (!client.may_change) {
+    return trans.__(
+      'It belongs to %1; only they and admins may change it.',
+      client.tenant
+    );
+  }
+  switch (command) {
+    case CommandIDs.release:
+      return ['running', 'overrun'].includes(client.phase) ||
+        client.hold_seconds_left !== null
+        ? ''
+        : trans.__('It has no turn to give up.');
+    case CommandIDs.hold:
+      return client.suspended
+        ? trans.__('It is suspended and gets no turns.')
+        : '';
+    case CommandIDs.evict:
+      return client.resident > 0
+        ? ''
+        : trans.__('It has no memory on the GPU.');
+    case CommandIDs.suspend:
+      return client.suspended ? trans.__('It is suspended already.') : '';
+    case CommandIDs.resume:
+      return client.suspended ? '' : trans.__('It is not suspended.');
+    default:
+      return '';
+  }
+}
+
+function ofKernel(sharing: SharingModel, kernelId: string | null): Target {
+  const view = kernelId === null ? null : sharing.view(kernelId);
+  switch (view?.kind) {
+    case 'client':
+      return { client: view.client };
+    case 'unavailable':
+      return { reason: unavailableText(view.message) };
+    case 'unshared':
+      return {
+        reason: trans.__('This kernel was started without GPU sharing.')
+      };
+    default:
+      return {
+        reason: trans.__('No notebook or console that shares the GPU is open.')
+      };
+  }
+}
+
+function unavailableText(message: string): string {
+  return message
+    ? trans.__('The GPU sharing service is away: %1', message)
+    : trans.__('The GPU sharing service is away.');
+}

@@ -1,0 +1,26 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+
+import { DEFAULTS, SettingsModel } from './settings';
+
+describe('the settings', () => {
+  it('has the defaults of the schema, and all of its settings', () => {
+    const file = join(__dirname, '../../schema/plugin.json');
+    const { properties } = JSON.parse(readFileSync(file, 'utf8'));
+    for (const [name, value] of Object.entries(DEFAULTS)) {
+      expect([name, properties[name]?.default]).toEqual([name, value]);
+    }
+  });
+
+  it('report changes to values of the same type, and nothing else', () => {
+    const model = new SettingsModel();
+    let changes = 0;
+    model.changed.connect(() => changes++);
+    model.update({ showWaiting: true, notifyAfterWait: 'soon' });
+    expect(changes).toBe(0);
+    model.update({ showWaiting: false, somethingElse: 1 });
+    expect(changes).toBe(1);
+    expect(model.values.showWaiting).toBe(false);
+    expect(model.values.showStatusItem).toBe(true);
+  });
+});

@@ -1,2 +1,0 @@
-/** Seconds that only go forward. */
-export const clock = () => performance.now() / 1000;

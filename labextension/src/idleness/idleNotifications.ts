@@ -1,0 +1,98 @@
+import { Signal } from '@lumino/signaling';
+
+import { Disposable } from '../base/disposable';
+import type { IClient } from '../base/protocol';
+import { trans } from '../base/trans';
+import { formatElapsed } from '../base/units';
+import { isProgram, displayName } from '../sharing/clientLabels';
+import type { SharingModel } from '../sharing/sharingModel';
+
+/** The stages of a client that is not used. */
+enum Stage {
+  Present,
+  Evicted,
+  Suspended
+}
+
+/**
+ * Finds out when own kernels are moved off the GPU, or suspended, because they are
+ * not used. What had happened before this page was loaded is no news: their state
+ * shows it.
+ */
+export class IdleNotifications extends Disposable {
+  constructor(private readonly _sharing: SharingModel) {
+    super();
+    _sharing.changed.connect(this._update, this);
+  }
+
+  /** Emitted once for each that is evicted, and once if it is suspended. */
+  readonly raised = new Signal<this, IClient>(this);
+
+  /** Emitted with the id of one of these when it is used again, or is gone. */
+  readonly cleared = new Signal<this, string>(this);
+
+  private _update(): void {
+    const { unavailable, status } = this._sharing;
+    if (unavailable || !status) {
+      return; // Nothing is known meanwhile.
+    }
+    const own = status.clients.filter(one => one.own && !isProgram(one));
+    const present = new Set(own.map(({ id }) => id));
+    for (const id of [...this._stages.keys()]) {
+      if (!present.has(id)) {
+        this._end(id);
+        this._stages.delete(id);
+      }
+    }
+    own.forEach(client => this._follow(client));
+  }
+
+  private _follow(client: IClient): void {
+    const { id } = client;
+    const stage = stageOf(client);
+    const last = this._stages.get(id);
+    if (last !== undefined && stage > last) {
+      this._reported.add(id);
+      this.raised.emit(client);
+    } else if (stage === Stage.Present) {
+      this._end(id);
+    }
+    // A later coordinator may learn only from its processes what became of it.
+    const isUsed = client.idle_seconds === null;
+    const isLess = stage < (last ?? stage);
+    this._stages.set(id, isLess && !isUsed ? last! : stage);
+  }
+
+  private _end(id: string): void {
+    if (this._reported.delete(id)) {
+      this.cleared.emit(id);
+    }
+  }
+
+  private readonly _stages = new Map<string, Stage>();
+  private readonly _reported = new Set<string>();
+}
+
+/** What has happened to a client that is not used, and what its user can do. */
+export function notificationText(client: IClient): string {
+  const name = displayName(client);
+  const idle = formatElapsed(client.idle_seconds ?? 0);
+  return stageOf(client) === Stage.Suspended
+    ? trans.__(
+        '%1 has not been used for %2 and is therefore suspended, with no memory on the GPU. Nothing is lost: run a cell, and it goes on.',
+        name,
+        idle
+      )
+    : trans.__(
+        '%1 has not been used for %2, so its memory has moved off the GPU. Nothing is lost: run a cell, and it comes back.',
+        name,
+        idle
+      );
+}
+
+function stageOf(client: IClient): Stage {
+  if (client.suspended_by_policy) {
+    return Stage.Suspended;
+  }
+  return client.evicted_by_policy ? Stage.Evicted : Stage.Present;
+}

@@ -1,0 +1,50 @@
+import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { Notification } from '@jupyterlab/apputils';
+
+import { CommandIDs } from '../base/commands';
+import { trans } from '../base/trans';
+import { IGpuSharing } from '../tokens';
+import { IdleNotifications, notificationText } from './idleNotifications';
+
+/**
+ * Notifies when a kernel that is not used is moved off the GPU, or suspended. It
+ * asks for nothing by itself: where a notebook is open, others do.
+ */
+export const idlenessPlugin: JupyterFrontEndPlugin<void> = {
+  id: 'jupyter-gpushare:idleness',
+  description: 'Notifies when a kernel that is not used is moved off the GPU.',
+  autoStart: true,
+  requires: [IGpuSharing],
+  activate: (app, sharing: IGpuSharing) => {
+    const notices = new IdleNotifications(sharing.model);
+    const shown = new Map<string, string>();
+    const dismiss = (client: string) => {
+      const notification = shown.get(client);
+      if (notification !== undefined) {
+        shown.delete(client);
+        Notification.dismiss(notification);
+      }
+    };
+
+    notices.raised.connect((_, client) => {
+      dismiss(client.id);
+      if (!sharing.settings.values.notifyIdle) {
+        return;
+      }
+      const notification = Notification.info(notificationText(client), {
+        autoClose: false, // Its user looks elsewhere.
+        actions: [
+          {
+            label: trans.__('Go There'),
+            callback: () => {
+              const args = { client: client.id };
+              void app.commands.execute(CommandIDs.openDocument, args);
+            }
+          }
+        ]
+      });
+      shown.set(client.id, notification);
+    });
+    notices.cleared.connect((_, client) => dismiss(client));
+  }
+};

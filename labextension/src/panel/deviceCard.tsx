@@ -1,0 +1,126 @@
+import * as React from 'react';
+
+import { trans } from '../base/trans';
+import { ClientName } from '../sharing/clientChip';
+import type { IDeviceView, IUse } from './deviceView';
+import { MemoryBar } from './memoryBar';
+
+/** So many of a queue are shown at once. */
+const MAX_SHOWN = 4;
+
+/** One device: what it is, who has it, who waits, and where its memory is. */
+export function DeviceCard(props: { device: IDeviceView }): React.ReactElement {
+  const { device } = props;
+  return (
+    <li className="gpushare-Device" data-failed={device.failed !== ''}>
+      <div className="gpushare-Device-head">
+        <h4 className="gpushare-Device-name" title={device.uuid}>
+          {device.name}
+        </h4>
+        {device.isSimulated && (
+          <span className="gpushare-Tag">{trans.__('simulated')}</span>
+        )}
+      </div>
+      {device.failed !== '' && (
+        <p className="gpushare-Device-failed">
+          {trans.__('Out of use: %1', device.failed)}
+        </p>
+      )}
+      {device.utilisation !== null && (
+        <div className="gpushare-Device-busy">
+          <div className="gpushare-Device-meter" aria-hidden="true">
+            <div
+              style={{
+                transform: `scaleX(${Math.min(1, device.utilisation)})`
+              }}
+            />
+          </div>
+          {device.utilisationText}
+        </div>
+      )}
+      <MemoryBar memory={device.memory} />
+      <dl className="gpushare-Device-uses">
+        <dt>{trans.__('Running')}</dt>
+        <dd>
+          {device.running.length > 0 ? (
+            <ul className="gpushare-Uses">{items(device.running)}</ul>
+          ) : (
+            trans.__('nobody')
+          )}
+        </dd>
+        <dt>{trans.__('Queue')}</dt>
+        <dd>
+          {device.queue.length > 0 ? (
+            <Queue queue={device.queue} />
+          ) : (
+            trans.__('empty')
+          )}
+        </dd>
+        <Processes
+          term={trans.__('Locked')}
+          title={trans.__(
+            'Another session has this GPU’s lock, and clients here wait for it.'
+          )}
+          text={device.lockedBy}
+        />
+        <Processes
+          term={trans.__('Not shared')}
+          title={trans.__(
+            'Programs that use this GPU without sharing it: they take memory and time from those who do.'
+          )}
+          text={device.foreignProcesses}
+        />
+      </dl>
+    </li>
+  );
+}
+
+/** Processes that are no clients; nothing where there are none. */
+function Processes(props: {
+  term: string;
+  title: string;
+  text: string;
+}): React.ReactElement | null {
+  return props.text === '' ? null : (
+    <>
+      <dt title={props.title}>{props.term}</dt>
+      <dd>{props.text}</dd>
+    </>
+  );
+}
+
+/** The next ones; a long queue's end only while it is open. */
+function Queue({ queue }: { queue: ReadonlyArray<IUse> }): React.ReactElement {
+  const [isOpen, setIsOpen] = React.useState(false);
+  const more = queue.length - MAX_SHOWN;
+  return (
+    <>
+      <ol className="gpushare-Uses">{items(queue.slice(0, MAX_SHOWN))}</ol>
+      {more > 0 && (
+        <details onToggle={event => setIsOpen(event.currentTarget.open)}>
+          <summary>{trans._n('%1 more', '%1 more', more)}</summary>
+          {isOpen && (
+            <ol className="gpushare-Uses" start={MAX_SHOWN + 1}>
+              {items(queue.slice(MAX_SHOWN))}
+            </ol>
+          )}
+        </details>
+      )}
+    </>
+  );
+}
+
+function items(uses: ReadonlyArray<IUse>): React.ReactElement[] {
+  return uses.map(use => <Use key={use.label.id} {...use} />);
+}
+
+function Use({ label, time }: IUse): React.ReactElement {
+  return (
+    <li>
+      <span className="gpushare-Use">
+        <ClientName label={label} />
+        <span className="gpushare-Use-time">{time}</span>
+      </span>
+    </li>
+  );
+}

@@ -1,0 +1,138 @@
+import type {
+  IClient,
+  IDevice,
+  IGrant,
+  IForeignProcess
+} from '../base/protocol';
+import { trans } from '../base/trans';
+import { formatDuration, formatSize } from '../base/units';
+import type { IClientLabel } from '../sharing/clientLabels';
+import { remainingSeconds } from '../sharing/clientState';
+import { memoryView, type IMemoryView } from './memorySegments';
+
+/** A client that has a device, or waits for it. */
+export interface IUse {
+  readonly label: IClientLabel;
+  /** How long. */
+  readonly time: string;
+}
+
+/** What the card of a device shows. */
+export interface IDeviceView {
+  readonly uuid: string;
+  readonly name: string;
+  readonly isSimulated: boolean;
+  /** Why it is out of use; empty: it is not. */
+  readonly failed: string;
+  /** From 0 to 1; null if not known. */
+  readonly utilisation: number | null;
+  readonly utilisationText: string;
+  readonly memory: IMemoryView;
+  readonly running: ReadonlyArray<IUse>;
+  /** The next one first. */
+  readonly queue: ReadonlyArray<IUse>;
+  /** The processes that use it without sharing it; empty: none. */
+  readonly foreignProcesses: string;
+  /** The processes that keep it from the clients here; empty: none. */
+  readonly lockedBy: string;
+}
+
+/**
+ * @param utilisation - newer than the snapshot's; undefined: there is none
+ * @param age - seconds since the snapshot
+ */
+export function deviceView(
+  device: IDevice,
+  clients: ReadonlyMap<string, IClient>,
+  labelOf: (id: string) => IClientLabel | undefined,
+  utilisation: number | null | undefined,
+  age: number
+): IDeviceView {
+  const fraction = utilisation ?? device.utilisation;
+  const label = (id: string): IClientLabel =>
+    labelOf(id) ?? {
+      id,
+      number: 0,
+      name: trans.__('another client'),
+      isOwn: false
+    };
+  return {
+    uuid: device.uuid,
+    name: device.name || device.uuid,
+    isSimulated: device.simulated,
+    failed: device.failed ?? '',
+    utilisation: fraction,
+    utilisationText: utilisationText(fraction, device.utilisation_is_estimate),
+    memory: memoryView(device, [...clients.values()], labelOf),
+    running: device.grants.map(grant => ({
+      label: label(grant.client),
+      time: turnTime(grant, age)
+    })),
+    queue: device.queue.map(id => ({
+      label: label(id),
+      time: waitTime(clients.get(id), age)
+    })),
+    foreignProcesses: foreignProcessesText(device.outside),
+    lockedBy: foreignProcessesText(device.locked_by)
+  };
+}
+
+/** What is left of a turn; without an end, for how long it has lasted. */
+function turnTime(grant: IGrant, age: number): string {
+  const left = remainingSeconds(grant.seconds_left, age);
+  if (grant.held) {
+    return left === null
+      ? trans.__('holds it')
+      : trans.__('holds it, %1 left', formatDuration(left));
+  }
+  return left === null
+    ? trans.__('for %1', formatDuration(Math.floor(grant.held_seconds + age)))
+    : trans.__('up to %1 left', formatDuration(left));
+}
+
+function waitTime(client: IClient | undefined, age: number): string {
+  const wait = remainingSeconds(client?.expected_wait ?? null, age);
+  return wait ? trans.__('about %1', formatDuration(wait)) : '';
+}
+
+function utilisationText(fraction: number | null, isEstimate: boolean): string {
+  if (fraction === null) {
+    return '';
+  }
+  const percent = Math.round(fraction * 100);
+  return isEstimate
+    ? trans.__('about %1 % busy', percent)
+    : trans.__('%1 % busy', percent);
+}
+
+/**
+ * The number, memory and users of the processes that use a device without sharing
+ * it; empty: there are none. The server names users to themselves and to admins.
+ */
+export function foreignProcessesText(
+  processes: ReadonlyArray<
+    Omit<IForeignProcess, 'memory'> & Partial<IForeignProcess>
+  >
+): string {
+  if (processes.length === 0) {
+    return '';
+  }
+  const parts = [trans._n('%1 process', '%1 processes', processes.length)];
+  const known = processes.flatMap(({ memory }) => memory ?? []);
+  if (known.length > 0) {
+    const sum = formatSize(known.reduce((sum, bytes) => sum + bytes, 0));
+    parts.push(
+      known.length < processes.length ? trans.__('at least %1', sum) : sum
+    );
+  }
+  const users = [...new Set(processes.flatMap(({ user }) => user ?? []))];
+  if (users.length > 0) {
+    const names = users.sort().join(', ');
+    parts.push(
+      processes.every(({ user }) => user !== null)
+        ? trans.__('of %1', names)
+        : trans.__('of %1 and others', names)
+    );
+  }
+  return parts.join(' · ');
+}

@@ -1,0 +1,127 @@
+import * as React from 'react';
+
+import { trans } from '../base/trans';
+import { colourOf, patternOf } from '../sharing/clientChip';
+import {
+  type IMemoryView,
+  segmentAt,
+  memoryIntervals,
+  type IVisibleSegment,
+  type IMemoryInterval
+} from './memorySegments';
+
+/** A number is written on segments of at least this part of the bar. */
+const MIN_NUMBERED_FRACTION = 0.08;
+
+/** What is on the card, as parts of its length, and beyond its end what had to leave. */
+export function MemoryBar(props: { memory: IMemoryView }): React.ReactElement {
+  const { memory } = props;
+  const [card, beyond] = memoryIntervals(memory);
+  const whole = card.length + beyond.length;
+  const texts = [...memory.resident, ...memory.evicted].map(s => s.text);
+  return (
+    <div className="gpushare-Memory">
+      <div
+        className="gpushare-Memory-bar"
+        role="img"
+        aria-label={trans.__('Memory: %1', [memory.text, ...texts].join('. '))}
+      >
+        <Interval
+          className="gpushare-Memory-card"
+          interval={card}
+          background={background(card, true)}
+          legible={MIN_NUMBERED_FRACTION * (whole / card.length)}
+        />
+        {beyond.length > 0 && (
+          <Interval
+            className="gpushare-Memory-beyond"
+            interval={beyond}
+            background={background(beyond, false)}
+            legible={MIN_NUMBERED_FRACTION * (whole / beyond.length)}
+          />
+        )}
+      </div>
+      <div className="gpushare-Memory-text">{memory.text}</div>
+    </div>
+  );
+}
+
+/**
+ * One element whatever number of segments it has: they are its background. An
+ * element for each, as wide as its bytes, costs the browser ten times as much.
+ */
+function Interval(props: {
+  className: string;
+  interval: IMemoryInterval;
+  background: string;
+  /** The part of the stretch from which on there is room for a number. */
+  legible: number;
+}): React.ReactElement {
+  const { className, interval, background, legible } = props;
+  const onPointerMove = ({
+    clientX,
+    currentTarget
+  }: React.PointerEvent<HTMLElement>) => {
+    const { left, width } = currentTarget.getBoundingClientRect();
+    const found = segmentAt(interval, (clientX - left) / width);
+    currentTarget.title = found?.segment.text ?? '';
+  };
+  return (
+    <div
+      className={className}
+      style={{ flexGrow: interval.length, background }}
+      onPointerMove={onPointerMove}
+    >
+      {interval.segments.map(
+        ({ segment: { key, label }, from, to }) =>
+          label &&
+          to - from >= legible && (
+            <span
+              key={key}
+              className="gpushare-Memory-number"
+              style={{
+                left: percent((from + to) / 2),
+                backgroundColor: colourOf(label)
+              }}
+            >
+              {label.number}
+            </span>
+          )
+      )}
+    </div>
+  );
+}
+
+/** Each segment in its colour, a line after it, and patterns over some. */
+function background(
+  { segments }: IMemoryInterval,
+  hasPatterns: boolean
+): string {
+  const patterns = hasPatterns
+    ? segments.flatMap(pattern)
+    : ['var(--gpushare-beyond)'];
+  const colours = segments.map(({ segment, from, to }) => {
+    const end = `calc(${percent(to)} - 1px)`;
+    const colour = colourOf(segment.label);
+    return `${colour} ${percent(from)} ${end}, var(--jp-ui-font-color1) ${end} ${percent(to)}`;
+  });
+  const end = percent(segments[segments.length - 1]?.to ?? 0);
+  const free = `var(--jp-layout-color2) ${end} 100%`;
+  const layer = `linear-gradient(90deg, ${[...colours, free].join(', ')})`;
+  return [...patterns, layer].join(', ');
+}
+
+/** The layer that shows the pattern of a segment, if it has one. */
+function pattern({ segment, from, to }: IVisibleSegment): string[] {
+  const image = patternOf(segment.label);
+  const width = to - from;
+  // Percentages of a background's place count what the image leaves free.
+  const place = width < 1 ? from / (1 - width) : 0;
+  return image
+    ? [`${image} ${percent(place)} 0 / ${percent(width)} 100% no-repeat`]
+    : [];
+}
+
+function percent(fraction: number): string {
+  return `${Number((fraction * 100).toFixed(2))}%`;
+}

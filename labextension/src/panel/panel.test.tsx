@@ -1,0 +1,345 @@
+import { CommandRegistry } from '@lumino/commands';
+import { Widget } from '@lumino/widgets';
+
+import { CommandIDs } from '../base/commands';
+import type { IClient, IDevice, IStatus } from '../base/protocol';
+import { SettingsModel } from '../base/settings';
+import { HistoryModel } from '../history/historyModel';
+import {
+  client,
+  device,
+  GIB,
+  grant,
+  history,
+  status,
+  type FakeApi
+} from '../testing/fakes';
+import { GivenPage, waitUntil } from '../testing/given';
+import { Panel } from './panel';
+import { PanelModel } from './panelModel';
+
+/** A client has waited, and runs. */
+const PAST = history({
+  now: 1000,
+  next: 3,
+  entries: [
+    { at: 940, client: 'mine', what: 'waiting' },
+    { at: 970, client: 'mine', what: 'running' },
+    { at: 970, client: 'mine', what: 'cell_started' }
+  ]
+});
+
+describe('the side panel', () => {
+  let given: GivenPage;
+  let api: FakeApi;
+  let commands: CommandRegistry;
+  let executed: [string, unknown][];
+  let panel: Panel;
+
+  beforeEach(() => {
+    given = new GivenPage();
+    ({ api } = given);
+    const history = given.own(new HistoryModel(given));
+    const settings = new SettingsModel();
+    const model = new PanelModel({ ...given, history, settings });
+    commands = new CommandRegistry();
+    executed = [];
+    panel = given.own(new Panel(model, commands));
+    Widget.attach(panel, document.body);
+  });
+
+  afterEach(() => given.dispose());
+
+  function add(...ids: string[]): void {
+    for (const id of ids) {
+      commands.addCommand(id, {
+        label: id,
+        describedBy: { args: {} },
+        execute: args => executed.push([id, args])
+      });
+    }
+  }
+
+  const text = () => panel.node.textContent ?? '';
+  const find = (selector: string) =>
+    panel.node.querySelector<HTMLElement>(selector);
+  const findAll = (selector: string) => [
+    ...panel.node.querySelectorAll<HTMLElement>(selector)
+  ];
+  const button = (label: string) =>
+    findAll('button').find(
+      node => (node.getAttribute('aria-label') ?? node.textContent) === label
+    );
+
+  async function shows(state: IStatus, some: string): Promise<void> {
+    api.socket.sendSnapshot(state);
+    await waitUntil(() => text().includes(some));
+  }
+
+  const busy = (
+    changes: Partial<IDevice> = {},
+    mine: Partial<IClient> = {}
+  ): IStatus => ({
+    ...status(
+      [
+        client({
+          phase: 'waiting',
+          queue_position: 1,
+          expected_wait: 40,
+          ...mine
+        }),
+        client({
+          id: 'theirs',
+          label: '',
+          tenant: 'bob',
+          phase: 'running',
+          own: false,
+          may_change: false,
+          allocated: 2 * GIB,
+          resident: 2 * GIB
+        })
+      ],
+      [
+        device({
+          grants: [grant({ client: 'theirs', seconds_left: 20 })],
+          queue: ['mine'],
+          utilisation: 0.63,
+          ...changes
+        })
+      ]
+    )
+  });
+
+  it('shows who runs, who waits and for how long, and how busy the device is', async () => {
+    await shows(busy(), 'Test GPU');
+    const card = find('.gpushare-Device')!;
+    expect(card.textContent).toContain('63 % busy');
+    const [running, queue] = [...card.querySelectorAll('dd')];
+    expect(running.textContent).toMatch(/a notebook of bob.*up to 20 s left/);
+    expect(queue.querySelector('ol')!.textContent).toMatch(
+      /train\.ipynb.*about 40 s/
+    );
+  });
+
+  it.each<[string, Partial<IDevice>]>([
+    [
+      'holds it, 20 s left',
+      { grants: [grant({ client: 'theirs', held: true, seconds_left: 20 })] }
+    ],
+    [
+      'Not shared1 process · 3 GiB · of ada',
+      { outside: [{ user: 'ada', memory: 3 * GIB }] }
+    ],
+    ['Locked1 process', { locked_by: [{ user: null }] }],
+    ['simulated', { simulated: true }],
+    ['Out of use: it fell off the bus', { failed: 'it fell off the bus' }]
+  ])('shows "%s" of a device, and only of one that is so', async (some, is) => {
+    await shows(busy(), 'Test GPU');
+    expect(text()).not.toContain(some);
+    await shows(busy(is), some);
+  });
+
+  it('tells the memory in parts, on the card and moved out, also in words', async () => {
+    await shows(busy({ memory_used: 3.5 * GIB }), 'Test GPU');
+    const bar = find('[role=img]')!;
+    expect(bar.getAttribute('aria-label')).toBe(
+      'Memory: 3.5 GiB of 16 GiB used, 1.5 GiB moved out. ' +
+        'train.ipynb: 1.5 GiB. a notebook of bob: 2 GiB. ' +
+        'train.ipynb: 1.5 GiB moved out'
+    );
+    expect(findAll('.gpushare-Memory-number').map(n => n.textContent)).toEqual([
+      '1',
+      '2',
+      '1'
+    ]);
+    const card = find('.gpushare-Memory-card')!;
+    const beyond = find('.gpushare-Memory-beyond')!;
+    expect([card, beyond].map(({ style }) => Number(style.flexGrow))).toEqual([
+      16 * GIB,
+      1.5 * GIB
+    ]);
+  });
+
+  it('tells whose memory is under the pointer', async () => {
+    await shows(busy({ memory_used: 3.5 * GIB }), 'Test GPU');
+    const card = find('.gpushare-Memory-card')!;
+    card.getBoundingClientRect = () => ({ left: 100, width: 160 }) as DOMRect;
+    const told = (clientX: number) => {
+      // jsdom has no pointer events, and React reads the type alone.
+      card.dispatchEvent(
+        new MouseEvent('pointermove', { clientX, bubbles: true })
+      );
+      return card.title;
+    };
+    expect(told(105)).toBe('train.ipynb: 1.5 GiB');
+    expect(told(130)).toBe('a notebook of bob: 2 GiB');
+    expect(told(200)).toBe('');
+  });
+
+  it('draws the end of a long queue while it is open', async () => {
+    const queue = ['mine', 'theirs', 'a', 'b', 'c'];
+    await shows(busy({ queue }), '1 more');
+    const more = find('details')! as HTMLDetailsElement;
+    expect(more.querySelector('ol')).toBeNull();
+    more.open = true;
+    await waitUntil(
+      () => more.querySelectorAll('ol[start="5"] > li').length === 1
+    );
+  });
+
+  it('lists own clients first and apart, others without their names', async () => {
+    await shows(busy({}, { limit_text: 'at most 1 block/s' }), 'Test GPU');
+    expect(findAll('h3').map(node => node.textContent)).toEqual(
+      expect.arrayContaining(['Yours (1)', 'Others (1)'])
+    );
+    const [mine, theirs] = findAll('.gpushare-Row');
+    expect(mine.textContent).toContain('#1 in queue · about 40 s');
+    expect(mine.textContent).toContain('3 GiB, 1.5 GiB moved out');
+    expect(mine.textContent).toContain(
+      'share 50 %, limit 90 %, memory 8 GiB · at most 1 block/s'
+    );
+    expect(theirs.textContent).toContain('a notebook of bob');
+    expect(theirs.querySelector('button')).toBeNull();
+  });
+
+  it('goes to the notebook of a row', async () => {
+    add(CommandIDs.openDocument);
+    await shows(busy(), 'Test GPU');
+    button('train.ipynb')!.click();
+    expect(executed).toEqual([[CommandIDs.openDocument, { client: 'mine' }]]);
+  });
+
+  it('offers what can be done with a client in its state, and gives the focus back', async () => {
+    // Nothing else of its row changes when the commands come.
+    await shows(busy({}, { expected_wait: null }), 'Test GPU');
+    add(...Object.values(CommandIDs));
+    await waitUntil(() => button('Actions for train.ipynb') !== undefined);
+    const anchor = button('Actions for train.ipynb')!;
+    anchor.click();
+    const items = () =>
+      [...document.querySelectorAll('.lm-Menu-itemLabel')].map(
+        node => node.textContent
+      );
+    await waitUntil(() => items().length > 0);
+    expect(items()).toEqual([
+      CommandIDs.changeQuota,
+      CommandIDs.hold,
+      CommandIDs.suspend,
+      CommandIDs.evict
+    ]);
+    document
+      .querySelector('.lm-Menu')!
+      .dispatchEvent(
+        new KeyboardEvent('keydown', { keyCode: 27, bubbles: true } as object)
+      );
+    await waitUntil(() => document.querySelector('.lm-Menu') === null);
+    expect(document.activeElement).toBe(anchor);
+  });
+
+  it('has the settings for all, and their change for admins', async () => {
+    add(CommandIDs.changeSettings);
+    await shows(busy(), 'interactive');
+    expect(text()).toContain('automatic');
+    expect(button('Change…')).toBeUndefined();
+    await shows({ ...busy(), you: { tenant: 'root', admin: true } }, 'Change…');
+    button('Change…')!.click();
+    expect(executed.map(([id]) => id)).toEqual([CommandIDs.changeSettings]);
+  });
+
+  it('explains how to begin while no coordinator is needed', async () => {
+    api.socket.send({ type: 'away', reason: 'not_running', message: 'none' });
+    await waitUntil(() =>
+      text().includes('Nobody shares the GPU at the moment.')
+    );
+    expect(text()).toContain('Python 3 (shared GPU)');
+    expect(find('.gpushare-Panel-unavailable')).toBeNull();
+  });
+
+  it('says that the service is away, and keeps what was known, dimmed', async () => {
+    await shows(busy(), 'Test GPU');
+    api.socket.send({
+      type: 'away',
+      reason: 'unreachable',
+      message: 'It was stopped.'
+    });
+    await waitUntil(() => text().includes('It was stopped.'));
+    expect(find('[data-dimmed=true]')!.textContent).toContain('Test GPU');
+    await shows(busy(), 'Test GPU');
+    await waitUntil(() => find('[data-dimmed=false]') !== null);
+  });
+
+  it('says so on a server without GPUs, without clients, and without the extension', async () => {
+    await shows(status([], []), 'There is no GPU to share on this machine.');
+    await shows(status([]), 'Nobody shares the GPU yet.');
+    api.socket.send({ type: 'away', reason: 'no_extension', message: '404' });
+    await waitUntil(() =>
+      text().includes('This Jupyter server has no GPU sharing.')
+    );
+  });
+
+  it('changes nothing and asks nothing while it cannot be seen', async () => {
+    await shows(busy(), 'Test GPU');
+    const socket = api.socket;
+    panel.hide();
+    expect(socket.isClosed).toBe(true);
+    const asked = api.historyCalls.length;
+    // What React had begun to draw may still come; the seconds stand still.
+    let before = '';
+    for (let i = 0; i < 5 && panel.node.innerHTML !== before; i++) {
+      before = panel.node.innerHTML;
+      await new Promise(resolve => setTimeout(resolve, 1100));
+    }
+    expect(panel.node.innerHTML).toBe(before);
+    expect(api.historyCalls).toHaveLength(asked);
+    panel.show();
+    await shows(busy({ name: 'Another GPU' }), 'Another GPU');
+    given.visibility.set(true);
+    expect(api.socket.isClosed).toBe(true);
+  });
+
+  it('leaves rows that say the same untouched', async () => {
+    await shows(busy(), 'Test GPU');
+    const row = findAll('.gpushare-Row')[0];
+    const observer = new MutationObserver(() => undefined);
+    observer.observe(row, { subtree: true, childList: true, attributes: true });
+    await shows(busy({ name: 'Another GPU' }), 'Another GPU');
+    expect(observer.takeRecords()).toEqual([]);
+    observer.disconnect();
+  });
+
+  it('draws a lane for each client, tells it in words, and can be paused', async () => {
+    api.past = PAST;
+    await shows(busy(), 'Timeline');
+    const lanes = findAll('.gpushare-Timeline-names li');
+    expect(lanes[0].textContent).toContain(
+      'Now running. In the last 5 min: running 10 %, waiting 10 %, 1 turn, 1 cell.'
+    );
+    expect(find('svg .gpushare-Lane-running')).not.toBeNull();
+    const legend = find('.gpushare-Legend')!.textContent;
+    expect(legend).toContain('turn ending');
+    expect(legend).toContain('held');
+
+    const pause = button('Pause')!;
+    pause.click();
+    await waitUntil(() => pause.textContent === 'Go on');
+    pause.click();
+    await waitUntil(() => pause.textContent === 'Pause');
+  });
+
+  it('tells by keyboard what happened when', async () => {
+    api.past = PAST;
+    await shows(busy(), 'Timeline');
+    const chart = find('.gpushare-Timeline-window')!;
+    const press = (key: string) =>
+      chart.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));
+    const said = () => find('.gpushare-Timeline [role=status]')!.textContent!;
+    press('ArrowDown');
+    await waitUntil(() => said().startsWith('train.ipynb: running since '));
+    press('ArrowLeft');
+    await waitUntil(() =>
+      /^train\.ipynb: waiting at .* for 30 s$/.test(said())
+    );
+    press('Escape');
+    await waitUntil(() => said() === '');
+  });
+});

@@ -1,0 +1,199 @@
+import type { CommandRegistry } from '@lumino/commands';
+import { JSONExt, type ReadonlyJSONObject } from '@lumino/coreutils';
+import * as React from 'react';
+
+import { CommandIDs } from '../base/commands';
+import { trans } from '../base/trans';
+import { useSignal } from '../base/useSignal';
+import { Timeline } from './timeline/timeline';
+import { ClientRow } from './clientRow';
+import type { IClientRowView } from './clientRowView';
+import { DeviceCard } from './deviceCard';
+import type { PanelModel } from './panelModel';
+import type { IPanelView, ISettingsView } from './panelView';
+
+/** Rows and cards are drawn again only if they say something else. */
+const Row = React.memo(
+  ClientRow,
+  (a, b) => a.hasMenu === b.hasMenu && isSame(a.row, b.row)
+);
+const Card = React.memo(DeviceCard, (a, b) => isSame(a.device, b.device));
+
+function isSame(a: object, b: object): boolean {
+  return JSONExt.deepEqual(a as ReadonlyJSONObject, b as ReadonlyJSONObject);
+}
+
+export function PanelContent(props: {
+  model: PanelModel;
+  commands: CommandRegistry;
+}): React.ReactElement {
+  const { model, commands } = props;
+  const view = useSignal(model.changed, () => model.view);
+  return (
+    <>
+      <h2 className="gpushare-Panel-title">{trans.__('GPU sharing')}</h2>
+      <Notice view={view} />
+      {(view.kind === 'ready' || view.kind === 'unavailable') && (
+        <Sections view={view} model={model} commands={commands} />
+      )}
+    </>
+  );
+}
+
+function Sections(props: {
+  view: IPanelView;
+  model: PanelModel;
+  commands: CommandRegistry;
+}): React.ReactElement {
+  const { view, model, commands } = props;
+  const isKnown = view.devices.length > 0;
+  return (
+    <div
+      className="gpushare-Panel-content"
+      data-dimmed={view.kind === 'unavailable'}
+    >
+      {isKnown && (
+        <section aria-labelledby="gpushare-devices-title">
+          <h3 id="gpushare-devices-title">
+            {trans._n('Device', 'Devices', view.devices.length)}
+          </h3>
+          <ul className="gpushare-Panel-list">
+            {view.devices.map(device => (
+              <Card key={device.uuid} device={device} />
+            ))}
+          </ul>
+        </section>
+      )}
+      <Rows
+        id="gpushare-own-title"
+        title={trans.__('Yours')}
+        rows={view.own}
+        commands={commands}
+      />
+      <Rows
+        id="gpushare-others-title"
+        title={trans.__('Others')}
+        rows={view.others}
+        commands={commands}
+      />
+      {(view.own.length > 0 || view.others.length > 0) && (
+        <Timeline model={model.timeline} />
+      )}
+      {view.settings && (
+        <Settings settings={view.settings} commands={commands} />
+      )}
+    </div>
+  );
+}
+
+function Rows(props: {
+  id: string;
+  title: string;
+  rows: ReadonlyArray<IClientRowView>;
+  commands: CommandRegistry;
+}): React.ReactElement | null {
+  const { id, title, rows, commands } = props;
+  if (rows.length === 0) {
+    return null;
+  }
+  return (
+    <section aria-labelledby={id}>
+      <h3 id={id}>
+        {title} <span className="gpushare-Panel-count">({rows.length})</span>
+      </h3>
+      <ul className="gpushare-Panel-list">
+        {rows.map(row => (
+          <Row
+            key={row.label.id}
+            row={row}
+            commands={commands}
+            hasMenu={row.actions.some(id => commands.hasCommand(id))}
+          />
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+function Settings(props: {
+  settings: ISettingsView;
+  commands: CommandRegistry;
+}): React.ReactElement {
+  const { settings, commands } = props;
+  return (
+    <section aria-labelledby="gpushare-settings-title">
+      <h3 id="gpushare-settings-title">{trans.__('How turns are given')}</h3>
+      <dl className="gpushare-Panel-settings">
+        <dt>{trans.__('Policy')}</dt>
+        <dd>{settings.policy}</dd>
+        <dt>{trans.__('Quantum')}</dt>
+        <dd>{settings.quantum}</dd>
+      </dl>
+      {settings.isAdmin && commands.hasCommand(CommandIDs.changeSettings) && (
+        <button
+          type="button"
+          className="gpushare-Button"
+          onClick={() => void commands.execute(CommandIDs.changeSettings)}
+        >
+          {trans.__('Change…')}
+        </button>
+      )}
+    </section>
+  );
+}
+
+/** Why there is nothing to see, or not all, and what to do about it. */
+function Notice({ view }: { view: IPanelView }): React.ReactElement {
+  return (
+    <div role="status">
+      {notice(view).map((text, i) => (
+        <p
+          key={text}
+          className={
+            view.kind === 'unavailable' && i === 0
+              ? 'gpushare-Panel-unavailable'
+              : 'gpushare-Panel-hint'
+          }
+        >
+          {text}
+        </p>
+      ))}
+    </div>
+  );
+}
+
+function notice(view: IPanelView): string[] {
+  const howTo = trans.__(
+    'To share the GPU, choose the kernel “Python 3 (shared GPU)” for a notebook, in the launcher or with Kernel → Change Kernel.'
+  );
+  switch (view.kind) {
+    case 'connecting':
+      return [trans.__('Asking the server…')];
+    case 'missing':
+      return [
+        trans.__('This Jupyter server has no GPU sharing.'),
+        trans.__(
+          'Install jupyter-gpushare in the server’s environment, then start the server again.'
+        )
+      ];
+    case 'stopped':
+      return [trans.__('Nobody shares the GPU at the moment.'), howTo];
+    case 'unavailable': {
+      const isKnown = view.devices.length > 0;
+      return [
+        trans.__('The sharing service is away. Work on the GPU goes on.'),
+        view.reason,
+        isKnown ? trans.__('Below is what was known last.') : ''
+      ].filter(text => text !== '');
+    }
+    case 'ready':
+      if (view.devices.length === 0) {
+        return [trans.__('There is no GPU to share on this machine.')];
+      }
+      return view.own.length === 0 && view.others.length === 0
+        ? [trans.__('Nobody shares the GPU yet.'), howTo]
+        : view.own.length === 0
+          ? [howTo]
+          : [];
+  }
+}

@@ -1,0 +1,55 @@
+import {
+  ILayoutRestorer,
+  type JupyterFrontEndPlugin
+} from '@jupyterlab/application';
+import { ICommandPalette } from '@jupyterlab/apputils';
+import { IConsoleTracker } from '@jupyterlab/console';
+import { INotebookTracker } from '@jupyterlab/notebook';
+
+import { CommandIDs } from '../base/commands';
+import { gpuIcon } from '../base/icons';
+import { trans } from '../base/trans';
+import { IGpuSharing } from '../tokens';
+import { addOpenDocument } from '../actions/openDocument';
+import { Panel } from './panel';
+import { PanelModel } from './panelModel';
+
+/** After JupyterLab's own panels on the right: properties, debugger. */
+const RANK = 700;
+
+/** The side panel: who has the GPU, who waits, and what happened. */
+export const panelPlugin: JupyterFrontEndPlugin<void> = {
+  id: 'jupyter-gpushare:panel',
+  description: 'Shows in a side panel how the GPU is shared.',
+  autoStart: true,
+  requires: [IGpuSharing, INotebookTracker],
+  optional: [IConsoleTracker, ICommandPalette, ILayoutRestorer],
+  activate: (
+    app,
+    sharing: IGpuSharing,
+    notebooks: INotebookTracker,
+    consoles: IConsoleTracker | null,
+    palette: ICommandPalette | null,
+    restorer: ILayoutRestorer | null
+  ) => {
+    const { model: state, ...parts } = sharing;
+    const model = new PanelModel({ ...parts, sharing: state });
+    const { commands, shell } = app;
+    const trackers = consoles ? [notebooks, consoles] : [notebooks];
+    addOpenDocument(app, sharing, trackers);
+    const panel = new Panel(model, commands);
+    shell.add(panel, 'right', { rank: RANK, type: 'GPU Sharing' });
+    restorer?.add(panel, panel.id);
+    commands.addCommand(CommandIDs.openPanel, {
+      label: trans.__('Show GPU Sharing'),
+      caption: trans.__('Show who has the GPU, who waits, and what happened'),
+      icon: gpuIcon,
+      describedBy: { args: { type: 'object', properties: {} } },
+      execute: () => shell.activateById(panel.id)
+    });
+    palette?.addItem({
+      command: CommandIDs.openPanel,
+      category: trans.__('GPU Sharing')
+    });
+  }
+};

@@ -1,0 +1,62 @@
+import type { FakeApi } from '../testing/fakes';
+import { Given, flushPromises } from '../testing/given';
+import { KernelClients } from './kernelClients';
+
+describe('KernelClients', () => {
+  let given: Given;
+  let api: FakeApi;
+  let kernels: KernelClients;
+
+  beforeEach(() => {
+    given = new Given();
+    ({ api } = given);
+    api.clients = { a: 'client-a' };
+    kernels = given.own(new KernelClients(given));
+  });
+
+  afterEach(() => given.dispose());
+
+  it('answers when the server has, and asks once', async () => {
+    expect(kernels.clientOf('a')).toBeUndefined();
+    expect(kernels.clientOf('a')).toBeUndefined();
+    await flushPromises();
+    expect(kernels.clientOf('a')).toBe('client-a');
+    expect(kernels.clientOf('b')).toBeUndefined();
+    await flushPromises();
+    expect(kernels.clientOf('b')).toBeNull();
+    expect(api.kernelCalls).toEqual(['a', 'b']);
+  });
+
+  it('asks nothing while the page is hidden', async () => {
+    given.visibility.set(true);
+    kernels.clientOf('a');
+    await flushPromises();
+    expect(api.kernelCalls).toEqual([]);
+    given.visibility.set(false);
+    kernels.clientOf('a');
+    expect(api.kernelCalls).toEqual(['a']);
+  });
+
+  it('drops an answer that was asked for before the kernel restarted', async () => {
+    const answers: ((client: string) => void)[] = [];
+    api.clientOf = () => new Promise(resolve => answers.push(resolve));
+    kernels.clientOf('a');
+    kernels.recheck('a');
+    kernels.clientOf('a');
+    answers[1]('client-b');
+    await flushPromises();
+    answers[0]('client-a');
+    await flushPromises();
+    expect(kernels.clientOf('a')).toBe('client-b');
+  });
+
+  it('gives the old answer until the new one is there', async () => {
+    kernels.clientOf('a');
+    await flushPromises();
+    api.clients = { a: 'client-b' };
+    kernels.recheck('a');
+    expect(kernels.clientOf('a')).toBe('client-a');
+    await flushPromises();
+    expect(kernels.clientOf('a')).toBe('client-b');
+  });
+});

@@ -1,0 +1,100 @@
+import type { ISessionContext } from '@jupyterlab/apputils';
+import { Signal } from '@lumino/signaling';
+
+import { CurrentKernel } from './currentKernel';
+
+/** The part of a session that is followed. */
+class FakeSession {
+  constructor(public kernel: string | null) {}
+  isDisposed = false;
+  readonly kernelChanged = new Signal<this, void>(this);
+  readonly statusChanged = new Signal<this, string>(this);
+  readonly disposed = new Signal<this, void>(this);
+
+  get session(): { kernel: { id: string } | null } {
+    return { kernel: this.kernel === null ? null : { id: this.kernel } };
+  }
+
+  setKernel(kernel: string | null): void {
+    this.kernel = kernel;
+    this.kernelChanged.emit();
+  }
+}
+
+describe('CurrentKernel', () => {
+  let document: FakeSession | null;
+  let current: CurrentKernel;
+  let seen: (string | null)[];
+  let restarts: string[];
+  const shell = {};
+  const switched = new Signal<object, void>(shell);
+
+  beforeEach(() => {
+    document = null;
+    current = new CurrentKernel(
+      [switched],
+      () => document as unknown as ISessionContext | null
+    );
+    seen = [];
+    restarts = [];
+    current.changed.connect(() => seen.push(current.kernelId));
+    current.restarting.connect((_, id) => restarts.push(id));
+  });
+
+  afterEach(() => current.dispose());
+
+  function open(session: FakeSession | null): FakeSession | null {
+    document = session;
+    switched.emit();
+    return session;
+  }
+
+  it('follows the user from document to document', () => {
+    open(new FakeSession('a'));
+    open(new FakeSession('b'));
+    open(null);
+    expect(seen).toEqual(['a', 'b', null]);
+  });
+
+  it('follows a change of kernel, also from none and to none', () => {
+    const session = open(new FakeSession(null))!;
+    session.setKernel('a');
+    session.setKernel('b');
+    session.setKernel(null);
+    expect(seen).toEqual(['a', 'b', null]);
+  });
+
+  it('no longer listens to a document that was left', () => {
+    const left = open(new FakeSession('a'))!;
+    open(new FakeSession('b'));
+    left.setKernel('c');
+    left.statusChanged.emit('restarting');
+    expect(seen).toEqual(['a', 'b']);
+    expect(restarts).toEqual([]);
+  });
+
+  it('tells of a restart when it begins and when the kernel is back', () => {
+    const { statusChanged } = open(new FakeSession('a'))!;
+    ['busy', 'idle', 'restarting', 'starting', 'idle', 'busy', 'idle'].forEach(
+      status => statusChanged.emit(status)
+    );
+    expect(restarts).toEqual(['a', 'a']);
+    statusChanged.emit('autorestarting');
+    expect(restarts).toHaveLength(3);
+  });
+
+  it('is null once the document is closed', () => {
+    const session = open(new FakeSession('a'))!;
+    session.isDisposed = true;
+    session.disposed.emit();
+    expect(seen).toEqual(['a', null]);
+  });
+
+  it('listens to nothing when disposed', () => {
+    const session = open(new FakeSession('a'))!;
+    current.dispose();
+    session.setKernel('b');
+    open(new FakeSession('c'));
+    expect(seen).toEqual(['a']);
+  });
+});

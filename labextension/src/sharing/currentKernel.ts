@@ -1,0 +1,103 @@
+import type { JupyterFrontEnd } from '@jupyterlab/application';
+import type { ISessionContext } from '@jupyterlab/apputils';
+import type { IConsoleTracker } from '@jupyterlab/console';
+import type { INotebookTracker } from '@jupyterlab/notebook';
+import type { Kernel } from '@jupyterlab/services';
+import { Signal, type ISignal } from '@lumino/signaling';
+
+import { Disposable } from '../base/disposable';
+
+/** The kernel of the notebook or console that the user is looking at. */
+export interface ICurrentKernel {
+  /** Null if another document is current, or it has no kernel. */
+  readonly kernelId: string | null;
+  readonly changed: ISignal<ICurrentKernel, void>;
+  /** Emitted with the kernel's id when it restarts, and when it is back. */
+  readonly restarting: ISignal<ICurrentKernel, string>;
+}
+
+/** {@link ICurrentKernel} for the application's shell. */
+export class CurrentKernel extends Disposable implements ICurrentKernel {
+  /**
+   * @param sources - signals that mean that another document may be current
+   * @param find - the current document's session, if it has one
+   */
+  constructor(
+    sources: ReadonlyArray<ISignal<unknown, unknown>>,
+    private readonly _find: () => ISessionContext | null
+  ) {
+    super();
+    sources.forEach(source => source.connect(this._update, this));
+    this._update();
+  }
+
+  get kernelId(): string | null {
+    return this._kernelId;
+  }
+
+  readonly changed = new Signal<this, void>(this);
+
+  readonly restarting = new Signal<this, string>(this);
+
+  private _update(): void {
+    const session = this._find();
+    if (session !== this._session) {
+      this._follow(session);
+    }
+    this._updateKernel();
+  }
+
+  private _follow(session: ISessionContext | null): void {
+    this._session?.kernelChanged.disconnect(this._updateKernel, this);
+    this._session?.statusChanged.disconnect(this._onStatus, this);
+    this._session?.disposed.disconnect(this._update, this);
+    this._session = session;
+    this._wasRestarting = false;
+    this._session?.kernelChanged.connect(this._updateKernel, this);
+    this._session?.statusChanged.connect(this._onStatus, this);
+    this._session?.disposed.connect(this._update, this);
+  }
+
+  private _updateKernel(): void {
+    const session = this._session?.isDisposed ? null : this._session;
+    const kernelId = session?.session?.kernel?.id ?? null;
+    if (kernelId !== this._kernelId) {
+      this._kernelId = kernelId;
+      this.changed.emit();
+    }
+  }
+
+  private _onStatus(_: ISessionContext, status: Kernel.Status): void {
+    this._updateKernel();
+    const isRestarting = status === 'restarting' || status === 'autorestarting';
+    const isBack = this._wasRestarting && status === 'idle';
+    if (isRestarting || isBack) {
+      this._wasRestarting = isRestarting;
+      if (this._kernelId !== null) {
+        this.restarting.emit(this._kernelId);
+      }
+    }
+  }
+
+  private _session: ISessionContext | null = null;
+  private _kernelId: string | null = null;
+  private _wasRestarting = false;
+}
+
+/** The kernel of the shell's current document: a notebook, or a console. */
+export function currentKernel(
+  { shell }: JupyterFrontEnd,
+  notebooks: INotebookTracker,
+  consoles: IConsoleTracker | null
+): CurrentKernel {
+  const sources = [notebooks, consoles, shell].flatMap(
+    (source): ISignal<unknown, unknown>[] =>
+      source?.currentChanged ? [source.currentChanged] : []
+  );
+  return new CurrentKernel(sources, () => {
+    const owner = [notebooks.currentWidget, consoles?.currentWidget].find(
+      widget => widget && widget === shell.currentWidget
+    );
+    return owner?.sessionContext ?? null;
+  });
+}

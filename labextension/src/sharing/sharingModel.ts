@@ -1,0 +1,217 @@
+import { DisposableDelegate, type IDisposable } from '@lumino/disposable';
+import { Signal } from '@lumino/signaling';
+
+import { clock, type IVisibility } from '../base/browser';
+import { Disposable } from '../base/disposable';
+import {
+  NOT_RUNNING,
+  type EventMessage,
+  type IUnavailable,
+  type IClient,
+  type IDevice,
+  type IStatus
+} from '../base/protocol';
+import type { IServerAccess } from '../server/api';
+import { EventStream } from '../server/eventStream';
+import { KernelClients } from '../server/kernelClients';
+import { WaitEstimates } from '../server/waitEstimates';
+import {
+  nextOf,
+  type INext,
+  remainingSeconds,
+  otherRunners,
+  type IRunner
+} from './clientState';
+import type { ICurrentKernel } from './currentKernel';
+
+/** The sources of a model that shows the state of one kernel. */
+export interface IKernelSources {
+  sharing: SharingModel;
+  current: ICurrentKernel;
+  visibility: IVisibility;
+}
+
+export type KernelView =
+  | { readonly kind: 'unknown' }
+  | { readonly kind: 'unavailable'; readonly message: string }
+  | { readonly kind: 'unshared' }
+  | IClientView;
+
+/** A shared kernel, with the times counted on from the last snapshot. */
+export interface IClientView {
+  readonly kind: 'client';
+  readonly client: IClient;
+  /** Those it is bound to; all of them while it is bound to none. */
+  readonly devices: ReadonlyArray<IDevice>;
+  readonly simulated: boolean;
+  /** Seconds until its turn begins; null if that is not known. */
+  readonly expectedWait: number | null;
+  readonly isLate: boolean;
+  /** The other clients that have turns on its devices. */
+  readonly others: ReadonlyArray<IRunner>;
+  /** Seconds for which it keeps its devices between cells; null: it does not. */
+  readonly holdLeft: number | null;
+  /** When its state changes; null where that is not known. */
+  readonly next: INext | null;
+}
+
+/** The state of GPU sharing, for every view of it, over the server's event stream. */
+export class SharingModel extends Disposable {
+  constructor(options: IServerAccess) {
+    super();
+    this._stream = new EventStream(options);
+    this._kernels = new KernelClients(options);
+    this._stream.message.connect(this._onMessage, this);
+    this._kernels.changed.connect(this._onKernels, this);
+  }
+
+  /** Emitted when {@link status}, {@link unavailable} or a kernel's client changed. */
+  readonly changed = new Signal<this, void>(this);
+
+  /** The last snapshot, without expectations not kept; null before the first. */
+  get status(): IStatus | null {
+    return this._status;
+  }
+
+  /** Seconds since {@link status} arrived: count its times on by them. */
+  get age(): number {
+    return clock() - this._received;
+  }
+
+  /** Why there is no coordinator; null while there is one. */
+  get unavailable(): IUnavailable | null {
+    return this._unavailable;
+  }
+
+  /** Seconds between two requests where no socket gives messages. */
+  set pollInterval(seconds: number) {
+    this._stream.pollInterval = seconds;
+  }
+
+  /** What is known about a Jupyter kernel, at this moment. */
+  view(kernelId: string): KernelView {
+    const status = this._status;
+    const id = this._kernels.clientOf(kernelId);
+    if (this._unavailable) {
+      return unavailableView(this._unavailable, id);
+    }
+    if (status === null || id === undefined) {
+      return { kind: 'unknown' };
+    }
+    const client = status.clients.find(client => client.id === id);
+    if (!client) {
+      return { kind: 'unshared' };
+    }
+    const bound = status.devices.filter(device =>
+      client.devices.includes(device.uuid)
+    );
+    const devices = bound.length > 0 ? bound : status.devices;
+    const age = this.age;
+    return {
+      kind: 'client',
+      client,
+      devices,
+      simulated:
+        bound.length > 0
+          ? bound.some(device => device.simulated)
+          : canOnlySimulate(status),
+      others: otherRunners(client, devices, status.clients, age),
+      expectedWait: remainingSeconds(client.expected_wait, age),
+      isLate: this._waitEstimates.isLate(client.id),
+      holdLeft: remainingSeconds(client.hold_seconds_left, age),
+      next: nextOf(client, bound, age)
+    };
+  }
+
+  /** Call it when a kernel restarts: it may come back as another client. */
+  recheck(kernelId: string): void {
+    this._kernels.recheck(kernelId);
+    this.changed.emit();
+  }
+
+  /** Keep the model up to date until the result is disposed. */
+  watch(): IDisposable {
+    this._watchers++;
+    this._stream.start();
+    return new DisposableDelegate(() => {
+      if (--this._watchers === 0) {
+        this._stream.stop();
+      }
+    });
+  }
+
+  /** The same for good, from the first kernel on. */
+  watchFrom(current: ICurrentKernel): void {
+    const check = () => {
+      if (current.kernelId !== null) {
+        current.changed.disconnect(check, this);
+        this.watch();
+      }
+    };
+    current.changed.connect(check, this);
+    check();
+  }
+
+  dispose(): void {
+    this._stream.dispose();
+    this._kernels.dispose();
+    super.dispose();
+  }
+
+  private _onMessage(_: EventStream, message: EventMessage): void {
+    if (message.type === 'away') {
+      this._unavailable = message;
+    } else {
+      this._unavailable = null;
+      this._received = clock();
+      this._status = this._waitEstimates.withoutMissed(
+        message.status,
+        this._received
+      );
+      const ids = new Set(message.status.clients.map(client => client.id));
+      if (!areEqual(ids, this._clientIds)) {
+        this._clientIds = ids;
+        this._kernels.recheckMissing(ids);
+      }
+    }
+    this.changed.emit();
+  }
+
+  private _onKernels(): void {
+    this.changed.emit();
+  }
+
+  private readonly _stream: EventStream;
+  private readonly _kernels: KernelClients;
+  private readonly _waitEstimates = new WaitEstimates();
+  private _status: IStatus | null = null;
+  private _unavailable: IUnavailable | null = null;
+  private _received = 0;
+  private _clientIds: ReadonlySet<string> = new Set();
+  private _watchers = 0;
+}
+
+/** A kernel that does not share the GPU does not miss the coordinator either. */
+function unavailableView(
+  { reason, message }: IUnavailable,
+  id: string | null | undefined
+): KernelView {
+  if (id === null) {
+    return { kind: 'unshared' };
+  }
+  return id === undefined && reason === NOT_RUNNING
+    ? { kind: 'unknown' }
+    : { kind: 'unavailable', message };
+}
+
+/** Whether a client that is bound to no device yet can get no real one. */
+function canOnlySimulate({ config, devices }: IStatus): boolean {
+  return (
+    config.simulate ||
+    (devices.length > 0 && devices.every(device => device.simulated))
+  );
+}
+
+function areEqual(a: ReadonlySet<string>, b: ReadonlySet<string>): boolean {
+  return a.size === b.size && [...a].every(id => b.has(id));
+}

@@ -1,0 +1,337 @@
+import type { IClient, IDevice, IStatus } from '../base/protocol';
+import { ApiError } from '../server/api';
+import {
+  client,
+  CONFIG,
+  device,
+  GIB,
+  grant,
+  runningStatus,
+  status,
+  type FakeApi,
+  type FakeCurrentKernel
+} from '../testing/fakes';
+import { Given, pass, flushPromises } from '../testing/given';
+import { StatusItemModel } from './statusItemModel';
+
+let given: Given;
+let api: FakeApi;
+let current: FakeCurrentKernel;
+let model: StatusItemModel;
+/** How many times the model has changed. */
+let changes: number;
+
+beforeEach(() => {
+  given = new Given(null);
+  ({ api, current } = given);
+  model = given.own(new StatusItemModel(given));
+  changes = 0;
+  model.stateChanged.connect(() => changes++);
+});
+
+afterEach(() => {
+  model.dispose();
+  given.sharing.dispose();
+  expect(jest.getTimerCount()).toBe(0);
+  given.dispose();
+});
+
+/** A notebook with the shared kernel is current, and this is what is known. */
+async function snapshot(state: IStatus): Promise<void> {
+  current.set('kernel');
+  await given.snapshot(state);
+}
+
+const show = (clients: IClient[], devices?: IDevice[]) =>
+  snapshot(status(clients, devices));
+
+describe('what the status item says', () => {
+  const simulated = device({ simulated: true });
+  const waiting = { phase: 'waiting', queue_position: 2, expected_wait: 40 };
+  const both = { devices: ['GPU-1', 'GPU-2'] };
+
+  it.each<[string, Partial<IClient>, IDevice[]]>([
+    ['GPU: idle', {}, [device()]],
+    [
+      'GPU: turn overrun',
+      {
+        phase: 'overrun',
+        state_text: 'turn overrun · it has not left the GPU'
+      },
+      [device()]
+    ],
+    ['GPU: #2 in queue · about 40 s', waiting, [device()]],
+    ['GPU: #2 in queue · about 40 s (simulated)', waiting, [simulated]],
+    [
+      'GPU: idle (simulated)',
+      both,
+      [device(), device({ uuid: 'GPU-2', simulated: true })]
+    ],
+    // The earliest deadline of several devices.
+    [
+      'GPU: running · up to 5 s left',
+      { phase: 'running', ...both },
+      [
+        device({ grants: [grant({ seconds_left: 20 })] }),
+        device({ uuid: 'GPU-2', grants: [grant({ seconds_left: 5 })] })
+      ]
+    ],
+    // Not bound to a device yet: marked if it can only get simulated ones.
+    ['GPU: idle (simulated)', { devices: [] }, [simulated]],
+    ['GPU: idle', { devices: [] }, [simulated, device({ uuid: 'GPU-2' })]],
+    ['GPU: idle', { devices: [] }, []]
+  ])('says "%s" of %j', async (text, mine, devices) => {
+    await show([client(mine)], devices);
+    expect(model.text).toBe(text);
+    expect(model.isShown).toBe(true);
+  });
+
+  it('marks a client without a device if all are going to be simulated', async () => {
+    const config = { ...CONFIG, simulate: true };
+    await snapshot({ ...status([client({ devices: [] })], []), config });
+    expect(model.text).toBe('GPU: idle (simulated)');
+  });
+
+  it('counts down once a second between snapshots, and not below zero', async () => {
+    await snapshot(runningStatus(2.5));
+    expect(model.text).toBe('GPU: running · up to 3 s left');
+    changes = 0;
+    await pass(0.5);
+    expect(model.text).toBe('GPU: running · up to 2 s left');
+    await pass(0.9);
+    expect(model.text).toBe('GPU: running · up to 2 s left');
+    await pass(0.1);
+    expect(model.text).toBe('GPU: running · up to 1 s left');
+    await pass(61);
+    expect(model.text).toBe('GPU: running · up to 0 s left');
+    // Three seconds, and once the announcement.
+    expect(changes).toBe(4);
+  });
+
+  it('follows a new snapshot instead of its own count', async () => {
+    await snapshot(runningStatus(10));
+    await pass(4);
+    api.socket.sendSnapshot(runningStatus(30));
+    expect(model.text).toBe('GPU: running · up to 30 s left');
+    api.socket.sendSnapshot(runningStatus(null));
+    expect(model.text).toBe('GPU: running');
+  });
+
+  it('announces a state that lasts, not every second of it', async () => {
+    await snapshot(runningStatus(30));
+    await pass(0.9);
+    expect(model.announcement).toBe('');
+    await pass(0.1);
+    expect(model.announcement).toBe('GPU: running');
+    await pass(5);
+    expect(model.announcement).toBe('GPU: running');
+    api.socket.sendSnapshot(status([client({ phase: 'draining' })]));
+    api.socket.sendSnapshot(status([client({ phase: 'idle' })]));
+    await pass(1);
+    expect(model.announcement).toBe('GPU: idle');
+  });
+});
+
+describe('the explanation of the status item', () => {
+  const lines = () =>
+    model.details.map(({ label, value }) => `${label}: ${value}`);
+
+  it('has label, quota, memory, use and the running clients', async () => {
+    await show(
+      [
+        client({ phase: 'waiting', queue_position: 1 }),
+        client({ id: 'theirs', label: 'eval.ipynb' })
+      ],
+      [device({ simulated: true, grants: [grant({ client: 'theirs' })] })]
+    );
+    expect(lines()).toEqual([
+      'Label: train.ipynb',
+      'Quota: share 50 %, limit 90 %, memory 8 GiB, online',
+      'Memory: 3 GiB allocated, 1.5 GiB on the device',
+      'So far: 12 s on the GPU, 30 s waiting',
+      'Test GPU (simulated): eval.ipynb running'
+    ]);
+  });
+
+  it.each([
+    [
+      { id: 'theirs', label: 'secret.ipynb', tenant: 'bob', own: false },
+      false,
+      'a notebook of bob running'
+    ],
+    [{ id: 'mine' }, false, 'this kernel running'],
+    [{ id: 'mine', state: 'held' }, true, 'held by this kernel']
+  ])('names the runner %j, held: %p, as "%s"', async (runner, held, text) => {
+    await show(
+      [client(), client(runner)],
+      [device({ grants: [grant({ client: runner.id, held })] })]
+    );
+    expect(lines()).toContain(`Test GPU: ${text}`);
+    expect(lines().join()).not.toContain('secret');
+  });
+
+  const unbounded = {
+    share: null,
+    limit: null,
+    memory: null,
+    resident: null,
+    service: null
+  };
+
+  it.each<[string, Partial<IClient>]>([
+    [
+      'Memory: 3 GiB allocated, about 1.5 GiB on the device',
+      { resident_is_estimate: true }
+    ],
+    [
+      'Memory: 3 GiB allocated, 1.5 GiB on the device, 1.5 GiB of the host',
+      { host_pinned: GIB, host_pageable: GIB / 2 }
+    ],
+    ['Memory: 512 B allocated, 1.5 GiB on the device', { allocated: 512 }],
+    ['Held: for 30 s', { hold_seconds_left: 30 }],
+    ['Limited: at most 1 block/s', { limit_text: 'at most 1 block/s' }],
+    ['Note: not used for long: …', { notes: ['not used for long: …'] }],
+    ['Note: moved', { notes: ['not used for long: …', 'moved'] }],
+    ['Quota: none', { quota: unbounded }],
+    ['Test GPU: no client running', {}]
+  ])('has the line "%s" of %j', async (line, mine) => {
+    await show([client(mine)]);
+    expect(lines()).toContain(line);
+  });
+});
+
+describe('the kernel that the status item speaks of', () => {
+  it('is hidden without a current kernel, and until something is known', async () => {
+    expect(model.isShown).toBe(false);
+    await pass(60);
+    expect(api.sockets).toHaveLength(0);
+    current.set('kernel');
+    await flushPromises();
+    expect(model.isShown).toBe(false);
+    api.socket.sendSnapshot(status([client()]));
+    expect(model.text).toBe('GPU: idle');
+    current.set(null);
+    expect(model.isShown).toBe(false);
+  });
+
+  it('is reported when the sharing service is away, and when it is back', async () => {
+    await show([client()]);
+    const message = 'It was stopped.';
+    api.socket.send({ type: 'away', reason: 'unreachable', message });
+    expect(model.text).toBe('GPU: sharing service away');
+    expect(model.phase).toBe('unavailable');
+    expect(model.details).toEqual([{ label: 'Reason', value: message }]);
+    api.socket.sendSnapshot(status([client()]));
+    expect(model.text).toBe('GPU: idle');
+  });
+
+  it('raises no alarm where the GPU is not shared', async () => {
+    current.set('plain');
+    api.socket.sendSnapshot(status([client()]));
+    await flushPromises();
+    expect(model.text).toBe('GPU: not shared');
+    expect(model.phase).toBe('unshared');
+    api.socket.send({ type: 'away', reason: 'not_running', message: '' });
+    expect(model.text).toBe('GPU: not shared');
+    current.set('kernel');
+    expect(model.isShown).toBe(false);
+    await flushPromises();
+    expect(model.text).toBe('GPU: sharing service away');
+  });
+
+  it('is asked for by GET, as often as set, where no socket opens', async () => {
+    api.answer = status([client({ phase: 'suspended' })]);
+    given.sharing.pollInterval = 40;
+    current.set('kernel');
+    api.openEvents = () => {
+      throw new Error('no socket');
+    };
+    api.socket.break();
+    await flushPromises();
+    expect(model.text).toBe('GPU: suspended');
+    expect(api.statusCalls).toBe(1);
+    await pass(39);
+    expect(api.statusCalls).toBe(1);
+    await pass(2);
+    expect(api.statusCalls).toBe(2);
+  });
+
+  it('is another one when the user goes to another notebook', async () => {
+    api.clients.second = 'other';
+    await show([client(), client({ id: 'other', phase: 'suspended' })]);
+    expect(model.text).toBe('GPU: idle');
+    current.set('second');
+    await flushPromises();
+    expect(model.text).toBe('GPU: suspended');
+    current.set('kernel');
+    expect(model.text).toBe('GPU: idle');
+  });
+
+  it('is found when it registers late', async () => {
+    api.clients = {};
+    await show([]);
+    expect(model.text).toBe('GPU: not shared');
+    api.clients = { kernel: 'mine' };
+    await given.clients([client()]);
+    expect(model.text).toBe('GPU: idle');
+  });
+
+  it('is found when it comes back from a restart as another client', async () => {
+    await show([client()]);
+    api.clients = { kernel: 'again' };
+    current.restarting.emit('kernel');
+    await flushPromises();
+    await given.clients([client({ id: 'again', phase: 'suspended' })]);
+    expect(model.text).toBe('GPU: suspended');
+  });
+
+  it('is asked for again later, not at every snapshot, after a failure', async () => {
+    api.clients = { kernel: new ApiError('busy', 503) };
+    await show([client()]);
+    for (let i = 0; i < 20; i++) {
+      await given.clients([client()]);
+    }
+    // Once at first, once more because the first snapshot brought new clients.
+    expect(api.kernelCalls.length).toBeLessThanOrEqual(2);
+    expect(model.isShown).toBe(false);
+    api.clients = { kernel: 'mine' };
+    await pass(5);
+    expect(model.text).toBe('GPU: idle');
+  });
+
+  it('is left alone while the page is hidden, then caught up with', async () => {
+    await snapshot(runningStatus(30));
+    given.visibility.set(true);
+    changes = 0;
+    expect(jest.getTimerCount()).toBe(0);
+    current.set('second');
+    current.set('kernel');
+    await pass(10);
+    expect(changes).toBe(0);
+    expect(api.kernelCalls).toEqual(['kernel']);
+    given.visibility.set(false);
+    expect(model.text).toBe('GPU: running · up to 20 s left');
+    expect(api.sockets).toHaveLength(2);
+  });
+
+  it('needs no connection when the user turns the item off', async () => {
+    await show([client()]);
+    model.isEnabled = false;
+    expect(model.isShown).toBe(false);
+    expect(api.socket.isClosed).toBe(true);
+    model.isEnabled = true;
+    expect(model.text).toBe('GPU: idle');
+    expect(api.sockets).toHaveLength(2);
+  });
+
+  it('needs no timer and no connection when the model is disposed', async () => {
+    await snapshot(runningStatus(30));
+    model.dispose();
+    expect(jest.getTimerCount()).toBe(0);
+    expect(api.socket.isClosed).toBe(true);
+    changes = 0;
+    current.set('second');
+    await pass(60);
+    expect(changes).toBe(0);
+  });
+});

@@ -1,0 +1,109 @@
+import * as path from 'path';
+import * as ts from 'typescript';
+
+/**
+ * The folders of `src` and the files beside them, the lowest first. The names in
+ * a row are independent of each other.
+ */
+const ORDER: ReadonlyArray<ReadonlyArray<string>> = [
+  ['base'],
+  ['server'],
+  ['sharing'],
+  ['history'],
+  ['tokens'],
+  ['actions'],
+  ['sharingPlugin', 'status', 'panel/timeline', 'waiting', 'idleness'],
+  ['panel'],
+  ['index']
+];
+
+/** Upper bound of source files in a folder, without tests. */
+const MAX_FILES = 12;
+
+/**
+ * Return the offences against the order of folders, each as a sentence. An
+ * offence is also a circle of files, or a folder with too many files. Imports of
+ * types and imports inside functions count.
+ *
+ * @param sources - the text of each file by its path in `src`
+ */
+export function findOffences(sources: ReadonlyMap<string, string>): string[] {
+  const imports = new Map<string, string[]>();
+  for (const [file, text] of sources) {
+    imports.set(file, importsOf(file, text, sources));
+  }
+  return [
+    ...fullFolders(sources),
+    ...upwardImports(imports),
+    ...circles(imports)
+  ];
+}
+
+/** Return the files of `src` that a file imports. */
+function importsOf(
+  file: string,
+  text: string,
+  sources: ReadonlyMap<string, string>
+): string[] {
+  return ts.preProcessFile(text).importedFiles.flatMap(({ fileName }) => {
+    const target = path.posix.join(path.posix.dirname(file), fileName);
+    const found = [`${target}.ts`, `${target}.tsx`].find(name =>
+      sources.has(name)
+    );
+    return fileName.startsWith('.') && found ? [found] : [];
+  });
+}
+
+/** Return the folder of a file; for a file directly in `src`, its own name. */
+function placeOf(file: string): string {
+  const folder = path.posix.dirname(file);
+  return folder === '.' ? path.posix.parse(file).name : folder;
+}
+
+function fullFolders(sources: ReadonlyMap<string, string>): string[] {
+  const counts = new Map<string, number>();
+  for (const file of sources.keys()) {
+    const folder = path.posix.dirname(file);
+    counts.set(folder, (counts.get(folder) ?? 0) + 1);
+  }
+  return [...counts]
+    .filter(([, count]) => count > MAX_FILES)
+    .map(([folder, count]) => `${folder} has ${count} files.`);
+}
+
+function upwardImports(imports: ReadonlyMap<string, string[]>): string[] {
+  const level = (place: string) =>
+    ORDER.findIndex(names => names.includes(place));
+  const offences: string[] = [];
+  for (const [file, targets] of imports) {
+    const place = placeOf(file);
+    if (level(place) === -1) {
+      offences.push(`${file} has no place in the order.`);
+    }
+    for (const target of targets) {
+      const other = placeOf(target);
+      if (other !== place && level(other) >= level(place)) {
+        offences.push(`${file} imports ${target}.`);
+      }
+    }
+  }
+  return offences;
+}
+
+/** Return one circle for each import that closes one in a depth-first search. */
+function circles(imports: ReadonlyMap<string, string[]>): string[] {
+  const offences: string[] = [];
+  const done = new Set<string>();
+  const visit = (file: string, trail: ReadonlyArray<string>) => {
+    const start = trail.indexOf(file);
+    if (start !== -1) {
+      const circle = [...trail.slice(start), file].join(' → ');
+      offences.push(`${circle} is a circle.`);
+    } else if (!done.has(file)) {
+      imports.get(file)?.forEach(target => visit(target, [...trail, file]));
+      done.add(file);
+    }
+  };
+  [...imports.keys()].forEach(file => visit(file, []));
+  return offences;
+}

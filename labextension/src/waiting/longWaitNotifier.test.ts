@@ -1,0 +1,83 @@
+import { Given, pass } from '../testing/given';
+import { LongWaitNotifier } from './longWaitNotifier';
+
+describe('the end of a long wait', () => {
+  let given: Given;
+  let ends: LongWaitNotifier.IEnd[];
+  let minSeconds: number;
+  let isInSight: boolean;
+
+  beforeEach(() => {
+    given = new Given();
+    ends = [];
+    minSeconds = 60;
+    isInSight = false;
+    given.sharing.watch();
+    const waits = given.own(
+      new LongWaitNotifier({
+        ...given,
+        isInSight: () => isInSight,
+        minSeconds: () => minSeconds
+      })
+    );
+    waits.ended.connect((_, end) => ends.push(end));
+  });
+
+  afterEach(() => given.dispose());
+
+  const wait = async (seconds: number) => {
+    await given.show({ phase: 'waiting', wait_seconds: 0 });
+    await pass(seconds);
+    await given.show({ phase: 'running', wait_seconds: 0 });
+  };
+
+  it('is told if it was long, and not else', async () => {
+    await wait(59);
+    expect(ends).toEqual([]);
+    await wait(61);
+    expect(ends).toHaveLength(1);
+    expect(ends[0].seconds).toBeCloseTo(61);
+  });
+
+  it('is told once for each run of a cell', async () => {
+    await wait(70);
+    await wait(70);
+    expect(ends).toHaveLength(1);
+    given.runningCells.set(null);
+    given.runningCells.set('cell');
+    await wait(70);
+    expect(ends).toHaveLength(2);
+  });
+
+  it('is told the first time that the user does not see it', async () => {
+    isInSight = true;
+    await wait(70);
+    expect(ends).toEqual([]);
+    isInSight = false;
+    await wait(70);
+    expect(ends).toHaveLength(1);
+  });
+
+  it('is never told if the user wants none', async () => {
+    minSeconds = 0;
+    await wait(1000);
+    expect(ends).toEqual([]);
+  });
+
+  it('is told when the page is looked at again, as the coordinator counted', async () => {
+    await given.show({ phase: 'waiting', wait_seconds: 5 });
+    given.visibility.set(true);
+    await pass(300);
+    given.visibility.set(false);
+    await given.show({ phase: 'idle', wait_seconds: 95 });
+    expect(ends).toHaveLength(1);
+    expect(ends[0]).toMatchObject({ seconds: 90 });
+  });
+
+  it('is no end if the client was suspended', async () => {
+    await given.show({ phase: 'waiting', wait_seconds: 0 });
+    await pass(100);
+    await given.show({ phase: 'suspended', suspended: true, wait_seconds: 0 });
+    expect(ends).toEqual([]);
+  });
+});

@@ -1,0 +1,94 @@
+import type { ISessionContext } from '@jupyterlab/apputils';
+import type { KernelMessage } from '@jupyterlab/services';
+import { Signal } from '@lumino/signaling';
+
+import { Given } from '../testing/given';
+import { WaitDisplays } from './waitDisplays';
+
+type Hook = (msg: KernelMessage.IMessage) => boolean;
+
+/** The part of a kernel's connection that is used. */
+class FakeConnection {
+  readonly id = 'kernel';
+  readonly anyMessage = new Signal<this, unknown>(this);
+  /** The outputs of its cell. */
+  outputs: unknown[] = [];
+
+  registerMessageHook(msgId: string, hook: Hook): void {
+    this._hooks[msgId] = hook;
+  }
+
+  /** As JupyterLab does it. */
+  receive(data: object, msg_type = 'display_data'): void {
+    const parent_header = { msg_id: 'request' };
+    const msg = { header: { msg_type }, parent_header, content: { data } };
+    this.anyMessage.emit({ direction: 'recv', msg });
+    if (this._hooks.request?.(msg as KernelMessage.IMessage) ?? true) {
+      this.outputs.push(data);
+    }
+  }
+
+  private _hooks: Record<string, Hook> = {};
+}
+
+const WAIT = { 'application/vnd.gpushare.wait+json': {}, 'text/plain': 'x' };
+
+describe('displays of waits', () => {
+  let given: Given;
+  let kernel: FakeConnection | null;
+  let displays: WaitDisplays;
+  const context = {
+    get session() {
+      return { kernel };
+    }
+  };
+  const kernelChanged = new Signal<object, void>(context);
+  const connect = () => {
+    kernel = new FakeConnection();
+    kernelChanged.emit();
+    return kernel;
+  };
+
+  beforeEach(() => {
+    given = new Given();
+    kernel = null;
+    given.sharing.watch();
+    const session = Object.assign(context, { kernelChanged }) as unknown;
+    displays = given.own(
+      new WaitDisplays(session as ISessionContext, given.sharing)
+    );
+  });
+
+  afterEach(() => given.dispose());
+
+  it('are no outputs, and other displays are', async () => {
+    await given.show({});
+    for (const connection of [connect(), connect()]) {
+      connection.receive({ 'text/plain': 'before' });
+      connection.receive(WAIT);
+      connection.receive({ 'text/plain': 'after' });
+      expect(connection.outputs).toHaveLength(2);
+      expect(connection.outputs).not.toContain(WAIT);
+    }
+  });
+
+  it('stay where nothing is known of the kernel, or it is switched off', async () => {
+    connect().receive(WAIT);
+    expect(kernel!.outputs).toEqual([WAIT]);
+    await given.show({});
+    displays.isEnabled = false;
+    connect().receive(WAIT);
+    expect(kernel!.outputs).toEqual([WAIT]);
+    displays.isEnabled = true;
+    connect().receive(WAIT);
+    expect(kernel!.outputs).toEqual([]);
+  });
+
+  it('are left to the page after this has been closed', async () => {
+    await given.show({});
+    const connection = connect();
+    displays.dispose();
+    connection.receive(WAIT);
+    expect(connection.outputs).toEqual([WAIT]);
+  });
+});

@@ -1,0 +1,197 @@
+import { Signal, type ISignal } from '@lumino/signaling';
+
+import { clock } from '../base/browser';
+import { Toggleable } from '../base/disposable';
+import { trans } from '../base/trans';
+import { untilNextSecond } from '../base/units';
+import type {
+  IClientView,
+  IKernelSources,
+  KernelView
+} from '../sharing/sharingModel';
+import { plainText, remainingWait, shownTimes, waitText } from './waitText';
+
+/** Seconds that a wait must last to be shown: shorter ones would flicker. */
+const MIN_SHOWN_WAIT_SECONDS = 1;
+
+/** By so much of a wait its expected end may move unseen. */
+const MAX_STEP_BACK = 0.1;
+
+/** The cells of a document that have been sent to its kernel. */
+export interface IRunningCells<T> {
+  /**
+   * The first that is not done; null if none runs.
+   *
+   * @param ids - of those that run, as far as the kernel knows
+   */
+  first(ids: ReadonlyArray<string>): T | null;
+  /** Emitted when another may be the first. */
+  readonly changed: ISignal<IRunningCells<T>, void>;
+}
+
+/** What is to be read below the cell that waits for the GPU. */
+export class WaitModel<T> extends Toggleable {
+  constructor(private readonly _options: WaitModel.IOptions<T>) {
+    super();
+    const { sharing, current, runningCells, visibility } = _options;
+    sharing.changed.connect(this.refresh, this);
+    current.changed.connect(this.refresh, this);
+    runningCells.changed.connect(this.refresh, this);
+    visibility.changed.connect(this.refresh, this);
+    this.refresh();
+  }
+
+  /** Emitted when anything below reads differently. */
+  readonly changed = new Signal<this, void>(this);
+
+  /** What waits, and is to be drawn at; null if nothing is to be shown. */
+  get state(): WaitModel.IState<T> | null {
+    return this._state;
+  }
+
+  dispose(): void {
+    clearTimeout(this._timer);
+    super.dispose();
+  }
+
+  protected refresh(): void {
+    if (this.isDisposed || this._options.visibility.hidden) {
+      clearTimeout(this._timer);
+      return; // All is brought up to date when the page can be seen.
+    }
+    clearTimeout(this._timer);
+    const view = this._view();
+    if (view?.kind === 'client') {
+      this._ids = view.client.cell_ids;
+    }
+    const cell = view && this._options.runningCells.first(this._ids);
+    if (
+      !view ||
+      !cell ||
+      (view.kind === 'unavailable' && cell !== this._cell)
+    ) {
+      this._cell = null;
+      this._show(null);
+      return;
+    }
+    if (cell !== this._cell) {
+      this._cell = cell;
+      this._since = clock();
+      this._furthest = 0;
+    }
+    const waited = clock() - this._since;
+    if (view.kind === 'unavailable') {
+      this._show(this._describeUnavailable(cell));
+      return;
+    }
+    this._client = view.client.id;
+    this._show(
+      waited < MIN_SHOWN_WAIT_SECONDS
+        ? null
+        : this._describe(view, cell, waited)
+    );
+    this._timer = setTimeout(
+      () => this.refresh(),
+      1000 *
+        (waited < MIN_SHOWN_WAIT_SECONDS
+          ? MIN_SHOWN_WAIT_SECONDS - waited
+          : Math.min(...shownTimes(view).map(untilNextSecond)))
+    );
+  }
+
+  /** The kernel, while its GPU calls wait or that is not known. */
+  private _view(): Extract<
+    KernelView,
+    { kind: 'client' | 'unavailable' }
+  > | null {
+    const { kernelId } = this._options.current;
+    const view =
+      this.isEnabled && kernelId ? this._options.sharing.view(kernelId) : null;
+    return view?.kind === 'unavailable' ||
+      (view?.kind === 'client' &&
+        (view.client.phase === 'waiting' || view.client.suspended))
+      ? view
+      : null;
+  }
+
+  /** It waited before; turns go on meanwhile, so it may have one by now. */
+  private _describeUnavailable(cell: T): WaitModel.IState<T> {
+    const text = trans.__(
+      'This cell waited for the GPU when the sharing service went away. Turns go on without it.'
+    );
+    const client = this._client;
+    return { cell, client, isSuspended: false, text, plain: text };
+  }
+
+  private _describe(
+    view: IClientView,
+    cell: T,
+    waited: number
+  ): WaitModel.IState<T> {
+    const { client } = view;
+    const remaining = remainingWait(view);
+    if (client.suspended) {
+      const text = trans.__(
+        'Suspended: calls to the GPU wait until you resume it.'
+      );
+      return { cell, client: client.id, isSuspended: true, text, plain: text };
+    }
+    return {
+      cell,
+      client: client.id,
+      isSuspended: false,
+      text: waitText(view),
+      plain: plainText(client.queue_position),
+      fraction: this._fraction(waited, remaining)
+    };
+  }
+
+  /** It never goes back: while it would by much, it is left out. */
+  private _fraction(
+    waited: number,
+    remaining: number | null
+  ): number | undefined {
+    // An expectation that has passed promises nothing any more.
+    const fraction = remaining ? waited / (waited + remaining) : 0;
+    if (!remaining || fraction < this._furthest - MAX_STEP_BACK) {
+      return undefined;
+    }
+    this._furthest = Math.max(this._furthest, fraction);
+    return this._furthest;
+  }
+
+  private _show(state: WaitModel.IState<T> | null): void {
+    if (state === null && this._state === null) {
+      return;
+    }
+    this._state = state;
+    this.changed.emit();
+  }
+
+  private _state: WaitModel.IState<T> | null = null;
+  private _cell: T | null = null;
+  private _client = '';
+  private _ids: ReadonlyArray<string> = [];
+  private _since = 0;
+  private _furthest = 0;
+  private _timer?: ReturnType<typeof setTimeout>;
+}
+
+export namespace WaitModel {
+  export interface IOptions<T> extends IKernelSources {
+    runningCells: IRunningCells<T>;
+  }
+
+  export interface IState<T> {
+    readonly cell: T;
+    readonly client: string;
+    /** It waits for a resume, not for a turn. */
+    readonly isSuspended: boolean;
+    /** Changes every second. */
+    readonly text: string;
+    /** Without times, for screen readers. */
+    readonly plain: string;
+    /** How much of the wait is over, as far as known. */
+    readonly fraction?: number;
+  }
+}
