@@ -132,7 +132,7 @@ class Process:
     @property
     def alone(self) -> bool:
         """Return whether the rule without a coordinator was in force at the last step."""
-        return bool(self._out.alone)
+        return bool(self._out.without_coordinator)
 
     def new_page(self) -> None:
         """Make the page of a new connection; the page before is mapped no more, and the last permit stands."""
@@ -227,7 +227,7 @@ class Process:
         given.own_devices = self._own_bits()
         given.submissions, given.waiting = self.submissions, self.waiting
         looks = self._looks or phase == CLOSING
-        given.looked = rules.NOT_LOOKED if not looks else rules.QUIET if self.is_quiet() else rules.BUSY
+        given.polled = rules.NOT_POLLED if not looks else rules.QUIET if self.is_quiet() else rules.BUSY
         given.moving = phase == LEAVING and not self._agent.keeps and self.is_moving()
         given.bell = bool(self.listens) and self.locks.has_rung(self.listens)
         given.client_in = (
@@ -316,7 +316,7 @@ class Process:
         yield
         if not closes:
             self.gate, self.opening = out.gate, out.opening
-        self._looks = bool(acts & rules.LOOK)
+        self._looks = bool(acts & rules.POLL)
         if acts & rules.DRAINED:
             self.drained()
         if acts & rules.RING:

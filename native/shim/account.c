@@ -28,15 +28,15 @@ static void publish(void) {
     struct gpushare_report *report = &the_page()->report;
     if (shim.client)
         __atomic_store_n(&shim.client->slots[own_slot].allocated, own, __ATOMIC_SEQ_CST);
-    PUT(report->allocated, own);
-    PUT(report->pinned, own_pinned);
-    PUT(report->resident, resident());
+    PAGE_STORE(report->allocated, own);
+    PAGE_STORE(report->pinned, own_pinned);
+    PAGE_STORE(report->resident, resident());
 }
 
 static void refuse(uint64_t bytes, uint64_t sum, uint64_t limit, uint64_t backing) {
-    ADD(the_page()->report.refused, 1);
+    PAGE_ADD(the_page()->report.refused, 1);
     if (limit)
-        log_line(
+        log_message(
             LOG_ERROR,
             "an allocation of %s was refused: %s are allocated and the memory limit is %s "
             "(to raise it: %%gpushare quota memory=%lluMiB in a notebook, or jupyter gpushare run --memory %lluMiB)",
@@ -44,11 +44,11 @@ static void refuse(uint64_t bytes, uint64_t sum, uint64_t limit, uint64_t backin
             (unsigned long long)((sum + bytes + (1 << 20) - 1) >> 20),
             (unsigned long long)((sum + bytes + (1 << 20) - 1) >> 20));
     else
-        log_line(LOG_ERROR,
-                 "an allocation of %s was refused: device and host memory together can back only %s more; "
-                 "a limit does not help, other clients must free some (%s are allocated here; see %%gpushare, and "
-                 "%%gpushare quota memory=... to keep others within theirs)",
-                 size_text(bytes).text, size_text(backing).text, size_text(sum).text);
+        log_message(LOG_ERROR,
+                    "an allocation of %s was refused: device and host memory together can back only %s more; "
+                    "a limit does not help, other clients must free some (%s are allocated here; see %%gpushare, and "
+                    "%%gpushare quota memory=... to keep others within theirs)",
+                    size_text(bytes).text, size_text(backing).text, size_text(sum).text);
 }
 
 bool account_reserve(uint64_t bytes, bool pinned) {
@@ -56,14 +56,14 @@ bool account_reserve(uint64_t bytes, bool pinned) {
     pthread_mutex_lock(&account_lock);
     own += bytes;
     publish();
-    uint64_t limit = GET(orders->memory_limit), backing = GET(orders->memory_backing), sum = client_sum();
+    uint64_t limit = PAGE_LOAD(orders->memory_limit), backing = PAGE_LOAD(orders->memory_backing), sum = client_sum();
     bool over_limit = limit && sum > limit, over_backing = bytes > backing;
     if (over_limit || over_backing) {
         own -= bytes;
         publish();
     } else if (pinned) {
         own_pinned += bytes;
-        PUT(the_page()->report.pinned, own_pinned);
+        PAGE_STORE(the_page()->report.pinned, own_pinned);
     }
     pthread_mutex_unlock(&account_lock);
     if (over_limit || over_backing)
@@ -73,11 +73,11 @@ bool account_reserve(uint64_t bytes, bool pinned) {
 
 bool account_would_fit(uint64_t bytes) {
     struct gpushare_orders *orders = &the_page()->orders;
-    uint64_t limit = GET(orders->memory_limit);
+    uint64_t limit = PAGE_LOAD(orders->memory_limit);
     pthread_mutex_lock(&account_lock);
     uint64_t sum = client_sum();
     pthread_mutex_unlock(&account_lock);
-    return (!limit || sum + bytes <= limit) && bytes <= GET(orders->memory_backing);
+    return (!limit || sum + bytes <= limit) && bytes <= PAGE_LOAD(orders->memory_backing);
 }
 
 void account_pin(uint64_t bytes) {
@@ -114,10 +114,10 @@ void account_release(uint64_t bytes, bool pinned) {
 
 void account_turn(const struct gpushare_turn *turn, uint64_t now) {
     struct gpushare_slot *slot = &shim.client->slots[own_slot];
-    PUT(slot->turn, turn->turn);
-    PUT(slot->since_ns, turn->closed_ns);
-    PUT(slot->phase, turn->phase);
-    PUT(slot->seen, (uint32_t)(now / (1000 * MS)));
+    PAGE_STORE(slot->turn, turn->turn);
+    PAGE_STORE(slot->since_ns, turn->closed_ns);
+    PAGE_STORE(slot->phase, turn->phase);
+    PAGE_STORE(slot->seen, (uint32_t)(now / (1000 * NS_PER_MS)));
 }
 
 uint32_t account_own_slot(void) {
@@ -127,27 +127,27 @@ uint32_t account_own_slot(void) {
 static void leave_slot(void) {
     struct gpushare_slot *slot = &shim.client->slots[own_slot];
     __atomic_store_n(&slot->allocated, 0, __ATOMIC_SEQ_CST);
-    PUT(slot->phase, GPUSHARE_OUT);
+    PAGE_STORE(slot->phase, GPUSHARE_OUT);
 }
 
 /* The coordinator said which client page is ours; the one before may be the very same memory. */
 void account_join(struct gpushare_client *client, int file) {
     pthread_mutex_lock(&account_lock);
     struct gpushare_client *before = shim.client;
-    int file_before = shim.client_file;
+    int file_before = shim.client_fd;
     leave_slot();
     shim.client = client;
-    shim.client_file = file;
-    own_slot = GET(the_page()->orders.slot) % GPUSHARE_SLOTS;
+    shim.client_fd = file;
+    own_slot = PAGE_LOAD(the_page()->orders.slot) % GPUSHARE_SLOTS;
     publish();
     pthread_mutex_unlock(&account_lock);
     munmap(before, GPUSHARE_CLIENT_BYTES);
-    file_close(file_before);
+    fd_close(file_before);
 }
 
 void account_slot(void) {
     pthread_mutex_lock(&account_lock);
-    uint32_t slot = GET(the_page()->orders.slot) % GPUSHARE_SLOTS;
+    uint32_t slot = PAGE_LOAD(the_page()->orders.slot) % GPUSHARE_SLOTS;
     if (slot != own_slot)
         leave_slot();
     own_slot = slot;
@@ -158,7 +158,8 @@ void account_slot(void) {
 /* One story for every view: in total the least that is promised, free what can still be had of it. */
 void account_figures(uint64_t real_total, uint64_t real_free, uint64_t *total, uint64_t *free) {
     struct gpushare_orders *orders = &the_page()->orders;
-    uint64_t limit = GET(orders->memory_limit), told = GET(orders->memory_total), backing = GET(orders->memory_backing);
+    uint64_t limit = PAGE_LOAD(orders->memory_limit), told = PAGE_LOAD(orders->memory_total),
+             backing = PAGE_LOAD(orders->memory_backing);
     pthread_mutex_lock(&account_lock);
     uint64_t sum = client_sum();
     pthread_mutex_unlock(&account_lock);

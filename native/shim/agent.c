@@ -10,12 +10,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LOOK_NS (1000 * MS)
-#define TORN_NS (1 * MS)      /* after a permit that was being written */
-#define FREE_NS (10 * MS)     /* between looks at memory that waits for its stream */
-#define SEEN_S 2              /* a sibling that has not looked for longer has ended, or is stopped */
-#define SAY_LATER_NS (1 * MS) /* after a hand-over: the coordinator would take the next program's processor */
-#define ROUNDS 64             /* steps that may follow at once, without a look at the socket */
+#define MAX_SLEEP_NS (1000 * NS_PER_MS)
+#define PERMIT_REREAD_NS (1 * NS_PER_MS) /* after a permit that was being written */
+#define FREE_POLL_NS (10 * NS_PER_MS)    /* between looks at memory that waits for its stream */
+#define MAX_SLOT_AGE_S 2                 /* a sibling that has not looked for longer has ended, or is stopped */
+#define REPORT_DELAY_NS (1 * NS_PER_MS) /* after a hand-over: the coordinator would take the next program's processor */
+#define MAX_ROUNDS 64                   /* steps that may follow at once, without a look at the socket */
 
 static struct {
     struct agent turns;
@@ -24,34 +24,34 @@ static struct {
     struct counters counters;
     uint64_t submitted_at, submissions; /* when and what the last look at the counters found */
     uint64_t finished_of;               /* submissions that the recorded events cover; NEVER: none */
-    uint64_t say_at;                    /* when to ring the coordinator; NEVER: not */
+    uint64_t report_at;                 /* when to ring the coordinator; NEVER: not */
     uint32_t interrupts;
     int bell; /* that is polled, or -1 */
-    bool rung, shows_waiting;
+    bool bell_rang, shows_waiting;
     _Atomic bool changed;
-    _Atomic uint32_t settled; /* cuInit need not wait any more */
+    _Atomic uint32_t welcome_done; /* cuInit need not wait any more */
 } agent;
 
-void agent_kick(void) {
-    if (file_is_ours(shim.waker) && send(shim.waker, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+void agent_wake(void) {
+    if (fd_is_ours(shim.wake_sender) && send(shim.wake_sender, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
         return; /* full: the agent is awake already */
 }
 
 void agent_ring(void) {
     atomic_store(&agent.changed, true);
-    agent_kick();
+    agent_wake();
 }
 
-void agent_settled(void) {
-    atomic_store(&agent.settled, 1);
-    futex_wake_all((uint32_t *)&agent.settled);
+void agent_welcome_done(void) {
+    atomic_store(&agent.welcome_done, 1);
+    futex_wake_all((uint32_t *)&agent.welcome_done);
 }
 
-bool agent_answered(void) {
-    uint64_t now = now_ns(), end = now + ANSWER_NS + 100 * MS;
-    for (; now < end && !atomic_load(&agent.settled); now = now_ns())
-        futex_wait((uint32_t *)&agent.settled, 0, end - now);
-    return atomic_load(&agent.settled);
+bool agent_wait_for_welcome(void) {
+    uint64_t now = now_ns(), end = now + ANSWER_NS + 100 * NS_PER_MS;
+    for (; now < end && !atomic_load(&agent.welcome_done); now = now_ns())
+        futex_wait((uint32_t *)&agent.welcome_done, 0, end - now);
+    return atomic_load(&agent.welcome_done);
 }
 
 void agent_welcomed(void) {
@@ -66,12 +66,12 @@ static void count_submissions(uint64_t now) {
     if (submissions != agent.submissions)
         agent.submitted_at = now;
     agent.submissions = submissions;
-    PUT(report->launches, agent.counters.launches);
-    PUT(report->blocks, agent.counters.blocks);
-    PUT(report->copies, agent.counters.copies);
-    PUT(report->bytes_copied, agent.counters.bytes_copied);
-    PUT(report->last_submission_ns, agent.submitted_at);
-    PUT(report->sampled_ns, now);
+    PAGE_STORE(report->launches, agent.counters.launches);
+    PAGE_STORE(report->blocks, agent.counters.blocks);
+    PAGE_STORE(report->copies, agent.counters.copies);
+    PAGE_STORE(report->bytes_copied, agent.counters.bytes_copied);
+    PAGE_STORE(report->last_submission_ns, agent.submitted_at);
+    PAGE_STORE(report->sampled_ns, now);
 }
 
 /* --- inputs ----------------------------------------------------------------------------------------------------------- */
@@ -81,25 +81,25 @@ static void read_permit(uint64_t now, uint64_t *next) {
     const uint64_t *page = (const uint64_t *)&the_page()->orders.permit;
     uint64_t words[GPUSHARE_PERMIT_WORDS + 1];
     for (int i = 0; i <= GPUSHARE_PERMIT_WORDS; i++)
-        words[i] = GET(page[i]);
-    if (atomic_load(&shim.contact) != THERE || memcmp(&agent.permit, words, sizeof words) == 0)
+        words[i] = PAGE_LOAD(page[i]);
+    if (atomic_load(&shim.link) != LINK_CONNECTED || memcmp(&agent.permit, words, sizeof words) == 0)
         return;
     if (gpushare_check(words, GPUSHARE_PERMIT_WORDS) == words[GPUSHARE_PERMIT_WORDS])
         memcpy(&agent.permit, words, sizeof agent.permit);
     else
-        *next = least(*next, now + TORN_NS);
+        *next = min_u64(*next, now + PERMIT_REREAD_NS);
 }
 
 static uint64_t all_devices(void) {
-    uint32_t count = GET(shim.client->device_count);
-    return count ? ~0ull >> (64 - least(count, MAX_DEVICES)) : 0;
+    uint32_t count = PAGE_LOAD(shim.client->device_count);
+    return count ? ~0ull >> (64 - min_u64(count, MAX_DEVICES)) : 0;
 }
 
-static uint32_t look_for_work(uint64_t now, uint64_t *next) {
+static uint32_t poll_work(uint64_t now, uint64_t *next) {
     if (agent.turns.report.phase == GPUSHARE_CLOSING)
         return drain_quiet(now, next) ? AGENT_QUIET : AGENT_BUSY;
-    if (!(agent.out.acts & AGENT_LOOK))
-        return AGENT_NOT_LOOKED;
+    if (!(agent.out.acts & AGENT_POLL))
+        return AGENT_NOT_POLLED;
     bool inside = threads_inside(), anew = agent.finished_of != agent.submissions;
     agent.finished_of = inside ? NEVER : agent.submissions;
     return !inside && streams_poll(anew) ? AGENT_QUIET : AGENT_BUSY;
@@ -107,13 +107,13 @@ static uint32_t look_for_work(uint64_t now, uint64_t *next) {
 
 /* The slot of a process that has ended may still be there, without a coordinator for ever: a device's lock shows whether a
  * process is in the turn, and a process that drains writes to its slot each second at least. */
-static void look_at_siblings(struct agent_inputs *in) {
+static void poll_siblings(struct agent_inputs *in) {
     uint32_t own = account_own_slot();
     for (uint32_t i = 0; i < GPUSHARE_SLOTS; i++) {
         struct gpushare_slot *slot = &shim.client->slots[i];
-        uint64_t turn = GET(slot->turn), since = GET(slot->since_ns);
-        uint32_t phase = GET(slot->phase), seen = GET(slot->seen);
-        if (i == own || in->now / (1000 * MS) > seen + SEEN_S ||
+        uint64_t turn = PAGE_LOAD(slot->turn), since = PAGE_LOAD(slot->since_ns);
+        uint32_t phase = PAGE_LOAD(slot->phase), seen = PAGE_LOAD(slot->seen);
+        if (i == own || in->now / (1000 * NS_PER_MS) > seen + MAX_SLOT_AGE_S ||
             (phase != GPUSHARE_CLOSING && phase != GPUSHARE_STEP) || turn < GPUSHARE_FIRST_TURN ||
             !locks_have_others(in->client_devices, turn))
             continue;
@@ -134,27 +134,27 @@ static void collect(struct agent_inputs *in, uint32_t tried, uint64_t *next) {
     *in = (struct agent_inputs){
         .now = now,
         .permit = agent.permit,
-        .quantum_ns = GET(orders->quantum_ns),
-        .idle_release_ns = GET(orders->idle_release_ns),
-        .away_since = socket_away_since(),
-        .client_turn = GET(shim.client->turn),
-        .client_began = GET(shim.client->began_ns),
+        .quantum_ns = PAGE_LOAD(orders->quantum_ns),
+        .idle_release_ns = PAGE_LOAD(orders->idle_release_ns),
+        .away_since = connection_away_since(),
+        .client_turn = PAGE_LOAD(shim.client->turn),
+        .client_began = PAGE_LOAD(shim.client->began_ns),
         .client_devices = all_devices(),
-        .own_devices = join_own_devices(shim.client),
+        .own_devices = client_page_own_devices(shim.client),
         .submissions = agent.submissions,
         .waiting = atomic_load(&shim.waiting),
         .tried = tried,
-        .bell = agent.rung,
+        .bell = agent.bell_rang,
     };
-    agent.rung = false;
-    in->looked = look_for_work(now, next);
+    agent.bell_rang = false;
+    in->polled = poll_work(now, next);
     if (phase == GPUSHARE_LEAVING && !agent.turns.keeps)
         in->moving = memory_leaves(now, next);
     if (phase == GPUSHARE_OUT && in->waiting && in->away_since)
         in->client_in = locks_have_others(in->client_devices, in->client_turn);
     if (phase == GPUSHARE_CLOSING || phase == GPUSHARE_STEP || agent.turns.keeps ||
         (phase == GPUSHARE_OUT && in->waiting))
-        look_at_siblings(in);
+        poll_siblings(in);
 }
 
 /* --- outputs ---------------------------------------------------------------------------------------------------------- */
@@ -164,15 +164,15 @@ static void report_turn(const struct agent_outputs *out, uint64_t now) {
     uint64_t words[GPUSHARE_TURN_WORDS + 1], *page = (uint64_t *)&report->turn;
     memcpy(words, &out->report, sizeof words);
     for (int i = 0; i <= GPUSHARE_TURN_WORDS; i++)
-        PUT(page[i], words[i]);
-    PUT(report->idle, out->idle);
-    PUT(report->evicting, out->evicting);
+        PAGE_STORE(page[i], words[i]);
+    PAGE_STORE(report->idle, out->idle);
+    PAGE_STORE(report->evicting, out->evicting);
     account_turn(&out->report, now);
     atomic_store(&shim.phase, out->report.phase);
     atomic_store(&shim.contended, out->contended);
-    if (out->alone && !atomic_load(&shim.alone))
-        log_line(LOG_INFO, "no coordinator: turns by the lock files");
-    atomic_store(&shim.alone, out->alone);
+    if (out->without_coordinator && !atomic_load(&shim.without_coordinator))
+        log_message(LOG_INFO, "no coordinator: turns by the lock files");
+    atomic_store(&shim.without_coordinator, out->without_coordinator);
 }
 
 /* Before the threads that the gate lets in, so that none of them comes by a turn that the page does not show. */
@@ -186,12 +186,12 @@ static void set_gate(const struct agent_outputs *out, uint64_t now) {
         return;
     agent.finished_of = NEVER;
     usage_opened(now);
-    log_line(LOG_DEBUG, "gate open%s, epoch %u", is_step(word) ? " for a step" : "", agent.turns.report.epoch);
+    log_message(LOG_DEBUG, "gate open%s, epoch %u", is_step(word) ? " for a step" : "", agent.turns.report.epoch);
 }
 
 /* Shown once a try was refused, so that a coordinator ends its client's turn. */
 static void show_waiting(const struct agent_outputs *out, uint32_t tried, uint64_t devices) {
-    bool waits = out->alone && out->report.phase == GPUSHARE_OUT && atomic_load(&shim.waiting);
+    bool waits = out->without_coordinator && out->report.phase == GPUSHARE_OUT && atomic_load(&shim.waiting);
     bool shows = waits && (agent.shows_waiting || tried == AGENT_REFUSED);
     if (shows != agent.shows_waiting)
         locks_show_waiting(devices, shows);
@@ -199,22 +199,22 @@ static void show_waiting(const struct agent_outputs *out, uint32_t tried, uint64
 }
 
 static uint32_t enter(const struct agent_outputs *out) {
-    bool is_first = out->alone && !locks_have_others(out->devices, out->turn);
+    bool is_first = out->without_coordinator && !locks_have_others(out->devices, out->turn);
     if (!locks_enter(out->turn, out->devices, out->acts & AGENT_JOIN))
         return AGENT_REFUSED;
     return is_first ? AGENT_ENTERED_FIRST : AGENT_ENTERED;
 }
 
 /* A turn that is about to pass to the next client, or has just come from another one: a program should wake up next. */
-static bool hands_over(const struct agent_outputs *out) {
+static bool is_handoff(const struct agent_outputs *out) {
     bool begins = (out->acts & AGENT_WAKE) && is_open(out->gate) && (agent.permit.flags & GPUSHARE_CONTENDED);
     return begins || (!is_open(out->gate) && (agent.permit.flags & GPUSHARE_RELIEVED));
 }
 
 static void ring_coordinator(uint64_t at, uint64_t now) {
     if (now >= at)
-        socket_say(SAY_CHANGED);
-    agent.say_at = now >= at ? NEVER : least(agent.say_at, at);
+        outbox_post(OUTBOX_CHANGED);
+    agent.report_at = now >= at ? NEVER : min_u64(agent.report_at, at);
 }
 
 /* What came of ENTER. */
@@ -223,7 +223,7 @@ static uint32_t carry_out(const struct agent_outputs *out, uint64_t now) {
     if (acts & AGENT_LEAVE)
         locks_leave();
     if (acts & AGENT_BEGIN)
-        PUT(shim.client->began_ns, now);
+        PAGE_STORE(shim.client->began_ns, now);
     report_turn(out, now);
     if (acts & AGENT_RING)
         locks_ring(out->devices);
@@ -234,11 +234,11 @@ static uint32_t carry_out(const struct agent_outputs *out, uint64_t now) {
         futex_wake_all(&shim.gate);
     if (acts & AGENT_DRAINED) {
         drain_done(out->report.closed_ns);
-        log_line(LOG_DEBUG, "drained, epoch %u, %.3f ms", agent.turns.report.epoch,
-                 (double)GET(the_page()->report.drain_ns) / MS);
+        log_message(LOG_DEBUG, "drained, epoch %u, %.3f ms", agent.turns.report.epoch,
+                    (double)PAGE_LOAD(the_page()->report.drain_ns) / NS_PER_MS);
     }
     if (acts & AGENT_CHANGED)
-        ring_coordinator(hands_over(out) ? now + SAY_LATER_NS : now, now);
+        ring_coordinator(is_handoff(out) ? now + REPORT_DELAY_NS : now, now);
     return acts & AGENT_ENTER ? enter(out) : AGENT_NOT_TRIED;
 }
 
@@ -249,13 +249,13 @@ static uint64_t take_turns(void) {
     int rounds = 0;
     do {
         next = NEVER;
-        join_step();
+        client_page_poll();
         collect(&in, tried, &next);
         agent_step(&agent.turns, &in, &agent.out);
         show_waiting(&agent.out, tried, in.client_devices);
         tried = carry_out(&agent.out, in.now);
-        next = least(next, agent.out.wake_at);
-    } while (tried || (next <= in.now && ++rounds < ROUNDS));
+        next = min_u64(next, agent.out.wake_at);
+    } while (tried || (next <= in.now && ++rounds < MAX_ROUNDS));
     agent.bell = agent.out.listen ? locks_bell(agent.out.devices) : -1;
     return next;
 }
@@ -263,62 +263,63 @@ static uint64_t take_turns(void) {
 /* --- the loop --------------------------------------------------------------------------------------------------------- */
 
 static void wake_interrupted(void) {
-    uint32_t interrupts = GET(the_page()->orders.interrupt_seq);
+    uint32_t interrupts = PAGE_LOAD(the_page()->orders.interrupt_seq);
     if (interrupts != agent.interrupts)
         futex_wake_all(&shim.gate);
     agent.interrupts = interrupts;
 }
 
 /* One look at everything; when to look again. */
-static uint64_t step(void) {
+static uint64_t poll_all(void) {
     uint64_t now = now_ns();
-    bool anew = !files_are_ours();
-    if (anew && !shim_start_over())
+    bool anew = !all_fds_are_ours();
+    if (anew && !shim_reopen_descriptors())
         return NEVER;
-    if (locks_look(now) || anew)
+    if (locks_poll(now) || anew)
         agent.shows_waiting = false; /* that went with the files */
-    uint64_t next = socket_step(now);
+    uint64_t next = connection_poll(now);
     if (inspect_due())
-        socket_say(SAY_DETAILS);
+        outbox_post(OUTBOX_DETAILS);
     if (atomic_exchange(&agent.changed, false))
-        socket_say(SAY_CHANGED);
+        outbox_post(OUTBOX_CHANGED);
     wake_interrupted();
-    next = least(next, take_turns());
-    if (agent.say_at != NEVER)
-        ring_coordinator(agent.say_at, now_ns());
-    next = least(next, agent.say_at);
+    next = min_u64(next, take_turns());
+    if (agent.report_at != NEVER)
+        ring_coordinator(agent.report_at, now_ns());
+    next = min_u64(next, agent.report_at);
     uint32_t word = gate_word();
     now = now_ns();
     if (!is_running())
-        next = least(next, memory_look(now));
+        next = min_u64(next, memory_look(now));
     if (is_open(word)) {
         meter_switch(word);
-        next = least(next, usage_look(now));
+        next = min_u64(next, usage_look(now));
     }
     if (deferred_any()) {
         deferred_free();
-        next = deferred_any() ? least(next, now + FREE_NS) : next;
+        next = deferred_any() ? min_u64(next, now + FREE_POLL_NS) : next;
     }
     return next;
 }
 
 static void sleep_until(uint64_t next) {
     bool wants_to_write;
-    int file = socket_file(&wants_to_write);
-    uint64_t now = now_ns(), left = least(next > now ? next - now : 0, LOOK_NS); /* the program may close the sockets */
-    struct timespec time = {(time_t)(left / (1000 * MS)), (long)(left % (1000 * MS))};
+    int file = connection_fd(&wants_to_write);
+    uint64_t now = now_ns(),
+             left = min_u64(next > now ? next - now : 0, MAX_SLEEP_NS); /* the program may close the sockets */
+    struct timespec time = {(time_t)(left / (1000 * NS_PER_MS)), (long)(left % (1000 * NS_PER_MS))};
     struct pollfd files[3] = {
-        {.fd = shim.wake, .events = POLLIN},
+        {.fd = shim.wake_receiver, .events = POLLIN},
         {.fd = file, .events = (short)(POLLIN | (wants_to_write ? POLLOUT : 0))},
         {.fd = agent.bell, .events = POLLIN},
     };
     char kick[1];
     ppoll(files, 3, &time, NULL);
-    while ((files[0].revents & POLLIN) && file_is_ours(shim.wake) &&
-           recv(shim.wake, kick, sizeof kick, MSG_DONTWAIT) > 0)
+    while ((files[0].revents & POLLIN) && fd_is_ours(shim.wake_receiver) &&
+           recv(shim.wake_receiver, kick, sizeof kick, MSG_DONTWAIT) > 0)
         ;
     if (files[2].revents & POLLIN)
-        agent.rung = locks_heard(agent.bell);
+        agent.bell_rang = locks_drain_bell(agent.bell);
 }
 
 static void *run(void *unused) {
@@ -326,17 +327,17 @@ static void *run(void *unused) {
     pthread_setname_np(pthread_self(), "gpushare");
     prctl(PR_SET_TIMERSLACK, 1ul); /* short pauses while draining are meant */
     REAL(cuThreadExchangeStreamCaptureMode)(&mode);
-    while (atomic_load(&shim.state) != OFF)
-        sleep_until(step());
-    locks_give_up();
+    while (atomic_load(&shim.state) != SHIM_DISABLED)
+        sleep_until(poll_all());
+    locks_close();
     return unused;
 }
 
 bool agent_start(void) {
-    agent = (typeof(agent)){.bell = -1, .say_at = NEVER};
-    return threads_start_own(run);
+    agent = (typeof(agent)){.bell = -1, .report_at = NEVER};
+    return start_helper_thread(run);
 }
 
 void agent_after_fork(void) {
-    agent = (typeof(agent)){.bell = -1, .say_at = NEVER};
+    agent = (typeof(agent)){.bell = -1, .report_at = NEVER};
 }

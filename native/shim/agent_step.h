@@ -27,7 +27,7 @@
 #define AGENT_RING 64     /* ring the bells of `devices` */
 #define AGENT_WAKE 128    /* wake the threads at the gate */
 #define AGENT_CHANGED 256 /* ring the coordinator: the report has changed */
-#define AGENT_LOOK 512    /* in the turn: look for calls inside and unfinished work before the next step */
+#define AGENT_POLL 512    /* in the turn: look for calls inside and unfinished work before the next step */
 
 struct agent_inputs {
     uint64_t now;
@@ -45,7 +45,7 @@ struct agent_inputs {
     uint32_t client_in;        /* another process is in `client_turn`, by the device's lock */
     uint32_t waiting;          /* threads at the gate */
     uint32_t tried;            /* AGENT_…: what became of ENTER */
-    uint32_t looked;           /* AGENT_…: what the edge found since the last step */
+    uint32_t polled;           /* AGENT_…: what the edge found since the last step */
     uint32_t bell;             /* a bell of the permitted device has rung */
     uint32_t moving;           /* memory that must leave before the turn ends has not left */
     uint32_t unused;
@@ -58,7 +58,7 @@ struct agent_inputs {
 #define AGENT_ENTERED_FIRST 3 /* and no other process was in the turn */
 
 /* looked */
-#define AGENT_NOT_LOOKED 0
+#define AGENT_NOT_POLLED 0
 #define AGENT_BUSY 1  /* a call is inside the gate, or submitted work has not finished */
 #define AGENT_QUIET 2 /* neither */
 
@@ -66,10 +66,10 @@ struct agent_outputs {
     uint32_t gate;    /* AGENT_GATE_… */
     uint32_t opening; /* counts the openings of the gate: a thread passes a step once per opening */
     uint32_t acts;
-    uint32_t listen;         /* poll the bell of `devices` */
-    uint32_t contended;      /* another client waits, so the work in flight is to be bounded */
-    uint32_t alone;          /* the rule in force is the one without a coordinator */
-    uint32_t idle, evicting; /* for the report */
+    uint32_t listen;              /* poll the bell of `devices` */
+    uint32_t contended;           /* another client waits, so the work in flight is to be bounded */
+    uint32_t without_coordinator; /* the rule in force is the one without a coordinator */
+    uint32_t idle, evicting;      /* for the report */
     uint32_t unused;
     uint64_t turn, devices;
     uint64_t wake_at; /* step again then, or when an input changes */
@@ -88,20 +88,20 @@ struct agent {
     uint64_t closed_at;    /* when the gate closed last, after a step too */
     uint64_t slice_end;
     uint64_t drained_at;
-    uint64_t rings_since, deaf_until;
-    uint64_t announced; /* the deadline that the bell has announced */
-    uint32_t used;      /* the epoch under which the process left last; 0: none */
+    uint64_t spurious_since, bell_ignored_until;
+    uint64_t bell_deadline; /* the deadline that the bell has announced */
+    uint32_t used;          /* the epoch under which the process left last; 0: none */
     uint32_t opening;
     uint32_t gate;
-    uint32_t slices;       /* steps and whole slices given since the gate closed */
-    uint32_t siblings;     /* closing when the slice began */
-    uint64_t step_calls;   /* submissions when the step began */
-    uint32_t rings;        /* useless ones since `rings_since` */
-    uint32_t steps_in;     /* ENTER is for a step of a sibling's turn */
-    uint32_t helped;       /* the last slice let a sibling leave */
-    uint32_t said_waiting; /* the coordinator knows that a thread waits */
-    uint32_t keeps;        /* drained; the turn and the memory stay, because a sibling drains still */
-    uint32_t idle, evicting, rung;
+    uint32_t slices;           /* steps and whole slices given since the gate closed */
+    uint32_t siblings;         /* closing when the slice began */
+    uint64_t step_calls;       /* submissions when the step began */
+    uint32_t spurious_bells;   /* useless ones since `spurious_since` */
+    uint32_t steps_in;         /* ENTER is for a step of a sibling's turn */
+    uint32_t helped;           /* the last slice let a sibling leave */
+    uint32_t reported_waiting; /* the coordinator knows that a thread waits */
+    uint32_t keeps;            /* drained; the turn and the memory stay, because a sibling drains still */
+    uint32_t idle, evicting, bell_rang;
 };
 
 void agent_step(struct agent *agent, const struct agent_inputs *in, struct agent_outputs *out);

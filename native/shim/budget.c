@@ -20,7 +20,8 @@ static struct {
 
 struct budget budget_in_force(void) {
     const struct gpushare_orders *orders = &the_page()->orders;
-    return (struct budget){atomic_load(&shim.alone) ? 0 : GET(orders->budget_rate), GET(orders->budget_unit)};
+    return (struct budget){atomic_load(&shim.without_coordinator) ? 0 : PAGE_LOAD(orders->budget_rate),
+                           PAGE_LOAD(orders->budget_unit)};
 }
 
 static void fill(struct budget budget, uint32_t turn, uint64_t now) {
@@ -37,7 +38,7 @@ static void fill(struct budget budget, uint32_t turn, uint64_t now) {
 
 /* Blocks that the thread has launched since it was charged last, as far as they are to be paid for. */
 static uint64_t owed(struct thread *thread, bool counted, uint32_t turn) {
-    uint64_t blocks = GET(thread->counters.blocks), before = thread->charged;
+    uint64_t blocks = PAGE_LOAD(thread->counters.blocks), before = thread->charged;
     bool pays = counted && thread->charged_for == turn && blocks >= before && !thread->freely;
     thread->charged = blocks;
     thread->charged_for = turn;

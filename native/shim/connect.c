@@ -22,7 +22,7 @@ static int connect_to(const char *path) {
         close(file);
         return -1;
     }
-    return file_keep(file);
+    return fd_own(file);
 }
 
 /* Anybody may make a folder in /tmp: it must be ours, and closed to others. */
@@ -35,7 +35,7 @@ static bool is_own_folder(const char *socket_path) {
            !(status.st_mode & 077);
 }
 
-int connect_anywhere(void) {
+int connect_to_coordinator(void) {
     const struct environment *environment = &shim.environment;
     int file = -1;
     for (int i = 0; i < environment->socket_count && file < 0; i++)

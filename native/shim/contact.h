@@ -5,45 +5,45 @@
 /* --- agent.c --- */
 
 bool agent_start(void);
-bool agent_answered(void); /* wait for the coordinator's answer, at most ANSWER_NS */
-void agent_settled(void);  /* agent: the answer has come, or will not */
-void agent_kick(void);
+bool agent_wait_for_welcome(void); /* wait for the coordinator's answer, at most ANSWER_NS */
+void agent_welcome_done(void);     /* agent: the answer has come, or will not */
+void agent_wake(void);
 void agent_ring(void);     /* any thread: the report has changed, the coordinator is to look */
 void agent_welcomed(void); /* at the answer to hello: the permits of the connection before end */
 void agent_after_fork(void);
 
 /* --- socket.c, connect.c --- */
 
-#define ANSWER_NS (2000 * MS)
-#define SOONEST_RETRY_NS (25 * MS) /* an eighth of the time away, between these */
-#define LATEST_RETRY_NS (250 * MS)
-#define STALE_NS (5000 * MS)
+#define ANSWER_NS (2000 * NS_PER_MS)
+#define MIN_RETRY_NS (25 * NS_PER_MS) /* an eighth of the time away, between these */
+#define MAX_RETRY_NS (250 * NS_PER_MS)
+#define STALE_NS (5000 * NS_PER_MS)
 
-enum { SAY_CHANGED = 1, SAY_DETAILS = 2 };
+enum { OUTBOX_CHANGED = 1, OUTBOX_DETAILS = 2 };
 
-int connect_anywhere(void);            /* a socket, or -1 */
-uint64_t socket_step(uint64_t now);    /* agent: keep in contact; returns when to be called again */
-int socket_file(bool *wants_to_write); /* agent: what to poll, or -1 */
-void socket_say(unsigned messages);    /* agent */
-uint64_t socket_away_since(void);      /* 0: in contact */
-void socket_start_over(void);          /* agent: its descriptor is gone, or about to be */
-void socket_after_fork(void);
+int connect_to_coordinator(void);        /* a socket, or -1 */
+uint64_t connection_poll(uint64_t now);  /* agent: keep in contact; returns when to be called again */
+int connection_fd(bool *wants_to_write); /* agent: what to poll, or -1 */
+void outbox_post(unsigned messages);     /* agent */
+uint64_t connection_away_since(void);    /* 0: in contact */
+void connection_reopen(void);            /* agent: its descriptor is gone, or about to be */
+void connection_after_fork(void);
 
 /* --- join.c --- */
 
-bool join_client(const int *files, int count);                   /* agent; true: the descriptor is ours now */
-void join_step(void);                                            /* agent: what has come is taken between turns */
-bool join_waits(void);                                           /* the slot is not of the present client page */
-int join_file(void);                                             /* for hello: the latest client page */
-uint64_t join_own_devices(const struct gpushare_client *client); /* bits in its table; 0: one is missing */
-void join_forget(void);                                          /* what has come and was not taken yet */
-void join_after_fork(void);
+bool client_page_accept(const int *files, int count); /* agent; true: the descriptor is ours now */
+void client_page_poll(void);                          /* agent: what has come is taken between turns */
+bool client_page_is_pending(void);                    /* the slot is not of the present client page */
+int client_page_fd(void);                             /* for hello: the latest client page */
+uint64_t client_page_own_devices(const struct gpushare_client *client); /* bits in its table; 0: one is missing */
+void client_page_discard(void);                                         /* what has come and was not taken yet */
+void client_page_after_fork(void);
 
 /* --- wire.c --- */
 
-size_t wire_details(char *line, size_t room, uint32_t seq);
-size_t wire_hello(char *line, size_t room);
-bool wire_is(const char *line, const char *type);
+size_t message_details(char *line, size_t room, uint32_t seq);
+size_t message_hello(char *line, size_t room);
+bool message_has_type(const char *line, const char *type);
 
 /* --- lock_files.c: `devices` are bits of the client page's table; all by the agent --- */
 
@@ -54,10 +54,10 @@ bool locks_have_others(uint64_t devices, uint64_t turn); /* another process is i
 void locks_show_waiting(uint64_t devices, bool waits);
 void locks_ring(uint64_t devices);
 int locks_bell(uint64_t devices); /* the bell of the one device, or -1 */
-bool locks_heard(int bell);       /* it has rung; and is silent from here on */
-bool locks_look(uint64_t now);    /* now and then; true: other files stand in the folder, they are ours now */
-bool locks_start_over(void);      /* the descriptors are gone; a turn goes on; false: logged */
-void locks_give_up(void);         /* the shim is off */
+bool locks_drain_bell(int bell);  /* it has rung; and is silent from here on */
+bool locks_poll(uint64_t now);    /* now and then; true: other files stand in the folder, they are ours now */
+bool locks_reopen(void);          /* the descriptors are gone; a turn goes on; false: logged */
+void locks_close(void);           /* the shim is off */
 void locks_after_fork(void);
 
 #endif

@@ -3,7 +3,7 @@
 #include "shim.h"
 
 static bool awake(void) {
-    return atomic_load_explicit(&shim.state, memory_order_relaxed) == AWAKE;
+    return atomic_load_explicit(&shim.state, memory_order_relaxed) == SHIM_ACTIVE;
 }
 
 static bool is_default(CUstream stream) {

@@ -58,7 +58,7 @@ CUresult deferred_add(const struct entry *entry, CUstream stream) {
     waiting = release;
     pthread_mutex_unlock(&lock);
     if (atomic_fetch_add(&count_waiting, 1) == 0)
-        agent_kick(); /* it looks from now on, should the program not allocate again */
+        agent_wake(); /* it looks from now on, should the program not allocate again */
     return CUDA_SUCCESS;
 }
 

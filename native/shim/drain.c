@@ -24,7 +24,7 @@ static struct {
 void drain_start(void) {
     shim.fences = syscall(SYS_membarrier, MEMBARRIER_REGISTER_EXPEDITED, 0, 0) != 0;
     if (shim.fences)
-        log_line(LOG_INFO, "membarrier is refused here: calls take a full fence each");
+        log_message(LOG_INFO, "membarrier is refused here: calls take a full fence each");
 }
 
 /* Events that were recorded before are recorded anew. */
@@ -53,8 +53,8 @@ bool drain_quiet(uint64_t now, uint64_t *next) {
         *next = now;
         return false;
     }
-    *next = least(*next, now + drain.pause);
-    drain.pause = least(drain.pause * 3 / 2, LONGEST_PAUSE_NS);
+    *next = min_u64(*next, now + drain.pause);
+    drain.pause = min_u64(drain.pause * 3 / 2, LONGEST_PAUSE_NS);
     return false;
 }
 
@@ -64,12 +64,12 @@ void drain_done(uint64_t closed) {
     unsigned bucket = 0;
     streams_clear();
     threads_forget_marks();
-    while (bucket < GPUSHARE_DRAIN_BUCKETS - 1 && took >= MS << bucket)
+    while (bucket < GPUSHARE_DRAIN_BUCKETS - 1 && took >= NS_PER_MS << bucket)
         bucket++;
     usage_drained(closed, drain.finished);
-    PUT(report->drain_ns, took);
-    ADD(report->drain_total_ns, took);
-    ADD(report->drains[bucket], 1);
-    if (took > GET(report->drain_most_ns))
-        PUT(report->drain_most_ns, took);
+    PAGE_STORE(report->drain_ns, took);
+    PAGE_ADD(report->drain_total_ns, took);
+    PAGE_ADD(report->drains[bucket], 1);
+    if (took > PAGE_LOAD(report->drain_most_ns))
+        PAGE_STORE(report->drain_most_ns, took);
 }

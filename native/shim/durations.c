@@ -76,12 +76,12 @@ static void collect(void) {
         timer->state = FREE;
         if (result == CUDA_SUCCESS && REAL(cuEventElapsedTime)(&took, timer->from, timer->to) == CUDA_SUCCESS &&
             took >= 0)
-            learn(timer->function, (uint64_t)((double)took * MS));
+            learn(timer->function, (uint64_t)((double)took * NS_PER_MS));
     }
 }
 
 bool durations_short(CUfunction function) {
-    uint64_t exempt = GET(the_page()->orders.exempt_ns);
+    uint64_t exempt = PAGE_LOAD(the_page()->orders.exempt_ns);
     int mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* asking for an event is no harm to a capture elsewhere */
     if (!exempt || !function)
         return false;
@@ -106,7 +106,7 @@ static struct timer *take(void) {
 bool durations_wanted(struct thread *thread) {
     struct budget budget = budget_in_force();
     bool of_blocks = budget.rate && budget.unit == GPUSHARE_BUDGET_BLOCKS;
-    if (!thread->function || !GET(the_page()->orders.exempt_ns) || !of_blocks)
+    if (!thread->function || !PAGE_LOAD(the_page()->orders.exempt_ns) || !of_blocks)
         return false;
     pthread_mutex_lock(&durations.lock);
     struct known *known = find(thread->function);

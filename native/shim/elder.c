@@ -16,7 +16,7 @@ static CUresult counted(CUresult result, CUdeviceptr_v1 *address, uint64_t bytes
 }
 
 CUresult hook_cuMemAlloc(CUdeviceptr_v1 *address, unsigned bytes) {
-    if (!address || !bytes || !shim_awake())
+    if (!address || !bytes || !shim_is_active())
         return REAL(cuMemAlloc)(address, bytes);
     if (!reserve(bytes, true))
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -26,7 +26,7 @@ CUresult hook_cuMemAlloc(CUdeviceptr_v1 *address, unsigned bytes) {
 CUresult hook_cuMemAllocPitch(CUdeviceptr_v1 *address, unsigned *pitch, unsigned width, unsigned height,
                               unsigned element) {
     uint64_t bytes = ((uint64_t)width + ROW - 1) / ROW * ROW * height;
-    if (!address || !pitch || !bytes || !shim_awake())
+    if (!address || !pitch || !bytes || !shim_is_active())
         return REAL(cuMemAllocPitch)(address, pitch, width, height, element);
     if (!reserve(bytes, true))
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -55,7 +55,7 @@ CUresult hook_cuMemGetAddressRange(CUdeviceptr_v1 *base, unsigned *bytes, CUdevi
 
 CUresult hook_cuMemGetInfo(unsigned *free, unsigned *total) {
     size_t wide_free, wide_total;
-    if (!free || !total || !shim_awake() || !driver_has(HOOK_cuMemGetInfo))
+    if (!free || !total || !shim_is_active() || !driver_has(HOOK_cuMemGetInfo))
         return REAL(cuMemGetInfo)(free, total);
     CUresult result = hook_cuMemGetInfo_v2(&wide_free, &wide_total);
     if (result == CUDA_SUCCESS) {
@@ -67,7 +67,7 @@ CUresult hook_cuMemGetInfo(unsigned *free, unsigned *total) {
 
 CUresult hook_cuDeviceTotalMem(unsigned *bytes, CUdevice device) {
     size_t wide;
-    if (!bytes || !shim_awake() || !driver_has(HOOK_cuDeviceTotalMem))
+    if (!bytes || !shim_is_active() || !driver_has(HOOK_cuDeviceTotalMem))
         return REAL(cuDeviceTotalMem)(bytes, device);
     CUresult result = hook_cuDeviceTotalMem_v2(&wide, device);
     if (result == CUDA_SUCCESS)

@@ -18,7 +18,7 @@ static void read_identity(void) {
     const char *client = getenv("GPUSHARE_CLIENT"), *token = getenv("GPUSHARE_TOKEN"),
                *simulate = getenv("GPUSHARE_SIMULATE");
     if (client && *client && !is_identity(client))
-        log_line(LOG_ERROR, "GPUSHARE_CLIENT is not an identity: this process becomes a client of its own");
+        log_message(LOG_ERROR, "GPUSHARE_CLIENT is not an identity: this process becomes a client of its own");
     if (client && is_identity(client)) {
         snprintf(shim.client_id, sizeof shim.client_id, "%s", client);
         snprintf(shim.token, sizeof shim.token, "%s", token ? token : "");
@@ -59,13 +59,14 @@ static void read_sockets(void) {
 }
 
 /* A bad word is said, and the default taken: the program is to run. */
-const char *environment_memory_mode(void) {
+const char *memory_mode_from_environment(void) {
     const char *wanted = getenv("GPUSHARE_MEMORY_MODE");
     if (!wanted || !*wanted)
         return "unified";
     if (mode_named(wanted))
         return wanted;
-    log_line(LOG_ERROR, "GPUSHARE_MEMORY_MODE=%.40s is unknown: allowed are " MODE_NAMES "; unified is taken", wanted);
+    log_message(LOG_ERROR, "GPUSHARE_MEMORY_MODE=%.40s is unknown: allowed are " MODE_NAMES "; unified is taken",
+                wanted);
     return "unified";
 }
 
@@ -78,7 +79,7 @@ static uint64_t read_bytes(const char *name) {
     unsigned long long bytes = strtoull(value, &end, 10);
     if (*end == 0 && *value >= '0' && *value <= '9')
         return bytes;
-    log_line(LOG_ERROR, "%s=%.40s is not a number of bytes: 0 is taken", name, value);
+    log_message(LOG_ERROR, "%s=%.40s is not a number of bytes: 0 is taken", name, value);
     return 0;
 }
 

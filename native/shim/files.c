@@ -6,78 +6,78 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MOST (3 * MAX_DEVICES)
+#define MAX_FDS (3 * MAX_DEVICES)
 
 static struct {
     pthread_mutex_t lock;
     int count;
-    struct kept {
+    struct owned {
         int number;
         dev_t device;
         ino_t inode; /* of pipes, sockets, memory and files alike: one of their own */
-    } kept[MOST];
-} files = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    } owned[MAX_FDS];
+} fds = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static bool stands(const struct kept *kept) {
+static bool fd_identity_matches(const struct owned *owned) {
     struct stat status;
-    return fstat(kept->number, &status) == 0 && status.st_ino == kept->inode && status.st_dev == kept->device;
+    return fstat(owned->number, &status) == 0 && status.st_ino == owned->inode && status.st_dev == owned->device;
 }
 
-static struct kept *find(int number) {
-    for (int i = 0; i < files.count; i++)
-        if (files.kept[i].number == number)
-            return &files.kept[i];
+static struct owned *find(int number) {
+    for (int i = 0; i < fds.count; i++)
+        if (fds.owned[i].number == number)
+            return &fds.owned[i];
     return NULL;
 }
 
-int file_keep(int number) {
+int fd_own(int number) {
     struct stat status;
     if (number < 0 || fstat(number, &status) != 0)
         return number;
-    pthread_mutex_lock(&files.lock);
-    struct kept *kept = find(number);
-    if (!kept && files.count < MOST)
-        kept = &files.kept[files.count++];
-    if (kept)
-        *kept = (struct kept){number, status.st_dev, status.st_ino};
-    pthread_mutex_unlock(&files.lock);
+    pthread_mutex_lock(&fds.lock);
+    struct owned *owned = find(number);
+    if (!owned && fds.count < MAX_FDS)
+        owned = &fds.owned[fds.count++];
+    if (owned)
+        *owned = (struct owned){number, status.st_dev, status.st_ino};
+    pthread_mutex_unlock(&fds.lock);
     return number;
 }
 
-bool file_is_ours(int number) {
-    pthread_mutex_lock(&files.lock);
-    struct kept *kept = find(number);
-    bool ours = kept && stands(kept);
-    pthread_mutex_unlock(&files.lock);
+bool fd_is_ours(int number) {
+    pthread_mutex_lock(&fds.lock);
+    struct owned *owned = find(number);
+    bool ours = owned && fd_identity_matches(owned);
+    pthread_mutex_unlock(&fds.lock);
     return ours;
 }
 
-void file_close(int number) {
-    pthread_mutex_lock(&files.lock);
-    struct kept *kept = find(number);
-    if (kept) {
-        if (stands(kept))
+void fd_close(int number) {
+    pthread_mutex_lock(&fds.lock);
+    struct owned *owned = find(number);
+    if (owned) {
+        if (fd_identity_matches(owned))
             close(number);
-        *kept = files.kept[--files.count];
+        *owned = fds.owned[--fds.count];
     }
-    pthread_mutex_unlock(&files.lock);
+    pthread_mutex_unlock(&fds.lock);
 }
 
-bool files_are_ours(void) {
+bool all_fds_are_ours(void) {
     bool ours = true;
-    pthread_mutex_lock(&files.lock);
-    for (int i = 0; i < files.count && ours; i++)
-        ours = stands(&files.kept[i]);
-    pthread_mutex_unlock(&files.lock);
+    pthread_mutex_lock(&fds.lock);
+    for (int i = 0; i < fds.count && ours; i++)
+        ours = fd_identity_matches(&fds.owned[i]);
+    pthread_mutex_unlock(&fds.lock);
     return ours;
 }
 
-void files_close_all(void) {
-    while (files.count > 0)
-        file_close(files.kept[0].number);
+void fds_close_all(void) {
+    while (fds.count > 0)
+        fd_close(fds.owned[0].number);
 }
 
-void files_after_fork(void) {
-    pthread_mutex_init(&files.lock, NULL);
-    files_close_all();
+void fds_after_fork(void) {
+    pthread_mutex_init(&fds.lock, NULL);
+    fds_close_all();
 }

@@ -6,16 +6,16 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LOOK_NS (200 * MS) /* a waiting thread looks up this often: bounds what a lost wake-up costs */
+#define LOOK_NS (200 * NS_PER_MS) /* a waiting thread looks up this often: bounds what a lost wake-up costs */
 
 uint64_t now_ns(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
-    return (uint64_t)time.tv_sec * 1000 * MS + (uint64_t)time.tv_nsec;
+    return (uint64_t)time.tv_sec * 1000 * NS_PER_MS + (uint64_t)time.tv_nsec;
 }
 
 void futex_wait(uint32_t *word, uint32_t value, uint64_t nanoseconds) {
-    struct timespec time = {(time_t)(nanoseconds / (1000 * MS)), (long)(nanoseconds % (1000 * MS))};
+    struct timespec time = {(time_t)(nanoseconds / (1000 * NS_PER_MS)), (long)(nanoseconds % (1000 * NS_PER_MS))};
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, &time, NULL, 0);
 }
 
@@ -51,13 +51,13 @@ static CUresult wait_for_opening(struct thread *thread) {
     bool is_first = atomic_fetch_add(&shim.waiting, 1) == 0;
     gate_show_waiting();
     if (is_first)
-        agent_kick();
+        agent_wake();
     for (;;) {
         uint32_t word = gate_word();
         if (may_pass(thread, word))
             break;
         if (interrupt_pending(thread)) {
-            log_line(LOG_INFO, "interrupted while waiting for the GPU: the call was not made");
+            log_message(LOG_INFO, "interrupted while waiting for the GPU: the call was not made");
             verdict = CUDA_ERROR_OPERATING_SYSTEM;
             break;
         }
@@ -66,9 +66,9 @@ static CUresult wait_for_opening(struct thread *thread) {
     bool was_last = atomic_fetch_sub(&shim.waiting, 1) == 1;
     gate_show_waiting();
     if (verdict != CUDA_SUCCESS && was_last)
-        agent_kick();
-    ADD(report->gate_waits, 1);
-    ADD(report->gate_wait_ns, now_ns() - began);
+        agent_wake();
+    PAGE_ADD(report->gate_waits, 1);
+    PAGE_ADD(report->gate_wait_ns, now_ns() - began);
     return verdict;
 }
 
@@ -94,8 +94,8 @@ static void metering_ends(const struct metering *metering) {
     struct gpushare_report *report = &the_page()->report;
     if (!metering->began)
         return;
-    ADD(report->meter_waits, 1);
-    ADD(report->meter_wait_ns, now_ns() - metering->began);
+    PAGE_ADD(report->meter_waits, 1);
+    PAGE_ADD(report->meter_wait_ns, now_ns() - metering->began);
 }
 
 static void remember(struct thread *thread, CUstream stream, uint32_t word) {
@@ -134,7 +134,7 @@ static bool gives_up(struct thread *thread, uint64_t *since) {
     }
     bool interrupted = interrupt_pending(thread);
     if (interrupted)
-        log_line(LOG_INFO, "interrupted while waiting for room on the device: the call was not made");
+        log_message(LOG_INFO, "interrupted while waiting for room on the device: the call was not made");
     return interrupted;
 }
 
@@ -144,15 +144,15 @@ CUresult gate_slow(struct thread *thread, CUstream stream) {
     bool nested = thread->depth > 0;
     struct metering metering = {0};
     uint64_t short_since = 0;
-    if (atomic_load(&shim.state) == ASLEEP)
+    if (atomic_load(&shim.state) == SHIM_UNINITIALISED)
         shim_start(); /* if it does not wake, the driver itself says what is wrong */
     for (;;) {
         DEPTH_ADD(thread, 1u, __ATOMIC_RELAXED);
         atomic_thread_fence(memory_order_seq_cst); /* where membarrier is refused, and until this thread is listed */
         uint32_t state = atomic_load(&shim.state);
-        if (state == ASLEEP)
+        if (state == SHIM_UNINITIALISED)
             return CUDA_SUCCESS;
-        if (state == OFF) {
+        if (state == SHIM_DISABLED) {
             remember(thread, stream, gate_word());
             return CUDA_SUCCESS;
         }
@@ -197,7 +197,7 @@ CUresult gate_slow(struct thread *thread, CUstream stream) {
         gate_leave(thread);
         metering_ends(&metering);
         if (metering.interrupted) {
-            log_line(LOG_INFO, "interrupted as the turn ended: the call was not made");
+            log_message(LOG_INFO, "interrupted as the turn ended: the call was not made");
             return CUDA_ERROR_OPERATING_SYSTEM;
         }
         metering = (struct metering){0};

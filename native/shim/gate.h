@@ -12,8 +12,9 @@ static inline unsigned marked_slot(CUstream stream) {
 
 /* Plain instructions where the compiler may use them, atomic ones for a checker that cannot see through fences. */
 #ifdef __SANITIZE_THREAD__
-#define DEPTH_ADD(thread, change, order) __atomic_store_n(&(thread)->depth, GET((thread)->depth) + (change), order)
-#define COUNTER_ADD(counter, more) PUT(counter, GET(counter) + (more))
+#define DEPTH_ADD(thread, change, order)                                                                               \
+    __atomic_store_n(&(thread)->depth, PAGE_LOAD((thread)->depth) + (change), order)
+#define COUNTER_ADD(counter, more) PAGE_STORE(counter, PAGE_LOAD(counter) + (more))
 #else
 #define COUNTER_ADD(counter, more) ((counter) += (more))
 #define DEPTH_ADD(thread, change, order) (__atomic_signal_fence(order), (thread)->depth += (change))

@@ -143,7 +143,7 @@ static uint64_t forget(CUgraphExec graph, CUcontext context) {
 #define INSTANTIATE(call)                                                                                              \
     do {                                                                                                               \
         struct sum sum = {0};                                                                                          \
-        if (!exec || !graph || !shim_awake())                                                                          \
+        if (!exec || !graph || !shim_is_active())                                                                      \
             return (call);                                                                                             \
         add_graph(graph, &sum, 0);                                                                                     \
         if (sum.bytes && !need(sum.bytes))                                                                             \

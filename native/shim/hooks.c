@@ -61,9 +61,9 @@ static void count_copies3d(size_t copies, const CUDA_MEMCPY3D_BATCH_OP *operatio
     EXPORT CUresult symbol parameters {                                                                                \
         struct thread *thread = &self;                                                                                 \
         __typeof__(&symbol) function = symbol##_slow;                                                                  \
-        if (gate_try(thread, stream) && likely(GET(driver_functions[HOOK_##symbol]))) {                                \
+        if (gate_try(thread, stream) && likely(PAGE_LOAD(driver_functions[HOOK_##symbol]))) {                          \
             COUNT;                                                                                                     \
-            function = GET(driver_functions[HOOK_##symbol]);                                                           \
+            function = PAGE_LOAD(driver_functions[HOOK_##symbol]);                                                     \
         }                                                                                                              \
         CUresult result = function arguments;                                                                          \
         gate_leave(thread);                                                                                            \

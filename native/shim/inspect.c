@@ -72,7 +72,7 @@ static void remember(enum level level, const char *name, const char *what) {
         known = true; /* no more are logged than are remembered */
     pthread_mutex_unlock(&inspection.lock);
     if (!known)
-        log_line(level, "%s is %s: it passes unhooked", name, what);
+        log_message(level, "%s is %s: it passes unhooked", name, what);
 }
 
 /* The driver has just been found to have it, and it is no hook's. */
@@ -96,10 +96,10 @@ int inspect_names(char names[UNLISTED][UNLISTED_LENGTH]) {
     return count;
 }
 
-/* Agent: has the coordinator asked, in the page, for what wire_details tells? */
+/* Agent: has the coordinator asked, in the page, for what message_details tells? */
 bool inspect_due(void) {
-    uint32_t asked = GET(the_page()->orders.inspect_seq);
-    bool due = asked != inspection.answered && atomic_load(&shim.contact) == THERE;
+    uint32_t asked = PAGE_LOAD(the_page()->orders.inspect_seq);
+    bool due = asked != inspection.answered && atomic_load(&shim.link) == LINK_CONNECTED;
     if (due)
         inspection.answered = asked;
     return due;

@@ -113,7 +113,7 @@ static inline dlvsym_function the_dlvsym(void) {
     return function;
 }
 
-void *own_dlsym(void *handle, const char *name) {
+void *real_dlsym(void *handle, const char *name) {
     return the_dlsym()(handle, name);
 }
 
@@ -138,7 +138,7 @@ static void *driver_library(bool load) {
 
 COLD void *driver_resolve(enum hook_id id) {
     void *library = driver_library(true);
-    void *function = library ? own_dlsym(library, hooks[id].symbol) : NULL;
+    void *function = library ? real_dlsym(library, hooks[id].symbol) : NULL;
     if (!function)
         return (void *)missing; /* not kept: it may be there later, or come by cuGetProcAddress */
     __atomic_store_n(&driver_functions[id], function, __ATOMIC_RELEASE);
@@ -152,7 +152,7 @@ bool driver_has(enum hook_id id) {
 /* The simulated driver says so by a symbol that NVIDIA's does not have. */
 bool driver_is_simulated(void) {
     void *library = driver_library(true);
-    return library && own_dlsym(library, "simcuda_describe") != NULL;
+    return library && real_dlsym(library, "simcuda_describe") != NULL;
 }
 
 static const struct hook *find_hook(const char *symbol) {
@@ -196,7 +196,7 @@ static void *replace_any(void *found, const char *name, const struct hook *hook)
     if (hook != &unhooked)
         return replace(found, hook);
     void *library = found ? driver_library(false) : NULL;
-    if (library && found == own_dlsym(library, name))
+    if (library && found == real_dlsym(library, name))
         inspect_found(name);
     return found;
 }

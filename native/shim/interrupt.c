@@ -7,7 +7,7 @@
 #include <signal.h>
 #include <string.h>
 
-#define LATE_NS (50 * MS) /* a SIGINT so long before the wait still meant this call */
+#define LATE_NS (50 * NS_PER_MS) /* a SIGINT so long before the wait still meant this call */
 
 typedef int (*sigaction_function)(int signal, const struct sigaction *action, struct sigaction *old);
 typedef void (*handler)(int signal);
@@ -25,8 +25,8 @@ static struct {
 
 /* Resolved when the library is loaded: sigaction may be called where no lookup is allowed. */
 static __attribute__((constructor)) void resolve(void) {
-    atomic_store(&interrupts.real_sigaction, (sigaction_function)own_dlsym(((void *)-1l), "sigaction"));
-    atomic_store(&interrupts.real_signal, (signal_function)own_dlsym(((void *)-1l), "signal"));
+    atomic_store(&interrupts.real_sigaction, (sigaction_function)real_dlsym(((void *)-1l), "sigaction"));
+    atomic_store(&interrupts.real_signal, (signal_function)real_dlsym(((void *)-1l), "signal"));
 }
 
 static int real_sigaction(int number, const struct sigaction *action, struct sigaction *old) {
@@ -141,7 +141,7 @@ void interrupt_after_fork(void) {
 }
 
 void interrupt_begin(struct thread *thread, uint64_t began) {
-    thread->interrupt_seq = GET(the_page()->orders.interrupt_seq);
+    thread->interrupt_seq = PAGE_LOAD(the_page()->orders.interrupt_seq);
     if (began > atomic_load(&interrupts.at_ns) + LATE_NS)
         thread->interrupts = atomic_load(&interrupts.count);
 }
@@ -160,7 +160,7 @@ bool interrupt_pending(struct thread *thread) {
     if (python_raised()) /* what called is to come back to Python code, whatever else it tries */
         return true;
     uint64_t count = atomic_load(&interrupts.count);
-    uint32_t seq = GET(the_page()->orders.interrupt_seq);
+    uint32_t seq = PAGE_LOAD(the_page()->orders.interrupt_seq);
     bool signalled = count != thread->interrupts;
     if (!signalled && seq == thread->interrupt_seq)
         return false;

@@ -8,8 +8,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-static struct gpushare_client *coming; /* NULL: none */
-static int coming_file;
+static struct gpushare_client *pending; /* NULL: none */
+static int pending_fd;
 
 static bool is_client_page(int file) {
     struct stat status;
@@ -18,17 +18,17 @@ static bool is_client_page(int file) {
            (seals & F_SEAL_SHRINK);
 }
 
-void join_forget(void) {
-    if (!coming)
+void client_page_discard(void) {
+    if (!pending)
         return;
-    munmap(coming, GPUSHARE_CLIENT_BYTES);
-    file_close(coming_file);
-    coming = NULL;
+    munmap(pending, GPUSHARE_CLIENT_BYTES);
+    fd_close(pending_fd);
+    pending = NULL;
 }
 
-uint64_t join_own_devices(const struct gpushare_client *client) {
+uint64_t client_page_own_devices(const struct gpushare_client *client) {
     uint64_t bits = 0;
-    uint32_t count = (uint32_t)least(GET(client->device_count), GPUSHARE_DEVICES);
+    uint32_t count = (uint32_t)min_u64(PAGE_LOAD(client->device_count), GPUSHARE_DEVICES);
     for (int i = 0; i < shim.device_count; i++) {
         uint32_t at = 0;
         while (at < count && strncmp(client->devices[at], shim.devices[i].uuid, GPUSHARE_UUID_BYTES) != 0)
@@ -40,38 +40,39 @@ uint64_t join_own_devices(const struct gpushare_client *client) {
     return bits;
 }
 
-int join_file(void) {
-    return coming ? coming_file : shim.client_file;
+int client_page_fd(void) {
+    return pending ? pending_fd : shim.client_fd;
 }
 
-bool join_client(const int *files, int count) {
+bool client_page_accept(const int *files, int count) {
     struct gpushare_client *client = count == 1 && is_client_page(files[0]) ? map_client(files[0]) : NULL;
     if (!client)
         return false;
-    if (client->magic != GPUSHARE_PAGE_MAGIC || client->version != GPUSHARE_PAGE_VERSION || !join_own_devices(client)) {
+    if (client->magic != GPUSHARE_PAGE_MAGIC || client->version != GPUSHARE_PAGE_VERSION ||
+        !client_page_own_devices(client)) {
         munmap(client, GPUSHARE_CLIENT_BYTES);
         return false;
     }
-    join_forget();
-    coming = client;
-    coming_file = file_keep(files[0]);
-    join_step();
+    client_page_discard();
+    pending = client;
+    pending_fd = fd_own(files[0]);
+    client_page_poll();
     return true;
 }
 
-void join_step(void) {
-    if (!coming || is_running())
+void client_page_poll(void) {
+    if (!pending || is_running())
         return;
-    account_join(coming, coming_file);
-    coming = NULL;
+    account_join(pending, pending_fd);
+    pending = NULL;
 }
 
-bool join_waits(void) {
-    return coming != NULL;
+bool client_page_is_pending(void) {
+    return pending != NULL;
 }
 
-void join_after_fork(void) {
-    if (coming)
-        munmap(coming, GPUSHARE_CLIENT_BYTES);
-    coming = NULL;
+void client_page_after_fork(void) {
+    if (pending)
+        munmap(pending, GPUSHARE_CLIENT_BYTES);
+    pending = NULL;
 }

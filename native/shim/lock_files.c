@@ -14,13 +14,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LOOK_NS (1000 * MS)
-#define HOLD_BYTES 4096
+#define POLL_INTERVAL_NS (1000 * NS_PER_MS)
+#define MAPPING_BYTES 4096
 
 struct lock_file {
     char uuid[GPUSHARE_UUID_BYTES];
     int file, bell; /* -1: not open */
-    void *hold;     /* a mapping of `file`; NULL: none */
+    void *mapping;  /* a mapping of `file`; NULL: none */
 };
 
 static struct {
@@ -31,7 +31,7 @@ static struct {
     int in_count;
     void *old[MAX_DEVICES]; /* mappings of files that were open before, by which the turn goes on */
     int old_count;
-    uint64_t looked;
+    uint64_t polled_at;
 } locks;
 
 static const char *folder(void) {
@@ -82,8 +82,8 @@ static int open_bell(const char *path) {
 }
 
 static void close_file(struct lock_file *lock) {
-    file_close(lock->file);
-    file_close(lock->bell);
+    fd_close(lock->file);
+    fd_close(lock->bell);
     lock->file = lock->bell = -1;
 }
 
@@ -92,26 +92,26 @@ static bool open_file(struct lock_file *lock) {
     if (mkdir(folder(), 01777) == 0)
         chmod(folder(), 01777);
     if (path_of(lock->uuid, "bell", path, sizeof path))
-        lock->bell = file_keep(open_bell(path));
+        lock->bell = fd_own(open_bell(path));
     if (path_of(lock->uuid, "lock", path, sizeof path))
-        lock->file = file_keep(open_lock(path));
+        lock->file = fd_own(open_lock(path));
     if (lock->file < 0) {
-        log_line(LOG_INFO, "%s: %s", path, strerror(errno));
+        log_message(LOG_INFO, "%s: %s", path, strerror(errno));
         close_file(lock); /* the bell is opened again with the next try */
         return false;
     }
-    lock->hold = mmap(NULL, HOLD_BYTES, PROT_NONE, MAP_SHARED, lock->file, 0);
-    if (lock->hold == MAP_FAILED)
-        lock->hold = NULL;
+    lock->mapping = mmap(NULL, MAPPING_BYTES, PROT_NONE, MAP_SHARED, lock->file, 0);
+    if (lock->mapping == MAP_FAILED)
+        lock->mapping = NULL;
     else
-        madvise(lock->hold, HOLD_BYTES, MADV_DONTFORK);
+        madvise(lock->mapping, MAPPING_BYTES, MADV_DONTFORK);
     return true;
 }
 
-static void drop(void **hold) {
-    if (*hold)
-        munmap(*hold, HOLD_BYTES);
-    *hold = NULL;
+static void drop(void **mapping) {
+    if (*mapping)
+        munmap(*mapping, MAPPING_BYTES);
+    *mapping = NULL;
 }
 
 static struct lock_file *find(const char *uuid) {
@@ -130,7 +130,7 @@ static struct lock_file *find(const char *uuid) {
 /* Of the number `index` of the client page's table, which the coordinator may extend. */
 static struct lock_file *of_device(int index) {
     char uuid[GPUSHARE_UUID_BYTES];
-    if (index >= (int)GET(shim.client->device_count))
+    if (index >= (int)PAGE_LOAD(shim.client->device_count))
         return NULL;
     memcpy(uuid, shim.client->devices[index], sizeof uuid);
     uuid[sizeof uuid - 1] = 0;
@@ -182,10 +182,10 @@ static void drop_old(void) {
 /* What the program has closed goes with its mapping; the agent opens it anew. */
 void locks_leave(void) {
     for (int i = locks.in_count; locks.turn && i-- > 0;)
-        if (file_is_ours(locks.in[i]->file))
+        if (fd_is_ours(locks.in[i]->file))
             turn_leave(&locks.in[i]->file, 1, locks.turn);
         else
-            drop(&locks.in[i]->hold);
+            drop(&locks.in[i]->mapping);
     locks.turn = 0;
     drop_old();
 }
@@ -201,14 +201,14 @@ bool locks_have_others(uint64_t devices, uint64_t turn) {
 void locks_show_waiting(uint64_t devices, bool waits) {
     struct lock_file *found[MAX_DEVICES];
     for (int i = gather(devices, found); i-- > 0;)
-        if (file_is_ours(found[i]->file))
+        if (fd_is_ours(found[i]->file))
             turn_show_waiting(found[i]->file, waits);
 }
 
 void locks_ring(uint64_t devices) {
     struct lock_file *found[MAX_DEVICES];
     for (int i = gather(devices, found); i-- > 0;)
-        if (file_is_ours(found[i]->bell) && write(found[i]->bell, "", 1) < 0)
+        if (fd_is_ours(found[i]->bell) && write(found[i]->bell, "", 1) < 0)
             continue; /* full: it rings already */
 }
 
@@ -218,23 +218,23 @@ int locks_bell(uint64_t devices) {
 }
 
 /* One read: another user may write faster than the agent reads. */
-bool locks_heard(int bell) {
+bool locks_drain_bell(int bell) {
     char rings[4096];
-    return file_is_ours(bell) && read(bell, rings, sizeof rings) > 0;
+    return fd_is_ours(bell) && read(bell, rings, sizeof rings) > 0;
 }
 
 /* --- other files under the same names ------------------------------------------------------------------------------- */
 
 /* New descriptors of all files. A turn goes on: by the new ones, or where these refuse by the mappings of the old. */
-static bool open_anew(void) {
+static bool reopen_files(void) {
     bool opened = true;
     for (int i = 0; i < locks.count; i++) {
         struct lock_file *lock = &locks.files[i];
-        if (locks.turn && lock->hold && locks.old_count < MAX_DEVICES) {
-            locks.old[locks.old_count++] = lock->hold;
-            lock->hold = NULL;
+        if (locks.turn && lock->mapping && locks.old_count < MAX_DEVICES) {
+            locks.old[locks.old_count++] = lock->mapping;
+            lock->mapping = NULL;
         }
-        drop(&lock->hold);
+        drop(&lock->mapping);
         close_file(lock);
         opened = open_file(lock) && opened;
     }
@@ -248,33 +248,32 @@ static bool open_anew(void) {
 static bool is_replaced(const struct lock_file *lock) {
     struct stat here, there;
     char path[1024];
-    return file_is_ours(lock->file) && path_of(lock->uuid, "lock", path, sizeof path) &&
-           fstat(lock->file, &here) == 0 &&
+    return fd_is_ours(lock->file) && path_of(lock->uuid, "lock", path, sizeof path) && fstat(lock->file, &here) == 0 &&
            (stat(path, &there) != 0 || here.st_ino != there.st_ino || here.st_dev != there.st_dev);
 }
 
-bool locks_look(uint64_t now) {
+bool locks_poll(uint64_t now) {
     bool replaced = false;
-    if (now < locks.looked + LOOK_NS)
+    if (now < locks.polled_at + POLL_INTERVAL_NS)
         return false;
-    locks.looked = now;
+    locks.polled_at = now;
     for (int i = 0; i < locks.count && !replaced; i++)
         replaced = is_replaced(&locks.files[i]);
     if (!replaced)
         return false;
-    log_line(LOG_INFO, "a lock file in %s is another one by now: the locks are opened anew", folder());
-    open_anew();
+    log_message(LOG_INFO, "a lock file in %s is another one by now: the locks are opened anew", folder());
+    reopen_files();
     return true;
 }
 
-bool locks_start_over(void) {
-    return open_anew();
+bool locks_reopen(void) {
+    return reopen_files();
 }
 
-void locks_give_up(void) {
+void locks_close(void) {
     locks_leave();
     for (int i = 0; i < locks.count; i++) {
-        drop(&locks.files[i].hold);
+        drop(&locks.files[i].mapping);
         close_file(&locks.files[i]);
     }
 }

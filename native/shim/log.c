@@ -42,7 +42,7 @@ void log_start(void) {
     pthread_once(&settings.once, read_settings);
 }
 
-bool log_wants(enum level level) {
+bool log_enabled(enum level level) {
     log_start();
     return level <= settings.level;
 }
@@ -73,10 +73,10 @@ struct size_text size_text(uint64_t bytes) {
     return made;
 }
 
-void log_line(enum level level, const char *format, ...) {
+void log_message(enum level level, const char *format, ...) {
     static const char *names[] = {"error", "info", "debug"};
     static atomic_flag said = ATOMIC_FLAG_INIT;
-    if (!log_wants(level))
+    if (!log_enabled(level))
         return;
     int error = errno;
     char line[1024], stamp[32];

@@ -71,7 +71,7 @@ void memory_forget(const struct entry *entry) {
 }
 
 CUresult hook_cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
-    if (!address || !bytes || !shim_awake())
+    if (!address || !bytes || !shim_is_active())
         return REAL(cuMemAlloc_v2)(address, bytes);
     return allocate_counted(address, bytes);
 }
@@ -80,7 +80,7 @@ CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t wid
     size_t row = (width + PITCH - 1) / PITCH * PITCH, bytes;
     bool sane = address && pitch && width && height && row >= width &&
                 (element == 4 || element == 8 || element == 16) && !__builtin_mul_overflow(row, height, &bytes);
-    if (!sane || !shim_awake())
+    if (!sane || !shim_is_active())
         return REAL(cuMemAllocPitch_v2)(address, pitch, width, height, element);
     CUresult result = allocate_counted(address, bytes);
     if (result == CUDA_SUCCESS)
@@ -89,14 +89,14 @@ CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t wid
 }
 
 CUresult hook_cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned flags) {
-    if (!address || !bytes || !shim_awake())
+    if (!address || !bytes || !shim_is_active())
         return REAL(cuMemAllocManaged)(address, bytes, flags);
     if (!reserve(bytes, false))
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = REAL(cuMemAllocManaged)(address, bytes, flags);
     if (result == CUDA_SUCCESS) {
         enter(*address, &(struct entry){.bytes = bytes, .kind = MANAGED});
-        PUT(the_page()->report.asked_managed, 1);
+        PAGE_STORE(the_page()->report.asked_managed, 1);
     } else
         account_release(bytes, false);
     return result;
@@ -121,7 +121,7 @@ CUresult hook_cuMemFree_v2(CUdeviceptr address) {
  * allocation becomes part of the graph, which only the driver can do. */
 #define ALLOCATE_ASYNC(call)                                                                                           \
     do {                                                                                                               \
-        if (!address || !bytes || !shim_awake() || is_capturing(twin ? per_thread(stream) : stream))                   \
+        if (!address || !bytes || !shim_is_active() || is_capturing(twin ? per_thread(stream) : stream))               \
             return (call);                                                                                             \
         if (!shim.mode->pinned)                                                                                        \
             return allocate_counted(address, bytes);                                                                   \

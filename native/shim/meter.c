@@ -16,12 +16,12 @@
 #define RING 8
 #define MOST_OUTSTANDING 6 /* one place is for the last finished event, from which the next stretch is measured */
 #define STRETCHES 8        /* of a window */
-#define DEFAULT_WINDOW_NS (20 * MS)
+#define DEFAULT_WINDOW_NS (20 * NS_PER_MS)
 #define SHORTEST_PAUSE_NS 20000
-#define LONGEST_PAUSE_NS (5 * MS) /* orders change meanwhile, and the gate may close */
-#define STUCK_NS (100 * MS)       /* without progress: what the device waits for may be a call that we hold back */
-#define LONG_GAP 5                /* windows without a call, after which the next calls may be quite different ones */
-#define LINGER_NS (100 * MS)
+#define LONGEST_PAUSE_NS (5 * NS_PER_MS) /* orders change meanwhile, and the gate may close */
+#define STUCK_NS (100 * NS_PER_MS) /* without progress: what the device waits for may be a call that we hold back */
+#define LONG_GAP 5                 /* windows without a call, after which the next calls may be quite different ones */
+#define LINGER_NS (100 * NS_PER_MS)
 #define MOST_CALLS (1u << 20)
 
 struct row {
@@ -72,7 +72,7 @@ static bool contended(void) {
 }
 
 static uint64_t window_in_force(struct budget budget) {
-    uint64_t window = GET(the_page()->orders.window_ns);
+    uint64_t window = PAGE_LOAD(the_page()->orders.window_ns);
     window = window && contended() ? window : 0;
     bool of_time = budget.rate && budget.unit == GPUSHARE_BUDGET_TIME;
     return window || !of_time ? window : DEFAULT_WINDOW_NS; /* a pause after a deep queue is none */
@@ -86,7 +86,7 @@ bool meter_switch(uint32_t word) {
     if (wanted == word)
         return false;
     if (__atomic_compare_exchange_n(&shim.gate, &word, wanted, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
-        log_line(LOG_DEBUG, "metered: %s", on ? "yes" : "no");
+        log_message(LOG_DEBUG, "metered: %s", on ? "yes" : "no");
         if (on)
             atomic_fetch_add(&meter.turn, 1); /* what was measured before does not count */
         else
@@ -125,9 +125,9 @@ static struct row *find(CUstream stream) {
 /* What is not known yet is taken to be long: first one call, then twice as many each time that it proves short. */
 static void learn(struct row *row, uint32_t calls, uint64_t worked, uint64_t goal) {
     uint64_t call = worked / calls + 1;
-    row->call_ns = row->call_ns ? most(call, row->call_ns - row->call_ns / 8 + call / 8) : call;
-    uint64_t allowed = least(goal / row->call_ns, most(row->stretch, 2 * (uint64_t)calls));
-    row->stretch = (uint32_t)least(most(allowed, 1), MOST_CALLS);
+    row->call_ns = row->call_ns ? max_u64(call, row->call_ns - row->call_ns / 8 + call / 8) : call;
+    uint64_t allowed = min_u64(goal / row->call_ns, max_u64(row->stretch, 2 * (uint64_t)calls));
+    row->stretch = (uint32_t)min_u64(max_u64(allowed, 1), MOST_CALLS);
 }
 
 /* Take notice of events that have finished. One that fails has: its context has nothing left to wait for. */
@@ -141,7 +141,7 @@ static void collect(struct row *row, uint64_t now, uint64_t goal) {
         if (result == CUDA_SUCCESS && row->whole[at] && row->calls[at] &&
             REAL(cuEventElapsedTime)(&took, row->events[(row->finished - 1) % RING], row->events[at]) == CUDA_SUCCESS &&
             took >= 0) {
-            uint64_t worked = (uint64_t)((double)took * MS);
+            uint64_t worked = (uint64_t)((double)took * NS_PER_MS);
             learn(row, row->calls[at], worked, goal);
             budget_worked(worked);
         } else if (row->calls[at]) {
@@ -213,14 +213,14 @@ static uint32_t most_outstanding(const struct row *row, uint64_t window) {
     if (row->call_ns == 0)
         return 1;
     uint64_t fit = window / (row->call_ns * row->stretch);
-    return (uint32_t)(fit < 2 ? 1 : least(fit - 1, MOST_OUTSTANDING)); /* the present one is outstanding too */
+    return (uint32_t)(fit < 2 ? 1 : min_u64(fit - 1, MOST_OUTSTANDING)); /* the present one is outstanding too */
 }
 
 /* About how long until the oldest stretch ends. */
 static uint64_t pause_for(const struct row *row, uint64_t now, uint64_t goal) {
     uint64_t expected = row->progress + row->call_ns * row->calls[row->finished % RING];
     uint64_t left = expected > now ? (expected - now) / 2 : (now - row->progress) / 8;
-    return most(least(left, goal / 4), SHORTEST_PAUSE_NS);
+    return max_u64(min_u64(left, goal / 4), SHORTEST_PAUSE_NS);
 }
 
 /* Does a stretch end or begin with this call? Most calls are neither, and nothing is asked of the driver for them. */
@@ -247,7 +247,7 @@ static uint64_t until_room(struct row **found, CUstream stream, uint64_t now, ui
     if (row->recording)
         return SHORTEST_PAUSE_NS;
     if (ends && row->next - row->finished >= most_outstanding(row, window)) {
-        uint64_t patience = most(STUCK_NS, 4 * row->call_ns * row->stretch);
+        uint64_t patience = max_u64(STUCK_NS, 4 * row->call_ns * row->stretch);
         row->held = now < row->progress + patience;
         if (row->held)
             return pause_for(row, now, goal);
@@ -279,7 +279,7 @@ uint64_t meter_pass(struct thread *thread, CUstream stream) {
         if (exchanged)
             REAL(cuThreadExchangeStreamCaptureMode)(&mode);
     }
-    pause = most(pause, budget_pause(thread, turn, now));
+    pause = max_u64(pause, budget_pause(thread, turn, now));
     if (!pause && row) {
         row->made++;
         row->last_call = now;
@@ -287,7 +287,7 @@ uint64_t meter_pass(struct thread *thread, CUstream stream) {
     pthread_mutex_unlock(&meter.lock);
     if (!pause && durations_wanted(thread))
         durations_begin(thread, stream);
-    return least(pause, LONGEST_PAUSE_NS);
+    return min_u64(pause, LONGEST_PAUSE_NS);
 }
 
 static void drop(struct row **link, bool with_events) {

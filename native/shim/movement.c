@@ -6,10 +6,10 @@
 
 #include <string.h>
 
-#define ROOM_NS (15000 * MS)       /* so long an allocation waits for others to leave */
-#define ROOM_PATIENCE_NS (20 * MS) /* so long those may take to begin whose turn has just ended */
-#define ROOM_PAUSE_NS (1 * MS)
-#define ROOM_AGAIN_NS (100 * MS) /* between requests: another may have taken what was made room for this one */
+#define ROOM_NS (15000 * NS_PER_MS)       /* so long an allocation waits for others to leave */
+#define ROOM_PATIENCE_NS (20 * NS_PER_MS) /* so long those may take to begin whose turn has just ended */
+#define ROOM_PAUSE_NS (1 * NS_PER_MS)
+#define ROOM_AGAIN_NS (100 * NS_PER_MS) /* between requests: another may have taken what was made room for this one */
 #define SPARE 32 /* of a device, that part stays free for who has the turn when others' memory comes back */
 
 pthread_mutex_t movement_lock = PTHREAD_MUTEX_INITIALIZER; /* nested into no other of the shim's but start.lock */
@@ -30,9 +30,9 @@ void report_restored(uint64_t bytes, uint64_t began) {
     uint64_t took = now_ns() - began;
     if (!bytes)
         return;
-    ADD(report->restored_bytes, bytes);
-    ADD(report->restored_ns, took);
-    log_line(LOG_DEBUG, "restored %s in %.1f ms", size_text(bytes).text, (double)took / MS);
+    PAGE_ADD(report->restored_bytes, bytes);
+    PAGE_ADD(report->restored_ns, took);
+    log_message(LOG_DEBUG, "restored %s in %.1f ms", size_text(bytes).text, (double)took / NS_PER_MS);
 }
 
 const struct memory_mode *mode_named(const char *name) {
@@ -45,9 +45,9 @@ const struct memory_mode *mode_named(const char *name) {
 
 static bool evict(uint64_t now, uint64_t *next) {
     /* Without a coordinator no one says what the next client needs. */
-    bool all = atomic_load(&shim.alone) && shim.mode == &mode_swap;
-    uint64_t target = all ? 0 : GET(the_page()->orders.resident_target);
-    if (!shim.mode->evict || (!moving && GET(the_page()->report.resident) <= target))
+    bool all = atomic_load(&shim.without_coordinator) && shim.mode == &mode_swap;
+    uint64_t target = all ? 0 : PAGE_LOAD(the_page()->orders.resident_target);
+    if (!shim.mode->evict || (!moving && PAGE_LOAD(the_page()->report.resident) <= target))
         return true;
     moving = !shim.mode->evict(target, now, next);
     return !moving;
@@ -60,8 +60,8 @@ bool memory_leaves(uint64_t now, uint64_t *next) {
 /* So that the turn finds it there. Who was interrupted has ceased to wait, and the coordinator hears of it. */
 static uint64_t look_ahead(uint64_t now) {
     struct gpushare_orders *orders = &the_page()->orders;
-    uint64_t most_bytes = atomic_load(&shim.contact) == THERE ? GET(orders->restore_ahead) : 0;
-    uint32_t interrupts = GET(orders->interrupt_seq);
+    uint64_t most_bytes = atomic_load(&shim.link) == LINK_CONNECTED ? PAGE_LOAD(orders->restore_ahead) : 0;
+    uint32_t interrupts = PAGE_LOAD(orders->interrupt_seq);
     if (!shim.mode->ahead)
         return NEVER;
     if (!ahead.asked)
@@ -69,14 +69,14 @@ static uint64_t look_ahead(uint64_t now) {
     ahead.asked = most_bytes != 0;
     if (interrupts != ahead.interrupts)
         most_bytes = 0;
-    return shim.mode->ahead(least(most_bytes, GET(orders->resident_target)), now);
+    return shim.mode->ahead(min_u64(most_bytes, PAGE_LOAD(orders->resident_target)), now);
 }
 
 /* After a turn, and whenever the coordinator takes away what an idle process has left on the device. Unified memory that
  * has never been used is nowhere: moving it would only fill the host. */
 uint64_t memory_look(uint64_t now) {
     uint64_t next = NEVER;
-    if (shim.mode == &mode_unified && !GET(the_page()->report.last_submission_ns))
+    if (shim.mode == &mode_unified && !PAGE_LOAD(the_page()->report.last_submission_ns))
         return NEVER;
     return evict(now, &next) ? look_ahead(now) : next;
 }
@@ -85,19 +85,19 @@ uint64_t memory_look(uint64_t now) {
 static void say_short(struct room *room, uint64_t bytes) {
     struct gpushare_report *report = &the_page()->report;
     asking = bytes ? room : NULL;
-    PUT(report->short_bytes, bytes);
+    PAGE_STORE(report->short_bytes, bytes);
     room->asked = __atomic_add_fetch(&report->short_seq, 1, __ATOMIC_RELEASE);
     agent_ring();
 }
 
 static bool can_ask(void) {
-    return atomic_load(&shim.contact) == THERE;
+    return atomic_load(&shim.link) == LINK_CONNECTED;
 }
 
 /* The coordinator may have refused before memory left that our last try did not find, so one more try follows. */
 static bool is_refused(struct room *room, uint64_t now) {
     struct gpushare_orders *orders = &the_page()->orders;
-    bool answered = asking == room && GET(orders->no_room) - room->first <= room->asked - room->first;
+    bool answered = asking == room && PAGE_LOAD(orders->no_room) - room->first <= room->asked - room->first;
     return answered || (!can_ask() && now > room->began + ROOM_NS);
 }
 
@@ -135,7 +135,7 @@ CUresult room_wait(struct room *room, uint64_t bytes) {
     bool interrupted = self.main && interrupt_pending(&self);
     pthread_mutex_lock(&movement_lock);
     if (interrupted)
-        log_line(LOG_INFO, "interrupted while waiting for room on the device: nothing was allocated");
+        log_message(LOG_INFO, "interrupted while waiting for room on the device: nothing was allocated");
     return interrupted ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
 }
 
@@ -153,13 +153,13 @@ void room_found(struct room *room) {
 
 static void turn_needs_room(uint64_t bytes) {
     pthread_mutex_lock(&movement_lock);
-    if (can_ask() && (!asking || asking == &turn) && GET(the_page()->report.short_bytes) != bytes)
+    if (can_ask() && (!asking || asking == &turn) && PAGE_LOAD(the_page()->report.short_bytes) != bytes)
         say_short(&turn, bytes);
     pthread_mutex_unlock(&movement_lock);
 }
 
 static void turn_has_room(void) {
-    if (!GET(the_page()->report.short_bytes))
+    if (!PAGE_LOAD(the_page()->report.short_bytes))
         return;
     pthread_mutex_lock(&movement_lock);
     room_found(&turn);
@@ -171,20 +171,20 @@ bool memory_ready(uint32_t word) {
     struct gpushare_page *page = the_page();
     if (!shim.mode || !shim.mode->restore)
         return true;
-    uint64_t before = GET(page->report.restored_bytes), absent_before = GET(page->report.absent);
+    uint64_t before = PAGE_LOAD(page->report.restored_bytes), absent_before = PAGE_LOAD(page->report.absent);
     bool all = shim.mode->restore(word);
-    if (GET(page->report.restored_bytes) != before)
+    if (PAGE_LOAD(page->report.restored_bytes) != before)
         atomic_store(&came, true);
     if (all) {
         turn_has_room();
         waits_since = 0;
         if (atomic_load_explicit(&came, memory_order_relaxed) && atomic_exchange(&came, false)) {
-            ADD(page->report.restored, 1);
+            PAGE_ADD(page->report.restored, 1);
             agent_ring();
         }
         return true;
     }
-    uint64_t absent = GET(page->report.absent), now = now_ns();
+    uint64_t absent = PAGE_LOAD(page->report.absent), now = now_ns();
     if (absent < absent_before)
         return false; /* others are leaving: there is room for more by now */
     if (!waits_since)

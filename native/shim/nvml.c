@@ -31,7 +31,7 @@ static void *real(const char *name) {
         handle = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_NOLOAD);
         atomic_store(&library, handle);
     }
-    return handle ? own_dlsym(handle, name) : NULL;
+    return handle ? real_dlsym(handle, name) : NULL;
 }
 
 /* What a lookup has found: NVML's own function is replaced, another library's of that name stays. */
@@ -50,7 +50,7 @@ bool nvml_hooks(const char *name) {
 static const struct device *known(nvmlDevice_t device) {
     int (*uuid_of)(nvmlDevice_t, char *, unsigned) = (__typeof__(uuid_of))real("nvmlDeviceGetUUID");
     char uuid[96] = "";
-    if (atomic_load(&shim.state) != AWAKE || !uuid_of || uuid_of(device, uuid, sizeof uuid) != NVML_SUCCESS)
+    if (atomic_load(&shim.state) != SHIM_ACTIVE || !uuid_of || uuid_of(device, uuid, sizeof uuid) != NVML_SUCCESS)
         return NULL;
     for (int i = 0; i < shim.device_count; i++)
         if (strcmp(shim.devices[i].uuid, uuid) == 0)

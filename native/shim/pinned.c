@@ -16,7 +16,8 @@ static void unrefer(uint64_t physical) {
 CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties,
                           unsigned long long flags) {
     static _Atomic uint64_t serial;
-    if (!handle || !bytes || !properties || properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE || !shim_awake())
+    if (!handle || !bytes || !properties || properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+        !shim_is_active())
         return REAL(cuMemCreate)(handle, bytes, properties, flags);
     if (swap_handles(properties, flags))
         return swap_create(handle, bytes, properties);
@@ -140,7 +141,7 @@ static uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned level
 
 #define CREATE_ARRAY(size, call)                                                                                       \
     do {                                                                                                               \
-        if (!array || !shape || !shim_awake())                                                                         \
+        if (!array || !shape || !shim_is_active())                                                                     \
             return (call);                                                                                             \
         uint64_t bytes = (size);                                                                                       \
         if (bytes == UINT64_MAX)                                                                                       \

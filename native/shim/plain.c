@@ -8,10 +8,10 @@ static CUresult allocate(CUdeviceptr *address, size_t bytes, struct entry *entry
     entry->kind = DEVICE;
     CUresult result = REAL(cuMemAlloc_v2)(address, bytes);
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
-        log_line(LOG_ERROR,
-                 "an allocation of %s was refused: the device is full (memory mode plain moves nothing, and has "
-                 "nothing moved for it)",
-                 size_text(bytes).text);
+        log_message(LOG_ERROR,
+                    "an allocation of %s was refused: the device is full (memory mode plain moves nothing, and has "
+                    "nothing moved for it)",
+                    size_text(bytes).text);
     return result;
 }
 

@@ -12,8 +12,8 @@
 
 #include <dlfcn.h>
 
-#define PATIENCE_NS (1000 * MS) /* for the interpreter lock */
-#define TRACE_EXCEPTION 1       /* PyTrace_EXCEPTION */
+#define PATIENCE_NS (1000 * NS_PER_MS) /* for the interpreter lock */
+#define TRACE_EXCEPTION 1              /* PyTrace_EXCEPTION */
 
 typedef struct _object object;
 typedef struct _frame frame;
@@ -42,7 +42,7 @@ typedef int (*trace_function)(object *self, frame *where, int event, object *det
 
 #define POINTER(result, name, parameters) result(*name) parameters;
 #define LOOK_UP(result, name, parameters)                                                                              \
-    python.name = (result(*) parameters)own_dlsym(RTLD_DEFAULT, #name);                                                \
+    python.name = (result(*) parameters)real_dlsym(RTLD_DEFAULT, #name);                                               \
     complete &= python.name != NULL;
 
 static struct {
@@ -68,8 +68,8 @@ static bool find_python(void) {
     if (!found) {
         bool complete = true;
         FUNCTIONS(LOOK_UP)
-        python.stop_iteration = own_dlsym(RTLD_DEFAULT, "PyExc_StopIteration");
-        python.none = own_dlsym(RTLD_DEFAULT, "_Py_NoneStruct");
+        python.stop_iteration = real_dlsym(RTLD_DEFAULT, "PyExc_StopIteration");
+        python.none = real_dlsym(RTLD_DEFAULT, "_Py_NoneStruct");
         found = complete && python.stop_iteration && python.none;
     }
     return found && python.Py_IsInitialized();
@@ -100,7 +100,7 @@ static bool lock_comes(void) {
         return true;
     uint32_t number = atomic_fetch_add(&lock_wanted, 1) + 1;
     uint64_t end = now_ns() + PATIENCE_NS;
-    if (!threads_start_own(try_lock))
+    if (!start_helper_thread(try_lock))
         return false;
     for (;;) {
         uint32_t had = __atomic_load_n(&lock_had, __ATOMIC_SEQ_CST);
@@ -210,7 +210,7 @@ bool python_handles(struct thread *thread, bool noted) {
     CUfunction function = thread->function; /* handlers may make CUDA calls */
     object *type, *value, *traceback;
     if (!lock_comes()) {
-        log_line(LOG_INFO, "interrupted, but Python's interpreter lock could not be had");
+        log_message(LOG_INFO, "interrupted, but Python's interpreter lock could not be had");
         return false;
     }
     int state = python.PyGILState_Ensure();

@@ -35,14 +35,14 @@
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
-#define MS 1000000ull /* nanoseconds in a millisecond */
+#define NS_PER_MS 1000000ull /* nanoseconds in a millisecond */
 #define NEVER UINT64_MAX
 #define MAX_DEVICES 64
 
-static inline uint64_t least(uint64_t a, uint64_t b) {
+static inline uint64_t min_u64(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
-static inline uint64_t most(uint64_t a, uint64_t b) {
+static inline uint64_t max_u64(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
@@ -52,8 +52,8 @@ static inline uint64_t most(uint64_t a, uint64_t b) {
 
 extern __thread struct thread self __attribute__((tls_model("initial-exec")));
 
-bool threads_start_own(void *(*run)(void *)); /* a thread of ours in the program */
-bool threads_start(void);                     /* once per process; false: no key could be had */
+bool start_helper_thread(void *(*run)(void *)); /* a thread of ours in the program */
+bool threads_start(void);                       /* once per process; false: no key could be had */
 bool threads_register(
     struct thread *thread); /* false: in the thread's last destructors, nothing may refer to it any more */
 void threads_forget_stream(CUstream stream);
@@ -65,16 +65,16 @@ void threads_after_fork(void);
 
 /* --- process-wide state ---------------------------------------------------------------------------------------- */
 
-enum state {
-    ASLEEP, /* no CUDA call yet: nothing exists */
-    AWAKE,
-    OFF, /* the shim cannot work: everything passes */
+enum shim_state {
+    SHIM_UNINITIALISED, /* no CUDA call yet: nothing exists */
+    SHIM_ACTIVE,
+    SHIM_DISABLED, /* the shim cannot work: everything passes */
 };
 
-enum contact {
-    AWAY,   /* no coordinator */
-    ASKING, /* hello sent */
-    THERE,
+enum link {
+    LINK_DISCONNECTED, /* no coordinator */
+    LINK_CONNECTING,   /* hello sent */
+    LINK_CONNECTED,
 };
 
 struct memory_mode; /* modes.h */
@@ -98,14 +98,14 @@ struct shim {
     bool fences;                /* membarrier is refused: every call takes the slow path with a full fence */
     struct gpushare_page *page; /* never NULL: a static one while asleep or off; see the_page, set_page */
     _Atomic uint32_t state;
-    _Atomic uint32_t contact;
-    _Atomic uint32_t phase;   /* of the turn, GPUSHARE_OUT …; written by the agent */
-    _Atomic uint32_t waiting; /* threads at the gate */
-    _Atomic bool contended;   /* another client waits for the device */
-    _Atomic bool alone;       /* turns go by the rule without a coordinator */
-    int wake, waker;          /* a pair of sockets: a byte makes the agent look */
-    int page_file;
-    int client_file;
+    _Atomic uint32_t link;
+    _Atomic uint32_t phase;           /* of the turn, GPUSHARE_OUT …; written by the agent */
+    _Atomic uint32_t waiting;         /* threads at the gate */
+    _Atomic bool contended;           /* another client waits for the device */
+    _Atomic bool without_coordinator; /* turns go by the rule without a coordinator */
+    int wake_receiver, wake_sender;   /* a pair of sockets: a byte makes the agent look */
+    int page_fd;
+    int client_fd;
     struct gpushare_client *client; /* changed under account.lock */
     char client_id[132], token[1028];
     struct device devices[MAX_DEVICES];
@@ -125,9 +125,9 @@ static inline void set_page(struct gpushare_page *page) {
 }
 
 /* The page is shared memory laid out by page.h in plain types: these give each access its atomicity. */
-#define GET(field) __atomic_load_n(&(field), __ATOMIC_RELAXED)
-#define PUT(field, value) __atomic_store_n(&(field), (value), __ATOMIC_RELAXED)
-#define ADD(field, value) __atomic_fetch_add(&(field), (value), __ATOMIC_RELAXED)
+#define PAGE_LOAD(field) __atomic_load_n(&(field), __ATOMIC_RELAXED)
+#define PAGE_STORE(field, value) __atomic_store_n(&(field), (value), __ATOMIC_RELAXED)
+#define PAGE_ADD(field, value) __atomic_fetch_add(&(field), (value), __ATOMIC_RELAXED)
 
 /* The gate word: what agent_step.h calls the gate in the low bits, above it the number of the opening. The agent alone
  * writes it, but for METERED, which the meter sets in the word of an open gate. */
@@ -154,35 +154,35 @@ static inline bool is_running(void) {
 
 /* --- start.c ----------------------------------------------------------------------------------------------------- */
 
-bool shim_start(void);          /* after the driver has been initialised; true: the shim is awake */
-void shim_off(const char *why); /* from now on everything passes */
-void *map_client(int file);     /* NULL if it cannot be */
-bool shim_new_page(void);       /* agent, before hello: a page for the connection that begins */
-bool shim_start_over(void);     /* agent: the program has closed our descriptors; false: the shim is off */
+bool shim_start(void);              /* after the driver has been initialised; true: the shim is awake */
+void shim_disable(const char *why); /* from now on everything passes */
+void *map_client(int file);         /* NULL if it cannot be */
+bool shim_replace_page(void);       /* agent, before hello: a page for the connection that begins */
+bool shim_reopen_descriptors(void); /* agent: the program has closed our descriptors; false: the shim is off */
 
 /* For hooks that only act when the shim does; the first of them wakes it. */
-static inline bool shim_awake(void) {
+static inline bool shim_is_active(void) {
     uint32_t state = atomic_load_explicit(&shim.state, memory_order_acquire);
-    return state == AWAKE || (state == ASLEEP && shim_start());
+    return state == SHIM_ACTIVE || (state == SHIM_UNINITIALISED && shim_start());
 }
 
 void environment_read(void); /* environment.c */
-const char *environment_memory_mode(void);
+const char *memory_mode_from_environment(void);
 
 /* --- files.c: descriptors that the program may close ------------------------------------------------------------- */
 
-int file_keep(int number);     /* it is ours from now on; returns it */
-bool file_is_ours(int number); /* does it still stand there? */
-void file_close(int number);   /* if it does */
-bool files_are_ours(void);     /* do all of them? */
-void files_close_all(void);    /* those that do */
-void files_after_fork(void);   /* likewise, in the child */
+int fd_own(int number);      /* it is ours from now on; returns it */
+bool fd_is_ours(int number); /* does it still stand there? */
+void fd_close(int number);   /* if it does */
+bool all_fds_are_ours(void); /* do all of them? */
+void fds_close_all(void);    /* those that do */
+void fds_after_fork(void);   /* likewise, in the child */
 
 /* --- intercept.c, hooks.c: the driver's own functions ------------------------------------------------------------ */
 
 #include "hooks.h"
 
-void *own_dlsym(void *handle, const char *name); /* glibc's, past our own */
+void *real_dlsym(void *handle, const char *name); /* glibc's, past our own */
 
 /* --- gate.c ------------------------------------------------------------------------------------------------------ */
 
@@ -297,15 +297,15 @@ struct size_text {
     char text[24];
 };
 struct size_text size_text(uint64_t bytes);
-void log_line(enum level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
-bool log_wants(enum level level);
+void log_message(enum level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+bool log_enabled(enum level level);
 void log_start(void); /* reads the environment, if that has not been done */
 /* Log once per place in the source. */
 #define log_once(level, ...)                                                                                           \
     do {                                                                                                               \
         static atomic_flag said = ATOMIC_FLAG_INIT;                                                                    \
         if (!atomic_flag_test_and_set(&said))                                                                          \
-            log_line(level, __VA_ARGS__);                                                                              \
+            log_message(level, __VA_ARGS__);                                                                           \
     } while (0)
 
 #pragma GCC visibility pop

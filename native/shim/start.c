@@ -27,14 +27,14 @@ EXPORT const char *gpushare_version(void) {
 /* While asleep the gate is closed, so that the first call comes here; when off it is open for ever. */
 static struct gpushare_page no_page;
 
-struct shim shim = {.page = &no_page, .wake = -1, .waker = -1, .page_file = -1, .client_file = -1};
+struct shim shim = {.page = &no_page, .wake_receiver = -1, .wake_sender = -1, .page_fd = -1, .client_fd = -1};
 
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
 
-void shim_off(const char *why) {
+void shim_disable(const char *why) {
     if (why)
-        log_line(LOG_ERROR, "the GPU is not shared in this process: %s", why);
-    atomic_store(&shim.state, OFF);
+        log_message(LOG_ERROR, "the GPU is not shared in this process: %s", why);
+    atomic_store(&shim.state, SHIM_DISABLED);
     atomic_store(&shim.phase, GPUSHARE_IN);
     __atomic_store_n(&shim.gate, AGENT_GATE_OPEN, __ATOMIC_SEQ_CST);
     futex_wake_all(&shim.gate);
@@ -45,7 +45,7 @@ static int make_memory(const char *name, off_t bytes) {
     int file = (int)syscall(SYS_memfd_create, name, 3 /* MFD_CLOEXEC | MFD_ALLOW_SEALING */);
     if (file >= 0 && ftruncate(file, bytes) == 0 &&
         fcntl(file, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) == 0)
-        return file_keep(file);
+        return fd_own(file);
     if (file >= 0)
         close(file);
     return -1;
@@ -62,18 +62,18 @@ void *map_client(int file) {
 
 /* The same figures in other memory, at the same address: what the other end of the connection before writes is not seen
  * any more. Its permit ends with it, and what it said of other clients. */
-bool shim_new_page(void) {
+bool shim_replace_page(void) {
     struct gpushare_page *before = the_page();
     int file = make_memory("gpushare-page", GPUSHARE_PAGE_BYTES);
     struct gpushare_page *page = file < 0 ? NULL : map(NULL, file, GPUSHARE_PAGE_BYTES);
     if (!page) {
-        file_close(file);
+        fd_close(file);
         return false;
     }
     pthread_mutex_lock(&account_lock);
     uint64_t *from = (uint64_t *)before, *to = (uint64_t *)page; /* whole words: others go on counting */
     for (size_t i = 0; i < sizeof *page / sizeof *to; i++)
-        to[i] = GET(from[i]);
+        to[i] = PAGE_LOAD(from[i]);
     page->orders.permit = (struct gpushare_permit){0};
     page->orders.restore_ahead = page->orders.exempt_ns = 0;
     bool first = before == &no_page, made = first || map(before, file, GPUSHARE_PAGE_BYTES);
@@ -82,8 +82,8 @@ bool shim_new_page(void) {
     pthread_mutex_unlock(&account_lock);
     if (!first)
         munmap(page, GPUSHARE_PAGE_BYTES);
-    file_close(made ? shim.page_file : file);
-    shim.page_file = made ? file : shim.page_file;
+    fd_close(made ? shim.page_fd : file);
+    shim.page_fd = made ? file : shim.page_fd;
     gate_show_waiting();
     return made;
 }
@@ -107,8 +107,8 @@ static struct gpushare_client *make_client_page(int *file) {
 }
 
 static bool make_pages(void) {
-    struct gpushare_client *client = make_client_page(&shim.client_file);
-    if (!client || !shim_new_page())
+    struct gpushare_client *client = make_client_page(&shim.client_fd);
+    if (!client || !shim_replace_page())
         return false;
     client->turn = random_turn();
     client->device_count = (uint32_t)shim.device_count;
@@ -119,8 +119,8 @@ static bool make_pages(void) {
                                                  (uint32_t)getpid()};
     page->orders.memory_backing = page->orders.resident_target = UINT64_MAX; /* unknown, everything */
     page->report.memory_mode = shim.mode->number;
-    page->orders.quantum_ns = 30000 * MS; /* without a coordinator, until one has said better */
-    page->orders.idle_release_ns = 50 * MS;
+    page->orders.quantum_ns = 30000 * NS_PER_MS; /* without a coordinator, until one has said better */
+    page->orders.idle_release_ns = 50 * NS_PER_MS;
     shim.client = client;
     return true;
 }
@@ -131,8 +131,8 @@ static bool make_wake_sockets(void) {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
         return false;
-    shim.wake = file_keep(ends[0]);
-    shim.waker = file_keep(ends[1]);
+    shim.wake_receiver = fd_own(ends[0]);
+    shim.wake_sender = fd_own(ends[1]);
     return true;
 }
 
@@ -169,11 +169,12 @@ static bool find_devices(void) {
         managed = managed && access;
         shim.device_count++;
     }
-    shim.mode = mode_named(environment_memory_mode());
+    shim.mode = mode_named(memory_mode_from_environment());
     if (shim.mode == &mode_unified && !managed) {
         shim.mode = &mode_plain;
-        log_line(LOG_ERROR, "this device cannot page unified memory: clients share its time, but together they have no "
-                            "more memory than it holds");
+        log_message(LOG_ERROR,
+                    "this device cannot page unified memory: clients share its time, but together they have no "
+                    "more memory than it holds");
     }
     return shim.device_count > 0;
 }
@@ -182,22 +183,22 @@ static bool find_devices(void) {
  * that another thread may have had. Only calls that are safe between fork and exec. */
 static void after_fork(void) {
     struct gpushare_page *page = the_page();
-    bool off = atomic_load(&shim.state) == OFF;
+    bool off = atomic_load(&shim.state) == SHIM_DISABLED;
     set_page(&no_page);
     if (page != &no_page)
         munmap(page, GPUSHARE_PAGE_BYTES);
     if (shim.client)
         munmap(shim.client, GPUSHARE_CLIENT_BYTES);
-    files_after_fork();
-    shim.wake = shim.waker = shim.page_file = shim.client_file = -1;
+    fds_after_fork();
+    shim.wake_receiver = shim.wake_sender = shim.page_fd = shim.client_fd = -1;
     shim.device_count = 0;
     shim.client = NULL;
-    atomic_store(&shim.contact, AWAY);
+    atomic_store(&shim.link, LINK_DISCONNECTED);
     atomic_store(&shim.waiting, 0);
     atomic_store(&shim.contended, false);
-    atomic_store(&shim.alone, false);
+    atomic_store(&shim.without_coordinator, false);
     if (!off) {
-        atomic_store(&shim.state, ASLEEP);
+        atomic_store(&shim.state, SHIM_UNINITIALISED);
         atomic_store(&shim.phase, GPUSHARE_OUT);
         __atomic_store_n(&shim.gate, AGENT_GATE_CLOSED, __ATOMIC_RELAXED);
     }
@@ -211,22 +212,22 @@ static void after_fork(void) {
     account_after_fork();
     deferred_after_fork();
     memory_after_fork();
-    socket_after_fork();
-    join_after_fork();
+    connection_after_fork();
+    client_page_after_fork();
     locks_after_fork();
     agent_after_fork();
     interrupt_after_fork();
 }
 
 /* Until the coordinator passes that of its siblings again, the process has one of its own. */
-static bool change_client_page(void) {
+static bool replace_client_page(void) {
     int file;
     struct gpushare_client *before = shim.client, *client = make_client_page(&file);
     if (!client)
         return false;
-    client->turn = GET(before->turn);
-    client->began_ns = GET(before->began_ns);
-    client->device_count = GET(before->device_count);
+    client->turn = PAGE_LOAD(before->turn);
+    client->began_ns = PAGE_LOAD(before->began_ns);
+    client->device_count = PAGE_LOAD(before->device_count);
     memcpy(client->devices, before->devices, sizeof client->devices);
     account_join(client, file);
     return true;
@@ -234,65 +235,65 @@ static bool change_client_page(void) {
 
 /* A daemon has closed all descriptors, perhaps while a turn of ours runs, and perhaps others stand under their numbers by
  * now. Those are not touched; the coordinator, if there is one, gets to know this process once more. */
-bool shim_start_over(void) {
-    log_line(LOG_INFO, "the program has closed the shim's descriptors: it makes new ones");
-    socket_start_over();
-    files_close_all();
-    shim.page_file = -1; /* the page itself is still there; hello makes another */
-    if (locks_start_over() && change_client_page() && make_wake_sockets())
+bool shim_reopen_descriptors(void) {
+    log_message(LOG_INFO, "the program has closed the shim's descriptors: it makes new ones");
+    connection_reopen();
+    fds_close_all();
+    shim.page_fd = -1; /* the page itself is still there; hello makes another */
+    if (locks_reopen() && replace_client_page() && make_wake_sockets())
         return true;
-    shim_off("the program has closed the shim's descriptors, and new ones could not be made");
+    shim_disable("the program has closed the shim's descriptors, and new ones could not be made");
     return false;
 }
 
 /* The start lock is held. */
-static bool wake_up(void) {
+static bool initialise(void) {
     static bool watches_forks;
     log_start();
     if (!find_devices())
         return false;
     environment_read();
     if (!threads_start())
-        return shim_off("no thread key is left"), false;
+        return shim_disable("no thread key is left"), false;
     if (!watches_forks && pthread_atfork(NULL, NULL, after_fork) != 0)
-        return shim_off("forks cannot be watched"), false;
+        return shim_disable("forks cannot be watched"), false;
     watches_forks = true;
     if (!make_pages())
-        return shim_off("shared memory could not be made (memfd_create)"), false;
+        return shim_disable("shared memory could not be made (memfd_create)"), false;
     if (!make_wake_sockets())
-        return shim_off("no sockets could be made (socketpair)"), false;
+        return shim_disable("no sockets could be made (socketpair)"), false;
     if (!locks_open(~0ull >> (64 - shim.device_count)))
-        return shim_off("the devices' lock files could not be opened (GPUSHARE_LOCK_DIR)"), false;
+        return shim_disable("the devices' lock files could not be opened (GPUSHARE_LOCK_DIR)"), false;
     drain_start();
     if (!agent_start())
-        return shim_off("no thread could be started"), false;
+        return shim_disable("no thread could be started"), false;
     interrupt_start();
-    log_line(LOG_INFO, "%s: client %s, %d device(s), first %s, memory %s%s", version_text, shim.client_id,
-             shim.device_count, shim.devices[0].uuid, shim.mode->name, shim.simulated ? ", simulated" : "");
-    atomic_store(&shim.state, AWAKE);
+    log_message(LOG_INFO, "%s: client %s, %d device(s), first %s, memory %s%s", version_text, shim.client_id,
+                shim.device_count, shim.devices[0].uuid, shim.mode->name, shim.simulated ? ", simulated" : "");
+    atomic_store(&shim.state, SHIM_ACTIVE);
     return true;
 }
 
 bool shim_start(void) {
     pthread_mutex_lock(&start_lock);
     bool first = false;
-    if (atomic_load(&shim.state) == ASLEEP) {
+    if (atomic_load(&shim.state) == SHIM_UNINITIALISED) {
         const char *disable = getenv("GPUSHARE_DISABLE");
         if (disable && strcmp(disable, "1") == 0)
-            shim_off(NULL);
+            shim_disable(NULL);
         else
-            first = wake_up();
+            first = initialise();
     }
-    bool awake = atomic_load(&shim.state) == AWAKE;
+    bool awake = atomic_load(&shim.state) == SHIM_ACTIVE;
     pthread_mutex_unlock(&start_lock);
     if (first)
-        agent_answered();
+        agent_wait_for_welcome();
     return awake;
 }
 
 CUresult hook_cuInit(unsigned flags) {
     CUresult result = REAL(cuInit)(flags);
-    if (result == CUDA_SUCCESS && atomic_load(&shim.state) == ASLEEP)
+    if (result == CUDA_SUCCESS && atomic_load(&shim.state) == SHIM_UNINITIALISED)
         shim_start();
     return result;
 }

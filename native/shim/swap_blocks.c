@@ -12,7 +12,7 @@ uint64_t swap_absent(void) {
 
 static void note_absent(int64_t bytes) {
     absent += (uint64_t)bytes;
-    PUT(the_page()->report.absent, absent);
+    PAGE_STORE(the_page()->report.absent, absent);
 }
 
 /* In the client's account a block counts what was asked for, away or not; what is away is not resident. */
@@ -44,10 +44,10 @@ uint64_t swap_most(void) {
 bool swap_fits(uint64_t bytes) {
     if (bytes + absent + present <= swap_most())
         return true;
-    log_line(LOG_ERROR,
-             "an allocation of %s was refused: %s are allocated, and in memory mode swap a client has at most "
-             "%s of this device (mode unified has no such bound)",
-             size_text(bytes).text, size_text(absent + present).text, size_text(swap_most()).text);
+    log_message(LOG_ERROR,
+                "an allocation of %s was refused: %s are allocated, and in memory mode swap a client has at most "
+                "%s of this device (mode unified has no such bound)",
+                size_text(bytes).text, size_text(absent + present).text, size_text(swap_most()).text);
     return false;
 }
 

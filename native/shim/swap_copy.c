@@ -158,7 +158,7 @@ bool copy_begin(struct lane *lane, struct block *block, bool out) {
         char *there = (char *)host->at + at;
         if (!(well = flight != NULL))
             break;
-        flight->bytes = least(most_bytes, block->bytes - at);
+        flight->bytes = min_u64(most_bytes, block->bytes - at);
         flight->to = host->pinned ? NULL : there;
         if (!(well = ask(lane, flight, address + at, there, out)))
             break;

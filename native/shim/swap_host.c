@@ -14,8 +14,8 @@ static struct {
 } host;
 
 static void publish(void) {
-    PUT(the_page()->report.host_pinned, host.pinned);
-    PUT(the_page()->report.host_pageable, host.pageable);
+    PAGE_STORE(the_page()->report.host_pinned, host.pinned);
+    PAGE_STORE(the_page()->report.host_pageable, host.pageable);
 }
 
 static struct host *take_kept(uint64_t bytes) {

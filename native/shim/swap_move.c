@@ -1,10 +1,10 @@
 /* Blocks on their way: off the device in the agent, a few at a time; back before the turn's first call. */
 #include "swap.h"
 
-#define BATCH (1ull << 30)   /* bytes that leave while nobody else gets at any */
-#define AHEAD (256ull << 20) /* and that come back so */
-#define AHEAD_NS (20 * MS)   /* or about so long, where the link is slow */
-#define PAUSE_NS (20 * MS)   /* between looks for room */
+#define BATCH (1ull << 30)        /* bytes that leave while nobody else gets at any */
+#define AHEAD (256ull << 20)      /* and that come back so */
+#define AHEAD_NS (20 * NS_PER_MS) /* or about so long, where the link is slow */
+#define PAUSE_NS (20 * NS_PER_MS) /* between looks for room */
 
 static struct {
     uint64_t bytes, nanoseconds;
@@ -31,7 +31,7 @@ static uint64_t fetch(uint64_t surplus) {
 
 static void log_evicted(void) {
     if (out.bytes)
-        log_line(LOG_DEBUG, "evicted %s in %.1f ms", size_text(out.bytes).text, (double)out.nanoseconds / MS);
+        log_message(LOG_DEBUG, "evicted %s in %.1f ms", size_text(out.bytes).text, (double)out.nanoseconds / NS_PER_MS);
     out.bytes = out.nanoseconds = 0;
 }
 
@@ -45,8 +45,8 @@ bool swap_evict(uint64_t target, uint64_t now, uint64_t *next) {
         uint64_t began = now_ns();
         bytes = fetch(resident - target);
         uint64_t took = now_ns() - began;
-        ADD(report->evicted_bytes, bytes);
-        ADD(report->evicted_ns, bytes ? took : 0);
+        PAGE_ADD(report->evicted_bytes, bytes);
+        PAGE_ADD(report->evicted_ns, bytes ? took : 0);
         out.bytes += bytes;
         out.nanoseconds += took;
     }

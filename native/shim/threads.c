@@ -23,11 +23,11 @@ static struct {
 } threads = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void add(struct counters *sum, struct counters *more) {
-    sum->launches += GET(more->launches);
-    sum->blocks += GET(more->blocks);
-    sum->copies += GET(more->copies);
-    sum->bytes_copied += GET(more->bytes_copied);
-    sum->others += GET(more->others);
+    sum->launches += PAGE_LOAD(more->launches);
+    sum->blocks += PAGE_LOAD(more->blocks);
+    sum->copies += PAGE_LOAD(more->copies);
+    sum->bytes_copied += PAGE_LOAD(more->bytes_copied);
+    sum->others += PAGE_LOAD(more->others);
 }
 
 static uint32_t depth_of(struct thread *thread) {
@@ -153,7 +153,7 @@ void threads_after_fork(void) {
 }
 
 /* It inherits the mask: the program's signals are the program's. */
-bool threads_start_own(void *(*run)(void *)) {
+bool start_helper_thread(void *(*run)(void *)) {
     pthread_attr_t attributes;
     pthread_t thread;
     sigset_t all, before;

@@ -13,8 +13,8 @@
 
 #define TO_THE_END 0
 
-#ifndef TURN_MISTAKE
-#define TURN_MISTAKE 0 /* a test builds this file with a mistake, to see that it finds it */
+#ifndef TURN_LOCK_MUTANT
+#define TURN_LOCK_MUTANT 0 /* a test builds this file with a mistake, to see that it finds it */
 #endif
 
 static int ofd_lock(int file, short type, uint64_t byte) {
@@ -30,7 +30,7 @@ static bool held_by_another(int file, uint64_t first, uint64_t length) {
 
 static bool another_turn_is_in(int file, uint64_t turn) {
     uint64_t below = turn - GPUSHARE_FIRST_TURN;
-    if (TURN_MISTAKE == 1)
+    if (TURN_LOCK_MUTANT == 1)
         return false;
     return (below && held_by_another(file, GPUSHARE_FIRST_TURN, below)) || held_by_another(file, turn + 1, TO_THE_END);
 }
@@ -58,7 +58,7 @@ static enum turn_try enter(int file, uint64_t turn, bool join) {
         return TURN_REFUSED;
     }
     if (flock(file, LOCK_SH | LOCK_NB) != 0 || another_turn_is_in(file, turn)) {
-        if (TURN_MISTAKE != 2)
+        if (TURN_LOCK_MUTANT != 2)
             leave(file, turn);
         return TURN_REFUSED;
     }

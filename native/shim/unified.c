@@ -11,8 +11,8 @@
 #define PREALLOCATION (1ull << 30) /* bytes; and a quarter of the device */
 #define LEAST_ADVISED 65536
 #define PAUSE_NS 200000
-#define AHEAD (1ull << 30)      /* bytes that come back at a time before the turn */
-#define ROOM_PAUSE_NS (20 * MS) /* between looks for room */
+#define AHEAD (1ull << 30)             /* bytes that come back at a time before the turn */
+#define ROOM_PAUSE_NS (20 * NS_PER_MS) /* between looks for room */
 
 static struct {
     bool evicting; /* under movement_lock, like all here */
@@ -26,7 +26,7 @@ static struct {
 /* TGS: guaranteed clients' pages stay on the device, opportunistic ones' give way and are reached where they are. */
 static void advise(CUdeviceptr address, size_t bytes) {
     CUdevice device;
-    bool offline = GET(the_page()->orders.quota_set) & 4;
+    bool offline = PAGE_LOAD(the_page()->orders.quota_set) & 4;
     if (bytes < LEAST_ADVISED || REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS)
         return;
     int advice = offline ? CU_MEM_ADVISE_SET_ACCESSED_BY : CU_MEM_ADVISE_SET_PREFERRED_LOCATION;
@@ -117,9 +117,9 @@ static bool evict(uint64_t target, uint64_t now, uint64_t *next) {
     if (moves.evicting && done) {
         struct gpushare_report *report = &the_page()->report;
         uint64_t took = now_ns() - moves.began;
-        ADD(report->evicted_bytes, moves.bytes);
-        ADD(report->evicted_ns, took);
-        log_line(LOG_DEBUG, "evicted %s in %.1f ms", size_text(moves.bytes).text, (double)took / MS);
+        PAGE_ADD(report->evicted_bytes, moves.bytes);
+        PAGE_ADD(report->evicted_ns, took);
+        log_message(LOG_DEBUG, "evicted %s in %.1f ms", size_text(moves.bytes).text, (double)took / NS_PER_MS);
     }
     moves.evicting = !done;
     pthread_mutex_unlock(&movement_lock);
@@ -175,7 +175,7 @@ static uint64_t ahead(uint64_t most_bytes, uint64_t now) {
         next = now + PAUSE_NS;
     } else if (most_bytes && atomic_load(&moves.away) && !is_open(gate_word())) {
         moves.back_began = now_ns();
-        moves.back_bytes = ask_back(least(less(most_bytes, account_resident()), room_ahead()), AHEAD, &away);
+        moves.back_bytes = ask_back(min_u64(less(most_bytes, account_resident()), room_ahead()), AHEAD, &away);
         next = moves.back_bytes ? now + PAUSE_NS : away ? now + ROOM_PAUSE_NS : NEVER;
     }
     pthread_mutex_unlock(&movement_lock);
@@ -188,7 +188,7 @@ static bool restore(uint32_t word) {
         return true;
     int mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* waiting for an event of ours is no harm to a capture elsewhere */
     bool exchanged = REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
-    uint64_t told = GET(the_page()->orders.memory_total), total = told ? told : shim.devices[0].memory;
+    uint64_t told = PAGE_LOAD(the_page()->orders.memory_total), total = told ? told : shim.devices[0].memory;
     size_t away;
     pthread_mutex_lock(&movement_lock);
     uint64_t began = moves.back_bytes ? moves.back_began : now_ns();

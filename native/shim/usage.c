@@ -3,9 +3,9 @@
  * mean of what they saw. A drain tells when the last work ended. */
 #include "shim.h"
 
-#define SELDOM_NS (1000 * MS)
-#define OFTEN_NS (40 * MS) /* and up to twice as long, so that looks don't fall into step with the program */
-#define SHORT_DRAIN_NS (MS / 10)
+#define SELDOM_NS (1000 * NS_PER_MS)
+#define OFTEN_NS (40 * NS_PER_MS) /* and up to twice as long, so that looks don't fall into step with the program */
+#define SHORT_DRAIN_NS (NS_PER_MS / 10)
 
 static struct {
     uint64_t looked, next, submissions;
@@ -15,7 +15,7 @@ static struct {
 
 static void saw(uint64_t now, bool busy) {
     uint64_t passed = now > usage.looked ? now - usage.looked : 0;
-    ADD(the_page()->report.gpu_ns, passed * (usage.busy + busy) / 2);
+    PAGE_ADD(the_page()->report.gpu_ns, passed * (usage.busy + busy) / 2);
     usage.looked = now;
     usage.busy = busy;
 }
@@ -42,7 +42,7 @@ uint64_t usage_look(uint64_t now) {
 
 void usage_drained(uint64_t began, uint64_t now) {
     bool busy = now > began + SHORT_DRAIN_NS;
-    saw(most(began, usage.looked), busy);
+    saw(max_u64(began, usage.looked), busy);
     saw(now, busy);
     usage.busy = false;
 }

@@ -6,7 +6,7 @@ bool is_redirected(CUdeviceptr address) {
     struct entry entry;
     CUdeviceptr base;
     size_t bytes;
-    if (atomic_load_explicit(&shim.state, memory_order_relaxed) != AWAKE)
+    if (atomic_load_explicit(&shim.state, memory_order_relaxed) != SHIM_ACTIVE)
         return false;
     if (!ledger_find(ADDRESSES, address, &entry)) { /* may point into the middle */
         if (REAL(cuMemGetAddressRange_v2)(&base, &bytes, address) != CUDA_SUCCESS)
@@ -83,7 +83,7 @@ static CUresult of_absent(void *data, int attribute, CUdeviceptr address, CUdevi
 
 CUresult hook_cuMemGetInfo_v2(size_t *free, size_t *total) {
     size_t real_free = 0, real_total = 0;
-    if (!free || !total || !shim_awake())
+    if (!free || !total || !shim_is_active())
         return REAL(cuMemGetInfo_v2)(free, total);
     CUresult result = REAL(cuMemGetInfo_v2)(&real_free, &real_total);
     if (result != CUDA_SUCCESS)
@@ -98,7 +98,7 @@ CUresult hook_cuMemGetInfo_v2(size_t *free, size_t *total) {
 
 CUresult hook_cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
     CUresult result = REAL(cuDeviceTotalMem_v2)(bytes, device);
-    if (result == CUDA_SUCCESS && bytes && shim_awake()) {
+    if (result == CUDA_SUCCESS && bytes && shim_is_active()) {
         uint64_t total, unused;
         account_figures(*bytes, *bytes, &total, &unused);
         *bytes = total;

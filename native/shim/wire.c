@@ -6,15 +6,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LONGEST_TEXT 1024 /* characters of a text field */
+#define MAX_TEXT_CHARACTERS 1024 /* characters of a text field */
 
 struct writer {
     char *line;
     size_t room, length; /* length >= room: it did not fit */
 };
 
-static void put(struct writer *writer, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void put(struct writer *writer, const char *format, ...) {
+static void append(struct writer *writer, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void append(struct writer *writer, const char *format, ...) {
     va_list arguments;
     size_t left = writer->length < writer->room ? writer->room - writer->length : 0;
     va_start(arguments, format);
@@ -24,7 +24,7 @@ static void put(struct writer *writer, const char *format, ...) {
 }
 
 /* The bytes of the UTF-8 character at `text`, or 0 if there is none. */
-static int character(const unsigned char *text) {
+static int utf8_length(const unsigned char *text) {
     int more = text[0] < 0x80   ? 0
                : text[0] < 0xc2 ? -1
                : text[0] < 0xe0 ? 1
@@ -41,49 +41,49 @@ static int character(const unsigned char *text) {
 }
 
 /* What comes from the environment may hold anything; the line must be one JSON value all the same. */
-static void put_string(struct writer *writer, const char *text) {
+static void append_string(struct writer *writer, const char *text) {
     const unsigned char *at = (const unsigned char *)(text);
-    put(writer, "\"");
-    for (int i = 0; *at && i < LONGEST_TEXT; i++) {
-        int bytes = character(at);
+    append(writer, "\"");
+    for (int i = 0; *at && i < MAX_TEXT_CHARACTERS; i++) {
+        int bytes = utf8_length(at);
         if (bytes == 0)
-            put(writer, "?");
+            append(writer, "?");
         else if (*at < 0x20 || *at == 0x7f)
-            put(writer, "\\u%04x", *at);
+            append(writer, "\\u%04x", *at);
         else if (*at == '"' || *at == '\\')
-            put(writer, "\\%c", *at);
+            append(writer, "\\%c", *at);
         else
-            put(writer, "%.*s", bytes, (const char *)at);
+            append(writer, "%.*s", bytes, (const char *)at);
         at += bytes ? bytes : 1;
     }
-    put(writer, "\"");
+    append(writer, "\"");
 }
 
-static void put_text(struct writer *writer, const char *name, const char *text) {
-    put(writer, ",\"%s\":", name);
-    put_string(writer, text);
+static void append_text(struct writer *writer, const char *name, const char *text) {
+    append(writer, ",\"%s\":", name);
+    append_string(writer, text);
 }
 
-size_t wire_hello(char *line, size_t room) {
+size_t message_hello(char *line, size_t room) {
     struct writer writer = {line, room, 0};
-    put(&writer, "{\"type\":\"hello\",\"wire\":1,\"pid\":%d", (int)getpid());
-    put_text(&writer, "client", shim.client_id);
-    put_text(&writer, "token", shim.token);
-    put_text(&writer, "label", shim.environment.label);
-    put_text(&writer, "quota", shim.environment.quota);
-    put(&writer, ",\"devices\":[");
+    append(&writer, "{\"type\":\"hello\",\"wire\":1,\"pid\":%d", (int)getpid());
+    append_text(&writer, "client", shim.client_id);
+    append_text(&writer, "token", shim.token);
+    append_text(&writer, "label", shim.environment.label);
+    append_text(&writer, "quota", shim.environment.quota);
+    append(&writer, ",\"devices\":[");
     for (int i = 0; i < shim.device_count; i++) {
-        put(&writer, "%s{\"memory\":%llu", i ? "," : "", (unsigned long long)shim.devices[i].memory);
-        put_text(&writer, "uuid", shim.devices[i].uuid);
-        put_text(&writer, "name", shim.devices[i].name);
-        put(&writer, "}");
+        append(&writer, "%s{\"memory\":%llu", i ? "," : "", (unsigned long long)shim.devices[i].memory);
+        append_text(&writer, "uuid", shim.devices[i].uuid);
+        append_text(&writer, "name", shim.devices[i].name);
+        append(&writer, "}");
     }
-    put(&writer, "],\"simulated\":%s}\n", shim.simulated ? "true" : "false");
+    append(&writer, "],\"simulated\":%s}\n", shim.simulated ? "true" : "false");
     return writer.length < room ? writer.length : 0;
 }
 
 /* For diagnostics: what the ledger holds, by kind, and the names of inspect.c. */
-size_t wire_details(char *line, size_t room, uint32_t seq) {
+size_t message_details(char *line, size_t room, uint32_t seq) {
     static const char *const kinds[KINDS] = {
         [REDIRECTED] = "redirected", [MANAGED] = "managed", [DEVICE] = "device",   [POOLED] = "pooled",
         [HANDLE] = "physical",       [ARRAY] = "array",     [SWAPPED] = "swapped", [GRAPH] = "graph",
@@ -95,29 +95,29 @@ size_t wire_details(char *line, size_t room, uint32_t seq) {
     const char *separator = "";
     ledger_sum(&sum);
     sum.bytes[GRAPH] = graphs_counted();
-    put(&writer, "{\"type\":\"details\",\"seq\":%u", seq);
-    put_text(&writer, "memory_mode", shim.mode->name);
-    put(&writer, ",\"ledger\":[");
+    append(&writer, "{\"type\":\"details\",\"seq\":%u", seq);
+    append_text(&writer, "memory_mode", shim.mode->name);
+    append(&writer, ",\"ledger\":[");
     for (int kind = 0; kind < KINDS; kind++) {
         if (!sum.number[kind] && !sum.bytes[kind])
             continue;
-        put(&writer, "%s{\"number\":%llu,\"bytes\":%llu", separator, (unsigned long long)sum.number[kind],
-            (unsigned long long)sum.bytes[kind]);
-        put_text(&writer, "kind", kinds[kind] ? kinds[kind] : "other");
-        put(&writer, "}");
+        append(&writer, "%s{\"number\":%llu,\"bytes\":%llu", separator, (unsigned long long)sum.number[kind],
+               (unsigned long long)sum.bytes[kind]);
+        append_text(&writer, "kind", kinds[kind] ? kinds[kind] : "other");
+        append(&writer, "}");
         separator = ",";
     }
-    put(&writer, "],\"unhooked\":[");
+    append(&writer, "],\"unhooked\":[");
     for (int i = 0; i < count; i++) {
-        put(&writer, "%s", i ? "," : "");
-        put_string(&writer, names[i]);
+        append(&writer, "%s", i ? "," : "");
+        append_string(&writer, names[i]);
     }
-    put(&writer, "]}\n");
+    append(&writer, "]}\n");
     return writer.length < room ? writer.length : 0;
 }
 
 /* The type is the only field of that name in what the coordinator sends to processes. */
-bool wire_is(const char *line, const char *type) {
+bool message_has_type(const char *line, const char *type) {
     const char *at = strstr(line, "\"type\"");
     if (!at)
         return false;

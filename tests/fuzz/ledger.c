@@ -14,7 +14,7 @@ static struct gpushare_page page;
 static const struct memory_mode mode = {.name = "unified"};
 struct shim shim = {.page = &page, .mode = &mode};
 
-void log_line(enum level level, const char *format, ...) {
+void log_message(enum level level, const char *format, ...) {
     (void)level, (void)format;
 }
 
@@ -23,7 +23,7 @@ struct size_text size_text(uint64_t bytes) {
     return (struct size_text){""};
 }
 
-void file_close(int file) {
+void fd_close(int file) {
     close(file);
 }
 
@@ -101,7 +101,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     memset(&page, 0, sizeof page);
     page.orders.memory_backing = UINT64_MAX;
     shim.client = new_client();
-    shim.client_file = -1;
+    shim.client_fd = -1;
     for (; size >= 4; data += 4, size -= 4) {
         uint64_t key = data[1] + 1ull, bytes = (data[2] + 1ull) << (data[3] & 31);
         CUcontext context = (CUcontext)(uintptr_t)(0x1000 * (1 + (data[3] >> 6)));

@@ -8,10 +8,10 @@
 
 struct shim shim;
 
-void log_line(enum level level, const char *format, ...) {
+void log_message(enum level level, const char *format, ...) {
     (void)level, (void)format;
 }
-bool log_wants(enum level level) {
+bool log_enabled(enum level level) {
     return level == LOG_ERROR;
 }
 bool driver_is_simulated(void) {
@@ -60,7 +60,7 @@ static const char *string(const char *at) {
             at += *at == 'u' ? 5 : 1;
             continue;
         }
-        int bytes = character(text);
+        int bytes = utf8_length(text);
         must(bytes > 0);
         at += bytes;
     }
@@ -90,19 +90,19 @@ static const char *value(const char *at) {
 
 static void check_hello(void) {
     static char line[64 * 1024];
-    size_t length = wire_hello(line, sizeof line);
+    size_t length = message_hello(line, sizeof line);
     must(length > 0 && length < sizeof line && strlen(line) == length);
     const char *end = value(line);
     must(*end == '\n' && end + 1 == line + length);
     must(is_identity(shim.client_id));
-    must(wire_is(line, "hello") && !wire_is(line, "welcome"));
-    must(wire_hello(line, 100) == 0); /* no room: not half of it */
+    must(message_has_type(line, "hello") && !message_has_type(line, "welcome"));
+    must(message_hello(line, 100) == 0); /* no room: not half of it */
 }
 
 static void check_details(void) {
     static char line[16384]; /* what the agent has for it: each byte of the names may take six */
     shim.mode = mode_named("unified");
-    size_t length = wire_details(line, sizeof line, UINT32_MAX);
+    size_t length = message_details(line, sizeof line, UINT32_MAX);
     must(length > 0 && length < sizeof line && strlen(line) == length);
     const char *end = value(line);
     must(*end == '\n' && end + 1 == line + length);
@@ -140,9 +140,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (rest && *rest) {
         char *line = strdup(rest + 1); /* exactly as long as it is */
         must(line != NULL);
-        if (wire_is(line, "welcome"))
+        if (message_has_type(line, "welcome"))
             must(strstr(line, "\"type\"") && strstr(line, "\"welcome\""));
-        must(!(wire_is(line, "welcome") && wire_is(line, "join")));
+        must(!(message_has_type(line, "welcome") && message_has_type(line, "join")));
         free(line);
     }
     free(text);

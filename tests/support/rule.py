@@ -18,5 +18,5 @@ FLAGS = ("-std=gnu11", f"-I{SHIM}", "-O2", "-g", "-fPIC", "-shared", "-Wall", "-
 @cache
 def mistaken(agent_mistake: int) -> Any:
     """Return the functions, built with the planted mistake of that number."""
-    flags = [*FLAGS, f"-DAGENT_MISTAKE={agent_mistake}", *map(str, SOURCES[:2])]
+    flags = [*FLAGS, f"-DAGENT_MUTANT={agent_mistake}", *map(str, SOURCES[:2])]
     return rule.load(cached(f"rule-{agent_mistake}.so", SOURCES, lambda out: [["cc", *flags, "-o", str(out)]]))
