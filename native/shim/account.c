@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 pthread_mutex_t account_lock = PTHREAD_MUTEX_INITIALIZER;
-static uint64_t own, own_pinned;
-static int64_t own_away; /* evicted; below 0 for the moment in which a release overtakes the eviction's book entry */
+static uint64_t own, own_unmovable;
+static int64_t own_evicted; /* evicted; below 0 for the moment in which a release overtakes the eviction's book entry */
 static uint32_t own_slot;
 
 static uint64_t client_sum(void) {
@@ -20,8 +20,8 @@ static uint64_t client_sum(void) {
 }
 
 /* Unified memory cannot be asked what is where: all that was not evicted, at most. */
-static uint64_t resident(void) {
-    return own_away <= 0 ? own : (uint64_t)own_away < own ? own - (uint64_t)own_away : 0;
+static uint64_t resident_bytes(void) {
+    return own_evicted <= 0 ? own : (uint64_t)own_evicted < own ? own - (uint64_t)own_evicted : 0;
 }
 
 static void publish(void) {
@@ -29,11 +29,11 @@ static void publish(void) {
     if (shim.client)
         __atomic_store_n(&shim.client->slots[own_slot].allocated, own, __ATOMIC_SEQ_CST);
     PAGE_STORE(report->allocated, own);
-    PAGE_STORE(report->pinned, own_pinned);
-    PAGE_STORE(report->resident, resident());
+    PAGE_STORE(report->pinned, own_unmovable);
+    PAGE_STORE(report->resident, resident_bytes());
 }
 
-static void refuse(uint64_t bytes, uint64_t sum, uint64_t limit, uint64_t backing) {
+static void log_refusal(uint64_t bytes, uint64_t sum, uint64_t limit, uint64_t backing) {
     PAGE_ADD(the_page()->report.refused, 1);
     if (limit)
         log_message(
@@ -51,7 +51,7 @@ static void refuse(uint64_t bytes, uint64_t sum, uint64_t limit, uint64_t backin
                     size_text(bytes).text, size_text(backing).text, size_text(sum).text);
 }
 
-bool account_reserve(uint64_t bytes, bool pinned) {
+bool account_reserve(uint64_t bytes, bool unmovable) {
     struct gpushare_orders *orders = &the_page()->orders;
     pthread_mutex_lock(&account_lock);
     own += bytes;
@@ -61,13 +61,13 @@ bool account_reserve(uint64_t bytes, bool pinned) {
     if (over_limit || over_backing) {
         own -= bytes;
         publish();
-    } else if (pinned) {
-        own_pinned += bytes;
-        PAGE_STORE(the_page()->report.pinned, own_pinned);
+    } else if (unmovable) {
+        own_unmovable += bytes;
+        PAGE_STORE(the_page()->report.pinned, own_unmovable);
     }
     pthread_mutex_unlock(&account_lock);
     if (over_limit || over_backing)
-        refuse(bytes, sum - bytes, over_limit ? limit : 0, backing);
+        log_refusal(bytes, sum - bytes, over_limit ? limit : 0, backing);
     return !over_limit && !over_backing;
 }
 
@@ -80,39 +80,39 @@ bool account_would_fit(uint64_t bytes) {
     return (!limit || sum + bytes <= limit) && bytes <= PAGE_LOAD(orders->memory_backing);
 }
 
-void account_pin(uint64_t bytes) {
+void account_mark_unmovable(uint64_t bytes) {
     pthread_mutex_lock(&account_lock);
-    own_pinned += bytes;
+    own_unmovable += bytes;
     publish();
     pthread_mutex_unlock(&account_lock);
 }
 
-void account_moved(int64_t bytes) {
+void account_note_evicted(int64_t bytes) {
     pthread_mutex_lock(&account_lock);
-    own_away += bytes;
+    own_evicted += bytes;
     publish();
     pthread_mutex_unlock(&account_lock);
 }
 
 uint64_t account_resident(void) {
     pthread_mutex_lock(&account_lock);
-    uint64_t bytes = resident();
+    uint64_t bytes = resident_bytes();
     pthread_mutex_unlock(&account_lock);
     return bytes;
 }
 
-void account_release(uint64_t bytes, bool pinned) {
+void account_release(uint64_t bytes, bool unmovable) {
     if (!bytes)
         return;
     pthread_mutex_lock(&account_lock);
     own -= bytes < own ? bytes : own;
-    if (pinned)
-        own_pinned -= bytes < own_pinned ? bytes : own_pinned;
+    if (unmovable)
+        own_unmovable -= bytes < own_unmovable ? bytes : own_unmovable;
     publish();
     pthread_mutex_unlock(&account_lock);
 }
 
-void account_turn(const struct gpushare_turn *turn, uint64_t now) {
+void account_publish_turn(const struct gpushare_turn *turn, uint64_t now) {
     struct gpushare_slot *slot = &shim.client->slots[own_slot];
     PAGE_STORE(slot->turn, turn->turn);
     PAGE_STORE(slot->since_ns, turn->closed_ns);
@@ -131,7 +131,7 @@ static void leave_slot(void) {
 }
 
 /* The coordinator said which client page is ours; the one before may be the very same memory. */
-void account_join(struct gpushare_client *client, int file) {
+void account_attach_client_page(struct gpushare_client *client, int file) {
     pthread_mutex_lock(&account_lock);
     struct gpushare_client *before = shim.client;
     int file_before = shim.client_fd;
@@ -145,7 +145,7 @@ void account_join(struct gpushare_client *client, int file) {
     fd_close(file_before);
 }
 
-void account_slot(void) {
+void account_update_slot(void) {
     pthread_mutex_lock(&account_lock);
     uint32_t slot = PAGE_LOAD(the_page()->orders.slot) % GPUSHARE_SLOTS;
     if (slot != own_slot)
@@ -156,27 +156,27 @@ void account_slot(void) {
 }
 
 /* One story for every view: in total the least that is promised, free what can still be had of it. */
-void account_figures(uint64_t real_total, uint64_t real_free, uint64_t *total, uint64_t *free) {
+void account_apparent_memory(uint64_t real_total, uint64_t real_free, uint64_t *total, uint64_t *free) {
     struct gpushare_orders *orders = &the_page()->orders;
-    uint64_t limit = PAGE_LOAD(orders->memory_limit), told = PAGE_LOAD(orders->memory_total),
+    uint64_t limit = PAGE_LOAD(orders->memory_limit), apparent_total = PAGE_LOAD(orders->memory_total),
              backing = PAGE_LOAD(orders->memory_backing);
     pthread_mutex_lock(&account_lock);
     uint64_t sum = client_sum();
     pthread_mutex_unlock(&account_lock);
-    *total = told ? told : limit ? limit : real_total;
+    *total = apparent_total ? apparent_total : limit ? limit : real_total;
     uint64_t bound = limit ? limit : *total;
-    uint64_t most = shim.mode->most ? shim.mode->most() : UINT64_MAX;
-    bound = bound < most ? bound : most;
+    uint64_t capacity = shim.mode->capacity ? shim.mode->capacity() : UINT64_MAX;
+    bound = bound < capacity ? bound : capacity;
     uint64_t rest = bound > sum ? bound - sum : 0;
     rest = rest < backing ? rest : backing;
-    if (shim.mode->pinned && real_free < rest)
+    if (shim.mode->is_unmovable && real_free < rest)
         rest = real_free;
     *free = rest < *total ? rest : *total;
 }
 
 void account_after_fork(void) {
     pthread_mutex_init(&account_lock, NULL);
-    own = own_pinned = 0;
-    own_away = 0;
+    own = own_unmovable = 0;
+    own_evicted = 0;
     own_slot = 0;
 }

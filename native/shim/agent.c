@@ -149,7 +149,7 @@ static void collect(struct agent_inputs *in, uint32_t tried, uint64_t *next) {
     agent.bell_rang = false;
     in->polled = poll_work(now, next);
     if (phase == GPUSHARE_LEAVING && !agent.turns.keeps)
-        in->moving = memory_leaves(now, next);
+        in->moving = residency_is_evicting(now, next);
     if (phase == GPUSHARE_OUT && in->waiting && in->away_since)
         in->client_in = locks_have_others(in->client_devices, in->client_turn);
     if (phase == GPUSHARE_CLOSING || phase == GPUSHARE_STEP || agent.turns.keeps ||
@@ -167,7 +167,7 @@ static void report_turn(const struct agent_outputs *out, uint64_t now) {
         PAGE_STORE(page[i], words[i]);
     PAGE_STORE(report->idle, out->idle);
     PAGE_STORE(report->evicting, out->evicting);
-    account_turn(&out->report, now);
+    account_publish_turn(&out->report, now);
     atomic_store(&shim.phase, out->report.phase);
     atomic_store(&shim.contended, out->contended);
     if (out->without_coordinator && !atomic_load(&shim.without_coordinator))
@@ -290,13 +290,13 @@ static uint64_t poll_all(void) {
     uint32_t word = gate_word();
     now = now_ns();
     if (!is_running())
-        next = min_u64(next, memory_look(now));
+        next = min_u64(next, residency_poll(now));
     if (is_open(word)) {
         meter_switch(word);
         next = min_u64(next, usage_look(now));
     }
     if (deferred_any()) {
-        deferred_free();
+        deferred_try_free();
         next = deferred_any() ? min_u64(next, now + FREE_POLL_NS) : next;
     }
     return next;

@@ -2,7 +2,7 @@
  * what a thread remembers of its default stream holds only as long as its current context. */
 #include "shim.h"
 
-static bool awake(void) {
+static bool is_active(void) {
     return atomic_load_explicit(&shim.state, memory_order_relaxed) == SHIM_ACTIVE;
 }
 
@@ -11,7 +11,7 @@ static bool is_default(CUstream stream) {
 }
 
 /* All default streams hash to the same place. */
-static void forget_default(void) {
+static void drop_default_stream(void) {
     if (is_default(atomic_load_explicit(&self.marked[0], memory_order_relaxed)))
         atomic_store_explicit(&self.marked[0], NO_STREAM, memory_order_relaxed);
     if (is_default(atomic_load_explicit(&self.last_stream, memory_order_relaxed)))
@@ -19,20 +19,20 @@ static void forget_default(void) {
 }
 
 CUresult hook_cuStreamDestroy(CUstream stream) {
-    if (awake())
+    if (is_active())
         streams_drop(stream);
     return REAL(cuStreamDestroy)(stream);
 }
 
 CUresult hook_cuStreamDestroy_v2(CUstream stream) {
-    if (awake())
+    if (is_active())
         streams_drop(stream);
     return REAL(cuStreamDestroy_v2)(stream);
 }
 
 #define CAPTURE(call)                                                                                                  \
     do {                                                                                                               \
-        bool watched = awake();                                                                                        \
+        bool watched = is_active();                                                                                    \
         if (watched)                                                                                                   \
             streams_hold(stream);                                                                                      \
         CUresult result = (call);                                                                                      \
@@ -65,7 +65,7 @@ CUresult hook_cuStreamBeginRecaptureToGraph(bool twin, CUstream stream, int mode
 #define SWITCH(call)                                                                                                   \
     do {                                                                                                               \
         CUresult result = (call);                                                                                      \
-        forget_default();                                                                                              \
+        drop_default_stream();                                                                                         \
         return result;                                                                                                 \
     } while (0)
 
@@ -106,28 +106,28 @@ CUresult hook_cuCtxPopCurrent_v2(CUcontext *context) {
 }
 
 /* Bytes that a context takes with it are no longer the client's. */
-static void forget_memory(CUcontext context) {
-    uint64_t pinned = 0, away = 0, bytes = ledger_drop_context(context, &pinned, &away);
-    bytes += deferred_drop_context(context, &pinned, &away);
-    account_moved(-(int64_t)away);
-    account_release(bytes - pinned, false);
-    account_release(pinned, true);
+static void release_context_memory(CUcontext context) {
+    uint64_t unmovable = 0, evicted = 0, bytes = ledger_drop_context(context, &unmovable, &evicted);
+    bytes += deferred_drop_context(context, &unmovable, &evicted);
+    account_note_evicted(-(int64_t)evicted);
+    account_release(bytes - unmovable, false);
+    account_release(unmovable, true);
     graphs_drop_context(context);
 }
 
 #define DESTROY(call)                                                                                                  \
     do {                                                                                                               \
-        if (!awake())                                                                                                  \
+        if (!is_active())                                                                                              \
             return (call);                                                                                             \
         bool busy = streams_drop_context(context);                                                                     \
-        memory_hold();                                                                                                 \
+        residency_pause();                                                                                             \
         CUresult result = (call);                                                                                      \
-        memory_let_go(result == CUDA_SUCCESS ? context : NULL);                                                        \
+        residency_resume(result == CUDA_SUCCESS ? context : NULL);                                                     \
         if (busy)                                                                                                      \
             streams_context_gone();                                                                                    \
         if (result == CUDA_SUCCESS)                                                                                    \
-            forget_memory(context);                                                                                    \
-        forget_default();                                                                                              \
+            release_context_memory(context);                                                                           \
+        drop_default_stream();                                                                                         \
         return result;                                                                                                 \
     } while (0)
 
@@ -148,7 +148,7 @@ static CUcontext primary(CUdevice device) {
     CUcontext context = NULL;
     unsigned flags;
     int active = 0;
-    if (!awake() || REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) != CUDA_SUCCESS || !active ||
+    if (!is_active() || REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) != CUDA_SUCCESS || !active ||
         REAL(cuDevicePrimaryCtxRetain)(&context, device) != CUDA_SUCCESS)
         return NULL;
     REAL(cuDevicePrimaryCtxRelease_v2)(device);
@@ -162,17 +162,17 @@ static CUcontext primary(CUdevice device) {
         CUcontext context = primary(device);                                                                           \
         if (!context)                                                                                                  \
             return (call);                                                                                             \
-        memory_hold();                                                                                                 \
+        residency_pause();                                                                                             \
         streams_hold(DEFAULT);                                                                                         \
         CUresult result = (call);                                                                                      \
         unsigned flags;                                                                                                \
         int active = 1;                                                                                                \
         bool gone = REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && !active;              \
         streams_let_go(gone ? context : NULL);                                                                         \
-        memory_let_go(gone ? context : NULL);                                                                          \
+        residency_resume(gone ? context : NULL);                                                                       \
         if (gone)                                                                                                      \
-            forget_memory(context);                                                                                    \
-        forget_default();                                                                                              \
+            release_context_memory(context);                                                                           \
+        drop_default_stream();                                                                                         \
         return result;                                                                                                 \
     } while (0)
 
@@ -203,7 +203,7 @@ CUresult hook_cuDevicePrimaryCtxReset_v2(CUdevice device) {
 CUresult hook_cuGreenCtxDestroy(CUgreenCtx green) {
     CUcontext context = NULL, left;
     CUdevice device = 0;
-    if (!awake() || REAL(cuCtxFromGreenCtx)(&context, green) != CUDA_SUCCESS || !context)
+    if (!is_active() || REAL(cuCtxFromGreenCtx)(&context, green) != CUDA_SUCCESS || !context)
         return REAL(cuGreenCtxDestroy)(green);
     bool pushed = REAL(cuCtxPushCurrent_v2)(context) == CUDA_SUCCESS;
     bool known = pushed && REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS;
@@ -220,9 +220,9 @@ CUresult hook_cuGreenCtxDestroy(CUgreenCtx green) {
     if (busy)
         streams_context_gone();
     if (gone) {
-        forget_memory(whole);
-        forget_memory(context);
+        release_context_memory(whole);
+        release_context_memory(context);
     }
-    forget_default();
+    drop_default_stream();
     return result;
 }

@@ -12,12 +12,12 @@ struct release {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_mutex_t giving = PTHREAD_MUTEX_INITIALIZER; /* held while what has passed is taken and given back */
+static pthread_mutex_t freeing = PTHREAD_MUTEX_INITIALIZER; /* held while what has passed is taken and given back */
 static struct release *waiting;
 static _Atomic uint32_t count_waiting; /* and not given back yet */
 
 /* The memory itself is given back outside of the lock: the driver may wait for the device in it. */
-static void give_back(struct release *release) {
+static void free_now(struct release *release) {
     CUcontext left;
     bool pushed = REAL(cuCtxPushCurrent_v2)(release->context) == CUDA_SUCCESS;
     REAL(cuEventDestroy_v2)(release->event);
@@ -26,7 +26,7 @@ static void give_back(struct release *release) {
         REAL(cuCtxPopCurrent_v2)(&left);
     if (result != CUDA_SUCCESS)
         log_once(LOG_INFO, "memory could not be given back after its stream's work (CUDA error %d)", result);
-    memory_forget(&release->entry);
+    memory_unaccount(&release->entry);
     atomic_fetch_sub(&count_waiting, 1);
     free(release);
 }
@@ -79,20 +79,20 @@ static struct release *take(bool (*chosen)(struct release *release, void *data),
     return taken;
 }
 
-static void give_all_back(struct release *taken) {
+static void free_all(struct release *taken) {
     while (taken) {
         struct release *next = taken->next;
-        give_back(taken);
+        free_now(taken);
         taken = next;
     }
 }
 
-static bool passed(struct release *release, void *data) {
+static bool has_completed(struct release *release, void *data) {
     (void)data;
     return REAL(cuEventQuery)(release->event) != CUDA_ERROR_NOT_READY;
 }
 
-static bool any(struct release *release, void *data) {
+static bool is_any(struct release *release, void *data) {
     (void)release, (void)data;
     return true;
 }
@@ -102,48 +102,49 @@ bool deferred_any(void) {
 }
 
 /* Asking an event counts as unsafe while the thread captures, unless it says that it knows what it does. */
-static void free_passed(void) {
+static void free_completed(void) {
     int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     bool exchanged = REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
-    give_all_back(take(passed, NULL));
+    free_all(take(has_completed, NULL));
     if (exchanged)
         REAL(cuThreadExchangeStreamCaptureMode)(&mode);
-    pthread_mutex_unlock(&giving);
+    pthread_mutex_unlock(&freeing);
 }
 
-void deferred_free(void) {
-    if (deferred_any() && pthread_mutex_trylock(&giving) == 0)
-        free_passed();
+void deferred_try_free(void) {
+    if (deferred_any() && pthread_mutex_trylock(&freeing) == 0)
+        free_completed();
 }
 
-void deferred_settle(void) {
+void deferred_free_completed(void) {
     if (!deferred_any())
         return;
-    pthread_mutex_lock(&giving);
-    free_passed();
+    pthread_mutex_lock(&freeing);
+    free_completed();
 }
 
-bool deferred_wait(void) {
-    struct release *taken = take(any, NULL);
+bool deferred_drain(void) {
+    struct release *taken = take(is_any, NULL);
     for (struct release *release = taken; release; release = release->next)
         REAL(cuEventSynchronize)(release->event);
     bool some = taken != NULL;
-    give_all_back(taken);
+    free_all(taken);
     return some;
 }
 
-static bool of_context(struct release *release, void *context) {
+static bool is_of_context(struct release *release, void *context) {
     return release->context == context || release->entry.context == context;
 }
 
 /* The context has ended, and with it the event and the memory. */
-uint64_t deferred_drop_context(CUcontext context, uint64_t *pinned, uint64_t *away) {
+uint64_t deferred_drop_context(CUcontext context, uint64_t *unmovable, uint64_t *evicted) {
     uint64_t bytes = 0;
-    for (struct release *release = take(of_context, context); release;) {
+    for (struct release *release = take(is_of_context, context); release;) {
         struct release *next = release->next;
         bytes += release->entry.bytes;
-        *pinned += is_pinned(release->entry.kind) ? release->entry.bytes : 0;
-        *away += !is_pinned(release->entry.kind) && release->entry.references == EVICTED ? release->entry.bytes : 0;
+        *unmovable += is_unmovable(release->entry.kind) ? release->entry.bytes : 0;
+        *evicted +=
+            !is_unmovable(release->entry.kind) && release->entry.references == ENTRY_EVICTED ? release->entry.bytes : 0;
         atomic_fetch_sub(&count_waiting, 1);
         free(release);
         release = next;
@@ -153,7 +154,7 @@ uint64_t deferred_drop_context(CUcontext context, uint64_t *pinned, uint64_t *aw
 
 void deferred_after_fork(void) {
     pthread_mutex_init(&lock, NULL);
-    pthread_mutex_init(&giving, NULL);
+    pthread_mutex_init(&freeing, NULL);
     waiting = NULL;
     atomic_store(&count_waiting, 0);
 }

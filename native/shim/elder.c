@@ -4,13 +4,13 @@
 
 #define ROW 512 /* bytes that the driver aligns rows to, at most */
 
-static CUresult counted(CUresult result, CUdeviceptr_v1 *address, uint64_t bytes) {
-    struct entry entry = {.bytes = bytes, .kind = DEVICE};
+static CUresult count_allocation(CUresult result, CUdeviceptr_v1 *address, uint64_t bytes) {
+    struct entry entry = {.bytes = bytes, .kind = MEMORY_DEVICE};
     if (result == CUDA_SUCCESS) {
         entry.key = *address;
         REAL(cuCtxGetCurrent)(&entry.context);
     }
-    if (result != CUDA_SUCCESS || !ledger_add(ADDRESSES, &entry))
+    if (result != CUDA_SUCCESS || !ledger_add(LEDGER_ADDRESSES, &entry))
         account_release(bytes, true);
     return result;
 }
@@ -18,9 +18,9 @@ static CUresult counted(CUresult result, CUdeviceptr_v1 *address, uint64_t bytes
 CUresult hook_cuMemAlloc(CUdeviceptr_v1 *address, unsigned bytes) {
     if (!address || !bytes || !shim_is_active())
         return REAL(cuMemAlloc)(address, bytes);
-    if (!reserve(bytes, true))
+    if (!reserve_memory(bytes, true))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    return counted(REAL(cuMemAlloc)(address, bytes), address, bytes);
+    return count_allocation(REAL(cuMemAlloc)(address, bytes), address, bytes);
 }
 
 CUresult hook_cuMemAllocPitch(CUdeviceptr_v1 *address, unsigned *pitch, unsigned width, unsigned height,
@@ -28,20 +28,20 @@ CUresult hook_cuMemAllocPitch(CUdeviceptr_v1 *address, unsigned *pitch, unsigned
     uint64_t bytes = ((uint64_t)width + ROW - 1) / ROW * ROW * height;
     if (!address || !pitch || !bytes || !shim_is_active())
         return REAL(cuMemAllocPitch)(address, pitch, width, height, element);
-    if (!reserve(bytes, true))
+    if (!reserve_memory(bytes, true))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    return counted(REAL(cuMemAllocPitch)(address, pitch, width, height, element), address, bytes);
+    return count_allocation(REAL(cuMemAllocPitch)(address, pitch, width, height, element), address, bytes);
 }
 
 CUresult hook_cuMemFree(CUdeviceptr_v1 address) {
     struct entry entry;
-    if (!ledger_take(ADDRESSES, address, &entry))
+    if (!ledger_remove(LEDGER_ADDRESSES, address, &entry))
         return REAL(cuMemFree)(address);
     CUresult result = REAL(cuMemFree)(address);
     if (result == CUDA_SUCCESS)
-        account_release(entry.bytes, is_pinned(entry.kind));
+        account_release(entry.bytes, is_unmovable(entry.kind));
     else
-        ledger_add(ADDRESSES, &entry);
+        ledger_add(LEDGER_ADDRESSES, &entry);
     return result;
 }
 

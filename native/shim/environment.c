@@ -63,9 +63,9 @@ const char *memory_mode_from_environment(void) {
     const char *wanted = getenv("GPUSHARE_MEMORY_MODE");
     if (!wanted || !*wanted)
         return "unified";
-    if (mode_named(wanted))
+    if (memory_mode_by_name(wanted))
         return wanted;
-    log_message(LOG_ERROR, "GPUSHARE_MEMORY_MODE=%.40s is unknown: allowed are " MODE_NAMES "; unified is taken",
+    log_message(LOG_ERROR, "GPUSHARE_MEMORY_MODE=%.40s is unknown: allowed are " MEMORY_MODE_NAMES "; unified is taken",
                 wanted);
     return "unified";
 }

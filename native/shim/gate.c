@@ -167,7 +167,7 @@ CUresult gate_slow(struct thread *thread, CUstream stream) {
                 gate_leave(thread);
                 continue;
             }
-            if (!knows(thread, stream, word) && !memory_ready(word)) {
+            if (!knows(thread, stream, word) && !residency_restore(word)) {
                 gate_leave(thread);
                 if (gives_up(thread, &short_since))
                     return CUDA_ERROR_OPERATING_SYSTEM;

@@ -7,27 +7,27 @@
 
 #include <stdlib.h>
 
-#define DEPTH 16 /* graphs within graphs */
+#define MAX_DEPTH 16 /* graphs within graphs */
 
-struct memory {
+struct graph_memory {
     CUgraphExec graph;
     CUcontext context;
     uint64_t bytes;
-    struct memory *next;
+    struct graph_memory *next;
 };
 
 static struct {
     pthread_mutex_t lock;
-    struct memory *first;
-    uint64_t needed, counted;
-} memories = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    struct graph_memory *first;
+    uint64_t needed, reserved;
+} graph_memory = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* What a launch of it does. */
-struct sum {
+struct graph_work {
     uint64_t launches, blocks, bytes;
 };
 
-static void add_kernel(CUgraphNode node, struct sum *sum) {
+static void add_kernel(CUgraphNode node, struct graph_work *sum) {
     CUDA_KERNEL_NODE_PARAMS kernel = {0};
     CUresult result = driver_has(HOOK_cuGraphKernelNodeGetParams_v2)
                           ? REAL(cuGraphKernelNodeGetParams_v2)(node, &kernel)
@@ -39,9 +39,9 @@ static void add_kernel(CUgraphNode node, struct sum *sum) {
 
 /* The bodies of conditional nodes are not looked into: how often they run is known on the device only, and they cannot
  * allocate. */
-static void add_graph(CUgraph graph, struct sum *sum, int depth) {
+static void add_graph(CUgraph graph, struct graph_work *sum, int depth) {
     size_t count = 0;
-    if (REAL(cuGraphGetNodes)(graph, NULL, &count) != CUDA_SUCCESS || !count || depth > DEPTH)
+    if (REAL(cuGraphGetNodes)(graph, NULL, &count) != CUDA_SUCCESS || !count || depth > MAX_DEPTH)
         return;
     CUgraphNode *nodes = calloc(count, sizeof *nodes);
     if (!nodes || REAL(cuGraphGetNodes)(graph, nodes, &count) != CUDA_SUCCESS)
@@ -65,7 +65,7 @@ static void add_graph(CUgraph graph, struct sum *sum, int depth) {
 }
 
 /* What the driver holds for graphs at this moment, in bytes. */
-static uint64_t held(void) {
+static uint64_t driver_graph_bytes(void) {
     uint64_t sum = 0;
     for (int i = 0; i < shim.device_count; i++) {
         uint64_t bytes = 0;
@@ -77,57 +77,58 @@ static uint64_t held(void) {
     return sum;
 }
 
-static bool need(uint64_t bytes) {
-    pthread_mutex_lock(&memories.lock);
-    memories.needed += bytes;
-    uint64_t more = memories.needed > memories.counted ? memories.needed - memories.counted : 0;
-    memories.counted += more;
-    pthread_mutex_unlock(&memories.lock);
-    if (!more || reserve(more, true))
+static bool reserve_graph_memory(uint64_t bytes) {
+    pthread_mutex_lock(&graph_memory.lock);
+    graph_memory.needed += bytes;
+    uint64_t more = graph_memory.needed > graph_memory.reserved ? graph_memory.needed - graph_memory.reserved : 0;
+    graph_memory.reserved += more;
+    pthread_mutex_unlock(&graph_memory.lock);
+    if (!more || reserve_memory(more, true))
         return true;
-    pthread_mutex_lock(&memories.lock);
-    memories.needed -= bytes;
-    memories.counted -= more;
-    pthread_mutex_unlock(&memories.lock);
+    pthread_mutex_lock(&graph_memory.lock);
+    graph_memory.needed -= bytes;
+    graph_memory.reserved -= more;
+    pthread_mutex_unlock(&graph_memory.lock);
     return false;
 }
 
 /* Something has ended or been trimmed: count what is left. */
-static void settle(uint64_t ended) {
-    uint64_t holds = held(), over = 0;
-    pthread_mutex_lock(&memories.lock);
-    memories.needed -= ended;
-    uint64_t left = memories.needed > holds ? memories.needed : holds;
-    if (left < memories.counted) {
-        over = memories.counted - left;
-        memories.counted = left;
+static void update_reservation(uint64_t ended) {
+    uint64_t driver_bytes = driver_graph_bytes(), over = 0;
+    pthread_mutex_lock(&graph_memory.lock);
+    graph_memory.needed -= ended;
+    uint64_t left = graph_memory.needed > driver_bytes ? graph_memory.needed : driver_bytes;
+    if (left < graph_memory.reserved) {
+        over = graph_memory.reserved - left;
+        graph_memory.reserved = left;
     }
-    pthread_mutex_unlock(&memories.lock);
+    pthread_mutex_unlock(&graph_memory.lock);
     account_release(over, true);
 }
 
 /* The new graph's entry; its fields are used for what a launch of it counts as. */
-static void enter(CUgraphExec graph, const struct sum *sum) {
-    struct entry entry = {.key = (uint64_t)(uintptr_t)graph, .kind = GRAPH, .of = sum->blocks};
+static void add_graph_exec(CUgraphExec graph, const struct graph_work *sum) {
+    struct entry entry = {
+        .key = (uint64_t)(uintptr_t)graph, .kind = MEMORY_GRAPH, .physical_or_generation = sum->blocks};
     entry.references = sum->launches ? (uint32_t)sum->launches : 1;
     REAL(cuCtxGetCurrent)(&entry.context);
-    ledger_add(GRAPHS, &entry);
-    struct memory *memory = sum->bytes ? calloc(1, sizeof *memory) : NULL;
+    ledger_add(LEDGER_GRAPHS, &entry);
+    struct graph_memory *memory = sum->bytes ? calloc(1, sizeof *memory) : NULL;
     if (!memory)
         return;
-    *memory = (struct memory){graph, entry.context, sum->bytes, NULL};
-    pthread_mutex_lock(&memories.lock);
-    memory->next = memories.first;
-    memories.first = memory;
-    pthread_mutex_unlock(&memories.lock);
+    *memory = (struct graph_memory){graph, entry.context, sum->bytes, NULL};
+    pthread_mutex_lock(&graph_memory.lock);
+    memory->next = graph_memory.first;
+    graph_memory.first = memory;
+    pthread_mutex_unlock(&graph_memory.lock);
 }
 
 /* The bytes of a graph, or of all of a context's graphs, that end. */
-static uint64_t forget(CUgraphExec graph, CUcontext context) {
+static uint64_t remove_graphs(CUgraphExec graph, CUcontext context) {
     uint64_t bytes = 0;
-    pthread_mutex_lock(&memories.lock);
-    for (struct memory **at = &memories.first; *at;) {
-        struct memory *memory = *at;
+    pthread_mutex_lock(&graph_memory.lock);
+    for (struct graph_memory **at = &graph_memory.first; *at;) {
+        struct graph_memory *memory = *at;
         if (graph ? memory->graph != graph : memory->context != context) {
             at = &memory->next;
             continue;
@@ -136,23 +137,23 @@ static uint64_t forget(CUgraphExec graph, CUcontext context) {
         *at = memory->next;
         free(memory);
     }
-    pthread_mutex_unlock(&memories.lock);
+    pthread_mutex_unlock(&graph_memory.lock);
     return bytes;
 }
 
 #define INSTANTIATE(call)                                                                                              \
     do {                                                                                                               \
-        struct sum sum = {0};                                                                                          \
+        struct graph_work sum = {0};                                                                                   \
         if (!exec || !graph || !shim_is_active())                                                                      \
             return (call);                                                                                             \
         add_graph(graph, &sum, 0);                                                                                     \
-        if (sum.bytes && !need(sum.bytes))                                                                             \
+        if (sum.bytes && !reserve_graph_memory(sum.bytes))                                                             \
             return CUDA_ERROR_OUT_OF_MEMORY;                                                                           \
         CUresult result = (call);                                                                                      \
         if (result == CUDA_SUCCESS)                                                                                    \
-            enter(*exec, &sum);                                                                                        \
+            add_graph_exec(*exec, &sum);                                                                               \
         else if (sum.bytes)                                                                                            \
-            settle(sum.bytes);                                                                                         \
+            update_reservation(sum.bytes);                                                                             \
         return result;                                                                                                 \
     } while (0)
 
@@ -190,43 +191,44 @@ CUresult hook_cuGraphInstantiateWithParams(bool twin, CUgraphExec *exec, CUgraph
 
 CUresult hook_cuGraphExecDestroy(CUgraphExec graph) {
     struct entry entry;
-    bool known = ledger_take(GRAPHS, (uint64_t)(uintptr_t)graph, &entry); /* first: the handle may come again at once */
-    uint64_t bytes = known ? forget(graph, NULL) : 0;
+    bool known =
+        ledger_remove(LEDGER_GRAPHS, (uint64_t)(uintptr_t)graph, &entry); /* first: the handle may come again at once */
+    uint64_t bytes = known ? remove_graphs(graph, NULL) : 0;
     CUresult result = REAL(cuGraphExecDestroy)(graph);
     if (bytes)
-        settle(bytes);
+        update_reservation(bytes);
     return result;
 }
 
 CUresult hook_cuDeviceGraphMemTrim(CUdevice device) {
     CUresult result = REAL(cuDeviceGraphMemTrim)(device);
-    if (memories.counted)
-        settle(0);
+    if (graph_memory.reserved)
+        update_reservation(0);
     return result;
 }
 
 void graphs_drop_context(CUcontext context) {
-    uint64_t bytes = forget(NULL, context);
+    uint64_t bytes = remove_graphs(NULL, context);
     if (bytes)
-        settle(bytes);
+        update_reservation(bytes);
 }
 
-void graphs_count(CUgraphExec graph, struct counters *counters) {
+void graphs_count_launch(CUgraphExec graph, struct counters *counters) {
     struct entry entry = {.references = 1};
-    ledger_find(GRAPHS, (uint64_t)(uintptr_t)graph, &entry);
+    ledger_find(LEDGER_GRAPHS, (uint64_t)(uintptr_t)graph, &entry);
     COUNTER_ADD(counters->launches, entry.references);
-    COUNTER_ADD(counters->blocks, entry.of);
+    COUNTER_ADD(counters->blocks, entry.physical_or_generation);
 }
 
-uint64_t graphs_counted(void) {
-    pthread_mutex_lock(&memories.lock);
-    uint64_t bytes = memories.counted;
-    pthread_mutex_unlock(&memories.lock);
+uint64_t graph_bytes(void) {
+    pthread_mutex_lock(&graph_memory.lock);
+    uint64_t bytes = graph_memory.reserved;
+    pthread_mutex_unlock(&graph_memory.lock);
     return bytes;
 }
 
 void graphs_after_fork(void) {
-    pthread_mutex_init(&memories.lock, NULL);
-    memories.first = NULL; /* left to the parent's heap image */
-    memories.needed = memories.counted = 0;
+    pthread_mutex_init(&graph_memory.lock, NULL);
+    graph_memory.first = NULL; /* left to the parent's heap image */
+    graph_memory.needed = graph_memory.reserved = 0;
 }

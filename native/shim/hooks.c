@@ -3,7 +3,7 @@
 
 /* What the rows' COUNT column means. */
 #define LAUNCH(function, n) (COUNTER_ADD(self.counters.launches, 1), COUNTER_ADD(self.counters.blocks, (n)))
-#define LAUNCH_GRAPH(graph) graphs_count((graph), &self.counters)
+#define LAUNCH_GRAPH(graph) graphs_count_launch((graph), &self.counters)
 #define COPY(n) (COUNTER_ADD(self.counters.copies, 1), COUNTER_ADD(self.counters.bytes_copied, (n)))
 #define COPY2D(copy) COPY((copy) ? (copy)->width * (copy)->height : 0)
 #define COPY3D(copy) COPY((copy) ? (copy)->width * (copy)->height * (copy)->depth : 0)

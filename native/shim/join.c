@@ -63,7 +63,7 @@ bool client_page_accept(const int *files, int count) {
 void client_page_poll(void) {
     if (!pending || is_running())
         return;
-    account_join(pending, pending_fd);
+    account_attach_client_page(pending, pending_fd);
     pending = NULL;
 }
 

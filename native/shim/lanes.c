@@ -1,95 +1,95 @@
 /* Lanes: a stream of our own in each context, on which memory moves. Other streams need not wait for it, nor it for them.
- * All under movement_lock. */
+ * All under residency_lock. */
 #include "shim.h"
 
 #include <stdlib.h>
 
 static struct {
-    struct lane *lanes;
+    struct transfer_stream *streams;
     unsigned count, room;
-} all;
+} table;
 
 /* The context is current. */
-static struct lane *make(CUcontext context) {
-    struct lane lane = {.context = context};
-    if (all.count == all.room) {
-        unsigned room = all.room ? 2 * all.room : 4;
-        struct lane *grown = realloc(all.lanes, room * sizeof *grown);
+static struct transfer_stream *make(CUcontext context) {
+    struct transfer_stream transfer = {.context = context};
+    if (table.count == table.room) {
+        unsigned room = table.room ? 2 * table.room : 4;
+        struct transfer_stream *grown = realloc(table.streams, room * sizeof *grown);
         if (!grown)
             return NULL;
-        all.lanes = grown;
-        all.room = room;
+        table.streams = grown;
+        table.room = room;
     }
-    if (REAL(cuCtxGetDevice)(&lane.device) != CUDA_SUCCESS ||
-        REAL(cuStreamCreate)(&lane.stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
+    if (REAL(cuCtxGetDevice)(&transfer.device) != CUDA_SUCCESS ||
+        REAL(cuStreamCreate)(&transfer.stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
         return NULL;
-    if (REAL(cuEventCreate)(&lane.event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
-        REAL(cuStreamDestroy_v2)(lane.stream);
+    if (REAL(cuEventCreate)(&transfer.event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+        REAL(cuStreamDestroy_v2)(transfer.stream);
         return NULL;
     }
-    all.lanes[all.count] = lane;
-    return &all.lanes[all.count++];
+    table.streams[table.count] = transfer;
+    return &table.streams[table.count++];
 }
 
-struct lane *lane_enter(CUcontext context) {
+struct transfer_stream *transfer_begin(CUcontext context) {
     CUcontext left;
     if (REAL(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS)
         return NULL;
-    for (unsigned i = 0; i < all.count; i++)
-        if (all.lanes[i].context == context)
-            return &all.lanes[i];
-    struct lane *made = make(context);
+    for (unsigned i = 0; i < table.count; i++)
+        if (table.streams[i].context == context)
+            return &table.streams[i];
+    struct transfer_stream *made = make(context);
     if (!made)
         REAL(cuCtxPopCurrent_v2)(&left);
     return made;
 }
 
-void lane_leave(void) {
+void transfer_end(void) {
     CUcontext left;
     REAL(cuCtxPopCurrent_v2)(&left);
 }
 
-void lanes_record(void) {
+void transfers_record(void) {
     CUcontext left;
-    for (unsigned i = 0; i < all.count; i++) {
-        struct lane *lane = &all.lanes[i];
-        if (!lane->busy || REAL(cuCtxPushCurrent_v2)(lane->context) != CUDA_SUCCESS)
+    for (unsigned i = 0; i < table.count; i++) {
+        struct transfer_stream *transfer = &table.streams[i];
+        if (!transfer->is_busy || REAL(cuCtxPushCurrent_v2)(transfer->context) != CUDA_SUCCESS)
             continue;
-        lane->busy = REAL(cuEventRecord)(lane->event, lane->stream) == CUDA_SUCCESS;
+        transfer->is_busy = REAL(cuEventRecord)(transfer->event, transfer->stream) == CUDA_SUCCESS;
         REAL(cuCtxPopCurrent_v2)(&left);
     }
 }
 
-bool lanes_arrived(void) {
-    bool busy = false;
-    for (unsigned i = 0; i < all.count; i++) {
-        struct lane *lane = &all.lanes[i];
-        lane->busy = lane->busy && REAL(cuEventQuery)(lane->event) == CUDA_ERROR_NOT_READY;
-        busy = busy || lane->busy;
+bool transfers_are_complete(void) {
+    bool is_busy = false;
+    for (unsigned i = 0; i < table.count; i++) {
+        struct transfer_stream *transfer = &table.streams[i];
+        transfer->is_busy = transfer->is_busy && REAL(cuEventQuery)(transfer->event) == CUDA_ERROR_NOT_READY;
+        is_busy = is_busy || transfer->is_busy;
     }
-    return !busy;
+    return !is_busy;
 }
 
-bool lanes_wait(void) {
-    bool well = true;
-    for (unsigned i = 0; i < all.count; i++) {
-        if (all.lanes[i].busy && REAL(cuEventSynchronize)(all.lanes[i].event) != CUDA_SUCCESS)
-            well = false;
-        all.lanes[i].busy = false;
+bool transfers_sync(void) {
+    bool is_ok = true;
+    for (unsigned i = 0; i < table.count; i++) {
+        if (table.streams[i].is_busy && REAL(cuEventSynchronize)(table.streams[i].event) != CUDA_SUCCESS)
+            is_ok = false;
+        table.streams[i].is_busy = false;
     }
-    return well;
+    return is_ok;
 }
 
 /* Its stream and event went with it. */
-void lanes_forget(CUcontext context) {
-    for (unsigned i = 0; i < all.count;)
-        if (all.lanes[i].context == context)
-            all.lanes[i] = all.lanes[--all.count];
+void transfers_drop_context(CUcontext context) {
+    for (unsigned i = 0; i < table.count;)
+        if (table.streams[i].context == context)
+            table.streams[i] = table.streams[--table.count];
         else
             i++;
 }
 
-void lanes_after_fork(void) {
-    all.lanes = NULL; /* left to the parent's heap image */
-    all.count = all.room = 0;
+void transfers_after_fork(void) {
+    table.streams = NULL; /* left to the parent's heap image */
+    table.count = table.room = 0;
 }

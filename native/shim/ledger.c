@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #define SHARDS 16 /* a power of two */
-#define FIRST_ROOM 64
+#define MIN_ROOM 64
 
 struct shard {
     pthread_mutex_t lock;
@@ -13,8 +13,8 @@ struct shard {
     uint64_t count, room;  /* room: 0 or a power of two, at most 3/4 used */
 };
 
-static struct shard books[BOOKS][SHARDS] = {
-    [0 ... BOOKS - 1] = {[0 ... SHARDS - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}},
+static struct shard tables[LEDGER_TABLES][SHARDS] = {
+    [0 ... LEDGER_TABLES - 1] = {[0 ... SHARDS - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}},
 };
 
 /* Addresses are aligned and handles small: the product's high bits depend on all of them. */
@@ -23,11 +23,11 @@ static uint64_t hash(uint64_t key) {
     return product ^ product >> 32;
 }
 
-static struct shard *shard_of(enum book book, uint64_t key) {
-    return &books[book][hash(key) >> 60 & (SHARDS - 1)];
+static struct shard *shard_of(enum ledger_table table, uint64_t key) {
+    return &tables[table][hash(key) >> 60 & (SHARDS - 1)];
 }
 
-static struct entry *place_of(struct shard *shard, uint64_t key) {
+static struct entry *slot_of(struct shard *shard, uint64_t key) {
     if (!shard->room)
         return NULL;
     uint64_t mask = shard->room - 1, at = hash(key) & mask;
@@ -39,13 +39,13 @@ static struct entry *place_of(struct shard *shard, uint64_t key) {
 static bool make_room(struct shard *shard) {
     if ((shard->count + 1) * 4 <= shard->room * 3)
         return true;
-    struct shard grown = {.room = shard->room ? shard->room * 2 : FIRST_ROOM};
+    struct shard grown = {.room = shard->room ? shard->room * 2 : MIN_ROOM};
     grown.entries = calloc(grown.room, sizeof *grown.entries);
     if (!grown.entries)
         return false;
     for (uint64_t i = 0; i < shard->room; i++)
         if (shard->entries[i].key)
-            *place_of(&grown, shard->entries[i].key) = shard->entries[i];
+            *slot_of(&grown, shard->entries[i].key) = shard->entries[i];
     free(shard->entries);
     shard->entries = grown.entries;
     shard->room = grown.room;
@@ -66,14 +66,14 @@ static void remove_at(struct shard *shard, struct entry *entry) {
     shard->count--;
 }
 
-bool ledger_add(enum book book, const struct entry *entry) {
-    struct shard *shard = shard_of(book, entry->key);
+bool ledger_add(enum ledger_table table, const struct entry *entry) {
+    struct shard *shard = shard_of(table, entry->key);
     pthread_mutex_lock(&shard->lock);
     bool room = make_room(shard);
     if (room) {
-        struct entry *place = place_of(shard, entry->key);
-        shard->count += place->key == 0;
-        *place = *entry;
+        struct entry *slot = slot_of(shard, entry->key);
+        shard->count += slot->key == 0;
+        *slot = *entry;
     }
     pthread_mutex_unlock(&shard->lock);
     if (!room)
@@ -81,63 +81,64 @@ bool ledger_add(enum book book, const struct entry *entry) {
     return room;
 }
 
-bool ledger_find(enum book book, uint64_t key, struct entry *found) {
-    struct shard *shard = shard_of(book, key);
+bool ledger_find(enum ledger_table table, uint64_t key, struct entry *found) {
+    struct shard *shard = shard_of(table, key);
     pthread_mutex_lock(&shard->lock);
-    struct entry *place = key ? place_of(shard, key) : NULL;
-    bool known = place && place->key == key;
-    if (known)
-        *found = *place;
+    struct entry *slot = key ? slot_of(shard, key) : NULL;
+    bool is_known = slot && slot->key == key;
+    if (is_known)
+        *found = *slot;
     pthread_mutex_unlock(&shard->lock);
-    return known;
+    return is_known;
 }
 
-bool ledger_take(enum book book, uint64_t key, struct entry *taken) {
-    struct shard *shard = shard_of(book, key);
+bool ledger_remove(enum ledger_table table, uint64_t key, struct entry *removed) {
+    struct shard *shard = shard_of(table, key);
     pthread_mutex_lock(&shard->lock);
-    struct entry *place = key ? place_of(shard, key) : NULL;
-    bool known = place && place->key == key;
-    if (known) {
-        *taken = *place;
-        remove_at(shard, place);
+    struct entry *slot = key ? slot_of(shard, key) : NULL;
+    bool is_known = slot && slot->key == key;
+    if (is_known) {
+        *removed = *slot;
+        remove_at(shard, slot);
     }
     pthread_mutex_unlock(&shard->lock);
-    return known;
+    return is_known;
 }
 
-bool ledger_refer(uint64_t handle, int change, struct entry *gone) {
-    struct shard *shard = shard_of(HANDLES, handle);
+bool ledger_change_references(uint64_t handle, int change, struct entry *gone) {
+    struct shard *shard = shard_of(LEDGER_HANDLES, handle);
     bool last = false;
     pthread_mutex_lock(&shard->lock);
-    struct entry *place = handle ? place_of(shard, handle) : NULL;
-    if (place && place->key == handle) {
-        place->references += (uint32_t)change;
-        last = place->references == 0;
+    struct entry *slot = handle ? slot_of(shard, handle) : NULL;
+    if (slot && slot->key == handle) {
+        slot->references += (uint32_t)change;
+        last = slot->references == 0;
         if (last) {
-            *gone = *place;
-            remove_at(shard, place);
+            *gone = *slot;
+            remove_at(shard, slot);
         }
     }
     pthread_mutex_unlock(&shard->lock);
     return last;
 }
 
-bool ledger_mark(const struct entry *entry, uint32_t mark) {
-    struct shard *shard = shard_of(ADDRESSES, entry->key);
+bool ledger_set_flag(const struct entry *entry, uint32_t flag) {
+    struct shard *shard = shard_of(LEDGER_ADDRESSES, entry->key);
     pthread_mutex_lock(&shard->lock);
-    struct entry *place = place_of(shard, entry->key);
-    bool changed = place && place->key == entry->key && place->of == entry->of && place->references != mark;
-    if (changed)
-        place->references = mark;
+    struct entry *slot = slot_of(shard, entry->key);
+    bool is_changed = slot && slot->key == entry->key &&
+                      slot->physical_or_generation == entry->physical_or_generation && slot->references != flag;
+    if (is_changed)
+        slot->references = flag;
     pthread_mutex_unlock(&shard->lock);
-    return changed;
+    return is_changed;
 }
 
-size_t ledger_list(enum book book, bool (*wanted)(const struct entry *entry), struct entry **list) {
+size_t ledger_list(enum ledger_table table, bool (*wanted)(const struct entry *entry), struct entry **list) {
     size_t count = 0, room = 0;
     *list = NULL;
     for (int i = 0; i < SHARDS; i++) {
-        struct shard *shard = &books[book][i];
+        struct shard *shard = &tables[table][i];
         pthread_mutex_lock(&shard->lock);
         if (room < count + shard->count) {
             room = 2 * (count + shard->count);
@@ -157,13 +158,13 @@ size_t ledger_list(enum book book, bool (*wanted)(const struct entry *entry), st
 }
 
 /* Physical memory of the virtual-memory interface belongs to no context and stays. */
-uint64_t ledger_drop_context(CUcontext context, uint64_t *pinned, uint64_t *away) {
+uint64_t ledger_drop_context(CUcontext context, uint64_t *unmovable, uint64_t *evicted) {
     uint64_t bytes = 0;
-    for (int book = 0; book < BOOKS; book++) {
-        if (book == HANDLES || book == MAPPINGS)
+    for (int table = 0; table < LEDGER_TABLES; table++) {
+        if (table == LEDGER_HANDLES || table == LEDGER_MAPPINGS)
             continue;
         for (int i = 0; i < SHARDS; i++) {
-            struct shard *shard = &books[book][i];
+            struct shard *shard = &tables[table][i];
             pthread_mutex_lock(&shard->lock);
             for (uint64_t at = 0; at < shard->room;) {
                 struct entry *entry = &shard->entries[at];
@@ -172,10 +173,10 @@ uint64_t ledger_drop_context(CUcontext context, uint64_t *pinned, uint64_t *away
                     continue;
                 }
                 bytes += entry->bytes;
-                if (is_pinned(entry->kind))
-                    *pinned += entry->bytes;
-                else if (entry->references == EVICTED)
-                    *away += entry->bytes;
+                if (is_unmovable(entry->kind))
+                    *unmovable += entry->bytes;
+                else if (entry->references == ENTRY_EVICTED)
+                    *evicted += entry->bytes;
                 remove_at(shard, entry); /* another may have moved here: look again */
             }
             pthread_mutex_unlock(&shard->lock);
@@ -185,14 +186,14 @@ uint64_t ledger_drop_context(CUcontext context, uint64_t *pinned, uint64_t *away
 }
 
 /* Names of physical memory, and mappings of it, stand for what is counted once. */
-void ledger_sum(struct summary *sum) {
-    for (int book = 0; book < BOOKS; book++)
-        for (int i = 0; i < SHARDS && book != MAPPINGS; i++) {
-            struct shard *shard = &books[book][i];
+void ledger_sum(struct ledger_totals *sum) {
+    for (int table = 0; table < LEDGER_TABLES; table++)
+        for (int i = 0; i < SHARDS && table != LEDGER_MAPPINGS; i++) {
+            struct shard *shard = &tables[table][i];
             pthread_mutex_lock(&shard->lock);
             for (uint64_t at = 0; at < shard->room; at++) {
                 struct entry *entry = &shard->entries[at];
-                if (!entry->key || entry->kind >= KINDS || (book == HANDLES && !entry->bytes))
+                if (!entry->key || entry->kind >= MEMORY_KINDS || (table == LEDGER_HANDLES && !entry->bytes))
                     continue;
                 sum->number[entry->kind]++;
                 sum->bytes[entry->kind] += entry->bytes;
@@ -202,7 +203,7 @@ void ledger_sum(struct summary *sum) {
 }
 
 void ledger_after_fork(void) {
-    for (int book = 0; book < BOOKS; book++)
+    for (int table = 0; table < LEDGER_TABLES; table++)
         for (int i = 0; i < SHARDS; i++)
-            books[book][i] = (struct shard){.lock = PTHREAD_MUTEX_INITIALIZER};
+            tables[table][i] = (struct shard){.lock = PTHREAD_MUTEX_INITIALIZER};
 }

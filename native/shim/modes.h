@@ -6,9 +6,10 @@
 /* What a mode does with device memory that the program asks for. */
 struct memory_mode {
     const char *name;
-    uint32_t number; /* GPUSHARE_MEMORY_… */
-    bool pinned;     /* what it allocates stays on the device */
-    bool beside; /* memory leaves after the turn, while the next client's comes: it takes no more room than there is */
+    uint32_t number;   /* GPUSHARE_MEMORY_… */
+    bool is_unmovable; /* what it allocates stays on the device */
+    bool
+        evicts_after_turn; /* memory leaves after the turn, while the next client's comes: it takes no more room than there is */
     /* Fills in the entry's kind. The bytes are reserved already. */
     CUresult (*allocate)(CUdeviceptr *address, size_t bytes, struct entry *entry);
     CUresult (*release)(const struct entry *entry);
@@ -20,67 +21,68 @@ struct memory_mode {
     bool (*restore)(uint32_t word);
     /* Agent, the gate is closed: move back what was evicted, as long as there is room for it on the device and no more
      * than `most` bytes are there; 0: no more of that. Does not block for long; when to come again. NULL: nothing is ever away. */
-    uint64_t (*ahead)(uint64_t most, uint64_t now);
-    uint64_t (*most)(void);                    /* bytes that a client can have at all; NULL: the limit alone says */
+    uint64_t (*prefetch)(uint64_t max_bytes, uint64_t now);
+    uint64_t (*capacity)(void);                /* bytes that a client can have at all; NULL: the limit alone says */
     void (*describe)(char *text, size_t room); /* for the log */
 };
 
 extern const struct memory_mode mode_unified, mode_plain, mode_swap;
 
-const struct memory_mode *mode_named(const char *name); /* NULL: there is none of that name */
-#define MODE_NAMES "unified, swap, plain"
+const struct memory_mode *memory_mode_by_name(const char *name); /* NULL: there is none of that name */
+#define MEMORY_MODE_NAMES "unified, swap, plain"
 
 /* --- movement.c --- */
 
-bool memory_leaves(uint64_t now, uint64_t *next); /* agent, after a drain: memory is leaving that must, come again */
-uint64_t memory_look(uint64_t now);               /* agent, not running: when to look again */
-bool memory_ready(uint32_t word);   /* a thread at the open gate: bring back what is away; false: it cannot be yet */
-void memory_hold(void);             /* no context is used for moving memory until ... */
-void memory_let_go(CUcontext gone); /* ... here; NULL: none has ended */
-void memory_after_fork(void);
-extern pthread_mutex_t movement_lock;
+bool residency_is_evicting(uint64_t now,
+                           uint64_t *next); /* agent, after a drain: memory is leaving that must, come again */
+uint64_t residency_poll(uint64_t now);      /* agent, not running: when to look again */
+bool residency_restore(uint32_t word); /* a thread at the open gate: bring back what is away; false: it cannot be yet */
+void residency_pause(void);            /* no context is used for moving memory until ... */
+void residency_resume(CUcontext gone); /* ... here; NULL: none has ended */
+void residency_after_fork(void);
+extern pthread_mutex_t residency_lock;
 
 /* A need for room on the device, which is full. */
-struct room {
-    uint64_t began;        /* 0: it has not been asked for */
-    uint64_t asked_at;     /* 0: not in this turn */
-    uint32_t first, asked; /* the short_seq of the first request for it, and of the present one */
-    bool refused;
+struct shortage {
+    uint64_t began;               /* 0: it has not been asked for */
+    uint64_t posted_at;           /* 0: not in this turn */
+    uint32_t first_seq, last_seq; /* the short_seq of the first request for it, and of the present one */
+    bool is_refused;
 };
 
-/* Others are asked to leave. CUDA_SUCCESS: try again (movement_lock is let go meanwhile); else what is to be returned. */
-CUresult room_wait(struct room *room, uint64_t bytes);
-CUresult room_next_turn(struct room *room); /* the turn has ended before there was room; returns the same */
-void room_found(struct room *room);         /* or not needed any more */
-void report_restored(uint64_t bytes, uint64_t began);
-uint64_t room_to_spare(void); /* bytes of the current context's device that nobody has, but for a reserve */
+/* Others are asked to leave. CUDA_SUCCESS: try again (residency_lock is let go meanwhile); else what is to be returned. */
+CUresult shortage_wait(struct shortage *shortage, uint64_t bytes);
+CUresult shortage_next_turn(struct shortage *shortage); /* the turn has ended before there was room; returns the same */
+void shortage_end(struct shortage *shortage);           /* or not needed any more */
+void transfers_report_restored(uint64_t bytes, uint64_t began);
+uint64_t transfers_free_bytes(void); /* bytes of the current context's device that nobody has, but for a reserve */
 
-/* --- lanes.c: all under movement_lock --- */
+/* --- lanes.c: all under residency_lock --- */
 
-struct lane {
+struct transfer_stream {
     CUcontext context;
     CUdevice device;
     CUstream stream;
     CUevent event;
-    bool busy; /* something is on its way in it */
+    bool is_busy; /* something is on its way in it */
 };
 
-struct lane *lane_enter(CUcontext context); /* makes the context current; NULL: it cannot be */
-void lane_leave(void);
-void lanes_record(void);  /* behind all that is on its way */
-bool lanes_arrived(void); /* has all that was recorded? */
-bool lanes_wait(void);    /* false: something failed */
-void lanes_forget(CUcontext context);
-void lanes_after_fork(void);
+struct transfer_stream *transfer_begin(CUcontext context); /* makes the context current; NULL: it cannot be */
+void transfer_end(void);
+void transfers_record(void);       /* behind all that is on its way */
+bool transfers_are_complete(void); /* has all that was recorded? */
+bool transfers_sync(void);         /* false: something failed */
+void transfers_drop_context(CUcontext context);
+void transfers_after_fork(void);
 
 /* --- swap*.c --- */
 
-bool swap_around(CUdeviceptr address, CUdeviceptr *base, size_t *bytes, bool *here);
-void swap_forget_context(CUcontext context); /* movement_lock is held */
+bool swap_find_allocation(CUdeviceptr address, CUdeviceptr *base, size_t *bytes, bool *is_resident);
+void swap_drop_context(CUcontext context); /* residency_lock is held */
 void swap_after_fork(void);
-bool swap_handles(const CUmemAllocationProp *properties, unsigned long long flags); /* is it memory that moves? */
-bool swap_named(uint64_t handle);
-bool swap_mapped(CUdeviceptr address);
+bool swap_manages(const CUmemAllocationProp *properties, unsigned long long flags); /* is it memory that moves? */
+bool swap_owns_handle(uint64_t handle);
+bool swap_owns_mapping(CUdeviceptr address);
 CUresult swap_create(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties);
 CUresult swap_release(CUmemGenericAllocationHandle handle);
 CUresult swap_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle);

@@ -64,7 +64,7 @@ int nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
     const struct device *ours = result == NVML_SUCCESS ? known(device) : NULL;
     if (ours) {
         uint64_t total, free;
-        account_figures(ours->memory, memory->free, &total, &free);
+        account_apparent_memory(ours->memory, memory->free, &total, &free);
         *memory = (nvmlMemory_t){.total = total, .free = free, .used = total - free};
     }
     return result;
@@ -76,7 +76,7 @@ int nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
     const struct device *ours = result == NVML_SUCCESS ? known(device) : NULL;
     if (ours) {
         uint64_t total, free;
-        account_figures(ours->memory, memory->free, &total, &free);
+        account_apparent_memory(ours->memory, memory->free, &total, &free);
         *memory = (nvmlMemory_v2_t){memory->version, total, 0, free, total - free};
     }
     return result;

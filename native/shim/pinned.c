@@ -7,9 +7,9 @@
 
 #define PHYSICAL (1ull << 63)
 
-static void unrefer(uint64_t physical) {
+static void drop_reference(uint64_t physical) {
     struct entry gone;
-    if (ledger_refer(physical, -1, &gone))
+    if (ledger_change_references(physical, -1, &gone))
         account_release(gone.bytes, true);
 }
 
@@ -19,9 +19,9 @@ CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, co
     if (!handle || !bytes || !properties || properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
         !shim_is_active())
         return REAL(cuMemCreate)(handle, bytes, properties, flags);
-    if (swap_handles(properties, flags))
+    if (swap_manages(properties, flags))
         return swap_create(handle, bytes, properties);
-    if (!reserve(bytes, true))
+    if (!reserve_memory(bytes, true))
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = REAL(cuMemCreate)(handle, bytes, properties, flags);
     if (result != CUDA_SUCCESS) {
@@ -29,83 +29,90 @@ CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, co
         return result;
     }
     uint64_t physical = PHYSICAL | atomic_fetch_add(&serial, 1);
-    struct entry memory = {.key = physical, .bytes = bytes, .kind = HANDLE, .references = 1};
-    struct entry name = {.key = *handle, .kind = HANDLE, .references = 1, .of = physical};
-    ledger_add(HANDLES, &memory);
-    ledger_add(HANDLES, &name);
+    struct entry memory = {.key = physical, .bytes = bytes, .kind = MEMORY_HANDLE, .references = 1};
+    struct entry name = {.key = *handle, .kind = MEMORY_HANDLE, .references = 1, .physical_or_generation = physical};
+    ledger_add(LEDGER_HANDLES, &memory);
+    ledger_add(LEDGER_HANDLES, &name);
     return result;
 }
 
 CUresult hook_cuMemRelease(CUmemGenericAllocationHandle handle) {
-    if (swap_named(handle))
+    if (swap_owns_handle(handle))
         return swap_release(handle);
     struct entry name, gone;
-    bool known = ledger_find(HANDLES, handle, &name);
-    bool last = known && ledger_refer(handle, -1, &gone); /* first: then the number may belong to another memory */
+    bool known = ledger_find(LEDGER_HANDLES, handle, &name);
+    bool last =
+        known && ledger_change_references(handle, -1, &gone); /* first: then the number may belong to another memory */
     CUresult result = REAL(cuMemRelease)(handle);
     if (last && result == CUDA_SUCCESS)
-        unrefer(name.of);
+        drop_reference(name.physical_or_generation);
     else if (last) {
         name.references = 1;
-        ledger_add(HANDLES, &name);
+        ledger_add(LEDGER_HANDLES, &name);
     } else if (known && result != CUDA_SUCCESS)
-        ledger_refer(handle, 1, &gone);
+        ledger_change_references(handle, 1, &gone);
     return result;
 }
 
 CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address) {
-    if (handle && swap_mapped((CUdeviceptr)(uintptr_t)address))
+    if (handle && swap_owns_mapping((CUdeviceptr)(uintptr_t)address))
         return swap_retain(handle, (CUdeviceptr)(uintptr_t)address);
     CUresult result = REAL(cuMemRetainAllocationHandle)(handle, address);
     struct entry mapping, name, gone;
-    if (result != CUDA_SUCCESS || !ledger_find(MAPPINGS, (uint64_t)(uintptr_t)address, &mapping))
+    if (result != CUDA_SUCCESS || !ledger_find(LEDGER_MAPPINGS, (uint64_t)(uintptr_t)address, &mapping))
         return result;
-    if (ledger_find(HANDLES, *handle, &name)) {
-        ledger_refer(*handle, 1, &gone);
+    if (ledger_find(LEDGER_HANDLES, *handle, &name)) {
+        ledger_change_references(*handle, 1, &gone);
     } else {
-        name = (struct entry){.key = *handle, .kind = HANDLE, .references = 1, .of = mapping.of};
-        ledger_refer(mapping.of, 1, &gone);
-        ledger_add(HANDLES, &name);
+        name = (struct entry){.key = *handle,
+                              .kind = MEMORY_HANDLE,
+                              .references = 1,
+                              .physical_or_generation = mapping.physical_or_generation};
+        ledger_change_references(mapping.physical_or_generation, 1, &gone);
+        ledger_add(LEDGER_HANDLES, &name);
     }
     return result;
 }
 
 CUresult hook_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
                        unsigned long long flags) {
-    if (swap_named(handle))
+    if (swap_owns_handle(handle))
         return swap_map(address, bytes, offset, handle);
     CUresult result = REAL(cuMemMap)(address, bytes, offset, handle, flags);
     struct entry name, gone;
-    if (result == CUDA_SUCCESS && ledger_find(HANDLES, handle, &name)) {
-        struct entry mapping = {.key = address, .bytes = bytes, .kind = HANDLE, .of = name.of};
-        ledger_refer(name.of, 1, &gone);
-        ledger_add(MAPPINGS, &mapping);
+    if (result == CUDA_SUCCESS && ledger_find(LEDGER_HANDLES, handle, &name)) {
+        struct entry mapping = {.key = address,
+                                .bytes = bytes,
+                                .kind = MEMORY_HANDLE,
+                                .physical_or_generation = name.physical_or_generation};
+        ledger_change_references(name.physical_or_generation, 1, &gone);
+        ledger_add(LEDGER_MAPPINGS, &mapping);
     }
     return result;
 }
 
 CUresult hook_cuMemUnmap(CUdeviceptr address, size_t bytes) {
-    if (swap_mapped(address))
+    if (swap_owns_mapping(address))
         return swap_unmap(address, bytes);
     CUresult result = REAL(cuMemUnmap)(address, bytes);
     struct entry mapping;
     for (CUdeviceptr at = address; result == CUDA_SUCCESS && at < address + bytes; at += mapping.bytes) {
-        if (!ledger_take(MAPPINGS, at, &mapping)) /* imported memory, not counted here */
+        if (!ledger_remove(LEDGER_MAPPINGS, at, &mapping)) /* imported memory, not counted here */
             break;
-        unrefer(mapping.of);
+        drop_reference(mapping.physical_or_generation);
     }
     return result;
 }
 
 CUresult hook_cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t count) {
-    return access && count && swap_mapped(address) ? swap_access(address, bytes, access, count)
-                                                   : REAL(cuMemSetAccess)(address, bytes, access, count);
+    return access && count && swap_owns_mapping(address) ? swap_access(address, bytes, access, count)
+                                                         : REAL(cuMemSetAccess)(address, bytes, access, count);
 }
 
 CUresult hook_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties,
                                                      CUmemGenericAllocationHandle handle) {
-    return swap_named(handle) ? swap_properties(properties, handle)
-                              : REAL(cuMemGetAllocationPropertiesFromHandle)(properties, handle);
+    return swap_owns_handle(handle) ? swap_properties(properties, handle)
+                                    : REAL(cuMemGetAllocationPropertiesFromHandle)(properties, handle);
 }
 
 /* --- arrays -------------------------------------------------------------------------------------------------------- */
@@ -146,12 +153,12 @@ static uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned level
         uint64_t bytes = (size);                                                                                       \
         if (bytes == UINT64_MAX)                                                                                       \
             return (call);                                                                                             \
-        if (!reserve(bytes, true))                                                                                     \
+        if (!reserve_memory(bytes, true))                                                                              \
             return CUDA_ERROR_OUT_OF_MEMORY;                                                                           \
         CUresult result = (call);                                                                                      \
-        struct entry entry = {.key = (uint64_t)(uintptr_t)*array, .bytes = bytes, .kind = ARRAY};                      \
+        struct entry entry = {.key = (uint64_t)(uintptr_t)*array, .bytes = bytes, .kind = MEMORY_ARRAY};               \
         REAL(cuCtxGetCurrent)(&entry.context);                                                                         \
-        if (result != CUDA_SUCCESS || !ledger_add(ARRAYS, &entry))                                                     \
+        if (result != CUDA_SUCCESS || !ledger_add(LEDGER_ARRAYS, &entry))                                              \
             account_release(bytes, true);                                                                              \
         return result;                                                                                                 \
     } while (0)
@@ -186,12 +193,12 @@ CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D
 #define DESTROY_ARRAY(call)                                                                                            \
     do {                                                                                                               \
         struct entry entry;                                                                                            \
-        bool known = ledger_take(ARRAYS, (uint64_t)(uintptr_t)array, &entry);                                          \
+        bool known = ledger_remove(LEDGER_ARRAYS, (uint64_t)(uintptr_t)array, &entry);                                 \
         CUresult result = (call);                                                                                      \
         if (known && result == CUDA_SUCCESS)                                                                           \
             account_release(entry.bytes, true);                                                                        \
         else if (known)                                                                                                \
-            ledger_add(ARRAYS, &entry);                                                                                \
+            ledger_add(LEDGER_ARRAYS, &entry);                                                                         \
         return result;                                                                                                 \
     } while (0)
 

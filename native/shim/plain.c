@@ -5,7 +5,7 @@
 
 /* Nobody is asked to leave for it: what is plain never leaves again, and whoever did might not fit any more. */
 static CUresult allocate(CUdeviceptr *address, size_t bytes, struct entry *entry) {
-    entry->kind = DEVICE;
+    entry->kind = MEMORY_DEVICE;
     CUresult result = REAL(cuMemAlloc_v2)(address, bytes);
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
         log_message(LOG_ERROR,
@@ -26,7 +26,7 @@ static void describe(char *text, size_t room) {
 const struct memory_mode mode_plain = {
     .name = "plain",
     .number = GPUSHARE_MEMORY_PLAIN,
-    .pinned = true,
+    .is_unmovable = true,
     .allocate = allocate,
     .release = release,
     .describe = describe,

@@ -5,9 +5,9 @@
  * (interrupt.c) touches atomics and a futex only. The main thread of a Python program runs Python's signal handlers while
  * it waits (python.c); another thread of ours tries the interpreter lock for it. A fork's child starts from nothing (start.c).
  *
- * Locks, in the order in which they may nest: start_lock, movement_lock (movement.c), streams (streams.c), meter (meter.c),
+ * Locks, in the order in which they may nest: start_lock, residency_lock (movement.c), streams (streams.c), meter (meter.c),
  * durations (durations.c), ledger shards (ledger.c), account_lock, threads.lock, files.lock. None is held while waiting at
- * the gate or in a driver call that may wait for the device, but for the recording of an event, and movement_lock while
+ * the gate or in a driver call that may wait for the device, but for the recording of an event, and residency_lock while
  * memory moves. */
 #ifndef GPUSHARE_SHIM_H
 #define GPUSHARE_SHIM_H

@@ -105,7 +105,7 @@ void outbox_post(unsigned messages) {
 
 static void on_welcome(uint64_t now) {
     if (!client_page_is_pending())
-        account_slot();
+        account_update_slot();
     connection.reconnect_delay = 0;
     connection.welcomed_at = now;
     agent_welcomed();

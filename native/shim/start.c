@@ -169,7 +169,7 @@ static bool find_devices(void) {
         managed = managed && access;
         shim.device_count++;
     }
-    shim.mode = mode_named(memory_mode_from_environment());
+    shim.mode = memory_mode_by_name(memory_mode_from_environment());
     if (shim.mode == &mode_unified && !managed) {
         shim.mode = &mode_plain;
         log_message(LOG_ERROR,
@@ -211,7 +211,7 @@ static void after_fork(void) {
     inspect_after_fork();
     account_after_fork();
     deferred_after_fork();
-    memory_after_fork();
+    residency_after_fork();
     connection_after_fork();
     client_page_after_fork();
     locks_after_fork();
@@ -229,7 +229,7 @@ static bool replace_client_page(void) {
     client->began_ns = PAGE_LOAD(before->began_ns);
     client->device_count = PAGE_LOAD(before->device_count);
     memcpy(client->devices, before->devices, sizeof client->devices);
-    account_join(client, file);
+    account_attach_client_page(client, file);
     return true;
 }
 

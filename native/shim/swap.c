@@ -5,25 +5,27 @@
 #include <stdio.h>
 
 static CUresult allocate(CUdeviceptr *address, size_t bytes, struct entry *entry) {
-    struct span *span = NULL;
-    pthread_mutex_lock(&movement_lock);
-    CUresult result = bytes <= GRAIN / 2 ? chunk_allocate(bytes, address, &span) : span_new(bytes, &span);
-    pthread_mutex_unlock(&movement_lock);
+    struct swap_allocation *allocation = NULL;
+    pthread_mutex_lock(&residency_lock);
+    CUresult result = bytes <= GRANULE_BYTES / 2 ? slab_allocate(bytes, address, &allocation)
+                                                 : swap_allocation_create(bytes, &allocation);
+    pthread_mutex_unlock(&residency_lock);
     if (result != CUDA_SUCCESS)
         return result;
-    if (!span->chunk)
-        *address = span->base;
-    entry->kind = SWAPPED;
-    entry->of = (uint64_t)(uintptr_t)span;
+    if (!allocation->slab)
+        *address = allocation->base;
+    entry->kind = MEMORY_SWAPPED;
+    entry->physical_or_generation = (uint64_t)(uintptr_t)allocation;
     return result;
 }
 
 /* Work may still use it: cuMemFree waits, and so must we before the memory is unmapped or another's. */
 static CUresult release(const struct entry *entry) {
-    struct span *span = (struct span *)(uintptr_t)entry->of;
-    pthread_mutex_lock(&movement_lock);
-    CUresult result = span->chunk ? chunk_free(span, entry->key, entry->bytes) : span_end(span);
-    pthread_mutex_unlock(&movement_lock);
+    struct swap_allocation *allocation = (struct swap_allocation *)(uintptr_t)entry->physical_or_generation;
+    pthread_mutex_lock(&residency_lock);
+    CUresult result =
+        allocation->slab ? slab_free(allocation, entry->key, entry->bytes) : swap_allocation_destroy(allocation);
+    pthread_mutex_unlock(&residency_lock);
     return result;
 }
 
@@ -35,12 +37,12 @@ static void describe(char *text, size_t room) {
 const struct memory_mode mode_swap = {
     .name = "swap",
     .number = GPUSHARE_MEMORY_SWAP,
-    .beside = true,
+    .evicts_after_turn = true,
     .allocate = allocate,
     .release = release,
     .evict = swap_evict,
     .restore = swap_restore,
-    .ahead = swap_ahead,
-    .most = swap_most,
+    .prefetch = swap_prefetch,
+    .capacity = swap_capacity,
     .describe = describe,
 };

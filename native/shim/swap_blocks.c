@@ -3,31 +3,31 @@
 
 #include <stdlib.h>
 
-struct block *swap_first;
-static uint64_t absent, present; /* bytes of blocks that are not on the device, and that are */
+struct block *swap_blocks;
+static uint64_t missing, resident; /* bytes of blocks that are not on the device, and that are */
 
-uint64_t swap_absent(void) {
-    return absent;
+uint64_t swap_missing_bytes(void) {
+    return missing;
 }
 
-static void note_absent(int64_t bytes) {
-    absent += (uint64_t)bytes;
-    PAGE_STORE(the_page()->report.absent, absent);
+static void add_missing(int64_t bytes) {
+    missing += (uint64_t)bytes;
+    PAGE_STORE(the_page()->report.absent, missing);
 }
 
 /* In the client's account a block counts what was asked for, away or not; what is away is not resident. */
-void block_count(struct block *block, int64_t bytes) {
-    block->counted += (uint64_t)bytes;
-    if (!block->here)
-        account_moved(bytes);
+void block_charge(struct block *block, int64_t bytes) {
+    block->charged_bytes += (uint64_t)bytes;
+    if (!block->is_resident)
+        account_note_evicted(bytes);
 }
 
-static void note_here(struct block *block, bool here) {
+static void set_resident(struct block *block, bool here) {
     int64_t change = here ? 1 : -1;
-    block->here = here;
-    present += (uint64_t)(change * (int64_t)block->bytes);
-    note_absent(-change * (int64_t)block->bytes);
-    account_moved(-change * (int64_t)block->counted);
+    block->is_resident = here;
+    resident += (uint64_t)(change * (int64_t)block->bytes);
+    add_missing(-change * (int64_t)block->bytes);
+    account_note_evicted(-change * (int64_t)block->charged_bytes);
 }
 
 static CUcontext current(void) {
@@ -37,102 +37,102 @@ static CUcontext current(void) {
 }
 
 /* What does not fit on the device would never be let through the gate. The rest is the driver's own. */
-uint64_t swap_most(void) {
+uint64_t swap_capacity(void) {
     return shim.devices[0].memory / 16 * 15;
 }
 
 bool swap_fits(uint64_t bytes) {
-    if (bytes + absent + present <= swap_most())
+    if (bytes + missing + resident <= swap_capacity())
         return true;
     log_message(LOG_ERROR,
                 "an allocation of %s was refused: %s are allocated, and in memory mode swap a client has at most "
                 "%s of this device (mode unified has no such bound)",
-                size_text(bytes).text, size_text(absent + present).text, size_text(swap_most()).text);
+                size_text(bytes).text, size_text(missing + resident).text, size_text(swap_capacity()).text);
     return false;
 }
 
 /* Only who has its turn takes room on the device. */
-static CUresult create(struct block *block, uint64_t wanted) {
-    struct room room = {0};
+static CUresult create_physical(struct block *block, uint64_t wanted) {
+    struct shortage room = {0};
     CUresult result = CUDA_SUCCESS;
     while (result == CUDA_SUCCESS) {
         if (!is_running()) {
             if (!room.began)
                 break; /* it comes with the next turn */
-            result = room_next_turn(&room);
+            result = shortage_next_turn(&room);
             continue;
         }
         result = REAL(cuMemCreate)(&block->handle, block->bytes, &block->properties, 0);
         if (result != CUDA_ERROR_OUT_OF_MEMORY)
             break;
         block->handle = 0;
-        result = room_wait(&room, wanted);
+        result = shortage_wait(&room, wanted);
     }
-    room_found(&room);
+    shortage_end(&room);
     return result;
 }
 
-CUresult block_new(uint64_t bytes, const CUmemAllocationProp *properties, uint64_t wanted, struct block **made) {
+CUresult block_create(uint64_t bytes, const CUmemAllocationProp *properties, uint64_t wanted, struct block **made) {
     struct block *block = swap_fits(bytes) ? calloc(1, sizeof *block) : NULL;
     if (!block)
         return CUDA_ERROR_OUT_OF_MEMORY;
     block->bytes = bytes;
     block->properties = *properties;
     block->context = current();
-    CUresult result = create(block, wanted);
+    CUresult result = create_physical(block, wanted);
     if (result != CUDA_SUCCESS) {
         free(block);
         return result;
     }
-    block->next = swap_first;
-    if (swap_first)
-        swap_first->previous = block;
-    swap_first = block;
-    block->here = block->handle != 0;
-    if (block->here)
-        present += bytes;
+    block->next = swap_blocks;
+    if (swap_blocks)
+        swap_blocks->previous = block;
+    swap_blocks = block;
+    block->is_resident = block->handle != 0;
+    if (block->is_resident)
+        resident += bytes;
     else
-        note_absent((int64_t)bytes);
+        add_missing((int64_t)bytes);
     *made = block;
     return CUDA_SUCCESS;
 }
 
-void block_end(struct block *block) {
-    if (block->names || block->mappings)
+void block_destroy(struct block *block) {
+    if (block->program_references || block->mappings)
         return;
     if (block->handle)
         REAL(cuMemRelease)(block->handle);
-    if (block->here) {
-        present -= block->bytes;
+    if (block->is_resident) {
+        resident -= block->bytes;
     } else {
-        note_absent(-(int64_t)block->bytes);
-        account_moved(-(int64_t)block->counted);
+        add_missing(-(int64_t)block->bytes);
+        account_note_evicted(-(int64_t)block->charged_bytes);
     }
     if (block->copy)
-        host_put(block->copy);
+        host_buffer_free(block->copy);
     if (block->next)
         block->next->previous = block->previous;
     if (block->previous)
         block->previous->next = block->next;
     else
-        swap_first = block->next;
+        swap_blocks = block->next;
     free(block);
 }
 
 /* Goes on where it failed before. */
 static CUresult map_real(struct mapping *mapping) {
     CUresult result = CUDA_SUCCESS;
-    if (!mapping->mapped)
+    if (!mapping->is_mapped)
         result = REAL(cuMemMap)(mapping->address, mapping->bytes, mapping->offset, mapping->block->handle, 0);
-    mapping->mapped = result == CUDA_SUCCESS;
-    if (result == CUDA_SUCCESS && mapping->accesses)
-        result = REAL(cuMemSetAccess)(mapping->address, mapping->bytes, mapping->access, (size_t)mapping->accesses);
+    mapping->is_mapped = result == CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS && mapping->access_count)
+        result = REAL(cuMemSetAccess)(mapping->address, mapping->bytes, mapping->access, (size_t)mapping->access_count);
     return result;
 }
 
 static CUresult unmap_real(struct mapping *mapping) {
-    CUresult result = mapping->mapped ? REAL(cuMemUnmap)(mapping->address, mapping->bytes) : CUDA_SUCCESS;
-    mapping->mapped = result != CUDA_SUCCESS;
+    CUresult result = mapping->is_mapped ? REAL(cuMemUnmap)(mapping->address, mapping->bytes) : CUDA_SUCCESS;
+    mapping->is_mapped = result != CUDA_SUCCESS;
     return result;
 }
 
@@ -168,26 +168,26 @@ CUresult block_unmap(struct mapping *mapping) {
 
 CUresult mapping_access(struct mapping *mapping, const CUmemAccessDesc *access, size_t count) {
     CUresult result = CUDA_SUCCESS;
-    if (mapping->mapped)
+    if (mapping->is_mapped)
         result = REAL(cuMemSetAccess)(mapping->address, mapping->bytes, access, count);
     for (size_t i = 0; result == CUDA_SUCCESS && i < count; i++) {
         int at = 0;
-        while (at < mapping->accesses && (mapping->access[at].location.type != access[i].location.type ||
-                                          mapping->access[at].location.id != access[i].location.id))
+        while (at < mapping->access_count && (mapping->access[at].location.type != access[i].location.type ||
+                                              mapping->access[at].location.id != access[i].location.id))
             at++;
-        if (at == MOST_ACCESSES) {
-            mapping->block->fixed = true;
-            log_once(LOG_INFO, "memory that more than %d devices reach stays where it is", MOST_ACCESSES);
+        if (at == MAX_ACCESSES) {
+            mapping->block->is_unmovable = true;
+            log_once(LOG_INFO, "memory that more than %d devices reach stays where it is", MAX_ACCESSES);
             break;
         }
         mapping->access[at] = access[i];
-        mapping->accesses += at == mapping->accesses;
+        mapping->access_count += at == mapping->access_count;
     }
     return result;
 }
 
 bool swap_is_movable(const struct block *block) {
-    return block->here && !block->fixed && block->context;
+    return block->is_resident && !block->is_unmovable && block->context;
 }
 
 static bool map_all(struct block *block, CUresult *result) {
@@ -198,21 +198,21 @@ static bool map_all(struct block *block, CUresult *result) {
 }
 
 /* Should it be stuck halfway, its physical memory is kept, and it counts as away: it can come back or go from there. */
-void block_go(struct block *block) {
+void block_page_out(struct block *block) {
     CUresult result = CUDA_SUCCESS;
     for (struct mapping *mapping = block->mappings; mapping && result == CUDA_SUCCESS; mapping = mapping->next)
         result = unmap_real(mapping);
-    if (result != CUDA_SUCCESS && block->here && map_all(block, &result))
+    if (result != CUDA_SUCCESS && block->is_resident && map_all(block, &result))
         return;
     if (result == CUDA_SUCCESS) {
         REAL(cuMemRelease)(block->handle);
         block->handle = 0;
     }
-    if (block->here)
-        note_here(block, false);
+    if (block->is_resident)
+        set_resident(block, false);
 }
 
-bool block_come(struct block *block, CUresult *result) {
+bool block_page_in(struct block *block, CUresult *result) {
     if (!block->handle &&
         (*result = REAL(cuMemCreate)(&block->handle, block->bytes, &block->properties, 0)) != CUDA_SUCCESS) {
         block->handle = 0;
@@ -221,10 +221,10 @@ bool block_come(struct block *block, CUresult *result) {
     return map_all(block, result);
 }
 
-void block_came(struct block *block) {
-    note_here(block, true);
+void block_loaded(struct block *block) {
+    set_resident(block, true);
 }
 
 void swap_blocks_after_fork(void) {
-    absent = present = 0;
+    missing = resident = 0;
 }

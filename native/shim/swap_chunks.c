@@ -3,18 +3,18 @@
 
 #include <stdlib.h>
 
-#define UNIT 512ull
-#define UNITS (GRAIN / UNIT)
-#define WORDS (UNITS / 64)
+#define UNIT_BYTES 512ull
+#define SLAB_UNITS (GRANULE_BYTES / UNIT_BYTES)
+#define SLAB_WORDS (SLAB_UNITS / 64)
 
-struct chunk {
-    uint64_t used[WORDS], starts[WORDS]; /* a bit a unit */
+struct slab {
+    uint64_t used[SLAB_WORDS], starts[SLAB_WORDS]; /* a bit a unit */
     uint64_t free, hint;
-    struct span *span;
-    struct chunk *next;
+    struct swap_allocation *allocation;
+    struct slab *next;
 };
 
-static struct chunk *chunks;
+static struct slab *slabs;
 
 static bool get(const uint64_t *bits, uint64_t at) {
     return bits[at / 64] >> at % 64 & 1;
@@ -26,108 +26,108 @@ static void set(uint64_t *bits, uint64_t at, bool value) {
 }
 
 /* The first of `units` free ones in a row, UNITS if there are none. */
-static uint64_t find(const struct chunk *chunk, uint64_t units, uint64_t from) {
-    for (uint64_t at = from, run = 0; at < UNITS; at++) {
-        if (at % 64 == 0 && chunk->used[at / 64] == UINT64_MAX) {
+static uint64_t find(const struct slab *slab, uint64_t units, uint64_t from) {
+    for (uint64_t at = from, run = 0; at < SLAB_UNITS; at++) {
+        if (at % 64 == 0 && slab->used[at / 64] == UINT64_MAX) {
             run = 0;
             at += 63;
             continue;
         }
-        run = get(chunk->used, at) ? 0 : run + 1;
+        run = get(slab->used, at) ? 0 : run + 1;
         if (run == units)
             return at + 1 - units;
     }
-    return UNITS;
+    return SLAB_UNITS;
 }
 
-static CUresult chunk_new(struct chunk **made) {
-    struct chunk *chunk = calloc(1, sizeof *chunk);
-    if (!chunk)
+static CUresult slab_create(struct slab **made) {
+    struct slab *slab = calloc(1, sizeof *slab);
+    if (!slab)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = span_new(GRAIN, &chunk->span);
+    CUresult result = swap_allocation_create(GRANULE_BYTES, &slab->allocation);
     if (result != CUDA_SUCCESS) {
-        free(chunk);
+        free(slab);
         return result;
     }
-    block_count(chunk->span->blocks[0], -(int64_t)GRAIN); /* each allocation counts by itself */
-    chunk->span->chunk = chunk;
-    chunk->free = UNITS;
-    chunk->next = chunks;
-    chunks = chunk;
-    *made = chunk;
+    block_charge(slab->allocation->blocks[0], -(int64_t)GRANULE_BYTES); /* each allocation counts by itself */
+    slab->allocation->slab = slab;
+    slab->free = SLAB_UNITS;
+    slab->next = slabs;
+    slabs = slab;
+    *made = slab;
     return result;
 }
 
-CUresult chunk_allocate(uint64_t bytes, CUdeviceptr *address, struct span **span) {
-    uint64_t units = (bytes + UNIT - 1) / UNIT, at = UNITS;
+CUresult slab_allocate(uint64_t bytes, CUdeviceptr *address, struct swap_allocation **allocation) {
+    uint64_t units = (bytes + UNIT_BYTES - 1) / UNIT_BYTES, at = SLAB_UNITS;
     CUcontext context = NULL;
-    struct chunk *chunk;
+    struct slab *slab;
     REAL(cuCtxGetCurrent)(&context);
-    for (chunk = chunks; chunk; chunk = chunk->next) {
-        if (chunk->span->context != context || chunk->free < units)
+    for (slab = slabs; slab; slab = slab->next) {
+        if (slab->allocation->context != context || slab->free < units)
             continue;
-        at = find(chunk, units, chunk->hint);
-        if (at == UNITS && chunk->hint)
-            at = find(chunk, units, 0);
-        if (at < UNITS)
+        at = find(slab, units, slab->hint);
+        if (at == SLAB_UNITS && slab->hint)
+            at = find(slab, units, 0);
+        if (at < SLAB_UNITS)
             break;
     }
-    if (!chunk) {
-        CUresult result = chunk_new(&chunk);
+    if (!slab) {
+        CUresult result = slab_create(&slab);
         if (result != CUDA_SUCCESS)
             return result;
         at = 0;
     }
     for (uint64_t i = 0; i < units; i++)
-        set(chunk->used, at + i, true);
-    set(chunk->starts, at, true);
-    chunk->free -= units;
-    chunk->hint = at + units < UNITS ? at + units : 0;
-    block_count(chunk->span->blocks[0], (int64_t)bytes);
-    *address = chunk->span->base + at * UNIT;
-    *span = chunk->span;
+        set(slab->used, at + i, true);
+    set(slab->starts, at, true);
+    slab->free -= units;
+    slab->hint = at + units < SLAB_UNITS ? at + units : 0;
+    block_charge(slab->allocation->blocks[0], (int64_t)bytes);
+    *address = slab->allocation->base + at * UNIT_BYTES;
+    *allocation = slab->allocation;
     return CUDA_SUCCESS;
 }
 
-void chunks_forget(struct span *span) {
-    for (struct chunk **link = &chunks; span->chunk && *link; link = &(*link)->next)
-        if (*link == span->chunk) {
-            *link = span->chunk->next;
-            free(span->chunk);
-            span->chunk = NULL;
+void slab_discard(struct swap_allocation *allocation) {
+    for (struct slab **link = &slabs; allocation->slab && *link; link = &(*link)->next)
+        if (*link == allocation->slab) {
+            *link = allocation->slab->next;
+            free(allocation->slab);
+            allocation->slab = NULL;
             break;
         }
 }
 
-CUresult chunk_free(struct span *span, CUdeviceptr address, uint64_t bytes) {
-    struct chunk *chunk = span->chunk;
-    uint64_t units = (bytes + UNIT - 1) / UNIT, at = (address - span->base) / UNIT;
+CUresult slab_free(struct swap_allocation *allocation, CUdeviceptr address, uint64_t bytes) {
+    struct slab *slab = allocation->slab;
+    uint64_t units = (bytes + UNIT_BYTES - 1) / UNIT_BYTES, at = (address - allocation->base) / UNIT_BYTES;
     for (uint64_t i = 0; i < units; i++)
-        set(chunk->used, at + i, false);
-    set(chunk->starts, at, false);
-    chunk->free += units;
-    chunk->hint = at < chunk->hint ? at : chunk->hint;
-    block_count(span->blocks[0], -(int64_t)bytes);
-    if (chunk->free < UNITS || (chunks == chunk && !chunk->next)) /* one is kept for the next */
+        set(slab->used, at + i, false);
+    set(slab->starts, at, false);
+    slab->free += units;
+    slab->hint = at < slab->hint ? at : slab->hint;
+    block_charge(allocation->blocks[0], -(int64_t)bytes);
+    if (slab->free < SLAB_UNITS || (slabs == slab && !slab->next)) /* one is kept for the next */
         return CUDA_SUCCESS;
-    chunks_forget(span);
-    return span_end(span);
+    slab_discard(allocation);
+    return swap_allocation_destroy(allocation);
 }
 
-void chunk_around(const struct span *span, CUdeviceptr address, CUdeviceptr *base, size_t *bytes) {
-    const struct chunk *chunk = span->chunk;
-    uint64_t at = (address - span->base) / UNIT, end;
+void slab_find(const struct swap_allocation *allocation, CUdeviceptr address, CUdeviceptr *base, size_t *bytes) {
+    const struct slab *slab = allocation->slab;
+    uint64_t at = (address - allocation->base) / UNIT_BYTES, end;
     *bytes = 0;
-    if (!get(chunk->used, at))
+    if (!get(slab->used, at))
         return;
-    while (!get(chunk->starts, at))
+    while (!get(slab->starts, at))
         at--;
-    for (end = at + 1; end < UNITS && get(chunk->used, end) && !get(chunk->starts, end);)
+    for (end = at + 1; end < SLAB_UNITS && get(slab->used, end) && !get(slab->starts, end);)
         end++;
-    *base = span->base + at * UNIT;
-    *bytes = (end - at) * UNIT;
+    *base = allocation->base + at * UNIT_BYTES;
+    *bytes = (end - at) * UNIT_BYTES;
 }
 
-void chunks_after_fork(void) {
-    chunks = NULL;
+void slabs_after_fork(void) {
+    slabs = NULL;
 }

@@ -8,119 +8,119 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STAGE (8ull << 20)
-#define FLIGHTS 4
+#define STAGE_BYTES (8ull << 20)
+#define COPY_SLOTS 4
 
-static struct flight {
+static struct copy_slot {
     struct block *block; /* NULL: none is under way here */
-    CUevent passed;
+    CUevent finished;
     CUstream stream;
-    struct host *stage; /* made when first needed */
-    char *to;           /* where the stage's contents belong; NULL: nowhere */
+    struct host_buffer *stage; /* made when first needed */
+    char *to;                  /* where the stage's contents belong; NULL: nowhere */
     uint64_t bytes;
     bool out, last;
     CUdeviceptr borrowed; /* a mapping for this alone; 0: none */
-} flights[FLIGHTS];
+} slots[COPY_SLOTS];
 
-static unsigned turn;
-static CUcontext of; /* the events' */
-static uint64_t arrived;
+static unsigned next_slot;
+static CUcontext event_context; /* the events' */
+static uint64_t finished_bytes;
 
-static void keep_here(struct block *block) {
+static void abort_page_out(struct block *block) {
     log_once(LOG_ERROR, "memory could not be moved off the device: it stays there");
-    host_put(block->copy);
+    host_buffer_free(block->copy);
     block->copy = NULL;
-    block->fixed = true;
+    block->is_unmovable = true;
 }
 
-static void gone_out(struct block *block) {
-    if (!block->broken)
-        block_go(block);
-    if (block->here)
-        keep_here(block);
+static void finish_page_out(struct block *block) {
+    if (!block->has_failed)
+        block_page_out(block);
+    if (block->is_resident)
+        abort_page_out(block);
     else
-        arrived += block->bytes;
+        finished_bytes += block->bytes;
 }
 
-static void come_in(struct block *block) {
-    if (block->broken) {
+static void finish_page_in(struct block *block) {
+    if (block->has_failed) {
         log_once(LOG_ERROR, "memory did not arrive on the device: it is copied again");
         return; /* its copy is kept */
     }
-    block_came(block);
-    host_put(block->copy);
+    block_loaded(block);
+    host_buffer_free(block->copy);
     block->copy = NULL;
-    arrived += block->bytes;
+    finished_bytes += block->bytes;
 }
 
-static void give_back(CUdeviceptr address, uint64_t bytes) {
+static void free_borrowed(CUdeviceptr address, uint64_t bytes) {
     REAL(cuMemUnmap)(address, bytes);
     REAL(cuMemAddressFree)(address, bytes);
 }
 
-static void land(struct flight *flight) {
-    struct block *block = flight->block;
+static void finish_copy(struct copy_slot *slot) {
+    struct block *block = slot->block;
     if (!block)
         return;
-    flight->block = NULL;
-    bool passed = REAL(cuEventSynchronize)(flight->passed) == CUDA_SUCCESS;
-    if (!passed)
-        REAL(cuStreamSynchronize)(flight->stream); /* what it copies to or from is used again */
-    else if (flight->to)
-        memcpy(flight->to, flight->stage->at, flight->bytes);
-    block->broken = block->broken || !passed;
-    if (!flight->last)
+    slot->block = NULL;
+    bool finished = REAL(cuEventSynchronize)(slot->finished) == CUDA_SUCCESS;
+    if (!finished)
+        REAL(cuStreamSynchronize)(slot->stream); /* what it copies to or from is used again */
+    else if (slot->to)
+        memcpy(slot->to, slot->stage->address, slot->bytes);
+    block->has_failed = block->has_failed || !finished;
+    if (!slot->last)
         return;
-    if (flight->borrowed)
-        give_back(flight->borrowed, block->bytes);
-    (flight->out ? gone_out : come_in)(block);
+    if (slot->borrowed)
+        free_borrowed(slot->borrowed, block->bytes);
+    (slot->out ? finish_page_out : finish_page_in)(block);
 }
 
-static void land_all(void) {
-    for (int i = 0; i < FLIGHTS; i++)
-        land(&flights[turn++ % FLIGHTS]); /* the oldest first */
+static void finish_all(void) {
+    for (int i = 0; i < COPY_SLOTS; i++)
+        finish_copy(&slots[next_slot++ % COPY_SLOTS]); /* the oldest first */
 }
 
-uint64_t copies_end(void) {
-    land_all();
-    uint64_t bytes = arrived;
-    arrived = 0;
+uint64_t finish_copies(void) {
+    finish_all();
+    uint64_t bytes = finished_bytes;
+    finished_bytes = 0;
     return bytes;
 }
 
 static void change_context(CUcontext context) {
-    land_all();
-    for (int i = 0; i < FLIGHTS; i++) {
-        if (flights[i].passed)
-            REAL(cuEventDestroy_v2)(flights[i].passed);
-        flights[i].passed = NULL;
+    finish_all();
+    for (int i = 0; i < COPY_SLOTS; i++) {
+        if (slots[i].finished)
+            REAL(cuEventDestroy_v2)(slots[i].finished);
+        slots[i].finished = NULL;
     }
-    of = context;
+    event_context = context;
 }
 
 /* The context is current. NULL: the driver has no event, or we no memory. */
-static struct flight *take(CUcontext context, bool staged) {
-    if (of != context)
+static struct copy_slot *take(CUcontext context, bool staged) {
+    if (event_context != context)
         change_context(context);
-    struct flight *flight = &flights[turn++ % FLIGHTS];
-    land(flight);
-    if (!flight->passed &&
-        REAL(cuEventCreate)(&flight->passed, CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
-        flight->passed = NULL;
+    struct copy_slot *slot = &slots[next_slot++ % COPY_SLOTS];
+    finish_copy(slot);
+    if (!slot->finished &&
+        REAL(cuEventCreate)(&slot->finished, CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+        slot->finished = NULL;
         return NULL;
     }
-    if (staged && !flight->stage)
-        flight->stage = host_stage(STAGE);
-    if (staged && flight->stage)
-        host_pin(flight->stage, context);
-    return staged && !flight->stage ? NULL : flight;
+    if (staged && !slot->stage)
+        slot->stage = host_buffer_alloc_staging(STAGE_BYTES);
+    if (staged && slot->stage)
+        host_buffer_pin(slot->stage, context);
+    return staged && !slot->stage ? NULL : slot;
 }
 
 /* Where the block can be reached for copying: its own place, or one that is borrowed for that. */
-static bool reach(struct block *block, CUdevice device, CUdeviceptr *address, CUdeviceptr *borrowed) {
+static bool find_address(struct block *block, CUdevice device, CUdeviceptr *address, CUdeviceptr *borrowed) {
     *borrowed = 0;
     for (struct mapping *mapping = block->mappings; mapping; mapping = mapping->next)
-        if (mapping->bytes == block->bytes && mapping->accesses &&
+        if (mapping->bytes == block->bytes && mapping->access_count &&
             mapping->access[0].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE &&
             mapping->access[0].location.id == device) {
             *address = mapping->address;
@@ -138,63 +138,64 @@ static bool reach(struct block *block, CUdevice device, CUdeviceptr *address, CU
     return REAL(cuMemSetAccess)(*address, block->bytes, &access, 1) == CUDA_SUCCESS;
 }
 
-static bool ask(struct lane *lane, struct flight *flight, CUdeviceptr device, void *there, bool out) {
-    void *through = flight->to ? flight->stage->at : there;
-    if (flight->to && !out)
-        memcpy(through, there, flight->bytes);
-    CUresult result = out ? REAL(cuMemcpyDtoHAsync_v2)(through, device, flight->bytes, lane->stream)
-                          : REAL(cuMemcpyHtoDAsync_v2)(device, through, flight->bytes, lane->stream);
-    return result == CUDA_SUCCESS && REAL(cuEventRecord)(flight->passed, lane->stream) == CUDA_SUCCESS;
+static bool submit(struct transfer_stream *stream, struct copy_slot *slot, CUdeviceptr device, void *host_address,
+                   bool out) {
+    void *transfer_address = slot->to ? slot->stage->address : host_address;
+    if (slot->to && !out)
+        memcpy(transfer_address, host_address, slot->bytes);
+    CUresult result = out ? REAL(cuMemcpyDtoHAsync_v2)(transfer_address, device, slot->bytes, stream->stream)
+                          : REAL(cuMemcpyHtoDAsync_v2)(device, transfer_address, slot->bytes, stream->stream);
+    return result == CUDA_SUCCESS && REAL(cuEventRecord)(slot->finished, stream->stream) == CUDA_SUCCESS;
 }
 
-bool copy_begin(struct lane *lane, struct block *block, bool out) {
-    struct host *host = block->copy;
+bool copy_begin(struct transfer_stream *stream, struct block *block, bool out) {
+    struct host_buffer *host = block->copy;
     CUdeviceptr address, borrowed;
-    uint64_t most_bytes = host->pinned ? host->bytes : STAGE;
-    bool well = reach(block, lane->device, &address, &borrowed);
-    block->broken = false;
-    for (uint64_t at = 0; well && at < block->bytes; at += most_bytes) {
-        struct flight *flight = take(lane->context, !host->pinned);
-        char *there = (char *)host->at + at;
-        if (!(well = flight != NULL))
+    uint64_t max_bytes = host->pinned ? host->bytes : STAGE_BYTES;
+    bool is_ok = find_address(block, stream->device, &address, &borrowed);
+    block->has_failed = false;
+    for (uint64_t at = 0; is_ok && at < block->bytes; at += max_bytes) {
+        struct copy_slot *slot = take(stream->context, !host->pinned);
+        char *host_address = (char *)host->address + at;
+        if (!(is_ok = slot != NULL))
             break;
-        flight->bytes = min_u64(most_bytes, block->bytes - at);
-        flight->to = host->pinned ? NULL : there;
-        if (!(well = ask(lane, flight, address + at, there, out)))
+        slot->bytes = min_u64(max_bytes, block->bytes - at);
+        slot->to = host->pinned ? NULL : host_address;
+        if (!(is_ok = submit(stream, slot, address + at, host_address, out)))
             break;
-        flight->to = out ? flight->to : NULL;
-        flight->out = out;
-        flight->stream = lane->stream;
-        flight->last = at + flight->bytes == block->bytes;
-        flight->borrowed = borrowed;
-        flight->block = block;
+        slot->to = out ? slot->to : NULL;
+        slot->out = out;
+        slot->stream = stream->stream;
+        slot->last = at + slot->bytes == block->bytes;
+        slot->borrowed = borrowed;
+        slot->block = block;
     }
-    if (well)
+    if (is_ok)
         return true;
-    land_all();
-    lane->busy = true; /* what was asked for without being marked may be under way too */
-    lanes_record();
-    lanes_wait();
+    finish_all();
+    stream->is_busy = true; /* what was asked for without being marked may be under way too */
+    transfers_record();
+    transfers_sync();
     if (borrowed)
-        give_back(borrowed, block->bytes);
+        free_borrowed(borrowed, block->bytes);
     if (out)
-        keep_here(block);
+        abort_page_out(block);
     return false;
 }
 
 /* Its events went with it; nothing is under way while a context ends. */
-void copies_forget(CUcontext context) {
-    for (int i = 0; i < FLIGHTS; i++) {
-        if (of == context)
-            flights[i].passed = NULL;
-        if (flights[i].stage && flights[i].stage->pinned == context)
-            flights[i].stage->pinned = NULL;
+void copies_drop_context(CUcontext context) {
+    for (int i = 0; i < COPY_SLOTS; i++) {
+        if (event_context == context)
+            slots[i].finished = NULL;
+        if (slots[i].stage && slots[i].stage->pinned == context)
+            slots[i].stage->pinned = NULL;
     }
-    of = of == context ? NULL : of;
+    event_context = event_context == context ? NULL : event_context;
 }
 
 void copies_after_fork(void) {
-    memset(flights, 0, sizeof flights); /* left to the parent's heap image */
-    of = NULL;
-    arrived = 0;
+    memset(slots, 0, sizeof slots); /* left to the parent's heap image */
+    event_context = NULL;
+    finished_bytes = 0;
 }

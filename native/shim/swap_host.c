@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 
 static struct {
-    struct host *kept; /* pinned, of no block at present */
+    struct host_buffer *kept; /* pinned, of no block at present */
     uint64_t pinned, pageable;
 } host;
 
@@ -18,10 +18,10 @@ static void publish(void) {
     PAGE_STORE(the_page()->report.host_pageable, host.pageable);
 }
 
-static struct host *take_kept(uint64_t bytes) {
-    for (struct host **link = &host.kept; *link; link = &(*link)->next)
+static struct host_buffer *take_kept(uint64_t bytes) {
+    for (struct host_buffer **link = &host.kept; *link; link = &(*link)->next)
         if ((*link)->bytes == bytes) {
-            struct host *found = *link;
+            struct host_buffer *found = *link;
             *link = found->next;
             return found;
         }
@@ -29,31 +29,31 @@ static struct host *take_kept(uint64_t bytes) {
 }
 
 /* A child of the program never uses it: pages that the device writes to are not to become the child's. */
-static struct host *make(uint64_t bytes) {
-    struct host *made = calloc(1, sizeof *made);
+static struct host_buffer *make(uint64_t bytes) {
+    struct host_buffer *made = calloc(1, sizeof *made);
     if (!made)
         return NULL;
     made->bytes = bytes;
-    made->at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (made->at == MAP_FAILED) {
+    made->address = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (made->address == MAP_FAILED) {
         free(made);
         return NULL;
     }
-    madvise(made->at, bytes, MADV_DONTFORK);
-    madvise(made->at, bytes, MADV_HUGEPAGE); /* fewer page faults as it is filled */
+    madvise(made->address, bytes, MADV_DONTFORK);
+    madvise(made->address, bytes, MADV_HUGEPAGE); /* fewer page faults as it is filled */
     return made;
 }
 
-static void discard(struct host *gone) {
+static void discard(struct host_buffer *gone) {
     if (gone->pinned)
-        REAL(cuMemHostUnregister)(gone->at);
-    munmap(gone->at, gone->bytes);
+        REAL(cuMemHostUnregister)(gone->address);
+    munmap(gone->address, gone->bytes);
     free(gone);
 }
 
-void host_pin(struct host *stage, CUcontext context) {
+void host_buffer_pin(struct host_buffer *stage, CUcontext context) {
     if (!stage->pinned &&
-        REAL(cuMemHostRegister_v2)(stage->at, stage->bytes, CU_MEMHOSTREGISTER_PORTABLE) == CUDA_SUCCESS)
+        REAL(cuMemHostRegister_v2)(stage->address, stage->bytes, CU_MEMHOSTREGISTER_PORTABLE) == CUDA_SUCCESS)
         stage->pinned = context;
 }
 
@@ -61,7 +61,7 @@ void host_pin(struct host *stage, CUcontext context) {
 static bool make_room(uint64_t bytes) {
     uint64_t budget = shim.environment.pinned;
     while (host.pinned + bytes > budget && bytes <= budget && host.kept) {
-        struct host *gone = host.kept;
+        struct host_buffer *gone = host.kept;
         host.kept = gone->next;
         host.pinned -= gone->bytes;
         discard(gone);
@@ -69,14 +69,14 @@ static bool make_room(uint64_t bytes) {
     return host.pinned + bytes <= budget;
 }
 
-struct host *host_get(uint64_t bytes, CUcontext context) {
-    struct host *made = take_kept(bytes);
+struct host_buffer *host_buffer_alloc(uint64_t bytes, CUcontext context) {
+    struct host_buffer *made = take_kept(bytes);
     if (made)
         return made;
     if (!(made = make(bytes)))
         return NULL;
     if (make_room(bytes)) {
-        host_pin(made, context);
+        host_buffer_pin(made, context);
         if (!made->pinned)
             log_once(LOG_INFO, "the driver pins no memory of ours: copies go through its own buffers");
     }
@@ -85,7 +85,7 @@ struct host *host_get(uint64_t bytes, CUcontext context) {
     return made;
 }
 
-void host_put(struct host *gone) {
+void host_buffer_free(struct host_buffer *gone) {
     if (gone->pinned) {
         gone->next = host.kept;
         host.kept = gone;
@@ -96,14 +96,14 @@ void host_put(struct host *gone) {
     publish();
 }
 
-struct host *host_stage(uint64_t bytes) {
+struct host_buffer *host_buffer_alloc_staging(uint64_t bytes) {
     return make(bytes);
 }
 
 /* What it had pinned is pinned no more. */
-void host_forget(CUcontext context) {
-    for (struct host **link = &host.kept; *link;) {
-        struct host *kept = *link;
+void host_buffer_drop_context(CUcontext context) {
+    for (struct host_buffer **link = &host.kept; *link;) {
+        struct host_buffer *kept = *link;
         if (kept->pinned != context) {
             link = &kept->next;
             continue;
@@ -113,7 +113,7 @@ void host_forget(CUcontext context) {
         host.pinned -= kept->bytes;
         discard(kept);
     }
-    for (struct block *block = swap_first; block; block = block->next)
+    for (struct block *block = swap_blocks; block; block = block->next)
         if (block->copy && block->copy->pinned == context) {
             block->copy->pinned = NULL;
             host.pinned -= block->copy->bytes;
@@ -122,6 +122,6 @@ void host_forget(CUcontext context) {
     publish();
 }
 
-void host_after_fork(void) {
+void host_buffers_after_fork(void) {
     memset(&host, 0, sizeof host); /* the memory is not the child's */
 }

@@ -5,7 +5,7 @@
 #include <string.h>
 
 static struct {
-    struct span **spans; /* by address */
+    struct swap_allocation **allocations; /* by address */
     uint64_t count, room;
 } table;
 
@@ -13,7 +13,7 @@ static uint64_t above(CUdeviceptr address) {
     uint64_t low = 0, high = table.count;
     while (low < high) {
         uint64_t middle = (low + high) / 2;
-        if (table.spans[middle]->base <= address)
+        if (table.allocations[middle]->base <= address)
             low = middle + 1;
         else
             high = middle;
@@ -21,156 +21,158 @@ static uint64_t above(CUdeviceptr address) {
     return low;
 }
 
-static struct span *around(CUdeviceptr address) {
+static struct swap_allocation *around(CUdeviceptr address) {
     uint64_t at = above(address);
-    return at && address - table.spans[at - 1]->base < table.spans[at - 1]->bytes ? table.spans[at - 1] : NULL;
+    return at && address - table.allocations[at - 1]->base < table.allocations[at - 1]->bytes
+               ? table.allocations[at - 1]
+               : NULL;
 }
 
-static bool enter(struct span *span) {
+static bool enter(struct swap_allocation *allocation) {
     if (table.count == table.room) {
         uint64_t room = table.room ? 2 * table.room : 64;
-        struct span **grown = realloc(table.spans, room * sizeof *grown);
+        struct swap_allocation **grown = realloc(table.allocations, room * sizeof *grown);
         if (!grown)
             return false;
-        table.spans = grown;
+        table.allocations = grown;
         table.room = room;
     }
-    uint64_t at = above(span->base);
-    memmove(table.spans + at + 1, table.spans + at, (table.count - at) * sizeof *table.spans);
-    table.spans[at] = span;
+    uint64_t at = above(allocation->base);
+    memmove(table.allocations + at + 1, table.allocations + at, (table.count - at) * sizeof *table.allocations);
+    table.allocations[at] = allocation;
     table.count++;
     return true;
 }
 
-static void take_out(struct span *span) {
-    uint64_t at = above(span->base) - 1;
-    memmove(table.spans + at, table.spans + at + 1, (table.count - at - 1) * sizeof *table.spans);
+static void take_out(struct swap_allocation *allocation) {
+    uint64_t at = above(allocation->base) - 1;
+    memmove(table.allocations + at, table.allocations + at + 1, (table.count - at - 1) * sizeof *table.allocations);
     table.count--;
 }
 
-static CUresult fill(struct span *span, CUdevice device) {
+static CUresult fill(struct swap_allocation *allocation, CUdevice device) {
     CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                       .location = {CU_MEM_LOCATION_TYPE_DEVICE, device}};
     CUmemAccessDesc access = {.location = properties.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     CUresult result = CUDA_SUCCESS;
-    for (uint64_t at = 0; at < span->bytes && result == CUDA_SUCCESS; at += PIECE) {
-        uint64_t bytes = span->bytes - at < PIECE ? span->bytes - at : PIECE;
+    for (uint64_t at = 0; at < allocation->bytes && result == CUDA_SUCCESS; at += MAX_BLOCK_BYTES) {
+        uint64_t bytes = allocation->bytes - at < MAX_BLOCK_BYTES ? allocation->bytes - at : MAX_BLOCK_BYTES;
         struct mapping *mapping;
         struct block *block;
-        if ((result = block_new(bytes, &properties, span->bytes - at, &block)) != CUDA_SUCCESS)
+        if ((result = block_create(bytes, &properties, allocation->bytes - at, &block)) != CUDA_SUCCESS)
             break;
-        result = block_map(block, span->base + at, bytes, 0, &mapping);
+        result = block_map(block, allocation->base + at, bytes, 0, &mapping);
         if (result != CUDA_SUCCESS) {
-            block_end(block);
+            block_destroy(block);
             break;
         }
-        span->blocks[span->count++] = block;
+        allocation->blocks[allocation->count++] = block;
         result = mapping_access(mapping, &access, 1);
     }
     return result;
 }
 
-static void empty(struct span *span) {
-    for (uint64_t i = 0; i < span->count; i++) {
-        struct block *block = span->blocks[i];
+static void empty(struct swap_allocation *allocation) {
+    for (uint64_t i = 0; i < allocation->count; i++) {
+        struct block *block = allocation->blocks[i];
         if (block->mappings && block_unmap(block->mappings) != CUDA_SUCCESS)
             log_once(LOG_INFO, "memory could not be unmapped: its block stays");
-        block_end(block);
+        block_destroy(block);
     }
-    span->count = 0;
+    allocation->count = 0;
 }
 
-static void discard(struct span *span) {
-    empty(span);
-    REAL(cuMemAddressFree)(span->base, span->bytes);
-    free(span->blocks);
-    free(span);
+static void discard(struct swap_allocation *allocation) {
+    empty(allocation);
+    REAL(cuMemAddressFree)(allocation->base, allocation->bytes);
+    free(allocation->blocks);
+    free(allocation);
 }
 
-CUresult span_new(uint64_t wanted, struct span **made) {
-    uint64_t bytes = (wanted + GRAIN - 1) / GRAIN * GRAIN;
+CUresult swap_allocation_create(uint64_t wanted, struct swap_allocation **made) {
+    uint64_t bytes = (wanted + GRANULE_BYTES - 1) / GRANULE_BYTES * GRANULE_BYTES;
     CUdevice device;
-    struct span *span = swap_fits(bytes) ? calloc(1, sizeof *span) : NULL;
-    if (span)
-        span->blocks = calloc((bytes + PIECE - 1) / PIECE, sizeof *span->blocks);
-    if (!span || !span->blocks) {
-        free(span);
+    struct swap_allocation *allocation = swap_fits(bytes) ? calloc(1, sizeof *allocation) : NULL;
+    if (allocation)
+        allocation->blocks = calloc((bytes + MAX_BLOCK_BYTES - 1) / MAX_BLOCK_BYTES, sizeof *allocation->blocks);
+    if (!allocation || !allocation->blocks) {
+        free(allocation);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    span->bytes = bytes;
+    allocation->bytes = bytes;
     CUresult result = REAL(cuCtxGetDevice)(&device);
-    REAL(cuCtxGetCurrent)(&span->context);
+    REAL(cuCtxGetCurrent)(&allocation->context);
     if (result == CUDA_SUCCESS)
-        result = REAL(cuMemAddressReserve)(&span->base, bytes, 0, 0, 0);
+        result = REAL(cuMemAddressReserve)(&allocation->base, bytes, 0, 0, 0);
     if (result != CUDA_SUCCESS) {
-        free(span->blocks);
-        free(span);
+        free(allocation->blocks);
+        free(allocation);
         return result;
     }
-    result = fill(span, device);
-    if (result == CUDA_SUCCESS && !enter(span))
+    result = fill(allocation, device);
+    if (result == CUDA_SUCCESS && !enter(allocation))
         result = CUDA_ERROR_OUT_OF_MEMORY;
     if (result != CUDA_SUCCESS) {
-        discard(span);
+        discard(allocation);
         return result;
     }
     uint64_t left = wanted;
-    for (uint64_t i = 0; i < span->count; i++) {
-        uint64_t part = left < span->blocks[i]->bytes ? left : span->blocks[i]->bytes;
-        block_count(span->blocks[i], (int64_t)part);
+    for (uint64_t i = 0; i < allocation->count; i++) {
+        uint64_t part = left < allocation->blocks[i]->bytes ? left : allocation->blocks[i]->bytes;
+        block_charge(allocation->blocks[i], (int64_t)part);
         left -= part;
     }
-    *made = span;
+    *made = allocation;
     return result;
 }
 
-CUresult span_end(struct span *span) {
-    take_out(span);
-    discard(span);
+CUresult swap_allocation_destroy(struct swap_allocation *allocation) {
+    take_out(allocation);
+    discard(allocation);
     return CUDA_SUCCESS;
 }
 
-bool swap_around(CUdeviceptr address, CUdeviceptr *base, size_t *bytes, bool *here) {
+bool swap_find_allocation(CUdeviceptr address, CUdeviceptr *base, size_t *bytes, bool *is_resident) {
     bool known = false;
-    pthread_mutex_lock(&movement_lock);
-    struct span *span = around(address);
-    if (span) {
-        *base = span->base;
-        *bytes = span->bytes;
-        *here = span->blocks[(address - span->base) / PIECE]->here;
-        if (span->chunk)
-            chunk_around(span, address, base, bytes);
+    pthread_mutex_lock(&residency_lock);
+    struct swap_allocation *allocation = around(address);
+    if (allocation) {
+        *base = allocation->base;
+        *bytes = allocation->bytes;
+        *is_resident = allocation->blocks[(address - allocation->base) / MAX_BLOCK_BYTES]->is_resident;
+        if (allocation->slab)
+            slab_find(allocation, address, base, bytes);
         known = *bytes != 0;
     }
-    pthread_mutex_unlock(&movement_lock);
+    pthread_mutex_unlock(&residency_lock);
     return known;
 }
 
-/* What a context's end takes with it. movement_lock is held. */
-void swap_forget_context(CUcontext context) {
+/* What a context's end takes with it. residency_lock is held. */
+void swap_drop_context(CUcontext context) {
     for (uint64_t i = 0; i < table.count;) {
-        struct span *span = table.spans[i];
-        if (span->context != context) {
+        struct swap_allocation *allocation = table.allocations[i];
+        if (allocation->context != context) {
             i++;
             continue;
         }
-        chunks_forget(span);
-        span_end(span);
+        slab_discard(allocation);
+        swap_allocation_destroy(allocation);
     }
-    for (struct block *block = swap_first; block; block = block->next)
+    for (struct block *block = swap_blocks; block; block = block->next)
         if (block->context == context)
             block->context = NULL;
-    copies_forget(context);
-    host_forget(context);
+    copies_drop_context(context);
+    host_buffer_drop_context(context);
 }
 
 void swap_after_fork(void) {
-    table.spans = NULL; /* left to the parent's heap image, and so the blocks */
+    table.allocations = NULL; /* left to the parent's heap image, and so the blocks */
     table.count = table.room = 0;
-    swap_first = NULL;
-    chunks_after_fork();
+    swap_blocks = NULL;
+    slabs_after_fork();
     copies_after_fork();
-    host_after_fork();
+    host_buffers_after_fork();
     swap_blocks_after_fork();
     swap_vmm_after_fork();
 }

@@ -9,16 +9,16 @@
 static struct mapping **mappings; /* of the program, by address */
 static uint64_t count, room;
 
-bool swap_handles(const CUmemAllocationProp *properties, unsigned long long flags) {
+bool swap_manages(const CUmemAllocationProp *properties, unsigned long long flags) {
     return shim.mode == &mode_swap && properties->type == CU_MEM_ALLOCATION_TYPE_PINNED && !properties->handle_types &&
            properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE && !flags;
 }
 
 static struct block *block_of(uint64_t name) {
     struct entry entry;
-    if (!(name & OURS) || !ledger_find(HANDLES, name, &entry))
+    if (!(name & OURS) || !ledger_find(LEDGER_HANDLES, name, &entry))
         return NULL;
-    return (struct block *)(uintptr_t)entry.of;
+    return (struct block *)(uintptr_t)entry.physical_or_generation;
 }
 
 static uint64_t above(CUdeviceptr address) {
@@ -38,53 +38,56 @@ static struct mapping *around(CUdeviceptr address) {
     return at && address - mappings[at - 1]->address < mappings[at - 1]->bytes ? mappings[at - 1] : NULL;
 }
 
-bool swap_named(uint64_t name) {
+bool swap_owns_handle(uint64_t name) {
     return (name & OURS) != 0;
 }
 
-bool swap_mapped(CUdeviceptr address) {
-    pthread_mutex_lock(&movement_lock);
+bool swap_owns_mapping(CUdeviceptr address) {
+    pthread_mutex_lock(&residency_lock);
     bool known = around(address) != NULL;
-    pthread_mutex_unlock(&movement_lock);
+    pthread_mutex_unlock(&residency_lock);
     return known;
 }
 
 static void finish(struct block *block) {
     uint64_t bytes = block->bytes;
-    if (block->names || block->mappings)
+    if (block->program_references || block->mappings)
         return;
-    if (block->name) {
+    if (block->program_handle) {
         struct entry gone;
-        ledger_take(HANDLES, block->name, &gone);
+        ledger_remove(LEDGER_HANDLES, block->program_handle, &gone);
     }
-    block_end(block);
+    block_destroy(block);
     account_release(bytes, false);
 }
 
 CUresult swap_create(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties) {
     static _Atomic uint64_t serial;
     struct block *block;
-    if (bytes % GRAIN)
+    if (bytes % GRANULE_BYTES)
         return CUDA_ERROR_INVALID_VALUE;
-    if (!reserve(bytes, false))
+    if (!reserve_memory(bytes, false))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    pthread_mutex_lock(&movement_lock);
-    CUresult result = block_new(bytes, properties, bytes, &block);
+    pthread_mutex_lock(&residency_lock);
+    CUresult result = block_create(bytes, properties, bytes, &block);
     if (result == CUDA_SUCCESS) {
-        block_count(block, (int64_t)bytes);
-        block->name = OURS | atomic_fetch_add(&serial, 1);
-        block->names = 1;
-        struct entry entry = {.key = block->name, .bytes = bytes, .kind = SWAPPED, .of = (uint64_t)(uintptr_t)block};
-        if (!ledger_add(HANDLES, &entry)) {
-            block->names = 0;
-            block->name = 0;
-            block_end(block);
+        block_charge(block, (int64_t)bytes);
+        block->program_handle = OURS | atomic_fetch_add(&serial, 1);
+        block->program_references = 1;
+        struct entry entry = {.key = block->program_handle,
+                              .bytes = bytes,
+                              .kind = MEMORY_SWAPPED,
+                              .physical_or_generation = (uint64_t)(uintptr_t)block};
+        if (!ledger_add(LEDGER_HANDLES, &entry)) {
+            block->program_references = 0;
+            block->program_handle = 0;
+            block_destroy(block);
             result = CUDA_ERROR_OUT_OF_MEMORY;
         } else {
-            *handle = block->name;
+            *handle = block->program_handle;
         }
     }
-    pthread_mutex_unlock(&movement_lock);
+    pthread_mutex_unlock(&residency_lock);
     if (result != CUDA_SUCCESS)
         account_release(bytes, false);
     return result;
@@ -92,19 +95,19 @@ CUresult swap_create(CUmemGenericAllocationHandle *handle, size_t bytes, const C
 
 CUresult swap_release(CUmemGenericAllocationHandle handle) {
     CUresult result = CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_lock(&movement_lock);
+    pthread_mutex_lock(&residency_lock);
     struct block *block = block_of(handle);
-    if (block && block->names) {
-        block->names--;
+    if (block && block->program_references) {
+        block->program_references--;
         finish(block);
         result = CUDA_SUCCESS;
     }
-    pthread_mutex_unlock(&movement_lock);
+    pthread_mutex_unlock(&residency_lock);
     return result;
 }
 
 CUresult swap_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle) {
-    pthread_mutex_lock(&movement_lock);
+    pthread_mutex_lock(&residency_lock);
     struct block *block = block_of(handle);
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     struct mapping *made = NULL;
@@ -120,7 +123,8 @@ CUresult swap_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
         !around(address) && (above(address) == count || mappings[above(address)]->address >= address + bytes);
     if (count == room)
         result = CUDA_ERROR_OUT_OF_MEMORY;
-    else if (block && block->names && bytes && offset + bytes <= block->bytes && bytes % GRAIN == 0 && free_there)
+    else if (block && block->program_references && bytes && offset + bytes <= block->bytes &&
+             bytes % GRANULE_BYTES == 0 && free_there)
         result = block_map(block, address, bytes, offset, &made);
     if (result == CUDA_SUCCESS) {
         uint64_t at = above(address);
@@ -128,7 +132,7 @@ CUresult swap_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
             mappings[i] = mappings[i - 1];
         mappings[at] = made;
     }
-    pthread_mutex_unlock(&movement_lock);
+    pthread_mutex_unlock(&residency_lock);
     return result;
 }
 
@@ -147,7 +151,7 @@ static uint64_t filling(CUdeviceptr address, size_t bytes, uint64_t *first) {
 CUresult swap_unmap(CUdeviceptr address, size_t bytes) {
     uint64_t first, found;
     CUresult result = CUDA_SUCCESS;
-    pthread_mutex_lock(&movement_lock);
+    pthread_mutex_lock(&residency_lock);
     found = filling(address, bytes, &first);
     if (!found)
         result = CUDA_ERROR_INVALID_VALUE;
@@ -161,40 +165,40 @@ CUresult swap_unmap(CUdeviceptr address, size_t bytes) {
         count--;
         finish(block);
     }
-    pthread_mutex_unlock(&movement_lock);
+    pthread_mutex_unlock(&residency_lock);
     return result;
 }
 
 CUresult swap_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t wanted) {
     uint64_t first, found;
     CUresult result = CUDA_SUCCESS;
-    pthread_mutex_lock(&movement_lock);
+    pthread_mutex_lock(&residency_lock);
     found = filling(address, bytes, &first);
     if (!found)
         result = CUDA_ERROR_INVALID_VALUE;
     for (uint64_t i = 0; i < found && result == CUDA_SUCCESS; i++)
         result = mapping_access(mappings[first + i], access, wanted);
-    pthread_mutex_unlock(&movement_lock);
+    pthread_mutex_unlock(&residency_lock);
     return result;
 }
 
 CUresult swap_retain(CUmemGenericAllocationHandle *handle, CUdeviceptr address) {
-    pthread_mutex_lock(&movement_lock);
+    pthread_mutex_lock(&residency_lock);
     struct mapping *mapping = around(address);
     if (mapping) {
-        mapping->block->names++;
-        *handle = mapping->block->name;
+        mapping->block->program_references++;
+        *handle = mapping->block->program_handle;
     }
-    pthread_mutex_unlock(&movement_lock);
+    pthread_mutex_unlock(&residency_lock);
     return mapping ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult swap_properties(CUmemAllocationProp *properties, CUmemGenericAllocationHandle handle) {
-    pthread_mutex_lock(&movement_lock);
+    pthread_mutex_lock(&residency_lock);
     struct block *block = block_of(handle);
     if (block && properties)
         *properties = block->properties;
-    pthread_mutex_unlock(&movement_lock);
+    pthread_mutex_unlock(&residency_lock);
     return block && properties ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 

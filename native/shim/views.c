@@ -8,21 +8,21 @@ bool is_redirected(CUdeviceptr address) {
     size_t bytes;
     if (atomic_load_explicit(&shim.state, memory_order_relaxed) != SHIM_ACTIVE)
         return false;
-    if (!ledger_find(ADDRESSES, address, &entry)) { /* may point into the middle */
+    if (!ledger_find(LEDGER_ADDRESSES, address, &entry)) { /* may point into the middle */
         if (REAL(cuMemGetAddressRange_v2)(&base, &bytes, address) != CUDA_SUCCESS)
             return false;
-        if (!ledger_find(ADDRESSES, base, &entry))
+        if (!ledger_find(LEDGER_ADDRESSES, base, &entry))
             return false;
     }
-    return entry.kind == REDIRECTED;
+    return entry.kind == MEMORY_REDIRECTED;
 }
 
 /* Memory of the mode "swap" is in pieces, and not there at all while it is away. Its size is what was asked for. */
-static bool is_swapped(CUdeviceptr address, CUdeviceptr *base, size_t *bytes, bool *here) {
+static bool is_swapped(CUdeviceptr address, CUdeviceptr *base, size_t *bytes, bool *is_resident) {
     struct entry entry;
-    if (shim.mode != &mode_swap || !swap_around(address, base, bytes, here))
+    if (shim.mode != &mode_swap || !swap_find_allocation(address, base, bytes, is_resident))
         return false;
-    if (ledger_find(ADDRESSES, *base, &entry))
+    if (ledger_find(LEDGER_ADDRESSES, *base, &entry))
         *bytes = entry.bytes;
     return true;
 }
@@ -30,8 +30,8 @@ static bool is_swapped(CUdeviceptr address, CUdeviceptr *base, size_t *bytes, bo
 CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr address) {
     CUdeviceptr begin;
     size_t length;
-    bool here;
-    if (!is_swapped(address, &begin, &length, &here))
+    bool is_resident;
+    if (!is_swapped(address, &begin, &length, &is_resident))
         return REAL(cuMemGetAddressRange_v2)(base, bytes, address);
     if (base)
         *base = begin;
@@ -41,9 +41,9 @@ CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdevice
 }
 
 /* What the driver would say of device memory, of an address that it has nothing at for the moment. */
-static CUresult of_absent(void *data, int attribute, CUdeviceptr address, CUdeviceptr base, size_t bytes) {
+static CUresult get_evicted_attribute(void *data, int attribute, CUdeviceptr address, CUdeviceptr base, size_t bytes) {
     struct entry entry = {0};
-    ledger_find(ADDRESSES, base, &entry);
+    ledger_find(LEDGER_ADDRESSES, base, &entry);
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
         *(CUcontext *)data = entry.context;
@@ -88,11 +88,11 @@ CUresult hook_cuMemGetInfo_v2(size_t *free, size_t *total) {
     CUresult result = REAL(cuMemGetInfo_v2)(&real_free, &real_total);
     if (result != CUDA_SUCCESS)
         return result;
-    deferred_settle(); /* what a stream has finished with is free, though nobody has given it back yet */
-    uint64_t told_total, told_free;
-    account_figures(real_total, real_free, &told_total, &told_free);
-    *free = told_free;
-    *total = told_total;
+    deferred_free_completed(); /* what a stream has finished with is free, though nobody has given it back yet */
+    uint64_t apparent_total, apparent_free;
+    account_apparent_memory(real_total, real_free, &apparent_total, &apparent_free);
+    *free = apparent_free;
+    *total = apparent_total;
     return result;
 }
 
@@ -100,7 +100,7 @@ CUresult hook_cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
     CUresult result = REAL(cuDeviceTotalMem_v2)(bytes, device);
     if (result == CUDA_SUCCESS && bytes && shim_is_active()) {
         uint64_t total, unused;
-        account_figures(*bytes, *bytes, &total, &unused);
+        account_apparent_memory(*bytes, *bytes, &total, &unused);
         *bytes = total;
     }
     return result;
@@ -109,9 +109,9 @@ CUresult hook_cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
 CUresult hook_cuPointerGetAttribute(void *data, int attribute, CUdeviceptr address) {
     CUdeviceptr base;
     size_t bytes;
-    bool here;
-    if (data && is_swapped(address, &base, &bytes, &here) && !here)
-        return of_absent(data, attribute, address, base, bytes);
+    bool is_resident;
+    if (data && is_swapped(address, &base, &bytes, &is_resident) && !is_resident)
+        return get_evicted_attribute(data, attribute, address, base, bytes);
     CUresult result = REAL(cuPointerGetAttribute)(data, attribute, address);
     if (result != CUDA_SUCCESS || !data || !is_redirected(address))
         return result;
@@ -131,10 +131,10 @@ CUresult hook_cuPointerGetAttribute(void *data, int attribute, CUdeviceptr addre
 CUresult hook_cuPointerGetAttributes(unsigned count, int *attributes, void **data, CUdeviceptr address) {
     CUdeviceptr base;
     size_t bytes;
-    bool here;
-    if (attributes && data && is_swapped(address, &base, &bytes, &here) && !here) {
+    bool is_resident;
+    if (attributes && data && is_swapped(address, &base, &bytes, &is_resident) && !is_resident) {
         for (unsigned i = 0; i < count; i++)
-            if (data[i] && of_absent(data[i], attributes[i], address, base, bytes) != CUDA_SUCCESS)
+            if (data[i] && get_evicted_attribute(data[i], attributes[i], address, base, bytes) != CUDA_SUCCESS)
                 *(char *)data[i] = 0; /* as of what does not apply */
         return CUDA_SUCCESS;
     }

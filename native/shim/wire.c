@@ -84,21 +84,22 @@ size_t message_hello(char *line, size_t room) {
 
 /* For diagnostics: what the ledger holds, by kind, and the names of inspect.c. */
 size_t message_details(char *line, size_t room, uint32_t seq) {
-    static const char *const kinds[KINDS] = {
-        [REDIRECTED] = "redirected", [MANAGED] = "managed", [DEVICE] = "device",   [POOLED] = "pooled",
-        [HANDLE] = "physical",       [ARRAY] = "array",     [SWAPPED] = "swapped", [GRAPH] = "graph",
+    static const char *const kinds[MEMORY_KINDS] = {
+        [MEMORY_REDIRECTED] = "redirected", [MEMORY_MANAGED] = "managed", [MEMORY_DEVICE] = "device",
+        [MEMORY_POOLED] = "pooled",         [MEMORY_HANDLE] = "physical", [MEMORY_ARRAY] = "array",
+        [MEMORY_SWAPPED] = "swapped",       [MEMORY_GRAPH] = "graph",
     };
     struct writer writer = {line, room, 0};
-    struct summary sum = {0};
+    struct ledger_totals sum = {0};
     char names[UNLISTED][UNLISTED_LENGTH];
     int count = inspect_names(names);
     const char *separator = "";
     ledger_sum(&sum);
-    sum.bytes[GRAPH] = graphs_counted();
+    sum.bytes[MEMORY_GRAPH] = graph_bytes();
     append(&writer, "{\"type\":\"details\",\"seq\":%u", seq);
     append_text(&writer, "memory_mode", shim.mode->name);
     append(&writer, ",\"ledger\":[");
-    for (int kind = 0; kind < KINDS; kind++) {
+    for (int kind = 0; kind < MEMORY_KINDS; kind++) {
         if (!sum.number[kind] && !sum.bytes[kind])
             continue;
         append(&writer, "%s{\"number\":%llu,\"bytes\":%llu", separator, (unsigned long long)sum.number[kind],

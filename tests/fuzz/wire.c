@@ -21,7 +21,7 @@ uint64_t now_ns(void) {
     return 1;
 }
 
-const struct memory_mode *mode_named(const char *name) {
+const struct memory_mode *memory_mode_by_name(const char *name) {
     static const struct memory_mode mode = {.name = "unified"};
     return strcmp(name, mode.name) == 0 ? &mode : NULL;
 }
@@ -32,11 +32,11 @@ int inspect_names(char names[UNLISTED][UNLISTED_LENGTH]) {
         snprintf(names[i], UNLISTED_LENGTH, "%s", shim.environment.label);
     return UNLISTED;
 }
-void ledger_sum(struct summary *sum) {
-    for (int kind = 0; kind < KINDS; kind++)
+void ledger_sum(struct ledger_totals *sum) {
+    for (int kind = 0; kind < MEMORY_KINDS; kind++)
         sum->number[kind] = sum->bytes[kind] = UINT64_MAX;
 }
-uint64_t graphs_counted(void) {
+uint64_t graph_bytes(void) {
     return UINT64_MAX;
 }
 
@@ -101,7 +101,7 @@ static void check_hello(void) {
 
 static void check_details(void) {
     static char line[16384]; /* what the agent has for it: each byte of the names may take six */
-    shim.mode = mode_named("unified");
+    shim.mode = memory_mode_by_name("unified");
     size_t length = message_details(line, sizeof line, UINT32_MAX);
     must(length > 0 && length < sizeof line && strlen(line) == length);
     const char *end = value(line);
