@@ -22,8 +22,7 @@ struct memory_mode {
     /* Agent, the gate is closed: move back what was evicted, as long as there is room for it on the device and no more
      * than `most` bytes are there; 0: no more of that. Does not block for long; when to come again. NULL: nothing is ever away. */
     uint64_t (*prefetch)(uint64_t max_bytes, uint64_t now);
-    uint64_t (*capacity)(void);                /* bytes that a client can have at all; NULL: the limit alone says */
-    void (*describe)(char *text, size_t room); /* for the log */
+    uint64_t (*capacity)(void); /* bytes that a client can have at all; NULL: the limit alone says */
 };
 
 extern const struct memory_mode mode_unified, mode_plain, mode_swap;

@@ -1,8 +1,6 @@
 /* The mode "plain": device memory is device memory. It is counted and limited, and never moved. */
 #include "shim.h"
 
-#include <stdio.h>
-
 /* Nobody is asked to leave for it: what is plain never leaves again, and whoever did might not fit any more. */
 static CUresult allocate(CUdeviceptr *address, size_t bytes, struct entry *entry) {
     entry->kind = MEMORY_DEVICE;
@@ -19,15 +17,10 @@ static CUresult release(const struct entry *entry) {
     return REAL(cuMemFree_v2)((CUdeviceptr)entry->key);
 }
 
-static void describe(char *text, size_t room) {
-    snprintf(text, room, "plain: what is allocated stays on the device");
-}
-
 const struct memory_mode mode_plain = {
     .name = "plain",
     .number = GPUSHARE_MEMORY_PLAIN,
     .is_unmovable = true,
     .allocate = allocate,
     .release = release,
-    .describe = describe,
 };

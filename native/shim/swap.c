@@ -2,8 +2,6 @@
  * addresses. Where it is needs no guess, and no page fault moves it; in return a client must fit on the device. */
 #include "swap.h"
 
-#include <stdio.h>
-
 static CUresult allocate(CUdeviceptr *address, size_t bytes, struct entry *entry) {
     struct swap_allocation *allocation = NULL;
     pthread_mutex_lock(&residency_lock);
@@ -29,11 +27,6 @@ static CUresult release(const struct entry *entry) {
     return result;
 }
 
-static void describe(char *text, size_t room) {
-    snprintf(text, room, "swap: copied to the host and back with the turns, %s of it pinned",
-             size_text(shim.environment.pinned).text);
-}
-
 const struct memory_mode mode_swap = {
     .name = "swap",
     .number = GPUSHARE_MEMORY_SWAP,
@@ -44,5 +37,4 @@ const struct memory_mode mode_swap = {
     .restore = swap_restore,
     .prefetch = swap_prefetch,
     .capacity = swap_capacity,
-    .describe = describe,
 };

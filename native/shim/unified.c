@@ -5,7 +5,6 @@
  * part is unknown, a framework's preallocation, is never prefetched. Its pages move by the driver's own eviction. */
 #include "shim.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #define MAX_MOVABLE_BYTES (1ull << 30) /* bytes; and a quarter of the device */
@@ -216,10 +215,6 @@ void unified_after_fork(void) {
     atomic_store(&transfers.may_be_evicted, false);
 }
 
-static void describe(char *text, size_t room) {
-    snprintf(text, room, "unified: more than the device holds, moved by prefetching and page faults");
-}
-
 const struct memory_mode mode_unified = {
     .name = "unified",
     .number = GPUSHARE_MEMORY_UNIFIED,
@@ -228,5 +223,4 @@ const struct memory_mode mode_unified = {
     .evict = evict,
     .restore = restore,
     .prefetch = prefetch,
-    .describe = describe,
 };
