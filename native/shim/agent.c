@@ -97,10 +97,10 @@ static uint64_t all_devices(void) {
 
 static uint32_t poll_work(uint64_t now, uint64_t *next) {
     if (agent.turns.report.phase == GPUSHARE_CLOSING)
-        return drain_quiet(now, next) ? AGENT_QUIET : AGENT_BUSY;
+        return drain_poll(now, next) ? AGENT_QUIET : AGENT_BUSY;
     if (!(agent.out.acts & AGENT_POLL))
         return AGENT_NOT_POLLED;
-    bool inside = threads_inside(), anew = agent.finished_of != agent.submissions;
+    bool inside = any_thread_in_gate(), anew = agent.finished_of != agent.submissions;
     agent.finished_of = inside ? NEVER : agent.submissions;
     return !inside && streams_poll(anew) ? AGENT_QUIET : AGENT_BUSY;
 }
@@ -177,15 +177,15 @@ static void report_turn(const struct agent_outputs *out, uint64_t now) {
 
 /* Before the threads that the gate lets in, so that none of them comes by a turn that the page does not show. */
 static void set_gate(const struct agent_outputs *out, uint64_t now) {
-    uint32_t word = out->gate | (out->opening << GATE_OPENING_SHIFT & ~GATE_METERED);
-    uint32_t before = unmetered(gate_word());
+    uint32_t word = out->gate | (out->opening << GATE_OPENING_SHIFT & ~GATE_THROTTLED);
+    uint32_t before = without_throttle(gate_word());
     if (word == before)
         return;
     __atomic_store_n(&shim.gate, word, __ATOMIC_SEQ_CST);
     if (!is_open(word))
         return;
     agent.finished_of = NEVER;
-    usage_opened(now);
+    busy_time_gate_opened(now);
     log_message(LOG_DEBUG, "gate open%s, epoch %u", is_step(word) ? " for a step" : "", agent.turns.report.epoch);
 }
 
@@ -292,8 +292,8 @@ static uint64_t poll_all(void) {
     if (!is_running())
         next = min_u64(next, residency_poll(now));
     if (is_open(word)) {
-        meter_switch(word);
-        next = min_u64(next, usage_look(now));
+        throttle_update(word);
+        next = min_u64(next, busy_time_sample(now));
     }
     if (deferred_any()) {
         deferred_try_free();

@@ -8,14 +8,14 @@
  * GPUShare limits long ones only). */
 #include "shim.h"
 
-#define BURST_PER_S 20
-#define LEAST_WAIT_NS 20000
+#define BURSTS_PER_S 20
+#define MIN_WAIT_NS 20000
 
 static struct {
     double credit; /* below 0: had, and still to be paid for */
     uint64_t filled_at;
     uint32_t unit;
-    uint32_t filled_for; /* stretch of metering; the next one begins with a full bucket */
+    uint32_t filled_generation; /* stretch of metering; the next one begins with a full bucket */
 } bucket;
 
 struct budget budget_in_force(void) {
@@ -24,45 +24,45 @@ struct budget budget_in_force(void) {
                            PAGE_LOAD(orders->budget_unit)};
 }
 
-static void fill(struct budget budget, uint32_t turn, uint64_t now) {
-    double burst = (double)budget.rate / BURST_PER_S;
-    if (bucket.filled_for != turn || bucket.unit != budget.unit)
+static void fill(struct budget budget, uint32_t generation, uint64_t now) {
+    double burst = (double)budget.rate / BURSTS_PER_S;
+    if (bucket.filled_generation != generation || bucket.unit != budget.unit)
         bucket.credit = burst;
     else
         bucket.credit += (double)(now > bucket.filled_at ? now - bucket.filled_at : 0) * (double)budget.rate / 1e9;
     bucket.credit = bucket.credit < burst ? bucket.credit : burst;
     bucket.filled_at = now;
     bucket.unit = budget.unit;
-    bucket.filled_for = turn;
+    bucket.filled_generation = generation;
 }
 
 /* Blocks that the thread has launched since it was charged last, as far as they are to be paid for. */
-static uint64_t owed(struct thread *thread, bool counted, uint32_t turn) {
-    uint64_t blocks = PAGE_LOAD(thread->counters.blocks), before = thread->charged;
-    bool pays = counted && thread->charged_for == turn && blocks >= before && !thread->freely;
-    thread->charged = blocks;
-    thread->charged_for = turn;
-    thread->freely = false;
-    return pays ? blocks - before : 0;
+static uint64_t uncharged_blocks(struct thread *thread, bool counted, uint32_t generation) {
+    uint64_t blocks = PAGE_LOAD(thread->counters.blocks), before = thread->charged_blocks;
+    bool is_charged = counted && thread->charged_generation == generation && blocks >= before && !thread->is_exempt;
+    thread->charged_blocks = blocks;
+    thread->charged_generation = generation;
+    thread->is_exempt = false;
+    return is_charged ? blocks - before : 0;
 }
 
-void budget_worked(uint64_t worked) {
+void budget_charge_time(uint64_t worked) {
     if (bucket.unit == GPUSHARE_BUDGET_TIME)
         bucket.credit -= (double)worked;
 }
 
-uint64_t budget_pause(struct thread *thread, uint32_t turn, uint64_t now) {
+uint64_t budget_delay(struct thread *thread, uint32_t generation, uint64_t now) {
     struct budget budget = budget_in_force();
     bool limited = budget.rate && budget.rate != GPUSHARE_BUDGET_STOP;
-    uint64_t blocks = owed(thread, limited && budget.unit == GPUSHARE_BUDGET_BLOCKS, turn);
+    uint64_t blocks = uncharged_blocks(thread, limited && budget.unit == GPUSHARE_BUDGET_BLOCKS, generation);
     if (!limited) {
-        bucket.filled_for = turn - 1;
+        bucket.filled_generation = generation - 1;
         return budget.rate ? NEVER : 0;
     }
-    fill(budget, turn, now);
+    fill(budget, generation, now);
     bucket.credit -= (double)blocks;
-    thread->freely = budget.unit == GPUSHARE_BUDGET_BLOCKS && durations_short(thread->function);
-    if (bucket.credit > 0 || thread->freely)
+    thread->is_exempt = budget.unit == GPUSHARE_BUDGET_BLOCKS && function_is_short(thread->function);
+    if (bucket.credit > 0 || thread->is_exempt)
         return 0;
-    return (uint64_t)(-bucket.credit / (double)budget.rate * 1e9) + LEAST_WAIT_NS;
+    return (uint64_t)(-bucket.credit / (double)budget.rate * 1e9) + MIN_WAIT_NS;
 }

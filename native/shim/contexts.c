@@ -12,21 +12,21 @@ static bool is_default(CUstream stream) {
 
 /* All default streams hash to the same place. */
 static void drop_default_stream(void) {
-    if (is_default(atomic_load_explicit(&self.marked[0], memory_order_relaxed)))
-        atomic_store_explicit(&self.marked[0], NO_STREAM, memory_order_relaxed);
-    if (is_default(atomic_load_explicit(&self.last_stream, memory_order_relaxed)))
-        atomic_store_explicit(&self.last_stream, NO_STREAM, memory_order_relaxed);
+    if (is_default(atomic_load_explicit(&this_thread.marked[0], memory_order_relaxed)))
+        atomic_store_explicit(&this_thread.marked[0], NO_STREAM, memory_order_relaxed);
+    if (is_default(atomic_load_explicit(&this_thread.last_stream, memory_order_relaxed)))
+        atomic_store_explicit(&this_thread.last_stream, NO_STREAM, memory_order_relaxed);
 }
 
 CUresult hook_cuStreamDestroy(CUstream stream) {
     if (is_active())
-        streams_drop(stream);
+        streams_untrack(stream);
     return REAL(cuStreamDestroy)(stream);
 }
 
 CUresult hook_cuStreamDestroy_v2(CUstream stream) {
     if (is_active())
-        streams_drop(stream);
+        streams_untrack(stream);
     return REAL(cuStreamDestroy_v2)(stream);
 }
 
@@ -34,10 +34,10 @@ CUresult hook_cuStreamDestroy_v2(CUstream stream) {
     do {                                                                                                               \
         bool watched = is_active();                                                                                    \
         if (watched)                                                                                                   \
-            streams_hold(stream);                                                                                      \
+            streams_lock_all(stream);                                                                                  \
         CUresult result = (call);                                                                                      \
         if (watched)                                                                                                   \
-            streams_let_go(NULL);                                                                                      \
+            streams_unlock_all(NULL);                                                                                  \
         return result;                                                                                                 \
     } while (0)
 
@@ -119,12 +119,12 @@ static void release_context_memory(CUcontext context) {
     do {                                                                                                               \
         if (!is_active())                                                                                              \
             return (call);                                                                                             \
-        bool busy = streams_drop_context(context);                                                                     \
+        bool busy = streams_untrack_context(context);                                                                  \
         residency_pause();                                                                                             \
         CUresult result = (call);                                                                                      \
         residency_resume(result == CUDA_SUCCESS ? context : NULL);                                                     \
         if (busy)                                                                                                      \
-            streams_context_gone();                                                                                    \
+            streams_context_destroyed();                                                                               \
         if (result == CUDA_SUCCESS)                                                                                    \
             release_context_memory(context);                                                                           \
         drop_default_stream();                                                                                         \
@@ -163,12 +163,12 @@ static CUcontext primary(CUdevice device) {
         if (!context)                                                                                                  \
             return (call);                                                                                             \
         residency_pause();                                                                                             \
-        streams_hold(DEFAULT);                                                                                         \
+        streams_lock_all(DEFAULT);                                                                                     \
         CUresult result = (call);                                                                                      \
         unsigned flags;                                                                                                \
         int active = 1;                                                                                                \
         bool gone = REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && !active;              \
-        streams_let_go(gone ? context : NULL);                                                                         \
+        streams_unlock_all(gone ? context : NULL);                                                                     \
         residency_resume(gone ? context : NULL);                                                                       \
         if (gone)                                                                                                      \
             release_context_memory(context);                                                                           \
@@ -210,15 +210,15 @@ CUresult hook_cuGreenCtxDestroy(CUgreenCtx green) {
     if (pushed)
         REAL(cuCtxPopCurrent_v2)(&left);
     CUcontext whole = known ? primary(device) : NULL;
-    bool busy = streams_drop_context(context);
-    streams_hold(DEFAULT);
+    bool busy = streams_untrack_context(context);
+    streams_lock_all(DEFAULT);
     CUresult result = REAL(cuGreenCtxDestroy)(green);
     unsigned flags;
     int active = 1;
     bool gone = whole && REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && !active;
-    streams_let_go(gone ? whole : NULL);
+    streams_unlock_all(gone ? whole : NULL);
     if (busy)
-        streams_context_gone();
+        streams_context_destroyed();
     if (gone) {
         release_context_memory(whole);
         release_context_memory(context);

@@ -8,9 +8,9 @@
 
 #define MEMBARRIER_EXPEDITED 8
 #define MEMBARRIER_REGISTER_EXPEDITED 16
-#define FIRST_PAUSE_NS 20000
-#define SPIN_NS 40000 /* most calls return within it; to sleep would take longer */
-#define LONGEST_PAUSE_NS 500000
+#define MIN_PAUSE_NS 20000
+#define MAX_SPIN_NS 40000 /* most calls return within it; to sleep would take longer */
+#define MAX_PAUSE_NS 500000
 
 static struct {
     bool outside; /* all threads have been seen outside */
@@ -30,17 +30,17 @@ void drain_start(void) {
 /* Events that were recorded before are recorded anew. */
 void drain_begin(void) {
     drain.outside = false;
-    drain.pause = FIRST_PAUSE_NS;
+    drain.pause = MIN_PAUSE_NS;
     drain.began = 0;
     drain.scan = drain.scan + 1 ? drain.scan + 1 : 1; /* 0 is what a new thread starts with */
     if (shim.fences || syscall(SYS_membarrier, MEMBARRIER_EXPEDITED, 0, 0) != 0)
         atomic_thread_fence(memory_order_seq_cst);
 }
 
-bool drain_quiet(uint64_t now, uint64_t *next) {
-    if (!drain.outside && threads_quiet(drain.scan)) {
+bool drain_poll(uint64_t now, uint64_t *next) {
+    if (!drain.outside && all_threads_left_gate(drain.scan)) {
         drain.outside = drain.record = true;
-        drain.pause = FIRST_PAUSE_NS;
+        drain.pause = MIN_PAUSE_NS;
     }
     if (drain.outside && streams_poll(drain.record)) {
         drain.finished = now;
@@ -48,13 +48,13 @@ bool drain_quiet(uint64_t now, uint64_t *next) {
     }
     drain.record = false;
     drain.began = drain.began ? drain.began : now;
-    if (now < drain.began + SPIN_NS) {
+    if (now < drain.began + MAX_SPIN_NS) {
         sched_yield();
         *next = now;
         return false;
     }
     *next = min_u64(*next, now + drain.pause);
-    drain.pause = min_u64(drain.pause * 3 / 2, LONGEST_PAUSE_NS);
+    drain.pause = min_u64(drain.pause * 3 / 2, MAX_PAUSE_NS);
     return false;
 }
 
@@ -63,10 +63,10 @@ void drain_done(uint64_t closed) {
     uint64_t took = drain.finished > closed ? drain.finished - closed : 0;
     unsigned bucket = 0;
     streams_clear();
-    threads_forget_marks();
+    threads_clear_marks();
     while (bucket < GPUSHARE_DRAIN_BUCKETS - 1 && took >= NS_PER_MS << bucket)
         bucket++;
-    usage_drained(closed, drain.finished);
+    busy_time_drained(closed, drain.finished);
     PAGE_STORE(report->drain_ns, took);
     PAGE_ADD(report->drain_total_ns, took);
     PAGE_ADD(report->drains[bucket], 1);

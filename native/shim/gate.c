@@ -6,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LOOK_NS (200 * NS_PER_MS) /* a waiting thread looks up this often: bounds what a lost wake-up costs */
+#define MAX_SLEEP_NS (200 * NS_PER_MS) /* a waiting thread looks up this often: bounds what a lost wake-up costs */
 
 uint64_t now_ns(void) {
     struct timespec time;
@@ -28,12 +28,12 @@ bool is_capturing(CUstream stream) {
     return REAL(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-static bool may_pass(struct thread *thread, uint32_t word) {
+static bool may_enter(struct thread *thread, uint32_t word) {
     return is_open(word) && !(is_step(word) && thread->stepped == word);
 }
 
 /* Threads begin and end to wait at the same time: the last store is of the last number. */
-void gate_show_waiting(void) {
+void gate_publish_waiting(void) {
     uint32_t *shown = &the_page()->report.waiting, waiting;
     do {
         waiting = atomic_load(&shim.waiting);
@@ -49,22 +49,22 @@ static CUresult wait_for_opening(struct thread *thread) {
     CUresult verdict = CUDA_SUCCESS;
     interrupt_begin(thread, began);
     bool is_first = atomic_fetch_add(&shim.waiting, 1) == 0;
-    gate_show_waiting();
+    gate_publish_waiting();
     if (is_first)
         agent_wake();
     for (;;) {
         uint32_t word = gate_word();
-        if (may_pass(thread, word))
+        if (may_enter(thread, word))
             break;
         if (interrupt_pending(thread)) {
             log_message(LOG_INFO, "interrupted while waiting for the GPU: the call was not made");
             verdict = CUDA_ERROR_OPERATING_SYSTEM;
             break;
         }
-        futex_wait(&shim.gate, word, LOOK_NS);
+        futex_wait(&shim.gate, word, MAX_SLEEP_NS);
     }
     bool was_last = atomic_fetch_sub(&shim.waiting, 1) == 1;
-    gate_show_waiting();
+    gate_publish_waiting();
     if (verdict != CUDA_SUCCESS && was_last)
         agent_wake();
     PAGE_ADD(report->gate_waits, 1);
@@ -72,35 +72,35 @@ static CUresult wait_for_opening(struct thread *thread) {
     return verdict;
 }
 
-struct metering {
+struct throttling {
     uint64_t began;   /* 0: the call has not been held back */
     bool interrupted; /* no longer: the program is to see its signal soon */
 };
 
 /* Outside of the gate too. A call that is interrupted here may go ahead, if the gate is still open: then nothing has failed,
  * and the program comes back to its interpreter all the same. */
-static void wait_for_meter(struct thread *thread, struct metering *metering, uint64_t pause) {
-    if (!metering->began) {
-        metering->began = now_ns();
-        interrupt_begin(thread, metering->began);
+static void wait_for_throttle(struct thread *thread, struct throttling *throttling, uint64_t pause) {
+    if (!throttling->began) {
+        throttling->began = now_ns();
+        interrupt_begin(thread, throttling->began);
     }
     uint32_t word = gate_word();
-    if (word & GATE_METERED)
+    if (word & GATE_THROTTLED)
         futex_wait(&shim.gate, word, pause);
-    metering->interrupted = interrupt_pending(thread);
+    throttling->interrupted = interrupt_pending(thread);
 }
 
-static void metering_ends(const struct metering *metering) {
+static void throttling_ends(const struct throttling *throttling) {
     struct gpushare_report *report = &the_page()->report;
-    if (!metering->began)
+    if (!throttling->began)
         return;
     PAGE_ADD(report->meter_waits, 1);
-    PAGE_ADD(report->meter_wait_ns, now_ns() - metering->began);
+    PAGE_ADD(report->meter_wait_ns, now_ns() - throttling->began);
 }
 
-static void remember(struct thread *thread, CUstream stream, uint32_t word) {
+static void cache_stream(struct thread *thread, CUstream stream, uint32_t word) {
     if (atomic_load(&thread->marked_word) != word) {
-        for (int i = 0; i < MARKED; i++)
+        for (int i = 0; i < MARKED_STREAMS; i++)
             atomic_store(&thread->marked[i], NO_STREAM);
         atomic_store(&thread->marked_word, word);
     }
@@ -109,7 +109,7 @@ static void remember(struct thread *thread, CUstream stream, uint32_t word) {
 }
 
 /* A thread that changes between streams: the work is marked, only not as the last. */
-static bool is_marked(struct thread *thread, CUstream stream) {
+static bool enter_marked_stream(struct thread *thread, CUstream stream) {
     if (atomic_load_explicit(&thread->marked[marked_slot(stream)], memory_order_relaxed) != stream)
         return false;
     DEPTH_ADD(thread, 1u, __ATOMIC_RELAXED);
@@ -122,12 +122,12 @@ static bool is_marked(struct thread *thread, CUstream stream) {
     return false;
 }
 
-static bool knows(struct thread *thread, CUstream stream, uint32_t word) {
+static bool has_cached_stream(struct thread *thread, CUstream stream, uint32_t word) {
     return atomic_load(&thread->marked_word) == word && atomic_load(&thread->marked[marked_slot(stream)]) == stream;
 }
 
 /* The program's memory has no room on the device yet: that may last, so it can be interrupted like any waiting. */
-static bool gives_up(struct thread *thread, uint64_t *since) {
+static bool is_interrupted(struct thread *thread, uint64_t *since) {
     if (!*since) {
         *since = now_ns();
         interrupt_begin(thread, *since);
@@ -138,12 +138,12 @@ static bool gives_up(struct thread *thread, uint64_t *since) {
     return interrupted;
 }
 
-CUresult gate_slow(struct thread *thread, CUstream stream) {
-    if (is_marked(thread, stream))
+CUresult gate_enter_slow(struct thread *thread, CUstream stream) {
+    if (enter_marked_stream(thread, stream))
         return CUDA_SUCCESS;
     bool nested = thread->depth > 0;
-    struct metering metering = {0};
-    uint64_t short_since = 0;
+    struct throttling throttling = {0};
+    uint64_t shortage_since = 0;
     if (atomic_load(&shim.state) == SHIM_UNINITIALISED)
         shim_start(); /* if it does not wake, the driver itself says what is wrong */
     for (;;) {
@@ -153,39 +153,40 @@ CUresult gate_slow(struct thread *thread, CUstream stream) {
         if (state == SHIM_UNINITIALISED)
             return CUDA_SUCCESS;
         if (state == SHIM_DISABLED) {
-            remember(thread, stream, gate_word());
+            cache_stream(thread, stream, gate_word());
             return CUDA_SUCCESS;
         }
-        bool known = threads_register(thread);
-        if (!known)
+        bool is_registered = threads_register(thread);
+        if (!is_registered)
             log_once(LOG_DEBUG, "a thread submits work from its last destructors: its calls wait but are not drained");
         atomic_thread_fence(memory_order_seq_cst); /* the agent may have scanned before this thread was listed */
-        uint32_t metered = gate_word(), word = unmetered(metered);
-        if (may_pass(thread, word)) {
+        uint32_t throttled_word = gate_word(), word = without_throttle(throttled_word);
+        if (may_enter(thread, word)) {
             /* In this order: what has been brought back is used by this call, even if the turn has ended meanwhile. */
-            if (metered == word && meter_switch(word)) {
+            if (throttled_word == word && throttle_update(word)) {
                 gate_leave(thread);
                 continue;
             }
-            if (!knows(thread, stream, word) && !residency_restore(word)) {
+            if (!has_cached_stream(thread, stream, word) && !residency_restore(word)) {
                 gate_leave(thread);
-                if (gives_up(thread, &short_since))
+                if (is_interrupted(thread, &shortage_since))
                     return CUDA_ERROR_OPERATING_SYSTEM;
                 continue;
             }
-            bool marked = knows(thread, stream, word) || streams_mark(stream);
+            bool marked = has_cached_stream(thread, stream, word) || streams_mark(stream);
             if (is_step(word))
                 thread->stepped = word; /* and the next call comes here again */
-            else if (marked && known && !shim.fences)
-                remember(thread, stream, word);
-            uint64_t pause =
-                metered != word && marked && !nested && !metering.interrupted ? meter_pass(thread, stream) : 0;
+            else if (marked && is_registered && !shim.fences)
+                cache_stream(thread, stream, word);
+            uint64_t pause = throttled_word != word && marked && !nested && !throttling.interrupted
+                                 ? throttle_admit(thread, stream)
+                                 : 0;
             if (!pause) {
-                metering_ends(&metering);
+                throttling_ends(&throttling);
                 return CUDA_SUCCESS;
             }
             gate_leave(thread);
-            wait_for_meter(thread, &metering, pause);
+            wait_for_throttle(thread, &throttling, pause);
             continue;
         }
         if (nested) { /* the outer call holds the drain off */
@@ -195,12 +196,12 @@ CUresult gate_slow(struct thread *thread, CUstream stream) {
         if (is_capturing(stream))
             return CUDA_SUCCESS;
         gate_leave(thread);
-        metering_ends(&metering);
-        if (metering.interrupted) {
+        throttling_ends(&throttling);
+        if (throttling.interrupted) {
             log_message(LOG_INFO, "interrupted as the turn ended: the call was not made");
             return CUDA_ERROR_OPERATING_SYSTEM;
         }
-        metering = (struct metering){0};
+        throttling = (struct throttling){0};
         CUresult verdict = wait_for_opening(thread);
         if (verdict != CUDA_SUCCESS)
             return verdict;

@@ -4,10 +4,10 @@
 
 #define DEFAULT ((CUstream)0)
 
-CUresult gate_slow(struct thread *thread, CUstream stream);
+CUresult gate_enter_slow(struct thread *thread, CUstream stream);
 
 static inline unsigned marked_slot(CUstream stream) {
-    return ((uintptr_t)stream >> 4 ^ (uintptr_t)stream >> 9) % MARKED;
+    return ((uintptr_t)stream >> 4 ^ (uintptr_t)stream >> 9) % MARKED_STREAMS;
 }
 
 /* Plain instructions where the compiler may use them, atomic ones for a checker that cannot see through fences. */
@@ -45,7 +45,7 @@ static inline CUresult gate_enter(struct thread *thread, CUstream stream) {
     if (gate_try(thread, stream))
         return CUDA_SUCCESS;
     gate_leave(thread);
-    return gate_slow(thread, stream);
+    return gate_enter_slow(thread, stream);
 }
 
 /* The per-thread form of an entry point means another default stream. */

@@ -174,7 +174,7 @@ static CUresult instantiate_with(bool twin, CUgraphExec *exec, CUgraph graph,
                                  CUDA_GRAPH_INSTANTIATE_PARAMS *parameters) {
     if (!parameters || !(parameters->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD))
         return REAL_TWIN(cuGraphInstantiateWithParams, twin)(exec, graph, parameters);
-    struct thread *thread = &self;
+    struct thread *thread = &this_thread;
     CUresult result = gate_enter(thread, twin ? per_thread(parameters->stream) : parameters->stream);
     if (result != CUDA_SUCCESS)
         return result;

@@ -2,21 +2,22 @@
 #include "shim.h"
 
 /* What the rows' COUNT column means. */
-#define LAUNCH(function, n) (COUNTER_ADD(self.counters.launches, 1), COUNTER_ADD(self.counters.blocks, (n)))
-#define LAUNCH_GRAPH(graph) graphs_count_launch((graph), &self.counters)
-#define COPY(n) (COUNTER_ADD(self.counters.copies, 1), COUNTER_ADD(self.counters.bytes_copied, (n)))
+#define LAUNCH(function, n)                                                                                            \
+    (COUNTER_ADD(this_thread.counters.launches, 1), COUNTER_ADD(this_thread.counters.blocks, (n)))
+#define LAUNCH_GRAPH(graph) graphs_count_launch((graph), &this_thread.counters)
+#define COPY(n) (COUNTER_ADD(this_thread.counters.copies, 1), COUNTER_ADD(this_thread.counters.bytes_copied, (n)))
 #define COPY2D(copy) COPY((copy) ? (copy)->width * (copy)->height : 0)
 #define COPY3D(copy) COPY((copy) ? (copy)->width * (copy)->height * (copy)->depth : 0)
 #define COPIES(n, sizes) count_copies((n), (sizes))
 #define COPIES3D(n, operations) count_copies3d((n), (operations))
-#define OTHER COUNTER_ADD(self.counters.others, 1)
+#define OTHER COUNTER_ADD(this_thread.counters.others, 1)
 
 static void count_copies(size_t copies, const size_t *sizes) {
     uint64_t bytes = 0;
     for (size_t i = 0; sizes && i < copies; i++)
         bytes += sizes[i];
-    COUNTER_ADD(self.counters.copies, copies);
-    COUNTER_ADD(self.counters.bytes_copied, bytes);
+    COUNTER_ADD(this_thread.counters.copies, copies);
+    COUNTER_ADD(this_thread.counters.bytes_copied, bytes);
 }
 
 /* Between arrays an extent's width is in texels, whose size is not told: counted as bytes. */
@@ -24,8 +25,8 @@ static void count_copies3d(size_t copies, const CUDA_MEMCPY3D_BATCH_OP *operatio
     uint64_t bytes = 0;
     for (size_t i = 0; operations && i < copies; i++)
         bytes += operations[i].width * operations[i].height * operations[i].depth;
-    COUNTER_ADD(self.counters.copies, copies);
-    COUNTER_ADD(self.counters.bytes_copied, bytes);
+    COUNTER_ADD(this_thread.counters.copies, copies);
+    COUNTER_ADD(this_thread.counters.bytes_copied, bytes);
 }
 
 /* What the meter is to know beforehand. */
@@ -43,23 +44,23 @@ static void count_copies3d(size_t copies, const CUDA_MEMCPY3D_BATCH_OP *operatio
  * the arguments from where they lie instead of holding them in registers that it must save first. */
 #define WRAP(symbol, parameters, arguments, stream, COUNT, NOTE)                                                       \
     static COLD CUresult symbol##_slow parameters {                                                                    \
-        struct thread *thread = &self;                                                                                 \
+        struct thread *thread = &this_thread;                                                                          \
         gate_leave(thread);                                                                                            \
         NOTE;                                                                                                          \
         CUresult result = gate_enter(thread, stream);                                                                  \
-        uint32_t timed = durations_begun(thread);                                                                      \
+        uint32_t timer_number = function_timing_take(thread);                                                          \
         if (result != CUDA_SUCCESS) {                                                                                  \
             DEPTH_ADD(thread, 1u, __ATOMIC_RELAXED);                                                                   \
             return result;                                                                                             \
         }                                                                                                              \
         COUNT;                                                                                                         \
         result = REAL(symbol) arguments;                                                                               \
-        if (unlikely(timed))                                                                                           \
-            durations_end(timed, stream, result);                                                                      \
+        if (unlikely(timer_number))                                                                                    \
+            function_timing_end(timer_number, stream, result);                                                         \
         return result;                                                                                                 \
     }                                                                                                                  \
     EXPORT CUresult symbol parameters {                                                                                \
-        struct thread *thread = &self;                                                                                 \
+        struct thread *thread = &this_thread;                                                                          \
         __typeof__(&symbol) function = symbol##_slow;                                                                  \
         if (gate_try(thread, stream) && likely(PAGE_LOAD(driver_functions[HOOK_##symbol]))) {                          \
             COUNT;                                                                                                     \
@@ -131,7 +132,7 @@ const struct alias aliases[] = {
 
 /* A launch on several devices at once: its streams are marked one after the other, inside one entry. */
 CUresult hook_cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned devices, unsigned flags) {
-    struct thread *thread = &self;
+    struct thread *thread = &this_thread;
     unsigned listed = list ? devices : 0, entered = 0;
     CUresult result = gate_enter(thread, listed ? list[0].stream : DEFAULT);
     if (result != CUDA_SUCCESS)

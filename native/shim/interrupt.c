@@ -7,7 +7,7 @@
 #include <signal.h>
 #include <string.h>
 
-#define LATE_NS (50 * NS_PER_MS) /* a SIGINT so long before the wait still meant this call */
+#define MAX_SIGNAL_LEAD_NS (50 * NS_PER_MS) /* a SIGINT so long before the wait still meant this call */
 
 typedef int (*sigaction_function)(int signal, const struct sigaction *action, struct sigaction *old);
 typedef void (*handler)(int signal);
@@ -142,22 +142,23 @@ void interrupt_after_fork(void) {
 
 void interrupt_begin(struct thread *thread, uint64_t began) {
     thread->interrupt_seq = PAGE_LOAD(the_page()->orders.interrupt_seq);
-    if (began > atomic_load(&interrupts.at_ns) + LATE_NS)
+    if (began > atomic_load(&interrupts.at_ns) + MAX_SIGNAL_LEAD_NS)
         thread->interrupts = atomic_load(&interrupts.count);
 }
 
-static bool is_pythons(void) {
+static bool is_python_handler(void) {
     struct sigaction present;
     if (real_sigaction(SIGINT, NULL, &present) != 0 || !is_ours(&present))
         return false;
     present = interrupts.saved[atomic_load(&interrupts.in_use)];
-    return python_has(present.sa_flags & SA_SIGINFO ? (void *)present.sa_sigaction : (void *)present.sa_handler);
+    return python_owns_handler(present.sa_flags & SA_SIGINFO ? (void *)present.sa_sigaction
+                                                             : (void *)present.sa_handler);
 }
 
 bool interrupt_pending(struct thread *thread) {
     if (!thread->main)
         return false;
-    if (python_raised()) /* what called is to come back to Python code, whatever else it tries */
+    if (python_has_pending_exception()) /* what called is to come back to Python code, whatever else it tries */
         return true;
     uint64_t count = atomic_load(&interrupts.count);
     uint32_t seq = PAGE_LOAD(the_page()->orders.interrupt_seq);
@@ -166,5 +167,5 @@ bool interrupt_pending(struct thread *thread) {
         return false;
     thread->interrupts = count;
     thread->interrupt_seq = seq;
-    return !is_pythons() || !python_handles(thread, signalled);
+    return !is_python_handler() || !python_run_handlers(thread, signalled);
 }

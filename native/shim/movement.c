@@ -108,9 +108,9 @@ static bool check_refused(struct shortage *shortage, uint64_t now) {
 CUresult shortage_next_turn(struct shortage *shortage) {
     shortage_end(shortage);
     pthread_mutex_unlock(&residency_lock);
-    CUresult result = gate_enter(&self, DEFAULT);
+    CUresult result = gate_enter(&this_thread, DEFAULT);
     if (result == CUDA_SUCCESS)
-        gate_leave(&self);
+        gate_leave(&this_thread);
     pthread_mutex_lock(&residency_lock);
     *shortage = (struct shortage){.began = now_ns()};
     return result;
@@ -122,8 +122,8 @@ CUresult shortage_wait(struct shortage *shortage, uint64_t bytes) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (!shortage->began) {
         shortage->began = now;
-        threads_register(&self); /* which finds out whether it is the main one */
-        interrupt_begin(&self, now);
+        threads_register(&this_thread); /* which finds out whether it is the main one */
+        interrupt_begin(&this_thread, now);
     }
     if (!current_shortage || current_shortage == &turn_shortage ||
         (current_shortage == shortage && now > shortage->posted_at + SHORTAGE_RETRY_NS)) {
@@ -135,7 +135,7 @@ CUresult shortage_wait(struct shortage *shortage, uint64_t bytes) {
     pthread_mutex_unlock(&residency_lock);
     if (!shortage->is_refused)
         futex_wait(&shim.gate, gate_word(), SHORTAGE_POLL_NS);
-    bool interrupted = self.main && interrupt_pending(&self);
+    bool interrupted = this_thread.main && interrupt_pending(&this_thread);
     pthread_mutex_lock(&residency_lock);
     if (interrupted)
         log_message(LOG_INFO, "interrupted while waiting for room on the device: nothing was allocated");

@@ -12,8 +12,8 @@
 
 #include <dlfcn.h>
 
-#define PATIENCE_NS (1000 * NS_PER_MS) /* for the interpreter lock */
-#define TRACE_EXCEPTION 1              /* PyTrace_EXCEPTION */
+#define MAX_LOCK_WAIT_NS (1000 * NS_PER_MS) /* for the interpreter lock */
+#define TRACE_EXCEPTION 1                   /* PyTrace_EXCEPTION */
 
 typedef struct _object object;
 typedef struct _frame frame;
@@ -56,12 +56,12 @@ static struct {
     _Atomic bool raised; /* a handler's exception has not reached Python code yet */
     object *type, *value, *traceback;
     bool tracing;
-    uint32_t handling; /* handlers run inside so many waits */
-    object *tracer;    /* the program's own trace function, a function or a method; NULL: it had none */
-} held;
+    uint32_t waits_handling; /* handlers run inside so many waits */
+    object *tracer;          /* the program's own trace function, a function or a method; NULL: it had none */
+} pending;
 
-static _Atomic uint32_t lock_wanted; /* counts tries for the interpreter lock */
-static uint32_t lock_had;            /* the last of them that came to it; a futex */
+static _Atomic uint32_t lock_attempts; /* counts tries for the interpreter lock */
+static uint32_t lock_taken;            /* the last of them that came to it; a futex */
 
 static bool find_python(void) {
     static bool found;
@@ -76,7 +76,7 @@ static bool find_python(void) {
 }
 
 /* Is `function`, the program's handler of SIGINT, the one that notes signals for Python code? */
-bool python_has(void *function) {
+bool python_owns_handler(void *function) {
     Dl_info its, pythons;
     return find_python() && python.PyGILState_GetThisThreadState() && dladdr(function, &its) != 0 &&
            dladdr((void *)python.Py_IsInitialized, &pythons) != 0 && its.dli_fbase == pythons.dli_fbase;
@@ -85,29 +85,29 @@ bool python_has(void *function) {
 /* --- the interpreter lock ------------------------------------------------------------------------------------------ */
 
 static void *try_lock(void *nothing) {
-    uint32_t number = atomic_load(&lock_wanted);
+    uint32_t number = atomic_load(&lock_attempts);
     int state = python.PyGILState_Ensure();
-    __atomic_store_n(&lock_had, number, __ATOMIC_SEQ_CST);
-    futex_wake_all(&lock_had);
+    __atomic_store_n(&lock_taken, number, __ATOMIC_SEQ_CST);
+    futex_wake_all(&lock_taken);
     python.PyGILState_Release(state);
     return nothing;
 }
 
 /* Can this thread have the interpreter lock soon? The caller may have a lock of its own while it waits at the gate, and a
  * thread that has the interpreter lock may wait for that one until the call returns. So another thread tries first. */
-static bool lock_comes(void) {
+static bool can_take_lock(void) {
     if (python.PyGILState_Check())
         return true;
-    uint32_t number = atomic_fetch_add(&lock_wanted, 1) + 1;
-    uint64_t end = now_ns() + PATIENCE_NS;
+    uint32_t number = atomic_fetch_add(&lock_attempts, 1) + 1;
+    uint64_t end = now_ns() + MAX_LOCK_WAIT_NS;
     if (!start_helper_thread(try_lock))
         return false;
     for (;;) {
-        uint32_t had = __atomic_load_n(&lock_had, __ATOMIC_SEQ_CST);
+        uint32_t had = __atomic_load_n(&lock_taken, __ATOMIC_SEQ_CST);
         uint64_t now = now_ns();
         if (had == number || now >= end)
             return had == number;
-        futex_wait(&lock_had, had, end - now);
+        futex_wait(&lock_taken, had, end - now);
     }
 }
 
@@ -115,25 +115,25 @@ static bool lock_comes(void) {
 
 /* The program's trace function, if it can be put back: a function or a method is one that sys.settrace takes. What else is
  * traced with may have been set by C code, which has to be left alone. */
-static bool take_tracer(void) {
+static bool save_tracer(void) {
     object *gettrace = python.PySys_GetObject("gettrace");
     object *tracer = gettrace ? python.PyObject_CallFunctionObjArgs(gettrace, NULL) : NULL;
     if (!tracer)
         python.PyErr_Clear();
     bool known = tracer && (tracer == python.none || python.PyObject_HasAttrString(tracer, "__name__"));
     if (known && tracer != python.none)
-        held.tracer = tracer;
+        pending.tracer = tracer;
     else if (tracer)
         python.Py_DecRef(tracer);
     return known;
 }
 
 static void stop_tracing(void) {
-    object *tracer = held.tracer, *done = NULL;
-    if (!held.tracing)
+    object *tracer = pending.tracer, *done = NULL;
+    if (!pending.tracing)
         return;
-    held.tracing = false;
-    held.tracer = NULL;
+    pending.tracing = false;
+    pending.tracer = NULL;
     python.PyEval_SetTrace(NULL, NULL);
     if (!tracer)
         return;
@@ -149,16 +149,16 @@ static void stop_tracing(void) {
 
 /* Raise what is held, if anything is. -1: it is raised. */
 static int deliver(frame *where) {
-    if (!atomic_exchange(&held.raised, false))
+    if (!atomic_exchange(&pending.raised, false))
         return 0;
     stop_tracing();
-    python.PyErr_Restore(held.type, held.value, held.traceback);
+    python.PyErr_Restore(pending.type, pending.value, pending.traceback);
     if (where)
         python.PyTraceBack_Here(where);
     return -1;
 }
 
-static int when_python_goes_on(void *nothing) {
+static int on_pending_call(void *nothing) {
     (void)nothing;
     return deliver(NULL);
 }
@@ -173,43 +173,43 @@ static int on_trace(object *self, frame *where, int event, object *details) {
 }
 
 /* A handler has raised: its exception is set. */
-static void hold_exception(void) {
-    object *before[] = {held.type, held.value, held.traceback};
-    bool again = atomic_load(&held.raised);
-    python.PyErr_Fetch(&held.type, &held.value, &held.traceback);
+static void keep_exception(void) {
+    object *before[] = {pending.type, pending.value, pending.traceback};
+    bool again = atomic_load(&pending.raised);
+    python.PyErr_Fetch(&pending.type, &pending.value, &pending.traceback);
     for (int i = 0; again && i < 3; i++)
         if (before[i])
             python.Py_DecRef(before[i]);
-    if (python.Py_AddPendingCall(when_python_goes_on, NULL) != 0) { /* too many: the signal is noted again */
-        python.PyErr_Restore(held.type, held.value, held.traceback);
+    if (python.Py_AddPendingCall(on_pending_call, NULL) != 0) { /* too many: the signal is noted again */
+        python.PyErr_Restore(pending.type, pending.value, pending.traceback);
         python.PyErr_Clear();
-        atomic_store(&held.raised, false);
+        atomic_store(&pending.raised, false);
         stop_tracing();
         python.PyErr_SetInterrupt();
         return;
     }
-    atomic_store(&held.raised, true);
-    if (!held.tracing && take_tracer()) {
-        held.tracing = true;
+    atomic_store(&pending.raised, true);
+    if (!pending.tracing && save_tracer()) {
+        pending.tracing = true;
         python.PyEval_SetTrace(on_trace, NULL);
     }
 }
 
 /* For a handler written in Python: was the main thread interrupted in a wait for the GPU? */
 EXPORT int gpushare_waits(void) {
-    return held.handling != 0;
+    return pending.waits_handling != 0;
 }
 
 /* --- what the wait asks -------------------------------------------------------------------------------------------- */
 
-bool python_raised(void) {
-    return atomic_load(&held.raised);
+bool python_has_pending_exception(void) {
+    return atomic_load(&pending.raised);
 }
 
-bool python_handles(struct thread *thread, bool noted) {
+bool python_run_handlers(struct thread *thread, bool noted) {
     CUfunction function = thread->function; /* handlers may make CUDA calls */
     object *type, *value, *traceback;
-    if (!lock_comes()) {
+    if (!can_take_lock()) {
         log_message(LOG_INFO, "interrupted, but Python's interpreter lock could not be had");
         return false;
     }
@@ -217,11 +217,11 @@ bool python_handles(struct thread *thread, bool noted) {
     python.PyErr_Fetch(&type, &value, &traceback);
     if (!noted)
         python.PyErr_SetInterrupt();
-    held.handling++;
+    pending.waits_handling++;
     bool raises = python.PyErr_CheckSignals() != 0;
-    held.handling--;
+    pending.waits_handling--;
     if (raises)
-        hold_exception();
+        keep_exception();
     python.PyErr_Restore(type, value, traceback);
     python.PyGILState_Release(state);
     thread->function = function;

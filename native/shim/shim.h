@@ -50,17 +50,17 @@ static inline uint64_t max_u64(uint64_t a, uint64_t b) {
 
 #include "thread.h"
 
-extern __thread struct thread self __attribute__((tls_model("initial-exec")));
+extern __thread struct thread this_thread __attribute__((tls_model("initial-exec")));
 
 bool start_helper_thread(void *(*run)(void *)); /* a thread of ours in the program */
 bool threads_start(void);                       /* once per process; false: no key could be had */
 bool threads_register(
     struct thread *thread); /* false: in the thread's last destructors, nothing may refer to it any more */
-void threads_forget_stream(CUstream stream);
-void threads_forget_marks(void); /* agent: nobody is inside, and nothing is marked any more */
+void threads_drop_stream(CUstream stream);
+void threads_clear_marks(void); /* agent: nobody is inside, and nothing is marked any more */
 void threads_sum(struct counters *sum);
-bool threads_quiet(uint32_t scan); /* has every thread been seen outside of the gate since `scan` began? */
-bool threads_inside(void);         /* is any thread inside the gate now? */
+bool all_threads_left_gate(uint32_t scan); /* has every thread been seen outside of the gate since `scan` began? */
+bool any_thread_in_gate(void);             /* is any thread inside the gate now? */
 void threads_after_fork(void);
 
 /* --- process-wide state ---------------------------------------------------------------------------------------- */
@@ -133,7 +133,7 @@ static inline void set_page(struct gpushare_page *page) {
  * writes it, but for METERED, which the meter sets in the word of an open gate. */
 #define GATE_STATE 3u
 #define GATE_OPENING_SHIFT 2
-#define GATE_METERED 0x80000000u
+#define GATE_THROTTLED 0x80000000u
 
 static inline uint32_t gate_word(void) {
     return __atomic_load_n(&shim.gate, __ATOMIC_ACQUIRE);
@@ -144,8 +144,8 @@ static inline bool is_open(uint32_t word) {
 static inline bool is_step(uint32_t word) {
     return (word & GATE_STATE) == AGENT_GATE_STEP;
 }
-static inline uint32_t unmetered(uint32_t word) {
-    return word & ~GATE_METERED;
+static inline uint32_t without_throttle(uint32_t word) {
+    return word & ~GATE_THROTTLED;
 }
 /* Is this process in a turn, so that its work may be on the device? */
 static inline bool is_running(void) {
@@ -191,38 +191,39 @@ void *real_dlsym(void *handle, const char *name); /* glibc's, past our own */
 uint64_t now_ns(void);
 void futex_wake_all(uint32_t *word); /* within the process */
 void futex_wait(uint32_t *word, uint32_t value, uint64_t nanoseconds);
-void gate_show_waiting(void); /* in the page */
+void gate_publish_waiting(void); /* in the page */
 
 /* --- streams.c, drain.c: which streams carry work, and when it has finished ---------------------------------------- */
 
-bool streams_mark(CUstream stream);  /* false: nothing was marked (no context, capturing), so nothing may be cached */
-void streams_drop(CUstream stream);  /* before its end or capture: what it carries is noted in an orphan event */
-void streams_hold(CUstream stream);  /* keeps the agent off all streams; `stream` is dropped */
-void streams_let_go(CUcontext gone); /* NULL: no context ended meanwhile */
-bool streams_drop_context(CUcontext context); /* true: it carried work, `streams_context_gone` must follow its end */
-void streams_context_gone(void);
+bool streams_mark(CUstream stream);    /* false: nothing was marked (no context, capturing), so nothing may be cached */
+void streams_untrack(CUstream stream); /* before its end or capture: what it carries is noted in an orphan event */
+void streams_lock_all(CUstream stream);  /* keeps the agent off all streams; `stream` is dropped */
+void streams_unlock_all(CUcontext gone); /* NULL: no context ended meanwhile */
+bool streams_untrack_context(
+    CUcontext context); /* true: it carried work, `streams_context_destroyed` must follow its end */
+void streams_context_destroyed(void);
 bool streams_poll(bool record_anew); /* agent: has all marked work finished? records what has not been */
 void streams_clear(void);            /* agent: all has finished and the gate is closed */
-bool streams_busy(void);             /* agent: is any marked work not finished? */
+bool streams_have_work(void);        /* agent: is any marked work not finished? */
 void streams_after_fork(void);
 
 void drain_start(void);
-void drain_begin(void);                         /* agent: the gate has closed */
-bool drain_quiet(uint64_t now, uint64_t *next); /* agent: no call is inside, no work unfinished; else come again */
-void drain_done(uint64_t closed);               /* agent: forget what has finished; `closed`: when the gate first was */
+void drain_begin(void);                        /* agent: the gate has closed */
+bool drain_poll(uint64_t now, uint64_t *next); /* agent: no call is inside, no work unfinished; else come again */
+void drain_done(uint64_t closed);              /* agent: forget what has finished; `closed`: when the gate first was */
 
 /* --- meter.c, budget.c: how much work is let in while others wait, or by a budget ------------------------------------ */
 
-bool meter_switch(uint32_t word); /* METERED as the orders have it; true: the open gate's word is another one now */
+bool throttle_update(uint32_t word); /* METERED as the orders have it; true: the open gate's word is another one now */
 /* A call for `stream` stands inside the open gate. 0: it may go ahead; else it is to leave, and to come again after so many
  * nanoseconds at most. */
-uint64_t meter_pass(struct thread *thread, CUstream stream);
-void meter_forget(CUstream stream);
-void meter_forget_context(CUcontext context);
-void meter_after_fork(void);
+uint64_t throttle_admit(struct thread *thread, CUstream stream);
+void throttle_drop_stream(CUstream stream);
+void throttle_drop_context(CUcontext context);
+void throttle_after_fork(void);
 /* Under the meter's lock; `turn` counts stretches of metering. */
-uint64_t budget_pause(struct thread *thread, uint32_t turn, uint64_t now);
-void budget_worked(uint64_t worked); /* the device has, for so long */
+uint64_t budget_delay(struct thread *thread, uint32_t generation, uint64_t now);
+void budget_charge_time(uint64_t worked); /* the device has, for so long */
 
 /* The orders' budget, without a neighbour none; rate 0: none. */
 struct budget {
@@ -233,27 +234,27 @@ struct budget budget_in_force(void);
 
 /* --- durations.c: how long launches of a function take, while some are exempt from a budget of blocks ---------------- */
 
-bool durations_short(CUfunction function); /* is it known to take less than orders.exempt_ns? */
-bool durations_wanted(
+bool function_is_short(CUfunction function); /* is it known to take less than orders.exempt_ns? */
+bool should_time_function(
     struct thread *thread); /* is the launch that has been let in to be measured? Then these must follow: */
-void durations_begin(struct thread *thread, CUstream stream);
-void durations_end(uint32_t timed, CUstream stream, CUresult launched);
-void durations_forget_context(CUcontext context);
-void durations_after_fork(void);
+void function_timing_begin(struct thread *thread, CUstream stream);
+void function_timing_end(uint32_t timer_number, CUstream stream, CUresult launched);
+void function_times_drop_context(CUcontext context);
+void function_times_after_fork(void);
 
-/* What is to be told to `durations_end`; and the launch is no longer about to pass the gate. */
-static inline uint32_t durations_begun(struct thread *thread) {
-    uint32_t timed = thread->timed;
-    thread->timed = 0;
+/* What is to be told to `function_timing_end`; and the launch is no longer about to pass the gate. */
+static inline uint32_t function_timing_take(struct thread *thread) {
+    uint32_t timer_number = thread->timer_number;
+    thread->timer_number = 0;
     thread->function = NULL;
-    return timed;
+    return timer_number;
 }
 
 /* --- usage.c: how long the device works for us; all by the agent ----------------------------------------------------- */
 
-void usage_opened(uint64_t now);
-uint64_t usage_look(uint64_t now); /* when to come again */
-void usage_drained(uint64_t began, uint64_t now);
+void busy_time_gate_opened(uint64_t now);
+uint64_t busy_time_sample(uint64_t now); /* when to come again */
+void busy_time_drained(uint64_t began, uint64_t now);
 
 /* --- ledger.c, account.c, memory.c, deferred.c, views.c, graph.c ------------------------------------------------------- */
 
@@ -286,10 +287,11 @@ void interrupt_start(void); /* wrap the program's SIGINT handler, if it has one 
 void interrupt_begin(struct thread *thread, uint64_t began);
 bool interrupt_pending(struct thread *thread); /* must the waiting call of this thread return an error? */
 
-bool python_has(void *function); /* is this thread one of Python's, and `function` the handler that Python has set? */
+bool python_owns_handler(
+    void *function); /* is this thread one of Python's, and `function` the handler that Python has set? */
 /* Run Python's signal handlers. `noted`: Python has noted the signal, by that handler. True: they returned, the wait goes on. */
-bool python_handles(struct thread *thread, bool noted);
-bool python_raised(void); /* a handler has raised, and Python code has not seen its exception yet */
+bool python_run_handlers(struct thread *thread, bool noted);
+bool python_has_pending_exception(void); /* a handler has raised, and Python code has not seen its exception yet */
 
 enum level { LOG_ERROR, LOG_INFO, LOG_DEBUG };
 /* A size as people write it, for a log line: "700 MiB", "1.5 GiB". Valid until the end of the full expression. */

@@ -84,7 +84,7 @@ bool shim_replace_page(void) {
         munmap(page, GPUSHARE_PAGE_BYTES);
     fd_close(made ? shim.page_fd : file);
     shim.page_fd = made ? file : shim.page_fd;
-    gate_show_waiting();
+    gate_publish_waiting();
     return made;
 }
 
@@ -205,7 +205,7 @@ static void after_fork(void) {
     pthread_mutex_init(&start_lock, NULL);
     threads_after_fork();
     streams_after_fork();
-    meter_after_fork();
+    throttle_after_fork();
     ledger_after_fork();
     graphs_after_fork();
     inspect_after_fork();

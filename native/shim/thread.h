@@ -2,7 +2,7 @@
 #ifndef GPUSHARE_THREAD_H
 #define GPUSHARE_THREAD_H
 
-#define MARKED 8
+#define MARKED_STREAMS 8
 #define NO_STREAM ((CUstream)UINTPTR_MAX)
 #define NO_WORD UINT32_MAX
 
@@ -17,19 +17,19 @@ struct thread {
     _Atomic uint32_t marked_word;  /* the gate word under which the streams below were marked */
     _Atomic(CUstream) last_stream; /* the last of them that was used */
     struct counters counters;
-    _Atomic(CUstream) marked[MARKED]; /* streams known to be in the table of streams.c: by hash of the handle */
-    uint32_t stepped;                 /* the gate word of the last step in which it made a call */
-    uint64_t interrupts;              /* SIGINTs that this thread has answered or let pass */
-    uint32_t interrupt_seq;           /* likewise of the page's orders */
+    _Atomic(CUstream) marked[MARKED_STREAMS]; /* streams known to be in the table of streams.c: by hash of the handle */
+    uint32_t stepped;                         /* the gate word of the last step in which it made a call */
+    uint64_t interrupts;                      /* SIGINTs that this thread has answered or let pass */
+    uint32_t interrupt_seq;                   /* likewise of the page's orders */
     bool registered, main;
-    uint8_t registrations; /* a thread that ends may register again in a later destructor, not for ever */
-    uint32_t quiet;        /* the agent's: the last scan in which depth was seen 0 */
+    uint8_t registrations;   /* a thread that ends may register again in a later destructor, not for ever */
+    uint32_t left_gate_scan; /* the agent's: the last scan in which depth was seen 0 */
     struct thread *next, *previous;
-    uint64_t charged;     /* budget.c: of counters.blocks, what has been charged */
-    uint32_t charged_for; /* budget.c: in which stretch of metering */
-    CUfunction function;  /* what the call that is about to pass the gate launches; NULL: not known, or nothing */
-    bool freely;          /* budget.c: the last call that was let in costs nothing */
-    uint32_t timed;       /* durations.c: how long it takes is to be measured; 0: it is not */
+    uint64_t charged_blocks;     /* budget.c: of counters.blocks, what has been charged */
+    uint32_t charged_generation; /* budget.c: in which stretch of metering */
+    CUfunction function;   /* what the call that is about to pass the gate launches; NULL: not known, or nothing */
+    bool is_exempt;        /* budget.c: the last call that was let in costs nothing */
+    uint32_t timer_number; /* durations.c: how long it takes is to be measured; 0: it is not */
 };
 
 #endif

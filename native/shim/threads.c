@@ -8,7 +8,7 @@
 
 #define STACK_BYTES (1 << 20)
 
-__thread struct thread self = {
+__thread struct thread this_thread = {
     .marked_word = NO_WORD,
     .last_stream = NO_STREAM,
     .marked = {NO_STREAM, NO_STREAM, NO_STREAM, NO_STREAM, NO_STREAM, NO_STREAM, NO_STREAM, NO_STREAM},
@@ -19,7 +19,7 @@ static struct {
     pthread_key_t key;
     bool has_key;
     struct thread *first;
-    struct counters gone; /* of threads that have ended */
+    struct counters ended; /* of threads that have ended */
 } threads = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void add(struct counters *sum, struct counters *more) {
@@ -34,10 +34,10 @@ static uint32_t depth_of(struct thread *thread) {
     return __atomic_load_n(&thread->depth, __ATOMIC_ACQUIRE);
 }
 
-static void forget_marks(struct thread *thread) {
+static void clear_marks(struct thread *thread) {
     atomic_store(&thread->marked_word, NO_WORD);
     atomic_store(&thread->last_stream, NO_STREAM);
-    for (int i = 0; i < MARKED; i++)
+    for (int i = 0; i < MARKED_STREAMS; i++)
         atomic_store(&thread->marked[i], NO_STREAM);
 }
 
@@ -46,7 +46,7 @@ static void unregister(void *data) {
     struct thread *thread = data;
     pthread_mutex_lock(&threads.lock);
     if (thread->registered) {
-        add(&threads.gone, &thread->counters);
+        add(&threads.ended, &thread->counters);
         thread->counters = (struct counters){0};
         if (thread->next)
             thread->next->previous = thread->previous;
@@ -57,7 +57,7 @@ static void unregister(void *data) {
         thread->registered = false;
     }
     pthread_mutex_unlock(&threads.lock);
-    forget_marks(thread); /* so that the next call takes the slow path, which registers */
+    clear_marks(thread); /* so that the next call takes the slow path, which registers */
 }
 
 bool threads_start(void) {
@@ -75,7 +75,7 @@ bool threads_register(struct thread *thread) {
     thread->registrations++;
     thread->main = syscall(SYS_gettid) == getpid();
     pthread_mutex_lock(&threads.lock);
-    thread->quiet = 0;
+    thread->left_gate_scan = 0;
     thread->previous = NULL;
     thread->next = threads.first;
     if (threads.first)
@@ -86,7 +86,7 @@ bool threads_register(struct thread *thread) {
     return true;
 }
 
-void threads_forget_stream(CUstream stream) {
+void threads_drop_stream(CUstream stream) {
     pthread_mutex_lock(&threads.lock);
     for (struct thread *thread = threads.first; thread; thread = thread->next) {
         CUstream expected = stream;
@@ -97,7 +97,7 @@ void threads_forget_stream(CUstream stream) {
     pthread_mutex_unlock(&threads.lock);
 }
 
-void threads_forget_marks(void) {
+void threads_clear_marks(void) {
     pthread_mutex_lock(&threads.lock);
     for (struct thread *thread = threads.first; thread; thread = thread->next)
         atomic_store(&thread->marked_word, NO_WORD);
@@ -106,7 +106,7 @@ void threads_forget_marks(void) {
 
 void threads_sum(struct counters *sum) {
     pthread_mutex_lock(&threads.lock);
-    *sum = threads.gone;
+    *sum = threads.ended;
     for (struct thread *thread = threads.first; thread; thread = thread->next)
         add(sum, &thread->counters);
     pthread_mutex_unlock(&threads.lock);
@@ -114,22 +114,22 @@ void threads_sum(struct counters *sum) {
 
 /* One sight of depth 0 after the membarrier is enough for each thread: it cannot get past the closed gate any more, and
  * a later depth above 0 is only a call on its way to waiting. */
-bool threads_quiet(uint32_t scan) {
-    bool quiet = true;
+bool all_threads_left_gate(uint32_t scan) {
+    bool is_outside = true;
     pthread_mutex_lock(&threads.lock);
     for (struct thread *thread = threads.first; thread; thread = thread->next) {
-        if (thread->quiet == scan)
+        if (thread->left_gate_scan == scan)
             continue;
         if (depth_of(thread) == 0)
-            thread->quiet = scan;
+            thread->left_gate_scan = scan;
         else
-            quiet = false;
+            is_outside = false;
     }
     pthread_mutex_unlock(&threads.lock);
-    return quiet;
+    return is_outside;
 }
 
-bool threads_inside(void) {
+bool any_thread_in_gate(void) {
     bool inside = false;
     pthread_mutex_lock(&threads.lock);
     for (struct thread *thread = threads.first; thread && !inside; thread = thread->next)
@@ -141,13 +141,13 @@ bool threads_inside(void) {
 void threads_after_fork(void) {
     pthread_mutex_init(&threads.lock, NULL);
     threads.first = NULL;
-    threads.gone = (struct counters){0};
-    self.registered = false;
-    self.registrations = 0;
-    self.interrupts = 0;
-    self.depth = 0;
-    self.counters = (struct counters){0};
-    forget_marks(&self);
+    threads.ended = (struct counters){0};
+    this_thread.registered = false;
+    this_thread.registrations = 0;
+    this_thread.interrupts = 0;
+    this_thread.depth = 0;
+    this_thread.counters = (struct counters){0};
+    clear_marks(&this_thread);
     if (threads.has_key)
         pthread_setspecific(threads.key, NULL);
 }

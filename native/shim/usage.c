@@ -3,46 +3,48 @@
  * mean of what they saw. A drain tells when the last work ended. */
 #include "shim.h"
 
-#define SELDOM_NS (1000 * NS_PER_MS)
-#define OFTEN_NS (40 * NS_PER_MS) /* and up to twice as long, so that looks don't fall into step with the program */
+#define IDLE_SAMPLE_NS (1000 * NS_PER_MS)
+#define ACTIVE_SAMPLE_NS                                                                                               \
+    (40 * NS_PER_MS) /* and up to twice as long, so that looks don't fall into step with the program */
 #define SHORT_DRAIN_NS (NS_PER_MS / 10)
 
 static struct {
-    uint64_t looked, next, submissions;
+    uint64_t sampled_at, next, submissions;
     bool busy;
     uint32_t random;
-} usage;
+} busy_time;
 
-static void saw(uint64_t now, bool busy) {
-    uint64_t passed = now > usage.looked ? now - usage.looked : 0;
-    PAGE_ADD(the_page()->report.gpu_ns, passed * (usage.busy + busy) / 2);
-    usage.looked = now;
-    usage.busy = busy;
+static void record_sample(uint64_t now, bool busy) {
+    uint64_t passed = now > busy_time.sampled_at ? now - busy_time.sampled_at : 0;
+    PAGE_ADD(the_page()->report.gpu_ns, passed * (busy_time.busy + busy) / 2);
+    busy_time.sampled_at = now;
+    busy_time.busy = busy;
 }
 
-void usage_opened(uint64_t now) {
-    usage.looked = now;
-    usage.next = now + OFTEN_NS;
-    usage.busy = false;
+void busy_time_gate_opened(uint64_t now) {
+    busy_time.sampled_at = now;
+    busy_time.next = now + ACTIVE_SAMPLE_NS;
+    busy_time.busy = false;
 }
 
-uint64_t usage_look(uint64_t now) {
+uint64_t busy_time_sample(uint64_t now) {
     struct counters sum;
-    if (now < usage.next)
-        return usage.next;
+    if (now < busy_time.next)
+        return busy_time.next;
     threads_sum(&sum);
     uint64_t submissions = sum.launches + sum.copies + sum.others;
-    bool active = usage.busy || submissions != usage.submissions;
-    usage.submissions = submissions;
-    saw(now, active && streams_busy());
-    usage.random = usage.random * 1664525 + 1013904223;
-    usage.next = now + (active ? OFTEN_NS + OFTEN_NS * (usage.random >> 16) / 65536 : SELDOM_NS);
-    return usage.next;
+    bool active = busy_time.busy || submissions != busy_time.submissions;
+    busy_time.submissions = submissions;
+    record_sample(now, active && streams_have_work());
+    busy_time.random = busy_time.random * 1664525 + 1013904223;
+    busy_time.next =
+        now + (active ? ACTIVE_SAMPLE_NS + ACTIVE_SAMPLE_NS * (busy_time.random >> 16) / 65536 : IDLE_SAMPLE_NS);
+    return busy_time.next;
 }
 
-void usage_drained(uint64_t began, uint64_t now) {
+void busy_time_drained(uint64_t began, uint64_t now) {
     bool busy = now > began + SHORT_DRAIN_NS;
-    saw(max_u64(began, usage.looked), busy);
-    saw(now, busy);
-    usage.busy = false;
+    record_sample(max_u64(began, busy_time.sampled_at), busy);
+    record_sample(now, busy);
+    busy_time.busy = false;
 }
