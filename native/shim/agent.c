@@ -278,7 +278,7 @@ static uint64_t poll_all(void) {
     if (locks_poll(now) || anew)
         agent.shows_waiting = false; /* that went with the files */
     uint64_t next = connection_poll(now);
-    if (inspect_due())
+    if (details_requested())
         outbox_post(OUTBOX_DETAILS);
     if (atomic_exchange(&agent.changed, false))
         outbox_post(OUTBOX_CHANGED);

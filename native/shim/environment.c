@@ -60,13 +60,13 @@ static void read_sockets(void) {
 
 /* A bad word is said, and the default taken: the program is to run. */
 const char *memory_mode_from_environment(void) {
-    const char *wanted = getenv("GPUSHARE_MEMORY_MODE");
-    if (!wanted || !*wanted)
+    const char *mode = getenv("GPUSHARE_MEMORY_MODE");
+    if (!mode || !*mode)
         return "unified";
-    if (memory_mode_by_name(wanted))
-        return wanted;
+    if (memory_mode_by_name(mode))
+        return mode;
     log_message(LOG_ERROR, "GPUSHARE_MEMORY_MODE=%.40s is unknown: allowed are " MEMORY_MODE_NAMES "; unified is taken",
-                wanted);
+                mode);
     return "unified";
 }
 

@@ -7,15 +7,15 @@
 
 static struct {
     pthread_mutex_t lock;
-    char names[UNLISTED][UNLISTED_LENGTH];
+    char names[MAX_UNHOOKED][MAX_UNHOOKED_BYTES];
     int count;
-    uint32_t answered; /* the request of the page that has been answered last */
-} inspection = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    uint32_t answered_seq; /* the request of the page that has been answered last */
+} unhooked = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static const char *const passed[] = {
-#define PASSED(pattern, reason) pattern,
+static const char *const patterns[] = {
+#define UNHOOKED(pattern, reason) pattern,
 #include "passed.def"
-#undef PASSED
+#undef UNHOOKED
 };
 
 /* `*` stands for any characters. */
@@ -44,72 +44,72 @@ static void make_bare(char *name) {
 }
 
 static bool is_listed(const char *name) {
-    char bare[UNLISTED_LENGTH];
+    char bare[MAX_UNHOOKED_BYTES];
     snprintf(bare, sizeof bare, "%s", name);
     make_bare(bare);
     for (int i = 0; i < HOOK_COUNT; i++)
         if (hooks[i].wrapper && strcmp(hooks[i].base, bare) == 0)
             snprintf(bare, sizeof bare, "%s", name);
-    for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
-        if (matches(passed[i], name) || matches(passed[i], bare))
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++)
+        if (matches(patterns[i], name) || matches(patterns[i], bare))
             return true;
     return false;
 }
 
 /* Is it a name such as the driver's entry points have, and not those of the libraries above it (cuda..., cublas...)? */
-bool inspect_concerns(const char *name) {
+bool is_driver_name(const char *name) {
     return name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
 }
 
 static void remember(enum level level, const char *name, const char *what) {
     bool known = false;
-    pthread_mutex_lock(&inspection.lock);
-    for (int i = 0; i < inspection.count; i++)
-        known = known || strncmp(inspection.names[i], name, UNLISTED_LENGTH - 1) == 0;
-    if (!known && inspection.count < UNLISTED)
-        snprintf(inspection.names[inspection.count++], UNLISTED_LENGTH, "%s", name);
+    pthread_mutex_lock(&unhooked.lock);
+    for (int i = 0; i < unhooked.count; i++)
+        known = known || strncmp(unhooked.names[i], name, MAX_UNHOOKED_BYTES - 1) == 0;
+    if (!known && unhooked.count < MAX_UNHOOKED)
+        snprintf(unhooked.names[unhooked.count++], MAX_UNHOOKED_BYTES, "%s", name);
     else
         known = true; /* no more are logged than are remembered */
-    pthread_mutex_unlock(&inspection.lock);
+    pthread_mutex_unlock(&unhooked.lock);
     if (!known)
         log_message(level, "%s is %s: it passes unhooked", name, what);
 }
 
 /* The driver has just been found to have it, and it is no hook's. */
-void inspect_found(const char *name) {
-    if (inspect_concerns(name) && !is_listed(name))
+void note_unhooked(const char *name) {
+    if (is_driver_name(name) && !is_listed(name))
         remember(LOG_DEBUG, name, "an entry point that this shim does not know");
 }
 
 /* It is known, but not in the form that programs for that version of CUDA get. */
-void inspect_newer(const char *name, int version) {
-    char text[UNLISTED_LENGTH];
+void note_newer_version(const char *name, int version) {
+    char text[MAX_UNHOOKED_BYTES];
     snprintf(text, sizeof text, "%.40s of CUDA %d.%d", name, version / 1000, version % 1000 / 10);
     remember(LOG_INFO, text, "newer than this shim");
 }
 
-int inspect_names(char names[UNLISTED][UNLISTED_LENGTH]) {
-    pthread_mutex_lock(&inspection.lock);
-    int count = inspection.count;
-    memcpy(names, inspection.names, sizeof inspection.names);
-    pthread_mutex_unlock(&inspection.lock);
+int unhooked_names(char names[MAX_UNHOOKED][MAX_UNHOOKED_BYTES]) {
+    pthread_mutex_lock(&unhooked.lock);
+    int count = unhooked.count;
+    memcpy(names, unhooked.names, sizeof unhooked.names);
+    pthread_mutex_unlock(&unhooked.lock);
     return count;
 }
 
 /* Agent: has the coordinator asked, in the page, for what message_details tells? */
-bool inspect_due(void) {
+bool details_requested(void) {
     uint32_t asked = PAGE_LOAD(the_page()->orders.inspect_seq);
-    bool due = asked != inspection.answered && atomic_load(&shim.link) == LINK_CONNECTED;
+    bool due = asked != unhooked.answered_seq && atomic_load(&shim.link) == LINK_CONNECTED;
     if (due)
-        inspection.answered = asked;
+        unhooked.answered_seq = asked;
     return due;
 }
 
-uint32_t inspect_answered(void) {
-    return inspection.answered;
+uint32_t details_request_seq(void) {
+    return unhooked.answered_seq;
 }
 
-void inspect_after_fork(void) {
-    pthread_mutex_init(&inspection.lock, NULL);
-    inspection.answered = 0;
+void unhooked_after_fork(void) {
+    pthread_mutex_init(&unhooked.lock, NULL);
+    unhooked.answered_seq = 0;
 }

@@ -22,7 +22,7 @@ static bool equal(const char *a, const char *b) {
     return *a == *b;
 }
 
-static const char *file_of(const char *path) {
+static const char *file_name_of(const char *path) {
     const char *file = path;
     for (; *path; path++)
         if (*path == '/')
@@ -71,7 +71,7 @@ static COLD void *find_in_libc(const char *name) {
     const char *libraries[] = {"libc.so.6", "libdl.so.2"}; /* the latter before glibc 2.34 */
     for (int i = 0; i < 2; i++)
         for (const struct link_map *object = _r_debug.r_map; object; object = object->l_next) {
-            bool fits = object->l_name && equal(file_of(object->l_name), libraries[i]);
+            bool fits = object->l_name && equal(file_name_of(object->l_name), libraries[i]);
             void *found = fits ? find_in(object, name) : NULL;
             if (found)
                 return found;
@@ -84,11 +84,11 @@ typedef void *(*dlvsym_function)(void *handle, const char *name, const char *ver
 static _Atomic(dlsym_function) libc_dlsym;
 static _Atomic(dlvsym_function) libc_dlvsym;
 
-static void *find_nothing(void *handle, const char *name) {
+static void *dlsym_not_found(void *handle, const char *name) {
     (void)handle, (void)name;
     return NULL;
 }
-static void *find_no_version(void *handle, const char *name, const char *version) {
+static void *dlvsym_not_found(void *handle, const char *name, const char *version) {
     (void)handle, (void)name, (void)version;
     return NULL;
 }
@@ -97,7 +97,7 @@ static inline dlsym_function the_dlsym(void) {
     dlsym_function function = atomic_load_explicit(&libc_dlsym, memory_order_acquire);
     if (unlikely(!function)) {
         function = (dlsym_function)find_in_libc("dlsym");
-        function = function ? function : find_nothing;
+        function = function ? function : dlsym_not_found;
         atomic_store(&libc_dlsym, function);
     }
     return function;
@@ -107,7 +107,7 @@ static inline dlvsym_function the_dlvsym(void) {
     dlvsym_function function = atomic_load_explicit(&libc_dlvsym, memory_order_acquire);
     if (unlikely(!function)) {
         function = (dlvsym_function)find_in_libc("dlvsym");
-        function = function ? function : find_no_version;
+        function = function ? function : dlvsym_not_found;
         atomic_store(&libc_dlvsym, function);
     }
     return function;
@@ -172,17 +172,17 @@ static void *replace(void *found, const struct hook *hook) {
 /* --- dlsym and dlvsym ---------------------------------------------------------------------------------------------- */
 
 /* These stand for functions that are not in the table: NVML's, and the driver's that are not hooked. */
-static const struct hook nvml = {0}, unhooked = {0};
+static const struct hook nvml_hook = {0}, no_hook = {0};
 
-static const struct hook *asks_for_hook(void *handle, const char *name) {
+static const struct hook *hook_for_name(void *handle, const char *name) {
     if (likely(!name || (name[0] != 'c' && name[0] != 'n')) || handle == RTLD_NEXT || handle == RTLD_DEFAULT)
         return NULL;
     if (name[0] == 'n')
-        return name[1] == 'v' && nvml_hooks(name) ? &nvml : NULL;
-    if (!inspect_concerns(name))
+        return name[1] == 'v' && is_hooked_nvml_name(name) ? &nvml_hook : NULL;
+    if (!is_driver_name(name))
         return NULL;
     const struct hook *hook = find_hook(name);
-    return hook ? hook : &unhooked;
+    return hook ? hook : &no_hook;
 }
 
 /* The C library tells what RTLD_NEXT means by who called it: these end in a jump, so that it sees our caller. In a search
@@ -190,35 +190,35 @@ static const struct hook *asks_for_hook(void *handle, const char *name) {
 #define TAIL_CALLS                                                                                                     \
     __attribute__((noinline, optimize("O2", "optimize-sibling-calls"), no_sanitize("address", "thread", "undefined")))
 
-static void *replace_any(void *found, const char *name, const struct hook *hook) {
-    if (hook == &nvml)
+static void *replace_found(void *found, const char *name, const struct hook *hook) {
+    if (hook == &nvml_hook)
         return nvml_replace(found, name);
-    if (hook != &unhooked)
+    if (hook != &no_hook)
         return replace(found, hook);
     void *library = found ? driver_library(false) : NULL;
     if (library && found == real_dlsym(library, name))
-        inspect_found(name);
+        note_unhooked(name);
     return found;
 }
 
 static __attribute__((noinline)) void *dlsym_hook(void *handle, const char *name, const struct hook *hook) {
-    return replace_any(the_dlsym()(handle, name), name, hook);
+    return replace_found(the_dlsym()(handle, name), name, hook);
 }
 
 static __attribute__((noinline)) void *dlvsym_hook(void *handle, const char *name, const char *version,
                                                    const struct hook *hook) {
-    return replace_any(the_dlvsym()(handle, name, version), name, hook);
+    return replace_found(the_dlvsym()(handle, name, version), name, hook);
 }
 
 EXPORT TAIL_CALLS void *dlsym(void *handle, const char *name) {
-    const struct hook *hook = asks_for_hook(handle, name);
+    const struct hook *hook = hook_for_name(handle, name);
     if (hook)
         return dlsym_hook(handle, name, hook);
     return the_dlsym()(handle, name);
 }
 
 EXPORT TAIL_CALLS void *dlvsym(void *handle, const char *name, const char *version) {
-    const struct hook *hook = asks_for_hook(handle, name);
+    const struct hook *hook = hook_for_name(handle, name);
     if (hook)
         return dlvsym_hook(handle, name, version, hook);
     return the_dlvsym()(handle, name, version);
@@ -229,7 +229,7 @@ EXPORT TAIL_CALLS void *dlvsym(void *handle, const char *name, const char *versi
 /* The hook for what the driver has just found. Its table of versions is known up to KNOWN_VERSION; a newer form of a
  * function is recognised as new by its address and passes unhooked. */
 static void replace_by_version(const char *name, void **function, int version, uint64_t flags) {
-    bool wants_per_thread = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+    bool is_per_thread = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
     const struct hook *best = NULL, *same = NULL;
     bool ours = false;
     int best_since = 0;
@@ -238,9 +238,9 @@ static void replace_by_version(const char *name, void **function, int version, u
         if (!hook->wrapper || (!equal(hook->base, name) && !equal(hook->symbol, name)))
             continue;
         ours = true;
-        if (*function == driver_function((enum hook_id)i) && (!same || hook->per_thread == wants_per_thread))
+        if (*function == driver_function((enum hook_id)i) && (!same || hook->per_thread == is_per_thread))
             same = hook;
-        if (hook->since > version || hook->per_thread > wants_per_thread || !driver_has((enum hook_id)i))
+        if (hook->since > version || hook->per_thread > is_per_thread || !driver_has((enum hook_id)i))
             continue;
         if (!best || hook->per_thread > best->per_thread ||
             (hook->per_thread == best->per_thread && hook->since >= best_since)) {
@@ -263,9 +263,9 @@ static void replace_by_version(const char *name, void **function, int version, u
     if (best)
         *function = best->wrapper;
     else if (ours)
-        inspect_newer(name, version);
+        note_newer_version(name, version);
     else
-        inspect_found(name);
+        note_unhooked(name);
 }
 
 CUresult hook_cuGetProcAddress(const char *name, void **function, int version, uint64_t flags) {

@@ -24,7 +24,7 @@ typedef struct {
 EXPORT int nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory);
 EXPORT int nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory);
 
-static void *real(const char *name) {
+static void *real_nvml(const char *name) {
     static _Atomic(void *) library;
     void *handle = atomic_load(&library);
     if (!handle) {
@@ -36,19 +36,19 @@ static void *real(const char *name) {
 
 /* What a lookup has found: NVML's own function is replaced, another library's of that name stays. */
 void *nvml_replace(void *found, const char *name) {
-    if (!found || found != real(name))
+    if (!found || found != real_nvml(name))
         return found;
     return strcmp(name, "nvmlDeviceGetMemoryInfo_v2") == 0 ? (void *)nvmlDeviceGetMemoryInfo_v2
                                                            : (void *)nvmlDeviceGetMemoryInfo;
 }
 
-bool nvml_hooks(const char *name) {
+bool is_hooked_nvml_name(const char *name) {
     return strcmp(name, "nvmlDeviceGetMemoryInfo") == 0 || strcmp(name, "nvmlDeviceGetMemoryInfo_v2") == 0;
 }
 
 /* The device as the shim knows it, or NULL if it is not one that this program uses. */
-static const struct device *known(nvmlDevice_t device) {
-    int (*uuid_of)(nvmlDevice_t, char *, unsigned) = (__typeof__(uuid_of))real("nvmlDeviceGetUUID");
+static const struct device *known_device(nvmlDevice_t device) {
+    int (*uuid_of)(nvmlDevice_t, char *, unsigned) = (__typeof__(uuid_of))real_nvml("nvmlDeviceGetUUID");
     char uuid[96] = "";
     if (atomic_load(&shim.state) != SHIM_ACTIVE || !uuid_of || uuid_of(device, uuid, sizeof uuid) != NVML_SUCCESS)
         return NULL;
@@ -59,9 +59,9 @@ static const struct device *known(nvmlDevice_t device) {
 }
 
 int nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
-    __typeof__(&nvmlDeviceGetMemoryInfo) function = (__typeof__(function))real("nvmlDeviceGetMemoryInfo");
+    __typeof__(&nvmlDeviceGetMemoryInfo) function = (__typeof__(function))real_nvml("nvmlDeviceGetMemoryInfo");
     int result = function ? function(device, memory) : NVML_ERROR_LIBRARY_NOT_FOUND;
-    const struct device *ours = result == NVML_SUCCESS ? known(device) : NULL;
+    const struct device *ours = result == NVML_SUCCESS ? known_device(device) : NULL;
     if (ours) {
         uint64_t total, free;
         account_apparent_memory(ours->memory, memory->free, &total, &free);
@@ -71,9 +71,9 @@ int nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
 }
 
 int nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
-    __typeof__(&nvmlDeviceGetMemoryInfo_v2) function = (__typeof__(function))real("nvmlDeviceGetMemoryInfo_v2");
+    __typeof__(&nvmlDeviceGetMemoryInfo_v2) function = (__typeof__(function))real_nvml("nvmlDeviceGetMemoryInfo_v2");
     int result = function ? function(device, memory) : NVML_ERROR_LIBRARY_NOT_FOUND;
-    const struct device *ours = result == NVML_SUCCESS ? known(device) : NULL;
+    const struct device *ours = result == NVML_SUCCESS ? known_device(device) : NULL;
     if (ours) {
         uint64_t total, free;
         account_apparent_memory(ours->memory, memory->free, &total, &free);

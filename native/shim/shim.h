@@ -262,19 +262,19 @@ void busy_time_drained(uint64_t began, uint64_t now);
 
 /* --- nvml.c, inspect.c: what programs and people are told --------------------------------------------------------------- */
 
-bool nvml_hooks(const char *name); /* nvml.c: is it a function of NVML that is hooked? */
+bool is_hooked_nvml_name(const char *name); /* nvml.c: is it a function of NVML that is hooked? */
 void *nvml_replace(void *found, const char *name);
 
-#define UNLISTED 32 /* names */
-#define UNLISTED_LENGTH 64
+#define MAX_UNHOOKED 32 /* names */
+#define MAX_UNHOOKED_BYTES 64
 
-bool inspect_concerns(const char *name); /* inspect.c */
-void inspect_found(const char *name);
-void inspect_newer(const char *name, int version);
-int inspect_names(char names[UNLISTED][UNLISTED_LENGTH]);
-bool inspect_due(void);
-uint32_t inspect_answered(void);
-void inspect_after_fork(void);
+bool is_driver_name(const char *name); /* inspect.c */
+void note_unhooked(const char *name);
+void note_newer_version(const char *name, int version);
+int unhooked_names(char names[MAX_UNHOOKED][MAX_UNHOOKED_BYTES]);
+bool details_requested(void);
+uint32_t details_request_seq(void);
+void unhooked_after_fork(void);
 
 /* --- agent.c, lock_files.c, socket.c, join.c, wire.c ---------------------------------------------------------------- */
 

@@ -85,7 +85,7 @@ static void flush(uint64_t now) {
             continue;
         memcpy(line, doorbell, sizeof doorbell);
         if (message == OUTBOX_DETAILS)
-            length = message_details(line, sizeof line, inspect_answered());
+            length = message_details(line, sizeof line, details_request_seq());
         int sent = send_line(line, length);
         if (sent < 0)
             on_disconnect(now, strerror(errno));

@@ -208,7 +208,7 @@ static void after_fork(void) {
     throttle_after_fork();
     ledger_after_fork();
     graphs_after_fork();
-    inspect_after_fork();
+    unhooked_after_fork();
     account_after_fork();
     deferred_after_fork();
     residency_after_fork();

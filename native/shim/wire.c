@@ -91,8 +91,8 @@ size_t message_details(char *line, size_t room, uint32_t seq) {
     };
     struct writer writer = {line, room, 0};
     struct ledger_totals sum = {0};
-    char names[UNLISTED][UNLISTED_LENGTH];
-    int count = inspect_names(names);
+    char names[MAX_UNHOOKED][MAX_UNHOOKED_BYTES];
+    int count = unhooked_names(names);
     const char *separator = "";
     ledger_sum(&sum);
     sum.bytes[MEMORY_GRAPH] = graph_bytes();

@@ -27,10 +27,10 @@ const struct memory_mode *memory_mode_by_name(const char *name) {
 }
 
 /* Names that programs ask for may be anything as well. */
-int inspect_names(char names[UNLISTED][UNLISTED_LENGTH]) {
-    for (int i = 0; i < UNLISTED; i++)
-        snprintf(names[i], UNLISTED_LENGTH, "%s", shim.environment.label);
-    return UNLISTED;
+int unhooked_names(char names[MAX_UNHOOKED][MAX_UNHOOKED_BYTES]) {
+    for (int i = 0; i < MAX_UNHOOKED; i++)
+        snprintf(names[i], MAX_UNHOOKED_BYTES, "%s", shim.environment.label);
+    return MAX_UNHOOKED;
 }
 void ledger_sum(struct ledger_totals *sum) {
     for (int kind = 0; kind < MEMORY_KINDS; kind++)

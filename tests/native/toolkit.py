@@ -86,8 +86,8 @@ def hooked() -> frozenset[str]:
 @cache
 def passed() -> list[str]:
     text = (SHIM / "passed.def").read_text()
-    found = re.findall(r'^PASSED\("([\w*]+)", "[^"]+"\)$', text, re.MULTILINE)
-    assert len(found) == text.count("\nPASSED(")
+    found = re.findall(r'^UNHOOKED\("([\w*]+)", "[^"]+"\)$', text, re.MULTILINE)
+    assert len(found) == text.count("\nUNHOOKED(")
     return found
 
 
