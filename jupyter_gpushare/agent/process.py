@@ -1,4 +1,4 @@
-"""The edge of a process, in Python around the compiled rule: what native/shim/agent.c is in a real one.
+"""The edge of a process, in Python around the compiled rule: what native/shim/agent/agent.c is in a real one.
 
 Pages, lock files and bells are real, so processes exclude one another by the kernel's own locks: each simulated process
 has open file descriptions of its own. Time, connections and the work on the device come from a subclass.

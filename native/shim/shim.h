@@ -21,9 +21,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "agent_step.h"
-#include "cuda_abi.h"
-#include "page.h"
+#include "agent/agent_step.h"
+#include "driver/cuda_abi.h"
+#include "base/page.h"
 
 #define GPUSHARE_SHIM_VERSION "0.1.0"
 
@@ -48,7 +48,7 @@ static inline uint64_t max_u64(uint64_t a, uint64_t b) {
 
 /* --- a thread of the program (threads.c) ----------------------------------------------------------------------- */
 
-#include "thread.h"
+#include "gate/thread_state.h"
 
 extern __thread struct thread this_thread __attribute__((tls_model("initial-exec")));
 
@@ -180,13 +180,13 @@ void fds_after_fork(void);   /* likewise, in the child */
 
 /* --- intercept.c, hooks.c: the driver's own functions ------------------------------------------------------------ */
 
-#include "hooks.h"
+#include "driver/hooks.h"
 
 void *real_dlsym(void *handle, const char *name); /* glibc's, past our own */
 
 /* --- gate.c ------------------------------------------------------------------------------------------------------ */
 
-#include "gate.h"
+#include "gate/gate.h"
 
 uint64_t now_ns(void);
 void futex_wake_all(uint32_t *word); /* within the process */
@@ -258,7 +258,7 @@ void busy_time_drained(uint64_t began, uint64_t now);
 
 /* --- ledger.c, account.c, memory.c, deferred.c, views.c, graph.c ------------------------------------------------------- */
 
-#include "books.h"
+#include "memory/memory.h"
 
 /* --- nvml.c, inspect.c: what programs and people are told --------------------------------------------------------------- */
 
@@ -278,7 +278,7 @@ void unhooked_after_fork(void);
 
 /* --- agent.c, lock_files.c, socket.c, join.c, wire.c ---------------------------------------------------------------- */
 
-#include "contact.h"
+#include "coordinator/coordinator.h"
 
 /* --- interrupt.c, python.c, log.c -------------------------------------------------------------------------------- */
 

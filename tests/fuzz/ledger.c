@@ -5,8 +5,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "../../native/shim/account.c"
-#include "../../native/shim/ledger.c"
+#include "../../native/shim/memory/account.c"
+#include "../../native/shim/memory/ledger.c"
 
 #define ADDRESSES_USED 256
 

@@ -3,8 +3,8 @@
  * of JSON and UTF-8; only what says so is taken for a welcome. */
 #include <stdlib.h>
 
-#include "../../native/shim/environment.c"
-#include "../../native/shim/wire.c"
+#include "../../native/shim/agent/environment.c"
+#include "../../native/shim/channel/messages.c"
 
 struct shim shim;
 

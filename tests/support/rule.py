@@ -11,7 +11,8 @@ from jupyter_gpushare.agent import rule
 from ..builds import cached
 
 SHIM = Path(__file__).resolve().parent.parent.parent / "native" / "shim"
-SOURCES = [SHIM / name for name in ("agent_step.c", "turn_lock.c", "agent_step.h", "turn_lock.h", "page.h")]
+_AGENT = ("agent_step.c", "turn_lock.c", "agent_step.h", "turn_lock.h")
+SOURCES = [*(SHIM / "agent" / name for name in _AGENT), SHIM / "base" / "page.h"]
 FLAGS = ("-std=gnu11", f"-I{SHIM}", "-O2", "-g", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror")
 
 

@@ -14,7 +14,7 @@ static struct {
 
 static const char *const patterns[] = {
 #define UNHOOKED(pattern, reason) pattern,
-#include "passed.def"
+#include "driver/unhooked.def"
 #undef UNHOOKED
 };
 

@@ -1,5 +1,5 @@
 /* Blocks on their way: off the device in the agent, a few at a time; back before the turn's first call. */
-#include "swap.h"
+#include "memory/swap/swap.h"
 
 #define MAX_BATCH_BYTES (1ull << 30)         /* bytes that leave while nobody else gets at any */
 #define MAX_PREFETCH_BYTES (256ull << 20)    /* and that come back so */

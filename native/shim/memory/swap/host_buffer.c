@@ -2,7 +2,7 @@
  *
  * It is the process's own, and pinned by being made known to the driver: should the context go in which that was done, then
  * copies become slower, but nothing that the memory holds is lost. */
-#include "swap.h"
+#include "memory/swap/swap.h"
 
 #include <stdlib.h>
 #include <string.h>

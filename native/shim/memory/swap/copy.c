@@ -3,7 +3,7 @@
  *
  * To pinned memory and from it they go straight; else through pinned buffers, which are filled or emptied here. A block
  * goes off the device, or counts as come, when the last of its copies has arrived and none has failed. */
-#include "swap.h"
+#include "memory/swap/swap.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Allocations of the mode "swap": a range of addresses each, filled with blocks; found again by any address in them. */
-#include "swap.h"
+#include "memory/swap/swap.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,14 +2,14 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "turn_lock.h"
+#include "agent/turn_lock.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
 
-#include "page.h"
+#include "base/page.h"
 
 #define TO_THE_END 0
 

@@ -5,7 +5,7 @@
 #ifndef GPUSHARE_AGENT_STEP_H
 #define GPUSHARE_AGENT_STEP_H
 
-#include "page.h"
+#include "base/page.h"
 
 #include <stdbool.h>
 #include <stdint.h>

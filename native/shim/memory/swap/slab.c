@@ -1,5 +1,5 @@
 /* Small allocations of the mode "swap": many in a chunk of 2 MiB, in units of 512 bytes. */
-#include "swap.h"
+#include "memory/swap/swap.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* The program's own virtual-memory management in the mode "swap": its physical memory is blocks of ours, known to it by
  * handles of ours. What other processes may share, or does not lie on a device, passes: see pinned.c. */
-#include "swap.h"
+#include "memory/swap/swap.h"
 
 #include <stdlib.h>
 

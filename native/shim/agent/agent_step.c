@@ -1,5 +1,5 @@
 /* The rule by which a process takes turns: see agent_step.h. */
-#include "agent_step.h"
+#include "agent/agent_step.h"
 
 #define NS_PER_MS 1000000ull
 #define NEVER UINT64_MAX

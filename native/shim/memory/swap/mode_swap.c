@@ -1,6 +1,6 @@
 /* The mode "swap": device memory is physical memory of our own making, which leaves the device and comes back at the same
  * addresses. Where it is needs no guess, and no page fault moves it; in return a client must fit on the device. */
-#include "swap.h"
+#include "memory/swap/swap.h"
 
 static CUresult allocate(CUdeviceptr *address, size_t bytes, struct entry *entry) {
     struct swap_allocation *allocation = NULL;

@@ -1,5 +1,5 @@
 /* Blocks of the mode "swap": physical memory that comes and goes, and where it is mapped. */
-#include "swap.h"
+#include "memory/swap/swap.h"
 
 #include <stdlib.h>
 

@@ -2,7 +2,7 @@
 #ifndef GPUSHARE_CUDA_ABI_H
 #define GPUSHARE_CUDA_ABI_H
 
-#include "cuda_types.h"
+#include "driver/cuda_types.h"
 
 #define CU_DEVICE_CPU ((CUdevice) - 1)
 #define CU_STREAM_LEGACY ((CUstream)0x1)

@@ -10,7 +10,7 @@ enum hook_id {
 #define CUSTOM(twin, symbol, ...) HOOK_##twin(symbol)
 #define USED(symbol, ...) HOOK_##symbol,
 #define ALIAS(...)
-#include "hooks.def"
+#include "driver/hooks.def"
 #undef GATED
 #undef CUSTOM
 #undef USED
@@ -30,7 +30,7 @@ enum hook_id {
     DECLARE_##twin(symbol, parameters) DECLARE_HAND_##twin(symbol, parameters)
 #define USED(symbol, parameters) CUresult symbol parameters;
 #define ALIAS(...)
-#include "hooks.def"
+#include "driver/hooks.def"
 #undef GATED
 #undef CUSTOM
 #undef USED

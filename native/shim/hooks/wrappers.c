@@ -94,7 +94,7 @@ static void count_copies3d(size_t copies, const CUDA_MEMCPY3D_BATCH_OP *operatio
 #define CUSTOM(twin, symbol, base, since, parameters, arguments) HAND_##twin(symbol, parameters, arguments)
 #define USED(...)
 #define ALIAS(...)
-#include "hooks.def"
+#include "driver/hooks.def"
 #undef GATED
 #undef CUSTOM
 #undef USED
@@ -110,7 +110,7 @@ const struct hook hooks[HOOK_COUNT] = {
 #define CUSTOM(twin, symbol, base, since, ...) ROWS_##twin(symbol, base, since)
 #define USED(symbol, ...) [HOOK_##symbol] = {#symbol, "", 0, false, NULL},
 #define ALIAS(...)
-#include "hooks.def"
+#include "driver/hooks.def"
 #undef GATED
 #undef CUSTOM
 #undef USED
@@ -122,7 +122,7 @@ const struct alias aliases[] = {
 #define CUSTOM(...)
 #define USED(...)
 #define ALIAS(base, since, symbol) {#base, since, HOOK_##symbol},
-#include "hooks.def"
+#include "driver/hooks.def"
 #undef GATED
 #undef CUSTOM
 #undef USED

@@ -69,7 +69,7 @@ bool reserve_memory(uint64_t bytes, bool unmovable); /* memory.c: account_reserv
 CUresult memory_release(const struct entry *entry);
 void memory_unaccount(const struct entry *entry); /* it is no longer allocated */
 
-#include "modes.h"
+#include "memory/mode.h"
 
 CUresult deferred_add(const struct entry *entry, CUstream stream);
 uint64_t deferred_drop_context(CUcontext context, uint64_t *unmovable, uint64_t *evicted);
