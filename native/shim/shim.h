@@ -12,39 +12,10 @@
 #ifndef GPUSHARE_SHIM_H
 #define GPUSHARE_SHIM_H
 
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
-
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
-
-#include "agent/agent_step.h"
+#include "base/base.h"
 #include "driver/cuda_abi.h"
-#include "base/page.h"
 
-#define GPUSHARE_SHIM_VERSION "0.1.0"
-
-/* Said of declarations too, not only of definitions, so that the compiler addresses them directly. */
 #pragma GCC visibility push(hidden)
-
-#define EXPORT __attribute__((visibility("default")))
-#define COLD __attribute__((cold, noinline))
-#define likely(x) __builtin_expect(!!(x), 1)
-#define unlikely(x) __builtin_expect(!!(x), 0)
-
-#define NS_PER_MS 1000000ull /* nanoseconds in a millisecond */
-#define NEVER UINT64_MAX
-#define MAX_DEVICES 64
-
-static inline uint64_t min_u64(uint64_t a, uint64_t b) {
-    return a < b ? a : b;
-}
-static inline uint64_t max_u64(uint64_t a, uint64_t b) {
-    return a > b ? a : b;
-}
 
 /* --- a thread of the program (threads.c) ----------------------------------------------------------------------- */
 
@@ -52,8 +23,7 @@ static inline uint64_t max_u64(uint64_t a, uint64_t b) {
 
 extern __thread struct thread this_thread __attribute__((tls_model("initial-exec")));
 
-bool start_helper_thread(void *(*run)(void *)); /* a thread of ours in the program */
-bool threads_start(void);                       /* once per process; false: no key could be had */
+bool threads_start(void); /* once per process; false: no key could be had */
 bool threads_register(
     struct thread *thread); /* false: in the thread's last destructors, nothing may refer to it any more */
 void threads_drop_stream(CUstream stream);
@@ -63,99 +33,9 @@ bool all_threads_left_gate(uint32_t scan); /* has every thread been seen outside
 bool any_thread_in_gate(void);             /* is any thread inside the gate now? */
 void threads_after_fork(void);
 
-/* --- process-wide state ---------------------------------------------------------------------------------------- */
-
-enum shim_state {
-    SHIM_UNINITIALISED, /* no CUDA call yet: nothing exists */
-    SHIM_ACTIVE,
-    SHIM_DISABLED, /* the shim cannot work: everything passes */
-};
-
-enum link {
-    LINK_DISCONNECTED, /* no coordinator */
-    LINK_CONNECTING,   /* hello sent */
-    LINK_CONNECTED,
-};
-
-struct memory_mode; /* modes.h */
-
-struct environment {
-    char label[4100], quota[4100]; /* up to 1024 characters of UTF-8 */
-    uint64_t pinned;               /* bytes of host memory that may be pinned for evicted memory */
-    char sockets[2][512];
-    int socket_count;
-    bool socket_in_tmp; /* the second is in a folder that anybody could have made */
-};
-
-struct device {
-    char uuid[48];
-    char name[128];
-    uint64_t memory;
-};
-
-struct shim {
-    uint32_t gate;              /* the gate word; threads that wait sleep on it */
-    bool fences;                /* membarrier is refused: every call takes the slow path with a full fence */
-    struct gpushare_page *page; /* never NULL: a static one while asleep or off; see the_page, set_page */
-    _Atomic uint32_t state;
-    _Atomic uint32_t link;
-    _Atomic uint32_t phase;           /* of the turn, GPUSHARE_OUT …; written by the agent */
-    _Atomic uint32_t waiting;         /* threads at the gate */
-    _Atomic bool contended;           /* another client waits for the device */
-    _Atomic bool without_coordinator; /* turns go by the rule without a coordinator */
-    int wake_receiver, wake_sender;   /* a pair of sockets: a byte makes the agent look */
-    int page_fd;
-    int client_fd;
-    struct gpushare_client *client; /* changed under account.lock */
-    char client_id[132], token[1028];
-    struct device devices[MAX_DEVICES];
-    int device_count;
-    bool simulated;
-    const struct memory_mode *mode; /* of memory */
-    struct environment environment;
-};
-
-extern struct shim shim;
-
-static inline struct gpushare_page *the_page(void) {
-    return __atomic_load_n(&shim.page, __ATOMIC_RELAXED); /* what it points to is reached by its address: ordered */
-}
-static inline void set_page(struct gpushare_page *page) {
-    __atomic_store_n(&shim.page, page, __ATOMIC_RELEASE);
-}
-
-/* The page is shared memory laid out by page.h in plain types: these give each access its atomicity. */
-#define PAGE_LOAD(field) __atomic_load_n(&(field), __ATOMIC_RELAXED)
-#define PAGE_STORE(field, value) __atomic_store_n(&(field), (value), __ATOMIC_RELAXED)
-#define PAGE_ADD(field, value) __atomic_fetch_add(&(field), (value), __ATOMIC_RELAXED)
-
-/* The gate word: what agent_step.h calls the gate in the low bits, above it the number of the opening. The agent alone
- * writes it, but for METERED, which the meter sets in the word of an open gate. */
-#define GATE_STATE 3u
-#define GATE_OPENING_SHIFT 2
-#define GATE_THROTTLED 0x80000000u
-
-static inline uint32_t gate_word(void) {
-    return __atomic_load_n(&shim.gate, __ATOMIC_ACQUIRE);
-}
-static inline bool is_open(uint32_t word) {
-    return (word & GATE_STATE) != AGENT_GATE_CLOSED; /* a step too */
-}
-static inline bool is_step(uint32_t word) {
-    return (word & GATE_STATE) == AGENT_GATE_STEP;
-}
-static inline uint32_t without_throttle(uint32_t word) {
-    return word & ~GATE_THROTTLED;
-}
-/* Is this process in a turn, so that its work may be on the device? */
-static inline bool is_running(void) {
-    return atomic_load(&shim.phase) != GPUSHARE_OUT;
-}
-
 /* --- start.c ----------------------------------------------------------------------------------------------------- */
 
 bool shim_start(void);              /* after the driver has been initialised; true: the shim is awake */
-void shim_disable(const char *why); /* from now on everything passes */
 void *map_client(int file);         /* NULL if it cannot be */
 bool shim_replace_page(void);       /* agent, before hello: a page for the connection that begins */
 bool shim_reopen_descriptors(void); /* agent: the program has closed our descriptors; false: the shim is off */
@@ -169,15 +49,6 @@ static inline bool shim_is_active(void) {
 void environment_read(void); /* environment.c */
 const char *memory_mode_from_environment(void);
 
-/* --- files.c: descriptors that the program may close ------------------------------------------------------------- */
-
-int fd_own(int number);      /* it is ours from now on; returns it */
-bool fd_is_ours(int number); /* does it still stand there? */
-void fd_close(int number);   /* if it does */
-bool all_fds_are_ours(void); /* do all of them? */
-void fds_close_all(void);    /* those that do */
-void fds_after_fork(void);   /* likewise, in the child */
-
 /* --- intercept.c, hooks.c: the driver's own functions ------------------------------------------------------------ */
 
 #include "driver/hooks.h"
@@ -188,9 +59,6 @@ void *real_dlsym(void *handle, const char *name); /* glibc's, past our own */
 
 #include "gate/gate.h"
 
-uint64_t now_ns(void);
-void futex_wake_all(uint32_t *word); /* within the process */
-void futex_wait(uint32_t *word, uint32_t value, uint64_t nanoseconds);
 void gate_publish_waiting(void); /* in the page */
 
 /* --- streams.c, drain.c: which streams carry work, and when it has finished ---------------------------------------- */
@@ -292,23 +160,6 @@ bool python_owns_handler(
 /* Run Python's signal handlers. `noted`: Python has noted the signal, by that handler. True: they returned, the wait goes on. */
 bool python_run_handlers(struct thread *thread, bool noted);
 bool python_has_pending_exception(void); /* a handler has raised, and Python code has not seen its exception yet */
-
-enum level { LOG_ERROR, LOG_INFO, LOG_DEBUG };
-/* A size as people write it, for a log line: "700 MiB", "1.5 GiB". Valid until the end of the full expression. */
-struct size_text {
-    char text[24];
-};
-struct size_text size_text(uint64_t bytes);
-void log_message(enum level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
-bool log_enabled(enum level level);
-void log_start(void); /* reads the environment, if that has not been done */
-/* Log once per place in the source. */
-#define log_once(level, ...)                                                                                           \
-    do {                                                                                                               \
-        static atomic_flag said = ATOMIC_FLAG_INIT;                                                                    \
-        if (!atomic_flag_test_and_set(&said))                                                                          \
-            log_message(level, __VA_ARGS__);                                                                           \
-    } while (0)
 
 #pragma GCC visibility pop
 

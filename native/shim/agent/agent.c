@@ -3,10 +3,11 @@
  * does about turns is decided in agent_step.c: here its inputs are collected and its outputs carried out. */
 #include "shim.h"
 
+#include "agent/agent_step.h"
+
 #include <poll.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -16,6 +17,9 @@
 #define MAX_SLOT_AGE_S 2                 /* a sibling that has not looked for longer has ended, or is stopped */
 #define REPORT_DELAY_NS (1 * NS_PER_MS) /* after a hand-over: the coordinator would take the next program's processor */
 #define MAX_ROUNDS 64                   /* steps that may follow at once, without a look at the socket */
+
+_Static_assert(AGENT_GATE_CLOSED == GATE_CLOSED && AGENT_GATE_OPEN == GATE_OPEN && AGENT_GATE_STEP == GATE_STEP,
+               "the rule and the gate word use the same states");
 
 static struct {
     struct agent turns;
@@ -31,11 +35,6 @@ static struct {
     _Atomic bool changed;
     _Atomic uint32_t welcome_done; /* cuInit need not wait any more */
 } agent;
-
-void agent_wake(void) {
-    if (fd_is_ours(shim.wake_sender) && send(shim.wake_sender, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
-        return; /* full: the agent is awake already */
-}
 
 void agent_ring(void) {
     atomic_store(&agent.changed, true);
@@ -313,11 +312,9 @@ static void sleep_until(uint64_t next) {
         {.fd = file, .events = (short)(POLLIN | (wants_to_write ? POLLOUT : 0))},
         {.fd = agent.bell, .events = POLLIN},
     };
-    char kick[1];
     ppoll(files, 3, &time, NULL);
-    while ((files[0].revents & POLLIN) && fd_is_ours(shim.wake_receiver) &&
-           recv(shim.wake_receiver, kick, sizeof kick, MSG_DONTWAIT) > 0)
-        ;
+    if (files[0].revents & POLLIN)
+        wakeup_clear();
     if (files[2].revents & POLLIN)
         agent.bell_rang = locks_drain_bell(agent.bell);
 }

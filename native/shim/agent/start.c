@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -24,21 +23,7 @@ EXPORT const char *gpushare_version(void) {
     return version_text;
 }
 
-/* While asleep the gate is closed, so that the first call comes here; when off it is open for ever. */
-static struct gpushare_page no_page;
-
-struct shim shim = {.page = &no_page, .wake_receiver = -1, .wake_sender = -1, .page_fd = -1, .client_fd = -1};
-
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
-
-void shim_disable(const char *why) {
-    if (why)
-        log_message(LOG_ERROR, "the GPU is not shared in this process: %s", why);
-    atomic_store(&shim.state, SHIM_DISABLED);
-    atomic_store(&shim.phase, GPUSHARE_IN);
-    __atomic_store_n(&shim.gate, AGENT_GATE_OPEN, __ATOMIC_SEQ_CST);
-    futex_wake_all(&shim.gate);
-}
 
 /* Sealed, so that no peer can make an access to it fault by shrinking it. */
 static int make_memory(const char *name, off_t bytes) {
@@ -125,17 +110,6 @@ static bool make_pages(void) {
     return true;
 }
 
-/* Sockets, because `send` and `recv` fail on everything else: should the program close all descriptors just after the check
- * of files.c, a file or a page that takes the number over is not written to. An event descriptor has no identity. */
-static bool make_wake_sockets(void) {
-    int ends[2];
-    if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
-        return false;
-    shim.wake_receiver = fd_own(ends[0]);
-    shim.wake_sender = fd_own(ends[1]);
-    return true;
-}
-
 static void format_uuid(char *text, size_t room, const char *prefix, const CUuuid *uuid) {
     int at = snprintf(text, room, "%s-", prefix);
     for (int i = 0; i < 16; i++)
@@ -183,25 +157,13 @@ static bool find_devices(void) {
  * that another thread may have had. Only calls that are safe between fork and exec. */
 static void after_fork(void) {
     struct gpushare_page *page = the_page();
-    bool off = atomic_load(&shim.state) == SHIM_DISABLED;
     set_page(&no_page);
     if (page != &no_page)
         munmap(page, GPUSHARE_PAGE_BYTES);
     if (shim.client)
         munmap(shim.client, GPUSHARE_CLIENT_BYTES);
     fds_after_fork();
-    shim.wake_receiver = shim.wake_sender = shim.page_fd = shim.client_fd = -1;
-    shim.device_count = 0;
-    shim.client = NULL;
-    atomic_store(&shim.link, LINK_DISCONNECTED);
-    atomic_store(&shim.waiting, 0);
-    atomic_store(&shim.contended, false);
-    atomic_store(&shim.without_coordinator, false);
-    if (!off) {
-        atomic_store(&shim.state, SHIM_UNINITIALISED);
-        atomic_store(&shim.phase, GPUSHARE_OUT);
-        __atomic_store_n(&shim.gate, AGENT_GATE_CLOSED, __ATOMIC_RELAXED);
-    }
+    state_after_fork();
     pthread_mutex_init(&start_lock, NULL);
     threads_after_fork();
     streams_after_fork();
@@ -240,7 +202,7 @@ bool shim_reopen_descriptors(void) {
     connection_reopen();
     fds_close_all();
     shim.page_fd = -1; /* the page itself is still there; hello makes another */
-    if (locks_reopen() && replace_client_page() && make_wake_sockets())
+    if (locks_reopen() && replace_client_page() && wakeup_open())
         return true;
     shim_disable("the program has closed the shim's descriptors, and new ones could not be made");
     return false;
@@ -260,7 +222,7 @@ static bool initialise(void) {
     watches_forks = true;
     if (!make_pages())
         return shim_disable("shared memory could not be made (memfd_create)"), false;
-    if (!make_wake_sockets())
+    if (!wakeup_open())
         return shim_disable("no sockets could be made (socketpair)"), false;
     if (!locks_open(~0ull >> (64 - shim.device_count)))
         return shim_disable("the devices' lock files could not be opened (GPUSHARE_LOCK_DIR)"), false;

@@ -1,6 +1,6 @@
 /* The log: lines in a file, opened for each so that no descriptor is kept; and at most one line on the program's standard
  * error, ever. */
-#include "shim.h"
+#include "base/base.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* The shim's descriptors. Their numbers lie in a table that is the program's: daemons close all of it, and what is opened
  * next takes the numbers over. So each is remembered with what it stood for, and before anything is written, read, locked
  * or closed under a number it is asked whether that still stands there. */
-#include "shim.h"
+#include "base/base.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

@@ -7,9 +7,8 @@
 bool agent_start(void);
 bool agent_wait_for_welcome(void); /* wait for the coordinator's answer, at most ANSWER_NS */
 void agent_welcome_done(void);     /* agent: the answer has come, or will not */
-void agent_wake(void);
-void agent_ring(void);     /* any thread: the report has changed, the coordinator is to look */
-void agent_welcomed(void); /* at the answer to hello: the permits of the connection before end */
+void agent_ring(void);             /* any thread: the report has changed, the coordinator is to look */
+void agent_welcomed(void);         /* at the answer to hello: the permits of the connection before end */
 void agent_after_fork(void);
 
 /* --- socket.c, connect.c --- */

@@ -2,11 +2,8 @@
  * leaves the list before that storage does. */
 #include "shim.h"
 
-#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#define STACK_BYTES (1 << 20)
 
 __thread struct thread this_thread = {
     .marked_word = NO_WORD,
@@ -150,21 +147,4 @@ void threads_after_fork(void) {
     clear_marks(&this_thread);
     if (threads.has_key)
         pthread_setspecific(threads.key, NULL);
-}
-
-/* It inherits the mask: the program's signals are the program's. */
-bool start_helper_thread(void *(*run)(void *)) {
-    pthread_attr_t attributes;
-    pthread_t thread;
-    sigset_t all, before;
-    sigfillset(&all);
-    if (pthread_attr_init(&attributes) != 0)
-        return false;
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool started = pthread_create(&thread, &attributes, run, NULL) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    return started;
 }
