@@ -55,8 +55,8 @@ class Program(NamedTuple):  # not a dataclass: hatchling loads this file outside
 PROGRAMS = [
     Program(
         "libgpushare.so",
-        "native/shim/*.c",
-        "-std=gnu11 -O2 -g -fPIC -shared -fvisibility=hidden -ftls-model=initial-exec -pthread"
+        "native/shim/**/*.c",
+        "-std=gnu11 -Inative/shim -O2 -g -fPIC -shared -fvisibility=hidden -ftls-model=initial-exec -pthread"
         " -Wl,-soname,libgpushare.so",
         "-ldl",
     ),
@@ -69,8 +69,8 @@ PROGRAMS = [
     # The rule of turns by itself, for processes in Python (jupyter_gpushare/agent).
     Program(
         "libagent.so",
-        "native/shim/agent_step.c native/shim/turn_lock.c",
-        "-std=gnu11 -O2 -g -fPIC -shared -Wl,-soname,libagent.so",
+        "native/shim/agent/agent_step.c native/shim/agent/turn_lock.c",
+        "-std=gnu11 -Inative/shim -O2 -g -fPIC -shared -Wl,-soname,libagent.so",
         "",
     ),
     Program("gpushare-bench", "native/bench/*.c", "-std=gnu11 -O2 -pthread", "-ldl", optional=True),
@@ -78,8 +78,8 @@ PROGRAMS = [
 
 # Python reads layouts from the shim's own headers; programs load the built-in functions from PTX.
 COPIES = {
-    "page.h": "native/shim/page.h",
-    "agent_step.h": "native/shim/agent_step.h",
+    "page.h": "native/shim/base/page.h",
+    "agent_step.h": "native/shim/agent/agent_step.h",
     "builtins.ptx": "native/ptx/builtins.ptx",
 }
 
@@ -152,10 +152,10 @@ def _compiler() -> list[str]:
 def _digest(root: Path, program: Program, command: list[str]) -> str:
     """What the output depends on: the command line and every native source, headers and tables included."""
     digest = hashlib.sha256("\0".join(command).encode())
-    for folder in sorted({str(Path(program.sources.split()[0]).parent), "native/shim"}):
-        for path in sorted((root / folder).iterdir()):
+    for folder in sorted({"/".join(program.sources.split("/")[:2]), "native/shim"}):
+        for path in sorted((root / folder).rglob("*")):
             if path.suffix in {".c", ".h", ".def"}:
-                digest.update(path.name.encode() + b"\0" + path.read_bytes())
+                digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 
 

@@ -82,7 +82,7 @@ def test_sdist_builds_without_node(tmp_path: Path) -> None:
     archive = build_package("sdist", tmp_path)
     with tarfile.open(archive) as file:
         names = {name.partition("/")[2] for name in file.getnames()}
-    expected = ["native/shim/page.h", "hatch_build.py", "labextension/src/index.ts", "labextension/yarn.lock"]
+    expected = ["native/shim/base/page.h", "hatch_build.py", "labextension/src/index.ts", "labextension/yarn.lock"]
     assert set(expected) <= names
     assert str(LABEXTENSION.relative_to(ROOT)) in names
     stray = [name for name in names if name.endswith((".so", ".so.1", ".o")) or "node_modules" in name]
@@ -98,10 +98,11 @@ def test_version_is_the_same_everywhere() -> None:
 def native_tree(tmp_path: Path) -> Path:
     """A copy of the build script with two small programs in place of the real ones."""
     shutil.copy(ROOT / "hatch_build.py", tmp_path)
-    for folder, name in (("shim", "agent_step"), ("simcuda", "one")):
+    for folder, name in (("shim/agent", "agent_step"), ("simcuda", "one")):
         (tmp_path / "native" / folder).mkdir(parents=True)
         (tmp_path / "native" / folder / f"{name}.c").write_text("int one(void) { return 1; }\n")
-    (tmp_path / "native/shim/page.h").write_text("#define ONE 1\n")
+    (tmp_path / "native/shim/base").mkdir()
+    (tmp_path / "native/shim/base/page.h").write_text("#define ONE 1\n")
     return tmp_path
 
 
@@ -120,7 +121,7 @@ def test_native_build_makes_only_what_changed(native_tree: Path) -> None:
     second = _native(native_tree)
     assert "simcuda/libcuda.so.1" in second.stdout and "libgpushare.so" not in second.stdout
 
-    (native_tree / "native/shim/page.h").write_text("#define ONE 2\n")
+    (native_tree / "native/shim/base/page.h").write_text("#define ONE 2\n")
     third = _native(native_tree)  # the simulated driver may include the shim's headers
     assert "simcuda/libcuda.so.1" in third.stdout and "libgpushare.so" in third.stdout
     assert (native_tree / "jupyter_gpushare/native/page.h").read_text() == "#define ONE 2\n"
@@ -136,7 +137,7 @@ def test_native_build_without_a_compiler_says_what_to_do(native_tree: Path) -> N
 
 def test_native_check_refuses_warnings(native_tree: Path) -> None:
     assert _native(native_tree, "--check").returncode == 0
-    (native_tree / "native/shim/agent_step.c").write_text("int one(void) { int unused; return 1; }\n")
+    (native_tree / "native/shim/agent/agent_step.c").write_text("int one(void) { int unused; return 1; }\n")
     result = _native(native_tree, "--check")
     assert result.returncode == 1
     assert "unused" in result.stderr

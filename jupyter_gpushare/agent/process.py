@@ -1,4 +1,4 @@
-"""The edge of a process, in Python around the compiled rule: what native/shim/agent.c is in a real one.
+"""The edge of a process, in Python around the compiled rule: what native/shim/agent/agent.c is in a real one.
 
 Pages, lock files and bells are real, so processes exclude one another by the kernel's own locks: each simulated process
 has open file descriptions of its own. Time, connections and the work on the device come from a subclass.
@@ -132,7 +132,7 @@ class Process:
     @property
     def is_without_coordinator(self) -> bool:
         """Return whether the rule without a coordinator was in force at the last step."""
-        return bool(self._out.alone)
+        return bool(self._out.without_coordinator)
 
     def new_page(self) -> None:
         """Make the page of a new connection; the page before is mapped no more, and the last permit stands."""
@@ -227,7 +227,7 @@ class Process:
         given.own_devices = self._own_bits()
         given.submissions, given.waiting = self.submissions, self.waiting
         looks = self._polls_drain or phase == CLOSING
-        given.looked = rules.NOT_LOOKED if not looks else rules.QUIET if self.is_quiet() else rules.BUSY
+        given.polled = rules.NOT_POLLED if not looks else rules.QUIET if self.is_quiet() else rules.BUSY
         given.moving = phase == LEAVING and not self._agent.keeps and self.is_moving()
         given.bell = bool(self.polled_bell) and self.locks.take_ring(self.polled_bell)
         given.client_in = (
@@ -316,7 +316,7 @@ class Process:
         yield
         if not closes:
             self.gate, self.opening = out.gate, out.opening
-        self._polls_drain = bool(acts & rules.LOOK)
+        self._polls_drain = bool(acts & rules.POLL)
         if acts & rules.DRAINED:
             self.on_drained()
         if acts & rules.RING:

@@ -23,11 +23,11 @@ ffi.include(pages.layout()[0])
 ffi.cdef(_LAYOUT + _LOCKS)
 
 CONSTANTS = pages.layout()[1] | _AGENT_CONSTANTS
-_ACTS = ("ENTER", "JOIN", "BEGIN", "CLOSE", "DRAINED", "LEAVE", "RING", "WAKE", "CHANGED", "LOOK")
+_ACTS = ("ENTER", "JOIN", "BEGIN", "CLOSE", "DRAINED", "LEAVE", "RING", "WAKE", "CHANGED", "POLL")
 ACTS = {name: CONSTANTS[f"AGENT_{name}"] for name in _ACTS}
-ENTER, JOIN, BEGIN, CLOSE, DRAINED, LEAVE, RING, WAKE, CHANGED, LOOK = ACTS.values()
+ENTER, JOIN, BEGIN, CLOSE, DRAINED, LEAVE, RING, WAKE, CHANGED, POLL = ACTS.values()
 NOT_TRIED, REFUSED, ENTERED, ENTERED_FIRST = range(4)
-NOT_LOOKED, BUSY, QUIET = range(3)
+NOT_POLLED, BUSY, QUIET = range(3)
 CLOSED_GATE, OPEN_GATE, STEP_GATE = range(3)
 PHASES = ("out", "in", "closing", "step", "leaving")
 PERMIT_WORDS, TURN_WORDS = 4, 6

@@ -1,6 +1,7 @@
 """The files that back turns: for each device a lock file, and its bell.
 
-Processes lock the file (`native/shim/turn_lock.c`). A coordinator makes both, and looks at which processes hold it.
+Processes lock the file (`native/shim/agent/turn_lock.c`). A coordinator makes both, and looks at which
+processes hold it.
 """
 
 from __future__ import annotations

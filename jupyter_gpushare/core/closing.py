@@ -1,7 +1,7 @@
 """Ending a turn: its permit is withdrawn, a client that does not drain is reported, and something is learnt at the end.
 
 The processes drain and leave by themselves; where one process's work waits for a thread at the gate of another, they
-let single calls through until all has drained (native/shim/agent_step.c).
+let single calls through until all has drained (native/shim/agent/agent_step.c).
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ class Gates(Work):
             inputs.idle_release_ns = round(1e9 * self.idle_release(client))
         while True:
             quiet = drained if client.phase == CLOSING else client.doing != ON_GPU
-            inputs.looked = rule.QUIET if quiet else rule.BUSY
+            inputs.polled = rule.QUIET if quiet else rule.BUSY
             self._agent_step(state, inputs, out)
             acts, client.phase = out.acts, state.report.phase
             if acts & rule.DRAINED:

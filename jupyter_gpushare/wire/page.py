@@ -1,4 +1,4 @@
-"""The page, seen from Python: the structs of `native/shim/page.h`, read by cffi, over a mapped memfd."""
+"""The page, seen from Python: the structs of `native/shim/base/page.h`, read by cffi, over a mapped memfd."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ import cffi
 from . import quotas
 
 _PACKAGE = Path(__file__).resolve().parent.parent
-_HEADERS = (_PACKAGE / "native", _PACKAGE.parent / "native" / "shim")
+_SHIM = _PACKAGE.parent / "native" / "shim"
+_HEADERS = (_PACKAGE / "native", _SHIM / "base", _SHIM / "agent")
 _SEALS = fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK
 _CHECKSUM_FACTOR = 0x9E3779B97F4A7C15
 

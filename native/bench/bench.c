@@ -27,7 +27,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../shim/page.h"
+#include "../shim/base/page.h"
 
 #define BATCH 256         /* launches: fewer than any driver's queue holds */
 #define CALLS 4096        /* refused launches in a batch */

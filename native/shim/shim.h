@@ -5,224 +5,93 @@
  * (interrupt.c) touches atomics and a futex only. The main thread of a Python program runs Python's signal handlers while
  * it waits (python.c); another thread of ours tries the interpreter lock for it. A fork's child starts from nothing (start.c).
  *
- * Locks, in the order in which they may nest: start_lock, movement_lock (movement.c), streams (streams.c), meter (meter.c),
+ * Locks, in the order in which they may nest: start_lock, residency_lock (movement.c), streams (streams.c), meter (meter.c),
  * durations (durations.c), ledger shards (ledger.c), account_lock, threads.lock, files.lock. None is held while waiting at
- * the gate or in a driver call that may wait for the device, but for the recording of an event, and movement_lock while
+ * the gate or in a driver call that may wait for the device, but for the recording of an event, and residency_lock while
  * memory moves. */
 #ifndef GPUSHARE_SHIM_H
 #define GPUSHARE_SHIM_H
 
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
+#include "base/base.h"
+#include "driver/cuda_abi.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
-
-#include "agent_step.h"
-#include "cuda_abi.h"
-#include "page.h"
-
-#define GPUSHARE_SHIM_VERSION "0.1.0"
-
-/* Said of declarations too, not only of definitions, so that the compiler addresses them directly. */
 #pragma GCC visibility push(hidden)
-
-#define EXPORT __attribute__((visibility("default")))
-#define COLD __attribute__((cold, noinline))
-#define likely(x) __builtin_expect(!!(x), 1)
-#define unlikely(x) __builtin_expect(!!(x), 0)
-
-#define MS 1000000ull /* nanoseconds in a millisecond */
-#define NEVER UINT64_MAX
-#define MAX_DEVICES 64
-
-static inline uint64_t least(uint64_t a, uint64_t b) {
-    return a < b ? a : b;
-}
-static inline uint64_t most(uint64_t a, uint64_t b) {
-    return a > b ? a : b;
-}
 
 /* --- a thread of the program (threads.c) ----------------------------------------------------------------------- */
 
-#include "thread.h"
+#include "gate/thread_state.h"
 
-extern __thread struct thread self __attribute__((tls_model("initial-exec")));
+extern __thread struct thread this_thread __attribute__((tls_model("initial-exec")));
 
-bool threads_start_own(void *(*run)(void *)); /* a thread of ours in the program */
-bool threads_start(void);                     /* once per process; false: no key could be had */
+bool threads_start(void); /* once per process; false: no key could be had */
 bool threads_register(
     struct thread *thread); /* false: in the thread's last destructors, nothing may refer to it any more */
-void threads_forget_stream(CUstream stream);
-void threads_forget_marks(void); /* agent: nobody is inside, and nothing is marked any more */
+void threads_drop_stream(CUstream stream);
+void threads_clear_marks(void); /* agent: nobody is inside, and nothing is marked any more */
 void threads_sum(struct counters *sum);
-bool threads_quiet(uint32_t scan); /* has every thread been seen outside of the gate since `scan` began? */
-bool threads_inside(void);         /* is any thread inside the gate now? */
+bool all_threads_left_gate(uint32_t scan); /* has every thread been seen outside of the gate since `scan` began? */
+bool any_thread_in_gate(void);             /* is any thread inside the gate now? */
 void threads_after_fork(void);
-
-/* --- process-wide state ---------------------------------------------------------------------------------------- */
-
-enum state {
-    ASLEEP, /* no CUDA call yet: nothing exists */
-    AWAKE,
-    OFF, /* the shim cannot work: everything passes */
-};
-
-enum contact {
-    AWAY,   /* no coordinator */
-    ASKING, /* hello sent */
-    THERE,
-};
-
-struct memory_mode; /* modes.h */
-
-struct environment {
-    char label[4100], quota[4100]; /* up to 1024 characters of UTF-8 */
-    uint64_t pinned;               /* bytes of host memory that may be pinned for evicted memory */
-    char sockets[2][512];
-    int socket_count;
-    bool socket_in_tmp; /* the second is in a folder that anybody could have made */
-};
-
-struct device {
-    char uuid[48];
-    char name[128];
-    uint64_t memory;
-};
-
-struct shim {
-    uint32_t gate;              /* the gate word; threads that wait sleep on it */
-    bool fences;                /* membarrier is refused: every call takes the slow path with a full fence */
-    struct gpushare_page *page; /* never NULL: a static one while asleep or off; see the_page, set_page */
-    _Atomic uint32_t state;
-    _Atomic uint32_t contact;
-    _Atomic uint32_t phase;   /* of the turn, GPUSHARE_OUT …; written by the agent */
-    _Atomic uint32_t waiting; /* threads at the gate */
-    _Atomic bool contended;   /* another client waits for the device */
-    _Atomic bool alone;       /* turns go by the rule without a coordinator */
-    int wake, waker;          /* a pair of sockets: a byte makes the agent look */
-    int page_file;
-    int client_file;
-    struct gpushare_client *client; /* changed under account.lock */
-    char client_id[132], token[1028];
-    struct device devices[MAX_DEVICES];
-    int device_count;
-    bool simulated;
-    const struct memory_mode *mode; /* of memory */
-    struct environment environment;
-};
-
-extern struct shim shim;
-
-static inline struct gpushare_page *the_page(void) {
-    return __atomic_load_n(&shim.page, __ATOMIC_RELAXED); /* what it points to is reached by its address: ordered */
-}
-static inline void set_page(struct gpushare_page *page) {
-    __atomic_store_n(&shim.page, page, __ATOMIC_RELEASE);
-}
-
-/* The page is shared memory laid out by page.h in plain types: these give each access its atomicity. */
-#define GET(field) __atomic_load_n(&(field), __ATOMIC_RELAXED)
-#define PUT(field, value) __atomic_store_n(&(field), (value), __ATOMIC_RELAXED)
-#define ADD(field, value) __atomic_fetch_add(&(field), (value), __ATOMIC_RELAXED)
-
-/* The gate word: what agent_step.h calls the gate in the low bits, above it the number of the opening. The agent alone
- * writes it, but for METERED, which the meter sets in the word of an open gate. */
-#define GATE_STATE 3u
-#define GATE_OPENING_SHIFT 2
-#define GATE_METERED 0x80000000u
-
-static inline uint32_t gate_word(void) {
-    return __atomic_load_n(&shim.gate, __ATOMIC_ACQUIRE);
-}
-static inline bool is_open(uint32_t word) {
-    return (word & GATE_STATE) != AGENT_GATE_CLOSED; /* a step too */
-}
-static inline bool is_step(uint32_t word) {
-    return (word & GATE_STATE) == AGENT_GATE_STEP;
-}
-static inline uint32_t unmetered(uint32_t word) {
-    return word & ~GATE_METERED;
-}
-/* Is this process in a turn, so that its work may be on the device? */
-static inline bool is_running(void) {
-    return atomic_load(&shim.phase) != GPUSHARE_OUT;
-}
 
 /* --- start.c ----------------------------------------------------------------------------------------------------- */
 
-bool shim_start(void);          /* after the driver has been initialised; true: the shim is awake */
-void shim_off(const char *why); /* from now on everything passes */
-void *map_client(int file);     /* NULL if it cannot be */
-bool shim_new_page(void);       /* agent, before hello: a page for the connection that begins */
-bool shim_start_over(void);     /* agent: the program has closed our descriptors; false: the shim is off */
+bool shim_start(void);              /* after the driver has been initialised; true: the shim is awake */
+void *map_client(int file);         /* NULL if it cannot be */
+bool shim_replace_page(void);       /* agent, before hello: a page for the connection that begins */
+bool shim_reopen_descriptors(void); /* agent: the program has closed our descriptors; false: the shim is off */
 
 /* For hooks that only act when the shim does; the first of them wakes it. */
-static inline bool shim_awake(void) {
+static inline bool shim_is_active(void) {
     uint32_t state = atomic_load_explicit(&shim.state, memory_order_acquire);
-    return state == AWAKE || (state == ASLEEP && shim_start());
+    return state == SHIM_ACTIVE || (state == SHIM_UNINITIALISED && shim_start());
 }
 
 void environment_read(void); /* environment.c */
-const char *environment_memory_mode(void);
-
-/* --- files.c: descriptors that the program may close ------------------------------------------------------------- */
-
-int file_keep(int number);     /* it is ours from now on; returns it */
-bool file_is_ours(int number); /* does it still stand there? */
-void file_close(int number);   /* if it does */
-bool files_are_ours(void);     /* do all of them? */
-void files_close_all(void);    /* those that do */
-void files_after_fork(void);   /* likewise, in the child */
+const char *memory_mode_from_environment(void);
 
 /* --- intercept.c, hooks.c: the driver's own functions ------------------------------------------------------------ */
 
-#include "hooks.h"
+#include "driver/hooks.h"
 
-void *own_dlsym(void *handle, const char *name); /* glibc's, past our own */
+void *real_dlsym(void *handle, const char *name); /* glibc's, past our own */
 
 /* --- gate.c ------------------------------------------------------------------------------------------------------ */
 
-#include "gate.h"
+#include "gate/gate.h"
 
-uint64_t now_ns(void);
-void futex_wake_all(uint32_t *word); /* within the process */
-void futex_wait(uint32_t *word, uint32_t value, uint64_t nanoseconds);
-void gate_show_waiting(void); /* in the page */
+void gate_publish_waiting(void); /* in the page */
 
 /* --- streams.c, drain.c: which streams carry work, and when it has finished ---------------------------------------- */
 
-bool streams_mark(CUstream stream);  /* false: nothing was marked (no context, capturing), so nothing may be cached */
-void streams_drop(CUstream stream);  /* before its end or capture: what it carries is noted in an orphan event */
-void streams_hold(CUstream stream);  /* keeps the agent off all streams; `stream` is dropped */
-void streams_let_go(CUcontext gone); /* NULL: no context ended meanwhile */
-bool streams_drop_context(CUcontext context); /* true: it carried work, `streams_context_gone` must follow its end */
-void streams_context_gone(void);
+bool streams_mark(CUstream stream);    /* false: nothing was marked (no context, capturing), so nothing may be cached */
+void streams_untrack(CUstream stream); /* before its end or capture: what it carries is noted in an orphan event */
+void streams_lock_all(CUstream stream);  /* keeps the agent off all streams; `stream` is dropped */
+void streams_unlock_all(CUcontext gone); /* NULL: no context ended meanwhile */
+bool streams_untrack_context(
+    CUcontext context); /* true: it carried work, `streams_context_destroyed` must follow its end */
+void streams_context_destroyed(void);
 bool streams_poll(bool record_anew); /* agent: has all marked work finished? records what has not been */
 void streams_clear(void);            /* agent: all has finished and the gate is closed */
-bool streams_busy(void);             /* agent: is any marked work not finished? */
+bool streams_have_work(void);        /* agent: is any marked work not finished? */
 void streams_after_fork(void);
 
 void drain_start(void);
-void drain_begin(void);                         /* agent: the gate has closed */
-bool drain_quiet(uint64_t now, uint64_t *next); /* agent: no call is inside, no work unfinished; else come again */
-void drain_done(uint64_t closed);               /* agent: forget what has finished; `closed`: when the gate first was */
+void drain_begin(void);                        /* agent: the gate has closed */
+bool drain_poll(uint64_t now, uint64_t *next); /* agent: no call is inside, no work unfinished; else come again */
+void drain_done(uint64_t closed);              /* agent: forget what has finished; `closed`: when the gate first was */
 
 /* --- meter.c, budget.c: how much work is let in while others wait, or by a budget ------------------------------------ */
 
-bool meter_switch(uint32_t word); /* METERED as the orders have it; true: the open gate's word is another one now */
+bool throttle_update(uint32_t word); /* METERED as the orders have it; true: the open gate's word is another one now */
 /* A call for `stream` stands inside the open gate. 0: it may go ahead; else it is to leave, and to come again after so many
  * nanoseconds at most. */
-uint64_t meter_pass(struct thread *thread, CUstream stream);
-void meter_forget(CUstream stream);
-void meter_forget_context(CUcontext context);
-void meter_after_fork(void);
+uint64_t throttle_admit(struct thread *thread, CUstream stream);
+void throttle_drop_stream(CUstream stream);
+void throttle_drop_context(CUcontext context);
+void throttle_after_fork(void);
 /* Under the meter's lock; `turn` counts stretches of metering. */
-uint64_t budget_pause(struct thread *thread, uint32_t turn, uint64_t now);
-void budget_worked(uint64_t worked); /* the device has, for so long */
+uint64_t budget_delay(struct thread *thread, uint32_t generation, uint64_t now);
+void budget_charge_time(uint64_t worked); /* the device has, for so long */
 
 /* The orders' budget, without a neighbour none; rate 0: none. */
 struct budget {
@@ -233,51 +102,51 @@ struct budget budget_in_force(void);
 
 /* --- durations.c: how long launches of a function take, while some are exempt from a budget of blocks ---------------- */
 
-bool durations_short(CUfunction function); /* is it known to take less than orders.exempt_ns? */
-bool durations_wanted(
+bool function_is_short(CUfunction function); /* is it known to take less than orders.exempt_ns? */
+bool should_time_function(
     struct thread *thread); /* is the launch that has been let in to be measured? Then these must follow: */
-void durations_begin(struct thread *thread, CUstream stream);
-void durations_end(uint32_t timed, CUstream stream, CUresult launched);
-void durations_forget_context(CUcontext context);
-void durations_after_fork(void);
+void function_timing_begin(struct thread *thread, CUstream stream);
+void function_timing_end(uint32_t timer_number, CUstream stream, CUresult launched);
+void function_times_drop_context(CUcontext context);
+void function_times_after_fork(void);
 
-/* What is to be told to `durations_end`; and the launch is no longer about to pass the gate. */
-static inline uint32_t durations_begun(struct thread *thread) {
-    uint32_t timed = thread->timed;
-    thread->timed = 0;
+/* What is to be told to `function_timing_end`; and the launch is no longer about to pass the gate. */
+static inline uint32_t function_timing_take(struct thread *thread) {
+    uint32_t timer_number = thread->timer_number;
+    thread->timer_number = 0;
     thread->function = NULL;
-    return timed;
+    return timer_number;
 }
 
 /* --- usage.c: how long the device works for us; all by the agent ----------------------------------------------------- */
 
-void usage_opened(uint64_t now);
-uint64_t usage_look(uint64_t now); /* when to come again */
-void usage_drained(uint64_t began, uint64_t now);
+void busy_time_gate_opened(uint64_t now);
+uint64_t busy_time_sample(uint64_t now); /* when to come again */
+void busy_time_drained(uint64_t began, uint64_t now);
 
 /* --- ledger.c, account.c, memory.c, deferred.c, views.c, graph.c ------------------------------------------------------- */
 
-#include "books.h"
+#include "memory/memory.h"
 
 /* --- nvml.c, inspect.c: what programs and people are told --------------------------------------------------------------- */
 
-bool nvml_hooks(const char *name); /* nvml.c: is it a function of NVML that is hooked? */
+bool is_hooked_nvml_name(const char *name); /* nvml.c: is it a function of NVML that is hooked? */
 void *nvml_replace(void *found, const char *name);
 
-#define UNLISTED 32 /* names */
-#define UNLISTED_LENGTH 64
+#define MAX_UNHOOKED 32 /* names */
+#define MAX_UNHOOKED_BYTES 64
 
-bool inspect_concerns(const char *name); /* inspect.c */
-void inspect_found(const char *name);
-void inspect_newer(const char *name, int version);
-int inspect_names(char names[UNLISTED][UNLISTED_LENGTH]);
-bool inspect_due(void);
-uint32_t inspect_answered(void);
-void inspect_after_fork(void);
+bool is_driver_name(const char *name); /* inspect.c */
+void note_unhooked(const char *name);
+void note_newer_version(const char *name, int version);
+int unhooked_names(char names[MAX_UNHOOKED][MAX_UNHOOKED_BYTES]);
+bool details_requested(void);
+uint32_t details_request_seq(void);
+void unhooked_after_fork(void);
 
 /* --- agent.c, lock_files.c, socket.c, join.c, wire.c ---------------------------------------------------------------- */
 
-#include "contact.h"
+#include "coordinator/coordinator.h"
 
 /* --- interrupt.c, python.c, log.c -------------------------------------------------------------------------------- */
 
@@ -286,27 +155,11 @@ void interrupt_start(void); /* wrap the program's SIGINT handler, if it has one 
 void interrupt_begin(struct thread *thread, uint64_t began);
 bool interrupt_pending(struct thread *thread); /* must the waiting call of this thread return an error? */
 
-bool python_has(void *function); /* is this thread one of Python's, and `function` the handler that Python has set? */
+bool python_owns_handler(
+    void *function); /* is this thread one of Python's, and `function` the handler that Python has set? */
 /* Run Python's signal handlers. `noted`: Python has noted the signal, by that handler. True: they returned, the wait goes on. */
-bool python_handles(struct thread *thread, bool noted);
-bool python_raised(void); /* a handler has raised, and Python code has not seen its exception yet */
-
-enum level { LOG_ERROR, LOG_INFO, LOG_DEBUG };
-/* A size as people write it, for a log line: "700 MiB", "1.5 GiB". Valid until the end of the full expression. */
-struct size_text {
-    char text[24];
-};
-struct size_text size_text(uint64_t bytes);
-void log_line(enum level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
-bool log_wants(enum level level);
-void log_start(void); /* reads the environment, if that has not been done */
-/* Log once per place in the source. */
-#define log_once(level, ...)                                                                                           \
-    do {                                                                                                               \
-        static atomic_flag said = ATOMIC_FLAG_INIT;                                                                    \
-        if (!atomic_flag_test_and_set(&said))                                                                          \
-            log_line(level, __VA_ARGS__);                                                                              \
-    } while (0)
+bool python_run_handlers(struct thread *thread, bool noted);
+bool python_has_pending_exception(void); /* a handler has raised, and Python code has not seen its exception yet */
 
 #pragma GCC visibility pop
 

@@ -13,7 +13,7 @@
 #define CUgraphExec_st sim_graph_exec
 #define CUarray_st sim_array
 #define CUmemPoolHandle_st sim_pool
-#include "../shim/cuda_types.h"
+#include "../shim/driver/cuda_types.h"
 
 #define SIM_DRIVER_VERSION 13000
 

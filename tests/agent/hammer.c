@@ -12,8 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "page.h"
-#include "turn_lock.h"
+#include "base/page.h"
+#include "agent/turn_lock.h"
 
 #define WORKERS 9
 #define TURNS 3

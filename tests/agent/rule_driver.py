@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jupyter_gpushare.agent.rule import ACTS, ENTERED, NOT_LOOKED, NOT_TRIED, QUIET, ffi, native
+from jupyter_gpushare.agent.rule import ACTS, ENTERED, NOT_POLLED, NOT_TRIED, QUIET, ffi, native
 from jupyter_gpushare.wire.page import MAY
 
 MS = 1_000_000
@@ -50,10 +50,10 @@ class RuleDriver:
 
     # --- steps
 
-    def step(self, tried: int = NOT_TRIED, looked: int = NOT_LOOKED, after: float = 0) -> set[str]:
+    def step(self, tried: int = NOT_TRIED, looked: int = NOT_POLLED, after: float = 0) -> set[str]:
         """Return the names of the acts. `after`: so many milliseconds later."""
         self.advance(after)
-        self.given.tried, self.given.looked = tried, looked
+        self.given.tried, self.given.polled = tried, looked
         self.rule.agent_step(self.agent, self.given, self.out)
         return {name for name, bit in ACTS.items() if self.out.acts & bit}
 

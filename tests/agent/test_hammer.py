@@ -20,9 +20,9 @@ NO_CHECK_FOR_OTHERS, NO_UNDO = 1, 2
 
 @cache
 def built(mistake: int) -> Path:
-    sources = [SOURCE, SHIM / "turn_lock.c"]
-    flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", f"-I{SHIM}", f"-DTURN_MISTAKE={mistake}"]
-    headers = [SHIM / "turn_lock.h", SHIM / "page.h"]
+    sources = [SOURCE, SHIM / "agent" / "turn_lock.c"]
+    flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", f"-I{SHIM}", f"-DTURN_LOCK_MUTANT={mistake}"]
+    headers = [SHIM / "agent" / "turn_lock.h", SHIM / "base" / "page.h"]
     return cached(
         f"hammer-{mistake}",
         [*sources, *headers],

@@ -244,7 +244,7 @@ def idle(process: RuleDriver) -> set[str]:
     process.given.waiting = 0
     acts = process.step()
     for _ in range(4):
-        acts |= process.step(looked=QUIET if "LOOK" in acts else 0, after=5)
+        acts |= process.step(looked=QUIET if "POLL" in acts else 0, after=5)
         if process.phase != IN:
             break
     return acts
@@ -252,7 +252,7 @@ def idle(process: RuleDriver) -> set[str]:
 
 def test_row_12_idle_and_busy_again(process: RuleDriver) -> None:
     process.enter_turn(flags=MAY | CONTENDED)
-    assert {"LOOK", "CHANGED"} <= idle(process)
+    assert {"POLL", "CHANGED"} <= idle(process)
     assert process.out.idle
     process.given.submissions += 1
     assert "CHANGED" in process.step(looked=BUSY)
@@ -475,7 +475,7 @@ def test_row_20_the_grace_wakes_it(process: RuleDriver) -> None:
     process.step()
     assert process.wakes_in == 1500
     assert "ENTER" in process.step(after=1500)
-    assert (process.out.turn, bool(process.out.alone)) == (OWN, True)
+    assert (process.out.turn, bool(process.out.without_coordinator)) == (OWN, True)
 
 
 def test_row_20_always_for_the_last_quantum(process: RuleDriver) -> None:

@@ -442,9 +442,9 @@ class World:
         given, siblings = process.given, [p for p in self._of(process.client) if p is not process]
         given.now, given.tried, given.bell = ns(self.now), tried, bell
         given.waiting = process.waits
-        given.looked = 0
+        given.polled = 0
         if process.gate == CLOSING:
-            given.looked = rule.QUIET if self._is_quiet(process) else rule.BUSY
+            given.polled = rule.QUIET if self._is_quiet(process) else rule.BUSY
         closing = [p for p in siblings if p.gate in (CLOSING, STEP)]
         given.closing_siblings = len(closing)
         since = min(((p.agent.report.closed_ns, p.turn) for p in closing), default=(0, 0))

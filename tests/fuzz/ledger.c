@@ -5,8 +5,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "../../native/shim/account.c"
-#include "../../native/shim/ledger.c"
+#include "../../native/shim/memory/account.c"
+#include "../../native/shim/memory/ledger.c"
 
 #define ADDRESSES_USED 256
 
@@ -14,7 +14,7 @@ static struct gpushare_page page;
 static const struct memory_mode mode = {.name = "unified"};
 struct shim shim = {.page = &page, .mode = &mode};
 
-void log_line(enum level level, const char *format, ...) {
+void log_message(enum level level, const char *format, ...) {
     (void)level, (void)format;
 }
 
@@ -23,7 +23,7 @@ struct size_text size_text(uint64_t bytes) {
     return (struct size_text){""};
 }
 
-void file_close(int file) {
+void fd_close(int file) {
     close(file);
 }
 
@@ -42,15 +42,15 @@ static struct gpushare_client *new_client(void) {
 }
 
 static void check(void) {
-    uint64_t bytes = 0, pinned = 0, total, free_bytes;
+    uint64_t bytes = 0, unmovable = 0, total, free_bytes;
     for (int i = 0; i < ADDRESSES_USED; i++) {
         bytes += simple[i].key ? simple[i].bytes : 0;
-        pinned += simple[i].key && is_pinned(simple[i].kind) ? simple[i].bytes : 0;
+        unmovable += simple[i].key && is_unmovable(simple[i].kind) ? simple[i].bytes : 0;
     }
-    must(page.report.allocated == bytes && page.report.pinned == pinned);
+    must(page.report.allocated == bytes && page.report.pinned == unmovable);
     must(shim.client->slots[page.orders.slot % GPUSHARE_SLOTS].allocated == bytes ||
          page.orders.slot % GPUSHARE_SLOTS != own_slot);
-    account_figures(1 << 30, 1 << 29, &total, &free_bytes);
+    account_apparent_memory(1 << 30, 1 << 29, &total, &free_bytes);
     must(free_bytes <= total);
 }
 
@@ -60,40 +60,40 @@ static void add(uint64_t key, uint64_t bytes, uint32_t kind, CUcontext context) 
     uint64_t before = client_sum();
     if (mine->key)
         return;
-    bool fits = account_would_fit(bytes), taken = account_reserve(bytes, is_pinned(kind));
+    bool fits = account_would_fit(bytes), taken = account_reserve(bytes, is_unmovable(kind));
     must(taken == fits);
     must(taken == (bytes <= backing && (!limit || before + bytes <= limit)));
     if (!taken)
         return;
-    must(ledger_add(ADDRESSES, &entry));
+    must(ledger_add(LEDGER_ADDRESSES, &entry));
     *mine = entry;
 }
 
 static void take(uint64_t key) {
     struct entry entry, *mine = &simple[key - 1];
-    must(ledger_find(ADDRESSES, key << 9, &entry) == (mine->key != 0));
-    if (!ledger_take(ADDRESSES, key << 9, &entry)) {
+    must(ledger_find(LEDGER_ADDRESSES, key << 9, &entry) == (mine->key != 0));
+    if (!ledger_remove(LEDGER_ADDRESSES, key << 9, &entry)) {
         must(!mine->key);
         return;
     }
     must(memcmp(&entry, mine, sizeof entry) == 0);
-    account_release(entry.bytes, is_pinned(entry.kind));
+    account_release(entry.bytes, is_unmovable(entry.kind));
     mine->key = 0;
-    must(!ledger_find(ADDRESSES, key << 9, &entry));
+    must(!ledger_find(LEDGER_ADDRESSES, key << 9, &entry));
 }
 
 static void end_context(CUcontext context) {
-    uint64_t pinned = 0, away = 0, pinned_of_mine = 0, of_mine = 0;
-    uint64_t bytes = ledger_drop_context(context, &pinned, &away);
+    uint64_t unmovable = 0, evicted = 0, unmovable_of_mine = 0, of_mine = 0;
+    uint64_t bytes = ledger_drop_context(context, &unmovable, &evicted);
     for (int i = 0; i < ADDRESSES_USED; i++)
         if (simple[i].key && simple[i].context == context) {
             of_mine += simple[i].bytes;
-            pinned_of_mine += is_pinned(simple[i].kind) ? simple[i].bytes : 0;
+            unmovable_of_mine += is_unmovable(simple[i].kind) ? simple[i].bytes : 0;
             simple[i].key = 0;
         }
-    must(bytes == of_mine && pinned == pinned_of_mine && away == 0);
-    account_release(bytes - pinned, false);
-    account_release(pinned, true);
+    must(bytes == of_mine && unmovable == unmovable_of_mine && evicted == 0);
+    account_release(bytes - unmovable, false);
+    account_release(unmovable, true);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -101,7 +101,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     memset(&page, 0, sizeof page);
     page.orders.memory_backing = UINT64_MAX;
     shim.client = new_client();
-    shim.client_file = -1;
+    shim.client_fd = -1;
     for (; size >= 4; data += 4, size -= 4) {
         uint64_t key = data[1] + 1ull, bytes = (data[2] + 1ull) << (data[3] & 31);
         CUcontext context = (CUcontext)(uintptr_t)(0x1000 * (1 + (data[3] >> 6)));
@@ -125,17 +125,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             break;
         case 5:
             page.orders.slot = data[1] * 0x01010101u;
-            account_slot();
+            account_update_slot();
             break;
         case 6: {
             struct gpushare_client *other = new_client();
-            account_join(other, -1);
+            account_attach_client_page(other, -1);
             break;
         }
         case 7:
         case 8:
         case 9:
-            add(key, bytes, (data[3] >> 5 & 1) ? REDIRECTED : DEVICE, context);
+            add(key, bytes, (data[3] >> 5 & 1) ? MEMORY_REDIRECTED : MEMORY_DEVICE, context);
             break;
         default:
             take(key);
@@ -146,8 +146,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         take(key);
     check();
     munmap(shim.client, GPUSHARE_PAGE_BYTES);
-    for (int i = 0; i < BOOKS * SHARDS; i++)
-        free(books[i / SHARDS][i % SHARDS].entries);
+    for (int i = 0; i < LEDGER_TABLES * SHARDS; i++)
+        free(tables[i / SHARDS][i % SHARDS].entries);
     ledger_after_fork();
     account_after_fork();
     return 0;

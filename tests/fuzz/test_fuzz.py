@@ -17,7 +17,8 @@ from ..support import tier
 
 HERE = Path(__file__).resolve().parent
 SECONDS = int(os.environ.get("GPUSHARE_TEST_FUZZ", "0"))
-FLAGS = "-std=gnu11 -D_GNU_SOURCE -g -O1 -Wall -Wextra -Wno-unused-parameter -fno-omit-frame-pointer"
+SHIM = HERE.parents[1] / "native" / "shim"
+FLAGS = f"-std=gnu11 -I{SHIM} -D_GNU_SOURCE -g -O1 -Wall -Wextra -Wno-unused-parameter -fno-omit-frame-pointer"
 SANITIZERS = "address,undefined,float-cast-overflow"
 RUNS = {"ledger": 6_000, "params": 60_000, "ptx": 100_000, "wire": 60_000}  # two or three seconds each
 PARTS = tier.strength(3, 1)  # the short tier makes a part of the runs

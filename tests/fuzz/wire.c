@@ -3,15 +3,15 @@
  * of JSON and UTF-8; only what says so is taken for a welcome. */
 #include <stdlib.h>
 
-#include "../../native/shim/environment.c"
-#include "../../native/shim/wire.c"
+#include "../../native/shim/agent/environment.c"
+#include "../../native/shim/channel/messages.c"
 
 struct shim shim;
 
-void log_line(enum level level, const char *format, ...) {
+void log_message(enum level level, const char *format, ...) {
     (void)level, (void)format;
 }
-bool log_wants(enum level level) {
+bool log_enabled(enum level level) {
     return level == LOG_ERROR;
 }
 bool driver_is_simulated(void) {
@@ -21,22 +21,22 @@ uint64_t now_ns(void) {
     return 1;
 }
 
-const struct memory_mode *mode_named(const char *name) {
+const struct memory_mode *memory_mode_by_name(const char *name) {
     static const struct memory_mode mode = {.name = "unified"};
     return strcmp(name, mode.name) == 0 ? &mode : NULL;
 }
 
 /* Names that programs ask for may be anything as well. */
-int inspect_names(char names[UNLISTED][UNLISTED_LENGTH]) {
-    for (int i = 0; i < UNLISTED; i++)
-        snprintf(names[i], UNLISTED_LENGTH, "%s", shim.environment.label);
-    return UNLISTED;
+int unhooked_names(char names[MAX_UNHOOKED][MAX_UNHOOKED_BYTES]) {
+    for (int i = 0; i < MAX_UNHOOKED; i++)
+        snprintf(names[i], MAX_UNHOOKED_BYTES, "%s", shim.environment.label);
+    return MAX_UNHOOKED;
 }
-void ledger_sum(struct summary *sum) {
-    for (int kind = 0; kind < KINDS; kind++)
+void ledger_sum(struct ledger_totals *sum) {
+    for (int kind = 0; kind < MEMORY_KINDS; kind++)
         sum->number[kind] = sum->bytes[kind] = UINT64_MAX;
 }
-uint64_t graphs_counted(void) {
+uint64_t graph_bytes(void) {
     return UINT64_MAX;
 }
 
@@ -60,7 +60,7 @@ static const char *string(const char *at) {
             at += *at == 'u' ? 5 : 1;
             continue;
         }
-        int bytes = character(text);
+        int bytes = utf8_length(text);
         must(bytes > 0);
         at += bytes;
     }
@@ -90,19 +90,19 @@ static const char *value(const char *at) {
 
 static void check_hello(void) {
     static char line[64 * 1024];
-    size_t length = wire_hello(line, sizeof line);
+    size_t length = message_hello(line, sizeof line);
     must(length > 0 && length < sizeof line && strlen(line) == length);
     const char *end = value(line);
     must(*end == '\n' && end + 1 == line + length);
     must(is_identity(shim.client_id));
-    must(wire_is(line, "hello") && !wire_is(line, "welcome"));
-    must(wire_hello(line, 100) == 0); /* no room: not half of it */
+    must(message_has_type(line, "hello") && !message_has_type(line, "welcome"));
+    must(message_hello(line, 100) == 0); /* no room: not half of it */
 }
 
 static void check_details(void) {
     static char line[16384]; /* what the agent has for it: each byte of the names may take six */
-    shim.mode = mode_named("unified");
-    size_t length = wire_details(line, sizeof line, UINT32_MAX);
+    shim.mode = memory_mode_by_name("unified");
+    size_t length = message_details(line, sizeof line, UINT32_MAX);
     must(length > 0 && length < sizeof line && strlen(line) == length);
     const char *end = value(line);
     must(*end == '\n' && end + 1 == line + length);
@@ -140,9 +140,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (rest && *rest) {
         char *line = strdup(rest + 1); /* exactly as long as it is */
         must(line != NULL);
-        if (wire_is(line, "welcome"))
+        if (message_has_type(line, "welcome"))
             must(strstr(line, "\"type\"") && strstr(line, "\"welcome\""));
-        must(!(wire_is(line, "welcome") && wire_is(line, "join")));
+        must(!(message_has_type(line, "welcome") && message_has_type(line, "join")));
         free(line);
     }
     free(text);

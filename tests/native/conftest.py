@@ -24,14 +24,14 @@ from .fake_coordinator import WAIT, FakeCoordinator, Process, fake_coordinator
 
 HERE = Path(__file__).resolve().parent
 FLAGS = (
-    "-std=gnu11 -O2 -g -fPIC -shared -fvisibility=hidden -ftls-model=initial-exec -pthread"
-    " -Wl,-soname,libgpushare.so -Wall -Wextra -Werror"
+    f"-std=gnu11 -I{ROOT / 'native' / 'shim'} -O2 -g -fPIC -shared -fvisibility=hidden -ftls-model=initial-exec"
+    " -pthread -Wl,-soname,libgpushare.so -Wall -Wextra -Werror"
 )
 
 
 @cache
 def built_shim() -> Path:
-    sources = sorted((ROOT / "native" / "shim").iterdir())
+    sources = sorted(path for path in (ROOT / "native" / "shim").rglob("*") if path.is_file())
     return cached("libgpushare.so", sources, lambda out: sanitizers.compile_commands(out, sources, FLAGS, "-ldl"))
 
 

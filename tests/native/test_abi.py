@@ -97,7 +97,7 @@ LAYOUTS = {
 }
 
 
-TYPES, CONSTANTS = ((SHIM / name).read_text() for name in ("cuda_types.h", "cuda_abi.h"))
+TYPES, CONSTANTS = ((SHIM / "driver" / name).read_text() for name in ("cuda_types.h", "cuda_abi.h"))
 
 
 def our_abi() -> str:

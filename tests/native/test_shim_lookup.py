@@ -15,7 +15,7 @@ from .conftest import HERE, Machine, built_program, built_shim
 
 pytestmark = pytest.mark.skipif(bool(sanitizers.KIND), reason="a sanitizer adds symbols and lookups of its own")
 
-TABLE = (ROOT / "native" / "shim" / "hooks.def").read_text()
+TABLE = (ROOT / "native" / "shim" / "driver" / "hooks.def").read_text()
 TWINS = {"PTSZ": "_ptsz", "PTDS": "_ptds"}
 OTHERS = {"dlsym", "dlvsym", "sigaction", "signal", "gpushare_version", "gpushare_waits"}
 OTHERS |= {"nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2"}
@@ -159,6 +159,6 @@ def test_lookup_by_version_and_flag(machine: Machine) -> None:
 
 
 def test_sources_name_no_cuda_header() -> None:
-    for path in (ROOT / "native" / "shim").iterdir():
+    for path in filter(Path.is_file, (ROOT / "native" / "shim").rglob("*")):
         assert "<cuda" not in path.read_text() and '"cuda.h"' not in path.read_text(), path
     assert (HERE / "lookup.c").exists()

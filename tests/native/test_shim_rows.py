@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from .conftest import ROOT
 from .fake_coordinator import until
 
-TABLE = (ROOT / "native" / "shim" / "hooks.def").read_text()
+TABLE = (ROOT / "native" / "shim" / "driver" / "hooks.def").read_text()
 GATED = re.compile(r"^GATED\((\w+), (\w+), \w+, \d+,\s*\(([^()]*)\),\s*\(([^()]*)\),\s*([^,]+),", re.MULTILINE)
 
 

@@ -67,7 +67,7 @@ def split(parameters: str) -> tuple[str, ...]:
 
 @cache
 def rows() -> list[Row]:
-    text = (SHIM / "hooks.def").read_text()
+    text = (SHIM / "driver" / "hooks.def").read_text()
     found = re.findall(
         r"^(GATED|CUSTOM|USED)\((?:(\w+), )?(cu\w+),\s+(?:(cu\w+), (\d+),)?\s*\(([^()]*)\)", text, re.MULTILINE
     )
@@ -85,9 +85,9 @@ def hooked() -> frozenset[str]:
 
 @cache
 def passed() -> list[str]:
-    text = (SHIM / "passed.def").read_text()
-    found = re.findall(r'^PASSED\("([\w*]+)", "[^"]+"\)$', text, re.MULTILINE)
-    assert len(found) == text.count("\nPASSED(")
+    text = (SHIM / "driver" / "unhooked.def").read_text()
+    found = re.findall(r'^UNHOOKED\("([\w*]+)", "[^"]+"\)$', text, re.MULTILINE)
+    assert len(found) == text.count("\nUNHOOKED(")
     return found
 
 
@@ -96,7 +96,7 @@ def bare(symbol: str) -> str:
 
 
 def lines_for(symbol: str) -> list[str]:
-    """The lines of passed.def that cover it."""
+    """The lines of unhooked.def that cover it."""
     bases = {row.base for row in rows() if row.kind != "USED"}
     names = {symbol} if bare(symbol) in bases else {symbol, bare(symbol)}
     return [line for line in passed() if any(fnmatch.fnmatchcase(name, line) for name in names)]

@@ -1,4 +1,4 @@
-"""Room on the device for a process in mode swap: how it asks, waits and is refused (native/shim/movement.c)."""
+"""Room on the device for a process in mode swap: how it asks, waits and is refused (native/shim/memory/residency.c)."""
 
 from __future__ import annotations
 

@@ -11,12 +11,13 @@ from jupyter_gpushare.agent import rule
 from .compile_cache import cached
 
 SHIM = Path(__file__).resolve().parent.parent.parent / "native" / "shim"
-SOURCES = [SHIM / name for name in ("agent_step.c", "turn_lock.c", "agent_step.h", "turn_lock.h", "page.h")]
+_AGENT = ("agent_step.c", "turn_lock.c", "agent_step.h", "turn_lock.h")
+SOURCES = [*(SHIM / "agent" / name for name in _AGENT), SHIM / "base" / "page.h"]
 FLAGS = ("-std=gnu11", f"-I{SHIM}", "-O2", "-g", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror")
 
 
 @cache
 def mistaken(agent_mistake: int) -> Any:
     """Return the functions, built with the planted mistake of that number."""
-    flags = [*FLAGS, f"-DAGENT_MISTAKE={agent_mistake}", *map(str, SOURCES[:2])]
+    flags = [*FLAGS, f"-DAGENT_MUTANT={agent_mistake}", *map(str, SOURCES[:2])]
     return rule.load(cached(f"rule-{agent_mistake}.so", SOURCES, lambda out: [["cc", *flags, "-o", str(out)]]))

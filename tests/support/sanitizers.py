@@ -25,7 +25,7 @@ FLAGS = {
 LIBRARIES = {"": [], "address": ["libasan.so"], "thread": ["libtsan.so"]}[KIND]
 
 # Lookups and signal handlers run while the sanitizer itself is starting: they are built without it.
-UNSANITIZED_FILES = {"intercept.c", "interrupt.c"}
+UNSANITIZED_FILES = {"intercept.c", "sigint.c"}
 
 
 @cache

@@ -18,7 +18,7 @@ SEALS = fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 BYTES = 4096
 CLIENT_BYTES = 8192
 MAGIC = 0x65726873
-HEADER = Path(__file__).resolve().parents[2] / "native" / "shim" / "page.h"
+HEADER = Path(__file__).resolve().parents[2] / "native" / "shim" / "base" / "page.h"
 
 Make = Callable[..., int]
 

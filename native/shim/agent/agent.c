@@ -1,0 +1,340 @@
+/* The agent: one thread that does all that waits. It sleeps until something happens: a line from the coordinator (often
+ * the doorbell, "look at your page"), a bell, a kick by a thread, or the time that one of its parts has asked for. What it
+ * does about turns is decided in agent_step.c: here its inputs are collected and its outputs carried out. */
+#include "shim.h"
+
+#include "agent/agent_step.h"
+
+#include <poll.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MAX_SLEEP_NS (1000 * NS_PER_MS)
+#define PERMIT_REREAD_NS (1 * NS_PER_MS) /* after a permit that was being written */
+#define FREE_POLL_NS (10 * NS_PER_MS)    /* between looks at memory that waits for its stream */
+#define MAX_SLOT_AGE_S 2                 /* a sibling that has not looked for longer has ended, or is stopped */
+#define REPORT_DELAY_NS (1 * NS_PER_MS) /* after a hand-over: the coordinator would take the next program's processor */
+#define MAX_ROUNDS 64                   /* steps that may follow at once, without a look at the socket */
+
+_Static_assert(AGENT_GATE_CLOSED == GATE_CLOSED && AGENT_GATE_OPEN == GATE_OPEN && AGENT_GATE_STEP == GATE_STEP,
+               "the rule and the gate word use the same states");
+
+static struct {
+    struct agent turns;
+    struct agent_outputs out;      /* of the last step */
+    struct gpushare_permit permit; /* the last whole one of the connection that was welcomed last */
+    struct counters counters;
+    uint64_t submitted_at, submissions; /* when and what the last look at the counters found */
+    uint64_t finished_of;               /* submissions that the recorded events cover; NEVER: none */
+    uint64_t report_at;                 /* when to ring the coordinator; NEVER: not */
+    uint32_t interrupts;
+    int bell; /* that is polled, or -1 */
+    bool bell_rang, shows_waiting;
+    _Atomic bool changed;
+    _Atomic uint32_t welcome_done; /* cuInit need not wait any more */
+} agent;
+
+void agent_ring(void) {
+    atomic_store(&agent.changed, true);
+    agent_wake();
+}
+
+void agent_welcome_done(void) {
+    atomic_store(&agent.welcome_done, 1);
+    futex_wake_all((uint32_t *)&agent.welcome_done);
+}
+
+bool agent_wait_for_welcome(void) {
+    uint64_t now = now_ns(), end = now + ANSWER_NS + 100 * NS_PER_MS;
+    for (; now < end && !atomic_load(&agent.welcome_done); now = now_ns())
+        futex_wait((uint32_t *)&agent.welcome_done, 0, end - now);
+    return atomic_load(&agent.welcome_done);
+}
+
+void agent_welcomed(void) {
+    agent.permit = (struct gpushare_permit){0};
+    agent_new_connection(&agent.turns);
+}
+
+static void count_submissions(uint64_t now) {
+    struct gpushare_report *report = &the_page()->report;
+    threads_sum(&agent.counters);
+    uint64_t submissions = agent.counters.launches + agent.counters.copies + agent.counters.others;
+    if (submissions != agent.submissions)
+        agent.submitted_at = now;
+    agent.submissions = submissions;
+    PAGE_STORE(report->launches, agent.counters.launches);
+    PAGE_STORE(report->blocks, agent.counters.blocks);
+    PAGE_STORE(report->copies, agent.counters.copies);
+    PAGE_STORE(report->bytes_copied, agent.counters.bytes_copied);
+    PAGE_STORE(report->last_submission_ns, agent.submitted_at);
+    PAGE_STORE(report->sampled_ns, now);
+}
+
+/* --- inputs ----------------------------------------------------------------------------------------------------------- */
+
+/* The page of a connection that is not welcomed yet has no permit of it; the last permit stands until then. */
+static void read_permit(uint64_t now, uint64_t *next) {
+    const uint64_t *page = (const uint64_t *)&the_page()->orders.permit;
+    uint64_t words[GPUSHARE_PERMIT_WORDS + 1];
+    for (int i = 0; i <= GPUSHARE_PERMIT_WORDS; i++)
+        words[i] = PAGE_LOAD(page[i]);
+    if (atomic_load(&shim.link) != LINK_CONNECTED || memcmp(&agent.permit, words, sizeof words) == 0)
+        return;
+    if (gpushare_check(words, GPUSHARE_PERMIT_WORDS) == words[GPUSHARE_PERMIT_WORDS])
+        memcpy(&agent.permit, words, sizeof agent.permit);
+    else
+        *next = min_u64(*next, now + PERMIT_REREAD_NS);
+}
+
+static uint64_t all_devices(void) {
+    uint32_t count = PAGE_LOAD(shim.client->device_count);
+    return count ? ~0ull >> (64 - min_u64(count, MAX_DEVICES)) : 0;
+}
+
+static uint32_t poll_work(uint64_t now, uint64_t *next) {
+    if (agent.turns.report.phase == GPUSHARE_CLOSING)
+        return drain_poll(now, next) ? AGENT_QUIET : AGENT_BUSY;
+    if (!(agent.out.acts & AGENT_POLL))
+        return AGENT_NOT_POLLED;
+    bool inside = any_thread_in_gate(), anew = agent.finished_of != agent.submissions;
+    agent.finished_of = inside ? NEVER : agent.submissions;
+    return !inside && streams_poll(anew) ? AGENT_QUIET : AGENT_BUSY;
+}
+
+/* The slot of a process that has ended may still be there, without a coordinator for ever: a device's lock shows whether a
+ * process is in the turn, and a process that drains writes to its slot each second at least. */
+static void poll_siblings(struct agent_inputs *in) {
+    uint32_t own = account_own_slot();
+    for (uint32_t i = 0; i < GPUSHARE_SLOTS; i++) {
+        struct gpushare_slot *slot = &shim.client->slots[i];
+        uint64_t turn = PAGE_LOAD(slot->turn), since = PAGE_LOAD(slot->since_ns);
+        uint32_t phase = PAGE_LOAD(slot->phase), seen = PAGE_LOAD(slot->seen);
+        if (i == own || in->now / (1000 * NS_PER_MS) > seen + MAX_SLOT_AGE_S ||
+            (phase != GPUSHARE_CLOSING && phase != GPUSHARE_STEP) || turn < GPUSHARE_FIRST_TURN ||
+            !locks_have_others(in->client_devices, turn))
+            continue;
+        in->closing_siblings++;
+        if (!in->sibling_turn || since < in->sibling_since) {
+            in->sibling_turn = turn;
+            in->sibling_since = since;
+        }
+    }
+}
+
+static void collect(struct agent_inputs *in, uint32_t tried, uint64_t *next) {
+    struct gpushare_orders *orders = &the_page()->orders;
+    uint32_t phase = agent.turns.report.phase;
+    uint64_t now = now_ns();
+    count_submissions(now);
+    read_permit(now, next);
+    *in = (struct agent_inputs){
+        .now = now,
+        .permit = agent.permit,
+        .quantum_ns = PAGE_LOAD(orders->quantum_ns),
+        .idle_release_ns = PAGE_LOAD(orders->idle_release_ns),
+        .away_since = connection_away_since(),
+        .client_turn = PAGE_LOAD(shim.client->turn),
+        .client_began = PAGE_LOAD(shim.client->began_ns),
+        .client_devices = all_devices(),
+        .own_devices = client_page_own_devices(shim.client),
+        .submissions = agent.submissions,
+        .waiting = atomic_load(&shim.waiting),
+        .tried = tried,
+        .bell = agent.bell_rang,
+    };
+    agent.bell_rang = false;
+    in->polled = poll_work(now, next);
+    if (phase == GPUSHARE_LEAVING && !agent.turns.keeps)
+        in->moving = residency_is_evicting(now, next);
+    if (phase == GPUSHARE_OUT && in->waiting && in->away_since)
+        in->client_in = locks_have_others(in->client_devices, in->client_turn);
+    if (phase == GPUSHARE_CLOSING || phase == GPUSHARE_STEP || agent.turns.keeps ||
+        (phase == GPUSHARE_OUT && in->waiting))
+        poll_siblings(in);
+}
+
+/* --- outputs ---------------------------------------------------------------------------------------------------------- */
+
+static void report_turn(const struct agent_outputs *out, uint64_t now) {
+    struct gpushare_report *report = &the_page()->report;
+    uint64_t words[GPUSHARE_TURN_WORDS + 1], *page = (uint64_t *)&report->turn;
+    memcpy(words, &out->report, sizeof words);
+    for (int i = 0; i <= GPUSHARE_TURN_WORDS; i++)
+        PAGE_STORE(page[i], words[i]);
+    PAGE_STORE(report->idle, out->idle);
+    PAGE_STORE(report->evicting, out->evicting);
+    account_publish_turn(&out->report, now);
+    atomic_store(&shim.phase, out->report.phase);
+    atomic_store(&shim.contended, out->contended);
+    if (out->without_coordinator && !atomic_load(&shim.without_coordinator))
+        log_message(LOG_INFO, "no coordinator: turns by the lock files");
+    atomic_store(&shim.without_coordinator, out->without_coordinator);
+}
+
+/* Before the threads that the gate lets in, so that none of them comes by a turn that the page does not show. */
+static void set_gate(const struct agent_outputs *out, uint64_t now) {
+    uint32_t word = out->gate | (out->opening << GATE_OPENING_SHIFT & ~GATE_THROTTLED);
+    uint32_t before = without_throttle(gate_word());
+    if (word == before)
+        return;
+    __atomic_store_n(&shim.gate, word, __ATOMIC_SEQ_CST);
+    if (!is_open(word))
+        return;
+    agent.finished_of = NEVER;
+    busy_time_gate_opened(now);
+    log_message(LOG_DEBUG, "gate open%s, epoch %u", is_step(word) ? " for a step" : "", agent.turns.report.epoch);
+}
+
+/* Shown once a try was refused, so that a coordinator ends its client's turn. */
+static void show_waiting(const struct agent_outputs *out, uint32_t tried, uint64_t devices) {
+    bool waits = out->without_coordinator && out->report.phase == GPUSHARE_OUT && atomic_load(&shim.waiting);
+    bool shows = waits && (agent.shows_waiting || tried == AGENT_REFUSED);
+    if (shows != agent.shows_waiting)
+        locks_show_waiting(devices, shows);
+    agent.shows_waiting = shows;
+}
+
+static uint32_t enter(const struct agent_outputs *out) {
+    bool is_first = out->without_coordinator && !locks_have_others(out->devices, out->turn);
+    if (!locks_enter(out->turn, out->devices, out->acts & AGENT_JOIN))
+        return AGENT_REFUSED;
+    return is_first ? AGENT_ENTERED_FIRST : AGENT_ENTERED;
+}
+
+/* A turn that is about to pass to the next client, or has just come from another one: a program should wake up next. */
+static bool is_handoff(const struct agent_outputs *out) {
+    bool begins = (out->acts & AGENT_WAKE) && is_open(out->gate) && (agent.permit.flags & GPUSHARE_CONTENDED);
+    return begins || (!is_open(out->gate) && (agent.permit.flags & GPUSHARE_RELIEVED));
+}
+
+static void ring_coordinator(uint64_t at, uint64_t now) {
+    if (now >= at)
+        outbox_post(OUTBOX_CHANGED);
+    agent.report_at = now >= at ? NEVER : min_u64(agent.report_at, at);
+}
+
+/* What came of ENTER. */
+static uint32_t carry_out(const struct agent_outputs *out, uint64_t now) {
+    uint32_t acts = out->acts;
+    if (acts & AGENT_LEAVE)
+        locks_leave();
+    if (acts & AGENT_BEGIN)
+        PAGE_STORE(shim.client->began_ns, now);
+    report_turn(out, now);
+    if (acts & AGENT_RING)
+        locks_ring(out->devices);
+    set_gate(out, now);
+    if (acts & AGENT_CLOSE)
+        drain_begin();
+    if (acts & AGENT_WAKE)
+        futex_wake_all(&shim.gate);
+    if (acts & AGENT_DRAINED) {
+        drain_done(out->report.closed_ns);
+        log_message(LOG_DEBUG, "drained, epoch %u, %.3f ms", agent.turns.report.epoch,
+                    (double)PAGE_LOAD(the_page()->report.drain_ns) / NS_PER_MS);
+    }
+    if (acts & AGENT_CHANGED)
+        ring_coordinator(is_handoff(out) ? now + REPORT_DELAY_NS : now, now);
+    return acts & AGENT_ENTER ? enter(out) : AGENT_NOT_TRIED;
+}
+
+static uint64_t take_turns(void) {
+    struct agent_inputs in;
+    uint32_t tried = AGENT_NOT_TRIED;
+    uint64_t next;
+    int rounds = 0;
+    do {
+        next = NEVER;
+        client_page_poll();
+        collect(&in, tried, &next);
+        agent_step(&agent.turns, &in, &agent.out);
+        show_waiting(&agent.out, tried, in.client_devices);
+        tried = carry_out(&agent.out, in.now);
+        next = min_u64(next, agent.out.wake_at);
+    } while (tried || (next <= in.now && ++rounds < MAX_ROUNDS));
+    agent.bell = agent.out.listen ? locks_bell(agent.out.devices) : -1;
+    return next;
+}
+
+/* --- the loop --------------------------------------------------------------------------------------------------------- */
+
+static void wake_interrupted(void) {
+    uint32_t interrupts = PAGE_LOAD(the_page()->orders.interrupt_seq);
+    if (interrupts != agent.interrupts)
+        futex_wake_all(&shim.gate);
+    agent.interrupts = interrupts;
+}
+
+/* One look at everything; when to look again. */
+static uint64_t poll_all(void) {
+    uint64_t now = now_ns();
+    bool anew = !all_fds_are_ours();
+    if (anew && !shim_reopen_descriptors())
+        return NEVER;
+    if (locks_poll(now) || anew)
+        agent.shows_waiting = false; /* that went with the files */
+    uint64_t next = connection_poll(now);
+    if (details_requested())
+        outbox_post(OUTBOX_DETAILS);
+    if (atomic_exchange(&agent.changed, false))
+        outbox_post(OUTBOX_CHANGED);
+    wake_interrupted();
+    next = min_u64(next, take_turns());
+    if (agent.report_at != NEVER)
+        ring_coordinator(agent.report_at, now_ns());
+    next = min_u64(next, agent.report_at);
+    uint32_t word = gate_word();
+    now = now_ns();
+    if (!is_running())
+        next = min_u64(next, residency_poll(now));
+    if (is_open(word)) {
+        throttle_update(word);
+        next = min_u64(next, busy_time_sample(now));
+    }
+    if (deferred_any()) {
+        deferred_try_free();
+        next = deferred_any() ? min_u64(next, now + FREE_POLL_NS) : next;
+    }
+    return next;
+}
+
+static void sleep_until(uint64_t next) {
+    bool wants_to_write;
+    int file = connection_fd(&wants_to_write);
+    uint64_t now = now_ns(),
+             left = min_u64(next > now ? next - now : 0, MAX_SLEEP_NS); /* the program may close the sockets */
+    struct timespec time = {(time_t)(left / (1000 * NS_PER_MS)), (long)(left % (1000 * NS_PER_MS))};
+    struct pollfd files[3] = {
+        {.fd = shim.wake_receiver, .events = POLLIN},
+        {.fd = file, .events = (short)(POLLIN | (wants_to_write ? POLLOUT : 0))},
+        {.fd = agent.bell, .events = POLLIN},
+    };
+    ppoll(files, 3, &time, NULL);
+    if (files[0].revents & POLLIN)
+        wakeup_clear();
+    if (files[2].revents & POLLIN)
+        agent.bell_rang = locks_drain_bell(agent.bell);
+}
+
+static void *run(void *unused) {
+    int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    pthread_setname_np(pthread_self(), "gpushare");
+    prctl(PR_SET_TIMERSLACK, 1ul); /* short pauses while draining are meant */
+    REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+    while (atomic_load(&shim.state) != SHIM_DISABLED)
+        sleep_until(poll_all());
+    locks_close();
+    return unused;
+}
+
+bool agent_start(void) {
+    agent = (typeof(agent)){.bell = -1, .report_at = NEVER};
+    return start_helper_thread(run);
+}
+
+void agent_after_fork(void) {
+    agent = (typeof(agent)){.bell = -1, .report_at = NEVER};
+}

@@ -1,0 +1,495 @@
+/* The rule by which a process takes turns: see agent_step.h. */
+#include "agent/agent_step.h"
+
+#define NS_PER_MS 1000000ull
+#define NEVER UINT64_MAX
+
+#define GRACE_NS (2000 * NS_PER_MS)                /* the last permit stands so long after the contact is lost */
+#define TRY_NS (20 * NS_PER_MS)                    /* between tries to enter, beside those that a bell causes */
+#define TRY_WITHOUT_COORDINATOR_NS (5 * NS_PER_MS) /* without a coordinator, where no bell may come */
+#define REENTRY_DELAY_NS                                                                                               \
+    (20 * NS_PER_MS) /* after a turn without a coordinator: other clients may have the device first */
+#define BELL_LEAD_NS                                                                                                   \
+    (150 * NS_PER_MS / 1000) /* the bell rings so long before a turn ends; waking up a process takes so long */
+#define MIN_QUANTUM_NS (10 * NS_PER_MS)
+#define MIN_IDLE_POLL_NS (5 * NS_PER_MS) /* between looks for idleness */
+#define STUCK_NS (100 * NS_PER_MS)       /* a drain that takes longer, while a thread waits, may wait for that thread */
+#define STEP_NS (20 * NS_PER_MS)         /* a step lasts so long at most, and so long passes between steps */
+#define UNUSED_STEP_NS (200 * NS_PER_MS) /* a step lasts so much longer if the threads at the gate have not run yet */
+#define SLICE_NS (50 * NS_PER_MS)        /* a whole slice; each one doubles the next */
+#define SLICE_PERIOD_LENGTHS                                                                                           \
+    4                      /* whole slices begin at multiples of so many times their length, in all siblings alike */
+#define STEPS_PER_SLICE 16 /* so many steps come before a whole slice */
+#define MAX_DOUBLINGS 5
+#define OWN_STEP_FACTOR 4                   /* a sibling that has left steps first: it submits nothing new */
+#define MAX_KEEP_NS (1000 * NS_PER_MS)      /* so long memory stays for the sake of a sibling that drains */
+#define MIN_SIBLING_POLL_NS (NS_PER_MS / 5) /* of a sibling that drains */
+#define MAX_SIBLING_POLL_NS (10 * NS_PER_MS)
+#define REPORT_EVICTION_NS (20 * NS_PER_MS) /* memory that leaves for longer is reported */
+#define MAX_SPURIOUS_BELLS                                                                                             \
+    32 /* useless rings in SPURIOUS_WINDOW_NS, after which the bell is ignored for BELL_IGNORED_NS */
+#define SPURIOUS_WINDOW_NS (100 * NS_PER_MS)
+#define BELL_IGNORED_NS (20 * NS_PER_MS)
+
+#ifndef AGENT_MUTANT
+#define AGENT_MUTANT 0 /* a test builds this file with a planted mistake, to see that it finds it */
+#endif
+
+/* What holds at this moment: the permit, or the rule without a coordinator. */
+struct rule {
+    uint64_t turn, devices;
+    uint64_t deadline; /* of a turn that the process is in, or would enter now */
+    uint32_t epoch;
+    bool without_coordinator; /* there is no coordinator */
+    bool silent;              /* the coordinator has said nothing yet: what runs goes on */
+    bool may, relieved, contended;
+};
+
+static uint64_t min_u64(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+static uint64_t max_u64(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+
+static uint64_t quantum(const struct agent_inputs *in) {
+    return max_u64(in->quantum_ns, MIN_QUANTUM_NS);
+}
+
+static struct rule rule_of(const struct agent *agent, const struct agent_inputs *in) {
+    const struct gpushare_permit *permit = &in->permit;
+    if (in->away_since && in->now >= in->away_since + GRACE_NS) {
+        /* A turn that began under a coordinator has a number of its own, and ends by its own beginning. */
+        bool own = agent->report.phase == GPUSHARE_OUT || agent->report.turn == in->client_turn;
+        return (struct rule){.turn = in->client_turn,
+                             .devices = in->client_devices,
+                             .deadline = (own ? in->client_began : agent->report.began_ns) + quantum(in),
+                             .without_coordinator = true,
+                             .may = true,
+                             .relieved = true,
+                             .contended = true};
+    }
+    return (struct rule){.turn = permit->turn,
+                         .devices = permit->devices,
+                         .deadline = permit->deadline_ns ? permit->deadline_ns : NEVER,
+                         .epoch = permit->epoch,
+                         .silent = permit->epoch == 0,
+                         .may = permit->epoch != 0 && (permit->flags & GPUSHARE_MAY),
+                         .relieved = permit->flags & GPUSHARE_RELIEVED,
+                         .contended = permit->flags & GPUSHARE_CONTENDED};
+}
+
+static bool is_over(const struct rule *rule, uint64_t now) {
+    return (rule->relieved || AGENT_MUTANT == 6) && now >= rule->deadline;
+}
+
+/* May the process be in the turn `turn`, in which it is? */
+static bool may_stay(const struct rule *rule, uint64_t turn) {
+    return rule->silent || rule->without_coordinator || (rule->may && rule->turn == turn);
+}
+
+/* --- the gate and the report ------------------------------------------------------------------------------------------ */
+
+static void set_gate(struct agent *agent, uint32_t gate) {
+    agent->gate = gate;
+    if (gate != AGENT_GATE_CLOSED)
+        agent->opening++;
+}
+
+static void report_waiting(struct agent *agent, const struct agent_inputs *in, struct agent_outputs *out) {
+    bool waits = in->waiting && agent->report.phase != GPUSHARE_IN;
+    if (agent->report.phase != GPUSHARE_IN && waits != (bool)agent->reported_waiting)
+        out->acts |= AGENT_CHANGED;
+    agent->reported_waiting = waits;
+}
+
+static void open_gate(struct agent *agent, const struct rule *rule, struct agent_outputs *out) {
+    set_gate(agent, AGENT_GATE_OPEN);
+    agent->report.phase = GPUSHARE_IN;
+    agent->report.closed_ns = 0;
+    agent->report.epoch = rule->epoch;
+    agent->report.step_tries = 0;
+    agent->idle = agent->slices = agent->helped = 0;
+    agent->idle_since = agent->waited_since = 0;
+    out->acts |= AGENT_WAKE | AGENT_CHANGED;
+}
+
+/* Also at the end of a step. The threads at the gate look again: those that made their call in a step wait by the closed
+ * gate from now on. */
+static void close_gate(struct agent *agent, uint64_t now, struct agent_outputs *out) {
+    set_gate(agent, AGENT_GATE_CLOSED);
+    agent->report.phase = GPUSHARE_CLOSING;
+    agent->closed_at = now;
+    if (!agent->report.closed_ns)
+        agent->report.closed_ns = now;
+    agent->waited_since = 0;
+    out->acts |= AGENT_CLOSE | AGENT_WAKE;
+}
+
+/* --- steps: a drain may wait for a thread that stands at the gate ------------------------------------------------------ */
+
+static bool next_is_step(const struct agent *agent) {
+    return agent->slices % (STEPS_PER_SLICE + 1) < STEPS_PER_SLICE;
+}
+
+/* Each whole slice so far has doubled the time. */
+static uint64_t doubled(const struct agent *agent, uint64_t time) {
+    uint32_t whole = agent->slices / (STEPS_PER_SLICE + 1);
+    return time << (whole < MAX_DOUBLINGS ? whole : MAX_DOUBLINGS);
+}
+
+/* How long a drain may take before a slice follows. What a whole slice lets in must have time to end. */
+static uint64_t stuck_drain_timeout(const struct agent *agent) {
+    bool between = agent->helped || agent->slices % (STEPS_PER_SLICE + 1);
+    return between ? STEP_NS : doubled(agent, STUCK_NS);
+}
+
+static uint64_t whole_slice(const struct agent *agent) {
+    return doubled(agent, SLICE_NS);
+}
+
+/* When the next slice begins: a step when it has waited since `since` for as long as `patience`. A whole slice begins by
+ * the clock, in all siblings at the same time: work that waits for their calls ends best while all of them are open. */
+static uint64_t slice_due(const struct agent *agent, uint64_t since, uint64_t stuck_drain_timeout, uint64_t now) {
+    uint64_t period = SLICE_PERIOD_LENGTHS * whole_slice(agent), inside = now % period;
+    if (next_is_step(agent))
+        return since + stuck_drain_timeout;
+    return inside < whole_slice(agent) ? now : now - inside + period;
+}
+
+static void begin_slice(struct agent *agent, const struct agent_inputs *in, struct agent_outputs *out) {
+    uint64_t whole = whole_slice(agent);
+    bool step = next_is_step(agent);
+    set_gate(agent, step ? AGENT_GATE_STEP : AGENT_GATE_OPEN);
+    agent->slice_end = step ? in->now + STEP_NS : in->now - in->now % (SLICE_PERIOD_LENGTHS * whole) + whole;
+    agent->siblings = in->closing_siblings;
+    agent->step_calls = in->submissions;
+    agent->helped = 0;
+    agent->slices++;
+    agent->report.step_tries++;
+    agent->report.phase = GPUSHARE_STEP;
+    out->acts |= AGENT_WAKE;
+}
+
+/* --- the phases ------------------------------------------------------------------------------------------------------- */
+
+static void leave(struct agent *agent, const struct agent_inputs *in, bool without_coordinator,
+                  struct agent_outputs *out) {
+    out->acts |= AGENT_LEAVE | AGENT_RING | AGENT_CHANGED;
+    out->turn = agent->report.turn;
+    out->devices = agent->devices;
+    agent->report.phase = GPUSHARE_OUT;
+    agent->report.ended_ns = in->now;
+    if (agent->report.epoch && AGENT_MUTANT != 1)
+        agent->used = agent->report.epoch;
+    agent->next_try = in->now;
+    if (without_coordinator) /* its own ring is for the others */
+        agent->next_try = agent->bell_ignored_until = in->now + REENTRY_DELAY_NS;
+    agent->evicting = 0;
+    agent->reported_waiting = in->waiting != 0;
+}
+
+static void entered(struct agent *agent, const struct agent_inputs *in, const struct rule *rule,
+                    struct agent_outputs *out) {
+    bool may = rule->may && rule->turn == agent->trying && !is_over(rule, in->now);
+    if (rule->without_coordinator && in->tried == AGENT_ENTERED_FIRST) {
+        out->acts |= AGENT_BEGIN;
+        may = rule->turn == agent->trying;
+    }
+    if (!may && !agent->steps_in && AGENT_MUTANT != 2) { /* row 3 */
+        out->acts |= AGENT_LEAVE | AGENT_RING;
+        out->turn = agent->trying;
+        out->devices = agent->devices;
+        agent->next_try = in->now + TRY_NS;
+        return;
+    }
+    agent->report.turn = agent->trying;
+    agent->report.began_ns = in->now;
+    agent->report.closed_ns = agent->report.ended_ns = 0;
+    agent->report.epoch = 0;
+    agent->submissions = in->submissions;
+    if (agent->steps_in) { /* row 7 */
+        agent->report.closed_ns = in->now;
+        begin_slice(agent, in, out);
+        out->acts |= AGENT_CHANGED;
+    } else { /* row 2 */
+        open_gate(agent, rule, out);
+    }
+}
+
+static void refused(struct agent *agent, const struct agent_inputs *in, const struct rule *rule) {
+    agent->report.tries++;
+    agent->next_try = in->now + (rule->without_coordinator ? TRY_WITHOUT_COORDINATOR_NS : TRY_NS);
+    if (!agent->bell_rang)
+        return;
+    if (in->now > agent->spurious_since + SPURIOUS_WINDOW_NS) {
+        agent->spurious_since = in->now;
+        agent->spurious_bells = 0;
+    }
+    if (++agent->spurious_bells >= MAX_SPURIOUS_BELLS) {
+        agent->bell_ignored_until = in->now + BELL_IGNORED_NS;
+        agent->spurious_bells = 0;
+    }
+}
+
+static void try_to_enter(struct agent *agent, uint64_t turn, uint64_t devices, struct agent_outputs *out) {
+    agent->trying = turn;
+    agent->devices = devices;
+    out->turn = turn;
+    out->devices = devices;
+    out->acts |= AGENT_ENTER | (agent->steps_in ? AGENT_JOIN : 0);
+}
+
+/* When to step in the turn of a sibling that drains: what the sibling waits for may be the call of a thread here. */
+static uint64_t step_due(const struct agent *agent, const struct agent_inputs *in) {
+    if (in->sibling_turn < GPUSHARE_FIRST_TURN)
+        return NEVER;
+    uint64_t since = max_u64(in->sibling_since, agent->closed_at);
+    return max_u64(slice_due(agent, since, stuck_drain_timeout(agent), in->now), agent->next_try);
+}
+
+static void while_out(struct agent *agent, const struct agent_inputs *in, const struct rule *rule,
+                      struct agent_outputs *out) {
+    uint64_t now = in->now;
+    if (in->tried >= AGENT_ENTERED) {
+        entered(agent, in, rule, out);
+        out->wake_at = now;
+        return;
+    }
+    if (in->tried == AGENT_REFUSED)
+        refused(agent, in, rule); /* row 4 */
+    agent->bell_rang = 0;
+    if (!in->waiting)
+        return;
+    /* Without a coordinator the deadline is that of the turn which siblings are in; if none is, a turn would begin now. */
+    bool over = (!rule->without_coordinator || in->client_in) && is_over(rule, now);
+    bool covers = !(in->own_devices & ~rule->devices); /* a device of its own that it may not have yet keeps it out */
+    bool may = rule->may && covers && !over && (rule->without_coordinator || rule->epoch != agent->used);
+    uint64_t due = may && rule->turn == in->sibling_turn ? NEVER : step_due(agent, in);
+    agent->steps_in = now >= due;
+    if (agent->steps_in) { /* row 7; also beside a permit, which leads nowhere as long as the sibling drains */
+        try_to_enter(agent, in->sibling_turn, in->own_devices, out);
+        if (AGENT_MUTANT == 8) {
+            out->acts = 0;
+            entered(agent, in, rule, out);
+        }
+        return;
+    }
+    if (may) { /* row 1 */
+        bool accepts_bell = now >= agent->bell_ignored_until;
+        agent->bell_rang = in->bell && accepts_bell && in->tried == AGENT_NOT_TRIED;
+        if (now >= agent->next_try || agent->bell_rang) {
+            try_to_enter(agent, rule->turn, rule->devices, out);
+            return;
+        }
+        out->devices = rule->devices;
+        out->listen = accepts_bell && (rule->devices & (rule->devices - 1)) == 0;
+        out->wake_at = agent->next_try;
+    } else if (rule->without_coordinator) {
+        out->wake_at = now + TRY_WITHOUT_COORDINATOR_NS; /* the last sibling to leave wakes no other */
+    }
+    out->wake_at = min_u64(out->wake_at, due);
+}
+
+/* Another client waits: is this process idle for long enough? */
+static void poll_idleness(struct agent *agent, const struct agent_inputs *in, const struct rule *rule,
+                          struct agent_outputs *out) {
+    uint64_t now = in->now, release = in->idle_release_ns;
+    bool was_idle = agent->idle;
+    if (!rule->contended || !release) {
+        agent->idle = 0;
+        agent->idle_since = 0;
+    } else {
+        out->acts |= AGENT_POLL;
+        if (in->submissions != agent->submissions || in->polled == AGENT_BUSY)
+            agent->idle = agent->idle_since = 0;
+        else if (in->polled == AGENT_QUIET && !agent->idle_since)
+            agent->idle_since = now;
+        agent->idle = agent->idle_since && now >= agent->idle_since + release;
+        uint64_t next = max_u64(release / 4, MIN_IDLE_POLL_NS);
+        out->wake_at = min_u64(out->wake_at, now + next);
+        if (agent->idle_since && !agent->idle)
+            out->wake_at = min_u64(out->wake_at, agent->idle_since + release);
+    }
+    agent->submissions = in->submissions;
+    if (agent->idle != was_idle)
+        out->acts |= AGENT_CHANGED; /* row 12 */
+}
+
+/* The next client's process sleeps. The bell wakes it a little before it may enter, so that it is awake then. */
+static void announce_end(struct agent *agent, uint64_t now, const struct rule *rule, struct agent_outputs *out) {
+    out->wake_at = rule->deadline;
+    if (agent->bell_deadline == rule->deadline)
+        return;
+    if (now + BELL_LEAD_NS < rule->deadline) {
+        out->wake_at = rule->deadline - BELL_LEAD_NS;
+        return;
+    }
+    agent->bell_deadline = rule->deadline;
+    out->devices = agent->devices;
+    out->acts |= AGENT_RING;
+}
+
+static void while_in(struct agent *agent, const struct agent_inputs *in, const struct rule *rule,
+                     struct agent_outputs *out) {
+    uint64_t now = in->now;
+    if (!may_stay(rule, agent->report.turn) || (!rule->silent && is_over(rule, now))) { /* rows 10, 11 */
+        close_gate(agent, now, out);
+        out->wake_at = now;
+        return;
+    }
+    if (!rule->silent && !rule->without_coordinator && rule->epoch != agent->report.epoch) { /* row 9 */
+        agent->report.epoch = rule->epoch;
+        out->acts |= AGENT_CHANGED;
+    }
+    if (!rule->silent && (rule->relieved || AGENT_MUTANT == 6))
+        announce_end(agent, now, rule, out);
+    poll_idleness(agent, in, rule, out);
+    if (agent->idle && rule->without_coordinator) {
+        close_gate(agent, now, out);
+        out->wake_at = now;
+    }
+}
+
+/* May a closing be taken back? */
+static bool may_reopen(const struct agent *agent, const struct rule *rule, uint64_t now) {
+    bool used_up = !rule->without_coordinator && rule->epoch != agent->report.epoch && rule->epoch == agent->used;
+    return rule->may && rule->turn == agent->report.turn && !is_over(rule, now) && !used_up;
+}
+
+/* A sibling may drain only after a call of this process, which would bring back memory that has left, again and again. */
+static void drained(struct agent *agent, const struct agent_inputs *in, struct agent_outputs *out) {
+    uint64_t now = in->now, due = in->waiting ? step_due(agent, in) : NEVER;
+    agent->keeps = in->closing_siblings && now < agent->drained_at + MAX_KEEP_NS;
+    if (!agent->keeps) {
+        agent->drained_at = now;
+        out->acts |= AGENT_DRAINED;
+        out->wake_at = now;
+    } else if (now >= due) { /* row 15 */
+        agent->keeps = 0;
+        begin_slice(agent, in, out);
+        out->wake_at = now;
+    } else {
+        out->wake_at = min_u64(
+            due, now + min_u64(max_u64((now - agent->drained_at) / 8, MIN_SIBLING_POLL_NS), MAX_SIBLING_POLL_NS));
+    }
+}
+
+static void while_closing(struct agent *agent, const struct agent_inputs *in, const struct rule *rule,
+                          struct agent_outputs *out) {
+    uint64_t now = in->now;
+    if (may_reopen(agent, rule, now) && (in->waiting || !rule->without_coordinator)) { /* row 13 */
+        open_gate(agent, rule, out);
+        out->wake_at = now;
+        return;
+    }
+    if (in->polled == AGENT_QUIET || AGENT_MUTANT == 4) { /* row 14 */
+        agent->report.phase = GPUSHARE_LEAVING;
+        agent->drained_at = now;
+        drained(agent, in, out);
+        return;
+    }
+    if (!in->waiting) {
+        agent->waited_since = 0;
+        return;
+    }
+    if (!agent->waited_since)
+        agent->waited_since = now;
+    uint64_t due =
+        slice_due(agent, agent->waited_since, stuck_drain_timeout(agent) * (agent->slices ? OWN_STEP_FACTOR : 1), now);
+    if (now >= due) { /* row 15 */
+        begin_slice(agent, in, out);
+        out->wake_at = now;
+        return;
+    }
+    out->wake_at = due;
+}
+
+static void while_stepping(struct agent *agent, const struct agent_inputs *in, const struct rule *rule,
+                           struct agent_outputs *out) {
+    uint64_t now = in->now;
+    if (may_reopen(agent, rule, now)) {
+        open_gate(agent, rule, out);
+        out->wake_at = now;
+        return;
+    }
+    bool sibling_left = in->closing_siblings < agent->siblings;
+    if (sibling_left) /* what this process submits may wait for that sibling in turn */
+        agent->helped = 1;
+    bool step = agent->gate == AGENT_GATE_STEP, used = in->submissions != agent->step_calls;
+    uint64_t end = agent->slice_end + (step && in->waiting && !used ? UNUSED_STEP_NS : 0);
+    bool quiet = !step && used && in->polled == AGENT_QUIET;
+    if (now >= end || sibling_left || quiet) { /* row 16 */
+        close_gate(agent, now, out);
+        out->wake_at = now;
+        return;
+    }
+    agent->siblings = in->closing_siblings;
+    out->acts |= step ? 0 : AGENT_POLL;
+    out->wake_at = min_u64(end, now + NS_PER_MS);
+}
+
+static void while_leaving(struct agent *agent, const struct agent_inputs *in, const struct rule *rule,
+                          struct agent_outputs *out) {
+    if (agent->keeps && may_reopen(agent, rule, in->now) && (in->waiting || !rule->without_coordinator)) { /* row 13 */
+        agent->keeps = 0;
+        open_gate(agent, rule, out);
+        out->wake_at = in->now;
+        return;
+    }
+    if (agent->keeps) {
+        drained(agent, in, out);
+        return;
+    }
+    if (!in->moving) { /* row 17 */
+        leave(agent, in, rule->without_coordinator, out);
+        out->wake_at = in->now;
+        return;
+    }
+    if (!agent->evicting && in->now >= agent->drained_at + REPORT_EVICTION_NS) { /* row 18 */
+        agent->evicting = 1;
+        out->acts |= AGENT_CHANGED;
+    }
+    if (!agent->evicting)
+        out->wake_at = agent->drained_at + REPORT_EVICTION_NS;
+}
+
+void agent_step(struct agent *agent, const struct agent_inputs *in, struct agent_outputs *out) {
+    struct rule rule = rule_of(agent, in);
+    *out = (struct agent_outputs){.wake_at = NEVER};
+    switch (agent->report.phase) {
+    case GPUSHARE_OUT:
+        while_out(agent, in, &rule, out);
+        break;
+    case GPUSHARE_IN:
+        while_in(agent, in, &rule, out);
+        break;
+    case GPUSHARE_CLOSING:
+        while_closing(agent, in, &rule, out);
+        break;
+    case GPUSHARE_STEP:
+        while_stepping(agent, in, &rule, out);
+        break;
+    default:
+        while_leaving(agent, in, &rule, out);
+    }
+    report_waiting(agent, in, out);
+    if (in->away_since && !rule.without_coordinator)
+        out->wake_at = min_u64(out->wake_at, in->away_since + GRACE_NS);
+    out->gate = agent->gate;
+    out->opening = agent->opening;
+    out->contended = rule.contended;
+    out->without_coordinator = rule.without_coordinator;
+    out->idle = agent->idle;
+    out->evicting = agent->evicting;
+    out->report = agent->report;
+    if (in->away_since) /* the next coordinator counts epochs anew */
+        out->report.epoch = 0;
+    out->report.check = gpushare_check(&out->report, GPUSHARE_TURN_WORDS);
+}
+
+void agent_new_connection(struct agent *agent) {
+    agent->used = 0;
+    agent->report.epoch = 0; /* a turn that began under the epoch of another connection uses up none of this one */
+}

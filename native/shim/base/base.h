@@ -1,0 +1,190 @@
+/* What every folder of the shim uses: the process-wide state, the page, time, the log, descriptors. No CUDA call, no protocol.
+ *
+ * Folders, from the lowest: base, driver, channel, memory, gate, coordinator, agent, hooks. A file calls its own folder and
+ * lower ones; tests/native/test_layering.py holds that. Each folder has one header for the folders above.
+ *
+ * Threads: program threads run the hooks. One agent thread (agent/agent.c) does everything that waits: messages, turns,
+ * drains. A signal handler (gate/sigint.c) uses atomics and a futex only. The main thread of a Python program runs Python's
+ * signal handlers while it waits (gate/python.c); a helper thread tries the interpreter lock for it. The child of a fork
+ * starts from the uninitialised state (agent/start.c).
+ *
+ * Locks, in the order in which they may nest: start_lock, residency_lock, the locks of streams.c, throttle.c,
+ * function_times.c and the ledger's shards, account_lock, the locks of threads.c and owned_fds.c. A thread holds none of
+ * them at the gate or in a driver call that may wait for the device. Exceptions are the recording of an event, and
+ * residency_lock while memory moves. */
+#ifndef GPUSHARE_BASE_H
+#define GPUSHARE_BASE_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/page.h"
+
+#define GPUSHARE_SHIM_VERSION "0.1.0"
+
+/* Each header of the shim does this for its declarations, so that the compiler addresses them directly. */
+#pragma GCC visibility push(hidden)
+
+#define EXPORT __attribute__((visibility("default")))
+#define COLD __attribute__((cold, noinline))
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
+#define NS_PER_MS 1000000ull
+#define NEVER UINT64_MAX
+#define MAX_DEVICES 64
+
+static inline uint64_t min_u64(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+static inline uint64_t max_u64(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+
+/* --- log.c --- */
+
+enum level { LOG_ERROR, LOG_INFO, LOG_DEBUG };
+/* A size as people write it, for a log line: "700 MiB", "1.5 GiB". Valid until the end of the full expression. */
+struct size_text {
+    char text[24];
+};
+struct size_text size_text(uint64_t bytes);
+void log_message(enum level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+bool log_enabled(enum level level);
+void log_start(void); /* reads the environment, at the first call */
+/* Log once per place in the source. */
+#define log_once(level, ...)                                                                                           \
+    do {                                                                                                               \
+        static atomic_flag is_logged = ATOMIC_FLAG_INIT;                                                               \
+        if (!atomic_flag_test_and_set(&is_logged))                                                                     \
+            log_message(level, __VA_ARGS__);                                                                           \
+    } while (0)
+
+/* --- futex.c --- */
+
+uint64_t now_ns(void);               /* CLOCK_MONOTONIC */
+void futex_wake_all(uint32_t *word); /* within the process */
+void futex_wait(uint32_t *word, uint32_t value, uint64_t nanoseconds);
+
+/* --- helper_thread.c --- */
+
+bool start_helper_thread(void *(*run)(void *)); /* a detached thread of the shim in the program, all signals blocked */
+
+/* --- owned_fds.c: descriptors that the program may close --- */
+
+int fd_own(int number);      /* the shim owns it from now on; returns it */
+bool fd_is_ours(int number); /* the number still refers to what it did when the shim took it */
+void fd_close(int number);   /* if the number is still the shim's */
+bool all_fds_are_ours(void);
+void fds_close_all(void);
+void fds_after_fork(void); /* closes them in the child */
+
+/* --- state.c --- */
+
+enum shim_state {
+    SHIM_UNINITIALISED, /* no CUDA call yet: nothing exists, and the gate is closed so that the first call initialises */
+    SHIM_ACTIVE,
+    SHIM_DISABLED, /* the shim cannot work: the gate is open for ever */
+};
+
+enum link {
+    LINK_DISCONNECTED,
+    LINK_CONNECTING, /* hello has been sent */
+    LINK_CONNECTED,
+};
+
+struct memory_mode; /* memory/mode.h */
+
+struct environment {
+    char label[4100], quota[4100]; /* up to 1024 characters of UTF-8 */
+    uint64_t pinned;               /* bytes of host memory that may be pinned for evicted memory */
+    char sockets[2][512];
+    int socket_count;
+    bool socket_in_tmp; /* the second socket is in a folder that another user could have made */
+};
+
+struct device {
+    char uuid[48];
+    char name[128];
+    uint64_t memory;
+};
+
+struct shim {
+    uint32_t gate;              /* the gate word; waiting threads sleep on it */
+    bool fences;                /* membarrier is refused: every call takes the slow path with a full fence */
+    struct gpushare_page *page; /* never NULL: a static page until the shim is active; see the_page, set_page */
+    _Atomic uint32_t state;
+    _Atomic uint32_t link;
+    _Atomic uint32_t phase;           /* of the turn, GPUSHARE_OUT …; written by the agent */
+    _Atomic uint32_t waiting;         /* threads at the gate */
+    _Atomic bool contended;           /* another client waits for the device */
+    _Atomic bool without_coordinator; /* turns go by the rule without a coordinator */
+    int wake_receiver, wake_sender;   /* a pair of sockets: a byte wakes the agent */
+    int page_fd;
+    int client_fd;
+    struct gpushare_client *client; /* changed under account_lock */
+    char client_id[132], token[1028];
+    struct device devices[MAX_DEVICES];
+    int device_count;
+    bool simulated;
+    const struct memory_mode *mode;
+    struct environment environment;
+};
+
+extern struct shim shim;
+extern struct gpushare_page no_page; /* the page of a process without shared memory */
+
+void shim_disable(const char *reason); /* every call passes from now on; logs the reason unless it is NULL */
+void state_after_fork(void);
+
+static inline struct gpushare_page *the_page(void) {
+    return __atomic_load_n(&shim.page, __ATOMIC_RELAXED); /* an access through the address is ordered after this load */
+}
+static inline void set_page(struct gpushare_page *page) {
+    __atomic_store_n(&shim.page, page, __ATOMIC_RELEASE);
+}
+
+/* The page is shared memory laid out by page.h in plain types: these give each access its atomicity. */
+#define PAGE_LOAD(field) __atomic_load_n(&(field), __ATOMIC_RELAXED)
+#define PAGE_STORE(field, value) __atomic_store_n(&(field), (value), __ATOMIC_RELAXED)
+#define PAGE_ADD(field, value) __atomic_fetch_add(&(field), (value), __ATOMIC_RELAXED)
+
+/* The gate word: the gate's state in the low bits, and above them the number of the opening. Only the agent writes the
+ * word, except for THROTTLED, which gate/throttle.c sets in the word of an open gate. */
+#define GATE_STATE 3u
+#define GATE_OPENING_SHIFT 2
+#define GATE_THROTTLED 0x80000000u
+enum { GATE_CLOSED, GATE_OPEN, GATE_STEP }; /* as AGENT_GATE_… in agent/agent_step.h */
+
+static inline uint32_t gate_word(void) {
+    return __atomic_load_n(&shim.gate, __ATOMIC_ACQUIRE);
+}
+static inline bool is_open(uint32_t word) {
+    return (word & GATE_STATE) != GATE_CLOSED; /* a step counts as open */
+}
+static inline bool is_step(uint32_t word) {
+    return (word & GATE_STATE) == GATE_STEP;
+}
+static inline uint32_t without_throttle(uint32_t word) {
+    return word & ~GATE_THROTTLED;
+}
+/* Return true if this process is in a turn, so that its work may be on the device. */
+static inline bool is_running(void) {
+    return atomic_load(&shim.phase) != GPUSHARE_OUT;
+}
+
+/* --- wakeup.c: waking the agent --- */
+
+bool wakeup_open(void);
+void agent_wake(void);   /* any thread */
+void wakeup_clear(void); /* agent: take the bytes of the threads that have woken it */
+
+#pragma GCC visibility pop
+
+#endif

@@ -1,0 +1,265 @@
+/* The way to the coordinator: connecting, hello and its answer, messages out. All by the agent. */
+#include "shim.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define MAX_LINE_BYTES (64 * 1024)
+#define MAX_RECEIVED_FDS 4
+#define MAX_RECONNECT_DELAY_NS (16000 * NS_PER_MS)
+
+static const char doorbell[] = "\0\n";
+
+static struct {
+    int file;
+    uint64_t away_since, next_attempt_at, asked_at, welcomed_at;
+    uint64_t reconnect_delay; /* after an answer that did not come, or a refusal: there is no use in asking at once */
+    unsigned unsent;          /* messages that the socket would not take yet */
+    char line[MAX_LINE_BYTES];
+    size_t length;
+    int files[MAX_RECEIVED_FDS]; /* received, and not yet claimed by a message */
+    int file_count;
+} connection = {.file = -1};
+
+uint64_t connection_away_since(void) {
+    return atomic_load(&shim.link) == LINK_CONNECTED ? 0 : connection.away_since;
+}
+
+int connection_fd(bool *wants_to_write) {
+    *wants_to_write = connection.unsent != 0;
+    return connection.file;
+}
+
+static void drop_files(void) {
+    while (connection.file_count > 0)
+        close(connection.files[--connection.file_count]);
+}
+
+static uint64_t next_attempt(uint64_t now) {
+    uint64_t pause = (now - connection.away_since) / 8;
+    return now + min_u64(max_u64(pause, MIN_RETRY_NS), MAX_RETRY_NS);
+}
+
+static void on_disconnect(uint64_t now, const char *why) {
+    bool was_there = atomic_load(&shim.link) == LINK_CONNECTED;
+    atomic_store(&shim.link, LINK_DISCONNECTED);
+    if (connection.file >= 0)
+        fd_close(connection.file);
+    connection.file = -1;
+    drop_files();
+    connection.length = 0;
+    connection.unsent = 0;
+    if (was_there || connection.away_since == 0)
+        connection.away_since = now; /* a hello without an answer does not begin the grace anew */
+    connection.next_attempt_at = max_u64(now + connection.reconnect_delay, next_attempt(now));
+    if (why)
+        log_message(LOG_INFO, "the coordinator is away: %s", why);
+}
+
+static void increase_reconnect_delay(void) {
+    connection.reconnect_delay = connection.reconnect_delay ? connection.reconnect_delay * 2 : 1000 * NS_PER_MS;
+    if (connection.reconnect_delay > MAX_RECONNECT_DELAY_NS)
+        connection.reconnect_delay = MAX_RECONNECT_DELAY_NS;
+}
+
+/* --- out ------------------------------------------------------------------------------------------------------------ */
+
+/* 1: sent, 0: the socket is full, -1: the connection is gone. A short line goes whole or not at all. */
+static int send_line(const char *line, size_t length) {
+    if (!fd_is_ours(connection.file))
+        return 0; /* the agent will see */
+    ssize_t sent = send(connection.file, line, length, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent == (ssize_t)length)
+        return 1;
+    return sent < 0 && (errno == EAGAIN || errno == EINTR || errno == ENOBUFS) ? 0 : -1;
+}
+
+static void flush(uint64_t now) {
+    static char line[16384];
+    for (unsigned message = OUTBOX_CHANGED; message <= OUTBOX_DETAILS && connection.file >= 0; message *= 2) {
+        size_t length = sizeof doorbell - 1;
+        if (!(connection.unsent & message))
+            continue;
+        memcpy(line, doorbell, sizeof doorbell);
+        if (message == OUTBOX_DETAILS)
+            length = message_details(line, sizeof line, details_request_seq());
+        int sent = send_line(line, length);
+        if (sent < 0)
+            on_disconnect(now, strerror(errno));
+        if (sent > 0)
+            connection.unsent &= ~message;
+    }
+}
+
+void outbox_post(unsigned messages) {
+    if (atomic_load(&shim.link) != LINK_CONNECTED)
+        return; /* hello says it */
+    connection.unsent |= messages;
+    flush(now_ns());
+}
+
+/* --- in ------------------------------------------------------------------------------------------------------------- */
+
+static void on_welcome(uint64_t now) {
+    if (!client_page_is_pending())
+        account_update_slot();
+    connection.reconnect_delay = 0;
+    connection.welcomed_at = now;
+    agent_welcomed();
+    atomic_store(&shim.link, LINK_CONNECTED);
+    log_message(LOG_INFO, "in contact with the coordinator");
+    outbox_post(OUTBOX_CHANGED); /* since hello */
+    agent_welcome_done();
+}
+
+static void on_line(char *line, uint64_t now) {
+    if (*line == 0)
+        return; /* the doorbell: the agent looks at its page whenever it wakes */
+    bool asking = atomic_load(&shim.link) == LINK_CONNECTING;
+    if (asking && message_has_type(line, "welcome")) {
+        on_welcome(now);
+    } else if (asking && message_has_type(line, "join")) {
+        if (client_page_accept(connection.files, connection.file_count)) {
+            connection.file_count = 0;
+            on_welcome(now);
+        } else {
+            increase_reconnect_delay();
+            on_disconnect(now, "it sent no client page with the devices of this process");
+        }
+    } else if (message_has_type(line, "error")) {
+        log_message(LOG_ERROR, "the coordinator refuses this process: %.500s", line);
+        increase_reconnect_delay();
+        on_disconnect(now, NULL);
+        agent_welcome_done();
+    }
+}
+
+static ssize_t receive(void) {
+    char control[CMSG_SPACE(sizeof(int) * MAX_RECEIVED_FDS)];
+    struct iovec space = {connection.line + connection.length, MAX_LINE_BYTES - 1 - connection.length};
+    struct msghdr message = {
+        .msg_iov = &space, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    ssize_t bytes = recvmsg(connection.file, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (bytes < 0)
+        return bytes;
+    for (struct cmsghdr *part = CMSG_FIRSTHDR(&message); part; part = CMSG_NXTHDR(&message, part)) {
+        if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS)
+            continue;
+        size_t files = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < files; i++) {
+            int file;
+            memcpy(&file, CMSG_DATA(part) + i * sizeof(int), sizeof file);
+            if (connection.file_count < MAX_RECEIVED_FDS)
+                connection.files[connection.file_count++] = file;
+            else
+                close(file);
+        }
+    }
+    return bytes;
+}
+
+static void read_lines(uint64_t now) {
+    while (connection.file >= 0) {
+        ssize_t bytes = receive();
+        if (bytes < 0 && errno == EINTR)
+            continue;
+        if (bytes < 0 && errno == EAGAIN)
+            return;
+        if (bytes <= 0) {
+            on_disconnect(now, bytes == 0 ? "end of file" : strerror(errno));
+            return;
+        }
+        connection.length += (size_t)bytes;
+        char *start = connection.line, *end;
+        while (connection.file >= 0 &&
+               (end = memchr(start, '\n', connection.length - (size_t)(start - connection.line)))) {
+            *end = 0;
+            on_line(start, now);
+            start = end + 1;
+        }
+        if (connection.file < 0)
+            return;
+        connection.length -= (size_t)(start - connection.line);
+        memmove(connection.line, start, connection.length);
+        drop_files(); /* those that no line of this batch has claimed */
+        if (connection.length >= MAX_LINE_BYTES - 1)
+            on_disconnect(now, "an over-long line");
+    }
+}
+
+/* --- connecting ------------------------------------------------------------------------------------------------------ */
+
+static bool send_hello(void) {
+    static char line[MAX_LINE_BYTES];
+    size_t length = message_hello(line, sizeof line);
+    int files[2] = {shim.page_fd, client_page_fd()};
+    char control[CMSG_SPACE(sizeof files)] = {0};
+    struct iovec text = {line, length};
+    struct msghdr message = {
+        .msg_iov = &text, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    struct cmsghdr *part = CMSG_FIRSTHDR(&message);
+    part->cmsg_level = SOL_SOCKET;
+    part->cmsg_type = SCM_RIGHTS;
+    part->cmsg_len = CMSG_LEN(sizeof files);
+    memcpy(CMSG_DATA(part), files, sizeof files);
+    return length > 0 && sendmsg(connection.file, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)length;
+}
+
+static void try_to_connect(uint64_t now) {
+    if (connection.away_since == 0)
+        connection.away_since = now;
+    connection.next_attempt_at = next_attempt(now);
+    connection.file = connect_to_coordinator();
+    if (connection.file < 0) {
+        agent_welcome_done(); /* the program need not wait for what is not there */
+        return;
+    }
+    connection.asked_at = now;
+    atomic_store(&shim.link, LINK_CONNECTING);
+    if (!shim_replace_page() || !send_hello())
+        on_disconnect(now, "hello could not be sent");
+}
+
+uint64_t connection_poll(uint64_t now) {
+    if (connection.file >= 0)
+        read_lines(now);
+    flush(now);
+    switch (atomic_load(&shim.link)) {
+    case LINK_DISCONNECTED:
+        if (now >= connection.next_attempt_at)
+            try_to_connect(now);
+        return atomic_load(&shim.link) == LINK_DISCONNECTED ? connection.next_attempt_at : now + ANSWER_NS;
+    case LINK_CONNECTING:
+        if (now < connection.asked_at + ANSWER_NS)
+            return connection.asked_at + ANSWER_NS;
+        increase_reconnect_delay();
+        on_disconnect(now, "it did not answer");
+        agent_welcome_done();
+        return connection.next_attempt_at;
+    default: {
+        uint64_t heartbeat = PAGE_LOAD(the_page()->orders.heartbeat_ns);
+        heartbeat = heartbeat > connection.welcomed_at ? heartbeat : connection.welcomed_at;
+        if (now < heartbeat + STALE_NS)
+            return heartbeat + STALE_NS;
+        on_disconnect(now, "its heartbeat has stopped");
+        return connection.next_attempt_at;
+    }
+    }
+}
+
+void connection_reopen(void) {
+    on_disconnect(now_ns(), "the program has closed its descriptors");
+    client_page_discard();
+    connection.reconnect_delay = connection.next_attempt_at = 0;
+}
+
+void connection_after_fork(void) {
+    connection.file = -1;
+    drop_files();
+    connection.away_since = connection.next_attempt_at = connection.reconnect_delay = 0;
+    connection.unsent = 0;
+    connection.length = 0;
+}

@@ -1,0 +1,115 @@
+/* For diagnostics (`jupyter gpushare doctor --pid`): what is allocated, by kind, and which of the driver's entry points the
+ * program has asked for that this shim neither hooks nor knows as passed. Each such name is logged once and remembered. */
+#include "shim.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static struct {
+    pthread_mutex_t lock;
+    char names[MAX_UNHOOKED][MAX_UNHOOKED_BYTES];
+    int count;
+    uint32_t answered_seq; /* the request of the page that has been answered last */
+} unhooked = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static const char *const patterns[] = {
+#define UNHOOKED(pattern, reason) pattern,
+#include "driver/unhooked.def"
+#undef UNHOOKED
+};
+
+/* `*` stands for any characters. */
+static bool matches(const char *pattern, const char *text) {
+    for (; *pattern != '*'; pattern++, text++)
+        if (*pattern != *text)
+            return false;
+        else if (!*text)
+            return true;
+    for (;; text++)
+        if (matches(pattern + 1, text))
+            return true;
+        else if (!*text)
+            return false;
+}
+
+/* The name less its version and its per-thread suffix. */
+static void make_bare(char *name) {
+    size_t length = strlen(name);
+    if (length > 5 && (strcmp(name + length - 5, "_ptsz") == 0 || strcmp(name + length - 5, "_ptds") == 0))
+        name[length -= 5] = 0;
+    while (length > 0 && name[length - 1] >= '0' && name[length - 1] <= '9')
+        length--;
+    if (length > 2 && name[length] && name[length - 1] == 'v' && name[length - 2] == '_')
+        name[length - 2] = 0;
+}
+
+static bool is_listed(const char *name) {
+    char bare[MAX_UNHOOKED_BYTES];
+    snprintf(bare, sizeof bare, "%s", name);
+    make_bare(bare);
+    for (int i = 0; i < HOOK_COUNT; i++)
+        if (hooks[i].wrapper && strcmp(hooks[i].base, bare) == 0)
+            snprintf(bare, sizeof bare, "%s", name);
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++)
+        if (matches(patterns[i], name) || matches(patterns[i], bare))
+            return true;
+    return false;
+}
+
+/* Is it a name such as the driver's entry points have, and not those of the libraries above it (cuda..., cublas...)? */
+bool is_driver_name(const char *name) {
+    return name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
+}
+
+static void remember(enum level level, const char *name, const char *what) {
+    bool known = false;
+    pthread_mutex_lock(&unhooked.lock);
+    for (int i = 0; i < unhooked.count; i++)
+        known = known || strncmp(unhooked.names[i], name, MAX_UNHOOKED_BYTES - 1) == 0;
+    if (!known && unhooked.count < MAX_UNHOOKED)
+        snprintf(unhooked.names[unhooked.count++], MAX_UNHOOKED_BYTES, "%s", name);
+    else
+        known = true; /* no more are logged than are remembered */
+    pthread_mutex_unlock(&unhooked.lock);
+    if (!known)
+        log_message(level, "%s is %s: it passes unhooked", name, what);
+}
+
+/* The driver has just been found to have it, and it is no hook's. */
+void note_unhooked(const char *name) {
+    if (is_driver_name(name) && !is_listed(name))
+        remember(LOG_DEBUG, name, "an entry point that this shim does not know");
+}
+
+/* It is known, but not in the form that programs for that version of CUDA get. */
+void note_newer_version(const char *name, int version) {
+    char text[MAX_UNHOOKED_BYTES];
+    snprintf(text, sizeof text, "%.40s of CUDA %d.%d", name, version / 1000, version % 1000 / 10);
+    remember(LOG_INFO, text, "newer than this shim");
+}
+
+int unhooked_names(char names[MAX_UNHOOKED][MAX_UNHOOKED_BYTES]) {
+    pthread_mutex_lock(&unhooked.lock);
+    int count = unhooked.count;
+    memcpy(names, unhooked.names, sizeof unhooked.names);
+    pthread_mutex_unlock(&unhooked.lock);
+    return count;
+}
+
+/* Agent: has the coordinator asked, in the page, for what message_details tells? */
+bool details_requested(void) {
+    uint32_t asked = PAGE_LOAD(the_page()->orders.inspect_seq);
+    bool due = asked != unhooked.answered_seq && atomic_load(&shim.link) == LINK_CONNECTED;
+    if (due)
+        unhooked.answered_seq = asked;
+    return due;
+}
+
+uint32_t details_request_seq(void) {
+    return unhooked.answered_seq;
+}
+
+void unhooked_after_fork(void) {
+    pthread_mutex_init(&unhooked.lock, NULL);
+    unhooked.answered_seq = 0;
+}

@@ -1,0 +1,50 @@
+/* How long the device has worked for this process: an estimate, since nobody can ask for it. While work is being submitted
+ * the agent looks now and then whether any of it is outstanding; between two looks it is taken to have been so for the
+ * mean of what they saw. A drain tells when the last work ended. */
+#include "shim.h"
+
+#define IDLE_SAMPLE_NS (1000 * NS_PER_MS)
+#define ACTIVE_SAMPLE_NS                                                                                               \
+    (40 * NS_PER_MS) /* and up to twice as long, so that looks don't fall into step with the program */
+#define SHORT_DRAIN_NS (NS_PER_MS / 10)
+
+static struct {
+    uint64_t sampled_at, next, submissions;
+    bool busy;
+    uint32_t random;
+} busy_time;
+
+static void record_sample(uint64_t now, bool busy) {
+    uint64_t passed = now > busy_time.sampled_at ? now - busy_time.sampled_at : 0;
+    PAGE_ADD(the_page()->report.gpu_ns, passed * (busy_time.busy + busy) / 2);
+    busy_time.sampled_at = now;
+    busy_time.busy = busy;
+}
+
+void busy_time_gate_opened(uint64_t now) {
+    busy_time.sampled_at = now;
+    busy_time.next = now + ACTIVE_SAMPLE_NS;
+    busy_time.busy = false;
+}
+
+uint64_t busy_time_sample(uint64_t now) {
+    struct counters sum;
+    if (now < busy_time.next)
+        return busy_time.next;
+    threads_sum(&sum);
+    uint64_t submissions = sum.launches + sum.copies + sum.others;
+    bool active = busy_time.busy || submissions != busy_time.submissions;
+    busy_time.submissions = submissions;
+    record_sample(now, active && streams_have_work());
+    busy_time.random = busy_time.random * 1664525 + 1013904223;
+    busy_time.next =
+        now + (active ? ACTIVE_SAMPLE_NS + ACTIVE_SAMPLE_NS * (busy_time.random >> 16) / 65536 : IDLE_SAMPLE_NS);
+    return busy_time.next;
+}
+
+void busy_time_drained(uint64_t began, uint64_t now) {
+    bool busy = now > began + SHORT_DRAIN_NS;
+    record_sample(max_u64(began, busy_time.sampled_at), busy);
+    record_sample(now, busy);
+    busy_time.busy = false;
+}

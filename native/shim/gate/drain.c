@@ -1,0 +1,75 @@
+/* Draining: after the gate has closed, see every thread outside of it, then every stream's work finished. Nothing here
+ * blocks for long; the agent comes again. */
+#include "shim.h"
+
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define MEMBARRIER_EXPEDITED 8
+#define MEMBARRIER_REGISTER_EXPEDITED 16
+#define MIN_PAUSE_NS 20000
+#define MAX_SPIN_NS 40000 /* most calls return within it; to sleep would take longer */
+#define MAX_PAUSE_NS 500000
+
+static struct {
+    bool outside; /* all threads have been seen outside */
+    bool record;
+    uint32_t scan;
+    uint64_t pause;
+    uint64_t began;    /* the first look after the gate closed; 0: it comes */
+    uint64_t finished; /* when the work of the last drain had */
+} drain;
+
+void drain_start(void) {
+    shim.fences = syscall(SYS_membarrier, MEMBARRIER_REGISTER_EXPEDITED, 0, 0) != 0;
+    if (shim.fences)
+        log_message(LOG_INFO, "membarrier is refused here: calls take a full fence each");
+}
+
+/* Events that were recorded before are recorded anew. */
+void drain_begin(void) {
+    drain.outside = false;
+    drain.pause = MIN_PAUSE_NS;
+    drain.began = 0;
+    drain.scan = drain.scan + 1 ? drain.scan + 1 : 1; /* 0 is what a new thread starts with */
+    if (shim.fences || syscall(SYS_membarrier, MEMBARRIER_EXPEDITED, 0, 0) != 0)
+        atomic_thread_fence(memory_order_seq_cst);
+}
+
+bool drain_poll(uint64_t now, uint64_t *next) {
+    if (!drain.outside && all_threads_left_gate(drain.scan)) {
+        drain.outside = drain.record = true;
+        drain.pause = MIN_PAUSE_NS;
+    }
+    if (drain.outside && streams_poll(drain.record)) {
+        drain.finished = now;
+        return true;
+    }
+    drain.record = false;
+    drain.began = drain.began ? drain.began : now;
+    if (now < drain.began + MAX_SPIN_NS) {
+        sched_yield();
+        *next = now;
+        return false;
+    }
+    *next = min_u64(*next, now + drain.pause);
+    drain.pause = min_u64(drain.pause * 3 / 2, MAX_PAUSE_NS);
+    return false;
+}
+
+void drain_done(uint64_t closed) {
+    struct gpushare_report *report = &the_page()->report;
+    uint64_t took = drain.finished > closed ? drain.finished - closed : 0;
+    unsigned bucket = 0;
+    streams_clear();
+    threads_clear_marks();
+    while (bucket < GPUSHARE_DRAIN_BUCKETS - 1 && took >= NS_PER_MS << bucket)
+        bucket++;
+    busy_time_drained(closed, drain.finished);
+    PAGE_STORE(report->drain_ns, took);
+    PAGE_ADD(report->drain_total_ns, took);
+    PAGE_ADD(report->drains[bucket], 1);
+    if (took > PAGE_LOAD(report->drain_most_ns))
+        PAGE_STORE(report->drain_most_ns, took);
+}

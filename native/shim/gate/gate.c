@@ -1,0 +1,189 @@
+/* The gate's slow path: waking up, registering, marking streams, waiting for the turn or the meter. */
+#include "shim.h"
+
+#define MAX_SLEEP_NS (200 * NS_PER_MS) /* a waiting thread looks up this often: bounds what a lost wake-up costs */
+
+bool is_capturing(CUstream stream) {
+    int status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return REAL(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+static bool may_enter(struct thread *thread, uint32_t word) {
+    return is_open(word) && !(is_step(word) && thread->stepped == word);
+}
+
+/* Threads begin and end to wait at the same time: the last store is of the last number. */
+void gate_publish_waiting(void) {
+    uint32_t *shown = &the_page()->report.waiting, waiting;
+    do {
+        waiting = atomic_load(&shim.waiting);
+        __atomic_store_n(shown, waiting, __ATOMIC_SEQ_CST);
+    } while (waiting != atomic_load(&shim.waiting));
+}
+
+/* The thread is outside of the gate here, so that draining need not wait for it. The agent is told of the first thread
+ * that waits, and of the last one that gives up. */
+static CUresult wait_for_opening(struct thread *thread) {
+    struct gpushare_report *report = &the_page()->report;
+    uint64_t began = now_ns();
+    CUresult verdict = CUDA_SUCCESS;
+    interrupt_begin(thread, began);
+    bool is_first = atomic_fetch_add(&shim.waiting, 1) == 0;
+    gate_publish_waiting();
+    if (is_first)
+        agent_wake();
+    for (;;) {
+        uint32_t word = gate_word();
+        if (may_enter(thread, word))
+            break;
+        if (interrupt_pending(thread)) {
+            log_message(LOG_INFO, "interrupted while waiting for the GPU: the call was not made");
+            verdict = CUDA_ERROR_OPERATING_SYSTEM;
+            break;
+        }
+        futex_wait(&shim.gate, word, MAX_SLEEP_NS);
+    }
+    bool was_last = atomic_fetch_sub(&shim.waiting, 1) == 1;
+    gate_publish_waiting();
+    if (verdict != CUDA_SUCCESS && was_last)
+        agent_wake();
+    PAGE_ADD(report->gate_waits, 1);
+    PAGE_ADD(report->gate_wait_ns, now_ns() - began);
+    return verdict;
+}
+
+struct throttling {
+    uint64_t began;   /* 0: the call has not been held back */
+    bool interrupted; /* no longer: the program is to see its signal soon */
+};
+
+/* Outside of the gate too. A call that is interrupted here may go ahead, if the gate is still open: then nothing has failed,
+ * and the program comes back to its interpreter all the same. */
+static void wait_for_throttle(struct thread *thread, struct throttling *throttling, uint64_t pause) {
+    if (!throttling->began) {
+        throttling->began = now_ns();
+        interrupt_begin(thread, throttling->began);
+    }
+    uint32_t word = gate_word();
+    if (word & GATE_THROTTLED)
+        futex_wait(&shim.gate, word, pause);
+    throttling->interrupted = interrupt_pending(thread);
+}
+
+static void throttling_ends(const struct throttling *throttling) {
+    struct gpushare_report *report = &the_page()->report;
+    if (!throttling->began)
+        return;
+    PAGE_ADD(report->meter_waits, 1);
+    PAGE_ADD(report->meter_wait_ns, now_ns() - throttling->began);
+}
+
+static void cache_stream(struct thread *thread, CUstream stream, uint32_t word) {
+    if (atomic_load(&thread->marked_word) != word) {
+        for (int i = 0; i < MARKED_STREAMS; i++)
+            atomic_store(&thread->marked[i], NO_STREAM);
+        atomic_store(&thread->marked_word, word);
+    }
+    atomic_store(&thread->marked[marked_slot(stream)], stream);
+    atomic_store(&thread->last_stream, stream);
+}
+
+/* A thread that changes between streams: the work is marked, only not as the last. */
+static bool enter_marked_stream(struct thread *thread, CUstream stream) {
+    if (atomic_load_explicit(&thread->marked[marked_slot(stream)], memory_order_relaxed) != stream)
+        return false;
+    DEPTH_ADD(thread, 1u, __ATOMIC_RELAXED);
+    atomic_signal_fence(memory_order_seq_cst);
+    if (gate_word() == atomic_load_explicit(&thread->marked_word, memory_order_relaxed)) {
+        atomic_store_explicit(&thread->last_stream, stream, memory_order_relaxed);
+        return true;
+    }
+    gate_leave(thread);
+    return false;
+}
+
+static bool has_cached_stream(struct thread *thread, CUstream stream, uint32_t word) {
+    return atomic_load(&thread->marked_word) == word && atomic_load(&thread->marked[marked_slot(stream)]) == stream;
+}
+
+/* The program's memory has no room on the device yet: that may last, so it can be interrupted like any waiting. */
+static bool is_interrupted(struct thread *thread, uint64_t *since) {
+    if (!*since) {
+        *since = now_ns();
+        interrupt_begin(thread, *since);
+    }
+    bool interrupted = interrupt_pending(thread);
+    if (interrupted)
+        log_message(LOG_INFO, "interrupted while waiting for room on the device: the call was not made");
+    return interrupted;
+}
+
+CUresult gate_enter_slow(struct thread *thread, CUstream stream) {
+    if (enter_marked_stream(thread, stream))
+        return CUDA_SUCCESS;
+    bool nested = thread->depth > 0;
+    struct throttling throttling = {0};
+    uint64_t shortage_since = 0;
+    if (atomic_load(&shim.state) == SHIM_UNINITIALISED)
+        shim_start(); /* if it does not wake, the driver itself says what is wrong */
+    for (;;) {
+        DEPTH_ADD(thread, 1u, __ATOMIC_RELAXED);
+        atomic_thread_fence(memory_order_seq_cst); /* where membarrier is refused, and until this thread is listed */
+        uint32_t state = atomic_load(&shim.state);
+        if (state == SHIM_UNINITIALISED)
+            return CUDA_SUCCESS;
+        if (state == SHIM_DISABLED) {
+            cache_stream(thread, stream, gate_word());
+            return CUDA_SUCCESS;
+        }
+        bool is_registered = threads_register(thread);
+        if (!is_registered)
+            log_once(LOG_DEBUG, "a thread submits work from its last destructors: its calls wait but are not drained");
+        atomic_thread_fence(memory_order_seq_cst); /* the agent may have scanned before this thread was listed */
+        uint32_t throttled_word = gate_word(), word = without_throttle(throttled_word);
+        if (may_enter(thread, word)) {
+            /* In this order: what has been brought back is used by this call, even if the turn has ended meanwhile. */
+            if (throttled_word == word && throttle_update(word)) {
+                gate_leave(thread);
+                continue;
+            }
+            if (!has_cached_stream(thread, stream, word) && !residency_restore(word)) {
+                gate_leave(thread);
+                if (is_interrupted(thread, &shortage_since))
+                    return CUDA_ERROR_OPERATING_SYSTEM;
+                continue;
+            }
+            bool marked = has_cached_stream(thread, stream, word) || streams_mark(stream);
+            if (is_step(word))
+                thread->stepped = word; /* and the next call comes here again */
+            else if (marked && is_registered && !shim.fences)
+                cache_stream(thread, stream, word);
+            uint64_t pause = throttled_word != word && marked && !nested && !throttling.interrupted
+                                 ? throttle_admit(thread, stream)
+                                 : 0;
+            if (!pause) {
+                throttling_ends(&throttling);
+                return CUDA_SUCCESS;
+            }
+            gate_leave(thread);
+            wait_for_throttle(thread, &throttling, pause);
+            continue;
+        }
+        if (nested) { /* the outer call holds the drain off */
+            streams_mark(stream);
+            return CUDA_SUCCESS;
+        }
+        if (is_capturing(stream))
+            return CUDA_SUCCESS;
+        gate_leave(thread);
+        throttling_ends(&throttling);
+        if (throttling.interrupted) {
+            log_message(LOG_INFO, "interrupted as the turn ended: the call was not made");
+            return CUDA_ERROR_OPERATING_SYSTEM;
+        }
+        throttling = (struct throttling){0};
+        CUresult verdict = wait_for_opening(thread);
+        if (verdict != CUDA_SUCCESS)
+            return verdict;
+    }
+}

@@ -1,0 +1,68 @@
+/* The launch budget: how much an open gate lets in for the sake of a neighbour that runs at the same time; off by default.
+ * The meter (meter.c) asks, under its lock.
+ *
+ * One bucket, of blocks or of device time, fills at the budget's rate, up to a twentieth of a second's, and a call passes
+ * while the bucket is above 0. Blocks are charged when the thread that launched them calls again, device time when a
+ * stretch of calls turns out to have taken it: so a call larger than the bucket passes whole, and pauses follow work in
+ * proportion (as AntMan spaces launches). Launches of functions that are known to be short pass by a bucket of blocks (as
+ * GPUShare limits long ones only). */
+#include "shim.h"
+
+#define BURSTS_PER_S 20
+#define MIN_WAIT_NS 20000
+
+static struct {
+    double credit; /* below 0: had, and still to be paid for */
+    uint64_t filled_at;
+    uint32_t unit;
+    uint32_t filled_generation; /* stretch of metering; the next one begins with a full bucket */
+} bucket;
+
+struct budget budget_in_force(void) {
+    const struct gpushare_orders *orders = &the_page()->orders;
+    return (struct budget){atomic_load(&shim.without_coordinator) ? 0 : PAGE_LOAD(orders->budget_rate),
+                           PAGE_LOAD(orders->budget_unit)};
+}
+
+static void fill(struct budget budget, uint32_t generation, uint64_t now) {
+    double burst = (double)budget.rate / BURSTS_PER_S;
+    if (bucket.filled_generation != generation || bucket.unit != budget.unit)
+        bucket.credit = burst;
+    else
+        bucket.credit += (double)(now > bucket.filled_at ? now - bucket.filled_at : 0) * (double)budget.rate / 1e9;
+    bucket.credit = bucket.credit < burst ? bucket.credit : burst;
+    bucket.filled_at = now;
+    bucket.unit = budget.unit;
+    bucket.filled_generation = generation;
+}
+
+/* Blocks that the thread has launched since it was charged last, as far as they are to be paid for. */
+static uint64_t uncharged_blocks(struct thread *thread, bool counted, uint32_t generation) {
+    uint64_t blocks = PAGE_LOAD(thread->counters.blocks), before = thread->charged_blocks;
+    bool is_charged = counted && thread->charged_generation == generation && blocks >= before && !thread->is_exempt;
+    thread->charged_blocks = blocks;
+    thread->charged_generation = generation;
+    thread->is_exempt = false;
+    return is_charged ? blocks - before : 0;
+}
+
+void budget_charge_time(uint64_t worked) {
+    if (bucket.unit == GPUSHARE_BUDGET_TIME)
+        bucket.credit -= (double)worked;
+}
+
+uint64_t budget_delay(struct thread *thread, uint32_t generation, uint64_t now) {
+    struct budget budget = budget_in_force();
+    bool limited = budget.rate && budget.rate != GPUSHARE_BUDGET_STOP;
+    uint64_t blocks = uncharged_blocks(thread, limited && budget.unit == GPUSHARE_BUDGET_BLOCKS, generation);
+    if (!limited) {
+        bucket.filled_generation = generation - 1;
+        return budget.rate ? NEVER : 0;
+    }
+    fill(budget, generation, now);
+    bucket.credit -= (double)blocks;
+    thread->is_exempt = budget.unit == GPUSHARE_BUDGET_BLOCKS && function_is_short(thread->function);
+    if (bucket.credit > 0 || thread->is_exempt)
+        return 0;
+    return (uint64_t)(-bucket.credit / (double)budget.rate * 1e9) + MIN_WAIT_NS;
+}

@@ -1,0 +1,297 @@
+/* Which streams carry work of the present turn, and whether that work has finished.
+ *
+ * The table holds a row per stream used; all default streams of a context are one row, since an event on its legacy
+ * stream follows the work of them all. Draining records an event per row and polls it. What a stream carries when it is
+ * destroyed, or begins to capture, is noted in an orphan event of its own. Contexts are never synchronised: that would
+ * invalidate another thread's capture. */
+#include "shim.h"
+
+#include <stdlib.h>
+
+struct stream_state {
+    CUcontext context;
+    CUstream stream; /* DEFAULT for all default streams of the context */
+    CUevent event;   /* made when first needed */
+    bool has_work, is_recorded;
+    bool is_finished;   /* it was when asked; then there is no event to wait for */
+    bool is_per_thread; /* of a context's default streams, also one that only its own thread can name */
+};
+
+static struct {
+    pthread_mutex_t lock;
+    struct stream_state *states, *orphans;
+    unsigned count, room, orphan_count, orphan_room;
+    unsigned contexts_ending; /* with work in them: their destruction waits for it */
+} streams = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static bool is_default(CUstream stream) {
+    return (uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD;
+}
+
+static struct stream_state *append(struct stream_state **states, unsigned *count, unsigned *room) {
+    if (*count == *room) {
+        unsigned wanted = *room ? 2 * *room : 32;
+        struct stream_state *grown = realloc(*states, wanted * sizeof **states);
+        if (!grown) {
+            log_once(LOG_ERROR, "out of host memory: work of a stream will not be waited for");
+            return NULL;
+        }
+        *states = grown;
+        *room = wanted;
+    }
+    struct stream_state *state = &(*states)[(*count)++];
+    *state = (struct stream_state){0};
+    return state;
+}
+
+static struct stream_state *find(CUcontext context, CUstream stream) {
+    for (unsigned i = 0; i < streams.count; i++) /* an explicit stream is of one context, whatever was asked for */
+        if (streams.states[i].stream == stream && (stream || streams.states[i].context == context))
+            return &streams.states[i];
+    return NULL;
+}
+
+bool streams_mark(CUstream stream) {
+    CUcontext context = NULL;
+    CUstream key = is_default(stream) ? DEFAULT : stream;
+    if (stream != DEFAULT && stream != CU_STREAM_LEGACY && is_capturing(stream))
+        return false;
+    if (key == DEFAULT || REAL(cuStreamGetCtx)(stream, &context) != CUDA_SUCCESS)
+        REAL(cuCtxGetCurrent)(&context);
+    if (!context)
+        return false;
+    pthread_mutex_lock(&streams.lock);
+    struct stream_state *state = find(context, key);
+    if (!state && (state = append(&streams.states, &streams.count, &streams.room))) {
+        state->context = context;
+        state->stream = key;
+    }
+    if (state) {
+        state->has_work = true;
+        state->is_recorded = false; /* what was recorded before does not cover this work */
+        state->is_per_thread = state->is_per_thread || stream == CU_STREAM_PER_THREAD;
+    }
+    pthread_mutex_unlock(&streams.lock);
+    return state != NULL;
+}
+
+/* Makes a context current for a while and puts the thread's own back. */
+struct visit {
+    CUcontext context;
+    bool pushed;
+};
+
+static bool visit(struct visit *visit, CUcontext context) {
+    if (visit->pushed && visit->context == context)
+        return true;
+    CUcontext left;
+    if (visit->pushed)
+        REAL(cuCtxPopCurrent_v2)(&left);
+    visit->pushed = REAL(cuCtxPushCurrent_v2)(context) == CUDA_SUCCESS;
+    visit->context = context;
+    return visit->pushed;
+}
+
+static void visit_end(struct visit *visit) {
+    CUcontext left;
+    if (visit->pushed)
+        REAL(cuCtxPopCurrent_v2)(&left);
+    visit->pushed = false;
+}
+
+enum recording { RECORDED, LATER, UNRECORDABLE };
+
+/* The context is current. */
+static enum recording record(struct stream_state *state) {
+    CUstream stream = state->stream == DEFAULT ? CU_STREAM_LEGACY : state->stream;
+    int status = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult result = REAL(cuStreamIsCapturing)(stream, &status);
+    if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT || status != CU_STREAM_CAPTURE_STATUS_NONE)
+        return LATER; /* it came into a capture by another stream; what it carried before is not noted */
+    state->is_finished = !state->is_per_thread && REAL(cuStreamQuery)(stream) == CUDA_SUCCESS;
+    if (state->is_finished) /* the usual case: no event has to find its way through the device */
+        return RECORDED;
+    if (!state->event && REAL(cuEventCreate)(&state->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+        state->event = NULL;
+        return UNRECORDABLE;
+    }
+    result = REAL(cuEventRecord)(state->event, stream);
+    if (result >= 900 && result <= 908) /* a capture began meanwhile */
+        return LATER;
+    return result == CUDA_SUCCESS ? RECORDED : UNRECORDABLE;
+}
+
+/* A context with an error in it, or one that is gone, has nothing left to wait for. */
+static bool has_finished(struct stream_state *state) {
+    if (state->is_finished)
+        return true;
+    CUresult result = REAL(cuEventQuery)(state->event);
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
+        log_once(LOG_INFO, "a context failed (CUDA error %d): its work counts as finished", result);
+    return result != CUDA_ERROR_NOT_READY;
+}
+
+bool streams_poll(bool record_anew) {
+    bool done = true;
+    struct visit guest = {0};
+    pthread_mutex_lock(&streams.lock);
+    for (unsigned i = 0; i < streams.count; i++) {
+        struct stream_state *state = &streams.states[i];
+        if (record_anew)
+            state->is_recorded = false;
+        if (!state->has_work || state->is_recorded)
+            continue;
+        enum recording outcome = visit(&guest, state->context) ? record(state) : UNRECORDABLE;
+        state->is_recorded = outcome == RECORDED;
+        if (outcome == LATER)
+            done = false;
+        if (outcome == UNRECORDABLE) {
+            log_once(LOG_INFO, "a stream that was used can no longer be asked: its work counts as finished");
+            state->has_work = false;
+        }
+    }
+    for (unsigned i = 0; i < streams.count; i++) {
+        struct stream_state *state = &streams.states[i];
+        if (state->has_work && state->is_recorded && !has_finished(state))
+            done = false;
+    }
+    for (unsigned i = 0; i < streams.orphan_count;) {
+        struct stream_state *state = &streams.orphans[i];
+        if (!has_finished(state)) {
+            done = false;
+            i++;
+            continue;
+        }
+        if (visit(&guest, state->context))
+            REAL(cuEventDestroy_v2)(state->event);
+        *state = streams.orphans[--streams.orphan_count];
+    }
+    done = done && streams.contexts_ending == 0;
+    visit_end(&guest);
+    pthread_mutex_unlock(&streams.lock);
+    return done;
+}
+
+/* A thread may be marking again already, if the gate has been opened since. */
+void streams_clear(void) {
+    pthread_mutex_lock(&streams.lock);
+    for (unsigned i = 0; i < streams.count; i++)
+        if (streams.states[i].is_recorded)
+            streams.states[i].has_work = streams.states[i].is_recorded = false;
+    pthread_mutex_unlock(&streams.lock);
+}
+
+/* Only asked, without an event, where the stream itself can tell. */
+static bool is_unfinished(struct stream_state *state) {
+    CUstream stream = state->stream == DEFAULT ? CU_STREAM_LEGACY : state->stream;
+    if (state->is_per_thread)
+        return record(state) == RECORDED && !has_finished(state);
+    int status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return REAL(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_NONE &&
+           REAL(cuStreamQuery)(stream) == CUDA_ERROR_NOT_READY;
+}
+
+bool streams_have_work(void) {
+    bool busy = false;
+    struct visit guest = {0};
+    pthread_mutex_lock(&streams.lock);
+    for (unsigned i = 0; i < streams.count && !busy; i++) {
+        struct stream_state *state = &streams.states[i];
+        if (state->has_work && visit(&guest, state->context))
+            busy = is_unfinished(state);
+    }
+    visit_end(&guest);
+    pthread_mutex_unlock(&streams.lock);
+    return busy;
+}
+
+static void drop_locked(CUstream stream) {
+    struct stream_state *state = is_default(stream) ? NULL : find(NULL, stream);
+    if (state) {
+        struct visit guest = {0};
+        int mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* asking a stream is no harm to a capture elsewhere */
+        bool exchanged = REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
+        if (visit(&guest, state->context)) {
+            struct stream_state *orphan = NULL;
+            if (state->has_work && record(state) == RECORDED && !state->is_finished)
+                orphan = append(&streams.orphans, &streams.orphan_count, &streams.orphan_room);
+            if (orphan)
+                *orphan = *state;
+            else if (state->event)
+                REAL(cuEventDestroy_v2)(state->event);
+            visit_end(&guest);
+        }
+        if (exchanged)
+            REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+        *state = streams.states[--streams.count];
+    }
+    threads_drop_stream(stream);
+    throttle_drop_stream(stream);
+}
+
+void streams_untrack(CUstream stream) {
+    pthread_mutex_lock(&streams.lock);
+    drop_locked(stream);
+    pthread_mutex_unlock(&streams.lock);
+}
+
+static bool drop_context_locked(CUcontext context) {
+    bool busy = false;
+    throttle_drop_context(context);
+    for (unsigned i = 0; i < streams.count;) {
+        struct stream_state *state = &streams.states[i];
+        if (state->context != context) {
+            i++;
+            continue;
+        }
+        busy = busy || state->has_work;
+        for (uintptr_t stream = 0; state->stream == DEFAULT && stream <= (uintptr_t)CU_STREAM_PER_THREAD; stream++)
+            threads_drop_stream((CUstream)stream);
+        threads_drop_stream(state->stream);
+        *state = streams.states[--streams.count]; /* its event goes with the context */
+    }
+    for (unsigned i = 0; i < streams.orphan_count;) {
+        if (streams.orphans[i].context != context) {
+            i++;
+            continue;
+        }
+        busy = true;
+        streams.orphans[i] = streams.orphans[--streams.orphan_count];
+    }
+    return busy;
+}
+
+bool streams_untrack_context(CUcontext context) {
+    pthread_mutex_lock(&streams.lock);
+    bool busy = drop_context_locked(context);
+    streams.contexts_ending += busy;
+    pthread_mutex_unlock(&streams.lock);
+    return busy;
+}
+
+/* Between the two the agent asks nothing of any stream or context: no event of ours gets into a capture that is about to
+ * begin, and no context is touched while it may be ending. */
+void streams_lock_all(CUstream stream) {
+    pthread_mutex_lock(&streams.lock);
+    drop_locked(stream);
+}
+
+void streams_unlock_all(CUcontext gone) {
+    if (gone)
+        drop_context_locked(gone);
+    pthread_mutex_unlock(&streams.lock);
+}
+
+void streams_context_destroyed(void) {
+    pthread_mutex_lock(&streams.lock);
+    streams.contexts_ending--;
+    pthread_mutex_unlock(&streams.lock);
+}
+
+void streams_after_fork(void) {
+    pthread_mutex_init(&streams.lock, NULL);
+    streams.states = streams.orphans =
+        NULL; /* left to the parent's heap image: the allocator's state is unknown here */
+    streams.count = streams.room = streams.orphan_count = streams.orphan_room = 0;
+    streams.contexts_ending = 0;
+}

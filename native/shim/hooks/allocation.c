@@ -1,0 +1,167 @@
+/* Hooks on allocation and release. How device memory is had is up to the client's memory mode (modes.h); what can only be
+ * on the device is counted as pinned. Everything is bound by the client's limit. */
+#include "shim.h"
+
+#define ROW_ALIGNMENT_BYTES 512 /* what the driver aligns rows to: enough for every texture */
+
+static CUcontext current(void) {
+    CUcontext context = NULL;
+    REAL(cuCtxGetCurrent)(&context);
+    return context;
+}
+
+/* Memory that a stream has finished with is given back before anything is refused. */
+bool reserve_memory(uint64_t bytes, bool unmovable) {
+    if (bytes >> 62) /* no sum of such numbers means anything */
+        return false;
+    deferred_free_completed();
+    if (deferred_any() && !account_would_fit(bytes))
+        deferred_drain();
+    return account_reserve(bytes, unmovable);
+}
+
+static void add_allocation(CUdeviceptr address, struct entry *entry) {
+    static _Atomic uint64_t generations;
+    entry->key = address;
+    if (entry->kind != MEMORY_SWAPPED)
+        entry->physical_or_generation = atomic_fetch_add_explicit(&generations, 1, memory_order_relaxed);
+    entry->context = current();
+    if (!ledger_add(LEDGER_ADDRESSES, entry))
+        account_release(entry->bytes, is_unmovable(entry->kind)); /* its release will not be found either */
+}
+
+static CUresult allocate(CUdeviceptr *address, size_t bytes) {
+    bool unmovable = shim.mode->is_unmovable;
+    struct entry entry = {.bytes = bytes};
+    if (!reserve_memory(bytes, unmovable))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = shim.mode->allocate(address, bytes, &entry);
+    if (result != CUDA_SUCCESS) {
+        account_release(bytes, unmovable);
+        return result;
+    }
+    if (is_unmovable(entry.kind) && !unmovable)
+        account_mark_unmovable(bytes);
+    add_allocation(*address, &entry);
+    return result;
+}
+
+/* cuMemFree gives nothing away that work in flight still uses: it waits. */
+static void wait_for_work(CUcontext context) {
+    int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    CUcontext left;
+    if (!is_running() || REAL(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS)
+        return;
+    bool exchanged = REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
+    REAL(cuCtxSynchronize)();
+    if (exchanged)
+        REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+    REAL(cuCtxPopCurrent_v2)(&left);
+}
+
+CUresult memory_release(const struct entry *entry) {
+    return entry->kind == MEMORY_DEVICE || entry->kind == MEMORY_MANAGED ? REAL(cuMemFree_v2)((CUdeviceptr)entry->key)
+                                                                         : shim.mode->release(entry);
+}
+
+void memory_unaccount(const struct entry *entry) {
+    if (entry->references == ENTRY_EVICTED && !is_unmovable(entry->kind))
+        account_note_evicted(-(int64_t)entry->bytes);
+    account_release(entry->bytes, is_unmovable(entry->kind));
+}
+
+CUresult hook_cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
+    if (!address || !bytes || !shim_is_active())
+        return REAL(cuMemAlloc_v2)(address, bytes);
+    return allocate(address, bytes);
+}
+
+CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height, unsigned element) {
+    size_t row = (width + ROW_ALIGNMENT_BYTES - 1) / ROW_ALIGNMENT_BYTES * ROW_ALIGNMENT_BYTES, bytes;
+    bool sane = address && pitch && width && height && row >= width &&
+                (element == 4 || element == 8 || element == 16) && !__builtin_mul_overflow(row, height, &bytes);
+    if (!sane || !shim_is_active())
+        return REAL(cuMemAllocPitch_v2)(address, pitch, width, height, element);
+    CUresult result = allocate(address, bytes);
+    if (result == CUDA_SUCCESS)
+        *pitch = row;
+    return result;
+}
+
+CUresult hook_cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned flags) {
+    if (!address || !bytes || !shim_is_active())
+        return REAL(cuMemAllocManaged)(address, bytes, flags);
+    if (!reserve_memory(bytes, false))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = REAL(cuMemAllocManaged)(address, bytes, flags);
+    if (result == CUDA_SUCCESS) {
+        add_allocation(*address, &(struct entry){.bytes = bytes, .kind = MEMORY_MANAGED});
+        PAGE_STORE(the_page()->report.asked_managed, 1);
+    } else
+        account_release(bytes, false);
+    return result;
+}
+
+/* The entry goes first: as soon as the driver has the memory back, another thread may be given the same address. */
+CUresult hook_cuMemFree_v2(CUdeviceptr address) {
+    struct entry entry;
+    if (!ledger_remove(LEDGER_ADDRESSES, address, &entry))
+        return REAL(cuMemFree_v2)(address);
+    if (entry.kind == MEMORY_SWAPPED)
+        wait_for_work(entry.context);
+    CUresult result = entry.kind == MEMORY_POOLED ? REAL(cuMemFree_v2)(address) : memory_release(&entry);
+    if (result == CUDA_SUCCESS)
+        memory_unaccount(&entry);
+    else
+        ledger_add(LEDGER_ADDRESSES, &entry);
+    return result;
+}
+
+/* Pools hand out device memory only; so what is asked of them is served like any other allocation. Inside a capture the
+ * allocation becomes part of the graph, which only the driver can do. */
+#define ALLOCATE_ASYNC(call)                                                                                           \
+    do {                                                                                                               \
+        if (!address || !bytes || !shim_is_active() || is_capturing(twin ? per_thread(stream) : stream))               \
+            return (call);                                                                                             \
+        if (!shim.mode->is_unmovable)                                                                                  \
+            return allocate(address, bytes);                                                                           \
+        if (!reserve_memory(bytes, true))                                                                              \
+            return CUDA_ERROR_OUT_OF_MEMORY;                                                                           \
+        CUresult result = (call);                                                                                      \
+        if (result == CUDA_SUCCESS)                                                                                    \
+            add_allocation(*address, &(struct entry){.bytes = bytes, .kind = MEMORY_POOLED});                          \
+        else                                                                                                           \
+            account_release(bytes, true);                                                                              \
+        return result;                                                                                                 \
+    } while (0)
+
+CUresult hook_cuMemAllocAsync(bool twin, CUdeviceptr *address, size_t bytes, CUstream stream) {
+    ALLOCATE_ASYNC(REAL_TWIN(cuMemAllocAsync, twin)(address, bytes, stream));
+}
+
+CUresult hook_cuMemAllocFromPoolAsync(bool twin, CUdeviceptr *address, size_t bytes, CUmemoryPool pool,
+                                      CUstream stream) {
+    ALLOCATE_ASYNC(REAL_TWIN(cuMemAllocFromPoolAsync, twin)(address, bytes, pool, stream));
+}
+
+CUresult hook_cuMemFreeAsync(bool twin, CUdeviceptr address, CUstream stream) {
+    struct entry entry;
+    if (!ledger_remove(LEDGER_ADDRESSES, address, &entry))
+        return REAL_TWIN(cuMemFreeAsync, twin)(address, stream);
+    if (is_capturing(twin ? per_thread(stream) : stream)) { /* a graph frees what graphs allocate: the driver says so */
+        ledger_add(LEDGER_ADDRESSES, &entry);
+        return REAL_TWIN(cuMemFreeAsync, twin)(address, stream);
+    }
+    CUresult result;
+    if (entry.kind == MEMORY_POOLED) {
+        result = REAL_TWIN(cuMemFreeAsync, twin)(address, stream);
+        if (result == CUDA_SUCCESS)
+            account_release(entry.bytes, true);
+    } else {
+        deferred_try_free();
+        result = deferred_add(&entry, twin ? per_thread(stream) : stream);
+    }
+    if (result != CUDA_SUCCESS)
+        ledger_add(LEDGER_ADDRESSES, &entry);
+    return result;
+}

@@ -1,0 +1,228 @@
+/* Hooks on streams and contexts: their end, and the beginning of captures, must not lose work that a drain waits for; and
+ * what a thread remembers of its default stream holds only as long as its current context. */
+#include "shim.h"
+
+static bool is_active(void) {
+    return atomic_load_explicit(&shim.state, memory_order_relaxed) == SHIM_ACTIVE;
+}
+
+static bool is_default(CUstream stream) {
+    return (uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD;
+}
+
+/* All default streams hash to the same place. */
+static void drop_default_stream(void) {
+    if (is_default(atomic_load_explicit(&this_thread.marked[0], memory_order_relaxed)))
+        atomic_store_explicit(&this_thread.marked[0], NO_STREAM, memory_order_relaxed);
+    if (is_default(atomic_load_explicit(&this_thread.last_stream, memory_order_relaxed)))
+        atomic_store_explicit(&this_thread.last_stream, NO_STREAM, memory_order_relaxed);
+}
+
+CUresult hook_cuStreamDestroy(CUstream stream) {
+    if (is_active())
+        streams_untrack(stream);
+    return REAL(cuStreamDestroy)(stream);
+}
+
+CUresult hook_cuStreamDestroy_v2(CUstream stream) {
+    if (is_active())
+        streams_untrack(stream);
+    return REAL(cuStreamDestroy_v2)(stream);
+}
+
+#define CAPTURE(call)                                                                                                  \
+    do {                                                                                                               \
+        bool watched = is_active();                                                                                    \
+        if (watched)                                                                                                   \
+            streams_lock_all(stream);                                                                                  \
+        CUresult result = (call);                                                                                      \
+        if (watched)                                                                                                   \
+            streams_unlock_all(NULL);                                                                                  \
+        return result;                                                                                                 \
+    } while (0)
+
+CUresult hook_cuStreamBeginCapture(bool twin, CUstream stream) {
+    CAPTURE(REAL_TWIN(cuStreamBeginCapture, twin)(stream));
+}
+
+CUresult hook_cuStreamBeginCapture_v2(bool twin, CUstream stream, int mode) {
+    CAPTURE(REAL_TWIN(cuStreamBeginCapture_v2, twin)(stream, mode));
+}
+
+CUresult hook_cuStreamBeginCaptureToGraph(bool twin, CUstream stream, CUgraph graph, const CUgraphNode *nodes,
+                                          const void *edges, size_t count, int mode) {
+    CAPTURE(REAL_TWIN(cuStreamBeginCaptureToGraph, twin)(stream, graph, nodes, edges, count, mode));
+}
+
+CUresult hook_cuStreamBeginCaptureToCig(bool twin, CUstream stream, void *parameters) {
+    CAPTURE(REAL_TWIN(cuStreamBeginCaptureToCig, twin)(stream, parameters));
+}
+
+CUresult hook_cuStreamBeginRecaptureToGraph(bool twin, CUstream stream, int mode, CUgraph graph, void *f, void *data) {
+    CAPTURE(REAL_TWIN(cuStreamBeginRecaptureToGraph, twin)(stream, mode, graph, f, data));
+}
+
+#define SWITCH(call)                                                                                                   \
+    do {                                                                                                               \
+        CUresult result = (call);                                                                                      \
+        drop_default_stream();                                                                                         \
+        return result;                                                                                                 \
+    } while (0)
+
+CUresult hook_cuCtxCreate(CUcontext *context, unsigned flags, CUdevice device) {
+    SWITCH(REAL(cuCtxCreate)(context, flags, device));
+}
+
+CUresult hook_cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device) {
+    SWITCH(REAL(cuCtxCreate_v2)(context, flags, device));
+}
+
+CUresult hook_cuCtxCreate_v3(CUcontext *context, void *affinity, int count, unsigned flags, CUdevice device) {
+    SWITCH(REAL(cuCtxCreate_v3)(context, affinity, count, flags, device));
+}
+
+CUresult hook_cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned flags, CUdevice device) {
+    SWITCH(REAL(cuCtxCreate_v4)(context, parameters, flags, device));
+}
+
+CUresult hook_cuCtxSetCurrent(CUcontext context) {
+    SWITCH(REAL(cuCtxSetCurrent)(context));
+}
+
+CUresult hook_cuCtxPushCurrent(CUcontext context) {
+    SWITCH(REAL(cuCtxPushCurrent)(context));
+}
+
+CUresult hook_cuCtxPushCurrent_v2(CUcontext context) {
+    SWITCH(REAL(cuCtxPushCurrent_v2)(context));
+}
+
+CUresult hook_cuCtxPopCurrent(CUcontext *context) {
+    SWITCH(REAL(cuCtxPopCurrent)(context));
+}
+
+CUresult hook_cuCtxPopCurrent_v2(CUcontext *context) {
+    SWITCH(REAL(cuCtxPopCurrent_v2)(context));
+}
+
+/* Bytes that a context takes with it are no longer the client's. */
+static void release_context_memory(CUcontext context) {
+    uint64_t unmovable = 0, evicted = 0, bytes = ledger_drop_context(context, &unmovable, &evicted);
+    bytes += deferred_drop_context(context, &unmovable, &evicted);
+    account_note_evicted(-(int64_t)evicted);
+    account_release(bytes - unmovable, false);
+    account_release(unmovable, true);
+    graphs_drop_context(context);
+}
+
+#define DESTROY(call)                                                                                                  \
+    do {                                                                                                               \
+        if (!is_active())                                                                                              \
+            return (call);                                                                                             \
+        bool busy = streams_untrack_context(context);                                                                  \
+        residency_pause();                                                                                             \
+        CUresult result = (call);                                                                                      \
+        residency_resume(result == CUDA_SUCCESS ? context : NULL);                                                     \
+        if (busy)                                                                                                      \
+            streams_context_destroyed();                                                                               \
+        if (result == CUDA_SUCCESS)                                                                                    \
+            release_context_memory(context);                                                                           \
+        drop_default_stream();                                                                                         \
+        return result;                                                                                                 \
+    } while (0)
+
+CUresult hook_cuCtxDestroy(CUcontext context) {
+    DESTROY(REAL(cuCtxDestroy)(context));
+}
+
+CUresult hook_cuCtxDestroy_v2(CUcontext context) {
+    DESTROY(REAL(cuCtxDestroy_v2)(context));
+}
+
+CUresult hook_cuCtxDetach(CUcontext context) { /* the attach count has been 1 at most since CUDA 4 */
+    DESTROY(REAL(cuCtxDetach)(context));
+}
+
+/* The primary context's handle, if it is active; asking for it changes nothing in the end. */
+static CUcontext primary(CUdevice device) {
+    CUcontext context = NULL;
+    unsigned flags;
+    int active = 0;
+    if (!is_active() || REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) != CUDA_SUCCESS || !active ||
+        REAL(cuDevicePrimaryCtxRetain)(&context, device) != CUDA_SUCCESS)
+        return NULL;
+    REAL(cuDevicePrimaryCtxRelease_v2)(device);
+    return context;
+}
+
+/* Only the last release ends the context, and nobody can know beforehand which is the last: so the agent is kept from
+ * touching any context meanwhile. */
+#define RELEASE(call)                                                                                                  \
+    do {                                                                                                               \
+        CUcontext context = primary(device);                                                                           \
+        if (!context)                                                                                                  \
+            return (call);                                                                                             \
+        residency_pause();                                                                                             \
+        streams_lock_all(DEFAULT);                                                                                     \
+        CUresult result = (call);                                                                                      \
+        unsigned flags;                                                                                                \
+        int active = 1;                                                                                                \
+        bool gone = REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && !active;              \
+        streams_unlock_all(gone ? context : NULL);                                                                     \
+        residency_resume(gone ? context : NULL);                                                                       \
+        if (gone)                                                                                                      \
+            release_context_memory(context);                                                                           \
+        drop_default_stream();                                                                                         \
+        return result;                                                                                                 \
+    } while (0)
+
+CUresult hook_cuDevicePrimaryCtxRelease(CUdevice device) {
+    RELEASE(REAL(cuDevicePrimaryCtxRelease)(device));
+}
+
+CUresult hook_cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+    RELEASE(REAL(cuDevicePrimaryCtxRelease_v2)(device));
+}
+
+CUresult hook_cuDevicePrimaryCtxReset(CUdevice device) {
+    CUcontext context = primary(device);
+    if (!context)
+        return REAL(cuDevicePrimaryCtxReset)(device);
+    DESTROY(REAL(cuDevicePrimaryCtxReset)(device));
+}
+
+CUresult hook_cuDevicePrimaryCtxReset_v2(CUdevice device) {
+    CUcontext context = primary(device);
+    if (!context)
+        return REAL(cuDevicePrimaryCtxReset_v2)(device);
+    DESTROY(REAL(cuDevicePrimaryCtxReset_v2)(device));
+}
+
+/* Its memory is the primary context's, which it has retained; that may end now too. Streams that it leaves behind can only
+ * be destroyed. */
+CUresult hook_cuGreenCtxDestroy(CUgreenCtx green) {
+    CUcontext context = NULL, left;
+    CUdevice device = 0;
+    if (!is_active() || REAL(cuCtxFromGreenCtx)(&context, green) != CUDA_SUCCESS || !context)
+        return REAL(cuGreenCtxDestroy)(green);
+    bool pushed = REAL(cuCtxPushCurrent_v2)(context) == CUDA_SUCCESS;
+    bool known = pushed && REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS;
+    if (pushed)
+        REAL(cuCtxPopCurrent_v2)(&left);
+    CUcontext whole = known ? primary(device) : NULL;
+    bool busy = streams_untrack_context(context);
+    streams_lock_all(DEFAULT);
+    CUresult result = REAL(cuGreenCtxDestroy)(green);
+    unsigned flags;
+    int active = 1;
+    bool gone = whole && REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && !active;
+    streams_unlock_all(gone ? whole : NULL);
+    if (busy)
+        streams_context_destroyed();
+    if (gone) {
+        release_context_memory(whole);
+        release_context_memory(context);
+    }
+    drop_default_stream();
+    return result;
+}

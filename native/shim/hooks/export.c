@@ -1,0 +1,33 @@
+/* Hooks on handing memory to other processes and devices: what the shim moves cannot be, and the log says what helps. */
+#include "shim.h"
+
+static bool is_movable_memory(CUdeviceptr address) {
+    CUdeviceptr base;
+    size_t bytes;
+    bool is_resident;
+    return is_redirected(address) ||
+           (shim.mode == &mode_swap && swap_find_allocation(address, &base, &bytes, &is_resident));
+}
+
+static CUresult log_if_movable(CUresult result, const char *call, CUdeviceptr address) {
+    if (result != CUDA_SUCCESS && is_movable_memory(address))
+        log_once(LOG_ERROR,
+                 "%s cannot hand on device memory in the memory mode %s (CUDA error %d): for programs that pass device "
+                 "memory to other processes or devices set the mode plain (GPUSHARE_MEMORY_MODE=plain)",
+                 call, shim.mode->name, result);
+    return result;
+}
+
+CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
+    return log_if_movable(REAL(cuIpcGetMemHandle)(handle, address), "cuIpcGetMemHandle", address);
+}
+
+CUresult hook_cuMemPoolExportPointer(void *data, CUdeviceptr address) {
+    return log_if_movable(REAL(cuMemPoolExportPointer)(data, address), "cuMemPoolExportPointer", address);
+}
+
+CUresult hook_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t bytes, int type,
+                                            unsigned long long flags) {
+    return log_if_movable(REAL(cuMemGetHandleForAddressRange)(handle, address, bytes, type, flags),
+                          "cuMemGetHandleForAddressRange", address);
+}

@@ -1,0 +1,149 @@
+/* The table of hooks.def as code: the exported wrappers, and what the lookup knows of each. */
+#include "shim.h"
+
+/* What the rows' COUNT column means. */
+#define LAUNCH(function, n)                                                                                            \
+    (COUNTER_ADD(this_thread.counters.launches, 1), COUNTER_ADD(this_thread.counters.blocks, (n)))
+#define LAUNCH_GRAPH(graph) graphs_count_launch((graph), &this_thread.counters)
+#define COPY(n) (COUNTER_ADD(this_thread.counters.copies, 1), COUNTER_ADD(this_thread.counters.bytes_copied, (n)))
+#define COPY2D(copy) COPY((copy) ? (copy)->width * (copy)->height : 0)
+#define COPY3D(copy) COPY((copy) ? (copy)->width * (copy)->height * (copy)->depth : 0)
+#define COPIES(n, sizes) count_copies((n), (sizes))
+#define COPIES3D(n, operations) count_copies3d((n), (operations))
+#define OTHER COUNTER_ADD(this_thread.counters.others, 1)
+
+static void count_copies(size_t copies, const size_t *sizes) {
+    uint64_t bytes = 0;
+    for (size_t i = 0; sizes && i < copies; i++)
+        bytes += sizes[i];
+    COUNTER_ADD(this_thread.counters.copies, copies);
+    COUNTER_ADD(this_thread.counters.bytes_copied, bytes);
+}
+
+/* Between arrays an extent's width is in texels, whose size is not told: counted as bytes. */
+static void count_copies3d(size_t copies, const CUDA_MEMCPY3D_BATCH_OP *operations) {
+    uint64_t bytes = 0;
+    for (size_t i = 0; operations && i < copies; i++)
+        bytes += operations[i].width * operations[i].height * operations[i].depth;
+    COUNTER_ADD(this_thread.counters.copies, copies);
+    COUNTER_ADD(this_thread.counters.bytes_copied, bytes);
+}
+
+/* What the meter is to know beforehand. */
+#define NOTE_LAUNCH(launched, ...) (thread->function = (launched))
+#define NOTE_LAUNCH_GRAPH(...)
+#define NOTE_COPY(...)
+#define NOTE_COPY2D(...)
+#define NOTE_COPY3D(...)
+#define NOTE_COPIES(...)
+#define NOTE_COPIES3D(...)
+#define NOTE_OTHER
+
+/* Two functions a hook. The exported one is the fast path. Where that does not apply, it calls the other one in place of the
+ * driver's function, and the other one always returns inside the gate. There is only one call, so that the compiler copies
+ * the arguments from where they lie instead of holding them in registers that it must save first. */
+#define WRAP(symbol, parameters, arguments, stream, COUNT, NOTE)                                                       \
+    static COLD CUresult symbol##_slow parameters {                                                                    \
+        struct thread *thread = &this_thread;                                                                          \
+        gate_leave(thread);                                                                                            \
+        NOTE;                                                                                                          \
+        CUresult result = gate_enter(thread, stream);                                                                  \
+        uint32_t timer_number = function_timing_take(thread);                                                          \
+        if (result != CUDA_SUCCESS) {                                                                                  \
+            DEPTH_ADD(thread, 1u, __ATOMIC_RELAXED);                                                                   \
+            return result;                                                                                             \
+        }                                                                                                              \
+        COUNT;                                                                                                         \
+        result = REAL(symbol) arguments;                                                                               \
+        if (unlikely(timer_number))                                                                                    \
+            function_timing_end(timer_number, stream, result);                                                         \
+        return result;                                                                                                 \
+    }                                                                                                                  \
+    EXPORT CUresult symbol parameters {                                                                                \
+        struct thread *thread = &this_thread;                                                                          \
+        __typeof__(&symbol) function = symbol##_slow;                                                                  \
+        if (gate_try(thread, stream) && likely(PAGE_LOAD(driver_functions[HOOK_##symbol]))) {                          \
+            COUNT;                                                                                                     \
+            function = PAGE_LOAD(driver_functions[HOOK_##symbol]);                                                     \
+        }                                                                                                              \
+        CUresult result = function arguments;                                                                          \
+        gate_leave(thread);                                                                                            \
+        return result;                                                                                                 \
+    }
+#define WRAP_NONE(symbol, parameters, arguments, stream, ...) WRAP(symbol, parameters, arguments, stream, __VA_ARGS__)
+#define WRAP_PTSZ(symbol, parameters, arguments, stream, ...)                                                          \
+    WRAP(symbol, parameters, arguments, stream, __VA_ARGS__)                                                           \
+    WRAP(symbol##_ptsz, parameters, arguments, per_thread(stream), __VA_ARGS__)
+#define WRAP_PTDS(symbol, parameters, arguments, stream, ...)                                                          \
+    WRAP(symbol, parameters, arguments, stream, __VA_ARGS__)                                                           \
+    WRAP(symbol##_ptds, parameters, arguments, per_thread(stream), __VA_ARGS__)
+#define HAND_NONE(symbol, parameters, arguments)                                                                       \
+    EXPORT CUresult symbol parameters {                                                                                \
+        return hook_##symbol arguments;                                                                                \
+    }
+#define HAND_PTSZ(symbol, parameters, arguments)                                                                       \
+    EXPORT CUresult symbol parameters {                                                                                \
+        return hook_##symbol(false, UNWRAP arguments);                                                                 \
+    }                                                                                                                  \
+    EXPORT CUresult symbol##_ptsz parameters {                                                                         \
+        return hook_##symbol(true, UNWRAP arguments);                                                                  \
+    }
+
+#define GATED(twin, symbol, base, since, parameters, arguments, stream, COUNT)                                         \
+    WRAP_##twin(symbol, parameters, arguments, stream, COUNT, NOTE_##COUNT)
+#define CUSTOM(twin, symbol, base, since, parameters, arguments) HAND_##twin(symbol, parameters, arguments)
+#define USED(...)
+#define ALIAS(...)
+#include "driver/hooks.def"
+#undef GATED
+#undef CUSTOM
+#undef USED
+#undef ALIAS
+
+#define ROW(symbol, base, since, per_thread) [HOOK_##symbol] = {#symbol, #base, since, per_thread, (void *)symbol},
+#define ROWS_NONE(symbol, base, since) ROW(symbol, base, since, false)
+#define ROWS_PTSZ(symbol, base, since) ROW(symbol, base, since, false) ROW(symbol##_ptsz, base, since, true)
+#define ROWS_PTDS(symbol, base, since) ROW(symbol, base, since, false) ROW(symbol##_ptds, base, since, true)
+
+const struct hook hooks[HOOK_COUNT] = {
+#define GATED(twin, symbol, base, since, ...) ROWS_##twin(symbol, base, since)
+#define CUSTOM(twin, symbol, base, since, ...) ROWS_##twin(symbol, base, since)
+#define USED(symbol, ...) [HOOK_##symbol] = {#symbol, "", 0, false, NULL},
+#define ALIAS(...)
+#include "driver/hooks.def"
+#undef GATED
+#undef CUSTOM
+#undef USED
+#undef ALIAS
+};
+
+const struct alias aliases[] = {
+#define GATED(...)
+#define CUSTOM(...)
+#define USED(...)
+#define ALIAS(base, since, symbol) {#base, since, HOOK_##symbol},
+#include "driver/hooks.def"
+#undef GATED
+#undef CUSTOM
+#undef USED
+#undef ALIAS
+    {NULL, 0, HOOK_COUNT},
+};
+
+/* A launch on several devices at once: its streams are marked one after the other, inside one entry. */
+CUresult hook_cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned devices, unsigned flags) {
+    struct thread *thread = &this_thread;
+    unsigned listed = list ? devices : 0, entered = 0;
+    CUresult result = gate_enter(thread, listed ? list[0].stream : DEFAULT);
+    if (result != CUDA_SUCCESS)
+        return result;
+    for (unsigned i = 1; i < listed; i++)
+        entered += gate_enter(thread, list[i].stream) == CUDA_SUCCESS;
+    for (unsigned i = 0; i < listed; i++)
+        LAUNCH(NULL, (uint64_t)list[i].grid[0] * list[i].grid[1] * list[i].grid[2]);
+    result = REAL(cuLaunchCooperativeKernelMultiDevice)(list, devices, flags);
+    for (; entered; entered--)
+        gate_leave(thread);
+    gate_leave(thread);
+    return result;
+}

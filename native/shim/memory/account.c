@@ -1,0 +1,182 @@
+/* How much the client has allocated, what it may allocate, and what it is told about that.
+ *
+ * Each process of the client writes its own slot of the client page; the sum over the slots is the client's. A process
+ * adds first and looks at the sum then: two that ask at the same time may both be refused, never both be let past. */
+#include "shim.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+pthread_mutex_t account_lock = PTHREAD_MUTEX_INITIALIZER;
+static uint64_t own, own_unmovable;
+static int64_t own_evicted; /* evicted; below 0 for the moment in which a release overtakes the eviction's book entry */
+static uint32_t own_slot;
+
+static uint64_t client_sum(void) {
+    uint64_t sum = 0;
+    for (int i = 0; shim.client && i < GPUSHARE_SLOTS; i++)
+        sum += __atomic_load_n(&shim.client->slots[i].allocated, __ATOMIC_SEQ_CST);
+    return sum;
+}
+
+/* Unified memory cannot be asked what is where: all that was not evicted, at most. */
+static uint64_t resident_bytes(void) {
+    return own_evicted <= 0 ? own : (uint64_t)own_evicted < own ? own - (uint64_t)own_evicted : 0;
+}
+
+static void publish(void) {
+    struct gpushare_report *report = &the_page()->report;
+    if (shim.client)
+        __atomic_store_n(&shim.client->slots[own_slot].allocated, own, __ATOMIC_SEQ_CST);
+    PAGE_STORE(report->allocated, own);
+    PAGE_STORE(report->pinned, own_unmovable);
+    PAGE_STORE(report->resident, resident_bytes());
+}
+
+static void log_refusal(uint64_t bytes, uint64_t sum, uint64_t limit, uint64_t backing) {
+    PAGE_ADD(the_page()->report.refused, 1);
+    if (limit)
+        log_message(
+            LOG_ERROR,
+            "an allocation of %s was refused: %s are allocated and the memory limit is %s "
+            "(to raise it: %%gpushare quota memory=%lluMiB in a notebook, or jupyter gpushare run --memory %lluMiB)",
+            size_text(bytes).text, size_text(sum).text, size_text(limit).text,
+            (unsigned long long)((sum + bytes + (1 << 20) - 1) >> 20),
+            (unsigned long long)((sum + bytes + (1 << 20) - 1) >> 20));
+    else
+        log_message(LOG_ERROR,
+                    "an allocation of %s was refused: device and host memory together can back only %s more; "
+                    "a limit does not help, other clients must free some (%s are allocated here; see %%gpushare, and "
+                    "%%gpushare quota memory=... to keep others within theirs)",
+                    size_text(bytes).text, size_text(backing).text, size_text(sum).text);
+}
+
+bool account_reserve(uint64_t bytes, bool unmovable) {
+    struct gpushare_orders *orders = &the_page()->orders;
+    pthread_mutex_lock(&account_lock);
+    own += bytes;
+    publish();
+    uint64_t limit = PAGE_LOAD(orders->memory_limit), backing = PAGE_LOAD(orders->memory_backing), sum = client_sum();
+    bool over_limit = limit && sum > limit, over_backing = bytes > backing;
+    if (over_limit || over_backing) {
+        own -= bytes;
+        publish();
+    } else if (unmovable) {
+        own_unmovable += bytes;
+        PAGE_STORE(the_page()->report.pinned, own_unmovable);
+    }
+    pthread_mutex_unlock(&account_lock);
+    if (over_limit || over_backing)
+        log_refusal(bytes, sum - bytes, over_limit ? limit : 0, backing);
+    return !over_limit && !over_backing;
+}
+
+bool account_would_fit(uint64_t bytes) {
+    struct gpushare_orders *orders = &the_page()->orders;
+    uint64_t limit = PAGE_LOAD(orders->memory_limit);
+    pthread_mutex_lock(&account_lock);
+    uint64_t sum = client_sum();
+    pthread_mutex_unlock(&account_lock);
+    return (!limit || sum + bytes <= limit) && bytes <= PAGE_LOAD(orders->memory_backing);
+}
+
+void account_mark_unmovable(uint64_t bytes) {
+    pthread_mutex_lock(&account_lock);
+    own_unmovable += bytes;
+    publish();
+    pthread_mutex_unlock(&account_lock);
+}
+
+void account_note_evicted(int64_t bytes) {
+    pthread_mutex_lock(&account_lock);
+    own_evicted += bytes;
+    publish();
+    pthread_mutex_unlock(&account_lock);
+}
+
+uint64_t account_resident(void) {
+    pthread_mutex_lock(&account_lock);
+    uint64_t bytes = resident_bytes();
+    pthread_mutex_unlock(&account_lock);
+    return bytes;
+}
+
+void account_release(uint64_t bytes, bool unmovable) {
+    if (!bytes)
+        return;
+    pthread_mutex_lock(&account_lock);
+    own -= bytes < own ? bytes : own;
+    if (unmovable)
+        own_unmovable -= bytes < own_unmovable ? bytes : own_unmovable;
+    publish();
+    pthread_mutex_unlock(&account_lock);
+}
+
+void account_publish_turn(const struct gpushare_turn *turn, uint64_t now) {
+    struct gpushare_slot *slot = &shim.client->slots[own_slot];
+    PAGE_STORE(slot->turn, turn->turn);
+    PAGE_STORE(slot->since_ns, turn->closed_ns);
+    PAGE_STORE(slot->phase, turn->phase);
+    PAGE_STORE(slot->seen, (uint32_t)(now / (1000 * NS_PER_MS)));
+}
+
+uint32_t account_own_slot(void) {
+    return own_slot;
+}
+
+static void leave_slot(void) {
+    struct gpushare_slot *slot = &shim.client->slots[own_slot];
+    __atomic_store_n(&slot->allocated, 0, __ATOMIC_SEQ_CST);
+    PAGE_STORE(slot->phase, GPUSHARE_OUT);
+}
+
+/* The coordinator said which client page is ours; the one before may be the very same memory. */
+void account_attach_client_page(struct gpushare_client *client, int file) {
+    pthread_mutex_lock(&account_lock);
+    struct gpushare_client *before = shim.client;
+    int file_before = shim.client_fd;
+    leave_slot();
+    shim.client = client;
+    shim.client_fd = file;
+    own_slot = PAGE_LOAD(the_page()->orders.slot) % GPUSHARE_SLOTS;
+    publish();
+    pthread_mutex_unlock(&account_lock);
+    munmap(before, GPUSHARE_CLIENT_BYTES);
+    fd_close(file_before);
+}
+
+void account_update_slot(void) {
+    pthread_mutex_lock(&account_lock);
+    uint32_t slot = PAGE_LOAD(the_page()->orders.slot) % GPUSHARE_SLOTS;
+    if (slot != own_slot)
+        leave_slot();
+    own_slot = slot;
+    publish();
+    pthread_mutex_unlock(&account_lock);
+}
+
+/* One story for every view: in total the least that is promised, free what can still be had of it. */
+void account_apparent_memory(uint64_t real_total, uint64_t real_free, uint64_t *total, uint64_t *free) {
+    struct gpushare_orders *orders = &the_page()->orders;
+    uint64_t limit = PAGE_LOAD(orders->memory_limit), apparent_total = PAGE_LOAD(orders->memory_total),
+             backing = PAGE_LOAD(orders->memory_backing);
+    pthread_mutex_lock(&account_lock);
+    uint64_t sum = client_sum();
+    pthread_mutex_unlock(&account_lock);
+    *total = apparent_total ? apparent_total : limit ? limit : real_total;
+    uint64_t bound = limit ? limit : *total;
+    uint64_t capacity = shim.mode->capacity ? shim.mode->capacity() : UINT64_MAX;
+    bound = bound < capacity ? bound : capacity;
+    uint64_t rest = bound > sum ? bound - sum : 0;
+    rest = rest < backing ? rest : backing;
+    if (shim.mode->is_unmovable && real_free < rest)
+        rest = real_free;
+    *free = rest < *total ? rest : *total;
+}
+
+void account_after_fork(void) {
+    pthread_mutex_init(&account_lock, NULL);
+    own = own_unmovable = 0;
+    own_evicted = 0;
+    own_slot = 0;
+}

@@ -1,0 +1,160 @@
+/* Releases that wait for a stream: cuMemFreeAsync of memory that does not come from the driver's pool. An event marks the
+ * place in the stream; when it has passed, the memory is given back, by whichever thread looks next. */
+#include "shim.h"
+
+#include <stdlib.h>
+
+struct release {
+    struct entry entry;
+    CUcontext context; /* the event's */
+    CUevent event;
+    struct release *next;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t freeing = PTHREAD_MUTEX_INITIALIZER; /* held while what has passed is taken and given back */
+static struct release *waiting;
+static _Atomic uint32_t count_waiting; /* and not given back yet */
+
+/* The memory itself is given back outside of the lock: the driver may wait for the device in it. */
+static void free_now(struct release *release) {
+    CUcontext left;
+    bool pushed = REAL(cuCtxPushCurrent_v2)(release->context) == CUDA_SUCCESS;
+    REAL(cuEventDestroy_v2)(release->event);
+    CUresult result = memory_release(&release->entry);
+    if (pushed)
+        REAL(cuCtxPopCurrent_v2)(&left);
+    if (result != CUDA_SUCCESS)
+        log_once(LOG_INFO, "memory could not be given back after its stream's work (CUDA error %d)", result);
+    memory_unaccount(&release->entry);
+    atomic_fetch_sub(&count_waiting, 1);
+    free(release);
+}
+
+CUresult deferred_add(const struct entry *entry, CUstream stream) {
+    struct release *release = calloc(1, sizeof *release);
+    CUcontext left;
+    if (!release)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    release->entry = *entry;
+    bool explicit = (uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD;
+    if (!explicit || REAL(cuStreamGetCtx)(stream, &release->context) != CUDA_SUCCESS)
+        REAL(cuCtxGetCurrent)(&release->context);
+    bool pushed = release->context && REAL(cuCtxPushCurrent_v2)(release->context) == CUDA_SUCCESS;
+    CUresult result = REAL(cuEventCreate)(&release->event, CU_EVENT_DISABLE_TIMING);
+    if (result == CUDA_SUCCESS) {
+        result = REAL(cuEventRecord)(release->event, stream);
+        if (result != CUDA_SUCCESS)
+            REAL(cuEventDestroy_v2)(release->event);
+    }
+    if (pushed)
+        REAL(cuCtxPopCurrent_v2)(&left);
+    if (result != CUDA_SUCCESS) {
+        free(release);
+        return result;
+    }
+    pthread_mutex_lock(&lock);
+    release->next = waiting;
+    waiting = release;
+    pthread_mutex_unlock(&lock);
+    if (atomic_fetch_add(&count_waiting, 1) == 0)
+        agent_wake(); /* it looks from now on, should the program not allocate again */
+    return CUDA_SUCCESS;
+}
+
+static struct release *take(bool (*chosen)(struct release *release, void *data), void *data) {
+    struct release *taken = NULL;
+    pthread_mutex_lock(&lock);
+    for (struct release **link = &waiting; *link;) {
+        struct release *release = *link;
+        if (!chosen(release, data)) {
+            link = &release->next;
+            continue;
+        }
+        *link = release->next;
+        release->next = taken;
+        taken = release;
+    }
+    pthread_mutex_unlock(&lock);
+    return taken;
+}
+
+static void free_all(struct release *taken) {
+    while (taken) {
+        struct release *next = taken->next;
+        free_now(taken);
+        taken = next;
+    }
+}
+
+static bool has_completed(struct release *release, void *data) {
+    (void)data;
+    return REAL(cuEventQuery)(release->event) != CUDA_ERROR_NOT_READY;
+}
+
+static bool is_any(struct release *release, void *data) {
+    (void)release, (void)data;
+    return true;
+}
+
+bool deferred_any(void) {
+    return atomic_load_explicit(&count_waiting, memory_order_relaxed) != 0;
+}
+
+/* Asking an event counts as unsafe while the thread captures, unless it says that it knows what it does. */
+static void free_completed(void) {
+    int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    bool exchanged = REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
+    free_all(take(has_completed, NULL));
+    if (exchanged)
+        REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+    pthread_mutex_unlock(&freeing);
+}
+
+void deferred_try_free(void) {
+    if (deferred_any() && pthread_mutex_trylock(&freeing) == 0)
+        free_completed();
+}
+
+void deferred_free_completed(void) {
+    if (!deferred_any())
+        return;
+    pthread_mutex_lock(&freeing);
+    free_completed();
+}
+
+bool deferred_drain(void) {
+    struct release *taken = take(is_any, NULL);
+    for (struct release *release = taken; release; release = release->next)
+        REAL(cuEventSynchronize)(release->event);
+    bool some = taken != NULL;
+    free_all(taken);
+    return some;
+}
+
+static bool is_of_context(struct release *release, void *context) {
+    return release->context == context || release->entry.context == context;
+}
+
+/* The context has ended, and with it the event and the memory. */
+uint64_t deferred_drop_context(CUcontext context, uint64_t *unmovable, uint64_t *evicted) {
+    uint64_t bytes = 0;
+    for (struct release *release = take(is_of_context, context); release;) {
+        struct release *next = release->next;
+        bytes += release->entry.bytes;
+        *unmovable += is_unmovable(release->entry.kind) ? release->entry.bytes : 0;
+        *evicted +=
+            !is_unmovable(release->entry.kind) && release->entry.references == ENTRY_EVICTED ? release->entry.bytes : 0;
+        atomic_fetch_sub(&count_waiting, 1);
+        free(release);
+        release = next;
+    }
+    return bytes;
+}
+
+void deferred_after_fork(void) {
+    pthread_mutex_init(&lock, NULL);
+    pthread_mutex_init(&freeing, NULL);
+    waiting = NULL;
+    atomic_store(&count_waiting, 0);
+}

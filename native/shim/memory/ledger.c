@@ -1,0 +1,209 @@
+/* The ledger: what the program has allocated, by address or handle. Open addressing in shards with a lock each, so that
+ * adding and taking cost the same however much there is, and threads seldom meet. */
+#include "shim.h"
+
+#include <stdlib.h>
+
+#define SHARDS 16 /* a power of two */
+#define MIN_ROOM 64
+
+struct shard {
+    pthread_mutex_t lock;
+    struct entry *entries; /* key 0: empty */
+    uint64_t count, room;  /* room: 0 or a power of two, at most 3/4 used */
+};
+
+static struct shard tables[LEDGER_TABLES][SHARDS] = {
+    [0 ... LEDGER_TABLES - 1] = {[0 ... SHARDS - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}},
+};
+
+/* Addresses are aligned and handles small: the product's high bits depend on all of them. */
+static uint64_t hash(uint64_t key) {
+    uint64_t product = key * 0x9e3779b97f4a7c15ull;
+    return product ^ product >> 32;
+}
+
+static struct shard *shard_of(enum ledger_table table, uint64_t key) {
+    return &tables[table][hash(key) >> 60 & (SHARDS - 1)];
+}
+
+static struct entry *slot_of(struct shard *shard, uint64_t key) {
+    if (!shard->room)
+        return NULL;
+    uint64_t mask = shard->room - 1, at = hash(key) & mask;
+    while (shard->entries[at].key && shard->entries[at].key != key)
+        at = (at + 1) & mask;
+    return &shard->entries[at];
+}
+
+static bool make_room(struct shard *shard) {
+    if ((shard->count + 1) * 4 <= shard->room * 3)
+        return true;
+    struct shard grown = {.room = shard->room ? shard->room * 2 : MIN_ROOM};
+    grown.entries = calloc(grown.room, sizeof *grown.entries);
+    if (!grown.entries)
+        return false;
+    for (uint64_t i = 0; i < shard->room; i++)
+        if (shard->entries[i].key)
+            *slot_of(&grown, shard->entries[i].key) = shard->entries[i];
+    free(shard->entries);
+    shard->entries = grown.entries;
+    shard->room = grown.room;
+    return true;
+}
+
+/* Close the gap, so that no search ends early: whatever may move nearer to its place does. */
+static void remove_at(struct shard *shard, struct entry *entry) {
+    uint64_t mask = shard->room - 1, gap = (uint64_t)(entry - shard->entries);
+    for (uint64_t i = (gap + 1) & mask; shard->entries[i].key; i = (i + 1) & mask) {
+        uint64_t home = hash(shard->entries[i].key) & mask;
+        if (((i - home) & mask) >= ((i - gap) & mask)) {
+            shard->entries[gap] = shard->entries[i];
+            gap = i;
+        }
+    }
+    shard->entries[gap].key = 0;
+    shard->count--;
+}
+
+bool ledger_add(enum ledger_table table, const struct entry *entry) {
+    struct shard *shard = shard_of(table, entry->key);
+    pthread_mutex_lock(&shard->lock);
+    bool room = make_room(shard);
+    if (room) {
+        struct entry *slot = slot_of(shard, entry->key);
+        shard->count += slot->key == 0;
+        *slot = *entry;
+    }
+    pthread_mutex_unlock(&shard->lock);
+    if (!room)
+        log_once(LOG_ERROR, "out of host memory: an allocation is not in the ledger");
+    return room;
+}
+
+bool ledger_find(enum ledger_table table, uint64_t key, struct entry *found) {
+    struct shard *shard = shard_of(table, key);
+    pthread_mutex_lock(&shard->lock);
+    struct entry *slot = key ? slot_of(shard, key) : NULL;
+    bool is_known = slot && slot->key == key;
+    if (is_known)
+        *found = *slot;
+    pthread_mutex_unlock(&shard->lock);
+    return is_known;
+}
+
+bool ledger_remove(enum ledger_table table, uint64_t key, struct entry *removed) {
+    struct shard *shard = shard_of(table, key);
+    pthread_mutex_lock(&shard->lock);
+    struct entry *slot = key ? slot_of(shard, key) : NULL;
+    bool is_known = slot && slot->key == key;
+    if (is_known) {
+        *removed = *slot;
+        remove_at(shard, slot);
+    }
+    pthread_mutex_unlock(&shard->lock);
+    return is_known;
+}
+
+bool ledger_change_references(uint64_t handle, int change, struct entry *gone) {
+    struct shard *shard = shard_of(LEDGER_HANDLES, handle);
+    bool last = false;
+    pthread_mutex_lock(&shard->lock);
+    struct entry *slot = handle ? slot_of(shard, handle) : NULL;
+    if (slot && slot->key == handle) {
+        slot->references += (uint32_t)change;
+        last = slot->references == 0;
+        if (last) {
+            *gone = *slot;
+            remove_at(shard, slot);
+        }
+    }
+    pthread_mutex_unlock(&shard->lock);
+    return last;
+}
+
+bool ledger_set_flag(const struct entry *entry, uint32_t flag) {
+    struct shard *shard = shard_of(LEDGER_ADDRESSES, entry->key);
+    pthread_mutex_lock(&shard->lock);
+    struct entry *slot = slot_of(shard, entry->key);
+    bool is_changed = slot && slot->key == entry->key &&
+                      slot->physical_or_generation == entry->physical_or_generation && slot->references != flag;
+    if (is_changed)
+        slot->references = flag;
+    pthread_mutex_unlock(&shard->lock);
+    return is_changed;
+}
+
+size_t ledger_list(enum ledger_table table, bool (*wanted)(const struct entry *entry), struct entry **list) {
+    size_t count = 0, room = 0;
+    *list = NULL;
+    for (int i = 0; i < SHARDS; i++) {
+        struct shard *shard = &tables[table][i];
+        pthread_mutex_lock(&shard->lock);
+        if (room < count + shard->count) {
+            room = 2 * (count + shard->count);
+            struct entry *grown = realloc(*list, room * sizeof *grown);
+            if (!grown) {
+                pthread_mutex_unlock(&shard->lock);
+                break; /* those that are listed will do */
+            }
+            *list = grown;
+        }
+        for (uint64_t at = 0; at < shard->room; at++)
+            if (shard->entries[at].key && wanted(&shard->entries[at]))
+                (*list)[count++] = shard->entries[at];
+        pthread_mutex_unlock(&shard->lock);
+    }
+    return count;
+}
+
+/* Physical memory of the virtual-memory interface belongs to no context and stays. */
+uint64_t ledger_drop_context(CUcontext context, uint64_t *unmovable, uint64_t *evicted) {
+    uint64_t bytes = 0;
+    for (int table = 0; table < LEDGER_TABLES; table++) {
+        if (table == LEDGER_HANDLES || table == LEDGER_MAPPINGS)
+            continue;
+        for (int i = 0; i < SHARDS; i++) {
+            struct shard *shard = &tables[table][i];
+            pthread_mutex_lock(&shard->lock);
+            for (uint64_t at = 0; at < shard->room;) {
+                struct entry *entry = &shard->entries[at];
+                if (!entry->key || entry->context != context) {
+                    at++;
+                    continue;
+                }
+                bytes += entry->bytes;
+                if (is_unmovable(entry->kind))
+                    *unmovable += entry->bytes;
+                else if (entry->references == ENTRY_EVICTED)
+                    *evicted += entry->bytes;
+                remove_at(shard, entry); /* another may have moved here: look again */
+            }
+            pthread_mutex_unlock(&shard->lock);
+        }
+    }
+    return bytes;
+}
+
+/* Names of physical memory, and mappings of it, stand for what is counted once. */
+void ledger_sum(struct ledger_totals *sum) {
+    for (int table = 0; table < LEDGER_TABLES; table++)
+        for (int i = 0; i < SHARDS && table != LEDGER_MAPPINGS; i++) {
+            struct shard *shard = &tables[table][i];
+            pthread_mutex_lock(&shard->lock);
+            for (uint64_t at = 0; at < shard->room; at++) {
+                struct entry *entry = &shard->entries[at];
+                if (!entry->key || entry->kind >= MEMORY_KINDS || (table == LEDGER_HANDLES && !entry->bytes))
+                    continue;
+                sum->number[entry->kind]++;
+                sum->bytes[entry->kind] += entry->bytes;
+            }
+            pthread_mutex_unlock(&shard->lock);
+        }
+}
+
+void ledger_after_fork(void) {
+    for (int table = 0; table < LEDGER_TABLES; table++)
+        for (int i = 0; i < SHARDS; i++)
+            tables[table][i] = (struct shard){.lock = PTHREAD_MUTEX_INITIALIZER};
+}

@@ -1,0 +1,26 @@
+/* The mode "plain": device memory is device memory. It is counted and limited, and never moved. */
+#include "shim.h"
+
+/* Nobody is asked to leave for it: what is plain never leaves again, and whoever did might not fit any more. */
+static CUresult allocate(CUdeviceptr *address, size_t bytes, struct entry *entry) {
+    entry->kind = MEMORY_DEVICE;
+    CUresult result = REAL(cuMemAlloc_v2)(address, bytes);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        log_message(LOG_ERROR,
+                    "an allocation of %s was refused: the device is full (memory mode plain moves nothing, and has "
+                    "nothing moved for it)",
+                    size_text(bytes).text);
+    return result;
+}
+
+static CUresult release(const struct entry *entry) {
+    return REAL(cuMemFree_v2)((CUdeviceptr)entry->key);
+}
+
+const struct memory_mode mode_plain = {
+    .name = "plain",
+    .number = GPUSHARE_MEMORY_PLAIN,
+    .is_unmovable = true,
+    .allocate = allocate,
+    .release = release,
+};

@@ -1,0 +1,226 @@
+/* The mode "unified": device memory is made as unified memory, which the driver moves by page faults, and we in bulk, by
+ * prefetching it.
+ *
+ * Nobody can ask which pages exist. A prefetch makes those that do not, on the host too: so an allocation whose touched
+ * part is unknown, a framework's preallocation, is never prefetched. Its pages move by the driver's own eviction. */
+#include "shim.h"
+
+#include <stdlib.h>
+
+#define MAX_MOVABLE_BYTES (1ull << 30) /* bytes; and a quarter of the device */
+#define MIN_ADVISED_BYTES 65536
+#define EVICTION_POLL_NS 200000
+#define PREFETCH_BYTES (1ull << 30)          /* bytes that come back at a time before the turn */
+#define FREE_MEMORY_POLL_NS (20 * NS_PER_MS) /* between looks for room */
+
+static struct {
+    bool evicting; /* under residency_lock, like all here */
+    uint64_t began, bytes;
+    _Atomic bool may_be_evicted;           /* there may be entries that are EVICTED */
+    uint64_t restore_began, restore_bytes; /* what comes back ahead of the turn */
+} transfers;
+
+/* --- allocating ------------------------------------------------------------------------------------------------------ */
+
+/* TGS: guaranteed clients' pages stay on the device, opportunistic ones' give way and are reached where they are. */
+static void advise(CUdeviceptr address, size_t bytes) {
+    CUdevice device;
+    bool offline = PAGE_LOAD(the_page()->orders.quota_set) & 4;
+    if (bytes < MIN_ADVISED_BYTES || REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS)
+        return;
+    int advice = offline ? CU_MEM_ADVISE_SET_ACCESSED_BY : CU_MEM_ADVISE_SET_PREFERRED_LOCATION;
+    if (REAL(cuMemAdvise)(address, bytes, advice, device) != CUDA_SUCCESS)
+        log_once(LOG_INFO, "the driver takes no advice on where memory belongs");
+}
+
+/* The managed form of an allocation, or the plain one where the driver refuses. */
+static CUresult allocate(CUdeviceptr *address, size_t bytes, struct entry *entry) {
+    CUresult result = REAL(cuMemAllocManaged)(address, bytes, CU_MEM_ATTACH_GLOBAL);
+    entry->kind = MEMORY_REDIRECTED;
+    if (result == CUDA_SUCCESS)
+        advise(*address, bytes);
+    if (result != CUDA_ERROR_NOT_SUPPORTED)
+        return result;
+    log_once(LOG_INFO, "the driver refuses unified memory: allocations stay plain");
+    entry->kind = MEMORY_DEVICE;
+    return REAL(cuMemAlloc_v2)(address, bytes);
+}
+
+static CUresult release(const struct entry *entry) {
+    return REAL(cuMemFree_v2)((CUdeviceptr)entry->key);
+}
+
+/* --- moving ---------------------------------------------------------------------------------------------------------- */
+
+static bool move(const struct entry *entry, bool to_device) {
+    struct transfer_stream *stream = transfer_begin(entry->context);
+    if (!stream)
+        return false;
+    bool is_requested =
+        REAL(cuMemPrefetchAsync)((CUdeviceptr)entry->key, entry->bytes, to_device ? stream->device : CU_DEVICE_CPU,
+                                 stream->stream) == CUDA_SUCCESS;
+    stream->is_busy = stream->is_busy || is_requested;
+    transfer_end();
+    /* If it is gone, or its address another's, by now, then the book is right, and a page or two moved in vain. */
+    if (!is_requested || !ledger_set_flag(entry, to_device ? 0 : ENTRY_EVICTED))
+        return false;
+    account_note_evicted(to_device ? -(int64_t)entry->bytes : (int64_t)entry->bytes);
+    if (!to_device)
+        atomic_store(&transfers.may_be_evicted, true);
+    return true;
+}
+
+static bool is_movable(const struct entry *entry) {
+    return !is_unmovable(entry->kind) &&
+           (entry->bytes <= MAX_MOVABLE_BYTES || entry->bytes <= shim.devices[0].memory / 4);
+}
+
+static bool is_on_device(const struct entry *entry) {
+    return is_movable(entry) && entry->references != ENTRY_EVICTED;
+}
+
+static bool is_evicted(const struct entry *entry) {
+    return !is_unmovable(entry->kind) && entry->references == ENTRY_EVICTED;
+}
+
+static int largest_first(const void *a, const void *b) {
+    uint64_t one = ((const struct entry *)a)->bytes, two = ((const struct entry *)b)->bytes;
+    return one < two ? 1 : one > two ? -1 : 0;
+}
+
+/* Which were used last nobody knows; few large ones are moved faster than many small ones. */
+static void begin_eviction(uint64_t surplus) {
+    struct entry *list;
+    size_t count = ledger_list(LEDGER_ADDRESSES, is_on_device, &list);
+    qsort(list, count, sizeof *list, largest_first);
+    for (size_t i = 0; i < count && surplus; i++) {
+        while (i + 1 < count && list[i + 1].bytes >= surplus)
+            i++; /* a smaller one will do */
+        if (!move(&list[i], false))
+            continue;
+        transfers.bytes += list[i].bytes;
+        surplus -= list[i].bytes < surplus ? list[i].bytes : surplus;
+    }
+    free(list);
+    transfers_record();
+}
+
+static bool evict(uint64_t target, uint64_t now, uint64_t *next) {
+    uint64_t resident = account_resident();
+    pthread_mutex_lock(&residency_lock);
+    if (!transfers.evicting && resident > target) {
+        transfers.began = now;
+        transfers.bytes = 0;
+        begin_eviction(resident - target);
+        transfers.evicting = transfers.bytes > 0;
+    }
+    bool done = !transfers.evicting || transfers_are_complete();
+    if (transfers.evicting && done) {
+        struct gpushare_report *report = &the_page()->report;
+        uint64_t took = now_ns() - transfers.began;
+        PAGE_ADD(report->evicted_bytes, transfers.bytes);
+        PAGE_ADD(report->evicted_ns, took);
+        log_message(LOG_DEBUG, "evicted %s in %.1f ms", size_text(transfers.bytes).text, (double)took / NS_PER_MS);
+    }
+    transfers.evicting = !done;
+    pthread_mutex_unlock(&residency_lock);
+    *next = now + EVICTION_POLL_NS;
+    return done;
+}
+
+/* As much as there is room for, of `max_bytes`; *away: how many entries are. */
+static uint64_t request_restore(uint64_t room, uint64_t max_bytes, size_t *evicted) {
+    struct entry *list;
+    uint64_t bytes = 0;
+    *evicted = ledger_list(LEDGER_ADDRESSES, is_evicted, &list);
+    for (size_t i = 0; i < *evicted && bytes < max_bytes; i++) {
+        if (bytes + list[i].bytes > room || !move(&list[i], true))
+            continue;
+        bytes += list[i].bytes;
+    }
+    free(list);
+    transfers_record();
+    return bytes;
+}
+
+static uint64_t subtract(uint64_t from, uint64_t bytes) {
+    return from > bytes ? from - bytes : 0;
+}
+
+static void finish_prefetch(void) {
+    transfers_report_restored(transfers.restore_bytes, transfers.restore_began);
+    transfers.restore_bytes = 0;
+}
+
+/* The device's room, as any context of ours sees it. */
+static uint64_t free_bytes_for_prefetch(void) {
+    struct entry *list;
+    uint64_t room = 0;
+    size_t count = ledger_list(LEDGER_ADDRESSES, is_evicted, &list);
+    if (count && transfer_begin(list[0].context)) {
+        room = transfers_free_bytes();
+        transfer_end();
+    }
+    free(list);
+    return room;
+}
+
+static uint64_t prefetch(uint64_t max_bytes, uint64_t now) {
+    uint64_t next = NEVER;
+    size_t evicted = 0;
+    pthread_mutex_lock(&residency_lock);
+    bool arrived = !transfers.restore_bytes || transfers_are_complete();
+    if (arrived)
+        finish_prefetch();
+    if (!arrived) {
+        next = now + EVICTION_POLL_NS;
+    } else if (max_bytes && atomic_load(&transfers.may_be_evicted) && !is_open(gate_word())) {
+        transfers.restore_began = now_ns();
+        transfers.restore_bytes = request_restore(
+            min_u64(subtract(max_bytes, account_resident()), free_bytes_for_prefetch()), PREFETCH_BYTES, &evicted);
+        next = transfers.restore_bytes ? now + EVICTION_POLL_NS : evicted ? now + FREE_MEMORY_POLL_NS : NEVER;
+    }
+    pthread_mutex_unlock(&residency_lock);
+    return next;
+}
+
+/* What is larger than the device comes as it is touched. */
+static bool restore(uint32_t word) {
+    if (!atomic_load_explicit(&transfers.may_be_evicted, memory_order_acquire) ||
+        is_step(word)) /* a single call: page by page */
+        return true;
+    int mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* waiting for an event of ours is no harm to a capture elsewhere */
+    bool exchanged = REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
+    uint64_t apparent_total = PAGE_LOAD(the_page()->orders.memory_total),
+             total = apparent_total ? apparent_total : shim.devices[0].memory;
+    size_t evicted;
+    pthread_mutex_lock(&residency_lock);
+    uint64_t began = transfers.restore_bytes ? transfers.restore_began : now_ns();
+    uint64_t bytes =
+        transfers.restore_bytes + request_restore(subtract(total, account_resident()), UINT64_MAX, &evicted);
+    transfers.restore_bytes = 0;
+    if (!evicted)
+        atomic_store(&transfers.may_be_evicted, false);
+    transfers_sync();
+    transfers_report_restored(bytes, began);
+    pthread_mutex_unlock(&residency_lock);
+    if (exchanged)
+        REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+    return true;
+}
+
+void unified_after_fork(void) {
+    transfers.evicting = false;
+    transfers.restore_bytes = 0;
+    atomic_store(&transfers.may_be_evicted, false);
+}
+
+const struct memory_mode mode_unified = {
+    .name = "unified",
+    .number = GPUSHARE_MEMORY_UNIFIED,
+    .allocate = allocate,
+    .release = release,
+    .evict = evict,
+    .restore = restore,
+    .prefetch = prefetch,
+};

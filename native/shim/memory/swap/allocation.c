@@ -1,0 +1,178 @@
+/* Allocations of the mode "swap": a range of addresses each, filled with blocks; found again by any address in them. */
+#include "memory/swap/swap.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct {
+    struct swap_allocation **allocations; /* by address */
+    uint64_t count, room;
+} table;
+
+static uint64_t above(CUdeviceptr address) {
+    uint64_t low = 0, high = table.count;
+    while (low < high) {
+        uint64_t middle = (low + high) / 2;
+        if (table.allocations[middle]->base <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static struct swap_allocation *around(CUdeviceptr address) {
+    uint64_t at = above(address);
+    return at && address - table.allocations[at - 1]->base < table.allocations[at - 1]->bytes
+               ? table.allocations[at - 1]
+               : NULL;
+}
+
+static bool enter(struct swap_allocation *allocation) {
+    if (table.count == table.room) {
+        uint64_t room = table.room ? 2 * table.room : 64;
+        struct swap_allocation **grown = realloc(table.allocations, room * sizeof *grown);
+        if (!grown)
+            return false;
+        table.allocations = grown;
+        table.room = room;
+    }
+    uint64_t at = above(allocation->base);
+    memmove(table.allocations + at + 1, table.allocations + at, (table.count - at) * sizeof *table.allocations);
+    table.allocations[at] = allocation;
+    table.count++;
+    return true;
+}
+
+static void take_out(struct swap_allocation *allocation) {
+    uint64_t at = above(allocation->base) - 1;
+    memmove(table.allocations + at, table.allocations + at + 1, (table.count - at - 1) * sizeof *table.allocations);
+    table.count--;
+}
+
+static CUresult fill(struct swap_allocation *allocation, CUdevice device) {
+    CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                      .location = {CU_MEM_LOCATION_TYPE_DEVICE, device}};
+    CUmemAccessDesc access = {.location = properties.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUresult result = CUDA_SUCCESS;
+    for (uint64_t at = 0; at < allocation->bytes && result == CUDA_SUCCESS; at += MAX_BLOCK_BYTES) {
+        uint64_t bytes = allocation->bytes - at < MAX_BLOCK_BYTES ? allocation->bytes - at : MAX_BLOCK_BYTES;
+        struct mapping *mapping;
+        struct block *block;
+        if ((result = block_create(bytes, &properties, allocation->bytes - at, &block)) != CUDA_SUCCESS)
+            break;
+        result = block_map(block, allocation->base + at, bytes, 0, &mapping);
+        if (result != CUDA_SUCCESS) {
+            block_destroy(block);
+            break;
+        }
+        allocation->blocks[allocation->count++] = block;
+        result = mapping_access(mapping, &access, 1);
+    }
+    return result;
+}
+
+static void empty(struct swap_allocation *allocation) {
+    for (uint64_t i = 0; i < allocation->count; i++) {
+        struct block *block = allocation->blocks[i];
+        if (block->mappings && block_unmap(block->mappings) != CUDA_SUCCESS)
+            log_once(LOG_INFO, "memory could not be unmapped: its block stays");
+        block_destroy(block);
+    }
+    allocation->count = 0;
+}
+
+static void discard(struct swap_allocation *allocation) {
+    empty(allocation);
+    REAL(cuMemAddressFree)(allocation->base, allocation->bytes);
+    free(allocation->blocks);
+    free(allocation);
+}
+
+CUresult swap_allocation_create(uint64_t wanted, struct swap_allocation **made) {
+    uint64_t bytes = (wanted + GRANULE_BYTES - 1) / GRANULE_BYTES * GRANULE_BYTES;
+    CUdevice device;
+    struct swap_allocation *allocation = swap_fits(bytes) ? calloc(1, sizeof *allocation) : NULL;
+    if (allocation)
+        allocation->blocks = calloc((bytes + MAX_BLOCK_BYTES - 1) / MAX_BLOCK_BYTES, sizeof *allocation->blocks);
+    if (!allocation || !allocation->blocks) {
+        free(allocation);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    allocation->bytes = bytes;
+    CUresult result = REAL(cuCtxGetDevice)(&device);
+    REAL(cuCtxGetCurrent)(&allocation->context);
+    if (result == CUDA_SUCCESS)
+        result = REAL(cuMemAddressReserve)(&allocation->base, bytes, 0, 0, 0);
+    if (result != CUDA_SUCCESS) {
+        free(allocation->blocks);
+        free(allocation);
+        return result;
+    }
+    result = fill(allocation, device);
+    if (result == CUDA_SUCCESS && !enter(allocation))
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (result != CUDA_SUCCESS) {
+        discard(allocation);
+        return result;
+    }
+    uint64_t left = wanted;
+    for (uint64_t i = 0; i < allocation->count; i++) {
+        uint64_t part = left < allocation->blocks[i]->bytes ? left : allocation->blocks[i]->bytes;
+        block_charge(allocation->blocks[i], (int64_t)part);
+        left -= part;
+    }
+    *made = allocation;
+    return result;
+}
+
+CUresult swap_allocation_destroy(struct swap_allocation *allocation) {
+    take_out(allocation);
+    discard(allocation);
+    return CUDA_SUCCESS;
+}
+
+bool swap_find_allocation(CUdeviceptr address, CUdeviceptr *base, size_t *bytes, bool *is_resident) {
+    bool known = false;
+    pthread_mutex_lock(&residency_lock);
+    struct swap_allocation *allocation = around(address);
+    if (allocation) {
+        *base = allocation->base;
+        *bytes = allocation->bytes;
+        *is_resident = allocation->blocks[(address - allocation->base) / MAX_BLOCK_BYTES]->is_resident;
+        if (allocation->slab)
+            slab_find(allocation, address, base, bytes);
+        known = *bytes != 0;
+    }
+    pthread_mutex_unlock(&residency_lock);
+    return known;
+}
+
+/* What a context's end takes with it. residency_lock is held. */
+void swap_drop_context(CUcontext context) {
+    for (uint64_t i = 0; i < table.count;) {
+        struct swap_allocation *allocation = table.allocations[i];
+        if (allocation->context != context) {
+            i++;
+            continue;
+        }
+        slab_discard(allocation);
+        swap_allocation_destroy(allocation);
+    }
+    for (struct block *block = swap_blocks; block; block = block->next)
+        if (block->context == context)
+            block->context = NULL;
+    copies_drop_context(context);
+    host_buffer_drop_context(context);
+}
+
+void swap_after_fork(void) {
+    table.allocations = NULL; /* left to the parent's heap image, and so the blocks */
+    table.count = table.room = 0;
+    swap_blocks = NULL;
+    slabs_after_fork();
+    copies_after_fork();
+    host_buffers_after_fork();
+    swap_blocks_after_fork();
+    swap_vmm_after_fork();
+}

@@ -1,0 +1,230 @@
+/* Blocks of the mode "swap": physical memory that comes and goes, and where it is mapped. */
+#include "memory/swap/swap.h"
+
+#include <stdlib.h>
+
+struct block *swap_blocks;
+static uint64_t missing, resident; /* bytes of blocks that are not on the device, and that are */
+
+uint64_t swap_missing_bytes(void) {
+    return missing;
+}
+
+static void add_missing(int64_t bytes) {
+    missing += (uint64_t)bytes;
+    PAGE_STORE(the_page()->report.absent, missing);
+}
+
+/* In the client's account a block counts what was asked for, away or not; what is away is not resident. */
+void block_charge(struct block *block, int64_t bytes) {
+    block->charged_bytes += (uint64_t)bytes;
+    if (!block->is_resident)
+        account_note_evicted(bytes);
+}
+
+static void set_resident(struct block *block, bool here) {
+    int64_t change = here ? 1 : -1;
+    block->is_resident = here;
+    resident += (uint64_t)(change * (int64_t)block->bytes);
+    add_missing(-change * (int64_t)block->bytes);
+    account_note_evicted(-change * (int64_t)block->charged_bytes);
+}
+
+static CUcontext current(void) {
+    CUcontext context = NULL;
+    REAL(cuCtxGetCurrent)(&context);
+    return context;
+}
+
+/* What does not fit on the device would never be let through the gate. The rest is the driver's own. */
+uint64_t swap_capacity(void) {
+    return shim.devices[0].memory / 16 * 15;
+}
+
+bool swap_fits(uint64_t bytes) {
+    if (bytes + missing + resident <= swap_capacity())
+        return true;
+    log_message(LOG_ERROR,
+                "an allocation of %s was refused: %s are allocated, and in memory mode swap a client has at most "
+                "%s of this device (mode unified has no such bound)",
+                size_text(bytes).text, size_text(missing + resident).text, size_text(swap_capacity()).text);
+    return false;
+}
+
+/* Only who has its turn takes room on the device. */
+static CUresult create_physical(struct block *block, uint64_t wanted) {
+    struct shortage room = {0};
+    CUresult result = CUDA_SUCCESS;
+    while (result == CUDA_SUCCESS) {
+        if (!is_running()) {
+            if (!room.began)
+                break; /* it comes with the next turn */
+            result = shortage_next_turn(&room);
+            continue;
+        }
+        result = REAL(cuMemCreate)(&block->handle, block->bytes, &block->properties, 0);
+        if (result != CUDA_ERROR_OUT_OF_MEMORY)
+            break;
+        block->handle = 0;
+        result = shortage_wait(&room, wanted);
+    }
+    shortage_end(&room);
+    return result;
+}
+
+CUresult block_create(uint64_t bytes, const CUmemAllocationProp *properties, uint64_t wanted, struct block **made) {
+    struct block *block = swap_fits(bytes) ? calloc(1, sizeof *block) : NULL;
+    if (!block)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    block->bytes = bytes;
+    block->properties = *properties;
+    block->context = current();
+    CUresult result = create_physical(block, wanted);
+    if (result != CUDA_SUCCESS) {
+        free(block);
+        return result;
+    }
+    block->next = swap_blocks;
+    if (swap_blocks)
+        swap_blocks->previous = block;
+    swap_blocks = block;
+    block->is_resident = block->handle != 0;
+    if (block->is_resident)
+        resident += bytes;
+    else
+        add_missing((int64_t)bytes);
+    *made = block;
+    return CUDA_SUCCESS;
+}
+
+void block_destroy(struct block *block) {
+    if (block->program_references || block->mappings)
+        return;
+    if (block->handle)
+        REAL(cuMemRelease)(block->handle);
+    if (block->is_resident) {
+        resident -= block->bytes;
+    } else {
+        add_missing(-(int64_t)block->bytes);
+        account_note_evicted(-(int64_t)block->charged_bytes);
+    }
+    if (block->copy)
+        host_buffer_free(block->copy);
+    if (block->next)
+        block->next->previous = block->previous;
+    if (block->previous)
+        block->previous->next = block->next;
+    else
+        swap_blocks = block->next;
+    free(block);
+}
+
+/* Goes on where it failed before. */
+static CUresult map_real(struct mapping *mapping) {
+    CUresult result = CUDA_SUCCESS;
+    if (!mapping->is_mapped)
+        result = REAL(cuMemMap)(mapping->address, mapping->bytes, mapping->offset, mapping->block->handle, 0);
+    mapping->is_mapped = result == CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS && mapping->access_count)
+        result = REAL(cuMemSetAccess)(mapping->address, mapping->bytes, mapping->access, (size_t)mapping->access_count);
+    return result;
+}
+
+static CUresult unmap_real(struct mapping *mapping) {
+    CUresult result = mapping->is_mapped ? REAL(cuMemUnmap)(mapping->address, mapping->bytes) : CUDA_SUCCESS;
+    mapping->is_mapped = result != CUDA_SUCCESS;
+    return result;
+}
+
+CUresult block_map(struct block *block, CUdeviceptr address, uint64_t bytes, uint64_t offset, struct mapping **made) {
+    struct mapping *mapping = calloc(1, sizeof *mapping);
+    if (!mapping)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *mapping = (struct mapping){.address = address, .bytes = bytes, .offset = offset, .block = block};
+    CUresult result = block->handle ? map_real(mapping) : CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS) {
+        free(mapping);
+        return result;
+    }
+    mapping->next = block->mappings;
+    block->mappings = mapping;
+    *made = mapping;
+    return result;
+}
+
+CUresult block_unmap(struct mapping *mapping) {
+    struct block *block = mapping->block;
+    CUresult result = unmap_real(mapping);
+    if (result != CUDA_SUCCESS)
+        return result;
+    for (struct mapping **link = &block->mappings; *link; link = &(*link)->next)
+        if (*link == mapping) {
+            *link = mapping->next;
+            break;
+        }
+    free(mapping);
+    return result;
+}
+
+CUresult mapping_access(struct mapping *mapping, const CUmemAccessDesc *access, size_t count) {
+    CUresult result = CUDA_SUCCESS;
+    if (mapping->is_mapped)
+        result = REAL(cuMemSetAccess)(mapping->address, mapping->bytes, access, count);
+    for (size_t i = 0; result == CUDA_SUCCESS && i < count; i++) {
+        int at = 0;
+        while (at < mapping->access_count && (mapping->access[at].location.type != access[i].location.type ||
+                                              mapping->access[at].location.id != access[i].location.id))
+            at++;
+        if (at == MAX_ACCESSES) {
+            mapping->block->is_unmovable = true;
+            log_once(LOG_INFO, "memory that more than %d devices reach stays where it is", MAX_ACCESSES);
+            break;
+        }
+        mapping->access[at] = access[i];
+        mapping->access_count += at == mapping->access_count;
+    }
+    return result;
+}
+
+bool swap_is_movable(const struct block *block) {
+    return block->is_resident && !block->is_unmovable && block->context;
+}
+
+static bool map_all(struct block *block, CUresult *result) {
+    *result = CUDA_SUCCESS;
+    for (struct mapping *mapping = block->mappings; mapping && *result == CUDA_SUCCESS; mapping = mapping->next)
+        *result = map_real(mapping);
+    return *result == CUDA_SUCCESS;
+}
+
+/* Should it be stuck halfway, its physical memory is kept, and it counts as away: it can come back or go from there. */
+void block_page_out(struct block *block) {
+    CUresult result = CUDA_SUCCESS;
+    for (struct mapping *mapping = block->mappings; mapping && result == CUDA_SUCCESS; mapping = mapping->next)
+        result = unmap_real(mapping);
+    if (result != CUDA_SUCCESS && block->is_resident && map_all(block, &result))
+        return;
+    if (result == CUDA_SUCCESS) {
+        REAL(cuMemRelease)(block->handle);
+        block->handle = 0;
+    }
+    if (block->is_resident)
+        set_resident(block, false);
+}
+
+bool block_page_in(struct block *block, CUresult *result) {
+    if (!block->handle &&
+        (*result = REAL(cuMemCreate)(&block->handle, block->bytes, &block->properties, 0)) != CUDA_SUCCESS) {
+        block->handle = 0;
+        return false;
+    }
+    return map_all(block, result);
+}
+
+void block_loaded(struct block *block) {
+    set_resident(block, true);
+}
+
+void swap_blocks_after_fork(void) {
+    missing = resident = 0;
+}

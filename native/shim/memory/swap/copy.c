@@ -1,0 +1,201 @@
+/* Contents of blocks on their way, in both directions: a few copies at a time are under way, so that the link always has its
+ * next one while blocks are mapped or unmapped, and while what has come is carried on.
+ *
+ * To pinned memory and from it they go straight; else through pinned buffers, which are filled or emptied here. A block
+ * goes off the device, or counts as come, when the last of its copies has arrived and none has failed. */
+#include "memory/swap/swap.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define STAGE_BYTES (8ull << 20)
+#define COPY_SLOTS 4
+
+static struct copy_slot {
+    struct block *block; /* NULL: none is under way here */
+    CUevent finished;
+    CUstream stream;
+    struct host_buffer *stage; /* made when first needed */
+    char *to;                  /* where the stage's contents belong; NULL: nowhere */
+    uint64_t bytes;
+    bool out, last;
+    CUdeviceptr borrowed; /* a mapping for this alone; 0: none */
+} slots[COPY_SLOTS];
+
+static unsigned next_slot;
+static CUcontext event_context; /* the events' */
+static uint64_t finished_bytes;
+
+static void abort_page_out(struct block *block) {
+    log_once(LOG_ERROR, "memory could not be moved off the device: it stays there");
+    host_buffer_free(block->copy);
+    block->copy = NULL;
+    block->is_unmovable = true;
+}
+
+static void finish_page_out(struct block *block) {
+    if (!block->has_failed)
+        block_page_out(block);
+    if (block->is_resident)
+        abort_page_out(block);
+    else
+        finished_bytes += block->bytes;
+}
+
+static void finish_page_in(struct block *block) {
+    if (block->has_failed) {
+        log_once(LOG_ERROR, "memory did not arrive on the device: it is copied again");
+        return; /* its copy is kept */
+    }
+    block_loaded(block);
+    host_buffer_free(block->copy);
+    block->copy = NULL;
+    finished_bytes += block->bytes;
+}
+
+static void free_borrowed(CUdeviceptr address, uint64_t bytes) {
+    REAL(cuMemUnmap)(address, bytes);
+    REAL(cuMemAddressFree)(address, bytes);
+}
+
+static void finish_copy(struct copy_slot *slot) {
+    struct block *block = slot->block;
+    if (!block)
+        return;
+    slot->block = NULL;
+    bool finished = REAL(cuEventSynchronize)(slot->finished) == CUDA_SUCCESS;
+    if (!finished)
+        REAL(cuStreamSynchronize)(slot->stream); /* what it copies to or from is used again */
+    else if (slot->to)
+        memcpy(slot->to, slot->stage->address, slot->bytes);
+    block->has_failed = block->has_failed || !finished;
+    if (!slot->last)
+        return;
+    if (slot->borrowed)
+        free_borrowed(slot->borrowed, block->bytes);
+    (slot->out ? finish_page_out : finish_page_in)(block);
+}
+
+static void finish_all(void) {
+    for (int i = 0; i < COPY_SLOTS; i++)
+        finish_copy(&slots[next_slot++ % COPY_SLOTS]); /* the oldest first */
+}
+
+uint64_t finish_copies(void) {
+    finish_all();
+    uint64_t bytes = finished_bytes;
+    finished_bytes = 0;
+    return bytes;
+}
+
+static void change_context(CUcontext context) {
+    finish_all();
+    for (int i = 0; i < COPY_SLOTS; i++) {
+        if (slots[i].finished)
+            REAL(cuEventDestroy_v2)(slots[i].finished);
+        slots[i].finished = NULL;
+    }
+    event_context = context;
+}
+
+/* The context is current. NULL: the driver has no event, or we no memory. */
+static struct copy_slot *take(CUcontext context, bool staged) {
+    if (event_context != context)
+        change_context(context);
+    struct copy_slot *slot = &slots[next_slot++ % COPY_SLOTS];
+    finish_copy(slot);
+    if (!slot->finished &&
+        REAL(cuEventCreate)(&slot->finished, CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+        slot->finished = NULL;
+        return NULL;
+    }
+    if (staged && !slot->stage)
+        slot->stage = host_buffer_alloc_staging(STAGE_BYTES);
+    if (staged && slot->stage)
+        host_buffer_pin(slot->stage, context);
+    return staged && !slot->stage ? NULL : slot;
+}
+
+/* Where the block can be reached for copying: its own place, or one that is borrowed for that. */
+static bool find_address(struct block *block, CUdevice device, CUdeviceptr *address, CUdeviceptr *borrowed) {
+    *borrowed = 0;
+    for (struct mapping *mapping = block->mappings; mapping; mapping = mapping->next)
+        if (mapping->bytes == block->bytes && mapping->access_count &&
+            mapping->access[0].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE &&
+            mapping->access[0].location.id == device) {
+            *address = mapping->address;
+            return true;
+        }
+    CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, device},
+                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    if (REAL(cuMemAddressReserve)(address, block->bytes, 0, 0, 0) != CUDA_SUCCESS)
+        return false;
+    if (REAL(cuMemMap)(*address, block->bytes, 0, block->handle, 0) != CUDA_SUCCESS) {
+        REAL(cuMemAddressFree)(*address, block->bytes);
+        return false;
+    }
+    *borrowed = *address;
+    return REAL(cuMemSetAccess)(*address, block->bytes, &access, 1) == CUDA_SUCCESS;
+}
+
+static bool submit(struct transfer_stream *stream, struct copy_slot *slot, CUdeviceptr device, void *host_address,
+                   bool out) {
+    void *transfer_address = slot->to ? slot->stage->address : host_address;
+    if (slot->to && !out)
+        memcpy(transfer_address, host_address, slot->bytes);
+    CUresult result = out ? REAL(cuMemcpyDtoHAsync_v2)(transfer_address, device, slot->bytes, stream->stream)
+                          : REAL(cuMemcpyHtoDAsync_v2)(device, transfer_address, slot->bytes, stream->stream);
+    return result == CUDA_SUCCESS && REAL(cuEventRecord)(slot->finished, stream->stream) == CUDA_SUCCESS;
+}
+
+bool copy_begin(struct transfer_stream *stream, struct block *block, bool out) {
+    struct host_buffer *host = block->copy;
+    CUdeviceptr address, borrowed;
+    uint64_t max_bytes = host->pinned ? host->bytes : STAGE_BYTES;
+    bool is_ok = find_address(block, stream->device, &address, &borrowed);
+    block->has_failed = false;
+    for (uint64_t at = 0; is_ok && at < block->bytes; at += max_bytes) {
+        struct copy_slot *slot = take(stream->context, !host->pinned);
+        char *host_address = (char *)host->address + at;
+        if (!(is_ok = slot != NULL))
+            break;
+        slot->bytes = min_u64(max_bytes, block->bytes - at);
+        slot->to = host->pinned ? NULL : host_address;
+        if (!(is_ok = submit(stream, slot, address + at, host_address, out)))
+            break;
+        slot->to = out ? slot->to : NULL;
+        slot->out = out;
+        slot->stream = stream->stream;
+        slot->last = at + slot->bytes == block->bytes;
+        slot->borrowed = borrowed;
+        slot->block = block;
+    }
+    if (is_ok)
+        return true;
+    finish_all();
+    stream->is_busy = true; /* what was asked for without being marked may be under way too */
+    transfers_record();
+    transfers_sync();
+    if (borrowed)
+        free_borrowed(borrowed, block->bytes);
+    if (out)
+        abort_page_out(block);
+    return false;
+}
+
+/* Its events went with it; nothing is under way while a context ends. */
+void copies_drop_context(CUcontext context) {
+    for (int i = 0; i < COPY_SLOTS; i++) {
+        if (event_context == context)
+            slots[i].finished = NULL;
+        if (slots[i].stage && slots[i].stage->pinned == context)
+            slots[i].stage->pinned = NULL;
+    }
+    event_context = event_context == context ? NULL : event_context;
+}
+
+void copies_after_fork(void) {
+    memset(slots, 0, sizeof slots); /* left to the parent's heap image */
+    event_context = NULL;
+    finished_bytes = 0;
+}

@@ -1,0 +1,127 @@
+/* Host memory for what is off the device. As much as GPUSHARE_PINNED allows is pinned, and kept for the next time.
+ *
+ * It is the process's own, and pinned by being made known to the driver: should the context go in which that was done, then
+ * copies become slower, but nothing that the memory holds is lost. */
+#include "memory/swap/swap.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static struct {
+    struct host_buffer *kept; /* pinned, of no block at present */
+    uint64_t pinned, pageable;
+} host;
+
+static void publish(void) {
+    PAGE_STORE(the_page()->report.host_pinned, host.pinned);
+    PAGE_STORE(the_page()->report.host_pageable, host.pageable);
+}
+
+static struct host_buffer *take_kept(uint64_t bytes) {
+    for (struct host_buffer **link = &host.kept; *link; link = &(*link)->next)
+        if ((*link)->bytes == bytes) {
+            struct host_buffer *found = *link;
+            *link = found->next;
+            return found;
+        }
+    return NULL;
+}
+
+/* A child of the program never uses it: pages that the device writes to are not to become the child's. */
+static struct host_buffer *make(uint64_t bytes) {
+    struct host_buffer *made = calloc(1, sizeof *made);
+    if (!made)
+        return NULL;
+    made->bytes = bytes;
+    made->address = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (made->address == MAP_FAILED) {
+        free(made);
+        return NULL;
+    }
+    madvise(made->address, bytes, MADV_DONTFORK);
+    madvise(made->address, bytes, MADV_HUGEPAGE); /* fewer page faults as it is filled */
+    return made;
+}
+
+static void discard(struct host_buffer *gone) {
+    if (gone->pinned)
+        REAL(cuMemHostUnregister)(gone->address);
+    munmap(gone->address, gone->bytes);
+    free(gone);
+}
+
+void host_buffer_pin(struct host_buffer *stage, CUcontext context) {
+    if (!stage->pinned &&
+        REAL(cuMemHostRegister_v2)(stage->address, stage->bytes, CU_MEMHOSTREGISTER_PORTABLE) == CUDA_SUCCESS)
+        stage->pinned = context;
+}
+
+/* Room in the budget, by giving up what is kept and does not fit this time. */
+static bool make_room(uint64_t bytes) {
+    uint64_t budget = shim.environment.pinned;
+    while (host.pinned + bytes > budget && bytes <= budget && host.kept) {
+        struct host_buffer *gone = host.kept;
+        host.kept = gone->next;
+        host.pinned -= gone->bytes;
+        discard(gone);
+    }
+    return host.pinned + bytes <= budget;
+}
+
+struct host_buffer *host_buffer_alloc(uint64_t bytes, CUcontext context) {
+    struct host_buffer *made = take_kept(bytes);
+    if (made)
+        return made;
+    if (!(made = make(bytes)))
+        return NULL;
+    if (make_room(bytes)) {
+        host_buffer_pin(made, context);
+        if (!made->pinned)
+            log_once(LOG_INFO, "the driver pins no memory of ours: copies go through its own buffers");
+    }
+    *(made->pinned ? &host.pinned : &host.pageable) += bytes;
+    publish();
+    return made;
+}
+
+void host_buffer_free(struct host_buffer *gone) {
+    if (gone->pinned) {
+        gone->next = host.kept;
+        host.kept = gone;
+    } else {
+        host.pageable -= gone->bytes;
+        discard(gone);
+    }
+    publish();
+}
+
+struct host_buffer *host_buffer_alloc_staging(uint64_t bytes) {
+    return make(bytes);
+}
+
+/* What it had pinned is pinned no more. */
+void host_buffer_drop_context(CUcontext context) {
+    for (struct host_buffer **link = &host.kept; *link;) {
+        struct host_buffer *kept = *link;
+        if (kept->pinned != context) {
+            link = &kept->next;
+            continue;
+        }
+        *link = kept->next;
+        kept->pinned = NULL;
+        host.pinned -= kept->bytes;
+        discard(kept);
+    }
+    for (struct block *block = swap_blocks; block; block = block->next)
+        if (block->copy && block->copy->pinned == context) {
+            block->copy->pinned = NULL;
+            host.pinned -= block->copy->bytes;
+            host.pageable += block->copy->bytes;
+        }
+    publish();
+}
+
+void host_buffers_after_fork(void) {
+    memset(&host, 0, sizeof host); /* the memory is not the child's */
+}

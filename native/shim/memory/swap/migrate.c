@@ -1,0 +1,158 @@
+/* Blocks on their way: off the device in the agent, a few at a time; back before the turn's first call. */
+#include "memory/swap/swap.h"
+
+#define MAX_BATCH_BYTES (1ull << 30)         /* bytes that leave while nobody else gets at any */
+#define MAX_PREFETCH_BYTES (256ull << 20)    /* and that come back so */
+#define MAX_PREFETCH_NS (20 * NS_PER_MS)     /* or about so long, where the link is slow */
+#define FREE_MEMORY_POLL_NS (20 * NS_PER_MS) /* between looks for room */
+
+static struct {
+    uint64_t bytes, nanoseconds;
+} out;
+
+/* Nothing is given up before its copy is whole. */
+static uint64_t page_out_some(uint64_t surplus) {
+    uint64_t requested = 0;
+    for (struct block *block = swap_blocks; block && requested < surplus && requested < MAX_BATCH_BYTES;
+         block = block->next) {
+        if (block->handle && !block->is_resident) /* stuck on its way, so that its copy is on the host already */
+            block_page_out(block);
+        struct transfer_stream *stream = swap_is_movable(block) ? transfer_begin(block->context) : NULL;
+        if (!stream)
+            continue;
+        block->copy = host_buffer_alloc(block->bytes, block->context);
+        if (block->copy && copy_begin(stream, block, true))
+            requested += block->charged_bytes;
+        transfer_end();
+        if (!block->copy && !block->is_unmovable)
+            break; /* the host is full */
+    }
+    return finish_copies();
+}
+
+static void log_evicted(void) {
+    if (out.bytes)
+        log_message(LOG_DEBUG, "evicted %s in %.1f ms", size_text(out.bytes).text, (double)out.nanoseconds / NS_PER_MS);
+    out.bytes = out.nanoseconds = 0;
+}
+
+/* The lock is let go between batches: a gate that opens meanwhile waits for one of them at most, and nothing leaves once
+ * it is open: whoever passes it has had the lock after us. */
+bool swap_evict(uint64_t target, uint64_t now, uint64_t *next) {
+    struct gpushare_report *report = &the_page()->report;
+    uint64_t bytes = 0, resident = account_resident();
+    pthread_mutex_lock(&residency_lock);
+    if (resident > target && !is_open(gate_word())) {
+        uint64_t began = now_ns();
+        bytes = page_out_some(resident - target);
+        uint64_t took = now_ns() - began;
+        PAGE_ADD(report->evicted_bytes, bytes);
+        PAGE_ADD(report->evicted_ns, bytes ? took : 0);
+        out.bytes += bytes;
+        out.nanoseconds += took;
+    }
+    if (!bytes)
+        log_evicted();
+    pthread_mutex_unlock(&residency_lock);
+    *next = now;
+    return !bytes;
+}
+
+/* False, with an error in *result: it cannot come (yet). */
+static bool page_in(struct block *block, CUcontext context, CUresult *result) {
+    if (!block_page_in(block, result))
+        return false;
+    if (!block->copy) {
+        block_loaded(block);
+        return true;
+    }
+    struct transfer_stream *stream = transfer_begin(context);
+    bool is_ok = stream && copy_begin(stream, block, false);
+    if (stream)
+        transfer_end();
+    *result = is_ok ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+    return is_ok;
+}
+
+static bool page_in_all(CUresult *result) {
+    CUcontext current = NULL;
+    bool is_ok = true;
+    REAL(cuCtxGetCurrent)(&current);
+    for (struct block *block = swap_blocks; block && is_ok; block = block->next)
+        if (!block->is_resident)
+            is_ok = page_in(block, block->context ? block->context : current, result);
+    return is_ok;
+}
+
+/* Nothing arrives in a context that has failed, and the program is to hear of that by its own call. */
+static bool is_unrecoverable(void) {
+    CUcontext current = NULL;
+    REAL(cuCtxGetCurrent)(&current);
+    struct transfer_stream *stream = current ? transfer_begin(current) : NULL;
+    if (!stream)
+        return false;
+    CUresult result = REAL(cuStreamQuery)(stream->stream);
+    transfer_end();
+    return result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY;
+}
+
+static uint64_t free_bytes_for(const struct block *block) {
+    if (!transfer_begin(block->context))
+        return 0;
+    uint64_t room = transfers_free_bytes();
+    transfer_end();
+    return room;
+}
+
+/* A part of it at a time: whoever opens the gate meanwhile waits for that one, and brings the rest. */
+static uint64_t page_in_some(uint64_t max_bytes, uint64_t end) {
+    uint64_t requested = 0, charged_bytes = account_resident(), room = 0;
+    CUresult result;
+    for (struct block *block = swap_blocks; block && requested < MAX_PREFETCH_BYTES; block = block->next) {
+        if (block->is_resident || !block->context)
+            continue;
+        if (!requested)
+            room = free_bytes_for(block);
+        if (now_ns() > end || requested + block->bytes > room || charged_bytes + block->charged_bytes > max_bytes ||
+            !page_in(block, block->context, &result))
+            break;
+        requested += block->bytes;
+        charged_bytes += block->charged_bytes;
+    }
+    return requested;
+}
+
+uint64_t swap_prefetch(uint64_t max_bytes, uint64_t now) {
+    uint64_t next = NEVER;
+    pthread_mutex_lock(&residency_lock);
+    if (max_bytes && swap_missing_bytes() && !is_open(gate_word())) {
+        uint64_t began = now_ns();
+        next = page_in_some(max_bytes, began + MAX_PREFETCH_NS) ? now : now + FREE_MEMORY_POLL_NS;
+        transfers_report_restored(finish_copies(), began);
+    }
+    pthread_mutex_unlock(&residency_lock);
+    return next;
+}
+
+bool swap_restore(uint32_t word) {
+    (void)word;
+    int mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* none of this is in anybody's graph */
+    CUresult result = CUDA_SUCCESS;
+    pthread_mutex_lock(&residency_lock);
+    bool all = !swap_missing_bytes();
+    if (!all) {
+        uint64_t began = now_ns();
+        bool exchanged = REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
+        bool requested = page_in_all(&result);
+        transfers_report_restored(finish_copies(), began);
+        all = requested && !swap_missing_bytes();
+        if (!all && result != CUDA_ERROR_OUT_OF_MEMORY) {
+            log_once(LOG_ERROR, "memory could not be brought back to the device (CUDA error %d): tried again", result);
+            all = is_unrecoverable();
+        }
+        if (exchanged)
+            REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+    }
+    pthread_mutex_unlock(&residency_lock);
+    return all;
+}

@@ -1,0 +1,208 @@
+/* The program's own virtual-memory management in the mode "swap": its physical memory is blocks of ours, known to it by
+ * handles of ours. What other processes may share, or does not lie on a device, passes: see pinned.c. */
+#include "memory/swap/swap.h"
+
+#include <stdlib.h>
+
+#define OURS (1ull << 62) /* the driver's handles are addresses */
+
+static struct mapping **mappings; /* of the program, by address */
+static uint64_t count, room;
+
+bool swap_manages(const CUmemAllocationProp *properties, unsigned long long flags) {
+    return shim.mode == &mode_swap && properties->type == CU_MEM_ALLOCATION_TYPE_PINNED && !properties->handle_types &&
+           properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE && !flags;
+}
+
+static struct block *block_of(uint64_t name) {
+    struct entry entry;
+    if (!(name & OURS) || !ledger_find(LEDGER_HANDLES, name, &entry))
+        return NULL;
+    return (struct block *)(uintptr_t)entry.physical_or_generation;
+}
+
+static uint64_t above(CUdeviceptr address) {
+    uint64_t low = 0, high = count;
+    while (low < high) {
+        uint64_t middle = (low + high) / 2;
+        if (mappings[middle]->address <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static struct mapping *around(CUdeviceptr address) {
+    uint64_t at = above(address);
+    return at && address - mappings[at - 1]->address < mappings[at - 1]->bytes ? mappings[at - 1] : NULL;
+}
+
+bool swap_owns_handle(uint64_t name) {
+    return (name & OURS) != 0;
+}
+
+bool swap_owns_mapping(CUdeviceptr address) {
+    pthread_mutex_lock(&residency_lock);
+    bool known = around(address) != NULL;
+    pthread_mutex_unlock(&residency_lock);
+    return known;
+}
+
+static void finish(struct block *block) {
+    uint64_t bytes = block->bytes;
+    if (block->program_references || block->mappings)
+        return;
+    if (block->program_handle) {
+        struct entry gone;
+        ledger_remove(LEDGER_HANDLES, block->program_handle, &gone);
+    }
+    block_destroy(block);
+    account_release(bytes, false);
+}
+
+CUresult swap_create(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties) {
+    static _Atomic uint64_t serial;
+    struct block *block;
+    if (bytes % GRANULE_BYTES)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!reserve_memory(bytes, false))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    pthread_mutex_lock(&residency_lock);
+    CUresult result = block_create(bytes, properties, bytes, &block);
+    if (result == CUDA_SUCCESS) {
+        block_charge(block, (int64_t)bytes);
+        block->program_handle = OURS | atomic_fetch_add(&serial, 1);
+        block->program_references = 1;
+        struct entry entry = {.key = block->program_handle,
+                              .bytes = bytes,
+                              .kind = MEMORY_SWAPPED,
+                              .physical_or_generation = (uint64_t)(uintptr_t)block};
+        if (!ledger_add(LEDGER_HANDLES, &entry)) {
+            block->program_references = 0;
+            block->program_handle = 0;
+            block_destroy(block);
+            result = CUDA_ERROR_OUT_OF_MEMORY;
+        } else {
+            *handle = block->program_handle;
+        }
+    }
+    pthread_mutex_unlock(&residency_lock);
+    if (result != CUDA_SUCCESS)
+        account_release(bytes, false);
+    return result;
+}
+
+CUresult swap_release(CUmemGenericAllocationHandle handle) {
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&residency_lock);
+    struct block *block = block_of(handle);
+    if (block && block->program_references) {
+        block->program_references--;
+        finish(block);
+        result = CUDA_SUCCESS;
+    }
+    pthread_mutex_unlock(&residency_lock);
+    return result;
+}
+
+CUresult swap_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle) {
+    pthread_mutex_lock(&residency_lock);
+    struct block *block = block_of(handle);
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    struct mapping *made = NULL;
+    if (count == room) {
+        uint64_t wanted = room ? 2 * room : 64;
+        struct mapping **grown = realloc(mappings, wanted * sizeof *grown);
+        if (grown) {
+            mappings = grown;
+            room = wanted;
+        }
+    }
+    bool free_there =
+        !around(address) && (above(address) == count || mappings[above(address)]->address >= address + bytes);
+    if (count == room)
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    else if (block && block->program_references && bytes && offset + bytes <= block->bytes &&
+             bytes % GRANULE_BYTES == 0 && free_there)
+        result = block_map(block, address, bytes, offset, &made);
+    if (result == CUDA_SUCCESS) {
+        uint64_t at = above(address);
+        for (uint64_t i = count++; i > at; i--)
+            mappings[i] = mappings[i - 1];
+        mappings[at] = made;
+    }
+    pthread_mutex_unlock(&residency_lock);
+    return result;
+}
+
+/* The mappings that fill the range exactly, from index *first on; 0 if they do not. */
+static uint64_t filling(CUdeviceptr address, size_t bytes, uint64_t *first) {
+    CUdeviceptr at = address;
+    uint64_t index = above(address);
+    *first = index - 1;
+    if (!index || mappings[*first]->address != address)
+        return 0;
+    for (index = *first; index < count && at < address + bytes && mappings[index]->address == at; index++)
+        at += mappings[index]->bytes;
+    return at == address + bytes ? index - *first : 0;
+}
+
+CUresult swap_unmap(CUdeviceptr address, size_t bytes) {
+    uint64_t first, found;
+    CUresult result = CUDA_SUCCESS;
+    pthread_mutex_lock(&residency_lock);
+    found = filling(address, bytes, &first);
+    if (!found)
+        result = CUDA_ERROR_INVALID_VALUE;
+    for (uint64_t i = 0; i < found && result == CUDA_SUCCESS; i++) {
+        struct block *block = mappings[first]->block;
+        result = block_unmap(mappings[first]);
+        if (result != CUDA_SUCCESS)
+            break;
+        for (uint64_t at = first; at + 1 < count; at++)
+            mappings[at] = mappings[at + 1];
+        count--;
+        finish(block);
+    }
+    pthread_mutex_unlock(&residency_lock);
+    return result;
+}
+
+CUresult swap_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t wanted) {
+    uint64_t first, found;
+    CUresult result = CUDA_SUCCESS;
+    pthread_mutex_lock(&residency_lock);
+    found = filling(address, bytes, &first);
+    if (!found)
+        result = CUDA_ERROR_INVALID_VALUE;
+    for (uint64_t i = 0; i < found && result == CUDA_SUCCESS; i++)
+        result = mapping_access(mappings[first + i], access, wanted);
+    pthread_mutex_unlock(&residency_lock);
+    return result;
+}
+
+CUresult swap_retain(CUmemGenericAllocationHandle *handle, CUdeviceptr address) {
+    pthread_mutex_lock(&residency_lock);
+    struct mapping *mapping = around(address);
+    if (mapping) {
+        mapping->block->program_references++;
+        *handle = mapping->block->program_handle;
+    }
+    pthread_mutex_unlock(&residency_lock);
+    return mapping ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult swap_properties(CUmemAllocationProp *properties, CUmemGenericAllocationHandle handle) {
+    pthread_mutex_lock(&residency_lock);
+    struct block *block = block_of(handle);
+    if (block && properties)
+        *properties = block->properties;
+    pthread_mutex_unlock(&residency_lock);
+    return block && properties ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+void swap_vmm_after_fork(void) {
+    mappings = NULL;
+    count = room = 0;
+}

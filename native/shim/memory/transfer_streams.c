@@ -1,0 +1,95 @@
+/* Lanes: a stream of our own in each context, on which memory moves. Other streams need not wait for it, nor it for them.
+ * All under residency_lock. */
+#include "shim.h"
+
+#include <stdlib.h>
+
+static struct {
+    struct transfer_stream *streams;
+    unsigned count, room;
+} table;
+
+/* The context is current. */
+static struct transfer_stream *make(CUcontext context) {
+    struct transfer_stream transfer = {.context = context};
+    if (table.count == table.room) {
+        unsigned room = table.room ? 2 * table.room : 4;
+        struct transfer_stream *grown = realloc(table.streams, room * sizeof *grown);
+        if (!grown)
+            return NULL;
+        table.streams = grown;
+        table.room = room;
+    }
+    if (REAL(cuCtxGetDevice)(&transfer.device) != CUDA_SUCCESS ||
+        REAL(cuStreamCreate)(&transfer.stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
+        return NULL;
+    if (REAL(cuEventCreate)(&transfer.event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+        REAL(cuStreamDestroy_v2)(transfer.stream);
+        return NULL;
+    }
+    table.streams[table.count] = transfer;
+    return &table.streams[table.count++];
+}
+
+struct transfer_stream *transfer_begin(CUcontext context) {
+    CUcontext left;
+    if (REAL(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS)
+        return NULL;
+    for (unsigned i = 0; i < table.count; i++)
+        if (table.streams[i].context == context)
+            return &table.streams[i];
+    struct transfer_stream *made = make(context);
+    if (!made)
+        REAL(cuCtxPopCurrent_v2)(&left);
+    return made;
+}
+
+void transfer_end(void) {
+    CUcontext left;
+    REAL(cuCtxPopCurrent_v2)(&left);
+}
+
+void transfers_record(void) {
+    CUcontext left;
+    for (unsigned i = 0; i < table.count; i++) {
+        struct transfer_stream *transfer = &table.streams[i];
+        if (!transfer->is_busy || REAL(cuCtxPushCurrent_v2)(transfer->context) != CUDA_SUCCESS)
+            continue;
+        transfer->is_busy = REAL(cuEventRecord)(transfer->event, transfer->stream) == CUDA_SUCCESS;
+        REAL(cuCtxPopCurrent_v2)(&left);
+    }
+}
+
+bool transfers_are_complete(void) {
+    bool is_busy = false;
+    for (unsigned i = 0; i < table.count; i++) {
+        struct transfer_stream *transfer = &table.streams[i];
+        transfer->is_busy = transfer->is_busy && REAL(cuEventQuery)(transfer->event) == CUDA_ERROR_NOT_READY;
+        is_busy = is_busy || transfer->is_busy;
+    }
+    return !is_busy;
+}
+
+bool transfers_sync(void) {
+    bool is_ok = true;
+    for (unsigned i = 0; i < table.count; i++) {
+        if (table.streams[i].is_busy && REAL(cuEventSynchronize)(table.streams[i].event) != CUDA_SUCCESS)
+            is_ok = false;
+        table.streams[i].is_busy = false;
+    }
+    return is_ok;
+}
+
+/* Its stream and event went with it. */
+void transfers_drop_context(CUcontext context) {
+    for (unsigned i = 0; i < table.count;)
+        if (table.streams[i].context == context)
+            table.streams[i] = table.streams[--table.count];
+        else
+            i++;
+}
+
+void transfers_after_fork(void) {
+    table.streams = NULL; /* left to the parent's heap image */
+    table.count = table.room = 0;
+}
