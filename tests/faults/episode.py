@@ -16,6 +16,7 @@ from pathlib import Path
 from random import Random
 
 from jupyter_gpushare import units
+from jupyter_gpushare.agent.link import CONNECTED
 from jupyter_gpushare.config.traits import GpuShare
 from jupyter_gpushare.coordinator.settings import LiveSettings, parse_quota
 from jupyter_gpushare.core.quota import Quota
@@ -235,7 +236,7 @@ class Episode:
         for client in host.clients.values():
             host.ask(client, {"type": "hold", "seconds": 0.0})
         bound = self._bound(host)
-        self._until(host, bound, "are not back", lambda: [str(a) for a in host.agents() if a.link.state != "there"])
+        self._until(host, bound, "are not back", lambda: [str(a) for a in host.agents() if a.link.state != CONNECTED])
         for client in host.clients.values():  # whose page may have told a new coordinator that it is suspended
             host.ask(client, {"type": "resume"})
         self._until(host, bound, "got no answer", lambda: [str(user.request) for user in host.users if not user.done])
@@ -269,7 +270,7 @@ class Episode:
         while host.clock.now < began + CALM:
             host.run(min(host.clock.now + 0.05, began + CALM))
             idle.look()
-        self._until(host, bound, "are not back", lambda: [str(a) for a in host.agents() if a.link.state != "there"])
+        self._until(host, bound, "are not back", lambda: [str(a) for a in host.agents() if a.link.state != CONNECTED])
         assert host.coordinator is not None
         self._until(host, 5.0, "wait for sockets", host.travelling)
         self._demand(books(host.coordinator, host))

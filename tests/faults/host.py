@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jupyter_gpushare.agent.link import CONNECTING
 from jupyter_gpushare.coordinator.settings import LiveSettings
 
 from ..support.account import Account, Member, Violation
@@ -97,7 +98,7 @@ class Host(Account):
 
     def travelling(self) -> list[str]:
         """Return the processes whose hello or its answer is on its way."""
-        return [str(agent) for agent in self.agents() if agent.link.state == "asking"]
+        return [str(agent) for agent in self.agents() if agent.link.state == CONNECTING]
 
     def descriptors(self) -> int:
         """Return how many files processes and outsiders have open."""

@@ -146,7 +146,7 @@ class Correct(FakeProcess):
     def is_quiet(self) -> bool:
         return True
 
-    def entered_turn(self, turn: int) -> None:
+    def on_entered(self, turn: int) -> None:
         self.turns += 1
 
     @property
