@@ -26,12 +26,13 @@ ifeq ($(filter $(DEVICE),sim gpu),)
 $(error DEVICE must be sim (the simulated device) or gpu (the real one), not "$(DEVICE)")
 endif
 
-.PHONY: help env native labextension demo lab test lint lint-python lint-types lint-c lint-typescript jest pytest sanitize sanitize-short fuzz faults stress chaos ui pictures test-gpu format docs reference wheel clean distclean
+.PHONY: help env native labextension demo lab test nightly lint lint-python lint-types lint-c lint-typescript jest pytest sanitize sanitize-short fuzz faults stress chaos ui pictures test-gpu format docs reference wheel clean distclean
 
 help:
 	@echo 'make demo [DEVICE=gpu]   three notebooks at the same time on one device; writes demo-report/'
 	@echo 'make lab  [DEVICE=gpu]   JupyterLab with the shared-GPU kernel'
 	@echo 'make test                everything, without a GPU: lint, TypeScript, Python and C tests, browser'
+	@echo 'make nightly             all of that at full strength, sanitizers, fuzzing, kills, JupyterHub (hours)'
 	@echo 'make test-gpu            the tests that need a GPU; GPUSHARE_TEST_PYTHON names the Python with PyTorch, JAX, CuPy'
 	@echo 'make sanitize | fuzz     the C parts under sanitizers | with any input (in `make test`: a short form of both)'
 	@echo 'make faults              faults in virtual time: FAULTS=1e8 events, seeds from FIRST=0 on (hours)'
@@ -66,6 +67,11 @@ $(VENV)/.installed: pyproject.toml hatch_build.py $(wildcard jupyter-config/*/* 
 	@$(PYTHON) -c 'import sys; sys.exit("Python >= 3.10 is needed, this is " + sys.version if sys.version_info < (3, 10) else 0)'
 	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	$(call install,demo$(comma)test)
+	@touch $@
+
+$(VENV)/.hub: $(VENV)/.installed
+	$(call say,'JupyterHub')
+	$(call install,demo$(comma)test$(comma)hub)
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.installed
@@ -130,6 +136,16 @@ test: env
 	@status=0; \
 	$(MAKE) --no-print-directory --keep-going --jobs=$(shell echo $$(($(JOBS) + 1))) --output-sync=target $(BEFORE_PYTEST) || status=$$?; \
 	$(MAKE) --no-print-directory --keep-going --jobs=1 pytest || status=$$?; \
+	exit $$status
+
+# The nightly tier (tests/support/tier.py), with other examples each night.
+NIGHTLY := --hypothesis-profile=default --timeout=3600
+
+nightly: $(VENV)/.hub env
+	@status=0; \
+	$(MAKE) --no-print-directory --keep-going --jobs=1 $(PARTS_OF_LINT) jest ui sanitize || status=$$?; \
+	$(MAKE) --no-print-directory pytest GPUSHARE_TEST_TIER=nightly ARGS='$(NIGHTLY)' || status=$$?; \
+	$(MAKE) --no-print-directory --keep-going --jobs=1 chaos fuzz stress || status=$$?; \
 	exit $$status
 
 lint: env

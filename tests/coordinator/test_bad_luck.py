@@ -118,6 +118,7 @@ def test_the_driver_goes_away_hangs_and_loses_a_device(
     turn("well")
     (tmp_path / "pynvml.py").write_text(NVML.format(root=str(PACKAGE.parent), file=str(state), uuid=UUID))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    idle_coordinator.by_command_line = True  # a new interpreter imports the module above
     coordinator = idle_coordinator.start()
     (device,) = coordinator.status()["devices"]
     assert (device["memory_used"], device["memory_used_is_estimate"], device["failed"]) == (1 << 30, False, None)

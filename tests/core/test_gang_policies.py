@@ -65,7 +65,7 @@ def test_devices_whose_clocks_differ_do_not_keep_a_gang_waiting(policy: str) -> 
     for name in ("a", "b", "c"):
         world.client(name, Quota(share=0.05), tenant=name)
         world.process(name, "x", busy=True)
-    world.run(300)
+    world.run(100)
     for name in ("d", "e"):
         world.process(name, "y", busy=True)
     world.run(QUANTUM)

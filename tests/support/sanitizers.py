@@ -19,9 +19,11 @@ KIND = os.environ.get("GPUSHARE_TEST_SANITIZE", "")
 FLAGS = {
     "": "",
     # Undefined behaviour traps, which the other's library reports: that of its own would write to standard error only.
-    "address": "-fsanitize=address,undefined -fsanitize-undefined-trap-on-error -fno-omit-frame-pointer -O1 -Wno-error",
-    "thread": "-fsanitize=thread -fno-omit-frame-pointer -O1 -Wno-error",
+    "address": "-fsanitize=address,undefined -fsanitize-undefined-trap-on-error -Og",
+    "thread": "-fsanitize=thread -O1",
 }[KIND].split()
+if KIND:
+    FLAGS += ["-g1", "-fno-omit-frame-pointer", "-Wno-error"]
 LIBRARIES = {"": [], "address": ["libasan.so"], "thread": ["libtsan.so"]}[KIND]
 
 # Lookups and signal handlers run while the sanitizer itself is starting: they are built without it.
