@@ -17,7 +17,7 @@ import type { IGpuSharing } from '../tokens';
 import { Actions } from './actions';
 import { findTarget, disabledReason, type Target } from './targets';
 
-/** The arguments, as a JSON schema, for tools that offer commands. */
+/** JSON schema of the arguments, for tools that offer commands. */
 const ARGUMENTS = {
   type: 'object',
   properties: {
@@ -62,7 +62,7 @@ export function addCommands(
       describedBy: { args: options.args ?? ARGUMENTS },
       execute: async args => {
         const found = target(args);
-        // Others may call it without a look at whether it is enabled.
+        // A caller may execute a command that is disabled.
         return 'client' in found && reason(args) === ''
           ? options.execute(found.client, args)
           : actions.refuse(reason(args));

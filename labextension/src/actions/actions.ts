@@ -9,19 +9,20 @@ import { displayName } from '../sharing/clientLabels';
 import type { FormDialog } from './formDialog';
 import { holdSchema, pick, withAllocated } from './formSchemas';
 
-/** Milliseconds that a success, or a failure, is shown. */
+/** Times for which a notification is visible. */
 const SUCCESS_MS = 4000;
 const FAILURE_MS = 15000;
 
-/** The settings that a dialog asks for. */
+/** Settings in the dialog. */
 const SETTINGS = ['time_quantum', 'policy', 'idle_release', 'sharing'];
 
-/** Seconds that the dialog proposes. */
+/** Proposal of the dialog. */
 const DEFAULT_HOLD_SECONDS = 300;
 
 /**
- * Actions on a client, or the coordinator, with their dialogs and messages. Each
- * resolves with whether it was done; none rejects.
+ * Actions on a client or the coordinator, with their dialogs and messages.
+ *
+ * An action resolves with whether the action was done, and never rejects.
  */
 export class Actions {
   constructor(private readonly _api: IApi) {}
@@ -70,8 +71,10 @@ export class Actions {
   }
 
   /**
-   * @param seconds - 0: no longer; undefined: as the user chooses in a dialog
-   * @param config - what bounds the choice
+   * Hold the devices.
+   *
+   * @param seconds - 0 to end the hold; undefined for a dialog
+   * @param config - settings that bound the time
    */
   async hold(
     client: IClient,
@@ -92,7 +95,9 @@ export class Actions {
     }));
   }
 
-  /** Do what needs no further words; on clients of others only after a question. */
+  /**
+   * Do an action without arguments. For a client of another user, ask first.
+   */
   async act(client: IClient, action: Action): Promise<boolean> {
     const { title, meaning, label, done } = this._texts(client)[action];
     if (!client.own && meaning) {
@@ -120,7 +125,10 @@ export class Actions {
         );
   }
 
-  /** The texts of the actions; without a meaning there is nothing to ask. */
+  /**
+   * Return the texts of the actions. An action without `meaning` needs no
+   * question.
+   */
   private _texts(client: IClient): Readonly<Record<Action, ITexts>> {
     const name = displayName(client);
     return {
@@ -165,9 +173,10 @@ export class Actions {
     let dialog: FormDialog;
     try {
       const form = await prepare();
-      // The module brings a validator along, which few pages ever need.
+      // The module is loaded late because its validator is large and rarely
+      // needed.
       const { FormDialog } = await import('./formDialog');
-      // eslint-disable-next-line jupyter/require-disposable-ownership -- it disposes of itself when it is closed
+      // eslint-disable-next-line jupyter/require-disposable-ownership -- a dialog that closes disposes of itself
       dialog = new FormDialog({ title, ...form });
     } catch (error) {
       return this._fail(error);

@@ -3,14 +3,14 @@ import type { IClient } from '../base/protocol';
 import { trans } from '../base/trans';
 import type { SharingModel } from '../sharing/sharingModel';
 
-/** The client that a command is about, or the reason why there is none. */
+/** Client of a command, or the reason why there is none. */
 export type Target = { readonly client: IClient } | { readonly reason: string };
 
 /**
- * Find the client of a command.
+ * Return the client of a command.
  *
- * @param clientId - as in the command's arguments
- * @param kernelId - the current notebook's or console's
+ * @param clientId - client in the command's arguments
+ * @param kernelId - current kernel
  */
 export function findTarget(
   sharing: SharingModel,
@@ -30,7 +30,9 @@ export function findTarget(
     : { reason: trans.__('It does not share the GPU any more.') };
 }
 
-/** The reason why a command cannot be carried out now; empty if it can. */
+/**
+ * Return the reason why a command is disabled; empty for an enabled command.
+ */
 export function disabledReason(command: string, target: Target): string {
   if ('reason' in target) {
     return target.reason;

@@ -5,10 +5,10 @@ import { ClientName } from '../sharing/clientChip';
 import type { IDeviceView, IUse } from './deviceView';
 import { MemoryBar } from './memoryBar';
 
-/** So many of a queue are shown at once. */
+/** Number of waiting clients that a closed queue shows. */
 const MAX_SHOWN = 4;
 
-/** One device: what it is, who has it, who waits, and where its memory is. */
+/** One device, with its running clients, queue and memory. */
 export function DeviceCard(props: { device: IDeviceView }): React.ReactElement {
   const { device } = props;
   return (
@@ -75,7 +75,7 @@ export function DeviceCard(props: { device: IDeviceView }): React.ReactElement {
   );
 }
 
-/** Processes that are no clients; nothing where there are none. */
+/** Processes that belong to no client; null without such processes. */
 function Processes(props: {
   term: string;
   title: string;
@@ -89,7 +89,7 @@ function Processes(props: {
   );
 }
 
-/** The next ones; a long queue's end only while it is open. */
+/** The queue, whose end exists in the page only while the queue is open. */
 function Queue({ queue }: { queue: ReadonlyArray<IUse> }): React.ReactElement {
   const [isOpen, setIsOpen] = React.useState(false);
   const more = queue.length - MAX_SHOWN;

@@ -12,7 +12,7 @@ import { DeviceCard } from './deviceCard';
 import type { PanelModel } from './panelModel';
 import type { IPanelView, ISettingsView } from './panelView';
 
-/** Rows and cards are drawn again only if they say something else. */
+/** Rows and cards that render again only after a change of their content. */
 const Row = React.memo(
   ClientRow,
   (a, b) => a.hasMenu === b.hasMenu && isSame(a.row, b.row)
@@ -142,7 +142,7 @@ function Settings(props: {
   );
 }
 
-/** Why there is nothing to see, or not all, and what to do about it. */
+/** Reason why the panel lacks content, with advice for the user. */
 function Notice({ view }: { view: IPanelView }): React.ReactElement {
   return (
     <div role="status">

@@ -5,7 +5,7 @@ import { displayName } from '../sharing/clientLabels';
 import { formatQuota } from '../sharing/clientState';
 import type { IClientView, KernelView } from '../sharing/sharingModel';
 
-/** A line of the explanation: what it is, and what it says. */
+/** A line of the tooltip. */
 export type IDetail = { label: string; value: string };
 
 export function formatDetails(

@@ -4,7 +4,7 @@ import { trans } from '../../base/trans';
 import { LANE_STATES, type LaneState, stateText } from '../../history/lanes';
 import { LANE_HEIGHT, lanePaths } from './lanePaths';
 
-/** Each state as the lanes show it, and its name. */
+/** Shape and name of each state. */
 export const Legend = React.memo(function Legend(): React.ReactElement {
   return (
     <ul

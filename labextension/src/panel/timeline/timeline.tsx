@@ -13,14 +13,14 @@ import {
   type TimelineModel
 } from './timelineModel';
 
-/** A place in the timeline that is looked at. */
+/** The chosen place in the timeline. */
 interface ICursor {
   readonly lane: string;
   readonly at: number;
   readonly isByKeyboard: boolean;
 }
 
-/** What clients did in the last minutes, one lane each. */
+/** States of clients in the last minutes, with one lane for each client. */
 export function Timeline(props: {
   model: TimelineModel;
 }): React.ReactElement | null {
@@ -199,7 +199,7 @@ function Axis({ span }: { span: number }): React.ReactElement {
   );
 }
 
-/** Where a key leads; undefined: it is none of ours. */
+/** Return the place that a key leads to; undefined for other keys. */
 function move(
   key: string,
   cursor: ICursor | null,
