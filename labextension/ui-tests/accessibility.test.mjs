@@ -42,7 +42,7 @@ stage.setUp(async () => {
 
 stage.test('the panel while nobody shares', async () => {
   await panel.open();
-  await panel.node.getByText(/^Nobody shares the GPU/).waitFor();
+  await panel.node.getByText(/^No kernel shares the GPU/).waitFor();
   await assertAccessible(lab, 'panel-empty', panel.node);
 });
 
@@ -122,8 +122,8 @@ async function assertRingsFit(form) {
 stage.test('the panel while the coordinator is away', async () => {
   isAway = true;
   events.send(JSON.stringify(AWAY));
-  await lab.reads(/away/i);
-  await panel.node.getByText(/service is away/).waitFor();
+  await lab.reads(/unavailable/i);
+  await panel.node.getByText(/service is unavailable/).waitFor();
   await assertAccessible(
     lab,
     'panel-away',

@@ -28,7 +28,7 @@ stage.test('a killed coordinator comes back; the cell works on', async () => {
   const chip = await lab.watch(lab.chip);
   process.kill(pid, 'SIGKILL');
   await until(
-    async () => (await item()).texts.some(text => /away/i.test(text)),
+    async () => (await item()).texts.some(text => /unavailable/i.test(text)),
     'word of the absence'
   );
   await lab.reads(/^GPU: running\b/);
@@ -39,7 +39,7 @@ stage.test('a killed coordinator comes back; the cell works on', async () => {
   // A toolbar moves what becomes wider into a menu, and leaves it there. While
   // it lays itself out anew, nothing has a width.
   const { texts, widths } = await chip();
-  assert.ok(texts.includes('GPU: away'));
+  assert.ok(texts.includes('GPU: unavailable'));
   const shown = widths.filter(width => width > 0);
   assert.equal(new Set(shown).size, 1, `${shown} px`);
   assert.ok(await lab.chip.isVisible());

@@ -93,12 +93,14 @@ describe('the commands', () => {
     expect(commands.caption(CommandIDs.changeQuota)).toMatch(/belongs to ada/);
     api.socket.send({ type: 'away', reason: 'unreachable', message: 'died' });
     expect(commands.isEnabled(CommandIDs.changeQuota)).toBe(false);
-    expect(commands.caption(CommandIDs.changeQuota)).toMatch(/away: died/);
+    expect(commands.caption(CommandIDs.changeQuota)).toMatch(
+      /unavailable: died/
+    );
     expect(commands.isEnabled(CommandIDs.changeSettings)).toBe(false);
     expect(await commands.execute(CommandIDs.changeQuota)).toBe(false);
     expect(messages()[0]).toEqual([
       'error',
-      expect.stringMatching(/away: died/)
+      expect.stringMatching(/unavailable: died/)
     ]);
     given.current.set(null);
     expect(commands.caption(CommandIDs.hold)).toMatch(/No notebook/);
@@ -122,7 +124,7 @@ describe('the commands', () => {
       ['hold', 'mine', 0]
     ]);
     expect(messages().map(([, text]) => text)).toEqual([
-      'train.ipynb holds the GPU no longer.',
+      'train.ipynb no longer holds the GPU.',
       'train.ipynb keeps the GPU for 5 min, also between cells.'
     ]);
   });
@@ -247,7 +249,7 @@ describe('the commands', () => {
       ['config', '', { time_quantum: 10, policy: 'fcfs' }]
     ]);
     expect(messages()[0][1]).toBe(
-      'Time quantum = 10, Policy = fcfs, until the coordinator stops.'
+      'Changed until the coordinator stops: Time quantum = 10, Policy = fcfs.'
     );
   });
 });

@@ -53,7 +53,7 @@ export class Actions {
       const properties = pick(schema.properties, SETTINGS);
       return {
         intro: trans.__(
-          'For all users of the GPUs of this host, from now on until the coordinator stops.'
+          'Changes apply to all users of the GPUs of this host until the coordinator stops.'
         ),
         schema: { ...schema, properties },
         values: pick(config, properties) as ReadonlyJSONObject,
@@ -63,7 +63,10 @@ export class Actions {
             name => `${properties[name].title} = ${now[name]}`
           );
           this._report(
-            trans.__('%1, until the coordinator stops.', applied.join(', '))
+            trans.__(
+              'Changed until the coordinator stops: %1.',
+              applied.join(', ')
+            )
           );
         }
       };
@@ -117,7 +120,7 @@ export class Actions {
     const name = displayName(client);
     const left = await this._api.hold(client.id, seconds);
     return left === null
-      ? trans.__('%1 holds the GPU no longer.', name)
+      ? trans.__('%1 no longer holds the GPU.', name)
       : trans.__(
           '%1 keeps the GPU for %2, also between cells.',
           name,
@@ -135,7 +138,7 @@ export class Actions {
       release: {
         title: trans.__('Give up the turn of %1?', name),
         meaning: trans.__(
-          'The rest of its turn goes to the next client in the queue.'
+          'The turn ends, and the next client in the queue runs.'
         ),
         label: trans.__('Give up'),
         done: trans.__('%1 gives up its turn.', name)
@@ -143,22 +146,22 @@ export class Actions {
       evict: {
         title: trans.__('Move memory of %1?', name),
         meaning: trans.__(
-          'It comes back with its next turn. If it has one now, that is given up first.'
+          'The memory returns with the next turn. If the client has a turn now, the turn ends first.'
         ),
         label: trans.__('Move out'),
         done: trans.__(
-          'The memory of %1 moves off the GPU; it comes back with the next turn.',
+          'The memory of %1 moves off the GPU and returns with the next turn.',
           name
         )
       },
       suspend: {
         title: trans.__('Suspend %1?', name),
         meaning: trans.__(
-          'Its cells wait, and its memory leaves the GPU, until a resume.'
+          'The cells of this client wait, and its memory moves off the GPU, until you resume the client.'
         ),
         label: trans.__('Suspend'),
         done: trans.__(
-          '%1 is suspended: its cells wait and its memory leaves the GPU, until you resume it.',
+          '%1 is suspended: its cells wait until you resume it, and its memory moves off the GPU.',
           name
         )
       },

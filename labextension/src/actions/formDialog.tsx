@@ -218,9 +218,7 @@ function AmountField(props: FieldProps): React.ReactElement {
       type="text"
       className="jp-mod-styled"
       value={text}
-      placeholder={
-        schema.type?.includes('null') ? trans.__('no bound of its own') : ''
-      }
+      placeholder={schema.type?.includes('null') ? trans.__('no bound') : ''}
       autoComplete="off"
       spellCheck={false}
       aria-invalid={rawErrors.length > 0}

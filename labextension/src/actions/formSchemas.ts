@@ -30,7 +30,7 @@ export function withAllocated(
   { allocated }: IClient
 ): IFormSchema {
   const { memory } = schema.properties;
-  const now = trans.__('It has allocated %1.', formatSize(allocated));
+  const now = trans.__('The client has allocated %1.', formatSize(allocated));
   const description = `${memory.description} ${now}`;
   return allocated > 0
     ? {
@@ -53,7 +53,7 @@ export function holdSchema(maxHold: number, holds: boolean): IFormSchema {
   const seconds = {
     title: trans.__('Hold it for'),
     description: trans.__(
-      'Between cells too, while others wait. At most %1.',
+      'The client keeps the GPU between cells, even while other clients wait. At most %1.',
       formatDuration(maxHold)
     ),
     type: 'number',

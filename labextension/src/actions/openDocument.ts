@@ -46,7 +46,9 @@ export function addOpenDocument(
       );
       if (session === null) {
         Notification.info(
-          trans.__('No notebook or console of this server belongs to it.'),
+          trans.__(
+            'No notebook or console of this server belongs to the client.'
+          ),
           { autoClose: 5000 }
         );
         return;

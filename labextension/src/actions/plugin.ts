@@ -18,7 +18,7 @@ export const actionsPlugin: JupyterFrontEndPlugin<void> = {
     // The state of the commands follows the state of the current client.
     sharing.model.watchFrom(sharing.current);
     for (const command of [...ACTIONS, CommandIDs.changeSettings]) {
-      palette?.addItem({ command, category: trans.__('GPU sharing') });
+      palette?.addItem({ command, category: trans.__('GPU Sharing') });
     }
   }
 };

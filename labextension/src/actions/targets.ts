@@ -27,7 +27,7 @@ export function findTarget(
   const client = status?.clients.find(({ id }) => id === clientId);
   return client
     ? { client }
-    : { reason: trans.__('It does not share the GPU any more.') };
+    : { reason: trans.__('This client no longer shares the GPU.') };
 }
 
 /**
@@ -40,7 +40,7 @@ export function disabledReason(command: string, target: Target): string {
   const { client } = target;
   if (!client.may_change) {
     return trans.__(
-      'It belongs to %1; only they and admins may change it.',
+      'This client belongs to %1. Only %1 and admins may change this client.',
       client.tenant
     );
   }
@@ -49,19 +49,21 @@ export function disabledReason(command: string, target: Target): string {
       return ['running', 'overrun'].includes(client.phase) ||
         client.hold_seconds_left !== null
         ? ''
-        : trans.__('It has no turn to give up.');
+        : trans.__('This client has no turn to give up.');
     case CommandIDs.hold:
       return client.suspended
-        ? trans.__('It is suspended and gets no turns.')
+        ? trans.__('This client is suspended and gets no turns.')
         : '';
     case CommandIDs.evict:
       return client.resident > 0
         ? ''
-        : trans.__('It has no memory on the GPU.');
+        : trans.__('This client has no memory on the GPU.');
     case CommandIDs.suspend:
-      return client.suspended ? trans.__('It is suspended already.') : '';
+      return client.suspended
+        ? trans.__('This client is suspended already.')
+        : '';
     case CommandIDs.resume:
-      return client.suspended ? '' : trans.__('It is not suspended.');
+      return client.suspended ? '' : trans.__('This client is not suspended.');
     default:
       return '';
   }
@@ -87,6 +89,6 @@ function ofKernel(sharing: SharingModel, kernelId: string | null): Target {
 
 function unavailableText(message: string): string {
   return message
-    ? trans.__('The GPU sharing service is away: %1', message)
-    : trans.__('The GPU sharing service is away.');
+    ? trans.__('The GPU sharing service is unavailable: %1', message)
+    : trans.__('The GPU sharing service is unavailable.');
 }

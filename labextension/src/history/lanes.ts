@@ -210,7 +210,7 @@ export function laneText(
   ].join(', ');
   const duration = formatDuration(span);
   return lane.isGone
-    ? trans.__('It has left. In the last %1: %2.', duration, list)
+    ? trans.__('The client has left. In the last %1: %2.', duration, list)
     : trans.__(
         'Now %1. In the last %2: %3.',
         stateText(last.state),
@@ -232,7 +232,7 @@ export function periodText(
 ): string {
   const what = stateText(state);
   if (from === -Infinity) {
-    return trans.__('%1: %2, for long', name, what);
+    return trans.__('%1: %2 for a long time', name, what);
   }
   const duration = formatDuration((to ?? now) - from);
   const since = clockTime(now - from);

@@ -37,12 +37,12 @@ describe('kernels that nobody uses', () => {
     show(EVICTED);
     show({ ...EVICTED, idle_seconds: 1900 });
     expect(seen).toEqual([
-      'train.ipynb has not been used for 30 min, so its memory has moved off the GPU. Nothing is lost: run a cell, and it comes back.'
+      'train.ipynb has not been used for 30 min, so its memory has moved off the GPU. No data is lost. Run a cell to move the memory back.'
     ]);
     show(SUSPENDED);
     show(SUSPENDED);
     expect(seen.slice(1)).toEqual([
-      'train.ipynb has not been used for 2 h 1 min and is therefore suspended, with no memory on the GPU. Nothing is lost: run a cell, and it goes on.'
+      'train.ipynb has not been used for 2 h 1 min and is now suspended, without memory on the GPU. No data is lost. Run a cell to resume it.'
     ]);
   });
 

@@ -90,12 +90,12 @@ export function notificationText(client: IClient): string {
   const idle = formatElapsed(client.idle_seconds ?? 0);
   return stageOf(client) === Stage.Suspended
     ? trans.__(
-        '%1 has not been used for %2 and is therefore suspended, with no memory on the GPU. Nothing is lost: run a cell, and it goes on.',
+        '%1 has not been used for %2 and is now suspended, without memory on the GPU. No data is lost. Run a cell to resume it.',
         name,
         idle
       )
     : trans.__(
-        '%1 has not been used for %2, so its memory has moved off the GPU. Nothing is lost: run a cell, and it comes back.',
+        '%1 has not been used for %2, so its memory has moved off the GPU. No data is lost. Run a cell to move the memory back.',
         name,
         idle
       );

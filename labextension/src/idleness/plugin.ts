@@ -37,7 +37,7 @@ export const idlenessPlugin: JupyterFrontEndPlugin<void> = {
         autoClose: false, // The user may return much later.
         actions: [
           {
-            label: trans.__('Go There'),
+            label: trans.__('Open Document'),
             callback: () => {
               const args = { client: client.id };
               void app.commands.execute(CommandIDs.openDocument, args);

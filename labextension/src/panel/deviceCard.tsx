@@ -45,7 +45,7 @@ export function DeviceCard(props: { device: IDeviceView }): React.ReactElement {
           {device.running.length > 0 ? (
             <ul className="gpushare-Uses">{items(device.running)}</ul>
           ) : (
-            trans.__('nobody')
+            trans.__('no client')
           )}
         </dd>
         <dt>{trans.__('Queue')}</dt>
@@ -59,14 +59,14 @@ export function DeviceCard(props: { device: IDeviceView }): React.ReactElement {
         <Processes
           term={trans.__('Locked')}
           title={trans.__(
-            'Another session has this GPU’s lock, and clients here wait for it.'
+            'A process of another coordinator holds the lock of this GPU while clients here wait.'
           )}
           text={device.lockedBy}
         />
         <Processes
           term={trans.__('Not shared')}
           title={trans.__(
-            'Programs that use this GPU without sharing it: they take memory and time from those who do.'
+            'Programs that use this GPU without sharing. Such programs take memory and time from the clients.'
           )}
           text={device.foreignProcesses}
         />

@@ -249,7 +249,7 @@ describe('the side panel', () => {
   it('explains how to begin while no coordinator is needed', async () => {
     api.socket.send({ type: 'away', reason: 'not_running', message: 'none' });
     await waitUntil(() =>
-      text().includes('Nobody shares the GPU at the moment.')
+      text().includes('No kernel shares the GPU at the moment.')
     );
     expect(text()).toContain('Python 3 (shared GPU)');
     expect(find('.gpushare-Panel-unavailable')).toBeNull();
@@ -270,7 +270,7 @@ describe('the side panel', () => {
 
   it('says so on a server without GPUs, without clients, and without the extension', async () => {
     await shows(status([], []), 'There is no GPU to share on this machine.');
-    await shows(status([]), 'Nobody shares the GPU yet.');
+    await shows(status([]), 'No kernel shares the GPU yet.');
     api.socket.send({ type: 'away', reason: 'no_extension', message: '404' });
     await waitUntil(() =>
       text().includes('This Jupyter server has no GPU sharing.')
@@ -321,7 +321,7 @@ describe('the side panel', () => {
 
     const pause = button('Pause')!;
     pause.click();
-    await waitUntil(() => pause.textContent === 'Go on');
+    await waitUntil(() => pause.textContent === 'Continue');
     pause.click();
     await waitUntil(() => pause.textContent === 'Pause');
   });

@@ -42,7 +42,9 @@ export const panelPlugin: JupyterFrontEndPlugin<void> = {
     restorer?.add(panel, panel.id);
     commands.addCommand(CommandIDs.openPanel, {
       label: trans.__('Show GPU Sharing'),
-      caption: trans.__('Show who has the GPU, who waits, and what happened'),
+      caption: trans.__(
+        'Show devices, running and waiting clients, and their history'
+      ),
       icon: gpuIcon,
       describedBy: { args: { type: 'object', properties: {} } },
       execute: () => shell.activateById(panel.id)

@@ -70,7 +70,7 @@ function memoryText(client: IClient): string {
     : trans.__('%1 allocated, %2 on the device', allocated, resident);
   const host = client.host_pinned + client.host_pageable;
   return host > 0
-    ? trans.__('%1, %2 of the host', device, formatSize(host))
+    ? trans.__('%1, %2 on the host', device, formatSize(host))
     : device;
 }
 

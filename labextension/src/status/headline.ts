@@ -25,7 +25,7 @@ export function formatState(view: KernelView): string {
     case 'unknown':
       return '';
     case 'unavailable':
-      return trans.__('GPU: sharing service away');
+      return trans.__('GPU: sharing service unavailable');
     case 'unshared':
       return trans.__('GPU: not shared');
     case 'client':
@@ -45,7 +45,7 @@ const STATES = [
 /** Return the headline for the narrow space in a toolbar. */
 export function chipText(view: KernelView): string {
   return view.kind === 'unavailable'
-    ? trans.__('GPU: away')
+    ? trans.__('GPU: unavailable')
     : formatState(view);
 }
 

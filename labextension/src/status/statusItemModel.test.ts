@@ -184,7 +184,7 @@ describe('the explanation of the status item', () => {
       { resident_is_estimate: true }
     ],
     [
-      'Memory: 3 GiB allocated, 1.5 GiB on the device, 1.5 GiB of the host',
+      'Memory: 3 GiB allocated, 1.5 GiB on the device, 1.5 GiB on the host',
       { host_pinned: GIB, host_pageable: GIB / 2 }
     ],
     ['Memory: 512 B allocated, 1.5 GiB on the device', { allocated: 512 }],
@@ -218,7 +218,7 @@ describe('the kernel that the status item speaks of', () => {
     await show([client()]);
     const message = 'It was stopped.';
     api.socket.send({ type: 'away', reason: 'unreachable', message });
-    expect(model.text).toBe('GPU: sharing service away');
+    expect(model.text).toBe('GPU: sharing service unavailable');
     expect(model.phase).toBe('unavailable');
     expect(model.details).toEqual([{ label: 'Reason', value: message }]);
     api.socket.sendSnapshot(status([client()]));
@@ -236,7 +236,7 @@ describe('the kernel that the status item speaks of', () => {
     current.set('kernel');
     expect(model.isShown).toBe(false);
     await flushPromises();
-    expect(model.text).toBe('GPU: sharing service away');
+    expect(model.text).toBe('GPU: sharing service unavailable');
   });
 
   it('is asked for by GET, as often as set, where no socket opens', async () => {

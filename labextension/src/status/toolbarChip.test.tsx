@@ -63,9 +63,9 @@ describe('the chip in a notebook toolbar', () => {
     await waitUntil(() => !chip.isHidden);
     given.api.socket.send(unavailable);
     expect(chip.isHidden).toBe(false);
-    await waitUntil(() => button().textContent === 'GPU: away');
+    await waitUntil(() => button().textContent === 'GPU: unavailable');
     expect(button().getAttribute('aria-label')).toBe(
-      'GPU: sharing service away'
+      'GPU: sharing service unavailable'
     );
   });
 
@@ -76,7 +76,7 @@ describe('the chip in a notebook toolbar', () => {
     const texts = text.dataset.texts!.split('\n');
     expect(text.textContent).toBe('GPU: idle, moved off');
     expect(texts).toContain('GPU: idle, moved off');
-    expect(texts).toContain('GPU: away');
+    expect(texts).toContain('GPU: unavailable');
   });
 
   it('is gone where the user wants none', async () => {
@@ -100,7 +100,9 @@ describe('the chip in a notebook toolbar', () => {
     const item = (command: string) =>
       items.find(node => node.getAttribute('data-command') === command)!;
     expect(item(CommandIDs.release).textContent).toBe('Give Up the GPU Turn');
-    expect(item(CommandIDs.release).getAttribute('title')).toMatch(/others/);
+    expect(item(CommandIDs.release).getAttribute('title')).toMatch(
+      /next client runs/
+    );
     menu()!.focus();
     menu()!.dispatchEvent(
       new KeyboardEvent('keydown', { keyCode: 27, bubbles: true })

@@ -23,7 +23,7 @@ const NOTIFICATION_MS = 10000;
  */
 export const waitingPlugin: JupyterFrontEndPlugin<void> = {
   id: 'jupyter-gpushare:waiting',
-  description: 'Shows under a running cell that it waits for the GPU.',
+  description: 'Shows under a running cell that the cell waits for the GPU.',
   autoStart: true,
   requires: [IGpuSharing, INotebookTracker],
   optional: [IConsoleTracker, IStatusBar],
@@ -89,8 +89,8 @@ function reportEnd(
   const parts = [displayName(client), formatDuration(seconds)];
   const text =
     client.phase === 'running'
-      ? trans.__('%1 has the GPU now, after a wait of %2.', ...parts)
-      : trans.__('%1 has had the GPU, after a wait of %2.', ...parts);
+      ? trans.__('%1 has the GPU now after a wait of %2.', ...parts)
+      : trans.__('%1 has had a turn after a wait of %2.', ...parts);
   Notification.info(text, {
     autoClose: NOTIFICATION_MS,
     actions: [{ label: goLabel, callback: go }]

@@ -147,7 +147,9 @@ describe('what stands under a cell', () => {
     await given.show(WAITS);
     await pass(2);
     given.api.socket.send(AWAY);
-    expect(model.state?.text).toMatch(/waited .* sharing service went away/);
+    expect(model.state?.text).toMatch(
+      /waiting .* sharing service became unavailable/
+    );
     expect(model.state?.fraction).toBeUndefined();
     await pass(5);
     await given.show(WAITS);

@@ -123,7 +123,7 @@ export class WaitModel<T> extends Toggleable {
    */
   private _describeUnavailable(cell: T): WaitModel.IState<T> {
     const text = trans.__(
-      'This cell waited for the GPU when the sharing service went away. Turns go on without it.'
+      'This cell was waiting for the GPU when the sharing service became unavailable. GPU turns continue.'
     );
     const client = this._client;
     return { cell, client, isSuspended: false, text, plain: text };
@@ -138,7 +138,7 @@ export class WaitModel<T> extends Toggleable {
     const remaining = remainingWait(view);
     if (client.suspended) {
       const text = trans.__(
-        'Suspended: calls to the GPU wait until you resume it.'
+        'Suspended: GPU calls wait until you resume the kernel.'
       );
       return { cell, client: client.id, isSuspended: true, text, plain: text };
     }

@@ -56,7 +56,7 @@ export function Timeline(props: {
           }
           onClick={() => (model.isPaused = !model.isPaused)}
         >
-          {view.isPaused ? trans.__('Go on') : trans.__('Pause')}
+          {view.isPaused ? trans.__('Continue') : trans.__('Pause')}
         </button>
       </div>
       {view.lanes.length > 0 ? (
@@ -66,7 +66,7 @@ export function Timeline(props: {
         </>
       ) : (
         <p className="gpushare-Panel-hint">
-          {trans.__('Nothing has happened yet.')}
+          {trans.__('There is no history yet.')}
         </p>
       )}
     </section>
@@ -105,7 +105,7 @@ function Chart(props: {
     <div className="gpushare-Timeline-chart">
       <ul
         className="gpushare-Timeline-names"
-        aria-label={trans.__('What each client did')}
+        aria-label={trans.__('History of each client')}
       >
         {view.lanes.map(lane => (
           <LaneName key={lane.id} lane={lane} />
@@ -116,7 +116,7 @@ function Chart(props: {
         role="group"
         tabIndex={0}
         aria-label={trans.__(
-          'Timeline: up and down choose a client, left and right go through what it did'
+          'Timeline: the up and down keys choose a client, the left and right keys choose a period'
         )}
         onPointerMove={onPointerMove}
         onPointerLeave={() => setCursor(null)}

@@ -128,7 +128,7 @@ describe('TimelineModel', () => {
   it('takes who has no history to have done the same all the time', () => {
     model.update([{ label, phase: 'idle' }]);
     expect(model.view!.lanes[0].summary).toMatch(/^Now idle\. .*0 turns/);
-    expect(model.describe('a', 900)).toBe('train.ipynb: idle, for long');
+    expect(model.describe('a', 900)).toBe('train.ipynb: idle for a long time');
   });
 
   it('counts a cell that still runs, though its begin is not known', () => {

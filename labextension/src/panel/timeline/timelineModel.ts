@@ -106,7 +106,7 @@ export class TimelineModel {
       return '';
     }
     if (!period) {
-      return trans.__('%1: nothing is known of this time', view.name);
+      return trans.__('%1: state unknown at this time', view.name);
     }
     const now = Math.max(at, this._history.now ?? at);
     return periodText(view.name, period, now);
