@@ -39,7 +39,7 @@ describe('the chip in a notebook toolbar', () => {
   const button = () => chip.node.querySelector('button')!;
   const menu = () => document.querySelector<HTMLElement>('.lm-Menu');
 
-  it('shows the state of a kernel that is shared, and no other', async () => {
+  it('shows the state of shared kernels only', async () => {
     expect(chip.isHidden).toBe(true);
     await show({ phase: 'waiting', queue_position: 2, expected_wait: 40 });
     await waitUntil(() => button()?.textContent === 'GPU: #2 in queue');
@@ -51,7 +51,7 @@ describe('the chip in a notebook toolbar', () => {
     expect(chip.isHidden).toBe(true);
   });
 
-  it('stays where the coordinator went away, but does not come for it', async () => {
+  it('stays visible without a coordinator, but does not appear without one', async () => {
     const unavailable = {
       type: 'away',
       reason: 'unreachable',
@@ -69,7 +69,7 @@ describe('the chip in a notebook toolbar', () => {
     );
   });
 
-  it('has room for whatever it will read', async () => {
+  it('has room for each of its texts', async () => {
     await show({ state_text: 'idle, moved off · memory comes back' });
     await waitUntil(button);
     const text = button().querySelector<HTMLElement>('[data-texts]')!;
@@ -79,14 +79,14 @@ describe('the chip in a notebook toolbar', () => {
     expect(texts).toContain('GPU: unavailable');
   });
 
-  it('is gone where the user wants none', async () => {
+  it('is hidden by the setting', async () => {
     await show({});
     await waitUntil(() => !chip.isHidden);
     model.isEnabled = false;
     expect(chip.isHidden).toBe(true);
   });
 
-  it('opens a menu of what can be done, and gets the focus back', async () => {
+  it('opens a menu of actions, and gets the focus back', async () => {
     await show({ phase: 'running' });
     await waitUntil(button);
     expect(button().getAttribute('aria-haspopup')).toBe('menu');
