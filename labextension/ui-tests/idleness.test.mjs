@@ -66,13 +66,13 @@ stage.test('a cell that runs resumes the kernel', async () => {
 
 stage.test('no notification appears if the setting is off', async () => {
   await rest('PUT', PLUGIN, { raw: '{"notifyIdle": false}' });
-  const { page: wants } = lab;
+  const { page: enabled } = lab;
   lab = await stage.open(`lab/tree/${PATH}?reset`);
   await lab.ready(PATH);
   await lab.reads(/^GPU: idle\b/);
   await configure({ idle_evict: 1 });
   await lab.reads(/^GPU: idle, moved off/);
-  await notice(wants).waitFor();
+  await notice(enabled).waitFor();
   assert.equal(await notice().count(), 0);
   assert.deepEqual(lab.faults, []);
 });

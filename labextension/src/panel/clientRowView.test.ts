@@ -49,7 +49,7 @@ describe('a row of the list of clients', () => {
     ],
     ['Idle', { idle_warned: true }, 0, null],
     ['Idle', { evicted_in: 3000 }, 0, null],
-    ['New · as said', { state: 'new', state_text: 'new · as said' }, 0, null]
+    ['New · as sent', { state: 'new', state_text: 'new · as sent' }, 0, null]
   ])('reads "%s" for %j after %p s', (text, changes, age, left) => {
     expect(row(changes, age, left).state).toBe(text);
   });

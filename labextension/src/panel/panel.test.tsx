@@ -333,14 +333,17 @@ describe('the side panel', () => {
     const chart = find('.gpushare-Timeline-window')!;
     const press = (key: string) =>
       chart.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));
-    const said = () => find('.gpushare-Timeline [role=status]')!.textContent!;
+    const announced = () =>
+      find('.gpushare-Timeline [role=status]')!.textContent!;
     press('ArrowDown');
-    await waitUntil(() => said().startsWith('train.ipynb: running since '));
+    await waitUntil(() =>
+      announced().startsWith('train.ipynb: running since ')
+    );
     press('ArrowLeft');
     await waitUntil(() =>
-      /^train\.ipynb: waiting at .* for 30 s$/.test(said())
+      /^train\.ipynb: waiting at .* for 30 s$/.test(announced())
     );
     press('Escape');
-    await waitUntil(() => said() === '');
+    await waitUntil(() => announced() === '');
   });
 });

@@ -81,27 +81,27 @@ export function stateLine(
   devices: ReadonlyArray<IDevice>,
   age: number
 ): string {
-  const words = [client.state_text];
+  const parts = [client.state_text];
   const grant = devices
     .flatMap(device => device.grants)
     .find(grant => grant.client === client.id);
   if (client.state === 'running' && grant) {
     const lasted = Math.floor(grant.held_seconds + age);
-    words.push(trans.__('for %1', formatDuration(lasted)));
+    parts.push(trans.__('for %1', formatDuration(lasted)));
   }
   const next = nextOf(client, devices, age);
   const unused = client.idle_seconds ? client.idle_seconds + age : 0;
   if (unused >= 60) {
-    words.push(trans.__('unused for %1', formatElapsed(unused)));
+    parts.push(trans.__('unused for %1', formatElapsed(unused)));
   }
   if (next) {
-    words.push(nextText(next));
+    parts.push(nextText(next));
   }
   const held = remainingSeconds(client.hold_seconds_left, age);
   if (held && client.state !== 'held') {
-    words.push(trans.__('held for %1', formatDuration(held)));
+    parts.push(trans.__('held for %1', formatDuration(held)));
   }
-  return words.join(' · ');
+  return parts.join(' · ');
 }
 
 /** A client that has a turn. */

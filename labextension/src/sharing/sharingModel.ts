@@ -130,7 +130,7 @@ export class SharingModel extends Disposable {
   }
 
   /**
-   * Look the client of a kernel up again. A restarted kernel may be another
+   * Request the client of a kernel again. A restarted kernel may be another
    * client.
    */
   recheck(kernelId: string): void {

@@ -115,9 +115,9 @@ function schema(
   return { type: 'object', properties: Object.fromEntries(described) };
 }
 
-function choice(...words: string[]): Record<string, ReadonlyJSONValue> {
-  const oneOf = words.map(word => ({ const: word, title: `${word}: …` }));
-  return { type: 'string', default: words[0], oneOf };
+function choice(...values: string[]): Record<string, ReadonlyJSONValue> {
+  const oneOf = values.map(value => ({ const: value, title: `${value}: …` }));
+  return { type: 'string', default: values[0], oneOf };
 }
 
 const QUOTA_SCHEMA = schema({
