@@ -38,11 +38,11 @@ export default defineConfig(
         { ignoreVoid: true }
       ],
       '@typescript-eslint/no-namespace': 'off',
-      // All of it is a few kB and needed as soon as the status bar is there.
+      // The code is a few kB and needed as soon as the status bar appears.
       'jupyter/prefer-lazy-imports': 'off',
       curly: ['error', 'all'],
       eqeqeq: 'error',
-      // Names of memoised components are what React's messages call them.
+      // React's messages contain the names of memoised components.
       'prefer-arrow-callback': ['error', { allowNamedFunctions: true }]
     }
   },

@@ -1,4 +1,4 @@
-// JupyterLab's packages are ES modules, so they are compiled along with ours.
+// JupyterLab's packages are ES modules, so jest compiles the packages too.
 const esModules = [
   '@jupyter',
   '@lumino',
@@ -18,7 +18,8 @@ module.exports = {
     '\\.svg$': '<rootDir>/testing/raw-transform.js',
     '\\.[jt]sx?$': [
       'ts-jest',
-      // Types are checked by `jlpm typecheck`; here only the syntax is lowered.
+      // `jlpm typecheck` checks the types, so the compiler only lowers the
+      // syntax here.
       { tsconfig: 'tsconfig.test.json', diagnostics: false }
     ]
   },

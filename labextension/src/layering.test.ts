@@ -3,7 +3,10 @@ import * as path from 'path';
 
 import { findOffences } from './testing/layering';
 
-/** Return the sources in a folder of `src` by path, without tests and their support. */
+/**
+ * Return the sources in a folder of `src` by path, without tests and their
+ * support.
+ */
 function readSources(folder = '.'): [string, string][] {
   return readdirSync(path.join(__dirname, folder), {
     withFileTypes: true

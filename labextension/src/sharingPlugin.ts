@@ -13,7 +13,10 @@ import { SharingModel } from './sharing/sharingModel';
 import { HistoryModel } from './history/historyModel';
 import { IGpuSharing, SETTINGS_ID } from './tokens';
 
-/** Provides the state of sharing; asks the server nothing until it is watched. */
+/**
+ * Provides the state of sharing. The server gets no requests until a view
+ * watches.
+ */
 export const sharingPlugin: JupyterFrontEndPlugin<IGpuSharing> = {
   id: 'jupyter-gpushare:sharing',
   description: 'Provides the state of GPU sharing between notebook kernels.',

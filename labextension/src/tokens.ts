@@ -6,7 +6,7 @@ import type { ICurrentKernel } from './sharing/currentKernel';
 import type { SharingModel } from './sharing/sharingModel';
 import type { HistoryModel } from './history/historyModel';
 
-/** What every view of GPU sharing stands on. */
+/** Shared state for all views of GPU sharing. */
 export interface IGpuSharing extends IServerAccess {
   readonly model: SharingModel;
   readonly history: HistoryModel;
@@ -14,11 +14,11 @@ export interface IGpuSharing extends IServerAccess {
   readonly current: ICurrentKernel;
 }
 
-/** The token by which views ask for the shared state. */
+/** Token by which a view requires the shared state. */
 export const IGpuSharing = new Token<IGpuSharing>(
   'jupyter-gpushare:IGpuSharing',
   'The state of GPU sharing between notebook kernels, kept up to date.'
 );
 
-/** The plugin whose schema has the settings of all. */
+/** Plugin whose schema has the settings of all plugins. */
 export const SETTINGS_ID = 'jupyter-gpushare:plugin';

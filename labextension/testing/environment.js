@@ -1,6 +1,7 @@
 const { TestEnvironment } = require('jest-environment-jsdom');
 
-// What browsers have, Node.js has, jsdom lacks, and JupyterLab's modules look for when loaded.
+// Names that browsers and Node.js have and jsdom lacks. JupyterLab modules read
+// the names when loaded.
 const MISSING = [
   'fetch',
   'Headers',

@@ -1,4 +1,4 @@
-// SVG files are imported as their text, as the bundler does it.
+// An import of an SVG file gives its text, as with the bundler.
 module.exports = {
   process: text => ({ code: `module.exports = ${JSON.stringify(text)};` })
 };

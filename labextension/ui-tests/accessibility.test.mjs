@@ -1,4 +1,7 @@
-/** No serious finding of axe in what is ours, in light and dark. */
+/**
+ * Tests that axe finds nothing serious in this extension's elements, in light
+ * and dark.
+ */
 import assert from 'node:assert/strict';
 
 import { assertAccessible } from './axe.mjs';
@@ -19,7 +22,10 @@ let panel;
 let events;
 let isAway = false;
 
-/** Let through what the server sends, until the coordinator is to be away. */
+/**
+ * Forward messages of the server, until the test simulates an unavailable
+ * coordinator.
+ */
 function relay(page) {
   return page.routeWebSocket(/gpushare\/api\/events/, socket => {
     events = socket;
@@ -34,15 +40,15 @@ function relay(page) {
 const stage = new Stage('accessibility');
 
 stage.setUp(async () => {
-  // In a narrow toolbar the chip is behind the ellipsis.
+  // In a narrow toolbar, the chip is behind the ellipsis.
   const viewport = { width: 1600, height: 900 };
   lab = await stage.open('lab?reset', { viewport }, relay);
   panel = new Panel(lab);
 });
 
-stage.test('the panel while nobody shares', async () => {
+stage.test('the panel without shared kernels', async () => {
   await panel.open();
-  await panel.node.getByText(/^Nobody shares the GPU/).waitFor();
+  await panel.node.getByText(/^No kernel shares the GPU/).waitFor();
   await assertAccessible(lab, 'panel-empty', panel.node);
 });
 
@@ -70,7 +76,8 @@ stage.test('panel, status item, chip and waiting line', async () => {
 
 stage.test('the menu of the chip', async () => {
   await lab.chip.click();
-  // The list is Lumino's, whose separators axe finds wrong; the items are ours.
+  // axe reports separators in the list of Lumino, so only the items are
+  // checked.
   const items = lab.page.getByRole('menu').getByRole('menuitem');
   await items.first().waitFor();
   await assertAccessible(lab, 'chip-menu', ...(await items.all()));
@@ -100,7 +107,7 @@ for (const [name, open] of [
   });
 }
 
-/** The body of a dialog cuts off what stands out of it. */
+/** The body of a dialog clips content that extends beyond its box. */
 async function assertRingsFit(form) {
   const cut = await form.evaluate(node => {
     const ring = 2;
@@ -119,11 +126,11 @@ async function assertRingsFit(form) {
   assert.deepEqual(cut, []);
 }
 
-stage.test('the panel while the coordinator is away', async () => {
+stage.test('the panel while the coordinator is unavailable', async () => {
   isAway = true;
   events.send(JSON.stringify(AWAY));
-  await lab.reads(/away/i);
-  await panel.node.getByText(/service is away/).waitFor();
+  await lab.reads(/unavailable/i);
+  await panel.node.getByText(/service is unavailable/).waitFor();
   await assertAccessible(
     lab,
     'panel-away',

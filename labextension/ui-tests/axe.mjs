@@ -1,4 +1,4 @@
-/** Accessibility, as far as axe can judge it. */
+/** Accessibility checks with axe. */
 import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
 
@@ -6,11 +6,12 @@ const SOURCE = createRequire(import.meta.url).resolve('axe-core/axe.min.js');
 const GRAVE = ['serious', 'critical'];
 
 /**
- * Assert that axe finds nothing serious or critical in elements and what is
- * below them, in light and in dark; the theme is light afterwards. Keep
- * pictures of what was looked at.
+ * Assert that axe finds nothing serious or critical in elements and their
+ * descendants, in light and dark.
  *
- * @param name - of the pictures
+ * The theme is light afterwards. Screenshots of both themes are kept.
+ *
+ * @param name - name of the screenshots
  */
 export async function assertAccessible(lab, name, ...locators) {
   const found = [];

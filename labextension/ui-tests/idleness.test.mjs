@@ -1,4 +1,7 @@
-/** A notebook that nobody uses: its user is told, and a cell brings it back. */
+/**
+ * Tests of an unused notebook: notifications, and a cell that resumes the
+ * kernel.
+ */
 import assert from 'node:assert/strict';
 
 import { client, configure, rest } from './jupyter.mjs';
@@ -8,7 +11,7 @@ import { Stage } from './stage.mjs';
 const PATH = 'idle.ipynb';
 const PLUGIN = 'lab/api/settings/jupyter-gpushare:plugin';
 const NEVER = { idle_warn: 0, idle_evict: 0, idle_suspend: 0 };
-/** What the last cell does: half a second of work. */
+/** Half a second of work, for the last cell. */
 const WORK = 'gpu.work(x, 0.5, launch=0.005)\nprint("goes on")';
 
 let lab;
@@ -31,25 +34,28 @@ const notice = (page = lab.page) =>
     .locator('.Toastify__toast')
     .filter({ hasText: /^idle\.ipynb has not been used for \d+ / });
 
-stage.test('it is told of its eviction, then of its suspension', async () => {
-  await lab.ready(PATH);
-  await lab.runsTo(0, /ready/);
-  await lab.reads(/^GPU: idle\b/);
-  await configure({ idle_warn: 1, idle_evict: 4 });
-  await lab.reads(/^GPU: idle for long · memory moves off in \d s/);
-  await lab.reads(/^GPU: idle, moved off/);
-  const first = notice().filter({ hasText: /its memory has moved off/ });
-  await first.waitFor();
-  assert.equal(await lab.chip.innerText(), 'GPU: idle, moved off');
-  await lab.screenshots('idle-evicted');
+stage.test(
+  'notifications report the eviction, then the suspension',
+  async () => {
+    await lab.ready(PATH);
+    await lab.runsTo(0, /ready/);
+    await lab.reads(/^GPU: idle\b/);
+    await configure({ idle_warn: 1, idle_evict: 4 });
+    await lab.reads(/^GPU: idle for long · memory moves off in \d s/);
+    await lab.reads(/^GPU: idle, moved off/);
+    const first = notice().filter({ hasText: /its memory has moved off/ });
+    await first.waitFor();
+    assert.equal(await lab.chip.innerText(), 'GPU: idle, moved off');
+    await lab.screenshots('idle-evicted');
 
-  await configure({ idle_suspend: 5 });
-  await lab.reads(/^GPU: suspended, idle/);
-  await shows(notice(), /is therefore suspended/);
-  await first.waitFor({ state: 'detached' });
-});
+    await configure({ idle_suspend: 5 });
+    await lab.reads(/^GPU: suspended, idle/);
+    await shows(notice(), /is therefore suspended/);
+    await first.waitFor({ state: 'detached' });
+  }
+);
 
-stage.test('running a cell brings it back', async () => {
+stage.test('a cell that runs resumes the kernel', async () => {
   await configure(NEVER);
   await lab.runsTo(2, /goes on/);
   await notice().waitFor({ state: 'detached' });
@@ -58,15 +64,15 @@ stage.test('running a cell brings it back', async () => {
   assert.ok(resident > 0);
 });
 
-stage.test('who wants no notification gets none', async () => {
+stage.test('no notification appears if the setting is off', async () => {
   await rest('PUT', PLUGIN, { raw: '{"notifyIdle": false}' });
-  const { page: wants } = lab;
+  const { page: enabled } = lab;
   lab = await stage.open(`lab/tree/${PATH}?reset`);
   await lab.ready(PATH);
   await lab.reads(/^GPU: idle\b/);
   await configure({ idle_evict: 1 });
   await lab.reads(/^GPU: idle, moved off/);
-  await notice(wants).waitFor();
+  await notice(enabled).waitFor();
   assert.equal(await notice().count(), 0);
   assert.deepEqual(lab.faults, []);
 });

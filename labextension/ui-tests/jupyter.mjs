@@ -1,23 +1,28 @@
 /**
- * The Jupyter server that the browser tests use, over its REST interface.
+ * REST client of the Jupyter server that the browser tests use.
  *
- * GPUSHARE_UI_URL     the server, with its token: http://host:port/?token=…
- *                     Without it the tests are skipped, and say so.
+ * GPUSHARE_UI_URL is the server with its token (http://host:port/?token=…).
+ * Without GPUSHARE_UI_URL, the tests are skipped with a message.
  */
 import { randomUUID } from 'node:crypto';
 
 const { env } = process;
 
-/** For the tests' options. */
+/** Options of tests. */
 export const skip = env.GPUSHARE_UI_URL ? false : 'GPUSHARE_UI_URL is not set';
 
 export const server = new URL(env.GPUSHARE_UI_URL ?? 'http://localhost/');
 export const token = server.searchParams.get('token') ?? '';
 
-/** How long what the coordinator does may take to be seen, in milliseconds. */
+/**
+ * Longest time until an action of the coordinator is visible, in milliseconds.
+ */
 export const FOLLOWS_WITHIN = 20_000;
 
-/** Call the server; the answer's JSON, null if it is empty. */
+/**
+ * Send a request to the server. Return the JSON of the answer, or null for an
+ * empty answer.
+ */
 export async function rest(method, path, body) {
   const response = await fetch(new URL(path, server), {
     method,
@@ -31,14 +36,17 @@ export async function rest(method, path, body) {
   return text === '' ? null : JSON.parse(text);
 }
 
-/** What the coordinator tells. */
+/** Return the snapshot of the coordinator. */
 export const status = () => rest('GET', 'gpushare/api/status');
 
 /** Change settings of the coordinator. */
 export const configure = changes =>
   rest('PATCH', 'gpushare/api/config', changes);
 
-/** Let one at a time have a turn of so many seconds, first come, first served. */
+/**
+ * Give turns of a number of seconds to one client at a time, first come, first
+ * served.
+ */
 export const takeTurns = (seconds, idle = 0.25) =>
   configure({
     policy: 'fcfs',
@@ -47,8 +55,8 @@ export const takeTurns = (seconds, idle = 0.25) =>
     idle_release: idle
   });
 
-/** Poll until `probe` resolves with something true, and return that. */
-export async function until(probe, what, within = FOLLOWS_WITHIN) {
+/** Poll until `probe` resolves with a true value, and return the value. */
+export async function waitUntil(probe, what, within = FOLLOWS_WITHIN) {
   const deadline = Date.now() + within;
   for (;;) {
     const found = await probe();
@@ -62,9 +70,9 @@ export async function until(probe, what, within = FOLLOWS_WITHIN) {
   }
 }
 
-/** The coordinator's client of a notebook, once `holds(client)` is true. */
+/** Return the client of a notebook as soon as `holds(client)` is true. */
 export function client(path, holds = () => true) {
-  return until(async () => {
+  return waitUntil(async () => {
     const { clients } = await status();
     return clients.find(one => one.label === path && holds(one));
   }, `client ${path} as expected`);
@@ -77,22 +85,24 @@ gpu = Gpu()
 x = gpu.full(MILLIONS * 10**6, 1.0)
 print("ready")`;
 
-/** Code that keeps the GPU busy until `finish(path)` is called. */
+/** Return code that keeps the GPU busy until a call of `finish(path)`. */
 const WORK = `\
 while not Path("END").exists():
     gpu.work(x, 0.05, launch=0.005)
 print("work done")`;
 
-/** A notebook on the server, and what is needed to clean up behind it. */
+/** A notebook on the server, with its cleanup. */
 export class Notebook {
   constructor(path) {
     this.path = path;
   }
 
   /**
-   * Make one whose first cell takes `millions` of numbers of device memory, and
-   * whose second one works until `finish` is called; `more`: the sources of
-   * others. Or one of `sources` only.
+   * Create a notebook.
+   *
+   * The first cell takes `millions` of numbers of device memory. The second
+   * cell works until `finish` is called. `more` has the sources of further
+   * cells. With `sources`, the notebook has only these cells.
    */
   static async create(path, { millions = 10, more = [], sources } = {}) {
     const notebook = new Notebook(path);
@@ -127,12 +137,12 @@ export class Notebook {
     return notebook;
   }
 
-  /** The file whose being there ends the work. */
+  /** Path of the file whose existence ends the work. */
   get end() {
     return `${this.path}.end`;
   }
 
-  /** Let the working cell come to its end. */
+  /** End the work of the working cell. */
   async finish() {
     await rest('PUT', `api/contents/${this.end}`, {
       type: 'file',
@@ -141,17 +151,17 @@ export class Notebook {
     });
   }
 
-  /** Let the working cell work when it is run again. */
+  /** Let the working cell work again when the cell is run again. */
   async rewind() {
     await rest('DELETE', `api/contents/${this.end}`).catch(() => null);
   }
 
-  /** The notebook as it is on disk. */
+  /** Return the notebook as on disk. */
   async saved() {
     return (await rest('GET', `api/contents/${this.path}`)).content;
   }
 
-  /** End its kernel, and remove it. */
+  /** Shut the kernel down, and remove the notebook. */
   async remove() {
     for (const session of await rest('GET', 'api/sessions')) {
       if (session.path === this.path) {

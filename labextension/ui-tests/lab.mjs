@@ -1,8 +1,8 @@
 /**
- * A front end in a real browser, as the tests use it.
+ * A front end in a real browser, for tests.
  *
- * GPUSHARE_UI_ARTIFACTS  where screenshots go; default ui-tests/artifacts
- * CHROMIUM               the browser; default /usr/bin/chromium
+ * GPUSHARE_UI_ARTIFACTS is the folder of screenshots, by default
+ * ui-tests/artifacts. CHROMIUM is the browser, by default /usr/bin/chromium.
  */
 import { mkdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -16,7 +16,7 @@ const ARTIFACTS =
   env.GPUSHARE_UI_ARTIFACTS ??
   fileURLToPath(new URL('artifacts', import.meta.url));
 
-/** How long a front end and a kernel may take to start, in milliseconds. */
+/** Longest start of a front end or a kernel, in milliseconds. */
 export const STARTS_WITHIN = 60_000;
 
 export const THEMES = {
@@ -24,16 +24,16 @@ export const THEMES = {
   dark: 'JupyterLab Dark'
 };
 
-/** Wait until an element is there and contains the text or matches. */
+/** Wait until an element exists and contains or matches the text. */
 export const shows = (locator, text, options) =>
   locator.filter({ hasText: text }).waitFor(options);
 
-/** JupyterLab, or a page of Notebook 7, in a browser of its own. */
+/** JupyterLab, or a page of Notebook 7, in its own browser. */
 export class Lab {
   constructor(browser, page) {
     this.browser = browser;
     this.page = page;
-    /** What went wrong in our own scripts; tests look at the end. */
+    /** Errors of this extension's scripts, which the tests check at the end. */
     this.faults = [];
     page.on('pageerror', ({ stack }) => {
       if (/jupyter-gpushare/.test(stack)) {
@@ -46,8 +46,8 @@ export class Lab {
   /**
    * Open a page, for example `lab?reset` or `notebooks/a.ipynb`.
    *
-   * @param options - of the browser's page, such as the viewport
-   * @param prepare - what to do with the page before anything is loaded
+   * @param options - options of the browser page, such as the viewport
+   * @param prepare - function that gets the page before the page loads anything
    */
   static async open(path, options = {}, prepare = () => {}) {
     mkdirSync(ARTIFACTS, { recursive: true });
@@ -76,12 +76,15 @@ export class Lab {
     await this.browser.close();
   }
 
-  /** Keep a picture of the page, or of a part of it, as a test artefact. */
+  /**
+   * Keep a screenshot of the page, or of a part of the page, as a test
+   * artefact.
+   */
   async screenshot(name, part = this.page) {
     await part.screenshot({ path: `${ARTIFACTS}/${name}.png` });
   }
 
-  /** The same in light and dark; JupyterLab is light afterwards. */
+  /** Keep screenshots in light and dark. The theme is light afterwards. */
   async screenshots(name, part = this.page) {
     for (const theme of ['dark', 'light']) {
       await this.theme(theme);
@@ -89,7 +92,7 @@ export class Lab {
     }
   }
 
-  /** Change the theme, `light` or `dark`, as the settings menu does. */
+  /** Change the theme to `light` or `dark`, as the settings menu does. */
   async theme(theme) {
     const name = THEMES[theme];
     await this.command('apputils:change-theme', { theme: name });
@@ -101,7 +104,7 @@ export class Lab {
     );
   }
 
-  /** Run a command of the front end, once its plugin is there. */
+  /** Run a command of the front end as soon as its plugin is loaded. */
   async command(id, args = {}) {
     await this.page.waitForFunction(
       id => globalThis.jupyterapp.commands.hasCommand(id),
@@ -115,7 +118,9 @@ export class Lab {
     );
   }
 
-  /** Open a notebook, or bring it to the front, with its kernel started. */
+  /**
+   * Open a notebook, or bring a notebook to the front, with its kernel started.
+   */
   async notebook(path) {
     await this.command('docmanager:open', { path });
     await this.ready(path);
@@ -138,7 +143,7 @@ export class Lab {
     await this.cells.first().waitFor();
   }
 
-  /** The cells of the notebook in front. */
+  /** Cells of the notebook in front. */
   get cells() {
     return this.page.locator(
       '.jp-NotebookPanel:not(.lm-mod-hidden) .jp-CodeCell'
@@ -151,18 +156,18 @@ export class Lab {
     await this.page.keyboard.press('Control+Enter');
   }
 
-  /** Bring a notebook to the front, and run a cell of it. */
+  /** Bring a notebook to the front, and run one of its cells. */
   async runIn(path, index) {
     await this.notebook(path);
     await this.run(index);
   }
 
-  /** Wait until the working cell has come to its end. */
+  /** Wait until the working cell has finished. */
   async worked() {
     await shows(this.output(1), 'work done');
   }
 
-  /** Run a cell, and wait for its output to match. */
+  /** Run a cell, and wait until its output matches. */
   async runsTo(index, pattern) {
     await this.run(index);
     await shows(this.output(index), pattern, { timeout: STARTS_WITHIN });
@@ -172,14 +177,14 @@ export class Lab {
     return this.cells.nth(index).locator('.jp-OutputArea');
   }
 
-  /** The status bar's item. */
+  /** Item of the status bar. */
   get statusItem() {
     return this.page
       .locator('#jp-main-statusbar')
       .getByRole('button', { name: /^GPU: / });
   }
 
-  /** The chip in the toolbar of the notebook in front. */
+  /** Chip in the toolbar of the notebook in front. */
   get chip() {
     return this.page
       .locator(
@@ -195,8 +200,8 @@ export class Lab {
   }
 
   /**
-   * Note every text and width in pixels that an element has from now on, also
-   * for a moment only. Resolves with a function that returns both lists.
+   * Record each text and each width (in pixels) of an element from now on,
+   * however short. Resolve with a function that returns both lists.
    */
   async watch(locator) {
     const key = `seen${Math.random()}`;

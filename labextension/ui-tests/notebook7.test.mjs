@@ -1,4 +1,7 @@
-/** The same extension in Notebook 7: no status bar, one notebook a page. */
+/**
+ * Tests of the extension in Notebook 7, which has no status bar and one
+ * notebook on each page.
+ */
 import assert from 'node:assert/strict';
 
 import { client, takeTurns } from './jupyter.mjs';

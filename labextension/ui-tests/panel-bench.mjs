@@ -1,7 +1,9 @@
 /**
- * The browser's side of `jupyter gpushare bench panel`, which starts it: what
- * an update of the panel costs the page's main thread, in a real JupyterLab
- * before the coordinator at GPUSHARE_BENCH_SOCKET. Prints one line of JSON.
+ * Browser side of `jupyter gpushare bench panel`.
+ *
+ * The program measures the cost of a panel update for the page's main thread,
+ * in a real JupyterLab. GPUSHARE_BENCH_SOCKET is the coordinator's socket. The
+ * output is one line of JSON.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 
@@ -9,7 +11,9 @@ import { serve } from './server.mjs';
 
 const { env } = process;
 const UPDATES = Number(env.GPUSHARE_BENCH_UPDATES);
-/** Milliseconds between two updates; windows without any are as long. */
+/**
+ * Milliseconds between two updates, and length of the windows without updates.
+ */
 const INTERVAL = 1000 / Number(env.GPUSHARE_BENCH_RATE);
 const IDLE_WINDOWS = 50;
 const CATEGORIES = [
@@ -20,7 +24,7 @@ const CATEGORIES = [
 const server = await serve('lab', [], env.GPUSHARE_BENCH_SOCKET);
 let lab = null;
 try {
-  // They read where the server is when they are loaded.
+  // The modules read the URL of the server when loaded.
   env.GPUSHARE_UI_URL = server.url;
   const { Lab } = await import('./lab.mjs');
   const { rest } = await import('./jupyter.mjs');
@@ -39,7 +43,7 @@ try {
     await sleep((UPDATES + 4) * INTERVAL);
   });
   const { arrivals } = busy;
-  // The server leaves out what a busy browser is too slow for.
+  // The server skips snapshots for a browser that is too busy.
   if (arrivals.length < UPDATES / 2) {
     throw new Error(`${arrivals.length} of ${UPDATES} updates have arrived.`);
   }
@@ -65,9 +69,10 @@ try {
 }
 
 /**
- * What the page's main thread did during `action`, in milliseconds: its
- * outermost tasks and scripts, with the processor's time that they took, and
- * when messages arrived on sockets.
+ * Return the work of the page's main thread during `action`, in milliseconds.
+ *
+ * The result has the outermost tasks and scripts with their processor time, and
+ * the arrival times of socket messages.
  */
 async function traced(browser, page, action) {
   await browser.startTracing(page, { categories: CATEGORIES });
@@ -79,7 +84,7 @@ async function traced(browser, page, action) {
   );
   const count = ({ pid, tid }) =>
     events.filter(one => one.pid === pid && one.tid === tid).length;
-  // Pages that were prerendered have one too, where next to nothing happens.
+  // Prerendered pages have a main thread too, which is almost idle.
   const main = mains.reduce((a, b) => (count(b) > count(a) ? b : a));
   const here = events.filter(
     one => one.pid === main.pid && one.tid === main.tid
@@ -97,7 +102,7 @@ async function traced(browser, page, action) {
   };
 }
 
-/** The events of these names that are in no other of them. */
+/** Return the events with these names that are within no other such event. */
 function outermost(events, names) {
   const found = [];
   let end = 0;
@@ -110,7 +115,9 @@ function outermost(events, names) {
   return found;
 }
 
-/** When messages arrived; each comes in several parts. */
+/**
+ * Return the arrival times of messages, each of which comes in several parts.
+ */
 function begins(parts) {
   const sorted = [...parts].sort((a, b) => a - b);
   return sorted.reduce(
@@ -122,7 +129,7 @@ function begins(parts) {
   );
 }
 
-/** How long the tasks took in the windows that begin at `starts`, together. */
+/** Return the total time of tasks in the windows that begin at `starts`. */
 function windows(tasks, starts) {
   const sums = starts.map(() => 0);
   for (const { at, took } of tasks) {

@@ -1,6 +1,6 @@
-/** The side panel and the dialogs of its actions, as the tests use them. */
+/** The side panel and the dialogs of its actions, for tests. */
 
-/** By roles and names only, as assistive technology finds them. */
+/** All elements are found by role and name, as assistive technology does. */
 export class Panel {
   constructor(lab) {
     this.lab = lab;
@@ -8,18 +8,18 @@ export class Panel {
     this.node = lab.page.getByRole('region', { name: 'GPU sharing' });
   }
 
-  /** Show it by its command. */
+  /** Show the panel by its command. */
   async open() {
     await this.lab.command('gpushare:open-panel');
     await this.node.waitFor();
   }
 
-  /** The button of a client's row that goes to its notebook. */
+  /** Return the button that opens a client's notebook. */
   link(name) {
     return this.node.getByRole('button', { name, exact: true });
   }
 
-  /** The button of a client's row that opens the menu of actions. */
+  /** Return the button that opens a client's menu of actions. */
   menu(name) {
     return this.node.getByRole('button', { name: `Actions for ${name}` });
   }
@@ -33,7 +33,7 @@ export class Panel {
       .last();
   }
 
-  /** Choose an action of a client's row. */
+  /** Choose an action of a client. */
   async act(name, label) {
     await this.menu(name).click();
     await this.page.getByRole('menuitem', { name: label }).click();
@@ -55,7 +55,7 @@ export async function tabTo(page, locator, key = 'Tab') {
   throw new Error(`${key} does not reach ${locator}.`);
 }
 
-/** Whether an element is there and has the focus. */
+/** Return whether an element exists and has the focus. */
 export async function hasFocus(locator) {
   const nodes = await locator.all();
   return (

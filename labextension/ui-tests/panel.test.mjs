@@ -1,7 +1,7 @@
-/** The side panel: what it tells, and what can be done from it. */
+/** Tests of the side panel: its content and its actions. */
 import assert from 'node:assert/strict';
 
-import { client, rest, takeTurns, until } from './jupyter.mjs';
+import { client, rest, takeTurns, waitUntil } from './jupyter.mjs';
 import { shows } from './lab.mjs';
 import { hasFocus, Panel, tabTo } from './panel.mjs';
 import { Stage } from './stage.mjs';
@@ -28,7 +28,7 @@ stage.setUp(async () => {
 });
 
 stage.test(
-  'it shows who runs and waits; a row opens its notebook',
+  'the panel shows running and waiting clients; a row opens its notebook',
   async () => {
     await panel.open();
     await panel.node.getByText('simulated').first().waitFor();
@@ -47,7 +47,7 @@ stage.test(
   }
 );
 
-stage.test('the timeline has turns and cells, and follows keys', async () => {
+stage.test('the timeline has turns and cells, and reacts to keys', async () => {
   const { timeline } = panel;
   const paths = kind =>
     timeline.locator(`path.gpushare-Lane-${kind}[d*=M]`).count();
@@ -57,11 +57,11 @@ stage.test('the timeline has turns and cells, and follows keys', async () => {
   const chart = timeline.getByRole('group', { name: /^Timeline: / });
   await chart.focus();
   await lab.page.keyboard.press('ArrowLeft');
-  const told = timeline.getByRole('status');
-  await shows(told, /running|waiting/i, { state: 'attached' });
+  const announced = timeline.getByRole('status');
+  await shows(announced, /running|waiting/i, { state: 'attached' });
 });
 
-stage.test('cells come to their end', async () => {
+stage.test('cells reach their end', async () => {
   for (const notebook of Object.values(notebooks)) {
     await notebook.finish();
   }
@@ -80,14 +80,14 @@ stage.test('a refused quota can be corrected in the dialog', async () => {
   await lab.page.keyboard.press('Enter');
   await dialog.getByText('allowed is a share up to the limit').waitFor();
   assert.equal(await dialog.getByLabel('Memory').inputValue(), '700MiB');
-  await until(() => hasFocus(share), 'focus on what is wrong');
+  await waitUntil(() => hasFocus(share), 'focus on what is wrong');
   await lab.screenshot('quota-dialog');
   await share.fill('30%');
   await lab.page.keyboard.press('Enter');
   await dialog.waitFor({ state: 'detached' });
 });
 
-stage.test('%gpushare tells the new quota', async () => {
+stage.test('%gpushare shows the new quota', async () => {
   await lab.notebook(MINE);
   await lab.runsTo(2, /share 0\.3/);
   assert.match(await lab.output(2).innerText(), /memory 700 MiB/);
@@ -122,13 +122,13 @@ stage.test('by keyboard: status item, panel, dialog, and back', async () => {
   await page.keyboard.press('Enter');
   const dialog = page.getByRole('dialog');
   await dialog.getByLabel('Share').waitFor();
-  await until(
+  await waitUntil(
     () => hasFocus(dialog.getByLabel('Share')),
     'focus on the first field'
   );
   await page.keyboard.press('Escape');
   await dialog.waitFor({ state: 'detached' });
-  await until(() => hasFocus(menu), 'focus on the button of the menu');
+  await waitUntil(() => hasFocus(menu), 'focus on the button of the menu');
   await tabTo(page, lab.statusItem);
   assert.deepEqual(lab.faults, []);
 });

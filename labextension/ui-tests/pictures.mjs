@@ -1,11 +1,12 @@
 /**
- * The pictures of README and docs, taken from a real JupyterLab on the simulated
- * device: `make pictures`. They are written to docs/images.
+ * Pictures of README and docs, from a real JupyterLab on the simulated device.
+ *
+ * `make pictures` writes the pictures to docs/images.
  */
 import { mkdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
-import { client, Notebook, takeTurns, until } from './jupyter.mjs';
+import { client, Notebook, takeTurns, waitUntil } from './jupyter.mjs';
 import { Lab } from './lab.mjs';
 import { Panel } from './panel.mjs';
 
@@ -18,7 +19,7 @@ x = gpu.full(${millions}_000_000, 1.0)`;
 const TRAIN = `\
 for epoch in range(1000):
     gpu.work(x, 0.5)`;
-/** Millions of numbers: 1.25 times what the simulated device holds. */
+/** Millions of numbers, 1.25 times the simulated device's memory. */
 const NOTEBOOKS = {
   'train.ipynb': 140,
   'explore.ipynb': 110,
@@ -33,12 +34,12 @@ const panel = new Panel(lab);
 const notebooks = [];
 
 async function picture(name, clip) {
-  // The pointer leaves no marks.
+  // The pointer must not highlight any element.
   await lab.page.mouse.move(640, 860);
   await lab.page.screenshot({ path: `${FOLDER}${name}.png`, clip });
 }
 
-/** The part of the page around elements, with a margin in pixels. */
+/** Return the part of the page around elements, with a margin in pixels. */
 async function around(margin, ...locators) {
   const boxes = await Promise.all(locators.map(one => one.boundingBox()));
   const left = Math.min(...boxes.map(box => box.x)) - margin;
@@ -74,7 +75,7 @@ try {
     await client(name, one => one.cells > 0);
   }
   await client('train.ipynb', one => one.quanta > 1);
-  await until(
+  await waitUntil(
     async () => {
       const infer = await client('infer.ipynb');
       return infer.quanta > 2 && infer.phase === 'waiting';

@@ -1,7 +1,8 @@
 /**
- * A Jupyter server of one's own, on the simulated device: its folder, its
- * settings and its coordinator are nobody else's, and go with it. It needs
- * `jupyter` on PATH and the package installed.
+ * A separate Jupyter server on the simulated device.
+ *
+ * Folder, settings and coordinator belong to this server only, and end with the
+ * server. `jupyter` must be on PATH, with the package installed.
  */
 import { spawn } from 'node:child_process';
 import {
@@ -19,9 +20,9 @@ import { dirname, join } from 'node:path';
 
 const READY_WITHIN = 60_000;
 const STOPS_WITHIN = 10_000;
-/** How much of the log is told when something went wrong. */
+/** Length of the log in an error message. */
 const LINES = 60;
-/** What the front end's user has set already. */
+/** Settings that the user of the front end has changed before. */
 const SETTINGS = {
   '@jupyterlab/apputils-extension/notification': {
     fetchNews: 'false',
@@ -33,11 +34,11 @@ const SETTINGS = {
  * Start a server.
  *
  * @param frontEnd - `lab` or `notebook`
- * @param options - more of the server's command line
- * @param socket - that of a coordinator which the caller runs; otherwise it has
- * one of its own
- * @returns `url` (with its token), `log()` (the end of what it has written), and
- * `stop()`, which resolves when nothing of it runs any more
+ * @param options - further options of the command line
+ * @param socket - socket of an existing coordinator; by default, the server
+ *   starts a coordinator
+ * @returns `url` (with its token), `log()` (the end of the log), and `stop()`,
+ *   which resolves after the end of all processes
  */
 export async function serve(frontEnd, options = [], socket = '') {
   const folder = mkdtempSync(join(tmpdir(), 'gpushare-ui-'));
@@ -60,7 +61,8 @@ export async function serve(frontEnd, options = [], socket = '') {
       '--ip=127.0.0.1',
       '--port=0',
       `--ServerApp.root_dir=${folder}`,
-      // The tests arrange documents and themes by commands; what they test they do by hand.
+      // Commands arrange documents and themes. The tested actions use mouse and
+      // keyboard.
       `--${app}.expose_app_in_browser=True`,
       '--GpuShare.simulate=True',
       ...options
@@ -80,7 +82,7 @@ export async function serve(frontEnd, options = [], socket = '') {
   const log = () =>
     readFileSync(logFile, 'utf8').split('\n').slice(-LINES).join('\n');
 
-  /** End it, and its coordinator, which outlives servers by design. */
+  /** Stop the server, and the coordinator, which outlives servers by design. */
   async function stop() {
     const pid = socket || !about ? null : await coordinatorOf(about);
     server.kill('SIGTERM');
@@ -92,7 +94,7 @@ export async function serve(frontEnd, options = [], socket = '') {
         process.kill(pid, 'SIGTERM');
       }
     } catch {
-      // It has ended by itself.
+      // The process has ended by itself.
     }
     rmSync(folder, { recursive: true, force: true });
   }
@@ -108,8 +110,9 @@ export async function serve(frontEnd, options = [], socket = '') {
 }
 
 /**
- * Start a program; `ended` resolves with its exit status. What it writes goes
- * to `logFile`, if given.
+ * Start a program.
+ *
+ * `ended` resolves with the exit status. Output goes to `logFile`, if given.
  */
 export function run(command, args, env = {}, logFile = null) {
   const output = logFile ? openSync(logFile, 'a') : 'inherit';
@@ -130,7 +133,7 @@ export function run(command, args, env = {}, logFile = null) {
   return child;
 }
 
-/** What the server writes of itself when it listens: its `url` and `token`. */
+/** Return the `url` and `token` that the server writes when it listens. */
 async function answers(folder, server) {
   const deadline = Date.now() + READY_WITHIN;
   while (Date.now() < deadline && server.exitCode === null) {

@@ -1,4 +1,4 @@
-/** Three notebooks on one device, as their user lives through it. */
+/** Tests of three notebooks on one device. */
 import assert from 'node:assert/strict';
 
 import {
@@ -8,7 +8,7 @@ import {
   rest,
   status,
   takeTurns,
-  until
+  waitUntil
 } from './jupyter.mjs';
 import { shows } from './lab.mjs';
 import { Stage } from './stage.mjs';
@@ -46,14 +46,17 @@ stage.test('the shared kernel is chosen in the launcher', async () => {
   await new Notebook(path).remove();
 });
 
-/** Waits at the gate with Python's lock held: nothing else of the kernel runs. */
+/**
+ * The cell waits at the gate with Python's lock held, so the kernel runs
+ * nothing else.
+ */
 const HOLDING = `\
 import ctypes
 library = ctypes.PyDLL("libcuda.so.1")
 status = library.cuMemsetD8_v2(ctypes.c_uint64(x.pointer), 0, ctypes.c_size_t(4))
 print("status", status)`;
 
-stage.test('cells that wait say so below', async () => {
+stage.test('waiting cells show their wait below', async () => {
   const { page } = lab;
   await takeTurns(60);
   for (const { path } of Object.values(notebooks)) {
@@ -73,7 +76,7 @@ stage.test('cells that wait say so below', async () => {
   await cell.getByRole('progressbar', { name: 'Wait for the GPU' }).waitFor();
   await lab.screenshot('waiting');
 
-  // It is the cell of infer.ipynb whose turn is next; then this one's.
+  // The cell of infer.ipynb has the next turn, then this cell.
   await release('train.ipynb');
   await cell
     .getByText(/^Waiting for the GPU: #1.*infer\.ipynb is running/)
@@ -83,12 +86,12 @@ stage.test('cells that wait say so below', async () => {
   await page.getByText(/Waiting for the GPU/).waitFor({ state: 'detached' });
 });
 
-stage.test('notebooks take turns, and come to their end', async () => {
+stage.test('notebooks take turns, and reach their end', async () => {
   await configure({ time_quantum: 1 });
   await notebooks.explore.rewind();
   await lab.run(1);
   const seen = await lab.watch(lab.statusItem);
-  await until(async () => {
+  await waitUntil(async () => {
     const texts = (await seen()).texts.join('\n');
     return /in queue[^]*running[^]*in queue/.test(texts);
   }, 'turn between two waits');
@@ -103,14 +106,14 @@ stage.test('notebooks take turns, and come to their end', async () => {
   assert.ok(clients.every(one => one.quanta > 1));
 });
 
-stage.test('the status item goes with the kernel', async () => {
+stage.test('the status item disappears with the kernel', async () => {
   await lab.command('launcher:create');
   await lab.page.locator('.jp-Launcher-body').waitFor();
   await lab.statusItem.waitFor({ state: 'hidden' });
   assert.deepEqual(lab.faults, []);
 });
 
-/** Give up the turn of a notebook, as another program of its user may. */
+/** Release the turn of a notebook, as another program of the same user may. */
 async function release(path) {
   const { id } = await client(path, one => one.phase === 'running');
   await rest('POST', `gpushare/api/clients/${id}/release`);

@@ -1,18 +1,21 @@
-/** What the tests of a file share: notebooks, and pages in browsers. */
+/** Notebooks and browser pages that the tests of a file share. */
 import { after, before, test } from 'node:test';
 
 import { Notebook, skip } from './jupyter.mjs';
 import { Lab } from './lab.mjs';
 
 export class Stage {
-  /** @param name - of the last picture of the first page, after `last-` */
+  /** @param name - part after `last-` of the name of the last screenshot */
   constructor(name) {
     this.name = name;
     this.labs = [];
     this.notebooks = [];
   }
 
-  /** Unless skipped, do `prepare` before the tests of the file, and `restore` after them. */
+  /**
+   * Run `prepare` before the tests of the file and `restore` after the tests,
+   * unless the tests are skipped.
+   */
   setUp(prepare, restore = () => {}) {
     if (!skip) {
       before(prepare);
@@ -25,14 +28,14 @@ export class Stage {
     test(name, { skip }, body);
   }
 
-  /** {@link Notebook.create}; it is removed in the end. */
+  /** Call {@link Notebook.create}. The notebook is removed at the end. */
   async notebook(path, options) {
     const notebook = await Notebook.create(path, options);
     this.notebooks.push(notebook);
     return notebook;
   }
 
-  /** {@link Lab.open}; it is closed in the end. */
+  /** Call {@link Lab.open}. The page is closed at the end. */
   async open(path, options, prepare) {
     const lab = await Lab.open(path, options, prepare);
     this.labs.push(lab);

@@ -1,4 +1,4 @@
-/** A cell that waits for the GPU, and what one can do about it meanwhile. */
+/** Tests of a cell that waits for the GPU, with the actions of its user. */
 import assert from 'node:assert/strict';
 
 import { client, rest, takeTurns } from './jupyter.mjs';
@@ -23,7 +23,8 @@ async function choose(name) {
 const stage = new Stage('waiting');
 
 stage.setUp(async () => {
-  // So that cells leave the page while others are looked at.
+  // In this mode, the notebook removes cells from the page while the user
+  // scrolls.
   await rest('PUT', NOTEBOOKS, { raw: '{"windowingMode": "full"}' });
   train = await stage.notebook('train.ipynb');
   const source = (await train.saved()).cells.map(cell => cell.source);
@@ -42,43 +43,46 @@ async function restore() {
   await rest('PUT', NOTEBOOKS, { raw: '{}' });
 }
 
-stage.test('it says why it waits, outside of its outputs', async () => {
-  for (const name of ['train.ipynb', 'explore.ipynb']) {
-    await lab.notebook(name);
-    await lab.runsTo(0, /ready/);
+stage.test(
+  'the cell shows the reason of its wait, outside of its outputs',
+  async () => {
+    for (const name of ['train.ipynb', 'explore.ipynb']) {
+      await lab.notebook(name);
+      await lab.runsTo(0, /ready/);
+    }
+    await lab.runIn('train.ipynb', 1);
+    await lab.reads(/^GPU: running\b/);
+    await lab.runIn('explore.ipynb', 1);
+
+    const box = lab.cells.nth(1).locator('.gpushare-Waiting');
+    await shows(box, /^Waiting for the GPU: #1/);
+    assert.match(
+      await box.innerText(),
+      /\(train\.ipynb is running, (up to )?\d+ m?/
+    );
+    await box.getByRole('progressbar').waitFor();
+    await shows(lab.chip, /^GPU: #1 in queue/);
+    await lab.screenshots('cell-waiting');
+
+    // The text below the cell disappears and returns with the cell.
+    const scrollTo = cell =>
+      lab.page.evaluate(async cell => {
+        const { content } = globalThis.jupyterapp.shell.currentWidget;
+        content.activeCellIndex = cell;
+        await content.scrollToItem(cell);
+      }, cell);
+    await scrollTo(MANY_CELLS);
+    await waiting().waitFor({ state: 'hidden' });
+    await scrollTo(0);
+    await box.waitFor();
+    assert.equal(await waiting().count(), 1);
+
+    await lab.command('docmanager:save');
+    assert.doesNotMatch(JSON.stringify(await explore.saved()), /Waiting/);
   }
-  await lab.runIn('train.ipynb', 1);
-  await lab.reads(/^GPU: running\b/);
-  await lab.runIn('explore.ipynb', 1);
+);
 
-  const box = lab.cells.nth(1).locator('.gpushare-Waiting');
-  await shows(box, /^Waiting for the GPU: #1/);
-  assert.match(
-    await box.innerText(),
-    /\(train\.ipynb is running, (up to )?\d+ m?/
-  );
-  await box.getByRole('progressbar').waitFor();
-  await shows(lab.chip, /^GPU: #1 in queue/);
-  await lab.screenshots('cell-waiting');
-
-  // It goes and comes with its cell.
-  const look = cell =>
-    lab.page.evaluate(async cell => {
-      const { content } = globalThis.jupyterapp.shell.currentWidget;
-      content.activeCellIndex = cell;
-      await content.scrollToItem(cell);
-    }, cell);
-  await look(MANY_CELLS);
-  await waiting().waitFor({ state: 'hidden' });
-  await look(0);
-  await box.waitFor();
-  assert.equal(await waiting().count(), 1);
-
-  await lab.command('docmanager:save');
-  assert.doesNotMatch(JSON.stringify(await explore.saved()), /Waiting/);
-});
-
-stage.test('another window says so as well', async () => {
+stage.test('another window shows the wait as well', async () => {
   const other = await Lab.open('lab/workspaces/other/tree/explore.ipynb?reset');
   try {
     await shows(
@@ -92,7 +96,7 @@ stage.test('another window says so as well', async () => {
   }
 });
 
-stage.test('a suspended one can be resumed where it waits', async () => {
+stage.test('a suspended client can be resumed at its cell', async () => {
   await choose('Suspend GPU Use');
   await shows(waiting(), /^Suspended/);
   await client('explore.ipynb', one => one.suspended);
@@ -100,7 +104,7 @@ stage.test('a suspended one can be resumed where it waits', async () => {
   await shows(waiting(), /^Waiting/);
 });
 
-stage.test('its turn comes: nothing of the wait is left', async () => {
+stage.test('the turn removes all of the wait from the page', async () => {
   await train.finish();
   await waiting().waitFor({ state: 'detached' });
   await explore.finish();

@@ -1,4 +1,6 @@
-/** The ipywidgets view: live beside a running cell, pressed, shown again, gone. */
+/**
+ * Tests of the ipywidgets view: updates, buttons, a second page and the end.
+ */
 import assert from 'node:assert/strict';
 
 import { assertAccessible } from './axe.mjs';
@@ -37,7 +39,7 @@ stage.setUp(async () => {
   view = lab.output(0);
 });
 
-stage.test('a cell runs, and the view goes on', async () => {
+stage.test('the view stays live while a cell runs', async () => {
   await lab.runsTo(0, /GPU: \w/);
   await lab.run(1);
   await shows(view, 'A cell is running');
@@ -62,19 +64,22 @@ stage.test('the quota form has labels, checks and changes', async () => {
   assert.equal(changed.quota.service, 'offline');
 });
 
-stage.test('what is not on the page follows nothing', async () => {
+stage.test('a view that is not on the page has no connection', async () => {
   await lab.runsTo(0, /GPU: \w/);
   await lab.runsTo(2, /^1 follow/);
   await lab.command('notebook:clear-all-cell-outputs');
   await lab.runsTo(2, /^0 follow/);
 });
 
-stage.test('a page loaded anew follows its own view only', async () => {
-  await lab.runsTo(0, /GPU: \w/);
-  await lab.runsTo(2, /^1 follow/);
-  await lab.page.reload();
-  await lab.page.waitForFunction(() => globalThis.jupyterapp);
-  await lab.ready(PATH);
-  await lab.runsTo(0, /GPU: \w/);
-  await lab.runsTo(2, /^1 follow/);
-});
+stage.test(
+  'a page that is loaded again updates its own view only',
+  async () => {
+    await lab.runsTo(0, /GPU: \w/);
+    await lab.runsTo(2, /^1 follow/);
+    await lab.page.reload();
+    await lab.page.waitForFunction(() => globalThis.jupyterapp);
+    await lab.ready(PATH);
+    await lab.runsTo(0, /GPU: \w/);
+    await lab.runsTo(2, /^1 follow/);
+  }
+);

@@ -1,11 +1,12 @@
 /**
- * Run browser programs against a Jupyter server of their own each front end:
+ * Browser programs, run against a separate Jupyter server for each front end:
  *
- *     node ui-tests/with-server.mjs [FILE.mjs…] [-- SERVER OPTION…]
+ * node ui-tests/with-server.mjs [FILE.mjs…] [-- SERVER OPTION…]
  *
- * Without a file: all tests. A file `*.test.mjs` is run as tests, another one
- * as a program; one whose name begins with `notebook` gets a `jupyter notebook`,
- * others a `jupyter lab`. Nothing is left running.
+ * Without a file, all tests run. A file `*.test.mjs` runs as tests, another
+ * file as a program. A file whose name begins with `notebook` gets a `jupyter
+ * notebook`, and each other file a `jupyter lab`. All processes end with the
+ * program.
  */
 import { readdirSync } from 'node:fs';
 import { basename, resolve } from 'node:path';
@@ -32,7 +33,10 @@ for (const signal of ['SIGINT', 'SIGTERM']) {
   });
 }
 
-/** The worst exit status of the files, one after the other on one server. */
+/**
+ * Run the files one after the other on one server, and return the highest exit
+ * status.
+ */
 async function runOn(frontEnd, files) {
   if (files.length === 0 || stopped) {
     return stopped ? 1 : 0;

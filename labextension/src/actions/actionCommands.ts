@@ -17,13 +17,14 @@ import type { IGpuSharing } from '../tokens';
 import { Actions } from './actions';
 import { findTarget, disabledReason, type Target } from './targets';
 
-/** The arguments, as a JSON schema, for tools that offer commands. */
+/** JSON schema of the arguments, for tools that offer commands. */
 const ARGUMENTS = {
   type: 'object',
   properties: {
     client: {
       type: 'string',
-      description: 'A client id; without it, the current kernel is meant.'
+      description:
+        'Client id. Without an id, the command is about the current kernel.'
     }
   }
 } as const;
@@ -33,7 +34,8 @@ const HOLD_ARGUMENTS = {
     ...ARGUMENTS.properties,
     seconds: {
       type: 'number',
-      description: 'How long to hold; 0: no longer. Without it a dialog asks.'
+      description:
+        'Seconds to hold the GPU; 0 ends the hold. Without a number, a dialog asks.'
     }
   }
 } as const;
@@ -62,7 +64,7 @@ export function addCommands(
       describedBy: { args: options.args ?? ARGUMENTS },
       execute: async args => {
         const found = target(args);
-        // Others may call it without a look at whether it is enabled.
+        // A caller may execute a command that is disabled.
         return 'client' in found && reason(args) === ''
           ? options.execute(found.client, args)
           : actions.refuse(reason(args));
@@ -78,7 +80,7 @@ export function addCommands(
   });
   add(CommandIDs.hold, {
     label: trans.__('Hold the GPU…'),
-    caption: trans.__('Keep the GPU between cells, for some minutes.'),
+    caption: trans.__('Keep the GPU between cells for some minutes.'),
     icon: lockIcon,
     args: HOLD_ARGUMENTS,
     execute: (client, { seconds }) =>
@@ -86,14 +88,16 @@ export function addCommands(
   });
   add(CommandIDs.release, {
     label: trans.__('Give Up the GPU Turn'),
-    caption: trans.__('The rest of the turn, or the hold, goes to others.'),
+    caption: trans.__(
+      'End the turn and the hold, so that the next client runs.'
+    ),
     icon: fastForwardIcon,
     execute: client => actions.act(client, 'release')
   });
   add(CommandIDs.suspend, {
     label: trans.__('Suspend GPU Use'),
     caption: trans.__(
-      'Cells wait and the memory leaves the GPU, until you resume.'
+      'Cells wait and the memory moves off the GPU until you resume the kernel.'
     ),
     icon: pauseIcon,
     isVisible: args => !suspended(args),
@@ -109,7 +113,7 @@ export function addCommands(
   add(CommandIDs.evict, {
     label: trans.__('Move Memory off the GPU'),
     caption: trans.__(
-      'It comes back with the next turn; a turn now is given up first.'
+      'The memory returns with the next turn. A present turn ends first.'
     ),
     icon: moveDownIcon,
     execute: client => actions.act(client, 'evict')
@@ -122,8 +126,10 @@ export function addCommands(
     label: trans.__('GPU Sharing Settings…'),
     caption: () =>
       isUnavailable()
-        ? trans.__('The GPU sharing service is away.')
-        : trans.__('Quantum, policy and others, for all users of the GPUs.'),
+        ? trans.__('The GPU sharing service is unavailable.')
+        : trans.__(
+            'Time quantum, policy and other settings for all users of the GPUs.'
+          ),
     icon: settingsIcon,
     isEnabled: () => mayChangeSettings() && !isUnavailable(),
     isVisible: mayChangeSettings,

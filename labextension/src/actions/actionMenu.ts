@@ -19,7 +19,10 @@ export interface IMenuButton {
   focus(): void;
 }
 
-/** A menu whose items tell what they do, or why they cannot be chosen now. */
+/**
+ * A menu whose items show their caption, which is a description or the reason
+ * why the item is disabled.
+ */
 class ActionMenu extends MenuSvg {
   constructor(commands: CommandRegistry) {
     super({ commands, renderer: new Renderer() });
@@ -34,7 +37,7 @@ class Renderer extends MenuSvg.Renderer {
   }
 }
 
-/** Offer the actions of a row below the right end of its button. */
+/** Open the menu of a row below the right end of the row's button. */
 export function openRowMenu(
   commands: CommandRegistry,
   row: IActionList,
@@ -45,7 +48,8 @@ export function openRowMenu(
   const args = { client: row.label.id };
   row.actions.forEach(command => menu.addItem({ command, args }));
   menu.aboutToClose.connect(() => {
-    // Before the command, whose dialog gives the focus back to its owner.
+    // The focus moves before the command runs, because its dialog returns the
+    // focus to the present owner.
     anchor.focus();
     requestAnimationFrame(() => menu.dispose());
   });
@@ -54,8 +58,9 @@ export function openRowMenu(
 }
 
 /**
- * Makes the action of the chip: open a menu of what can be done with the client
- * below it. The focus comes back when it closes.
+ * Create the action of a button: open a menu for a client below the button.
+ *
+ * The focus returns to the button when the menu closes.
  */
 export function toolbarMenu(
   commands: CommandRegistry,
@@ -76,11 +81,11 @@ export function toolbarMenu(
     add(openPanel, {});
     menu.aboutToClose.connect(() => {
       chip.isOpen = false;
-      // A click elsewhere closes it and moves the focus there.
+      // A click outside the menu closes the menu and moves the focus.
       if (menu.node.contains(document.activeElement)) {
         chip.focus();
       }
-      // The chosen command is carried out after this.
+      // The menu executes the chosen command after this signal.
       requestAnimationFrame(() => menu.dispose());
     });
     const { left, bottom } = chip.node.getBoundingClientRect();

@@ -43,7 +43,7 @@ describe('the commands', () => {
     ) as HTMLInputElement;
   const type = (name: string, text: string) => {
     const input = field(name);
-    // React looks at the prototype's setter.
+    // React tracks values by the setter of the prototype.
     const isText = input.tagName === 'INPUT';
     const option = [...input.querySelectorAll('option')].find(({ label }) =>
       label.startsWith(text)
@@ -58,7 +58,7 @@ describe('the commands', () => {
   const accept = () =>
     dialog()!.querySelector<HTMLElement>('.jp-mod-accept')!.click();
 
-  it('suspends the current kernel, and offers to resume only then', async () => {
+  it('suspend the current kernel, and offer a resume only then', async () => {
     await show({});
     expect(commands.isVisible(CommandIDs.suspend)).toBe(true);
     expect(commands.isVisible(CommandIDs.resume)).toBe(false);
@@ -73,38 +73,40 @@ describe('the commands', () => {
     expect(commands.caption(CommandIDs.hold)).toMatch(/suspended/);
   });
 
-  it('follows the state, and tells whoever shows the commands', async () => {
+  it('follow the state, and notify the views of the commands', async () => {
     await show({});
-    const told: (string | undefined)[] = [];
-    commands.commandChanged.connect((_, { id }) => told.push(id));
+    const notified: (string | undefined)[] = [];
+    commands.commandChanged.connect((_, { id }) => notified.push(id));
     expect(commands.isEnabled(CommandIDs.release)).toBe(false);
     expect(commands.caption(CommandIDs.release)).toMatch(/no turn/);
     await show({ phase: 'running' });
     expect(commands.isEnabled(CommandIDs.release)).toBe(true);
-    expect(told).toContain(CommandIDs.release);
-    told.length = 0;
+    expect(notified).toContain(CommandIDs.release);
+    notified.length = 0;
     await show({ phase: 'running', gpu_seconds: 99 });
-    expect(told).toEqual([]);
+    expect(notified).toEqual([]);
   });
 
-  it('says why nothing can be done', async () => {
+  it('give the reason why no action is possible', async () => {
     await show({ may_change: false });
     expect(commands.isEnabled(CommandIDs.changeQuota)).toBe(false);
     expect(commands.caption(CommandIDs.changeQuota)).toMatch(/belongs to ada/);
     api.socket.send({ type: 'away', reason: 'unreachable', message: 'died' });
     expect(commands.isEnabled(CommandIDs.changeQuota)).toBe(false);
-    expect(commands.caption(CommandIDs.changeQuota)).toMatch(/away: died/);
+    expect(commands.caption(CommandIDs.changeQuota)).toMatch(
+      /unavailable: died/
+    );
     expect(commands.isEnabled(CommandIDs.changeSettings)).toBe(false);
     expect(await commands.execute(CommandIDs.changeQuota)).toBe(false);
     expect(messages()[0]).toEqual([
       'error',
-      expect.stringMatching(/away: died/)
+      expect.stringMatching(/unavailable: died/)
     ]);
     given.current.set(null);
     expect(commands.caption(CommandIDs.hold)).toMatch(/No notebook/);
   });
 
-  it("shows the server's own words when it refuses", async () => {
+  it('show the message of a refusal', async () => {
     await show({ phase: 'running' });
     api.refusal = new ApiError('hold: allowed are 0 to 600 s', 400, 'invalid');
     expect(await commands.execute(CommandIDs.hold, { seconds: 9999 })).toBe(
@@ -113,7 +115,7 @@ describe('the commands', () => {
     expect(messages()).toEqual([['error', 'hold: allowed are 0 to 600 s']]);
   });
 
-  it('holds for as long as the arguments say, and no longer', async () => {
+  it('hold for the time in the arguments, and end a hold', async () => {
     await show({});
     await commands.execute(CommandIDs.hold, { client: 'mine', seconds: 300 });
     await commands.execute(CommandIDs.hold, { client: 'mine', seconds: 0 });
@@ -122,12 +124,12 @@ describe('the commands', () => {
       ['hold', 'mine', 0]
     ]);
     expect(messages().map(([, text]) => text)).toEqual([
-      'train.ipynb holds the GPU no longer.',
+      'train.ipynb no longer holds the GPU.',
       'train.ipynb keeps the GPU for 5 min, also between cells.'
     ]);
   });
 
-  it('asks for how long to hold', async () => {
+  it('ask for the time of a hold', async () => {
     await show({}, { config: { ...CONFIG, max_hold: 200 } });
     const done = commands.execute(CommandIDs.hold);
     await waitUntil(() => field('seconds'));
@@ -139,7 +141,7 @@ describe('the commands', () => {
     expect(api.changes).toEqual([['hold', 'mine', 60]]);
   });
 
-  it('changes a quota in a dialog that survives a refusal', async () => {
+  it('change a quota in a dialog that survives a refusal', async () => {
     await show({});
     const done = commands.execute(CommandIDs.changeQuota, { client: 'mine' });
     await waitUntil(() => field('share'));
@@ -179,7 +181,7 @@ describe('the commands', () => {
     expect(api.changes).toEqual([['quota', 'mine', { share: 0.3 }]]);
   });
 
-  it('reads sizes as people write them, and lifts a bound', async () => {
+  it('read sizes with units, and remove a bound', async () => {
     await show({});
     const done = commands.execute(CommandIDs.changeQuota);
     await waitUntil(() => field('memory'));
@@ -198,7 +200,7 @@ describe('the commands', () => {
     ]);
   });
 
-  it('changes nothing when the dialog is given up', async () => {
+  it('change nothing after the dialog is cancelled', async () => {
     await show({});
     const done = commands.execute(CommandIDs.changeQuota);
     await waitUntil(() => field('share'));
@@ -208,7 +210,7 @@ describe('the commands', () => {
     expect(api.changes).toEqual([]);
   });
 
-  it("asks before it suspends another user's client", async () => {
+  it('ask before the suspension of another user’s client', async () => {
     const you = { tenant: 'ada', admin: true };
     await show({}, { you });
     const about = { client: 'other' };
@@ -228,7 +230,7 @@ describe('the commands', () => {
     expect(api.changes).toEqual([['suspend', 'other']]);
   });
 
-  it('offers the settings to admins only, and says what was set', async () => {
+  it('offer the settings to admins only, and report the changes', async () => {
     await show({}, { you: { tenant: 'ada', admin: false } });
     expect(commands.isVisible(CommandIDs.changeSettings)).toBe(false);
     await show({}, { you: { tenant: 'ada', admin: true } });
@@ -247,7 +249,7 @@ describe('the commands', () => {
       ['config', '', { time_quantum: 10, policy: 'fcfs' }]
     ]);
     expect(messages()[0][1]).toBe(
-      'Time quantum = 10, Policy = fcfs, until the coordinator stops.'
+      'Changed until the coordinator stops: Time quantum = 10, Policy = fcfs.'
     );
   });
 });

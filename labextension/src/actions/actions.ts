@@ -9,19 +9,20 @@ import { displayName } from '../sharing/clientLabels';
 import type { FormDialog } from './formDialog';
 import { holdSchema, pick, withAllocated } from './formSchemas';
 
-/** Milliseconds that a success, or a failure, is shown. */
+/** Times for which a notification is visible. */
 const SUCCESS_MS = 4000;
 const FAILURE_MS = 15000;
 
-/** The settings that a dialog asks for. */
+/** Settings in the dialog. */
 const SETTINGS = ['time_quantum', 'policy', 'idle_release', 'sharing'];
 
-/** Seconds that the dialog proposes. */
+/** Proposal of the dialog. */
 const DEFAULT_HOLD_SECONDS = 300;
 
 /**
- * Actions on a client, or the coordinator, with their dialogs and messages. Each
- * resolves with whether it was done; none rejects.
+ * Actions on a client or the coordinator, with their dialogs and messages.
+ *
+ * An action resolves with whether the action was done, and never rejects.
  */
 export class Actions {
   constructor(private readonly _api: IApi) {}
@@ -52,7 +53,7 @@ export class Actions {
       const properties = pick(schema.properties, SETTINGS);
       return {
         intro: trans.__(
-          'For all users of the GPUs of this host, from now on until the coordinator stops.'
+          'Changes apply to all users of the GPUs of this host until the coordinator stops.'
         ),
         schema: { ...schema, properties },
         values: pick(config, properties) as ReadonlyJSONObject,
@@ -62,7 +63,10 @@ export class Actions {
             name => `${properties[name].title} = ${now[name]}`
           );
           this._report(
-            trans.__('%1, until the coordinator stops.', applied.join(', '))
+            trans.__(
+              'Changed until the coordinator stops: %1.',
+              applied.join(', ')
+            )
           );
         }
       };
@@ -70,8 +74,10 @@ export class Actions {
   }
 
   /**
-   * @param seconds - 0: no longer; undefined: as the user chooses in a dialog
-   * @param config - what bounds the choice
+   * Hold the devices.
+   *
+   * @param seconds - 0 to end the hold; undefined for a dialog
+   * @param config - settings that bound the time
    */
   async hold(
     client: IClient,
@@ -92,7 +98,9 @@ export class Actions {
     }));
   }
 
-  /** Do what needs no further words; on clients of others only after a question. */
+  /**
+   * Do an action without arguments. For a client of another user, ask first.
+   */
   async act(client: IClient, action: Action): Promise<boolean> {
     const { title, meaning, label, done } = this._texts(client)[action];
     if (!client.own && meaning) {
@@ -112,7 +120,7 @@ export class Actions {
     const name = displayName(client);
     const left = await this._api.hold(client.id, seconds);
     return left === null
-      ? trans.__('%1 holds the GPU no longer.', name)
+      ? trans.__('%1 no longer holds the GPU.', name)
       : trans.__(
           '%1 keeps the GPU for %2, also between cells.',
           name,
@@ -120,14 +128,17 @@ export class Actions {
         );
   }
 
-  /** The texts of the actions; without a meaning there is nothing to ask. */
+  /**
+   * Return the texts of the actions. An action without `meaning` needs no
+   * question.
+   */
   private _texts(client: IClient): Readonly<Record<Action, ITexts>> {
     const name = displayName(client);
     return {
       release: {
         title: trans.__('Give up the turn of %1?', name),
         meaning: trans.__(
-          'The rest of its turn goes to the next client in the queue.'
+          'The turn ends, and the next client in the queue runs.'
         ),
         label: trans.__('Give up'),
         done: trans.__('%1 gives up its turn.', name)
@@ -135,22 +146,22 @@ export class Actions {
       evict: {
         title: trans.__('Move memory of %1?', name),
         meaning: trans.__(
-          'It comes back with its next turn. If it has one now, that is given up first.'
+          'The memory returns with the next turn. If the client has a turn now, the turn ends first.'
         ),
         label: trans.__('Move out'),
         done: trans.__(
-          'The memory of %1 moves off the GPU; it comes back with the next turn.',
+          'The memory of %1 moves off the GPU and returns with the next turn.',
           name
         )
       },
       suspend: {
         title: trans.__('Suspend %1?', name),
         meaning: trans.__(
-          'Its cells wait, and its memory leaves the GPU, until a resume.'
+          'The cells of this client wait, and its memory moves off the GPU, until you resume the client.'
         ),
         label: trans.__('Suspend'),
         done: trans.__(
-          '%1 is suspended: its cells wait and its memory leaves the GPU, until you resume it.',
+          '%1 is suspended: its cells wait until you resume it, and its memory moves off the GPU.',
           name
         )
       },
@@ -165,9 +176,10 @@ export class Actions {
     let dialog: FormDialog;
     try {
       const form = await prepare();
-      // The module brings a validator along, which few pages ever need.
+      // The module is loaded late because its validator is large and rarely
+      // needed.
       const { FormDialog } = await import('./formDialog');
-      // eslint-disable-next-line jupyter/require-disposable-ownership -- it disposes of itself when it is closed
+      // eslint-disable-next-line jupyter/require-disposable-ownership -- a dialog that closes disposes of itself
       dialog = new FormDialog({ title, ...form });
     } catch (error) {
       return this._fail(error);

@@ -17,8 +17,8 @@ const ID = 'gpushare-Form';
 const validator = customizeValidator<ReadonlyJSONObject>();
 
 /**
- * A dialog that stays open, with what was typed, until the server has accepted
- * it or the user gives up.
+ * A dialog that keeps the user's input until the server has accepted the input
+ * or the user cancels.
  */
 export class FormDialog extends Dialog<null> {
   constructor(options: FormDialog.IOptions) {
@@ -36,7 +36,7 @@ export class FormDialog extends Dialog<null> {
     this._form = form;
   }
 
-  /** Open it; resolves with whether something was accepted. */
+  /** Open the dialog. Resolve with whether the server has accepted values. */
   async ask(): Promise<boolean> {
     return (await this.launch()).button.accept;
   }
@@ -49,7 +49,8 @@ export class FormDialog extends Dialog<null> {
     }
   }
 
-  // The button stays enabled: pressed too early, it leads to the mistake.
+  // The button stays enabled, so that a click moves the focus to the first
+  // invalid field.
   protected _checkValidation(): void {}
 
   private async _submit(): Promise<void> {
@@ -68,19 +69,19 @@ export class FormDialog extends Dialog<null> {
 export namespace FormDialog {
   export interface IOptions {
     title: string;
-    /** What to know before filling in the form. */
+    /** Text above the form. */
     intro?: string;
     schema: IFormSchema;
-    /** The values at first. */
+    /** Initial values. */
     values: ReadonlyJSONObject;
-    /** The values in force; a field that is still equal is not sent. */
+    /** Values in force. A field with an equal value is not sent. */
     present?: ReadonlyJSONObject;
-    /** Rejects with the server's refusal. */
+    /** Function that sends the changes. Rejects with the server's refusal. */
     send: (changes: ReadonlyJSONObject) => Promise<void>;
   }
 }
 
-/** The body of the dialog. */
+/** Body of the dialog. */
 class Form extends VDomRenderer {
   constructor(private readonly _options: FormDialog.IOptions) {
     super();
@@ -89,7 +90,7 @@ class Form extends VDomRenderer {
     this._present = _options.present ?? _options.values;
   }
 
-  /** Send the changes; resolves with whether there is nothing left to do. */
+  /** Send the changes. Resolve with whether the dialog may close. */
   async submit(): Promise<boolean> {
     const { schema, send } = this._options;
     const [wrong] = validator.validateFormData(
@@ -165,7 +166,9 @@ class Form extends VDomRenderer {
     );
   }
 
-  /** The field that the server has refused: a refusal begins with its name. */
+  /**
+   * Name of the field that the server has refused, which begins the refusal.
+   */
   private get _refused(): string | undefined {
     const name = /^\w*/.exec(this._refusal)![0];
     return name in this._options.schema.properties ? name : undefined;
@@ -179,7 +182,10 @@ class Form extends VDomRenderer {
     this.node.querySelector<HTMLElement>(`[id="${ID}_${name}"]`)?.focus();
   }
 
-  /** In the schema's own words; what is as before is never wrong. */
+  /**
+   * Replace messages by those of the schema, and drop errors of unchanged
+   * fields.
+   */
   private _transformErrors = (
     errors: RJSFValidationError[]
   ): RJSFValidationError[] =>
@@ -197,7 +203,7 @@ class Form extends VDomRenderer {
   private _isBusy = false;
 }
 
-/** The field of a number with a unit, as people write it. */
+/** Field of a number with a unit, as users write it. */
 function AmountField(props: FieldProps): React.ReactElement {
   const { schema, idSchema, rawErrors = [] } = props;
   const unit: string = schema.unit;
@@ -212,16 +218,15 @@ function AmountField(props: FieldProps): React.ReactElement {
       type="text"
       className="jp-mod-styled"
       value={text}
-      placeholder={
-        schema.type?.includes('null') ? trans.__('no bound of its own') : ''
-      }
+      placeholder={schema.type?.includes('null') ? trans.__('no bound') : ''}
       autoComplete="off"
       spellCheck={false}
       aria-invalid={rawErrors.length > 0}
       aria-describedby={`${idSchema.$id}__description ${idSchema.$id}__error`}
       onChange={({ target }) => {
         setText(target.value);
-        // A text may be rounded: the same text is the same value.
+        // The formatted text may be rounded, so the initial text stands for the
+        // exact initial value.
         props.onChange(
           target.value === first.text
             ? first.value
@@ -232,7 +237,7 @@ function AmountField(props: FieldProps): React.ReactElement {
   );
 }
 
-/** A label, the field, what is allowed, what is wrong. */
+/** A label, the field, a description and errors. */
 function Field(props: FieldTemplateProps): React.ReactElement {
   const { id, label, schema, rawErrors = [], children } = props;
   if (schema.type === 'object') {
@@ -258,7 +263,7 @@ function Field(props: FieldTemplateProps): React.ReactElement {
 
 const TEMPLATES = { FieldTemplate: Field };
 
-/** The field that an error is about. */
+/** Return the name of the field that an error belongs to. */
 function fieldOf(error: RJSFValidationError | undefined): string | undefined {
   return error?.property?.replace(/^\./, '');
 }

@@ -32,7 +32,7 @@ describe('amounts in forms', () => {
     ['seconds', ' Auto', 'auto'],
     ['seconds', '-1', '-1'],
     ['number', '3', 3]
-  ])('reads the %s %p', (unit, text, value) => {
+  ])('read the %s %p', (unit, text, value) => {
     expect(readAmount(text, unit)).toBe(value);
   });
 
@@ -42,7 +42,7 @@ describe('amounts in forms', () => {
     ['size', null, ''],
     ['seconds', 'auto', 'auto'],
     ['seconds', 0.5, '0.5']
-  ])('writes the %s %p', (unit, value, text) => {
+  ])('write the %s %p', (unit, value, text) => {
     expect(writeAmount(value, unit)).toBe(text);
   });
 });

@@ -2,10 +2,13 @@ import type { IClient, IFormSchema } from '../base/protocol';
 import { trans } from '../base/trans';
 import { formatDuration, formatSize } from '../base/units';
 
-/** Seconds to choose from, as far as `max_hold` allows. */
+/** Choices, as far as `max_hold` allows. */
 const HOLD_CHOICES_SECONDS = [60, 300, 600];
 
-/** The properties of `from` that `names`, a list or an object, has too. */
+/**
+ * Return the properties of `from` that are in `names`, which is a list or an
+ * object.
+ */
 export function pick<T extends object>(
   from: T,
   names: ReadonlyArray<string> | object
@@ -18,13 +21,16 @@ export function pick<T extends object>(
   ) as T;
 }
 
-/** The schema of a quota, with what the client has allocated. */
+/**
+ * Return the schema of a quota, with the client's allocated bytes in a
+ * description.
+ */
 export function withAllocated(
   schema: IFormSchema,
   { allocated }: IClient
 ): IFormSchema {
   const { memory } = schema.properties;
-  const now = trans.__('It has allocated %1.', formatSize(allocated));
+  const now = trans.__('The client has allocated %1.', formatSize(allocated));
   const description = `${memory.description} ${now}`;
   return allocated > 0
     ? {
@@ -34,7 +40,7 @@ export function withAllocated(
     : schema;
 }
 
-/** For how long to hold; 0 if it is to hold no longer. */
+/** Return the schema of a hold: its seconds, or 0 to end a present hold. */
 export function holdSchema(maxHold: number, holds: boolean): IFormSchema {
   const durations = HOLD_CHOICES_SECONDS.filter(seconds => seconds < maxHold);
   const options = [...durations, maxHold].map(seconds => ({
@@ -47,7 +53,7 @@ export function holdSchema(maxHold: number, holds: boolean): IFormSchema {
   const seconds = {
     title: trans.__('Hold it for'),
     description: trans.__(
-      'Between cells too, while others wait. At most %1.',
+      'The client keeps the GPU between cells, even while other clients wait. At most %1.',
       formatDuration(maxHold)
     ),
     type: 'number',

@@ -8,11 +8,13 @@ import { trans } from '../base/trans';
 import { findSession } from '../server/kernelClients';
 import type { IGpuSharing } from '../tokens';
 
-/** The commands of JupyterLab and Notebook 7 that open what a session belongs to. */
+/**
+ * Commands of JupyterLab and Notebook 7 that open the document of a session.
+ */
 const OPEN_NOTEBOOK = 'docmanager:open';
 const OPEN_CONSOLE = 'console:open';
 
-/** Add the command that goes to a client's notebook or console. */
+/** Add the command that opens a client's notebook or console. */
 export function addOpenDocument(
   app: JupyterFrontEnd,
   sharing: IGpuSharing,
@@ -33,7 +35,7 @@ export function addOpenDocument(
         required: ['client']
       }
     },
-    // Without a client there is nowhere to go: it is no entry of the palette.
+    // The command needs a client, so the palette must not show the command.
     isVisible: args => Boolean((args as IClientArgs).client),
     execute: async args => {
       const { client = '' } = args as IClientArgs;
@@ -44,7 +46,9 @@ export function addOpenDocument(
       );
       if (session === null) {
         Notification.info(
-          trans.__('No notebook or console of this server belongs to it.'),
+          trans.__(
+            'No notebook or console of this server belongs to the client.'
+          ),
           { autoClose: 5000 }
         );
         return;

@@ -6,7 +6,7 @@ import { trans } from '../base/trans';
 import { IGpuSharing } from '../tokens';
 import { addCommands } from './actionCommands';
 
-/** The commands by which users change what a client gets. */
+/** Commands by which users change clients and settings. */
 export const actionsPlugin: JupyterFrontEndPlugin<void> = {
   id: 'jupyter-gpushare:actions',
   description: 'Adds the commands about GPU sharing.',
@@ -15,10 +15,10 @@ export const actionsPlugin: JupyterFrontEndPlugin<void> = {
   optional: [ICommandPalette],
   activate: (app, sharing: IGpuSharing, palette: ICommandPalette | null) => {
     addCommands(app.commands, sharing);
-    // The commands follow the state of its client.
+    // The state of the commands follows the state of the current client.
     sharing.model.watchFrom(sharing.current);
     for (const command of [...ACTIONS, CommandIDs.changeSettings]) {
-      palette?.addItem({ command, category: trans.__('GPU sharing') });
+      palette?.addItem({ command, category: trans.__('GPU Sharing') });
     }
   }
 };

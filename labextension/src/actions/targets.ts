@@ -3,14 +3,14 @@ import type { IClient } from '../base/protocol';
 import { trans } from '../base/trans';
 import type { SharingModel } from '../sharing/sharingModel';
 
-/** The client that a command is about, or the reason why there is none. */
+/** Client of a command, or the reason why there is none. */
 export type Target = { readonly client: IClient } | { readonly reason: string };
 
 /**
- * Find the client of a command.
+ * Return the client of a command.
  *
- * @param clientId - as in the command's arguments
- * @param kernelId - the current notebook's or console's
+ * @param clientId - client in the command's arguments
+ * @param kernelId - current kernel
  */
 export function findTarget(
   sharing: SharingModel,
@@ -27,10 +27,12 @@ export function findTarget(
   const client = status?.clients.find(({ id }) => id === clientId);
   return client
     ? { client }
-    : { reason: trans.__('It does not share the GPU any more.') };
+    : { reason: trans.__('This client no longer shares the GPU.') };
 }
 
-/** The reason why a command cannot be carried out now; empty if it can. */
+/**
+ * Return the reason why a command is disabled; empty for an enabled command.
+ */
 export function disabledReason(command: string, target: Target): string {
   if ('reason' in target) {
     return target.reason;
@@ -38,7 +40,7 @@ export function disabledReason(command: string, target: Target): string {
   const { client } = target;
   if (!client.may_change) {
     return trans.__(
-      'It belongs to %1; only they and admins may change it.',
+      'This client belongs to %1. Only %1 and admins may change this client.',
       client.tenant
     );
   }
@@ -47,19 +49,21 @@ export function disabledReason(command: string, target: Target): string {
       return ['running', 'overrun'].includes(client.phase) ||
         client.hold_seconds_left !== null
         ? ''
-        : trans.__('It has no turn to give up.');
+        : trans.__('This client has no turn to give up.');
     case CommandIDs.hold:
       return client.suspended
-        ? trans.__('It is suspended and gets no turns.')
+        ? trans.__('This client is suspended and gets no turns.')
         : '';
     case CommandIDs.evict:
       return client.resident > 0
         ? ''
-        : trans.__('It has no memory on the GPU.');
+        : trans.__('This client has no memory on the GPU.');
     case CommandIDs.suspend:
-      return client.suspended ? trans.__('It is suspended already.') : '';
+      return client.suspended
+        ? trans.__('This client is suspended already.')
+        : '';
     case CommandIDs.resume:
-      return client.suspended ? '' : trans.__('It is not suspended.');
+      return client.suspended ? '' : trans.__('This client is not suspended.');
     default:
       return '';
   }
@@ -85,6 +89,6 @@ function ofKernel(sharing: SharingModel, kernelId: string | null): Target {
 
 function unavailableText(message: string): string {
   return message
-    ? trans.__('The GPU sharing service is away: %1', message)
-    : trans.__('The GPU sharing service is away.');
+    ? trans.__('The GPU sharing service is unavailable: %1', message)
+    : trans.__('The GPU sharing service is unavailable.');
 }

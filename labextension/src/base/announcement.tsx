@@ -1,6 +1,6 @@
 import * as React from 'react';
 
-/** What a screen reader says politely when it changes. */
+/** A text that a screen reader reads politely when the text changes. */
 export function Announcement({ text }: { text: string }): React.ReactElement {
   return (
     <span
@@ -13,7 +13,10 @@ export function Announcement({ text }: { text: string }): React.ReactElement {
   );
 }
 
-/** Where a screen reader hears politely what only changes elsewhere. */
+/**
+ * Node from which a screen reader politely reads texts that no visible part of
+ * the page has.
+ */
 export class LiveRegion {
   constructor() {
     this._node.className = 'gpushare-mod-visuallyHidden';
@@ -22,7 +25,9 @@ export class LiveRegion {
     document.body.append(this._node);
   }
 
-  /** Say it once; the same text again says nothing. */
+  /**
+   * Set the text. A screen reader ignores a text that is equal to the last one.
+   */
   announce(text: string): void {
     if (this._node.textContent !== text) {
       this._node.textContent = text;

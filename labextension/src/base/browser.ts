@@ -2,13 +2,13 @@ import { Signal, type ISignal } from '@lumino/signaling';
 
 import { Disposable } from './disposable';
 
-/** Whether the page can be seen. */
+/** Visibility of the page. */
 export interface IVisibility {
   readonly hidden: boolean;
   readonly changed: ISignal<IVisibility, void>;
 }
 
-/** The browser's own answer, so that the models need no DOM. */
+/** Visibility as the browser reports it, so that models need no DOM. */
 export class PageVisibility extends Disposable implements IVisibility {
   constructor() {
     super();
@@ -29,5 +29,5 @@ export class PageVisibility extends Disposable implements IVisibility {
   private readonly _onChange = () => this.changed.emit();
 }
 
-/** Seconds that only go forward. */
+/** Return seconds on a monotonic clock. */
 export const clock = () => performance.now() / 1000;

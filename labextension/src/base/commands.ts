@@ -1,29 +1,35 @@
 /**
- * The commands, for the palette, menus, shortcuts and our own views.
+ * Commands for the palette, menus, shortcuts and the views of this extension.
  *
- * Those about a client take `{ client: id }`; without it they are about the
- * kernel of the current notebook or console.
+ * A command about a client takes `{ client: id }`. Without a client, the
+ * command is about the kernel of the current notebook or console.
  */
 export namespace CommandIDs {
-  /** Show the side panel, or bring it to the front. */
+  /** Show the side panel, or bring the panel to the front. */
   export const openPanel = 'gpushare:open-panel';
-  /** Ask for a new quota in a dialog, and set it. */
+  /** Ask for a new quota in a dialog, then set the quota. */
   export const changeQuota = 'gpushare:change-quota';
-  /** Give up the rest of the turn. */
+  /** End the turn and the hold. */
   export const release = 'gpushare:release';
-  /** Keep the devices between cells; `seconds` as well, or a dialog asks. */
+  /**
+   * Keep the devices between cells for `seconds`. Without `seconds`, a dialog
+   * asks.
+   */
   export const hold = 'gpushare:hold';
   export const suspend = 'gpushare:suspend';
   export const resume = 'gpushare:resume';
-  /** Move the memory off the devices. */
+  /** Move the client's memory off the devices. */
   export const evict = 'gpushare:evict';
-  /** For admins: quantum, policy and other settings of the coordinator. */
+  /**
+   * Change time quantum, policy and other settings of the coordinator, as an
+   * admin.
+   */
   export const changeSettings = 'gpushare:change-settings';
-  /** Go to the notebook or console of a client. */
+  /** Open the notebook or console of a client. */
   export const openDocument = 'gpushare:open-document';
 }
 
-/** The commands about a client, in the order of menus. */
+/** Commands about a client, in the order of menus. */
 export const ACTIONS: ReadonlyArray<string> = [
   CommandIDs.changeQuota,
   CommandIDs.hold,
@@ -33,7 +39,7 @@ export const ACTIONS: ReadonlyArray<string> = [
   CommandIDs.evict
 ];
 
-/** The arguments of the commands about a client. */
+/** Arguments of the commands about a client. */
 export interface IClientArgs {
   readonly client?: string;
 }

@@ -4,9 +4,11 @@ import { Signal } from '@lumino/signaling';
 import type { SettingsModel } from './settings';
 
 /**
- * An object that has signals, and listens to those of others, until it is
- * disposed. A subclass with more to end (timers, watches) overrides
- * {@link dispose}, in a way that can be done twice, and calls this one last.
+ * An object that has signals, or listens to signals, until the object is
+ * disposed.
+ *
+ * A subclass with timers or watches overrides {@link dispose}. The override
+ * must allow a second call, and calls this method last.
  */
 export abstract class Disposable implements IDisposable {
   get isDisposed(): boolean {
@@ -15,7 +17,8 @@ export abstract class Disposable implements IDisposable {
 
   dispose(): void {
     this._isDisposed = true;
-    // Also those of others that were connected with `this`.
+    // Also disconnects the slots that were connected with `this` as their
+    // owner.
     Signal.clearData(this);
   }
 
@@ -24,7 +27,7 @@ export abstract class Disposable implements IDisposable {
 
 type Switch = 'showStatusItem' | 'showToolbarChip' | 'showWaiting';
 
-/** One that a setting of the user switches off and on. */
+/** An object that a setting of the user switches on and off. */
 export abstract class Toggleable extends Disposable {
   get isEnabled(): boolean {
     return this._isEnabled;
@@ -34,7 +37,7 @@ export abstract class Toggleable extends Disposable {
     this.refresh();
   }
 
-  /** Let a setting switch it. */
+  /** Take {@link isEnabled} from a setting, now and after each change. */
   bindTo(settings: SettingsModel, name: Switch): void {
     const apply = () => {
       this.isEnabled = settings.values[name];
@@ -43,7 +46,10 @@ export abstract class Toggleable extends Disposable {
     apply();
   }
 
-  /** Look again at what there is to show or do. */
+  /**
+   * Update what is shown or done, after a change of {@link isEnabled} or of a
+   * source.
+   */
   protected abstract refresh(): void;
 
   private _isEnabled = true;

@@ -2,7 +2,10 @@ import { LabIcon } from '@jupyterlab/ui-components';
 
 import gpuSvg from '../../style/icons/gpu.svg';
 
-/** A graphics card; follows the theme through JupyterLab's icon classes. */
+/**
+ * Icon of a graphics card, which follows the theme through JupyterLab's icon
+ * classes.
+ */
 export const gpuIcon = new LabIcon({
   name: 'gpushare:gpu',
   svgstr: gpuSvg

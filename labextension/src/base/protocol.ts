@@ -1,20 +1,21 @@
 /**
- * What the server extension serves, as TypeScript types.
+ * Types of what the server extension sends.
  *
- * Only the fields that the front end reads are declared. Times are in seconds, sizes in bytes.
+ * Only the fields that the front end reads are declared. Times are in seconds,
+ * sizes in bytes.
  */
 
-/** The right of a client to run on a device. */
+/** A turn of a client on a device. */
 export interface IGrant {
   readonly client: string;
   readonly held_seconds: number;
-  /** Null while no client waits: the turn has no deadline then. */
+  /** Null while no client waits, because the turn has no deadline then. */
   readonly seconds_left: number | null;
-  /** By a hold, while its client runs nothing. */
+  /** Whether a hold keeps the turn while the client runs nothing. */
   readonly held: boolean;
 }
 
-/** One GPU (or MIG slice). */
+/** One GPU, or one MIG slice. */
 export interface IDevice {
   readonly uuid: string;
   readonly name: string;
@@ -22,29 +23,34 @@ export interface IDevice {
   readonly memory_total: number;
   readonly memory_used: number;
   readonly memory_used_is_estimate: boolean;
-  /** Fraction of the last seconds in which it worked; null if not known. */
+  /**
+   * Fraction of the last seconds in which the device was busy; null if unknown.
+   */
   readonly utilisation: number | null;
   readonly utilisation_is_estimate: boolean;
-  /** Why it is out of use; null: it is not. */
+  /** Reason why the device is out of use; null if the device is in use. */
   readonly failed: string | null;
-  /** Processes that use it without sharing it. */
+  /** Processes that use the device and belong to no client. */
   readonly outside: ReadonlyArray<IForeignProcess>;
-  /** Processes that have its lock while clients here wait for that. */
+  /**
+   * Processes that hold the device's lock while clients of this coordinator
+   * wait.
+   */
   readonly locked_by: ReadonlyArray<Omit<IForeignProcess, 'memory'>>;
   readonly grants: ReadonlyArray<IGrant>;
-  /** Client ids, the next one first. */
+  /** Client ids, the next client first. */
   readonly queue: ReadonlyArray<string>;
 }
 
 /** A process that uses a device and belongs to no client. */
 export interface IForeignProcess {
-  /** Null: not known, or hidden from the user that asks. */
+  /** Null if unknown, or hidden from the present user. */
   readonly user: string | null;
-  /** Null: not known. */
+  /** Null if unknown. */
   readonly memory: number | null;
 }
 
-/** What a client may use; null is "no bound of its own". */
+/** Bounds of a client; null if the quota has no bound of that kind. */
 export interface IQuota {
   readonly share: number | null;
   readonly limit: number | null;
@@ -53,102 +59,129 @@ export interface IQuota {
   readonly service: string | null;
 }
 
-/** What a form asks for, as the server describes it: a JSON schema. */
+/** JSON schema of a form, as the server describes the form. */
 export interface IFormSchema {
   readonly type: 'object';
   readonly properties: {
     readonly [name: string]: {
       readonly title: string;
       readonly description: string;
-      /** Of a number: people write it as text. */
+      /** Unit of a number that users write as text. */
       readonly unit?: string;
-      /** What is allowed, in a sentence. */
+      /** A sentence about the allowed values. */
       readonly errorMessage?: string;
       readonly [keyword: string]: unknown;
     };
   };
 }
 
-/** Values in force, and the schema of a form that changes them. */
+/** Values in force, with the schema of the form that changes them. */
 export type WithSchema<T> = T & { readonly schema: IFormSchema };
 
-/** One notebook kernel, or a program under `jupyter gpushare run`. */
+/** One notebook kernel, or one program under `jupyter gpushare run`. */
 export interface IClient {
   readonly id: string;
-  /** Empty for a client of another user: only its tenant is shown. */
+  /** Empty for a client of another user, of which only the user is visible. */
   readonly label: string;
   readonly tenant: string;
-  /** Whether it belongs to the user that asks. */
+  /** Whether the client belongs to the present user. */
   readonly own: boolean;
-  /** Whether the user that asks may change it. */
+  /** Whether the present user may change the client. */
   readonly may_change: boolean;
-  /** idle, waiting, running, draining, overrun or suspended. */
+  /** One of idle, waiting, running, draining, overrun and suspended. */
   readonly phase: string;
-  /** A word for programs, more exact than the phase: see `openapi.yaml`. */
+  /**
+   * State for programs, more exact than the phase. `openapi.yaml` has the list.
+   */
   readonly state: string;
-  /** The same for people, without times; up to " · " it is short. */
+  /**
+   * State for users, without times. The part before the first " · " is short.
+   */
   readonly state_text: string;
   /** UUIDs; empty before the first CUDA call. */
   readonly devices: ReadonlyArray<string>;
   readonly quota: IQuota;
-  /** What bounds its launches now, for people; empty: nothing does. */
+  /**
+   * Sentence about what limits the client's launches now; empty without a
+   * limit.
+   */
   readonly limit_text: string;
-  /** Whether it gets no turns until it is resumed. */
+  /** Whether the client gets no turns until a resume. */
   readonly suspended: boolean;
-  /** Whether that is for being idle: its next cell or GPU call resumes it. */
+  /**
+   * Whether the idle policy has suspended the client. The next cell or GPU call
+   * resumes such a client.
+   */
   readonly suspended_by_policy: boolean;
-  /** For how long it has not been used; null: it is in use. */
+  /**
+   * Seconds since the client was last used; null while the client is in use.
+   */
   readonly idle_seconds: number | null;
-  /** Whether its user is warned of it. */
+  /** Whether the idle policy warns the client's user. */
   readonly idle_warned: boolean;
-  /** In how many seconds its memory leaves the device; null: it does not. */
+  /**
+   * Seconds until the idle policy evicts the client; null if no eviction is
+   * due.
+   */
   readonly evicted_in: number | null;
-  /** In how many seconds it is suspended; null: it is not. */
+  /**
+   * Seconds until the idle policy suspends the client; null if no suspension is
+   * due.
+   */
   readonly suspended_in: number | null;
-  /** Whether its memory has left the device for that, until its next turn. */
+  /**
+   * Whether the idle policy has evicted the client, until the client's next
+   * turn.
+   */
   readonly evicted_by_policy: boolean;
-  /** It keeps its devices between cells for so long; null: it does not. */
+  /** Seconds for which a hold keeps the devices; null without a hold. */
   readonly hold_seconds_left: number | null;
   readonly allocated: number;
   readonly resident: number;
-  /** Unified memory cannot be asked where it is. */
+  /**
+   * Whether `resident` is estimated, because the driver reports no place of
+   * unified memory.
+   */
   readonly resident_is_estimate: boolean;
   readonly resident_by_device: Readonly<Record<string, number>>;
-  /** Host memory that evicted memory takes. */
+  /** Bytes of host memory that evicted memory takes. */
   readonly host_pinned: number;
   readonly host_pageable: number;
   readonly gpu_seconds: number;
   readonly wait_seconds: number;
-  /** Counted from 1. */
+  /** Position in the queue, counted from 1. */
   readonly queue_position: number | null;
   readonly expected_wait: number | null;
-  /** The notebook's cells that run, as far as front ends report them; of own clients. */
+  /**
+   * Ids of the notebook's running cells that front ends report. Empty for
+   * clients of other users.
+   */
   readonly cell_ids: ReadonlyArray<string>;
-  /** Requests that run now. */
+  /** Number of requests that the kernel is executing. */
   readonly cells: number;
-  /** What its user should know. */
+  /** Sentences for the client's user. */
   readonly notes: ReadonlyArray<string>;
 }
 
-/** The user that asks, as the coordinator knows it. */
+/** The present user, as the coordinator identifies the user. */
 export interface IViewer {
-  /** As in {@link IClient.tenant}. */
+  /** Same value as in {@link IClient.tenant}. */
   readonly tenant: string;
-  /** Whether settings and others' quotas may be changed. */
+  /** Whether the user may change settings and the quotas of other users. */
   readonly admin: boolean;
 }
 
-/** Settings of the coordinator, among others. */
+/** Settings of the coordinator. */
 export interface IConfig {
   readonly policy: string;
-  /** Seconds, or chosen from what switching costs. */
+  /** Seconds, or `auto` for a length that follows the switch cost. */
   readonly time_quantum: number | 'auto';
   readonly max_hold: number;
   readonly simulate: boolean;
   readonly [name: string]: unknown;
 }
 
-/** A snapshot of the coordinator's state. */
+/** Snapshot of the coordinator's state. */
 export interface IStatus {
   readonly devices: ReadonlyArray<IDevice>;
   readonly clients: ReadonlyArray<IClient>;
@@ -156,16 +189,16 @@ export interface IStatus {
   readonly you: IViewer;
 }
 
-/** What a client may change of a quota; text such as "8GiB" or "50%" will do. */
+/** Changes of a quota. A text such as "8GiB" or "50%" is a value too. */
 export type QuotaChanges = {
   readonly [key in keyof IQuota]?: string | number | null;
 };
 
-/** What happened to a client. */
+/** An entry's kind: a new phase, or the start or end of a cell. */
 export type HistoryEvent =
   | 'waiting'
   | 'running'
-  /** A turn that is kept by a hold, while nothing runs. */
+  /** A turn that a hold keeps while the client runs nothing. */
   | 'held'
   | 'draining'
   | 'idle'
@@ -174,7 +207,7 @@ export type HistoryEvent =
   | 'cell_started'
   | 'cell_ended';
 
-/** One line of the coordinator's history. */
+/** One entry of the coordinator's history. */
 export interface IHistoryEntry {
   /** Seconds on the coordinator's clock, as {@link IHistory.now}. */
   readonly at: number;
@@ -182,40 +215,44 @@ export interface IHistoryEntry {
   readonly what: HistoryEvent;
 }
 
-/** What happened in the last minutes, the oldest first. */
+/** Entries of the last minutes, the oldest first. */
 export interface IHistory {
-  /** Changes with every coordinator; entries of another run are void. */
+  /** Id of the coordinator's run. Entries of another run are invalid. */
   readonly run: string;
   readonly now: number;
-  /** Ask with this as `after` for what follows. */
+  /** Value of `after` in the next request. */
   readonly next: number;
-  /** Whether more has happened than one answer can hold: ask again at once. */
+  /**
+   * Whether entries are left, so that the next request should follow at once.
+   */
   readonly more: boolean;
   readonly entries: ReadonlyArray<IHistoryEntry>;
-  /** By UUID; null if not known. */
+  /** Fractions by UUID; null if unknown. */
   readonly utilisation: Readonly<Record<string, number | null>>;
 }
 
-/** What arrives on the event socket. */
+/** Message of the event socket. */
 export type EventMessage =
   | { readonly type: 'snapshot'; readonly status: IStatus }
   | ({ readonly type: 'away' } & IUnavailable);
 
-/** Why there is no snapshot. */
+/** Reason why there is no snapshot. */
 export interface IUnavailable {
-  /** A word for programs; {@link NOT_RUNNING} is no failure. */
+  /** Reason for programs. {@link NOT_RUNNING} is no failure. */
   readonly reason: string;
-  /** A sentence for people. */
+  /** Reason for users, as a sentence. */
   readonly message: string;
 }
 
-/** No coordinator runs, and nothing on this server needs one. */
+/** No coordinator runs, and no kernel of this server needs one. */
 export const NOT_RUNNING = 'not_running';
 
-/** The Jupyter server knows nothing of GPU sharing. */
+/** The Jupyter server has no GPU sharing extension. */
 export const NO_EXTENSION = 'no_extension';
 
-/** Read a frame of the event socket; null for text that is no message. */
+/**
+ * Parse a frame of the event socket. Return null for text that is no message.
+ */
 export function parseMessage(text: string): EventMessage | null {
   try {
     const message = JSON.parse(text);

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { DEFAULTS, SettingsModel } from './settings';
 
 describe('the settings', () => {
-  it('has the defaults of the schema, and all of its settings', () => {
+  it('have the defaults of the schema, and all settings of the schema', () => {
     const file = join(__dirname, '../../schema/plugin.json');
     const { properties } = JSON.parse(readFileSync(file, 'utf8'));
     for (const [name, value] of Object.entries(DEFAULTS)) {
@@ -12,7 +12,7 @@ describe('the settings', () => {
     }
   });
 
-  it('report changes to values of the same type, and nothing else', () => {
+  it('report changes to values of the same type only', () => {
     const model = new SettingsModel();
     let changes = 0;
     model.changed.connect(() => changes++);

@@ -1,21 +1,26 @@
 import { Signal } from '@lumino/signaling';
 
-/** What the user wants to see; as in `schema/plugin.json`. */
+/** Settings of the user, as in `schema/plugin.json`. */
 export interface ISettings {
   readonly showStatusItem: boolean;
   readonly showToolbarChip: boolean;
   readonly showWaiting: boolean;
-  /** Seconds that a wait must last for a notification of its end; 0: never. */
+  /** Seconds from which on the end of a wait is notified; 0 for never. */
   readonly notifyAfterWait: number;
-  /** Whether to notify when a kernel leaves the GPU because it is not used. */
+  /**
+   * Whether a notification reports a kernel that the idle policy evicts or
+   * suspends.
+   */
   readonly notifyIdle: boolean;
-  /** Seconds between two requests where no WebSocket gets through. */
+  /** Seconds between two requests without a WebSocket. */
   readonly pollInterval: number;
   /** Minutes that the timeline shows. */
   readonly timelineMinutes: number;
 }
 
-/** The same as the schema's; also without a settings registry. */
+/**
+ * Defaults, equal to those of the schema, for use without a settings registry.
+ */
 export const DEFAULTS: ISettings = {
   showStatusItem: true,
   showToolbarChip: true,
@@ -26,16 +31,18 @@ export const DEFAULTS: ISettings = {
   timelineMinutes: 5
 };
 
-/** The user's settings, live, over any source of values. */
+/** Live settings of the user, from any source of values. */
 export class SettingsModel {
   get values(): ISettings {
     return this._values;
   }
 
-  /** Emitted when any of {@link values} is another. */
+  /** Emitted when one of {@link values} changes. */
   readonly changed = new Signal<this, void>(this);
 
-  /** Adopt the values given; what is missing, or of another type, stays. */
+  /**
+   * Adopt the given values. Skip a missing value, or a value of another type.
+   */
   update(composite: Readonly<Record<string, unknown>>): void {
     const names = Object.keys(DEFAULTS) as (keyof ISettings)[];
     const changed = names.filter(
@@ -50,7 +57,10 @@ export class SettingsModel {
     }
   }
 
-  /** Where changes are kept; without it they are lost with the page. */
+  /**
+   * Function that stores a change; null while changes last only as long as the
+   * page.
+   */
   keep: ((name: string, value: ISettings[keyof ISettings]) => void) | null =
     null;
 

@@ -4,13 +4,13 @@ import {
   type TranslationBundle
 } from '@jupyterlab/translation';
 
-/** The name under which the texts are translated. */
+/** Translation domain of the texts. */
 const DOMAIN = 'jupyter_gpushare';
 
-/** The texts in the user's language, once {@link translate} was called. */
+/** Texts in the user's language, after a call of {@link translate}. */
 export let trans: TranslationBundle = nullTranslator.load(DOMAIN);
 
-/** Take the texts from JupyterLab's translator. */
+/** Load the texts from JupyterLab's translator. */
 export function translate(translator: ITranslator): void {
   trans = translator.load(DOMAIN);
 }

@@ -1,6 +1,6 @@
 /**
- * Sizes, durations and fractions as people read and write them, the same as in
- * the server's `units.py`.
+ * Sizes, durations and fractions as users read and write them, equal to the
+ * server's `units.py`.
  */
 import { trans } from './trans';
 
@@ -8,7 +8,7 @@ const BINARY = /^(k|m|g|t)(ib)?$/;
 const DECIMAL = /^(k|m|g|t)b$/;
 const PREFIXES = ['', 'k', 'm', 'g', 't'];
 
-/** The value of a text; the text itself if it is no number of the unit. */
+/** Return the value of a text, or the text if it is no number of the unit. */
 export function readAmount(text: string, unit: string): string | number | null {
   const plain = text.trim();
   if (unit === 'size') {
@@ -23,7 +23,7 @@ export function readAmount(text: string, unit: string): string | number | null {
   return read(plain) ?? plain.toLowerCase();
 }
 
-/** A value as people write it: {@link readAmount} reads it. */
+/** Format a value such that {@link readAmount} reads the text. */
 export function writeAmount(value: unknown, unit: string): string {
   if (typeof value === 'number' && unit !== 'seconds') {
     return unit === 'size' ? formatSize(value) : formatFraction(value);
@@ -31,18 +31,24 @@ export function writeAmount(value: unknown, unit: string): string {
   return value === null || value === undefined ? '' : String(value);
 }
 
-/** 0.5 from "0.5", "50%" or "50 %"; null if it is no number. */
+/** Return 0.5 for "0.5", "50%" and "50 %", and null for other texts. */
 function parseFraction(text: string): number | null {
   const match = /^([0-9]+\.?[0-9]*|\.[0-9]+)\s*(%?)$/.exec(text.trim());
   return match ? Number(match[1]) / (match[2] ? 100 : 1) : null;
 }
 
-/** Whether a memory is meant as a part of the device: "0.5", "50%", "1.0"; "1" is a size. */
+/**
+ * Return whether a memory size is a fraction of the device, such as "0.5",
+ * "50%" and "1.0". The text "1" is a size.
+ */
 function isFraction(text: string): boolean {
   return /^([0-9]+(\.[0-9]*)?%|[01]?\.[0-9]+)$/.test(text.trim());
 }
 
-/** Bytes from "8GiB", "8 G" (both of 1024s), "8GB" (of 1000s) or "1048576". */
+/**
+ * Return the bytes of "8GiB" or "8 G" (base 1024), "8GB" (base 1000) and
+ * "1048576".
+ */
 function parseSize(text: string): number | null {
   const match = /^([0-9]+\.?[0-9]*|\.[0-9]+)\s*([a-z]*)$/.exec(
     text.trim().toLowerCase()
@@ -57,7 +63,7 @@ function parseSize(text: string): number | null {
     : Math.floor(bytes);
 }
 
-/** Seconds from "90", "90s", "1.5 min" or "1h". */
+/** Return the seconds of "90", "90s", "1.5 min" and "1h". */
 function parseDuration(text: string): number | null {
   const match = /^([0-9]+\.?[0-9]*|\.[0-9]+)\s*([a-z]*)$/.exec(
     text.trim().toLowerCase()
@@ -66,7 +72,7 @@ function parseDuration(text: string): number | null {
   return match && unit ? Number(match[1]) * unit : null;
 }
 
-/** Bytes in binary units: "512 B", "1.5 KiB", "535.1 MiB". */
+/** Format bytes in binary units, such as "512 B", "1.5 KiB" and "535.1 MiB". */
 export function formatSize(bytes: number, rounding = Math.round): string {
   let unit = 0;
   let amount = rounding(bytes);
@@ -79,7 +85,10 @@ export function formatSize(bytes: number, rounding = Math.round): string {
   return `${amount} ${['B', 'KiB', 'MiB', 'GiB', 'TiB'][unit]}`;
 }
 
-/** Whole seconds, rounded up: "12 s", "1 min 15 s", "5 min", "2 h 1 min". */
+/**
+ * Format seconds, rounded up to whole seconds, such as "12 s", "1 min 15 s" and
+ * "2 h 1 min".
+ */
 export function formatDuration(seconds: number): string {
   const whole = Math.ceil(seconds);
   const minutes = Math.floor(whole / 60);
@@ -96,18 +105,23 @@ export function formatDuration(seconds: number): string {
     : trans.__('%1 h', minutes / 60);
 }
 
-/** Seconds until what is left of `seconds` reads differently. */
+/**
+ * Return the seconds after which the text of the remaining `seconds` changes.
+ */
 export function untilNextSecond(seconds: number): number {
   return seconds - Math.ceil(seconds) + 1;
 }
 
-/** What has passed, in whole minutes from one on: "59 s", "1 h 59 min". */
+/**
+ * Format elapsed seconds, from one minute on in whole minutes, such as "59 s"
+ * and "1 h 59 min".
+ */
 export function formatElapsed(seconds: number): string {
   const step = seconds < 60 ? 1 : 60;
   return formatDuration(Math.floor(seconds / step) * step);
 }
 
-/** "50%", "12.5%"; what {@link parseFraction} reads. */
+/** Format a fraction such as "12.5%", which {@link parseFraction} reads. */
 function formatFraction(fraction: number): string {
   return `${Number((fraction * 100).toFixed(2))}%`;
 }

@@ -2,8 +2,9 @@ import type { ISignal } from '@lumino/signaling';
 import * as React from 'react';
 
 /**
- * A value that is another one whenever a signal says so. It is drawn before
- * the browser does anything else, so that what it costs can be measured.
+ * Return a value that is read again each time the signal is emitted.
+ *
+ * React renders such a change synchronously, so that its cost can be measured.
  */
 export function useSignal<T>(
   signal: ISignal<unknown, unknown>,

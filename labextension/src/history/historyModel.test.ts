@@ -25,7 +25,7 @@ describe('HistoryModel', () => {
 
   const snapshot = () => api.socket.sendSnapshot(status([client()]));
 
-  it('asks nothing unless somebody watches, and the page is visible', async () => {
+  it('sends no request unless a view watches and the page is visible', async () => {
     snapshot();
     await pass(5);
     expect(api.historyCalls).toEqual([]);
@@ -40,7 +40,7 @@ describe('HistoryModel', () => {
     expect(api.historyCalls).toEqual([0]);
   });
 
-  it('asks when the state has changed, at most once a second, for what is new', async () => {
+  it('requests new entries after a change of the state, at most once a second', async () => {
     api.past = history({ next: 7 });
     model.watch();
     snapshot();
@@ -56,7 +56,7 @@ describe('HistoryModel', () => {
     expect(api.historyCalls).toEqual([0, 7]);
   });
 
-  it('goes on asking while a device works, for its utilisation', async () => {
+  it('continues with requests while a device is busy, for its utilisation', async () => {
     model.watch();
     api.past = history({ utilisation: { 'GPU-1': 0.5 } });
     api.socket.sendSnapshot(runningStatus(null));
@@ -66,7 +66,7 @@ describe('HistoryModel', () => {
     expect(model.utilisation).toEqual({ 'GPU-1': 0.5 });
   });
 
-  it('asks at once for more', async () => {
+  it('requests further entries at once', async () => {
     api.pasts = [
       history({ next: 1, more: true }),
       history({
@@ -83,7 +83,7 @@ describe('HistoryModel', () => {
     ]);
   });
 
-  it('begins anew with another coordinator', async () => {
+  it('starts again with another coordinator', async () => {
     const entries = [{ at: 990, client: 'mine', what: 'running' as const }];
     api.pasts = [
       history({ next: 5, entries }),
@@ -100,7 +100,7 @@ describe('HistoryModel', () => {
     expect(model.now).toBeCloseTo(3);
   });
 
-  it('counts the coordinator’s clock on, and forgets what is old', async () => {
+  it('advances the coordinator’s clock, and discards old entries', async () => {
     api.pasts = [
       history({
         now: 100,
@@ -124,7 +124,7 @@ describe('HistoryModel', () => {
     ]);
   });
 
-  it('tries again some time after a failure', async () => {
+  it('retries some time after a failure', async () => {
     api.past = new ApiError('busy', 503);
     model.watch();
     snapshot();

@@ -8,21 +8,29 @@ import type { IServerAccess } from '../server/api';
 import type { SharingModel } from '../sharing/sharingModel';
 import { Lanes, type ILane } from './lanes';
 
-/** Milliseconds from the beginning of one question to that of the next. */
+/** Minimum from the start of one request to the start of the next request. */
 const CHANGE_INTERVAL_MS = 1000;
-/** Utilisation changes without any other news. */
+/**
+ * Interval while devices are busy, because utilisation changes without a new
+ * snapshot.
+ */
 const BUSY_INTERVAL_MS = 2000;
 const FAILURE_INTERVAL_MS = 10000;
 
-/** Answers in a row; the coordinator keeps less than these can hold. */
+/**
+ * Upper bound of answers in a row. The coordinator's history fits in fewer
+ * answers.
+ */
 const MAX_ANSWERS = 50;
 
-/** Seconds; more than the coordinator keeps, so that a pause loses nothing. */
+/** Longer than the coordinator's history, so that a pause loses no entries. */
 const KEPT_SECONDS = 1200;
 
 /**
- * What happened in the last minutes, by the server's GET: asked when the state
- * of sharing has changed, at most once a second, and only while a view watches.
+ * History of the last minutes.
+ *
+ * The model sends a request when the state of sharing has changed, at most once
+ * a second, and only while a view watches.
  */
 export class HistoryModel extends Disposable {
   constructor(
@@ -35,25 +43,25 @@ export class HistoryModel extends Disposable {
     _options.visibility.changed.connect(this._onVisibility, this);
   }
 
-  /** Emitted when anything below is different. */
+  /** Emitted when one of the properties below changes. */
   readonly changed = new Signal<this, void>(this);
 
-  /** By client id. */
+  /** Lanes by client id. */
   get lanes(): ReadonlyMap<string, ILane> {
     return this._lanes.all;
   }
 
-  /** Seconds on the coordinator's clock, at this moment; null: not known. */
+  /** Present seconds on the coordinator's clock; null if unknown. */
   get now(): number | null {
     return this._offset === null ? null : clock() + this._offset;
   }
 
-  /** By UUID, the last known; null where it is not known. */
+  /** Last known utilisation by UUID; null if unknown. */
   get utilisation(): Readonly<Record<string, number | null>> {
     return this._utilisation;
   }
 
-  /** Keep it up to date until the result is disposed. */
+  /** Keep the model up to date until the result is disposed. */
   watch(): IDisposable {
     this._watchers++;
     this._onVisibility();
@@ -88,13 +96,16 @@ export class HistoryModel extends Disposable {
     if (unavailable) {
       this._notBefore = -Infinity;
     } else if (status !== this._seen) {
-      // Not for other changes of the model, such as a kernel that is known.
+      // Other changes of the model, such as a new client of a kernel, add no
+      // entries.
       this._seen = status;
       this._ask(CHANGE_INTERVAL_MS);
     }
   }
 
-  /** Ask when so many milliseconds have passed since the last question. */
+  /**
+   * Send a request `delay` milliseconds after the start of the last request.
+   */
   private _ask(delay: number): void {
     if (
       !this._isActive ||
@@ -133,7 +144,8 @@ export class HistoryModel extends Disposable {
         }
       }
     } catch {
-      // A picture of the past is worth no error message; the state goes on.
+      // A missing history deserves no error message, because the state is still
+      // shown.
       this._notBefore = clock() * 1000 + FAILURE_INTERVAL_MS;
     } finally {
       this._isAsking = false;
@@ -143,7 +155,7 @@ export class HistoryModel extends Disposable {
     }
   }
 
-  /** Returns whether there is more to ask for at once. */
+  /** Take an answer. Return whether the next request should follow at once. */
   private _take(answer: IHistory): boolean {
     if (answer.run !== this._run) {
       this._lanes.clear();
@@ -151,7 +163,7 @@ export class HistoryModel extends Disposable {
       this._run = answer.run;
       if (this._next !== 0) {
         this._next = 0;
-        return true; // It was about what another coordinator had counted.
+        return true; // The answer began at a number that an earlier coordinator had counted.
       }
     }
     this._lanes.apply(answer.entries);
@@ -163,7 +175,7 @@ export class HistoryModel extends Disposable {
     return answer.more;
   }
 
-  /** The fastest answer gives the coordinator's clock best. */
+  /** Keep the offset of the fastest answer, which is the most exact one. */
   private _setClock(now: number): void {
     const offset = now - clock();
     const drift = this._offset === null ? Infinity : this._offset - offset;

@@ -2,7 +2,7 @@ import type { IHistoryEntry } from '../base/protocol';
 import { trans } from '../base/trans';
 import { formatDuration } from '../base/units';
 
-/** The states of a client that a timeline distinguishes. */
+/** States of a client that a timeline distinguishes. */
 export type LaneState =
   'running' | 'held' | 'waiting' | 'draining' | 'suspended' | 'idle';
 
@@ -15,15 +15,18 @@ export const LANE_STATES: ReadonlyArray<LaneState> = [
   'idle'
 ];
 
-/** A time in which a client did the same, in seconds on the coordinator's clock. */
+/**
+ * A time in which a client had one state, in seconds on the coordinator's
+ * clock.
+ */
 export interface IPeriod {
   readonly state: LaneState;
   readonly from: number;
-  /** Null while it lasts. */
+  /** Null while the period lasts. */
   readonly to: number | null;
 }
 
-/** What one client did, the oldest first. */
+/** States and cells of one client, the oldest first. */
 export interface ILane {
   readonly id: string;
   readonly periods: ReadonlyArray<IPeriod>;
@@ -32,19 +35,22 @@ export interface ILane {
   readonly isGone: boolean;
 }
 
-/** Of one lane; a client may change turns a hundred times a second. */
+/**
+ * Upper bounds of one lane, because a client may change turns 100 times a
+ * second.
+ */
 const MAX_PERIODS = 2000;
 const MAX_MARKS = 2000;
 const MAX_LANES = 200;
 
-/** The coordinator's history, sorted by client, in bounded memory. */
+/** The coordinator's history by client, in bounded memory. */
 export class Lanes {
-  /** By client id, in order of appearance. */
+  /** Lanes by client id, in order of appearance. */
   get all(): ReadonlyMap<string, ILane> {
     return this._lanes;
   }
 
-  /** Add entries, which follow those added before. */
+  /** Add entries, which must be later than all entries so far. */
   apply(entries: ReadonlyArray<IHistoryEntry>): void {
     for (const entry of entries) {
       const lane = this._lane(entry.client);
@@ -70,7 +76,10 @@ export class Lanes {
     }
   }
 
-  /** Remove what ended before a time, and the lanes of clients that left before it. */
+  /**
+   * Remove periods that ended before a time, and lanes of clients that left
+   * before that time.
+   */
   discardBefore(before: number): void {
     for (const lane of this._lanes.values()) {
       dropWhile(lane.periods, ({ to }) => to !== null && to < before);
@@ -129,7 +138,8 @@ function close({ periods }: IGrowingLane, at: number): void {
 }
 
 function keepLast(list: unknown[], max: number): void {
-  // Now and then many at once: taking off the first costs the whole length.
+  // Remove items in batches, because a removal of the first item costs the
+  // whole length.
   if (list.length > max * 1.25) {
     list.splice(0, list.length - max);
   }
@@ -140,7 +150,7 @@ function dropWhile<T>(list: T[], isOld: (item: T) => boolean): void {
   list.splice(0, kept === -1 ? list.length : kept);
 }
 
-/** What a state is called, in a list and within a sentence. */
+/** Return the name of a state, for a list or within a sentence. */
 export function stateText(state: LaneState): string {
   switch (state) {
     case 'running':
@@ -159,11 +169,12 @@ export function stateText(state: LaneState): string {
 }
 
 /**
- * What a lane shows, for screen readers.
+ * Describe a lane, for screen readers.
  *
- * @param now - the end of the time, in seconds on the coordinator's clock
- * @param span - its length in seconds
- * @param cells - that run now, also those whose begin is not in the lane
+ * @param now - end of the visible span, in seconds on the coordinator's clock
+ * @param span - length of the visible span in seconds
+ * @param cells - cells that run now, whether or not their starts are in the
+ *   lane
  */
 export function laneText(
   lane: ILane,
@@ -183,7 +194,8 @@ export function laneText(
       from <= now
   ).length;
   const held = percent('held');
-  // One that began before, or before the client was known, counts as well.
+  // A cell counts too if it started before the lane, or before the client was
+  // known.
   const begun = lane.starts.filter(at => at <= now).length;
   const ended = lane.ends.filter(at => at <= now).length;
   const ran =
@@ -198,7 +210,7 @@ export function laneText(
   ].join(', ');
   const duration = formatDuration(span);
   return lane.isGone
-    ? trans.__('It has left. In the last %1: %2.', duration, list)
+    ? trans.__('The client has left. In the last %1: %2.', duration, list)
     : trans.__(
         'Now %1. In the last %2: %3.',
         stateText(last.state),
@@ -208,9 +220,10 @@ export function laneText(
 }
 
 /**
- * What a client did in a period, as a sentence.
+ * Describe a period in a sentence.
  *
- * @param now - seconds on the coordinator's clock, to which it lasts if it lasts
+ * @param now - end of a period that lasts, in seconds on the coordinator's
+ * clock
  */
 export function periodText(
   name: string,
@@ -219,7 +232,7 @@ export function periodText(
 ): string {
   const what = stateText(state);
   if (from === -Infinity) {
-    return trans.__('%1: %2, for long', name, what);
+    return trans.__('%1: %2 for a long time', name, what);
   }
   const duration = formatDuration((to ?? now) - from);
   const since = clockTime(now - from);
@@ -228,12 +241,15 @@ export function periodText(
     : trans.__('%1: %2 at %3 for %4', name, what, since, duration);
 }
 
-/** A turn goes on while it is held between cells. */
+/**
+ * Return whether a state is part of a turn. A hold continues a turn between
+ * cells.
+ */
 function hasTurn(state: LaneState | undefined): boolean {
   return state === 'running' || state === 'held';
 }
 
-/** The user's time of day so many seconds ago. */
+/** Return the user's time of day `ago` seconds before now. */
 function clockTime(ago: number): string {
   return new Date(Date.now() - ago * 1000).toLocaleTimeString();
 }

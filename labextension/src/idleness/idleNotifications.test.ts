@@ -12,9 +12,12 @@ const SUSPENDED = {
   idle_seconds: 7300
 };
 
-describe('kernels that nobody uses', () => {
+describe('unused kernels', () => {
   let given: Given;
-  /** The texts of the notices, and the ids of clients whose notice is over. */
+  /**
+   * Texts of raised notifications, and ids of clients whose notification was
+   * cleared.
+   */
   let seen: string[];
 
   beforeEach(() => {
@@ -31,22 +34,22 @@ describe('kernels that nobody uses', () => {
   const show = (...clients: Partial<IClient>[]) =>
     given.api.socket.sendSnapshot(status(clients.map(one => client(one))));
 
-  it('are reported once when their memory leaves, and once when suspended', () => {
+  it('are reported once at the eviction, and once at the suspension', () => {
     show({});
     show({ idle_seconds: 60 });
     show(EVICTED);
     show({ ...EVICTED, idle_seconds: 1900 });
     expect(seen).toEqual([
-      'train.ipynb has not been used for 30 min, so its memory has moved off the GPU. Nothing is lost: run a cell, and it comes back.'
+      'train.ipynb has not been used for 30 min, so its memory has moved off the GPU. No data is lost. Run a cell to move the memory back.'
     ]);
     show(SUSPENDED);
     show(SUSPENDED);
     expect(seen.slice(1)).toEqual([
-      'train.ipynb has not been used for 2 h 1 min and is therefore suspended, with no memory on the GPU. Nothing is lost: run a cell, and it goes on.'
+      'train.ipynb has not been used for 2 h 1 min and is now suspended, without memory on the GPU. No data is lost. Run a cell to resume it.'
     ]);
   });
 
-  it('are used again, and reported anew the next time', () => {
+  it('are reported again after a use', () => {
     show({});
     show(EVICTED);
     show({ phase: 'running' });
@@ -55,14 +58,14 @@ describe('kernels that nobody uses', () => {
     expect(seen).toHaveLength(3);
   });
 
-  it('are no news to a page that finds them so', () => {
+  it('are not reported if they were evicted before the page was loaded', () => {
     show(EVICTED);
     expect(seen).toEqual([]);
     show(SUSPENDED);
     expect(seen).toHaveLength(1);
   });
 
-  it('are no news to a coordinator that comes later', () => {
+  it('are not reported again after a restart of the coordinator', () => {
     show({});
     show(SUSPENDED);
     expect(seen).toHaveLength(1);
@@ -79,18 +82,18 @@ describe('kernels that nobody uses', () => {
     expect(seen).toHaveLength(2);
   });
 
-  it('are somebody else’s, programs, or suspended by a person: nothing to tell', () => {
+  it('are not reported for other users, for programs, and after a user’s suspend', () => {
     const kinds = [
       { own: false },
       { id: 'run:job@host' },
-      { id: 'told', suspended_by_policy: false, evicted_by_policy: false }
+      { id: 'by-user', suspended_by_policy: false, evicted_by_policy: false }
     ];
     show(...kinds);
     show(...kinds.map(one => ({ ...SUSPENDED, ...one })));
     expect(seen).toEqual([]);
   });
 
-  it('are gone: nothing is left to tell', () => {
+  it('end their notifications when they leave', () => {
     show({});
     show(EVICTED);
     show();

@@ -7,7 +7,7 @@ import { formatElapsed } from '../base/units';
 import { isProgram, displayName } from '../sharing/clientLabels';
 import type { SharingModel } from '../sharing/sharingModel';
 
-/** The stages of a client that is not used. */
+/** Stages of a client that is not used. */
 enum Stage {
   Present,
   Evicted,
@@ -15,9 +15,10 @@ enum Stage {
 }
 
 /**
- * Finds out when own kernels are moved off the GPU, or suspended, because they are
- * not used. What had happened before this page was loaded is no news: their state
- * shows it.
+ * Evictions and suspensions of own kernels by the idle policy.
+ *
+ * Events before the load of the page are skipped, because the views show the
+ * state that they led to.
  */
 export class IdleNotifications extends Disposable {
   constructor(private readonly _sharing: SharingModel) {
@@ -25,16 +26,22 @@ export class IdleNotifications extends Disposable {
     _sharing.changed.connect(this._update, this);
   }
 
-  /** Emitted once for each that is evicted, and once if it is suspended. */
+  /**
+   * Emitted when the idle policy evicts a client, and when it suspends a
+   * client.
+   */
   readonly raised = new Signal<this, IClient>(this);
 
-  /** Emitted with the id of one of these when it is used again, or is gone. */
+  /**
+   * Emitted with the id of such a client when the client is used again or has
+   * left.
+   */
   readonly cleared = new Signal<this, string>(this);
 
   private _update(): void {
     const { unavailable, status } = this._sharing;
     if (unavailable || !status) {
-      return; // Nothing is known meanwhile.
+      return; // The states of clients are unknown without a coordinator.
     }
     const own = status.clients.filter(one => one.own && !isProgram(one));
     const present = new Set(own.map(({ id }) => id));
@@ -57,7 +64,8 @@ export class IdleNotifications extends Disposable {
     } else if (stage === Stage.Present) {
       this._end(id);
     }
-    // A later coordinator may learn only from its processes what became of it.
+    // A restarted coordinator may need a while to learn the stage from the
+    // client's processes.
     const isUsed = client.idle_seconds === null;
     const isLess = stage < (last ?? stage);
     this._stages.set(id, isLess && !isUsed ? last! : stage);
@@ -73,18 +81,21 @@ export class IdleNotifications extends Disposable {
   private readonly _reported = new Set<string>();
 }
 
-/** What has happened to a client that is not used, and what its user can do. */
+/**
+ * Return what the idle policy has done to a client, with advice for the
+ * client's user.
+ */
 export function notificationText(client: IClient): string {
   const name = displayName(client);
   const idle = formatElapsed(client.idle_seconds ?? 0);
   return stageOf(client) === Stage.Suspended
     ? trans.__(
-        '%1 has not been used for %2 and is therefore suspended, with no memory on the GPU. Nothing is lost: run a cell, and it goes on.',
+        '%1 has not been used for %2 and is now suspended, without memory on the GPU. No data is lost. Run a cell to resume it.',
         name,
         idle
       )
     : trans.__(
-        '%1 has not been used for %2, so its memory has moved off the GPU. Nothing is lost: run a cell, and it comes back.',
+        '%1 has not been used for %2, so its memory has moved off the GPU. No data is lost. Run a cell to move the memory back.',
         name,
         idle
       );

@@ -7,8 +7,10 @@ import { IGpuSharing } from '../tokens';
 import { IdleNotifications, notificationText } from './idleNotifications';
 
 /**
- * Notifies when a kernel that is not used is moved off the GPU, or suspended. It
- * asks for nothing by itself: where a notebook is open, others do.
+ * Notifies when the idle policy evicts or suspends a kernel.
+ *
+ * The plugin requests nothing from the server: the plugins of an open notebook
+ * do.
  */
 export const idlenessPlugin: JupyterFrontEndPlugin<void> = {
   id: 'jupyter-gpushare:idleness',
@@ -32,10 +34,10 @@ export const idlenessPlugin: JupyterFrontEndPlugin<void> = {
         return;
       }
       const notification = Notification.info(notificationText(client), {
-        autoClose: false, // Its user looks elsewhere.
+        autoClose: false, // The user may return much later.
         actions: [
           {
-            label: trans.__('Go There'),
+            label: trans.__('Open Document'),
             callback: () => {
               const args = { client: client.id };
               void app.commands.execute(CommandIDs.openDocument, args);

@@ -49,12 +49,12 @@ describe('a row of the list of clients', () => {
     ],
     ['Idle', { idle_warned: true }, 0, null],
     ['Idle', { evicted_in: 3000 }, 0, null],
-    ['New · as said', { state: 'new', state_text: 'new · as said' }, 0, null]
+    ['New · as sent', { state: 'new', state_text: 'new · as sent' }, 0, null]
   ])('reads "%s" for %j after %p s', (text, changes, age, left) => {
     expect(row(changes, age, left).state).toBe(text);
   });
 
-  it('tells of the quota only what is not as for everybody', () => {
+  it('has only the bounds of the quota that differ from the defaults', () => {
     const quota = {
       share: 0,
       limit: 1,
@@ -68,13 +68,13 @@ describe('a row of the list of clients', () => {
     );
   });
 
-  it('has a document to go to, unless it is a program, or somebody else’s', () => {
+  it('has a document to open, except for programs and other users’ clients', () => {
     expect(row({}).canOpen).toBe(true);
     expect(row({ id: 'run:job@host' }).canOpen).toBe(false);
     expect(row({ own: false, label: '' }).canOpen).toBe(false);
   });
 
-  it('offers what makes sense in its state', () => {
+  it('offers the actions that apply to its state', () => {
     const offered = (changes: Partial<IClient>) => row(changes).actions;
     expect(offered({ phase: 'running' })).toContain(CommandIDs.release);
     expect(offered({})).not.toContain(CommandIDs.release);
@@ -88,8 +88,8 @@ describe('a row of the list of clients', () => {
   });
 });
 
-describe('Names', () => {
-  it('count own clients first, and keep numbers while they are needed', () => {
+describe('ClientLabels', () => {
+  it('number own clients first, and keep numbers while the timeline needs them', () => {
     const names = new ClientLabels();
     const theirs = client({ id: 'theirs', own: false, label: '' });
     const mine = client({ own: true });
@@ -105,7 +105,7 @@ describe('Names', () => {
   });
 });
 
-describe('who uses a device without sharing it', () => {
+describe('the text about foreign processes', () => {
   const one = (user: string | null, memory: number | null = GIB) => ({
     user,
     memory
@@ -119,13 +119,16 @@ describe('who uses a device without sharing it', () => {
     [[one('ada'), one(null)], '2 processes · 2 GiB · of ada and others'],
     [[one('ada'), one('ada', null)], '2 processes · at least 1 GiB · of ada'],
     [[one(null, null), one(null, null)], '2 processes']
-  ])('tells how many, how much, and whose, %j', (processes, text) => {
-    expect(foreignProcessesText(processes)).toBe(text);
-  });
+  ])(
+    'has the number, memory and users of the processes %j',
+    (processes, text) => {
+      expect(foreignProcessesText(processes)).toBe(text);
+    }
+  );
 });
 
 describe('the memory of a device', () => {
-  it('has what nobody of the clients takes as other use', () => {
+  it('has memory without a client as other use', () => {
     const view = memoryView(
       device({ memory_used: 4 * GIB }),
       [client()],
@@ -136,7 +139,7 @@ describe('the memory of a device', () => {
     expect(view.evicted.map(({ bytes }) => bytes / GIB)).toEqual([1.5]);
   });
 
-  it('takes of a client on several devices what each of them holds', () => {
+  it('has the bytes of each device for a client on several devices', () => {
     const two = client({
       devices: ['GPU-1', 'GPU-2'],
       resident_by_device: { 'GPU-1': GIB, 'GPU-2': 0.5 * GIB }
@@ -154,7 +157,7 @@ describe('the memory of a device', () => {
 describe('the session of a client', () => {
   const session = (id: string) => ({ id, kernel: { id } }) as Session.IModel;
 
-  it('is that of the kernel with its id, else of the kernel that is its', async () => {
+  it('belongs to the kernel with the client’s id, or to the kernel that the server names', async () => {
     const sessions = [session('a'), session('b')];
     const asked: string[] = [];
     const clientOf = async (id: string) => {

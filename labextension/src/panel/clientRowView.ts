@@ -6,24 +6,29 @@ import { isProgram, type IClientLabel } from '../sharing/clientLabels';
 import { stateLine, formatQuota } from '../sharing/clientState';
 import { disabledReason } from '../actions/targets';
 
-/** What the list of clients says about one of them. */
+/** Content of a client's row in the panel. */
 export interface IClientRowView {
   readonly label: IClientLabel;
   readonly phase: string;
-  /** The state in words, with its times. */
+  /** State with its times. */
   readonly state: string;
   readonly memory: string;
-  /** Empty: no more and no less than others. */
+  /** Empty for the default quota. */
   readonly quota: string;
-  /** What bounds its launches now; empty: nothing does. */
+  /**
+   * Sentence about what limits the client's launches now; empty without a
+   * limit.
+   */
   readonly limit: string;
   readonly notes: ReadonlyArray<string>;
-  /** Whether there may be a document to go to. */
+  /** Whether the client may have a document that can be opened. */
   readonly canOpen: boolean;
   readonly actions: ReadonlyArray<string>;
 }
 
 /**
+ * Return the content of a client's row.
+ *
  * @param age - seconds since the snapshot
  */
 export function clientRowView(
@@ -46,7 +51,9 @@ export function clientRowView(
   };
 }
 
-/** What differs from the defaults; empty: nothing. */
+/**
+ * Return the bounds that differ from the defaults; empty without such bounds.
+ */
 function quotaText(quota: IQuota): string {
   const bounds: IQuota = {
     ...quota,

@@ -5,10 +5,10 @@ import { ClientName } from '../sharing/clientChip';
 import type { IDeviceView, IUse } from './deviceView';
 import { MemoryBar } from './memoryBar';
 
-/** So many of a queue are shown at once. */
+/** Number of waiting clients that a closed queue shows. */
 const MAX_SHOWN = 4;
 
-/** One device: what it is, who has it, who waits, and where its memory is. */
+/** One device, with its running clients, queue and memory. */
 export function DeviceCard(props: { device: IDeviceView }): React.ReactElement {
   const { device } = props;
   return (
@@ -45,7 +45,7 @@ export function DeviceCard(props: { device: IDeviceView }): React.ReactElement {
           {device.running.length > 0 ? (
             <ul className="gpushare-Uses">{items(device.running)}</ul>
           ) : (
-            trans.__('nobody')
+            trans.__('no client')
           )}
         </dd>
         <dt>{trans.__('Queue')}</dt>
@@ -59,14 +59,14 @@ export function DeviceCard(props: { device: IDeviceView }): React.ReactElement {
         <Processes
           term={trans.__('Locked')}
           title={trans.__(
-            'Another session has this GPU’s lock, and clients here wait for it.'
+            'A process of another coordinator holds the lock of this GPU while clients here wait.'
           )}
           text={device.lockedBy}
         />
         <Processes
           term={trans.__('Not shared')}
           title={trans.__(
-            'Programs that use this GPU without sharing it: they take memory and time from those who do.'
+            'Programs that use this GPU without sharing. Such programs take memory and time from the clients.'
           )}
           text={device.foreignProcesses}
         />
@@ -75,7 +75,7 @@ export function DeviceCard(props: { device: IDeviceView }): React.ReactElement {
   );
 }
 
-/** Processes that are no clients; nothing where there are none. */
+/** Processes that belong to no client; null without such processes. */
 function Processes(props: {
   term: string;
   title: string;
@@ -89,7 +89,7 @@ function Processes(props: {
   );
 }
 
-/** The next ones; a long queue's end only while it is open. */
+/** The queue, whose end exists in the page only while the queue is open. */
 function Queue({ queue }: { queue: ReadonlyArray<IUse> }): React.ReactElement {
   const [isOpen, setIsOpen] = React.useState(false);
   const more = queue.length - MAX_SHOWN;

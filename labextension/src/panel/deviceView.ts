@@ -10,35 +10,43 @@ import type { IClientLabel } from '../sharing/clientLabels';
 import { remainingSeconds } from '../sharing/clientState';
 import { memoryView, type IMemoryView } from './memorySegments';
 
-/** A client that has a device, or waits for it. */
+/** A client that runs on a device or waits for the device. */
 export interface IUse {
   readonly label: IClientLabel;
-  /** How long. */
+  /** Remaining or expected time. */
   readonly time: string;
 }
 
-/** What the card of a device shows. */
+/** Content of a device's card. */
 export interface IDeviceView {
   readonly uuid: string;
   readonly name: string;
   readonly isSimulated: boolean;
-  /** Why it is out of use; empty: it is not. */
+  /** Reason why the device is out of use; empty if the device is in use. */
   readonly failed: string;
-  /** From 0 to 1; null if not known. */
+  /** From 0 to 1; null if unknown. */
   readonly utilisation: number | null;
   readonly utilisationText: string;
   readonly memory: IMemoryView;
   readonly running: ReadonlyArray<IUse>;
-  /** The next one first. */
+  /** Waiting clients, the next client first. */
   readonly queue: ReadonlyArray<IUse>;
-  /** The processes that use it without sharing it; empty: none. */
+  /**
+   * Text about the processes that use the device and belong to no client; empty
+   * without such processes.
+   */
   readonly foreignProcesses: string;
-  /** The processes that keep it from the clients here; empty: none. */
+  /**
+   * Text about the processes that hold the device's lock; empty without such
+   * processes.
+   */
   readonly lockedBy: string;
 }
 
 /**
- * @param utilisation - newer than the snapshot's; undefined: there is none
+ * Return the content of a device's card.
+ *
+ * @param utilisation - value after the snapshot; undefined without such a value
  * @param age - seconds since the snapshot
  */
 export function deviceView(
@@ -77,7 +85,10 @@ export function deviceView(
   };
 }
 
-/** What is left of a turn; without an end, for how long it has lasted. */
+/**
+ * Return the remaining time of a turn, or the elapsed time of a turn without an
+ * end.
+ */
 function turnTime(grant: IGrant, age: number): string {
   const left = remainingSeconds(grant.seconds_left, age);
   if (grant.held) {
@@ -106,8 +117,10 @@ function utilisationText(fraction: number | null, isEstimate: boolean): string {
 }
 
 /**
- * The number, memory and users of the processes that use a device without sharing
- * it; empty: there are none. The server names users to themselves and to admins.
+ * Return number, memory and users of processes that belong to no client.
+ *
+ * The text is empty without processes. The server sends the name of a process's
+ * user only to that user and to admins.
  */
 export function foreignProcessesText(
   processes: ReadonlyArray<

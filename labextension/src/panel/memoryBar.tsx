@@ -10,10 +10,12 @@ import {
   type IMemoryInterval
 } from './memorySegments';
 
-/** A number is written on segments of at least this part of the bar. */
+/**
+ * Smallest fraction of the bar on which a segment shows its client's number.
+ */
 const MIN_NUMBERED_FRACTION = 0.08;
 
-/** What is on the card, as parts of its length, and beyond its end what had to leave. */
+/** Bar of the memory on a device, with evicted memory beyond its end. */
 export function MemoryBar(props: { memory: IMemoryView }): React.ReactElement {
   const { memory } = props;
   const [card, beyond] = memoryIntervals(memory);
@@ -47,14 +49,15 @@ export function MemoryBar(props: { memory: IMemoryView }): React.ReactElement {
 }
 
 /**
- * One element whatever number of segments it has: they are its background. An
- * element for each, as wide as its bytes, costs the browser ten times as much.
+ * An interval of the bar, as one element whose background shows the segments.
+ *
+ * One element for each segment costs the browser ten times as much time.
  */
 function Interval(props: {
   className: string;
   interval: IMemoryInterval;
   background: string;
-  /** The part of the stretch from which on there is room for a number. */
+  /** Smallest fraction of the interval that has room for a number. */
   legible: number;
 }): React.ReactElement {
   const { className, interval, background, legible } = props;
@@ -92,7 +95,9 @@ function Interval(props: {
   );
 }
 
-/** Each segment in its colour, a line after it, and patterns over some. */
+/**
+ * Return a background with the colour, end line and pattern of each segment.
+ */
 function background(
   { segments }: IMemoryInterval,
   hasPatterns: boolean
@@ -111,11 +116,14 @@ function background(
   return [...patterns, layer].join(', ');
 }
 
-/** The layer that shows the pattern of a segment, if it has one. */
+/**
+ * Return the background layer of a segment's pattern, if the segment has one.
+ */
 function pattern({ segment, from, to }: IVisibleSegment): string[] {
   const image = patternOf(segment.label);
   const width = to - from;
-  // Percentages of a background's place count what the image leaves free.
+  // A percentage of `background-position` refers to the space that the image
+  // leaves free.
   const place = width < 1 ? from / (1 - width) : 0;
   return image
     ? [`${image} ${percent(place)} 0 / ${percent(width)} 100% no-repeat`]

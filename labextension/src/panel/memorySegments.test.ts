@@ -5,7 +5,7 @@ function segment(key: string, bytes: number): ISegment {
 }
 
 describe('the memory bar', () => {
-  it('gives each segment its part of the card, and of what lies beyond', () => {
+  it('gives each segment its fraction of the device, or of the end beyond', () => {
     const [card, beyond] = memoryIntervals({
       resident: [segment('a', 20), segment('b', 30)],
       free: 50,
@@ -23,7 +23,7 @@ describe('the memory bar', () => {
     expect(segmentAt(beyond, 0.3)?.segment.key).toBe('c');
   });
 
-  it('shows the smallest too, and never more than there is room for', () => {
+  it('shows the smallest segment, and never exceeds the length of the bar', () => {
     const many = Array.from({ length: 200 }, (_, i) => segment(`${i}`, 1));
     const full = { resident: many, free: 0, evicted: [], text: '' };
     expect(memoryIntervals(full)[0].segments[199].to).toBeCloseTo(1);

@@ -5,30 +5,33 @@ import type { IClientLabel } from '../sharing/clientLabels';
 
 export interface ISegment {
   readonly key: string;
-  /** Its part of the bar's length, against those of the others. */
+  /** Weight of the segment in the length of the bar. */
   readonly bytes: number;
-  /** Null for what belongs to no client. */
+  /** Null for memory that belongs to no client. */
   readonly label: IClientLabel | null;
   readonly text: string;
 }
 
-/** What a device's memory holds, and what had to leave it. */
+/** Memory on a device, and memory that was evicted from the device. */
 export interface IMemoryView {
-  /** On the card, without what is free. */
+  /** Segments on the device, without free memory. */
   readonly resident: ReadonlyArray<ISegment>;
   readonly free: number;
-  /** Beyond the end of the card. */
+  /** Segments beyond the end of the device. */
   readonly evicted: ReadonlyArray<ISegment>;
   readonly text: string;
 }
 
-/** The part of the card below which memory of no client is not worth a segment. */
+/**
+ * Smallest fraction of the device for which memory without a client gets a
+ * segment.
+ */
 const MIN_OTHER_FRACTION = 0.01;
 
 /**
- * Sum up the memory of one device.
+ * Return the memory of one device.
  *
- * @param clients - all of them; those with memory on the device are taken
+ * @param clients - all clients, of which those on the device count
  */
 export function memoryView(
   device: IDevice,
@@ -83,37 +86,42 @@ function summary(device: IDevice, used: number, evicted: number): string {
     : text;
 }
 
-/** Bytes of a client on one device. */
+/** Return the bytes of a client on one device. */
 function residentOn(client: IClient, uuid: string): number {
   return (
     client.resident_by_device[uuid] ?? client.resident / client.devices.length
   );
 }
 
-/** Bytes that left; from which of its devices is not known, so each gets a part. */
+/**
+ * Return the evicted bytes of a client, in equal parts for its devices, because
+ * the device of evicted memory is unknown.
+ */
 function evictedFrom(client: IClient): number {
   const evictedBytes = client.allocated - client.resident;
   return Math.max(0, evictedBytes) / client.devices.length;
 }
 
-/** Of its stretch, that a segment has at least: about 3 pixels. */
+/** Smallest length of a segment in its interval, about 3 pixels. */
 const MIN_SEGMENT_FRACTION = 0.0125;
 
-/** Where a segment is, as parts of the length of its stretch. */
+/** A segment with its place, in fractions of its interval. */
 export interface IVisibleSegment {
   readonly segment: ISegment;
   readonly from: number;
   readonly to: number;
 }
 
-/** A stretch of the bar: the card, or what lies beyond its end. */
+/** An interval of the bar: the device, or what lies beyond its end. */
 export interface IMemoryInterval {
-  /** Bytes; its part of the bar's length, against that of the other. */
+  /** Bytes, as weight in the length of the bar. */
   readonly length: number;
   readonly segments: ReadonlyArray<IVisibleSegment>;
 }
 
-/** The card's memory, and what had to leave it, side by side. */
+/**
+ * Return the intervals of the bar: the device's memory and the evicted memory.
+ */
 export function memoryIntervals({
   resident,
   free,
@@ -122,7 +130,9 @@ export function memoryIntervals({
   return [interval(resident, free), interval(evicted, 0)];
 }
 
-/** The part at a place from 0 to 1; undefined where nothing is. */
+/**
+ * Return the segment at a place from 0 to 1; undefined without a segment there.
+ */
 export function segmentAt(
   { segments }: IMemoryInterval,
   place: number

@@ -18,7 +18,7 @@ import { GivenPage, waitUntil } from '../testing/given';
 import { Panel } from './panel';
 import { PanelModel } from './panelModel';
 
-/** A client has waited, and runs. */
+/** History of a client that has waited and now runs. */
 const PAST = history({
   now: 1000,
   next: 3,
@@ -110,7 +110,7 @@ describe('the side panel', () => {
     )
   });
 
-  it('shows who runs, who waits and for how long, and how busy the device is', async () => {
+  it('shows running and waiting clients, their times, and the use of the device', async () => {
     await shows(busy(), 'Test GPU');
     const card = find('.gpushare-Device')!;
     expect(card.textContent).toContain('63 % busy');
@@ -133,13 +133,13 @@ describe('the side panel', () => {
     ['Locked1 process', { locked_by: [{ user: null }] }],
     ['simulated', { simulated: true }],
     ['Out of use: it fell off the bus', { failed: 'it fell off the bus' }]
-  ])('shows "%s" of a device, and only of one that is so', async (some, is) => {
+  ])('shows "%s" for a device in that state only', async (some, is) => {
     await shows(busy(), 'Test GPU');
     expect(text()).not.toContain(some);
     await shows(busy(is), some);
   });
 
-  it('tells the memory in parts, on the card and moved out, also in words', async () => {
+  it('shows resident and evicted memory, also as a text', async () => {
     await shows(busy({ memory_used: 3.5 * GIB }), 'Test GPU');
     const bar = find('[role=img]')!;
     expect(bar.getAttribute('aria-label')).toBe(
@@ -160,23 +160,23 @@ describe('the side panel', () => {
     ]);
   });
 
-  it('tells whose memory is under the pointer', async () => {
+  it('shows the client of the memory under the pointer', async () => {
     await shows(busy({ memory_used: 3.5 * GIB }), 'Test GPU');
     const card = find('.gpushare-Memory-card')!;
     card.getBoundingClientRect = () => ({ left: 100, width: 160 }) as DOMRect;
-    const told = (clientX: number) => {
-      // jsdom has no pointer events, and React reads the type alone.
+    const titleAt = (clientX: number) => {
+      // jsdom has no pointer events, but React reads only the type of an event.
       card.dispatchEvent(
         new MouseEvent('pointermove', { clientX, bubbles: true })
       );
       return card.title;
     };
-    expect(told(105)).toBe('train.ipynb: 1.5 GiB');
-    expect(told(130)).toBe('a notebook of bob: 2 GiB');
-    expect(told(200)).toBe('');
+    expect(titleAt(105)).toBe('train.ipynb: 1.5 GiB');
+    expect(titleAt(130)).toBe('a notebook of bob: 2 GiB');
+    expect(titleAt(200)).toBe('');
   });
 
-  it('draws the end of a long queue while it is open', async () => {
+  it('renders the end of a long queue only while the queue is open', async () => {
     const queue = ['mine', 'theirs', 'a', 'b', 'c'];
     await shows(busy({ queue }), '1 more');
     const more = find('details')! as HTMLDetailsElement;
@@ -187,7 +187,7 @@ describe('the side panel', () => {
     );
   });
 
-  it('lists own clients first and apart, others without their names', async () => {
+  it('lists own clients first, and other users’ clients without their labels', async () => {
     await shows(busy({}, { limit_text: 'at most 1 block/s' }), 'Test GPU');
     expect(findAll('h3').map(node => node.textContent)).toEqual(
       expect.arrayContaining(['Yours (1)', 'Others (1)'])
@@ -202,15 +202,15 @@ describe('the side panel', () => {
     expect(theirs.querySelector('button')).toBeNull();
   });
 
-  it('goes to the notebook of a row', async () => {
+  it('opens the notebook of a row', async () => {
     add(CommandIDs.openDocument);
     await shows(busy(), 'Test GPU');
     button('train.ipynb')!.click();
     expect(executed).toEqual([[CommandIDs.openDocument, { client: 'mine' }]]);
   });
 
-  it('offers what can be done with a client in its state, and gives the focus back', async () => {
-    // Nothing else of its row changes when the commands come.
+  it('offers the actions of a client’s state, and returns the focus', async () => {
+    // The commands that appear change no other part of the row.
     await shows(busy({}, { expected_wait: null }), 'Test GPU');
     add(...Object.values(CommandIDs));
     await waitUntil(() => button('Actions for train.ipynb') !== undefined);
@@ -236,7 +236,7 @@ describe('the side panel', () => {
     expect(document.activeElement).toBe(anchor);
   });
 
-  it('has the settings for all, and their change for admins', async () => {
+  it('has the settings for all users, and their change for admins', async () => {
     add(CommandIDs.changeSettings);
     await shows(busy(), 'interactive');
     expect(text()).toContain('automatic');
@@ -246,16 +246,16 @@ describe('the side panel', () => {
     expect(executed.map(([id]) => id)).toEqual([CommandIDs.changeSettings]);
   });
 
-  it('explains how to begin while no coordinator is needed', async () => {
+  it('explains the first step while no coordinator is needed', async () => {
     api.socket.send({ type: 'away', reason: 'not_running', message: 'none' });
     await waitUntil(() =>
-      text().includes('Nobody shares the GPU at the moment.')
+      text().includes('No kernel shares the GPU at the moment.')
     );
     expect(text()).toContain('Python 3 (shared GPU)');
     expect(find('.gpushare-Panel-unavailable')).toBeNull();
   });
 
-  it('says that the service is away, and keeps what was known, dimmed', async () => {
+  it('reports that the service is unavailable, and keeps the last view dimmed', async () => {
     await shows(busy(), 'Test GPU');
     api.socket.send({
       type: 'away',
@@ -268,22 +268,23 @@ describe('the side panel', () => {
     await waitUntil(() => find('[data-dimmed=false]') !== null);
   });
 
-  it('says so on a server without GPUs, without clients, and without the extension', async () => {
+  it('reports a server without GPUs, without clients, and without the extension', async () => {
     await shows(status([], []), 'There is no GPU to share on this machine.');
-    await shows(status([]), 'Nobody shares the GPU yet.');
+    await shows(status([]), 'No kernel shares the GPU yet.');
     api.socket.send({ type: 'away', reason: 'no_extension', message: '404' });
     await waitUntil(() =>
       text().includes('This Jupyter server has no GPU sharing.')
     );
   });
 
-  it('changes nothing and asks nothing while it cannot be seen', async () => {
+  it('changes nothing and requests nothing while hidden', async () => {
     await shows(busy(), 'Test GPU');
     const socket = api.socket;
     panel.hide();
     expect(socket.isClosed).toBe(true);
     const asked = api.historyCalls.length;
-    // What React had begun to draw may still come; the seconds stand still.
+    // A render that React has begun may still finish, but the seconds stand
+    // still.
     let before = '';
     for (let i = 0; i < 5 && panel.node.innerHTML !== before; i++) {
       before = panel.node.innerHTML;
@@ -297,7 +298,7 @@ describe('the side panel', () => {
     expect(api.socket.isClosed).toBe(true);
   });
 
-  it('leaves rows that say the same untouched', async () => {
+  it('leaves rows with the same content untouched', async () => {
     await shows(busy(), 'Test GPU');
     const row = findAll('.gpushare-Row')[0];
     const observer = new MutationObserver(() => undefined);
@@ -307,7 +308,7 @@ describe('the side panel', () => {
     observer.disconnect();
   });
 
-  it('draws a lane for each client, tells it in words, and can be paused', async () => {
+  it('draws a lane for each client, describes the lane in words, and can be paused', async () => {
     api.past = PAST;
     await shows(busy(), 'Timeline');
     const lanes = findAll('.gpushare-Timeline-names li');
@@ -321,25 +322,28 @@ describe('the side panel', () => {
 
     const pause = button('Pause')!;
     pause.click();
-    await waitUntil(() => pause.textContent === 'Go on');
+    await waitUntil(() => pause.textContent === 'Continue');
     pause.click();
     await waitUntil(() => pause.textContent === 'Pause');
   });
 
-  it('tells by keyboard what happened when', async () => {
+  it('describes periods by keyboard', async () => {
     api.past = PAST;
     await shows(busy(), 'Timeline');
     const chart = find('.gpushare-Timeline-window')!;
     const press = (key: string) =>
       chart.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));
-    const said = () => find('.gpushare-Timeline [role=status]')!.textContent!;
+    const announced = () =>
+      find('.gpushare-Timeline [role=status]')!.textContent!;
     press('ArrowDown');
-    await waitUntil(() => said().startsWith('train.ipynb: running since '));
+    await waitUntil(() =>
+      announced().startsWith('train.ipynb: running since ')
+    );
     press('ArrowLeft');
     await waitUntil(() =>
-      /^train\.ipynb: waiting at .* for 30 s$/.test(said())
+      /^train\.ipynb: waiting at .* for 30 s$/.test(announced())
     );
     press('Escape');
-    await waitUntil(() => said() === '');
+    await waitUntil(() => announced() === '');
   });
 });

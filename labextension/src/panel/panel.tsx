@@ -9,7 +9,7 @@ import { trans } from '../base/trans';
 import { PanelContent } from './panelContent';
 import type { PanelModel } from './panelModel';
 
-/** The side panel "GPU sharing". */
+/** Side panel "GPU sharing". */
 export class Panel extends ReactWidget {
   constructor(
     private readonly _model: PanelModel,
@@ -61,7 +61,7 @@ export class Panel extends ReactWidget {
     this._model.isVisible = false;
   }
 
-  /** Some of our commands come, and others go, with plugins. */
+  /** Plugins that are loaded or removed change the set of commands. */
   private _onCommands(
     _: CommandRegistry,
     { id, type }: CommandRegistry.ICommandChangedArgs

@@ -12,7 +12,7 @@ import { DeviceCard } from './deviceCard';
 import type { PanelModel } from './panelModel';
 import type { IPanelView, ISettingsView } from './panelView';
 
-/** Rows and cards are drawn again only if they say something else. */
+/** Rows and cards that render again only after a change of their content. */
 const Row = React.memo(
   ClientRow,
   (a, b) => a.hasMenu === b.hasMenu && isSame(a.row, b.row)
@@ -122,11 +122,11 @@ function Settings(props: {
   const { settings, commands } = props;
   return (
     <section aria-labelledby="gpushare-settings-title">
-      <h3 id="gpushare-settings-title">{trans.__('How turns are given')}</h3>
+      <h3 id="gpushare-settings-title">{trans.__('Scheduling')}</h3>
       <dl className="gpushare-Panel-settings">
         <dt>{trans.__('Policy')}</dt>
         <dd>{settings.policy}</dd>
-        <dt>{trans.__('Quantum')}</dt>
+        <dt>{trans.__('Time quantum')}</dt>
         <dd>{settings.quantum}</dd>
       </dl>
       {settings.isAdmin && commands.hasCommand(CommandIDs.changeSettings) && (
@@ -142,7 +142,7 @@ function Settings(props: {
   );
 }
 
-/** Why there is nothing to see, or not all, and what to do about it. */
+/** Reason why the panel lacks content, with advice for the user. */
 function Notice({ view }: { view: IPanelView }): React.ReactElement {
   return (
     <div role="status">
@@ -168,7 +168,7 @@ function notice(view: IPanelView): string[] {
   );
   switch (view.kind) {
     case 'connecting':
-      return [trans.__('Asking the server…')];
+      return [trans.__('Waiting for the server…')];
     case 'missing':
       return [
         trans.__('This Jupyter server has no GPU sharing.'),
@@ -177,13 +177,13 @@ function notice(view: IPanelView): string[] {
         )
       ];
     case 'stopped':
-      return [trans.__('Nobody shares the GPU at the moment.'), howTo];
+      return [trans.__('No kernel shares the GPU at the moment.'), howTo];
     case 'unavailable': {
       const isKnown = view.devices.length > 0;
       return [
-        trans.__('The sharing service is away. Work on the GPU goes on.'),
+        trans.__('The sharing service is unavailable. GPU work continues.'),
         view.reason,
-        isKnown ? trans.__('Below is what was known last.') : ''
+        isKnown ? trans.__('The view below shows the last known state.') : ''
       ].filter(text => text !== '');
     }
     case 'ready':
@@ -191,7 +191,7 @@ function notice(view: IPanelView): string[] {
         return [trans.__('There is no GPU to share on this machine.')];
       }
       return view.own.length === 0 && view.others.length === 0
-        ? [trans.__('Nobody shares the GPU yet.'), howTo]
+        ? [trans.__('No kernel shares the GPU yet.'), howTo]
         : view.own.length === 0
           ? [howTo]
           : [];

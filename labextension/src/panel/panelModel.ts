@@ -19,14 +19,19 @@ import {
   type IPanelView
 } from './panelView';
 
-/** Milliseconds; the times that are shown have whole seconds. */
+/** Interval of updates, because the visible times have whole seconds. */
 const TICK_MS = 1000;
-/** Milliseconds between two changes: turns may pass within a few. */
+/**
+ * Minimum between two updates by snapshots, because turns may be a few
+ * milliseconds long.
+ */
 const MIN_UPDATE_INTERVAL_MS = 250;
 
 /**
- * What the side panel shows. It asks for nothing, and changes nothing, unless
- * the panel and the page can be seen.
+ * Model of the side panel.
+ *
+ * The model watches and updates only while both the panel and the page are
+ * visible.
  */
 export class PanelModel extends Disposable {
   constructor(private readonly _options: PanelModel.IOptions) {
@@ -99,7 +104,7 @@ export class PanelModel extends Disposable {
     if (!status || (kind !== 'ready' && kind !== 'unavailable')) {
       return { ...EMPTY_VIEW, kind, reason };
     }
-    // While the service is away, times stand still.
+    // The times of the view stop while the coordinator is unavailable.
     const isKnown = kind === 'unavailable' && this._view.devices.length > 0;
     return { ...(isKnown ? this._view : this._ready(status)), kind, reason };
   }
@@ -124,7 +129,7 @@ export class PanelModel extends Disposable {
     return { ...EMPTY_VIEW, devices, own, others, settings };
   }
 
-  /** In the order of the rows; clients that have left come last. */
+  /** Clients in the order of the rows, then clients that have left. */
   private _laneClients(): ILaneClient[] {
     const clients = this._options.sharing.status?.clients ?? [];
     const present = new Set(clients.map(client => client.id));

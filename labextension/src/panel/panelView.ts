@@ -10,32 +10,34 @@ import type { IClientRowView } from './clientRowView';
 import type { IDeviceView } from './deviceView';
 
 /**
- * What there is to show: `connecting` before the first answer, `missing` on a
- * server without the extension, `stopped` while no coordinator is needed,
- * `away` while one is missed (the last that was known is shown), else `ready`.
+ * Content of the panel.
+ *
+ * `connecting` holds before the first answer, `missing` for a server without
+ * the extension, and `stopped` while no coordinator is needed. `unavailable` is
+ * an outage, during which the last view is shown.
  */
 export type PanelKind =
   'connecting' | 'missing' | 'stopped' | 'unavailable' | 'ready';
 
-/** Settings of the coordinator, in words. */
+/** Settings of the coordinator, as texts. */
 export interface ISettingsView {
   readonly quantum: string;
   readonly policy: string;
   readonly isAdmin: boolean;
 }
 
-/** All that the panel shows, but for the timeline. */
+/** Content of the panel without the timeline. */
 export interface IPanelView {
   readonly kind: PanelKind;
   readonly reason: string;
   readonly devices: ReadonlyArray<IDeviceView>;
   readonly own: ReadonlyArray<IClientRowView>;
   readonly others: ReadonlyArray<IClientRowView>;
-  /** Null while nothing is known. */
+  /** Null before the first snapshot. */
   readonly settings: ISettingsView | null;
 }
 
-/** Before anything is known. */
+/** View before the first snapshot. */
 export const EMPTY_VIEW: IPanelView = {
   kind: 'connecting',
   reason: '',

@@ -14,10 +14,10 @@ import { addOpenDocument } from '../actions/openDocument';
 import { Panel } from './panel';
 import { PanelModel } from './panelModel';
 
-/** After JupyterLab's own panels on the right: properties, debugger. */
+/** Rank after JupyterLab's own panels on the right: properties and debugger. */
 const RANK = 700;
 
-/** The side panel: who has the GPU, who waits, and what happened. */
+/** Side panel with devices, clients, queues and history. */
 export const panelPlugin: JupyterFrontEndPlugin<void> = {
   id: 'jupyter-gpushare:panel',
   description: 'Shows in a side panel how the GPU is shared.',
@@ -42,7 +42,9 @@ export const panelPlugin: JupyterFrontEndPlugin<void> = {
     restorer?.add(panel, panel.id);
     commands.addCommand(CommandIDs.openPanel, {
       label: trans.__('Show GPU Sharing'),
-      caption: trans.__('Show who has the GPU, who waits, and what happened'),
+      caption: trans.__(
+        'Show devices, running and waiting clients, and their history'
+      ),
       icon: gpuIcon,
       describedBy: { args: { type: 'object', properties: {} } },
       execute: () => shell.activateById(panel.id)

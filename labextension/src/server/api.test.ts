@@ -64,7 +64,7 @@ describe('Api, against an HTTP server', () => {
     expect(authorization).toBe('token secret & more');
   });
 
-  it('takes an unknown kernel for one that is not shared', async () => {
+  it('treats an unknown kernel as not shared', async () => {
     answers(404, { reason: 'unknown-kernel', message: 'No such kernel.' });
     await expect(api.clientOf('k')).resolves.toBeNull();
   });
@@ -72,7 +72,7 @@ describe('Api, against an HTTP server', () => {
   it.each([
     [{ message: 'It does not answer.', reason: 'away' }, 'It does not answer.'],
     ['<html>Bad gateway</html>', '503 Service Unavailable']
-  ])('tells the refusal %j', async (body, message) => {
+  ])('reports the refusal %j', async (body, message) => {
     answers(503, body);
     await expect(api.status()).rejects.toMatchObject({ message, status: 503 });
     await expect(api.clientOf('k')).rejects.toMatchObject({ message });
@@ -86,7 +86,7 @@ describe('Api, against an HTTP server', () => {
     }
   );
 
-  it('tells when the server is not reached', async () => {
+  it('reports a server that is not reached', async () => {
     server.closeAllConnections();
     await new Promise(resolve => server.close(resolve));
     await expect(api.status()).rejects.toMatchObject({
@@ -117,15 +117,18 @@ describe('Api, against an HTTP server', () => {
       answer200,
       () => api.setConfig({ time_quantum: 5 })
     ]
-  ])('%s %s with %j, and its refusal', async (method, path, body, is, call) => {
-    answers(200, answer200);
-    await expect(call()).resolves.toEqual(is);
-    expect(requests[0].method).toBe(method);
-    expect(requests[0].url).toContain(`/gpushare/api/${path}`);
-    expect(requests[0].body).toBe(body === null ? '' : JSON.stringify(body));
-    answers(409, { reason: 'conflict', message: 'It is not so.' });
-    await expect(call()).rejects.toMatchObject({ reason: 'conflict' });
-  });
+  ])(
+    'sends %s %s with %j, and reports its refusal',
+    async (method, path, body, is, call) => {
+      answers(200, answer200);
+      await expect(call()).resolves.toEqual(is);
+      expect(requests[0].method).toBe(method);
+      expect(requests[0].url).toContain(`/gpushare/api/${path}`);
+      expect(requests[0].body).toBe(body === null ? '' : JSON.stringify(body));
+      answers(409, { reason: 'conflict', message: 'It is not so.' });
+      await expect(call()).rejects.toMatchObject({ reason: 'conflict' });
+    }
+  );
 
   it('opens the event socket, with the token if it must be in the URL', () => {
     const urls: string[] = [];

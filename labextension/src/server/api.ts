@@ -14,12 +14,12 @@ import type {
 
 const ROOT = 'gpushare/api';
 
-/** The server's refusal, or its silence. */
+/** Refusal of the server, or failure to reach the server. */
 export class ApiError extends Error {
   /**
-   * @param message - what a person should read
-   * @param status - the HTTP status; 0 if the server was not reached
-   * @param reason - the server's word for it
+   * @param message - text for users
+   * @param status - HTTP status; 0 if the server was not reached
+   * @param reason - reason for programs
    */
   constructor(
     message: string,
@@ -31,12 +31,14 @@ export class ApiError extends Error {
   }
 }
 
-/** What can be done with a client, without further words. */
+/** Action on a client that needs no arguments. */
 export type Action = 'release' | 'suspend' | 'resume' | 'evict';
 
 /**
- * The server extension's REST calls, which reject with {@link ApiError}, and
- * event socket. No other file talks to the server.
+ * REST calls and event socket of the server extension.
+ *
+ * A call rejects with {@link ApiError}. Only this class sends requests to the
+ * server.
  */
 export class Api {
   constructor(private readonly _settings: ServerConnection.ISettings) {}
@@ -45,7 +47,9 @@ export class Api {
     return this._call('GET', ['status']);
   }
 
-  /** The client that a Jupyter kernel belongs to, or null if it is not shared. */
+  /**
+   * Return the client of a Jupyter kernel, or null if the kernel is not shared.
+   */
   async clientOf(kernelId: string): Promise<string | null> {
     try {
       const path = ['kernels', kernelId];
@@ -59,8 +63,8 @@ export class Api {
   }
 
   /**
-   * What happened since `after`, a {@link IHistory.next}; 0: in the last
-   * minutes.
+   * Return the entries since `after`, which is an {@link IHistory.next}, or 0
+   * for the last minutes.
    */
   history(after: number): Promise<IHistory> {
     const path = ['history'];
@@ -72,7 +76,7 @@ export class Api {
     return this._call('GET', path);
   }
 
-  /** Change a quota; resolves with all of it. */
+  /** Change a quota. Return the whole new quota. */
   setQuota(clientId: string, changes: QuotaChanges): Promise<IQuota> {
     const path = ['clients', clientId, 'quota'];
     return this._call('PATCH', path, changes);
@@ -83,8 +87,8 @@ export class Api {
   }
 
   /**
-   * Keep the devices between cells for so many seconds; 0: no longer. Resolves
-   * with the seconds left, null if it holds nothing.
+   * Keep the devices between cells for a number of seconds, or end the hold for
+   * 0. Return the remaining seconds, or null without a hold.
    */
   async hold(clientId: string, seconds: number): Promise<number | null> {
     const path = ['clients', clientId, 'hold'];
@@ -101,7 +105,10 @@ export class Api {
     return this._call('PATCH', ['config'], changes);
   }
 
-  /** Open a socket whose frames `parseMessage` reads. The caller closes it. */
+  /**
+   * Open a socket whose frames `parseMessage` reads. The caller closes the
+   * socket.
+   */
   openEvents(): WebSocket {
     const { wsUrl, token, appendToken, WebSocket } = this._settings;
     let url = URLExt.join(wsUrl, ROOT, 'events');
@@ -117,7 +124,7 @@ export class Api {
     body?: unknown,
     query: Readonly<Record<string, string | number>> = {}
   ): Promise<T> {
-    // Watching is no activity: idle servers must still be culled.
+    // Views are no activity: the server must still be culled when idle.
     const search = { ...query, no_track_activity: 1 };
     const url =
       URLExt.join(
@@ -140,7 +147,8 @@ export class Api {
     try {
       data = JSON.parse(text);
     } catch {
-      // A proxy's page, say; the status line below tells more than it does.
+      // The body may be a proxy's page; the status line below is clearer than
+      // such a page.
     }
     if (response.ok && data !== null) {
       return data;
@@ -154,10 +162,10 @@ export class Api {
   }
 }
 
-/** {@link Api}, or what tests put in its place. */
+/** Interface of {@link Api}, for tests. */
 export type IApi = Pick<Api, keyof Api>;
 
-/** What a model needs to ask the server, as long as the page can be seen. */
+/** Access to the server, while the page is visible. */
 export interface IServerAccess {
   readonly api: IApi;
   readonly visibility: IVisibility;

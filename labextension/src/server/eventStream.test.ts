@@ -44,14 +44,14 @@ describe('EventStream', () => {
     given.dispose();
   });
 
-  it('connects only once it is started', () => {
+  it('connects only after its start', () => {
     expect(api.sockets).toHaveLength(0);
     stream.start();
     stream.start();
     expect(api.sockets).toHaveLength(1);
   });
 
-  it('passes on snapshots and the news that the coordinator is away', () => {
+  it('forwards snapshots, and reports an unavailable coordinator', () => {
     stream.start();
     api.socket.sendSnapshot(SNAPSHOT);
     api.socket.send({
@@ -90,7 +90,7 @@ describe('EventStream', () => {
     expect(messages).toHaveLength(2);
   });
 
-  it('tries ever more rarely, down to every half minute, and says that it is away', async () => {
+  it('retries ever more rarely, down to every half minute, and reports the outage', async () => {
     stream.start();
     for (const delay of [1, 2, 4, 8, 16, 30, 30]) {
       const tried = api.sockets.length;
@@ -108,7 +108,7 @@ describe('EventStream', () => {
     }
   });
 
-  it('starts over with one second after a success', async () => {
+  it('starts again with one second after a success', async () => {
     stream.start();
     for (const delay of [1, 2, 4]) {
       api.socket.break();
@@ -120,7 +120,7 @@ describe('EventStream', () => {
     expect(api.sockets).toHaveLength(5);
   });
 
-  it('asks by GET every five seconds while no socket opens', async () => {
+  it('polls by GET every five seconds while no socket opens', async () => {
     api.answer = SNAPSHOT;
     stream.start();
     api.socket.break();
@@ -133,7 +133,7 @@ describe('EventStream', () => {
     expect(messages).toHaveLength(2);
   });
 
-  it('stops asking by GET when the socket works again', async () => {
+  it('stops polling when the socket works again', async () => {
     api.answer = SNAPSHOT;
     stream.start();
     api.socket.break();
@@ -144,7 +144,7 @@ describe('EventStream', () => {
     expect(api.sockets).toHaveLength(2);
   });
 
-  it('gives up a socket that opens but stays silent', async () => {
+  it('closes a socket that opens but sends nothing', async () => {
     api.answer = SNAPSHOT;
     stream.start();
     const silent = api.socket;
@@ -175,7 +175,7 @@ describe('EventStream', () => {
     expect(messages).toEqual([{ type: 'away', reason, message }]);
   });
 
-  it('is silent while the page is hidden, and back at once when it is seen', async () => {
+  it('is silent while the page is hidden, and continues at once when the page is visible', async () => {
     stream.start();
     api.socket.sendSnapshot(SNAPSHOT);
     const first = api.socket;
@@ -209,7 +209,7 @@ describe('EventStream', () => {
     expect(jest.getTimerCount()).toBe(0);
   });
 
-  it('survives a browser that refuses to make the socket', async () => {
+  it('survives a browser that refuses to create the socket', async () => {
     api.answer = SNAPSHOT;
     api.openEvents = () => {
       throw new DOMException('blocked', 'SecurityError');

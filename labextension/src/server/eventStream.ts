@@ -8,17 +8,18 @@ import {
 } from '../base/protocol';
 import type { ApiError, IServerAccess } from './api';
 
-/** Milliseconds. */
+/** Shortest and longest time between two attempts. */
 const MIN_DELAY_MS = 1000;
 const MAX_DELAY_MS = 30000;
 const FIRST_MESSAGE_TIMEOUT_MS = 10000;
 
 /**
- * How long to wait before trying again, in milliseconds: doubling from 1 s to
- * 30 s, with jitter so that the pages of a restarted server don't come back all
- * at the same moment.
+ * Return the milliseconds before the next attempt.
  *
- * @param failures - how many tries in a row have failed before
+ * The time doubles from 1 s to 30 s. Jitter keeps the pages of a restarted
+ * server from reconnecting at the same moment.
+ *
+ * @param failures - failed attempts in a row
  * @param random - uniform in [0, 1)
  */
 export function backoff(failures: number, random: number): number {
@@ -27,11 +28,11 @@ export function backoff(failures: number, random: number): number {
 }
 
 /**
- * A lasting stream of the server's messages.
+ * Lasting stream of the server's messages.
  *
- * It reconnects by itself. Where no socket gives messages, it asks by GET
- * instead, and goes on trying the socket. It holds no connection and no timer
- * while the page is hidden.
+ * The stream reconnects by itself. Where no socket gives messages, the stream
+ * polls by GET and keeps trying the socket. While the page is hidden, the
+ * stream has no connection and no timer.
  */
 export class EventStream extends Disposable {
   constructor(private readonly _options: IServerAccess) {
@@ -39,13 +40,16 @@ export class EventStream extends Disposable {
     _options.visibility.changed.connect(this._onVisibility, this);
   }
 
-  /** Seconds between two requests where no socket gives messages. */
+  /** Seconds between two requests without a socket. */
   pollInterval = 5;
 
-  /** Emitted for every message of the server, and when it can't be reached. */
+  /**
+   * Emitted for each message of the server, and when the server cannot be
+   * reached.
+   */
   readonly message = new Signal<this, EventMessage>(this);
 
-  /** Begin; does nothing if it has begun. */
+  /** Start the stream. A second call has no effect. */
   start(): void {
     if (this.isDisposed || this._isStarted) {
       return;
@@ -54,7 +58,7 @@ export class EventStream extends Disposable {
     this._onVisibility();
   }
 
-  /** Close the socket and stop asking. {@link start} begins anew. */
+  /** Close the socket and stop polling, until the next {@link start}. */
   stop(): void {
     this._isStarted = false;
     this._pause();
@@ -96,7 +100,7 @@ export class EventStream extends Disposable {
       this._dropSocket();
       this._onLost(hasMessage);
     };
-    // Some proxies accept the socket and then pass nothing on.
+    // Some proxies accept the socket but forward no messages.
     this._silenceTimer = setTimeout(lost, FIRST_MESSAGE_TIMEOUT_MS);
     socket.onclose = lost;
     socket.onmessage = event => {
@@ -111,7 +115,7 @@ export class EventStream extends Disposable {
     };
   }
 
-  /** Let go of the socket; none of its later events arrives here. */
+  /** Close the socket and ignore its later events. */
   private _dropSocket(): void {
     clearTimeout(this._silenceTimer);
     const socket = this._socket;
@@ -127,8 +131,8 @@ export class EventStream extends Disposable {
       () => this._connect(),
       backoff(this._failures++, Math.random())
     );
-    // A socket that worked a moment ago is tried again first: the last message
-    // is still the best that is known.
+    // A socket that has worked is tried again without polling, because the last
+    // message is still recent.
     if (!hasMessage && !this._isPolling) {
       void this._poll();
     }
@@ -149,7 +153,7 @@ export class EventStream extends Disposable {
       };
     }
     if (round !== this._round) {
-      return; // Meanwhile paused, or a socket speaks.
+      return; // The stream was paused, or a socket gives messages again.
     }
     if (message.type === 'snapshot') {
       this._pollTimer = setTimeout(
@@ -157,7 +161,8 @@ export class EventStream extends Disposable {
         this.pollInterval * 1000
       );
     } else {
-      // Asked again with the next try of the socket, thus ever more rarely.
+      // The next attempt of the socket starts the next poll, so polls become
+      // rarer.
       this._isPolling = false;
     }
     this.message.emit(message);

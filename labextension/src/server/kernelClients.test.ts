@@ -16,7 +16,7 @@ describe('KernelClients', () => {
 
   afterEach(() => given.dispose());
 
-  it('answers when the server has, and asks once', async () => {
+  it('returns the answer of the server, after one request', async () => {
     expect(kernels.clientOf('a')).toBeUndefined();
     expect(kernels.clientOf('a')).toBeUndefined();
     await flushPromises();
@@ -27,7 +27,7 @@ describe('KernelClients', () => {
     expect(api.kernelCalls).toEqual(['a', 'b']);
   });
 
-  it('asks nothing while the page is hidden', async () => {
+  it('sends no request while the page is hidden', async () => {
     given.visibility.set(true);
     kernels.clientOf('a');
     await flushPromises();
@@ -37,7 +37,7 @@ describe('KernelClients', () => {
     expect(api.kernelCalls).toEqual(['a']);
   });
 
-  it('drops an answer that was asked for before the kernel restarted', async () => {
+  it('drops the answer to a request from before a restart of the kernel', async () => {
     const answers: ((client: string) => void)[] = [];
     api.clientOf = () => new Promise(resolve => answers.push(resolve));
     kernels.clientOf('a');
@@ -50,7 +50,7 @@ describe('KernelClients', () => {
     expect(kernels.clientOf('a')).toBe('client-b');
   });
 
-  it('gives the old answer until the new one is there', async () => {
+  it('returns the old answer until the new one has arrived', async () => {
     kernels.clientOf('a');
     await flushPromises();
     api.clients = { a: 'client-b' };

@@ -4,26 +4,27 @@ import type { Session } from '@jupyterlab/services';
 import { Disposable } from '../base/disposable';
 import type { IServerAccess } from './api';
 
-/** Milliseconds. */
 const RETRY_DELAY_MS = 5000;
 
 /**
- * Which client a Jupyter kernel belongs to, asked once per kernel.
+ * Clients of Jupyter kernels, with one request per kernel.
  *
- * The ids are equal where our provisioner started the kernel, but not where the
- * kernelspec's own launcher did; so the server is always asked.
+ * A kernel that the provisioner started has its client's id. A kernel that the
+ * kernelspec's own launcher started has another id, so the server is always
+ * asked.
  */
 export class KernelClients extends Disposable {
   constructor(private readonly _options: IServerAccess) {
     super();
   }
 
-  /** Emitted when an answer has arrived, or it is time to ask again. */
+  /** Emitted when an answer has arrived, or a new request is due. */
   readonly changed = new Signal<this, void>(this);
 
   /**
-   * The client id, null for a kernel that is not shared, or undefined if that
-   * is not known yet; then the server is asked and {@link changed} follows.
+   * Return the client id, null for a kernel that is not shared, or undefined if
+   * unknown. In the last case, send a request, after which {@link changed}
+   * follows.
    */
   clientOf(kernelId: string): string | null | undefined {
     const known = this._known.get(kernelId);
@@ -33,7 +34,10 @@ export class KernelClients extends Disposable {
     return known?.client;
   }
 
-  /** Ask again at the next look; until then the old answer is given. */
+  /**
+   * Send a new request at the next call of {@link clientOf}. Until the answer,
+   * the old answer holds.
+   */
   recheck(kernelId: string): void {
     this._questions.delete(kernelId);
     const known = this._known.get(kernelId);
@@ -43,8 +47,10 @@ export class KernelClients extends Disposable {
   }
 
   /**
-   * Recheck the kernels without a client among these ids: a kernel that was not
-   * shared may have been late to register, or have come back under another id.
+   * Recheck kernels whose client is not among these ids.
+   *
+   * Such a kernel may have registered late, or may have restarted under another
+   * id.
    */
   recheckMissing(clientIds: ReadonlySet<string>): void {
     for (const [kernelId, { client }] of this._known) {
@@ -70,13 +76,13 @@ export class KernelClients extends Disposable {
     try {
       client = await this._options.api.clientOf(kernelId);
     } catch {
-      // The question stays open until then, so that frequent snapshots don't
-      // make for frequent requests.
+      // The kernel stays in `_questions` until the retry, so that frequent
+      // snapshots cause no frequent requests.
       this._retryLater(kernelId, question);
       return;
     }
     if (this.isDisposed || this._questions.get(kernelId) !== question) {
-      return; // Rechecked meanwhile: this answer may be of before.
+      return; // The kernel was rechecked meanwhile, so the answer may be outdated.
     }
     this._questions.delete(kernelId);
     this._known.set(kernelId, { client, isFresh: true });
@@ -108,12 +114,11 @@ interface IAnswer {
 }
 
 /**
- * The session whose kernel belongs to a client.
+ * Return the session whose kernel belongs to a client.
  *
- * @param sessions - those that run on this server
- * @param clientOf - asked for kernels that have another id than their client,
- *   as those have that the kernelspec's launcher started
- * @returns null if none does: it may be of another server, or a program
+ * @param sessions - running sessions of this server
+ * @param clientOf - lookup for kernels whose id differs from their client's id
+ * @returns null for a program, or a client of another server
  */
 export async function findSession(
   client: string,

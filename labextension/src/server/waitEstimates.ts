@@ -1,24 +1,29 @@
 import type { IStatus } from '../base/protocol';
 
-/** By this part of it, or these seconds, a wait may be longer than first expected. */
+/**
+ * Excess over the first estimate that is still accepted: this fraction, or at
+ * least these seconds.
+ */
 const SLACK_FRACTION = 0.25;
 const MIN_SLACK_SECONDS = 2;
 
 interface IWait {
   readonly since: number;
-  /** The end that was expected first; null: none was. */
+  /** First estimate of the wait's end; null without an estimate. */
   readonly end: number | null;
 }
 
 /**
- * Keeps the first expectation of each wait. Behind a cell that goes on and on the
- * expected end moves away as time passes: such an expectation is left out.
+ * First estimate of each wait, to drop estimates that keep growing.
+ *
+ * The estimate of a wait behind an endless cell moves on as time passes, so the
+ * estimate is useless.
  */
 export class WaitEstimates {
   /**
-   * A status without the expectations that have not been kept.
+   * Return a status without the estimates that the waits have missed.
    *
-   * @param now - seconds that only go forward
+   * @param now - seconds on a monotonic clock
    */
   withoutMissed(status: IStatus, now: number): IStatus {
     const waits = new Map<string, IWait>();
@@ -59,7 +64,7 @@ export class WaitEstimates {
   private _waits: ReadonlyMap<string, IWait> = new Map();
 }
 
-/** The time until which a wait is about as long as first expected. */
+/** Return the latest end that agrees with the first estimate. */
 function latest({ since, end }: IWait): number {
   return end === null
     ? Infinity

@@ -2,24 +2,24 @@ import * as React from 'react';
 
 import type { IClientLabel } from './clientLabels';
 
-/** Colours, and patterns over them: so many clients look different. */
+/** Numbers of colours and of patterns. Each pair marks another client. */
 const COLOURS = 7;
 const PATTERNS = 3;
 
-/** The colour of a client, as a CSS value. */
+/** Return the colour of a client, as a CSS value. */
 export function colourOf(label: IClientLabel | null): string {
   return !label || label.number === 0
     ? 'var(--jp-layout-color3)'
     : `var(--gpushare-colour${(label.number - 1) % COLOURS})`;
 }
 
-/** The image over the colour of a client, as a CSS value; empty for none. */
+/** Return the pattern of a client, as a CSS image; empty without a pattern. */
 export function patternOf(label: IClientLabel | null): string {
   const index = label ? Math.floor((label.number - 1) / COLOURS) % PATTERNS : 0;
   return index > 0 ? `var(--gpushare-pattern${index})` : '';
 }
 
-/** The client's number on its colour, to find it in the memory bars. */
+/** A client's number on the client's colour, as in the memory bars. */
 export function ClientChip({
   label
 }: {
@@ -36,7 +36,7 @@ export function ClientChip({
   );
 }
 
-/** The client's number and name, own ones set off. */
+/** A client's number and name. The names of own clients are bold. */
 export function ClientName({
   label
 }: {

@@ -1,18 +1,20 @@
 import type { IClient } from '../base/protocol';
 import { trans } from '../base/trans';
 
-/** A client as every part of the panel calls and marks it. */
+/** Name and number of a client, equal in all parts of the panel. */
 export interface IClientLabel {
   readonly id: string;
-  /** Counted from 1; stands beside the name and in the client's memory. */
+  /** Number from 1 on, which the name and the client's memory show. */
   readonly number: number;
   readonly name: string;
   readonly isOwn: boolean;
 }
 
 /**
- * The name of a client in a sentence: the notebook's file name, of another
- * user's client only the tenant.
+ * Return the name of a client within a sentence.
+ *
+ * The name is the notebook's file name, or the user for a client of another
+ * user.
  */
 export function displayName(client: IClient): string {
   return client.own
@@ -20,25 +22,33 @@ export function displayName(client: IClient): string {
     : trans.__('a notebook of %1', client.tenant);
 }
 
-/** Whether it is a program under `jupyter gpushare run`: it has no document. */
+/**
+ * Return whether a client is a program under `jupyter gpushare run`, which has
+ * no document.
+ */
 export function isProgram({ id }: IClient): boolean {
   return id.startsWith('run:');
 }
 
-/** A path's last part; commands, which have words, stay as they are. */
+/**
+ * Return the last part of a path. A command line, which has spaces, stays
+ * whole.
+ */
 function shortLabel(label: string): string {
   const isPath = label.endsWith('.ipynb') || !/\s/.test(label);
   return (isPath && label.slice(label.lastIndexOf('/') + 1)) || label;
 }
 
 /**
- * Gives each client a number that it keeps, also for a while after it has left,
- * as long as the timeline shows it. Own ones are counted first.
+ * Labels of clients.
+ *
+ * A client keeps its number until the client has left and the timeline no
+ * longer shows the client. Own clients get the first numbers.
  */
 export class ClientLabels {
   /**
-   * @param clients - those of the snapshot
-   * @param kept - ids of further ones whose names are still needed
+   * @param clients - clients of the snapshot
+   * @param kept - ids of clients that have left and still need a label
    */
   update(
     clients: ReadonlyArray<IClient>,
@@ -72,7 +82,10 @@ export class ClientLabels {
     }
   }
 
-  /** Own clients first, then by number; others than were counted are left out. */
+  /**
+   * Return own clients first, then by number, without clients that have no
+   * label.
+   */
   inOrder(clients: ReadonlyArray<IClient>): [IClient, IClientLabel][] {
     return clients
       .flatMap((client): [IClient, IClientLabel][] => {
@@ -85,7 +98,7 @@ export class ClientLabels {
       );
   }
 
-  /** Undefined for a client that has been in no snapshot, or left long ago. */
+  /** Return the label of a client; undefined for a client without a label. */
   get(id: string): IClientLabel | undefined {
     return this._labels.get(id);
   }
@@ -93,7 +106,7 @@ export class ClientLabels {
   private readonly _labels = new Map<string, IClientLabel>();
 }
 
-/** Own ones first, then by tenant and label: in this order they are counted. */
+/** Compare two clients: own clients first, then by user and label. */
 function byOwner(a: IClient, b: IClient): number {
   return (
     Number(b.own) - Number(a.own) ||
@@ -103,7 +116,10 @@ function byOwner(a: IClient, b: IClient): number {
   );
 }
 
-/** Without regard to language: it only has to be the same each time, and fast. */
+/**
+ * Compare two texts by code units, which is fast and does not depend on the
+ * language.
+ */
 function compare(a: string, b: string): number {
   return a < b ? -1 : a > b ? 1 : 0;
 }

@@ -2,21 +2,22 @@ import type { IClient, IDevice, IQuota } from '../base/protocol';
 import { trans } from '../base/trans';
 import { formatDuration, formatElapsed, formatSize } from '../base/units';
 
-/** The time until a client's state changes. */
+/** The next change of a client's state. */
 export interface INext {
   readonly kind: 'wait' | 'turn' | 'hold' | 'evicts' | 'suspends';
-  /** Seconds, counted on from the snapshot. */
+  /** Remaining seconds at this moment. */
   readonly left: number;
 }
 
-/** The part of `state_text` that fits a status bar. */
+/** Return the part of `state_text` that fits a status bar. */
 export function shortState({ state_text }: IClient): string {
   return state_text.split(' · ')[0];
 }
 
 /**
- * Null where no time is known. A wait that has already lasted longer than
- * expected promises nothing.
+ * Return the next change of a client's state, or null if the time is unknown.
+ *
+ * The time is also unknown for a wait that has lasted longer than expected.
  *
  * @param age - seconds since the snapshot
  */
@@ -69,8 +70,9 @@ export function nextText({ kind, left }: INext): string {
 }
 
 /**
- * `state_text` and all its times, as `state_line` in `kernel/display/formatting.py`; of a
- * turn also for how long it has lasted.
+ * Return `state_text` with its times, as `state_line` in `kernel/display/formatting.py`.
+ *
+ * The text of a turn also has the time that the turn has lasted.
  *
  * @param age - seconds since the snapshot
  */
@@ -79,40 +81,40 @@ export function stateLine(
   devices: ReadonlyArray<IDevice>,
   age: number
 ): string {
-  const words = [client.state_text];
+  const parts = [client.state_text];
   const grant = devices
     .flatMap(device => device.grants)
     .find(grant => grant.client === client.id);
   if (client.state === 'running' && grant) {
     const lasted = Math.floor(grant.held_seconds + age);
-    words.push(trans.__('for %1', formatDuration(lasted)));
+    parts.push(trans.__('for %1', formatDuration(lasted)));
   }
   const next = nextOf(client, devices, age);
   const unused = client.idle_seconds ? client.idle_seconds + age : 0;
   if (unused >= 60) {
-    words.push(trans.__('unused for %1', formatElapsed(unused)));
+    parts.push(trans.__('unused for %1', formatElapsed(unused)));
   }
   if (next) {
-    words.push(nextText(next));
+    parts.push(nextText(next));
   }
   const held = remainingSeconds(client.hold_seconds_left, age);
   if (held && client.state !== 'held') {
-    words.push(trans.__('held for %1', formatDuration(held)));
+    parts.push(trans.__('held for %1', formatDuration(held)));
   }
-  return words.join(' · ');
+  return parts.join(' · ');
 }
 
-/** Who has a turn. */
+/** A client that has a turn. */
 export interface IRunner {
-  /** Undefined if the snapshot does not tell. */
+  /** Undefined if the snapshot has no such client. */
   readonly client: IClient | undefined;
-  /** Seconds until the turn ends; null without a deadline. */
+  /** Seconds until the deadline; null without a deadline. */
   readonly secondsLeft: number | null;
-  /** Whether it keeps the device by a hold and runs nothing. */
+  /** Whether a hold keeps the device while the client runs nothing. */
   readonly isHeld: boolean;
 }
 
-/** Seconds that are left `age` seconds later; null stays null. */
+/** Return the seconds that remain `age` seconds later; null for null. */
 export function remainingSeconds(
   seconds: number | null,
   age: number
@@ -120,7 +122,7 @@ export function remainingSeconds(
   return seconds === null ? null : Math.max(0, seconds - age);
 }
 
-/** The earliest deadline among the client's grants. */
+/** Return the seconds to the earliest deadline of the client's grants. */
 export function secondsToDeadline(
   client: IClient,
   devices: ReadonlyArray<IDevice>
@@ -133,7 +135,9 @@ export function secondsToDeadline(
   return deadlines.length > 0 ? Math.min(...deadlines) : null;
 }
 
-/** Each of the others once, though it may have several of the devices. */
+/**
+ * Return each other client with a turn once, whatever number of devices it has.
+ */
 export function otherRunners(
   { id }: IClient,
   devices: ReadonlyArray<IDevice>,
@@ -151,7 +155,7 @@ export function otherRunners(
   }));
 }
 
-/** What a quota bounds, in one line. */
+/** Format the bounds of a quota in one line. */
 export function formatQuota(quota: IQuota): string {
   const percent = (fraction: number) => Math.round(fraction * 100);
   const parts: string[] = [];

@@ -3,7 +3,7 @@ import { Signal } from '@lumino/signaling';
 
 import { CurrentKernel } from './currentKernel';
 
-/** The part of a session that is followed. */
+/** The part of a session that the current kernel uses. */
 class FakeSession {
   constructor(public kernel: string | null) {}
   isDisposed = false;
@@ -64,7 +64,7 @@ describe('CurrentKernel', () => {
     expect(seen).toEqual(['a', 'b', null]);
   });
 
-  it('no longer listens to a document that was left', () => {
+  it('ignores a document that is no longer current', () => {
     const left = open(new FakeSession('a'))!;
     open(new FakeSession('b'));
     left.setKernel('c');
@@ -73,7 +73,7 @@ describe('CurrentKernel', () => {
     expect(restarts).toEqual([]);
   });
 
-  it('tells of a restart when it begins and when the kernel is back', () => {
+  it('reports the start and the end of a restart', () => {
     const { statusChanged } = open(new FakeSession('a'))!;
     ['busy', 'idle', 'restarting', 'starting', 'idle', 'busy', 'idle'].forEach(
       status => statusChanged.emit(status)
@@ -83,14 +83,14 @@ describe('CurrentKernel', () => {
     expect(restarts).toHaveLength(3);
   });
 
-  it('is null once the document is closed', () => {
+  it('is null after the document was closed', () => {
     const session = open(new FakeSession('a'))!;
     session.isDisposed = true;
     session.disposed.emit();
     expect(seen).toEqual(['a', null]);
   });
 
-  it('listens to nothing when disposed', () => {
+  it('ignores all signals after its disposal', () => {
     const session = open(new FakeSession('a'))!;
     current.dispose();
     session.setKernel('b');

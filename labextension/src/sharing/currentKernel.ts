@@ -7,20 +7,23 @@ import { Signal, type ISignal } from '@lumino/signaling';
 
 import { Disposable } from '../base/disposable';
 
-/** The kernel of the notebook or console that the user is looking at. */
+/** Kernel of the current notebook or console. */
 export interface ICurrentKernel {
-  /** Null if another document is current, or it has no kernel. */
+  /** Null without a current notebook or console, or without a kernel. */
   readonly kernelId: string | null;
   readonly changed: ISignal<ICurrentKernel, void>;
-  /** Emitted with the kernel's id when it restarts, and when it is back. */
+  /**
+   * Emitted with the kernel's id when the kernel restarts, and after the
+   * restart.
+   */
   readonly restarting: ISignal<ICurrentKernel, string>;
 }
 
-/** {@link ICurrentKernel} for the application's shell. */
+/** {@link ICurrentKernel} of the application's shell or of one document. */
 export class CurrentKernel extends Disposable implements ICurrentKernel {
   /**
-   * @param sources - signals that mean that another document may be current
-   * @param find - the current document's session, if it has one
+   * @param sources - signals after which another document may be current
+   * @param find - function that returns the session of the current document
    */
   constructor(
     sources: ReadonlyArray<ISignal<unknown, unknown>>,
@@ -84,7 +87,7 @@ export class CurrentKernel extends Disposable implements ICurrentKernel {
   private _wasRestarting = false;
 }
 
-/** The kernel of the shell's current document: a notebook, or a console. */
+/** Create the current kernel of the shell, for notebooks and consoles. */
 export function currentKernel(
   { shell }: JupyterFrontEnd,
   notebooks: INotebookTracker,

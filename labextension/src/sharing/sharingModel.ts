@@ -37,25 +37,25 @@ export type KernelView =
   | { readonly kind: 'unshared' }
   | IClientView;
 
-/** A shared kernel, with the times counted on from the last snapshot. */
+/** A shared kernel, with times that include the age of the snapshot. */
 export interface IClientView {
   readonly kind: 'client';
   readonly client: IClient;
-  /** Those it is bound to; all of them while it is bound to none. */
+  /** Devices of the client, or all devices for a client without a device. */
   readonly devices: ReadonlyArray<IDevice>;
   readonly simulated: boolean;
-  /** Seconds until its turn begins; null if that is not known. */
+  /** Seconds until the client's turn begins; null if unknown. */
   readonly expectedWait: number | null;
   readonly isLate: boolean;
-  /** The other clients that have turns on its devices. */
+  /** Other clients that have turns on the devices. */
   readonly others: ReadonlyArray<IRunner>;
-  /** Seconds for which it keeps its devices between cells; null: it does not. */
+  /** Seconds for which a hold keeps the devices; null without a hold. */
   readonly holdLeft: number | null;
-  /** When its state changes; null where that is not known. */
+  /** Next change of the client's state; null if unknown. */
   readonly next: INext | null;
 }
 
-/** The state of GPU sharing, for every view of it, over the server's event stream. */
+/** State of GPU sharing for all views, from the server's event stream. */
 export class SharingModel extends Disposable {
   constructor(options: IServerAccess) {
     super();
@@ -65,30 +65,36 @@ export class SharingModel extends Disposable {
     this._kernels.changed.connect(this._onKernels, this);
   }
 
-  /** Emitted when {@link status}, {@link unavailable} or a kernel's client changed. */
+  /**
+   * Emitted when {@link status}, {@link unavailable} or the client of a kernel
+   * changes.
+   */
   readonly changed = new Signal<this, void>(this);
 
-  /** The last snapshot, without expectations not kept; null before the first. */
+  /**
+   * Last snapshot, without missed estimates of waits; null before the first
+   * snapshot.
+   */
   get status(): IStatus | null {
     return this._status;
   }
 
-  /** Seconds since {@link status} arrived: count its times on by them. */
+  /** Seconds since {@link status} arrived, by which its times have passed. */
   get age(): number {
     return clock() - this._received;
   }
 
-  /** Why there is no coordinator; null while there is one. */
+  /** Reason why there is no coordinator; null while a coordinator runs. */
   get unavailable(): IUnavailable | null {
     return this._unavailable;
   }
 
-  /** Seconds between two requests where no socket gives messages. */
+  /** Seconds between two requests without a socket. */
   set pollInterval(seconds: number) {
     this._stream.pollInterval = seconds;
   }
 
-  /** What is known about a Jupyter kernel, at this moment. */
+  /** Return the present state of a Jupyter kernel. */
   view(kernelId: string): KernelView {
     const status = this._status;
     const id = this._kernels.clientOf(kernelId);
@@ -123,7 +129,10 @@ export class SharingModel extends Disposable {
     };
   }
 
-  /** Call it when a kernel restarts: it may come back as another client. */
+  /**
+   * Request the client of a kernel again. A restarted kernel may be another
+   * client.
+   */
   recheck(kernelId: string): void {
     this._kernels.recheck(kernelId);
     this.changed.emit();
@@ -140,7 +149,7 @@ export class SharingModel extends Disposable {
     });
   }
 
-  /** The same for good, from the first kernel on. */
+  /** Keep the model up to date from the first kernel on, without an end. */
   watchFrom(current: ICurrentKernel): void {
     const check = () => {
       if (current.kernelId !== null) {
@@ -191,7 +200,11 @@ export class SharingModel extends Disposable {
   private _watchers = 0;
 }
 
-/** A kernel that does not share the GPU does not miss the coordinator either. */
+/**
+ * Return the view of a kernel without a coordinator.
+ *
+ * Kernels that do not share a GPU show nothing about the coordinator.
+ */
 function unavailableView(
   { reason, message }: IUnavailable,
   id: string | null | undefined
@@ -204,7 +217,7 @@ function unavailableView(
     : { kind: 'unavailable', message };
 }
 
-/** Whether a client that is bound to no device yet can get no real one. */
+/** Return whether a client without a device can only get a simulated device. */
 function canOnlySimulate({ config, devices }: IStatus): boolean {
   return (
     config.simulate ||

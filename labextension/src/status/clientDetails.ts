@@ -5,7 +5,7 @@ import { displayName } from '../sharing/clientLabels';
 import { formatQuota } from '../sharing/clientState';
 import type { IClientView, KernelView } from '../sharing/sharingModel';
 
-/** A line of the explanation: what it is, and what it says. */
+/** A line of the tooltip. */
 export type IDetail = { label: string; value: string };
 
 export function formatDetails(
@@ -70,7 +70,7 @@ function memoryText(client: IClient): string {
     : trans.__('%1 allocated, %2 on the device', allocated, resident);
   const host = client.host_pinned + client.host_pageable;
   return host > 0
-    ? trans.__('%1, %2 of the host', device, formatSize(host))
+    ? trans.__('%1, %2 on the host', device, formatSize(host))
     : device;
 }
 

@@ -3,8 +3,9 @@ import { nextText, shortState } from '../sharing/clientState';
 import type { KernelView } from '../sharing/sharingModel';
 
 /**
- * The status bar's text; for screen readers without times, which change every
- * second.
+ * Return the status item's text.
+ *
+ * The text for screen readers has no times, because times change every second.
  */
 export function formatHeadline(view: KernelView, hasTimes = true): string {
   const state = formatState(view);
@@ -16,13 +17,15 @@ export function formatHeadline(view: KernelView, hasTimes = true): string {
   return simulated ? trans.__('%1 (simulated)', text) : text;
 }
 
-/** The headline without times, and without whether it is simulated. */
+/**
+ * Return the headline without times and without the mark of a simulated device.
+ */
 export function formatState(view: KernelView): string {
   switch (view.kind) {
     case 'unknown':
       return '';
     case 'unavailable':
-      return trans.__('GPU: sharing service away');
+      return trans.__('GPU: sharing service unavailable');
     case 'unshared':
       return trans.__('GPU: not shared');
     case 'client':
@@ -30,7 +33,7 @@ export function formatState(view: KernelView): string {
   }
 }
 
-/** What {@link shortState} may return, the longest of each kind. */
+/** Longest texts that {@link shortState} can return, one of each kind. */
 const STATES = [
   'idle for long',
   'idle, moved off',
@@ -39,14 +42,14 @@ const STATES = [
   'suspended, idle'
 ];
 
-/** The headline in as few words as there is room for in a toolbar. */
+/** Return the headline for the narrow space in a toolbar. */
 export function chipText(view: KernelView): string {
   return view.kind === 'unavailable'
-    ? trans.__('GPU: away')
+    ? trans.__('GPU: unavailable')
     : formatState(view);
 }
 
-/** The longest texts of the chip of a shared kernel, a line each. */
+/** Return the longest texts of a shared kernel's chip, one on each line. */
 export function chipTexts(): string {
   return STATES.map(state => trans.__('GPU: %1', state))
     .concat(chipText({ kind: 'unavailable', message: '' }))

@@ -4,8 +4,8 @@ import { Announcement } from '../base/announcement';
 import { gpuIcon } from '../base/icons';
 
 /**
- * A button that shows what a kernel does, and what a screen reader is to say
- * politely when that changes.
+ * A button that shows the state of a kernel, with an announcement for screen
+ * readers.
  */
 export function StateButton(props: StateButton.IProps): React.ReactElement {
   const { announcement, children, className, phase, ...rest } = props;
@@ -28,9 +28,11 @@ export function StateButton(props: StateButton.IProps): React.ReactElement {
 export namespace StateButton {
   export interface IProps extends React.ButtonHTMLAttributes<HTMLButtonElement> {
     className: string;
-    /** For the colour of the icon. */
+    /** Phase, which sets the colour of the icon. */
     phase: string;
-    /** What is said; undefined if something else on the page speaks. */
+    /**
+     * Announcement; undefined if another part of the page announces the state.
+     */
     announcement?: string;
   }
 }

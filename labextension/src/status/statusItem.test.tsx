@@ -31,7 +31,7 @@ describe('the status item in a status bar', () => {
   const seen = (text: string) =>
     waitUntil(() => !item.isHidden && button()?.textContent === text);
 
-  it('is there while a shared kernel is current, and explains itself', async () => {
+  it('is visible while a shared kernel is current, and has an explanation', async () => {
     expect(item.isHidden).toBe(true);
     given.current.set('kernel');
     given.api.socket.sendSnapshot(status([client()]));
@@ -41,17 +41,17 @@ describe('the status item in a status bar', () => {
     expect(button().getAttribute('aria-label')).toMatch(
       /^GPU: idle\. Label: train\.ipynb\. Quota: .*Test GPU: no client running$/
     );
-    // The icon, hidden from screen readers by the label.
+    // The label hides the icon from screen readers.
     expect(button().querySelector('svg .jp-icon3')).not.toBeNull();
     button().focus();
     expect(document.activeElement).toBe(button());
-    button().click(); // What Enter and the space bar do to a button.
+    button().click(); // Enter and the space bar cause a click on a button.
     expect(activations).toBe(1);
     given.current.set(null);
     expect(item.isHidden).toBe(true);
   });
 
-  it('informs a screen reader politely, and without the seconds', async () => {
+  it('announces the state to a screen reader politely, without the seconds', async () => {
     given.current.set('kernel');
     given.api.socket.sendSnapshot(runningStatus(12));
     await seen('GPU: running · up to 12 s left');

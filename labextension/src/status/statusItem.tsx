@@ -5,9 +5,9 @@ import { trans } from '../base/trans';
 import { StateButton } from './stateButton';
 import type { StatusItemModel } from './statusItemModel';
 
-/** The status bar item: an icon and the headline, as a button. */
+/** Item of the status bar: a button with an icon and the headline. */
 export class StatusItem extends VDomRenderer<StatusItemModel> {
-  /** @param _onActivate - called upon a click, also by the keyboard */
+  /** @param _onActivate - function for a click or a key press */
   constructor(
     model: StatusItemModel,
     private readonly _onActivate: () => void

@@ -18,7 +18,7 @@ let given: Given;
 let api: FakeApi;
 let current: FakeCurrentKernel;
 let model: StatusItemModel;
-/** How many times the model has changed. */
+/** Number of changes of the model. */
 let changes: number;
 
 beforeEach(() => {
@@ -36,7 +36,7 @@ afterEach(() => {
   given.dispose();
 });
 
-/** A notebook with the shared kernel is current, and this is what is known. */
+/** Show a status with the shared kernel of the current notebook. */
 async function snapshot(state: IStatus): Promise<void> {
   current.set('kernel');
   await given.snapshot(state);
@@ -45,7 +45,7 @@ async function snapshot(state: IStatus): Promise<void> {
 const show = (clients: IClient[], devices?: IDevice[]) =>
   snapshot(status(clients, devices));
 
-describe('what the status item says', () => {
+describe('the text of the status item', () => {
   const simulated = device({ simulated: true });
   const waiting = { phase: 'waiting', queue_position: 2, expected_wait: 40 };
   const both = { devices: ['GPU-1', 'GPU-2'] };
@@ -67,7 +67,7 @@ describe('what the status item says', () => {
       both,
       [device(), device({ uuid: 'GPU-2', simulated: true })]
     ],
-    // The earliest deadline of several devices.
+    // The earliest deadline of several devices counts.
     [
       'GPU: running · up to 5 s left',
       { phase: 'running', ...both },
@@ -76,17 +76,17 @@ describe('what the status item says', () => {
         device({ uuid: 'GPU-2', grants: [grant({ seconds_left: 5 })] })
       ]
     ],
-    // Not bound to a device yet: marked if it can only get simulated ones.
+    // A client without a device is marked if it can only get simulated devices.
     ['GPU: idle (simulated)', { devices: [] }, [simulated]],
     ['GPU: idle', { devices: [] }, [simulated, device({ uuid: 'GPU-2' })]],
     ['GPU: idle', { devices: [] }, []]
-  ])('says "%s" of %j', async (text, mine, devices) => {
+  ])('is "%s" for %j', async (text, mine, devices) => {
     await show([client(mine)], devices);
     expect(model.text).toBe(text);
     expect(model.isShown).toBe(true);
   });
 
-  it('marks a client without a device if all are going to be simulated', async () => {
+  it('marks a client without a device if all devices will be simulated', async () => {
     const config = { ...CONFIG, simulate: true };
     await snapshot({ ...status([client({ devices: [] })], []), config });
     expect(model.text).toBe('GPU: idle (simulated)');
@@ -104,7 +104,7 @@ describe('what the status item says', () => {
     expect(model.text).toBe('GPU: running · up to 1 s left');
     await pass(61);
     expect(model.text).toBe('GPU: running · up to 0 s left');
-    // Three seconds, and once the announcement.
+    // Three seconds and one announcement.
     expect(changes).toBe(4);
   });
 
@@ -161,14 +161,17 @@ describe('the explanation of the status item', () => {
     ],
     [{ id: 'mine' }, false, 'this kernel running'],
     [{ id: 'mine', state: 'held' }, true, 'held by this kernel']
-  ])('names the runner %j, held: %p, as "%s"', async (runner, held, text) => {
-    await show(
-      [client(), client(runner)],
-      [device({ grants: [grant({ client: runner.id, held })] })]
-    );
-    expect(lines()).toContain(`Test GPU: ${text}`);
-    expect(lines().join()).not.toContain('secret');
-  });
+  ])(
+    'names the running client %j, held: %p, as "%s"',
+    async (runner, held, text) => {
+      await show(
+        [client(), client(runner)],
+        [device({ grants: [grant({ client: runner.id, held })] })]
+      );
+      expect(lines()).toContain(`Test GPU: ${text}`);
+      expect(lines().join()).not.toContain('secret');
+    }
+  );
 
   const unbounded = {
     share: null,
@@ -184,7 +187,7 @@ describe('the explanation of the status item', () => {
       { resident_is_estimate: true }
     ],
     [
-      'Memory: 3 GiB allocated, 1.5 GiB on the device, 1.5 GiB of the host',
+      'Memory: 3 GiB allocated, 1.5 GiB on the device, 1.5 GiB on the host',
       { host_pinned: GIB, host_pageable: GIB / 2 }
     ],
     ['Memory: 512 B allocated, 1.5 GiB on the device', { allocated: 512 }],
@@ -200,8 +203,8 @@ describe('the explanation of the status item', () => {
   });
 });
 
-describe('the kernel that the status item speaks of', () => {
-  it('is hidden without a current kernel, and until something is known', async () => {
+describe('the kernel of the status item', () => {
+  it('is hidden without a current kernel, and until the state is known', async () => {
     expect(model.isShown).toBe(false);
     await pass(60);
     expect(api.sockets).toHaveLength(0);
@@ -214,18 +217,18 @@ describe('the kernel that the status item speaks of', () => {
     expect(model.isShown).toBe(false);
   });
 
-  it('is reported when the sharing service is away, and when it is back', async () => {
+  it('shows an unavailable sharing service, and the end of the outage', async () => {
     await show([client()]);
     const message = 'It was stopped.';
     api.socket.send({ type: 'away', reason: 'unreachable', message });
-    expect(model.text).toBe('GPU: sharing service away');
+    expect(model.text).toBe('GPU: sharing service unavailable');
     expect(model.phase).toBe('unavailable');
     expect(model.details).toEqual([{ label: 'Reason', value: message }]);
     api.socket.sendSnapshot(status([client()]));
     expect(model.text).toBe('GPU: idle');
   });
 
-  it('raises no alarm where the GPU is not shared', async () => {
+  it('shows no outage where the GPU is not shared', async () => {
     current.set('plain');
     api.socket.sendSnapshot(status([client()]));
     await flushPromises();
@@ -236,10 +239,10 @@ describe('the kernel that the status item speaks of', () => {
     current.set('kernel');
     expect(model.isShown).toBe(false);
     await flushPromises();
-    expect(model.text).toBe('GPU: sharing service away');
+    expect(model.text).toBe('GPU: sharing service unavailable');
   });
 
-  it('is asked for by GET, as often as set, where no socket opens', async () => {
+  it('is polled by GET at the interval of the setting where no socket opens', async () => {
     api.answer = status([client({ phase: 'suspended' })]);
     given.sharing.pollInterval = 40;
     current.set('kernel');
@@ -256,7 +259,7 @@ describe('the kernel that the status item speaks of', () => {
     expect(api.statusCalls).toBe(2);
   });
 
-  it('is another one when the user goes to another notebook', async () => {
+  it('changes when the user opens another notebook', async () => {
     api.clients.second = 'other';
     await show([client(), client({ id: 'other', phase: 'suspended' })]);
     expect(model.text).toBe('GPU: idle');
@@ -267,7 +270,7 @@ describe('the kernel that the status item speaks of', () => {
     expect(model.text).toBe('GPU: idle');
   });
 
-  it('is found when it registers late', async () => {
+  it('is found after a late registration', async () => {
     api.clients = {};
     await show([]);
     expect(model.text).toBe('GPU: not shared');
@@ -276,7 +279,7 @@ describe('the kernel that the status item speaks of', () => {
     expect(model.text).toBe('GPU: idle');
   });
 
-  it('is found when it comes back from a restart as another client', async () => {
+  it('is found when a restart makes another client of it', async () => {
     await show([client()]);
     api.clients = { kernel: 'again' };
     current.restarting.emit('kernel');
@@ -285,13 +288,14 @@ describe('the kernel that the status item speaks of', () => {
     expect(model.text).toBe('GPU: suspended');
   });
 
-  it('is asked for again later, not at every snapshot, after a failure', async () => {
+  it('is requested again later, not at every snapshot, after a failure', async () => {
     api.clients = { kernel: new ApiError('busy', 503) };
     await show([client()]);
     for (let i = 0; i < 20; i++) {
       await given.clients([client()]);
     }
-    // Once at first, once more because the first snapshot brought new clients.
+    // One request at first, and one because the first snapshot brought new
+    // clients.
     expect(api.kernelCalls.length).toBeLessThanOrEqual(2);
     expect(model.isShown).toBe(false);
     api.clients = { kernel: 'mine' };
@@ -299,7 +303,7 @@ describe('the kernel that the status item speaks of', () => {
     expect(model.text).toBe('GPU: idle');
   });
 
-  it('is left alone while the page is hidden, then caught up with', async () => {
+  it('stays unchanged while the page is hidden, and is updated afterwards', async () => {
     await snapshot(runningStatus(30));
     given.visibility.set(true);
     changes = 0;
@@ -314,7 +318,7 @@ describe('the kernel that the status item speaks of', () => {
     expect(api.sockets).toHaveLength(2);
   });
 
-  it('needs no connection when the user turns the item off', async () => {
+  it('needs no connection when the user switches the item off', async () => {
     await show([client()]);
     model.isEnabled = false;
     expect(model.isShown).toBe(false);
@@ -324,7 +328,7 @@ describe('the kernel that the status item speaks of', () => {
     expect(api.sockets).toHaveLength(2);
   });
 
-  it('needs no timer and no connection when the model is disposed', async () => {
+  it('needs no timer and no connection after the disposal of the model', async () => {
     await snapshot(runningStatus(30));
     model.dispose();
     expect(jest.getTimerCount()).toBe(0);

@@ -8,10 +8,10 @@ import type { IKernelSources, KernelView } from '../sharing/sharingModel';
 import { formatDetails, type IDetail } from './clientDetails';
 import { chipText, formatHeadline } from './headline';
 
-/** Milliseconds that a state must last before it is announced. */
+/** Minimum time of a state before its announcement. */
 const ANNOUNCE_DELAY_MS = 1000;
 
-/** The state of the current kernel, as the status bar or a toolbar shows it. */
+/** Model of the current kernel's state, for the status bar or a toolbar. */
 export class StatusItemModel extends Toggleable {
   constructor(private readonly _options: IKernelSources) {
     super();
@@ -23,26 +23,31 @@ export class StatusItemModel extends Toggleable {
     this.refresh();
   }
 
-  /** Emitted when anything below is different; all of it is set only here. */
+  /**
+   * Emitted when one of the properties below changes. Only this model sets the
+   * properties.
+   */
   readonly stateChanged = new Signal<this, void>(this);
 
-  /** The headline; empty if not shown. */
+  /** Headline; empty if hidden. */
   text = '';
-  /** The headline without times, for where there is little room. */
+  /** Headline without times, for narrow spaces. */
   shortText = '';
-  /** The client's phase, or `away` or `unshared`; for the style sheet. */
+  /** Phase of the client, `unavailable` or `unshared`, for the style sheet. */
   phase = '';
   details: IDetail[] = [];
-  /** The text for screen readers; changes with the state, not the times. */
+  /**
+   * Text for screen readers, which changes with the state but not with times.
+   */
   announcement = '';
 
   /**
-   * Whether the kernel shares the GPU. Without a coordinator that is not known of
-   * kernels that were not seen before.
+   * Whether the kernel shares the GPU. Without a coordinator, a kernel counts
+   * as shared only if it was shared before.
    */
   isShared = false;
 
-  /** False without a current kernel, or while nothing is known of it. */
+  /** False without a current kernel, or while its state is unknown. */
   get isShown(): boolean {
     return this.text !== '';
   }
@@ -61,7 +66,7 @@ export class StatusItemModel extends Toggleable {
       return;
     }
     if (visibility.hidden) {
-      // All is brought up to date when the page can be seen.
+      // The visibility signal causes an update when the page is visible again.
       clearTimeout(this._announceTimer);
       this._nextAnnouncement = this.announcement;
       return;
@@ -81,8 +86,10 @@ export class StatusItemModel extends Toggleable {
   }
 
   /**
-   * The server is asked nothing until the first kernel; then the connection is
-   * kept while other documents are looked at, so that coming back is instant.
+   * Watch from the first kernel on.
+   *
+   * The connection stays while another document is current, so that a return to
+   * the kernel shows its state at once.
    */
   private _updateWatch(hasKernel: boolean): void {
     if (!this.isEnabled) {
@@ -110,7 +117,10 @@ export class StatusItemModel extends Toggleable {
     }
   }
 
-  /** Turns may be short; only a state that lasts is worth interrupting for. */
+  /**
+   * Announce only a state that lasts, because an announcement interrupts the
+   * user.
+   */
   private _scheduleAnnouncement(announcement: string): void {
     if (announcement === this._nextAnnouncement) {
       return;

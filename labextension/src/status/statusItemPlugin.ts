@@ -9,7 +9,7 @@ import { IGpuSharing, SETTINGS_ID } from '../tokens';
 import { StatusItem } from './statusItem';
 import { StatusItemModel } from './statusItemModel';
 
-/** Shows in the status bar whether the current notebook has the GPU. */
+/** Shows the current kernel's state in the status bar. */
 export const statusItemPlugin: JupyterFrontEndPlugin<void> = {
   id: SETTINGS_ID,
   description: 'Shows in the status bar whether the notebook has the GPU.',
@@ -18,7 +18,7 @@ export const statusItemPlugin: JupyterFrontEndPlugin<void> = {
   optional: [IStatusBar],
   activate: (app, sharing: IGpuSharing, statusBar: IStatusBar | null) => {
     if (!statusBar) {
-      return; // Notebook 7 has none.
+      return; // Notebook 7 has no status bar.
     }
     const model = new StatusItemModel({ ...sharing, sharing: sharing.model });
     const item = new StatusItem(model, () => {
@@ -30,7 +30,7 @@ export const statusItemPlugin: JupyterFrontEndPlugin<void> = {
     });
     statusBar.registerStatusItem(SETTINGS_ID, {
       item,
-      // Beside the kernel's name and status.
+      // The item is next to the kernel's name and status.
       align: 'left',
       rank: 2,
       priority: 1,
@@ -42,7 +42,7 @@ export const statusItemPlugin: JupyterFrontEndPlugin<void> = {
   }
 };
 
-/** Show the explanation where the panel's plugin is switched off. */
+/** Show the details in a dialog, for use without the panel's plugin. */
 function showDetails({ text, details }: StatusItemModel): Promise<unknown> {
   const lines = details.map(({ label, value }) =>
     createElement('div', { key: label + value }, `${label}: ${value}`)

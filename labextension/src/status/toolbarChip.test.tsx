@@ -39,7 +39,7 @@ describe('the chip in a notebook toolbar', () => {
   const button = () => chip.node.querySelector('button')!;
   const menu = () => document.querySelector<HTMLElement>('.lm-Menu');
 
-  it('shows the state of a kernel that is shared, and no other', async () => {
+  it('shows the state of shared kernels only', async () => {
     expect(chip.isHidden).toBe(true);
     await show({ phase: 'waiting', queue_position: 2, expected_wait: 40 });
     await waitUntil(() => button()?.textContent === 'GPU: #2 in queue');
@@ -51,7 +51,7 @@ describe('the chip in a notebook toolbar', () => {
     expect(chip.isHidden).toBe(true);
   });
 
-  it('stays where the coordinator went away, but does not come for it', async () => {
+  it('stays visible without a coordinator, but does not appear without one', async () => {
     const unavailable = {
       type: 'away',
       reason: 'unreachable',
@@ -63,30 +63,30 @@ describe('the chip in a notebook toolbar', () => {
     await waitUntil(() => !chip.isHidden);
     given.api.socket.send(unavailable);
     expect(chip.isHidden).toBe(false);
-    await waitUntil(() => button().textContent === 'GPU: away');
+    await waitUntil(() => button().textContent === 'GPU: unavailable');
     expect(button().getAttribute('aria-label')).toBe(
-      'GPU: sharing service away'
+      'GPU: sharing service unavailable'
     );
   });
 
-  it('has room for whatever it will read', async () => {
+  it('has room for each of its texts', async () => {
     await show({ state_text: 'idle, moved off · memory comes back' });
     await waitUntil(button);
     const text = button().querySelector<HTMLElement>('[data-texts]')!;
     const texts = text.dataset.texts!.split('\n');
     expect(text.textContent).toBe('GPU: idle, moved off');
     expect(texts).toContain('GPU: idle, moved off');
-    expect(texts).toContain('GPU: away');
+    expect(texts).toContain('GPU: unavailable');
   });
 
-  it('is gone where the user wants none', async () => {
+  it('is hidden by the setting', async () => {
     await show({});
     await waitUntil(() => !chip.isHidden);
     model.isEnabled = false;
     expect(chip.isHidden).toBe(true);
   });
 
-  it('opens a menu of what can be done, and gets the focus back', async () => {
+  it('opens a menu of actions, and gets the focus back', async () => {
     await show({ phase: 'running' });
     await waitUntil(button);
     expect(button().getAttribute('aria-haspopup')).toBe('menu');
@@ -100,7 +100,9 @@ describe('the chip in a notebook toolbar', () => {
     const item = (command: string) =>
       items.find(node => node.getAttribute('data-command') === command)!;
     expect(item(CommandIDs.release).textContent).toBe('Give Up the GPU Turn');
-    expect(item(CommandIDs.release).getAttribute('title')).toMatch(/others/);
+    expect(item(CommandIDs.release).getAttribute('title')).toMatch(
+      /next client runs/
+    );
     menu()!.focus();
     menu()!.dispatchEvent(
       new KeyboardEvent('keydown', { keyCode: 27, bubbles: true })

@@ -5,7 +5,9 @@ import { chipTexts } from './headline';
 import { StateButton } from './stateButton';
 import type { StatusItemModel } from './statusItemModel';
 
-/** The state of a notebook's kernel in its toolbar: a button with a menu. */
+/**
+ * State of a notebook's kernel in the notebook's toolbar: a button with a menu.
+ */
 export class ToolbarChip extends VDomRenderer<StatusItemModel> {
   constructor(private readonly _options: ToolbarChip.IOptions) {
     super(_options.model);
@@ -71,9 +73,11 @@ export class ToolbarChip extends VDomRenderer<StatusItemModel> {
 export namespace ToolbarChip {
   export interface IOptions {
     model: StatusItemModel;
-    /** Whether it announces changes: nothing else on the page does. */
+    /**
+     * Whether the chip announces changes, because the page has no status item.
+     */
     announces: boolean;
-    /** Called when it is clicked, or activated by the keyboard. */
+    /** Function for a click or a key press. */
     onActivate: (chip: ToolbarChip) => void;
   }
 }

@@ -9,10 +9,10 @@ import { toolbarMenu } from '../actions/actionMenu';
 import { StatusItemModel } from './statusItemModel';
 import { ToolbarChip } from './toolbarChip';
 
-/** The toolbars' name for it, as in the settings schema. */
+/** Name of the toolbar item, as in the settings schema. */
 const ITEM = 'gpushare';
 
-/** Shows in the toolbar of a shared notebook if it has the GPU. */
+/** Shows the kernel's state in the toolbar of a shared notebook. */
 export const toolbarPlugin: JupyterFrontEndPlugin<void> = {
   id: 'jupyter-gpushare:toolbar',
   description: 'Shows in a notebook toolbar whether the notebook has the GPU.',

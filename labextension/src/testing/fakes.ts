@@ -1,4 +1,4 @@
-/** What the tests stand in for: the server, the page, the shell. */
+/** Fakes of the server, the page and the shell. */
 import type { ReadonlyJSONValue } from '@lumino/coreutils';
 import { Signal } from '@lumino/signaling';
 
@@ -115,9 +115,9 @@ function schema(
   return { type: 'object', properties: Object.fromEntries(described) };
 }
 
-function choice(...words: string[]): Record<string, ReadonlyJSONValue> {
-  const oneOf = words.map(word => ({ const: word, title: `${word}: …` }));
-  return { type: 'string', default: words[0], oneOf };
+function choice(...values: string[]): Record<string, ReadonlyJSONValue> {
+  const oneOf = values.map(value => ({ const: value, title: `${value}: …` }));
+  return { type: 'string', default: values[0], oneOf };
 }
 
 const QUOTA_SCHEMA = schema({
@@ -166,13 +166,13 @@ export function history(changes: Partial<IHistory> = {}): IHistory {
   };
 }
 
-/** A client that runs, with a deadline if one is given. */
+/** Return a status with a running client. */
 export function runningStatus(seconds_left: number | null): IStatus {
   const grants = [grant({ seconds_left })];
   return status([client({ phase: 'running' })], [device({ grants })]);
 }
 
-/** The browser's socket as the stream sees it; the test is the server. */
+/** Fake of the browser's socket, with the test as the server. */
 export class FakeSocket {
   onclose: (() => void) | null = null;
   onmessage: ((event: { data: string }) => void) | null = null;
@@ -182,7 +182,7 @@ export class FakeSocket {
     this.isClosed = true;
   }
 
-  /** The server sends a message. */
+  /** Deliver a message of the server. */
   send(message: unknown): void {
     this.onmessage?.({
       data: typeof message === 'string' ? message : JSON.stringify(message)
@@ -193,7 +193,7 @@ export class FakeSocket {
     this.send({ type: 'snapshot', status });
   }
 
-  /** The connection breaks, or never comes about. */
+  /** Break the connection, or fail to open it. */
   break(): void {
     this.isClosed = true;
     this.onclose?.();
@@ -208,22 +208,22 @@ function answer<T>(value: T | Error): T {
 }
 
 export class FakeApi implements IApi {
-  /** All sockets that were asked for, the last one last. */
+  /** All opened sockets, the last socket last. */
   sockets: FakeSocket[] = [];
-  /** What GET status answers; an Error is thrown. */
+  /** Answer of GET status. An error is thrown. */
   answer: IStatus | Error = new ApiError('unreachable', 0);
   statusCalls = 0;
-  /** What GET kernels answers; unknown kernels are not shared. */
+  /** Answers of GET kernels. A kernel without an answer is not shared. */
   clients: Record<string, string | Error> = { kernel: 'mine' };
   kernelCalls: string[] = [];
-  /** What GET history answers; an Error is thrown. */
+  /** Answer of GET history. An error is thrown. */
   past: IHistory | Error = history();
-  /** The answers before that, one after the other. */
+  /** Answers of GET history before `past`, in order. */
   pasts: IHistory[] = [];
   historyCalls: number[] = [];
-  /** What was asked to be changed, in order. */
+  /** Requested changes, in order. */
   changes: [what: string, about: string, value?: unknown][] = [];
-  /** What every change answers, if it is to fail. */
+  /** Error of each change; null if changes succeed. */
   refusal: ApiError | null = null;
 
   get socket(): FakeSocket {
@@ -311,7 +311,7 @@ export class FakeCurrentKernel implements ICurrentKernel {
   }
 }
 
-/** A document in which one cell runs, or none. */
+/** A document in which one cell runs, or no cell. */
 export class FakeRunningCells implements IRunningCells<string> {
   cell: string | null = 'cell';
   readonly changed = new Signal<this, void>(this);

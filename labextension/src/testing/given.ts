@@ -1,4 +1,4 @@
-/** What the tests begin with, and do. */
+/** Common state and steps of the tests. */
 import { MessageLoop } from '@lumino/messaging';
 
 import type { IClient, IDevice, IStatus } from '../base/protocol';
@@ -14,18 +14,18 @@ import {
   status
 } from './fakes';
 
-/** Let seconds of the virtual time pass. */
+/** Advance the virtual time by seconds. */
 export const pass = (seconds: number) =>
   jest.advanceTimersByTimeAsync(seconds * 1000);
 
-/** Let all promises that can settle do so; moves no timer. */
+/** Run all promises that can be resolved now, without timers. */
 export async function flushPromises(): Promise<void> {
   for (let i = 0; i < 10; i++) {
     await Promise.resolve();
   }
 }
 
-/** Wait for something to come true on the page. */
+/** Poll until a condition holds on the page. */
 export async function waitUntil(condition: () => unknown): Promise<void> {
   const deadline = Date.now() + 4000;
   while (!condition()) {
@@ -37,9 +37,12 @@ export async function waitUntil(condition: () => unknown): Promise<void> {
   }
 }
 
-/** A server whose client `mine` is that of `kernel`, and a page, in virtual time. */
+/**
+ * A server and a page in virtual time. The kernel `kernel` belongs to the
+ * client `mine`.
+ */
 export class Given {
-  /** @param kernelId - of the notebook that is current */
+  /** @param kernelId - kernel of the current notebook */
   constructor(kernelId: string | null = 'kernel') {
     jest.useFakeTimers();
     this.current.kernelId = kernelId;
@@ -52,25 +55,27 @@ export class Given {
   readonly runningCells = new FakeRunningCells();
   readonly sharing: SharingModel;
 
-  /** Dispose of it in the end, before all that was there earlier. */
+  /** Dispose of an object at the end, before the objects that came earlier. */
   own<T extends { dispose(): void }>(one: T): T {
     this._owned.unshift(one);
     return one;
   }
 
-  /** The server sends a snapshot, and the kernel of `mine` becomes known. */
+  /** Deliver a snapshot, and let the model look up the client of `kernel`. */
   async snapshot(status: IStatus): Promise<void> {
     this.api.socket.sendSnapshot(status);
     this.sharing.view('kernel');
     await flushPromises();
   }
 
-  /** {@link snapshot} of these. */
+  /** Deliver a {@link snapshot} with these clients. */
   async clients(clients: IClient[], devices?: IDevice[]): Promise<void> {
     await this.snapshot(status(clients, devices));
   }
 
-  /** {@link snapshot} of the client, and of another one that has the turn. */
+  /**
+   * Deliver a {@link snapshot} with `mine` and another client that has a turn.
+   */
   async show(
     mine: Partial<IClient>,
     other: Partial<IClient> = {},
@@ -90,7 +95,7 @@ export class Given {
   private readonly _owned: { dispose(): void }[] = [];
 }
 
-/** The same in real time, for what is drawn. */
+/** {@link Given} in real time, for tests of rendered nodes. */
 export class GivenPage extends Given {
   constructor(kernelId: string | null = 'kernel') {
     super(kernelId);

@@ -2,8 +2,8 @@ import * as path from 'path';
 import * as ts from 'typescript';
 
 /**
- * The folders of `src` and the files beside them, the lowest first. The names in
- * a row are independent of each other.
+ * Folders and files of `src`, the lowest first. The names in a row are
+ * independent of each other.
  */
 const ORDER: ReadonlyArray<ReadonlyArray<string>> = [
   ['base'],

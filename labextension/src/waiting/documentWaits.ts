@@ -12,7 +12,7 @@ import { WaitDisplays } from './waitDisplays';
 import { WaitingView } from './waitingView';
 import { WaitModel, type IRunningCells } from './waitModel';
 
-/** The waits of one notebook or console, and where they are drawn. */
+/** Waits of one notebook or console, with their views. */
 export class DocumentWaits extends Disposable {
   constructor(private readonly _options: DocumentWaits.IOptions) {
     super();
@@ -40,7 +40,7 @@ export class DocumentWaits extends Disposable {
     return this._kernel;
   }
 
-  /** Emitted when a wait has ended that counts as long by the settings. */
+  /** Emitted when a wait has ended that is long by the settings. */
   get longWaitEnded(): ISignal<unknown, LongWaitNotifier.IEnd> {
     return this._longWaitNotifier.ended;
   }
@@ -81,14 +81,17 @@ export class DocumentWaits extends Disposable {
 export namespace DocumentWaits {
   export interface IOptions {
     document: Widget & { readonly sessionContext: ISessionContext };
-    /** Whether the user looks at it, if at the page at all. */
+    /**
+     * Whether the document is the current one, regardless of the page's
+     * visibility.
+     */
     isInSight: () => boolean;
-    /** Disposed along with this. */
+    /** Cells of the document. This object disposes of the cells. */
     runningCells: IRunningCells<Cell> & IDisposable;
     sharing: IGpuSharing;
-    /** Resume a client. */
+    /** Function that resumes a client. */
     resume: (clientId: string) => void;
-    /** Say politely what waits; empty: nothing does. */
+    /** Function that announces the wait; empty without a wait. */
     announce: (text: string) => void;
   }
 }

@@ -31,7 +31,7 @@ describe('the end of a long wait', () => {
     await given.show({ phase: 'running', wait_seconds: 0 });
   };
 
-  it('is told if it was long, and not else', async () => {
+  it('is reported if the wait was long, and only then', async () => {
     await wait(59);
     expect(ends).toEqual([]);
     await wait(61);
@@ -39,7 +39,7 @@ describe('the end of a long wait', () => {
     expect(ends[0].seconds).toBeCloseTo(61);
   });
 
-  it('is told once for each run of a cell', async () => {
+  it('is reported once for each run of a cell', async () => {
     await wait(70);
     await wait(70);
     expect(ends).toHaveLength(1);
@@ -49,7 +49,7 @@ describe('the end of a long wait', () => {
     expect(ends).toHaveLength(2);
   });
 
-  it('is told the first time that the user does not see it', async () => {
+  it('is reported the first time that the user does not see it', async () => {
     isInSight = true;
     await wait(70);
     expect(ends).toEqual([]);
@@ -58,13 +58,13 @@ describe('the end of a long wait', () => {
     expect(ends).toHaveLength(1);
   });
 
-  it('is never told if the user wants none', async () => {
+  it('is never reported if the setting is 0', async () => {
     minSeconds = 0;
     await wait(1000);
     expect(ends).toEqual([]);
   });
 
-  it('is told when the page is looked at again, as the coordinator counted', async () => {
+  it('is reported when the page is visible again, with the coordinator’s time', async () => {
     await given.show({ phase: 'waiting', wait_seconds: 5 });
     given.visibility.set(true);
     await pass(300);
@@ -74,7 +74,7 @@ describe('the end of a long wait', () => {
     expect(ends[0]).toMatchObject({ seconds: 90 });
   });
 
-  it('is no end if the client was suspended', async () => {
+  it('is not reported for a client that was suspended', async () => {
     await given.show({ phase: 'waiting', wait_seconds: 0 });
     await pass(100);
     await given.show({ phase: 'suspended', suspended: true, wait_seconds: 0 });

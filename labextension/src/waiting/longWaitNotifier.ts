@@ -5,7 +5,7 @@ import { Disposable } from '../base/disposable';
 import type { IClient } from '../base/protocol';
 import type { WaitModel } from './waitModel';
 
-/** Finds long waits of one document's cells whose end the user has not seen. */
+/** Ends of one document's long waits that the user has not seen. */
 export class LongWaitNotifier<T> extends Disposable {
   constructor(private readonly _options: LongWaitNotifier.IOptions<T>) {
     super();
@@ -14,14 +14,14 @@ export class LongWaitNotifier<T> extends Disposable {
     _options.visibility.changed.connect(this._onVisibility, this);
   }
 
-  /** Emitted when a long wait has ended; once for each run of a cell. */
+  /** Emitted when a long wait has ended, once for each run of a cell. */
   readonly ended = new Signal<this, LongWaitNotifier.IEnd>(this);
 
   private _check(): void {
     const { current, runningCells, sharing } = this._options;
     const view = current.kernelId ? sharing.view(current.kernelId) : null;
     if (view?.kind !== 'client') {
-      return; // It may go on waiting while nothing is known.
+      return; // The wait may continue while the state is unknown.
     }
     const { client } = view;
     this._ids = client.cell_ids;
@@ -39,7 +39,7 @@ export class LongWaitNotifier<T> extends Disposable {
 
   private _onEnd(wait: IWait<T>, client: IClient): void {
     const minSeconds = this._options.minSeconds();
-    // While the page was hidden only the coordinator has counted.
+    // While the page was hidden, only the coordinator has measured the wait.
     const counted = client.wait_seconds - wait.client.wait_seconds;
     const seconds = counted > 0 ? counted : clock() - wait.at;
     const isSuspended = client.phase === 'suspended';
@@ -55,7 +55,7 @@ export class LongWaitNotifier<T> extends Disposable {
     }
   }
 
-  /** The same cell may run again, and wait for long again. */
+  /** Allow a further report for a cell that runs again. */
   private _onRunningCells(): void {
     if (
       this._reported !== null &&
@@ -78,13 +78,15 @@ export class LongWaitNotifier<T> extends Disposable {
 
 export namespace LongWaitNotifier {
   export interface IOptions<T> extends WaitModel.IOptions<T> {
-    /** Seconds of the shortest wait that counts as long; 0: none does. */
+    /**
+     * Return the minimum length of a long wait in seconds; 0 for no reports.
+     */
     minSeconds: () => number;
     isInSight: () => boolean;
   }
 
   export interface IEnd {
-    /** As it is now. */
+    /** Present state of the client. */
     readonly client: IClient;
     readonly seconds: number;
   }
@@ -94,6 +96,6 @@ interface IWait<T> {
   readonly at: number;
   readonly client: IClient;
   readonly cell: T;
-  /** Whether the page was hidden at some time of the wait. */
+  /** Whether the page was hidden during a part of the wait. */
   wasHidden: boolean;
 }

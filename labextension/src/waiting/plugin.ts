@@ -14,13 +14,16 @@ import { DocumentWaits } from './documentWaits';
 import type { LongWaitNotifier } from './longWaitNotifier';
 import { ConsoleRunningCells, NotebookRunningCells } from './runningCells';
 
-/** Milliseconds that the end of a long wait is shown. */
+/** Time for which the notification of a wait's end is visible. */
 const NOTIFICATION_MS = 10000;
 
-/** Shows under a running cell that it waits for the GPU, and reports the end. */
+/**
+ * Shows under a running cell that the cell waits for the GPU, and reports the
+ * end.
+ */
 export const waitingPlugin: JupyterFrontEndPlugin<void> = {
   id: 'jupyter-gpushare:waiting',
-  description: 'Shows under a running cell that it waits for the GPU.',
+  description: 'Shows under a running cell that the cell waits for the GPU.',
   autoStart: true,
   requires: [IGpuSharing, INotebookTracker],
   optional: [IConsoleTracker, IStatusBar],
@@ -47,7 +50,7 @@ export const waitingPlugin: JupyterFrontEndPlugin<void> = {
           void app.commands.execute(CommandIDs.resume, { client });
         },
         announce: text => {
-          // Where there is a status item, it is the one that speaks.
+          // The status item announces the state if there is one.
           const { showStatusItem } = sharing.settings.values;
           live.announce(statusBar !== null && showStatusItem ? '' : text);
         }
@@ -56,7 +59,7 @@ export const waitingPlugin: JupyterFrontEndPlugin<void> = {
         reportEnd(end, goLabel, () => app.shell.activateById(document.id));
       });
       sharing.model.watchFrom(waits.kernel);
-      return waits; // It goes with its document.
+      return waits; // The signal of the document's disposal disposes of `waits`.
     };
 
     const onNotebook = (_: unknown, panel: NotebookPanel) =>
@@ -86,8 +89,8 @@ function reportEnd(
   const parts = [displayName(client), formatDuration(seconds)];
   const text =
     client.phase === 'running'
-      ? trans.__('%1 has the GPU now, after a wait of %2.', ...parts)
-      : trans.__('%1 has had the GPU, after a wait of %2.', ...parts);
+      ? trans.__('%1 has the GPU now after a wait of %2.', ...parts)
+      : trans.__('%1 has had a turn after a wait of %2.', ...parts);
   Notification.info(text, {
     autoClose: NOTIFICATION_MS,
     actions: [{ label: goLabel, callback: go }]

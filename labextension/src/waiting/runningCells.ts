@@ -6,7 +6,7 @@ import { Signal } from '@lumino/signaling';
 import { Disposable } from '../base/disposable';
 import type { IRunningCells } from './waitModel';
 
-/** The cells of a notebook that have been sent to its kernel. */
+/** Cells of a notebook that were sent to the notebook's kernel. */
 export class NotebookRunningCells
   extends Disposable
   implements IRunningCells<Cell>
@@ -20,9 +20,11 @@ export class NotebookRunningCells
   readonly changed = new Signal<this, void>(this);
 
   /**
-   * Cells that were sent by others who edit the same notebook are known by their
-   * state, the topmost one is taken; those that were sent by another page, or by
-   * this one before it was loaded anew, only by what the kernel says.
+   * Return the first running cell.
+   *
+   * A cell that another user of a shared document has sent is found by its
+   * state. A cell that another page has sent is found by the ids that the
+   * kernel reports.
    */
   first(ids: ReadonlyArray<string>): Cell | null {
     const cells = this._panel.content.widgets;
@@ -38,7 +40,7 @@ export class NotebookRunningCells
   private _onScheduled(_: unknown, { notebook, cell }: IScheduled): void {
     if (notebook === this._panel.content) {
       this._scheduled.push(cell);
-      // The state of the cell is set right after this.
+      // JupyterLab sets the cell's state right after this signal.
       void Promise.resolve().then(() => this.changed.emit());
     }
   }
@@ -52,7 +54,7 @@ export class NotebookRunningCells
   private _scheduled: Cell[] = [];
 }
 
-/** The inputs of a console that have been sent to its kernel. */
+/** Inputs of a console that were sent to the console's kernel. */
 export class ConsoleRunningCells
   extends Disposable
   implements IRunningCells<Cell>

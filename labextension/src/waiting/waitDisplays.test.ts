@@ -7,18 +7,18 @@ import { WaitDisplays } from './waitDisplays';
 
 type Hook = (msg: KernelMessage.IMessage) => boolean;
 
-/** The part of a kernel's connection that is used. */
+/** The part of a kernel connection that the filter uses. */
 class FakeConnection {
   readonly id = 'kernel';
   readonly anyMessage = new Signal<this, unknown>(this);
-  /** The outputs of its cell. */
+  /** Outputs of the cell. */
   outputs: unknown[] = [];
 
   registerMessageHook(msgId: string, hook: Hook): void {
     this._hooks[msgId] = hook;
   }
 
-  /** As JupyterLab does it. */
+  /** Handles messages as JupyterLab does. */
   receive(data: object, msg_type = 'display_data'): void {
     const parent_header = { msg_id: 'request' };
     const msg = { header: { msg_type }, parent_header, content: { data } };
@@ -33,7 +33,7 @@ class FakeConnection {
 
 const WAIT = { 'application/vnd.gpushare.wait+json': {}, 'text/plain': 'x' };
 
-describe('displays of waits', () => {
+describe('wait displays', () => {
   let given: Given;
   let kernel: FakeConnection | null;
   let displays: WaitDisplays;
@@ -61,7 +61,7 @@ describe('displays of waits', () => {
 
   afterEach(() => given.dispose());
 
-  it('are no outputs, and other displays are', async () => {
+  it('become no outputs, and other displays do', async () => {
     await given.show({});
     for (const connection of [connect(), connect()]) {
       connection.receive({ 'text/plain': 'before' });
@@ -72,7 +72,7 @@ describe('displays of waits', () => {
     }
   });
 
-  it('stay where nothing is known of the kernel, or it is switched off', async () => {
+  it('stay where the kernel is unknown, or the setting is off', async () => {
     connect().receive(WAIT);
     expect(kernel!.outputs).toEqual([WAIT]);
     await given.show({});
@@ -84,7 +84,7 @@ describe('displays of waits', () => {
     expect(kernel!.outputs).toEqual([]);
   });
 
-  it('are left to the page after this has been closed', async () => {
+  it('stay after the disposal of the filter', async () => {
     await given.show({});
     const connection = connect();
     displays.dispose();

@@ -4,17 +4,19 @@ import type { Kernel, KernelMessage } from '@jupyterlab/services';
 import { Toggleable } from '../base/disposable';
 import type { SharingModel } from '../sharing/sharingModel';
 
-/** The MIME type of the display in which a kernel shows that its cell waits. */
+/** MIME type of the display in which a kernel shows that its cell waits. */
 const MIME_TYPE = 'application/vnd.gpushare.wait+json';
 
 /**
- * Replacement of the displays in which the kernel of a document shows its waits,
- * where the extension draws the waits, outside of the outputs.
+ * Filter that drops a kernel's wait displays where this extension draws the
+ * waits.
  *
- * A display is dropped before it becomes an output, and updates of a display that
- * is no output have no effect. A renderer for the MIME type would leave an output
- * in the notebook, and JupyterLab updates later displays by the number of their
- * output, so that an output can't be removed.
+ * A display is dropped before the display becomes an output. Updates of a
+ * display without an output have no effect.
+ *
+ * A renderer for the MIME type cannot replace the filter, because a renderer
+ * leaves an output in the notebook. JupyterLab numbers later displays by their
+ * outputs, so an output cannot be removed.
  */
 export class WaitDisplays extends Toggleable {
   constructor(
@@ -36,7 +38,7 @@ export class WaitDisplays extends Toggleable {
     kernel?.anyMessage.connect(this._onMessage, this);
   }
 
-  /** Runs when a message arrives, before the kernel's futures handle it. */
+  /** Handle a message before the kernel's futures do. */
   private _onMessage(
     kernel: Kernel.IKernelConnection,
     { direction, msg }: Kernel.IAnyMessageArgs
@@ -59,7 +61,7 @@ function isWaitDisplay(msg: KernelMessage.IMessage): boolean {
   );
 }
 
-/** A message hook: the kernel connection drops a message if it returns false. */
+/** Return whether a message is kept, as a message hook does. */
 function isOther(msg: KernelMessage.IMessage): boolean {
   return !isWaitDisplay(msg);
 }

@@ -14,7 +14,7 @@ const WAITS: Partial<IClient> = {
 
 const AWAY = { type: 'away', reason: 'unreachable', message: '' };
 
-describe('what stands under a cell', () => {
+describe('the text below a cell', () => {
   let given: Given;
   let model: WaitModel<string>;
 
@@ -27,7 +27,7 @@ describe('what stands under a cell', () => {
   afterEach(() => given.dispose());
 
   it.each<[string, Partial<IClient>, Partial<IClient>, Partial<IGrant>]>([
-    // A turn is expected to end before its deadline.
+    // The coordinator expects the turn to end before its deadline.
     [
       '#1, about 2 s (train.ipynb is running, up to 11 s left)',
       { queue_position: 1, expected_wait: 3 },
@@ -52,14 +52,14 @@ describe('what stands under a cell', () => {
       {},
       { held: true, seconds_left: 300 }
     ]
-  ])('reads "%s" for %j behind %j, %j', async (text, mine, other, turn) => {
+  ])('is "%s" for %j behind %j, %j', async (text, mine, other, turn) => {
     const theirs = { client: 'other', seconds_left: 12, ...turn };
     await given.show({ ...WAITS, ...mine }, other, grant(theirs));
     await pass(1.5);
     expect(model.state?.text).toBe(`Waiting for the GPU: ${text}`);
   });
 
-  it('says after a second what it waits for, and counts down', async () => {
+  it('appears after a second, and counts down', async () => {
     await given.show(WAITS);
     await pass(0.9);
     expect(model.state).toBeNull();
@@ -74,7 +74,7 @@ describe('what stands under a cell', () => {
     expect(model.state?.fraction).toBeCloseTo(11 / 40, 1);
   });
 
-  it('is gone when the wait ends, and when the cell does', async () => {
+  it('disappears at the end of the wait, and with the cell', async () => {
     await given.show(WAITS);
     await pass(2);
     expect(model.state?.cell).toBe('cell');
@@ -87,7 +87,7 @@ describe('what stands under a cell', () => {
     expect(model.state).toBeNull();
   });
 
-  it('shows no wait that is short', async () => {
+  it('does not appear for a short wait', async () => {
     let changes = 0;
     model.changed.connect(() => changes++);
     await given.show(WAITS);
@@ -97,7 +97,7 @@ describe('what stands under a cell', () => {
     expect(changes).toBe(0);
   });
 
-  it('moves on with the cells', async () => {
+  it('follows the running cell', async () => {
     await given.show(WAITS);
     await pass(2);
     given.runningCells.set('next');
@@ -106,7 +106,7 @@ describe('what stands under a cell', () => {
     expect(model.state?.cell).toBe('next');
   });
 
-  it('finds a cell that another page has sent by what the kernel says', async () => {
+  it('appears at a cell of another page, by the ids that the kernel reports', async () => {
     given.runningCells.set(null);
     await given.show({ ...WAITS, cell_ids: ['of another page'] });
     await pass(1.5);
@@ -115,7 +115,7 @@ describe('what stands under a cell', () => {
     expect(model.state?.cell).toBe('of another page');
   });
 
-  it('promises nothing when nothing is expected, or no more', async () => {
+  it('has no progress without an estimate, or after the estimate', async () => {
     await given.show({ ...WAITS, expected_wait: null });
     await pass(1.5);
     expect(model.state?.text).toMatch(/^Waiting for the GPU: #2 \(/);
@@ -127,7 +127,7 @@ describe('what stands under a cell', () => {
     expect(model.state?.fraction).toBeUndefined();
   });
 
-  it('is over for the next one when the turn that runs is', async () => {
+  it('uses the present turn for the progress of the next client', async () => {
     await given.show({ ...WAITS, queue_position: 1, expected_wait: 0 });
     await pass(3);
     expect(model.state?.text).not.toContain('about');
@@ -136,18 +136,20 @@ describe('what stands under a cell', () => {
     expect(model.state?.fraction).toBeUndefined();
   });
 
-  it('says that it is suspended', async () => {
+  it('reports a suspension', async () => {
     await given.show({ phase: 'suspended', suspended: true });
     await pass(1.5);
     expect(model.state).toMatchObject({ isSuspended: true, client: 'mine' });
     expect(model.state?.text).toMatch(/resume/);
   });
 
-  it('says that nobody can tell, and goes on when somebody can', async () => {
+  it('reports an outage of the service, and continues after the outage', async () => {
     await given.show(WAITS);
     await pass(2);
     given.api.socket.send(AWAY);
-    expect(model.state?.text).toMatch(/waited .* sharing service went away/);
+    expect(model.state?.text).toMatch(
+      /waiting .* sharing service became unavailable/
+    );
     expect(model.state?.fraction).toBeUndefined();
     await pass(5);
     await given.show(WAITS);
@@ -158,7 +160,7 @@ describe('what stands under a cell', () => {
     expect(model.state).toBeNull();
   });
 
-  it('says nothing of the absence where it did not wait', async () => {
+  it('reports no outage where the cell did not wait', async () => {
     await given.show({ phase: 'running' });
     await pass(2);
     given.api.socket.send(AWAY);
@@ -166,10 +168,10 @@ describe('what stands under a cell', () => {
     expect(model.state).toBeNull();
   });
 
-  it('promises nothing behind a cell that goes on and on', async () => {
+  it('has no progress behind an endless cell', async () => {
     let furthest = 0;
     for (let waited = 0; waited < 30; waited++) {
-      // Half of what the other's turn has lasted, as the coordinator has it.
+      // The coordinator estimates half of the elapsed turn of the other client.
       const expected_wait = Math.max(6 - waited, waited / 2);
       await given.show({ ...WAITS, expected_wait });
       await pass(1);
@@ -189,7 +191,7 @@ describe('what stands under a cell', () => {
     expect(model.state?.text).toContain('about 59 s');
   });
 
-  it('reads the same seconds as the status item at any moment', async () => {
+  it('has the same seconds as the status item at any moment', async () => {
     const { sharing } = given;
     await given.show({ ...WAITS, expected_wait: 9.3 });
     await pass(1.05); // The other samples are not at a whole second either.
@@ -211,7 +213,7 @@ describe('what stands under a cell', () => {
     expect(model.state).not.toBeNull();
   });
 
-  it('is drawn in the cell, with a bar that tells what is known', async () => {
+  it('is drawn in the cell, with a bar of the progress', async () => {
     const resumed: string[] = [];
     const view = new WaitingView(id => resumed.push(id));
     const cell = document.createElement('div');
@@ -234,7 +236,7 @@ describe('what stands under a cell', () => {
     view.node.querySelector('button')!.click();
     expect(resumed).toEqual(['mine']);
 
-    // A notebook that is scrolled takes its cells' children away.
+    // A notebook removes the children of its cells while the user scrolls.
     cell.replaceChildren();
     view.hide();
     view.show(cell, model.state!);

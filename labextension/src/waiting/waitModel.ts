@@ -11,25 +11,25 @@ import type {
 } from '../sharing/sharingModel';
 import { plainText, remainingWait, shownTimes, waitText } from './waitText';
 
-/** Seconds that a wait must last to be shown: shorter ones would flicker. */
+/** Minimum length of a visible wait, because shorter waits would flicker. */
 const MIN_SHOWN_WAIT_SECONDS = 1;
 
-/** By so much of a wait its expected end may move unseen. */
+/** Step back of the progress that is ignored, as a fraction of the bar. */
 const MAX_STEP_BACK = 0.1;
 
-/** The cells of a document that have been sent to its kernel. */
+/** Cells of a document that were sent to the document's kernel. */
 export interface IRunningCells<T> {
   /**
-   * The first that is not done; null if none runs.
+   * Return the first unfinished cell; null without a running cell.
    *
-   * @param ids - of those that run, as far as the kernel knows
+   * @param ids - ids of running cells that the kernel reports
    */
   first(ids: ReadonlyArray<string>): T | null;
-  /** Emitted when another may be the first. */
+  /** Emitted when the first cell may have changed. */
   readonly changed: ISignal<IRunningCells<T>, void>;
 }
 
-/** What is to be read below the cell that waits for the GPU. */
+/** Model of the text below a cell that waits for the GPU. */
 export class WaitModel<T> extends Toggleable {
   constructor(private readonly _options: WaitModel.IOptions<T>) {
     super();
@@ -41,10 +41,10 @@ export class WaitModel<T> extends Toggleable {
     this.refresh();
   }
 
-  /** Emitted when anything below reads differently. */
+  /** Emitted when {@link state} changes. */
   readonly changed = new Signal<this, void>(this);
 
-  /** What waits, and is to be drawn at; null if nothing is to be shown. */
+  /** The wait and its cell; null without a visible wait. */
   get state(): WaitModel.IState<T> | null {
     return this._state;
   }
@@ -57,7 +57,7 @@ export class WaitModel<T> extends Toggleable {
   protected refresh(): void {
     if (this.isDisposed || this._options.visibility.hidden) {
       clearTimeout(this._timer);
-      return; // All is brought up to date when the page can be seen.
+      return; // The visibility signal causes an update when the page is visible again.
     }
     clearTimeout(this._timer);
     const view = this._view();
@@ -99,7 +99,10 @@ export class WaitModel<T> extends Toggleable {
     );
   }
 
-  /** The kernel, while its GPU calls wait or that is not known. */
+  /**
+   * Return the view of the kernel, if its GPU calls wait or their state is
+   * unknown.
+   */
   private _view(): Extract<
     KernelView,
     { kind: 'client' | 'unavailable' }
@@ -114,10 +117,13 @@ export class WaitModel<T> extends Toggleable {
       : null;
   }
 
-  /** It waited before; turns go on meanwhile, so it may have one by now. */
+  /**
+   * Describe a wait without a coordinator, during which the cell may get a
+   * turn.
+   */
   private _describeUnavailable(cell: T): WaitModel.IState<T> {
     const text = trans.__(
-      'This cell waited for the GPU when the sharing service went away. Turns go on without it.'
+      'This cell was waiting for the GPU when the sharing service became unavailable. GPU turns continue.'
     );
     const client = this._client;
     return { cell, client, isSuspended: false, text, plain: text };
@@ -132,7 +138,7 @@ export class WaitModel<T> extends Toggleable {
     const remaining = remainingWait(view);
     if (client.suspended) {
       const text = trans.__(
-        'Suspended: calls to the GPU wait until you resume it.'
+        'Suspended: GPU calls wait until you resume the kernel.'
       );
       return { cell, client: client.id, isSuspended: true, text, plain: text };
     }
@@ -146,12 +152,15 @@ export class WaitModel<T> extends Toggleable {
     };
   }
 
-  /** It never goes back: while it would by much, it is left out. */
+  /**
+   * Return the progress, which never goes back; undefined for a larger step
+   * back.
+   */
   private _fraction(
     waited: number,
     remaining: number | null
   ): number | undefined {
-    // An expectation that has passed promises nothing any more.
+    // An estimate that has passed gives no progress.
     const fraction = remaining ? waited / (waited + remaining) : 0;
     if (!remaining || fraction < this._furthest - MAX_STEP_BACK) {
       return undefined;
@@ -185,13 +194,13 @@ export namespace WaitModel {
   export interface IState<T> {
     readonly cell: T;
     readonly client: string;
-    /** It waits for a resume, not for a turn. */
+    /** Whether the cell waits for a resume and not for a turn. */
     readonly isSuspended: boolean;
-    /** Changes every second. */
+    /** Text that changes every second. */
     readonly text: string;
-    /** Without times, for screen readers. */
+    /** Text without times, for screen readers. */
     readonly plain: string;
-    /** How much of the wait is over, as far as known. */
+    /** Elapsed fraction of the wait; undefined if unknown. */
     readonly fraction?: number;
   }
 }

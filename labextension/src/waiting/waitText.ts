@@ -3,7 +3,7 @@ import { formatDuration } from '../base/units';
 import { displayName } from '../sharing/clientLabels';
 import type { IClientView } from '../sharing/sharingModel';
 
-/** What is read below a cell while its client waits for a turn. */
+/** Return the text below a cell whose client waits for a turn. */
 export function waitText(view: IClientView): string {
   const { client, expectedWait, isLate } = view;
   const head = plainText(client.queue_position);
@@ -16,7 +16,10 @@ export function waitText(view: IClientView): string {
   return runners ? trans.__('%1 (%2)', text, runners) : text;
 }
 
-/** Seconds; for the next client it is no longer than the turns that run. */
+/**
+ * Return the remaining seconds, for the next client at most the seconds of the
+ * present turns.
+ */
 export function remainingWait(view: IClientView): number | null {
   const { client, expectedWait, others } = view;
   return expectedWait || client.queue_position !== 1
@@ -24,21 +27,21 @@ export function remainingWait(view: IClientView): number | null {
     : Math.max(0, ...others.map(({ secondsLeft }) => secondsLeft ?? 0));
 }
 
-/** The same without times, for screen readers. */
+/** Return the text without times, for screen readers. */
 export function plainText(position: number | null): string {
   return position === null
     ? trans.__('Waiting for the GPU')
     : trans.__('Waiting for the GPU: #%1', position);
 }
 
-/** The times of which something is read, in seconds. */
+/** Return the seconds of all times in the text. */
 export function shownTimes({ expectedWait, others }: IClientView): number[] {
   return [expectedWait, ...others.map(({ secondsLeft }) => secondsLeft)].map(
     seconds => seconds ?? 0
   );
 }
 
-/** The clients that have the GPU meanwhile; empty: none. */
+/** Return the clients that have turns; empty without such clients. */
 function runnersText(view: IClientView): string {
   const { expectedWait, isLate, others } = view;
   if (others.length === 0) {
@@ -63,7 +66,7 @@ function runnersText(view: IClientView): string {
     return text;
   }
   const left = formatDuration(secondsLeft);
-  // That is until the deadline; often a turn ends before.
+  // The deadline is an upper bound, because a turn may end early.
   return isLate || (expectedWait && expectedWait + 1 < secondsLeft)
     ? trans.__('%1, up to %2 left', text, left)
     : trans.__('%1, %2 left', text, left);

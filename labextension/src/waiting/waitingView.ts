@@ -3,11 +3,11 @@ import { trans } from '../base/trans';
 import type { WaitModel } from './waitModel';
 
 /**
- * What is drawn below a cell that waits.
+ * Node below a cell that waits.
  *
- * It is no widget of the cell's layout: notebooks take cells out of the page
- * and back while they are scrolled, and a plain node goes with its cell, and
- * can be taken away at any time.
+ * The node is no widget of the cell's layout. A notebook removes cells from the
+ * page and adds them again while the user scrolls. A plain node moves with its
+ * cell, and can be removed at any time.
  */
 export class WaitingView extends Disposable {
   constructor(private readonly _resume: (clientId: string) => void) {
@@ -31,7 +31,7 @@ export class WaitingView extends Disposable {
 
   readonly node = document.createElement('div');
 
-  /** Draw it at the end of a cell's node. */
+  /** Show the wait at the end of a cell's node. */
   show(host: HTMLElement, state: WaitModel.IState<unknown>): void {
     this._client = state.client;
     this._text.textContent = state.text;

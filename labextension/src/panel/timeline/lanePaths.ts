@@ -1,12 +1,15 @@
 import { LANE_STATES, type IPeriod, type LaneState } from '../../history/lanes';
 
-/** The height of a lane in pixels, and in the units of its paths. */
+/** Height of a lane in pixels, and in the units of its paths. */
 export const LANE_HEIGHT = 20;
 
-/** The width of a lane in the units of its paths: about as many as pixels. */
+/** Width of a lane in the units of its paths, about as many as pixels. */
 export const COLUMNS = 600;
 
-/** Top and height of each state's shapes, which differ so that colour is not the only sign. */
+/**
+ * Top and height of each state's shapes, which differ because colour must not
+ * be the only sign.
+ */
 const SHAPES: Readonly<Record<LaneState, ReadonlyArray<[number, number]>>> = {
   running: [[3, 14]],
   held: [
@@ -33,8 +36,10 @@ export interface IBlock {
 }
 
 /**
- * Split a time into columns, each with the state that took most of it, or idle
- * if there was no other, and join columns with the same state.
+ * Return ranges of columns with the same state.
+ *
+ * A column has the state that took most of its time. Idle counts only without
+ * another state.
  *
  * @param begin - seconds on the coordinator's clock, as `end`
  */
@@ -82,7 +87,7 @@ function dominant(
   }
 }
 
-/** SVG path data for each state: one path, whatever number of blocks there are. */
+/** Return SVG path data of each state, with one path for all ranges. */
 export function lanePaths(
   ranges: ReadonlyArray<IBlock>
 ): ReadonlyArray<readonly [LaneState, string]> {
@@ -96,7 +101,10 @@ export function lanePaths(
   return [...all];
 }
 
-/** SVG path data of small strokes at the bottom, at most one in each column. */
+/**
+ * Return SVG path data of small strokes at the bottom, at most one in each
+ * column.
+ */
 export function markPath(
   times: ReadonlyArray<number>,
   begin: number,

@@ -4,13 +4,10 @@ import { trans } from '../../base/trans';
 import { LANE_STATES, type LaneState, stateText } from '../../history/lanes';
 import { LANE_HEIGHT, lanePaths } from './lanePaths';
 
-/** Each state as the lanes show it, and its name. */
+/** Shape and name of each state. */
 export const Legend = React.memo(function Legend(): React.ReactElement {
   return (
-    <ul
-      className="gpushare-Legend"
-      aria-label={trans.__('What the shapes mean')}
-    >
+    <ul className="gpushare-Legend" aria-label={trans.__('Legend')}>
       {LANE_STATES.map(state => (
         <li key={state}>
           <Sample className={`gpushare-Lane-${state}`} d={sample(state)} />
@@ -19,7 +16,7 @@ export const Legend = React.memo(function Legend(): React.ReactElement {
       ))}
       <li>
         <Sample className="gpushare-Lane-starts" d="M4 16v-8M12 16v-4" />
-        {trans.__('cell begins, ends')}
+        {trans.__('cell starts, ends')}
       </li>
     </ul>
   );

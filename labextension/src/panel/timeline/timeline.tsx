@@ -13,14 +13,14 @@ import {
   type TimelineModel
 } from './timelineModel';
 
-/** A place in the timeline that is looked at. */
+/** The chosen place in the timeline. */
 interface ICursor {
   readonly lane: string;
   readonly at: number;
   readonly isByKeyboard: boolean;
 }
 
-/** What clients did in the last minutes, one lane each. */
+/** States of clients in the last minutes, with one lane for each client. */
 export function Timeline(props: {
   model: TimelineModel;
 }): React.ReactElement | null {
@@ -56,7 +56,7 @@ export function Timeline(props: {
           }
           onClick={() => (model.isPaused = !model.isPaused)}
         >
-          {view.isPaused ? trans.__('Go on') : trans.__('Pause')}
+          {view.isPaused ? trans.__('Continue') : trans.__('Pause')}
         </button>
       </div>
       {view.lanes.length > 0 ? (
@@ -66,7 +66,7 @@ export function Timeline(props: {
         </>
       ) : (
         <p className="gpushare-Panel-hint">
-          {trans.__('Nothing has happened yet.')}
+          {trans.__('There is no history yet.')}
         </p>
       )}
     </section>
@@ -105,7 +105,7 @@ function Chart(props: {
     <div className="gpushare-Timeline-chart">
       <ul
         className="gpushare-Timeline-names"
-        aria-label={trans.__('What each client did')}
+        aria-label={trans.__('History of each client')}
       >
         {view.lanes.map(lane => (
           <LaneName key={lane.id} lane={lane} />
@@ -116,7 +116,7 @@ function Chart(props: {
         role="group"
         tabIndex={0}
         aria-label={trans.__(
-          'Timeline: up and down choose a client, left and right go through what it did'
+          'Timeline: the up and down keys choose a client, the left and right keys choose a period'
         )}
         onPointerMove={onPointerMove}
         onPointerLeave={() => setCursor(null)}
@@ -199,7 +199,7 @@ function Axis({ span }: { span: number }): React.ReactElement {
   );
 }
 
-/** Where a key leads; undefined: it is none of ours. */
+/** Return the place that a key leads to; undefined for other keys. */
 function move(
   key: string,
   cursor: ICursor | null,

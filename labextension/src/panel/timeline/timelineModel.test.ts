@@ -14,7 +14,7 @@ function lanesOf(...entries: [at: number, what: HistoryEvent, id?: string][]) {
 }
 
 describe('Lanes', () => {
-  it('make periods of what happened; the last one lasts', () => {
+  it('make periods of entries, the last of which lasts', () => {
     const lanes = lanesOf(
       [1, 'waiting'],
       [3, 'running'],
@@ -32,7 +32,7 @@ describe('Lanes', () => {
     expect([lane.starts, lane.ends]).toEqual([[3], [6]]);
   });
 
-  it('keep who has left until it is long ago', () => {
+  it('keep a client that has left until its periods are old', () => {
     const lanes = lanesOf([1, 'running'], [5, 'gone']);
     expect(lanes.all.get('a')).toMatchObject({
       isGone: true,
@@ -61,21 +61,21 @@ describe('Lanes', () => {
   });
 });
 
-describe('what is drawn of a lane', () => {
-  /** In columns of a second each. */
+describe('the drawing of a lane', () => {
+  /** Columns of one second. */
   const drawn = (...entries: [number, HistoryEvent][]) =>
     blockRanges(lanesOf(...entries).all.get('a')!.periods, 100, 700).map(
       ({ state, from, to }) => [state, from, to]
     );
 
-  it('is what lies within the time; what lasts goes on to its end', () => {
+  it('has what lies within the span, and lasting periods up to its end', () => {
     expect(drawn([10, 'idle'], [90, 'waiting'], [120, 'running'])).toEqual([
       ['waiting', 0, 20],
       ['running', 20, 600]
     ]);
   });
 
-  it('merges what is too short to be seen, after what most of it was', () => {
+  it('merges periods that are too short, by the state of most of the time', () => {
     const turns: [number, HistoryEvent][] = [];
     for (let i = 0; i < 1000; i++) {
       turns.push([110 + i * 0.01, 'waiting'], [110.003 + i * 0.01, 'running']);
@@ -86,7 +86,7 @@ describe('what is drawn of a lane', () => {
     ]);
   });
 
-  it('shows a single short turn as wide as can be seen', () => {
+  it('shows a single short turn with the width of one column', () => {
     expect(drawn([100, 'idle'], [150, 'running'], [150.01, 'idle'])).toEqual([
       ['idle', 0, 50],
       ['running', 50, 51],
@@ -107,7 +107,7 @@ describe('TimelineModel', () => {
     model = new TimelineModel(past as HistoryModel, settings);
   });
 
-  it('tells a turn that is held from one that runs, and both are one turn', () => {
+  it('distinguishes a held turn from a running one, and counts both as one turn', () => {
     past.lanes = lanesOf(
       [700, 'running'],
       [850, 'held'],
@@ -125,13 +125,13 @@ describe('TimelineModel', () => {
     expect(shape(paths.get('held'))).not.toEqual(shape(paths.get('running')));
   });
 
-  it('takes who has no history to have done the same all the time', () => {
+  it('gives a client without history one endless period', () => {
     model.update([{ label, phase: 'idle' }]);
     expect(model.view!.lanes[0].summary).toMatch(/^Now idle\. .*0 turns/);
-    expect(model.describe('a', 900)).toBe('train.ipynb: idle, for long');
+    expect(model.describe('a', 900)).toBe('train.ipynb: idle for a long time');
   });
 
-  it('counts a cell that still runs, though its begin is not known', () => {
+  it('counts a running cell without a known start', () => {
     past.lanes = lanesOf([990, 'running']).all;
     model.update([{ label, phase: 'running', cells: 1 }]);
     expect(model.view!.lanes[0].summary).toMatch(/ 1 cell\.$/);
@@ -145,7 +145,7 @@ describe('TimelineModel', () => {
     expect(model.view!.lanes[0].summary).toMatch(/ 2 cells\.$/);
   });
 
-  it('shows as many minutes as were chosen the last time', () => {
+  it('shows the minutes of the last choice', () => {
     const kept: unknown[] = [];
     settings.keep = (name, value) => kept.push([name, value]);
     settings.update({ timelineMinutes: 10 });
@@ -157,7 +157,7 @@ describe('TimelineModel', () => {
     expect(kept).toEqual([['timelineMinutes', 5]]);
   });
 
-  it('stands still while paused, and goes on where time is', () => {
+  it('stands still while paused, and then continues at the present time', () => {
     past.lanes = lanesOf([990, 'running']).all;
     model.update([{ label, phase: 'running' }]);
     model.isPaused = true;

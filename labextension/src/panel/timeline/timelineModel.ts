@@ -13,10 +13,10 @@ import {
 } from '../../history/lanes';
 import { blockRanges, lanePaths, markPath } from './lanePaths';
 
-/** Minutes that can be looked at. */
+/** Choices of the visible span, in minutes. */
 export const VISIBLE_SPANS: ReadonlyArray<number> = [2, 5, 10];
 
-/** One client's lane, with its SVG path data. */
+/** Lane of one client, with its SVG path data. */
 export interface ILaneView extends IClientLabel {
   readonly isGone: boolean;
   readonly paths: ReadonlyArray<readonly [LaneState, string]>;
@@ -26,22 +26,22 @@ export interface ILaneView extends IClientLabel {
 }
 
 export interface ITimelineView {
-  /** Seconds that are seen. */
+  /** Visible seconds. */
   readonly span: number;
   readonly isPaused: boolean;
-  /** The right end of what is seen, in seconds on the coordinator's clock. */
+  /** End of the visible span, in seconds on the coordinator's clock. */
   readonly now: number;
   readonly lanes: ReadonlyArray<ILaneView>;
 }
 
-/** A client in the timeline: its name, and its state if the history has none. */
+/** A client of the timeline, with its state for a lane without history. */
 export interface ILaneClient {
   readonly label: IClientLabel;
   readonly phase: string;
   readonly cells?: number;
 }
 
-/** What the timeline shows, of the history and of the user's choice. */
+/** Model of the timeline, from the history and the user's choices. */
 export class TimelineModel {
   constructor(
     private readonly _history: HistoryModel,
@@ -52,7 +52,7 @@ export class TimelineModel {
 
   readonly changed = new Signal<this, void>(this);
 
-  /** Null while nothing is known. */
+  /** Null before the first history. */
   get view(): ITimelineView | null {
     return this._view;
   }
@@ -65,7 +65,7 @@ export class TimelineModel {
     this.update();
   }
 
-  /** Seconds that are seen; the user's settings keep them. */
+  /** Visible seconds, which a setting of the user stores. */
   get span(): number {
     return this._settings.values.timelineMinutes * 60;
   }
@@ -74,9 +74,9 @@ export class TimelineModel {
   }
 
   /**
-   * Look at the history again.
+   * Update the view from the history.
    *
-   * @param clients - those with a lane, in this order; without it as before
+   * @param clients - clients with a lane, in the order of lanes
    */
   update(clients = this._clients): void {
     this._clients = clients;
@@ -93,7 +93,10 @@ export class TimelineModel {
     this.changed.emit();
   }
 
-  /** What a client did at a time, as a sentence; empty for one without a lane. */
+  /**
+   * Describe a client's state at a time in a sentence; empty for a client
+   * without a lane.
+   */
   describe(id: string, at: number): string {
     const period = this._lane(id)?.periods.find(
       ({ from, to }) => from <= at && (to === null || at < to)
@@ -103,13 +106,13 @@ export class TimelineModel {
       return '';
     }
     if (!period) {
-      return trans.__('%1: nothing is known of this time', view.name);
+      return trans.__('%1: state unknown at this time', view.name);
     }
     const now = Math.max(at, this._history.now ?? at);
     return periodText(view.name, period, now);
   }
 
-  /** A time in the next (or, backwards, the previous) period of a lane that is seen. */
+  /** Return a time in the next or previous visible period of a lane. */
   neighbour(id: string, at: number, isBackwards: boolean): number | null {
     const periods = this._lane(id)?.periods ?? [];
     const index = periods.findIndex(({ to }) => to === null || at < to);
@@ -142,7 +145,10 @@ export class TimelineModel {
     );
   }
 
-  /** The history's lane; without one the client has done the same all the time. */
+  /**
+   * Return a client's lane. A client without history gets one endless period of
+   * its present state.
+   */
   private _lane(id: string): ILane | null {
     const lane = this._history.lanes.get(id);
     if (lane && lane.periods.length > 0) {
