@@ -102,7 +102,7 @@ TYPES, CONSTANTS = ((SHIM / "driver" / name).read_text() for name in ("cuda_type
 
 def our_abi() -> str:
     """Both headers in one text, with every name changed that the header of the toolkit has too."""
-    return re.sub(r"\bCU(?=\w)", "ourCU", TYPES + CONSTANTS.replace('#include "cuda_types.h"', ""))
+    return re.sub(r"\bCU(?=\w)", "ourCU", TYPES + CONSTANTS.replace('#include "driver/cuda_types.h"', ""))
 
 
 def our_constants() -> list[str]:
