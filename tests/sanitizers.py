@@ -25,7 +25,7 @@ FLAGS = {
 LIBRARIES = {"": [], "address": ["libasan.so"], "thread": ["libtsan.so"]}[KIND]
 
 # Lookups and signal handlers run while the sanitizer itself is starting: they are built without it.
-BARE = {"intercept.c", "sigint.c"}
+BARE = {"intercept.c", "sigint.c", "symbols.c"}
 
 
 @cache

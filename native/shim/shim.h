@@ -13,7 +13,8 @@
 #define GPUSHARE_SHIM_H
 
 #include "base/base.h"
-#include "driver/cuda_abi.h"
+#include "channel/channel.h"
+#include "driver/driver.h"
 
 #pragma GCC visibility push(hidden)
 
@@ -49,11 +50,8 @@ static inline bool shim_is_active(void) {
 void environment_read(void); /* environment.c */
 const char *memory_mode_from_environment(void);
 
-/* --- intercept.c, hooks.c: the driver's own functions ------------------------------------------------------------ */
-
-#include "driver/hooks.h"
-
-void *real_dlsym(void *handle, const char *name); /* glibc's, past our own */
+#include "driver/driver.h"
+#include "hooks/hooks.h"
 
 /* --- gate.c ------------------------------------------------------------------------------------------------------ */
 
@@ -127,22 +125,6 @@ void busy_time_drained(uint64_t began, uint64_t now);
 /* --- ledger.c, account.c, memory.c, deferred.c, views.c, graph.c ------------------------------------------------------- */
 
 #include "memory/memory.h"
-
-/* --- nvml.c, inspect.c: what programs and people are told --------------------------------------------------------------- */
-
-bool is_hooked_nvml_name(const char *name); /* nvml.c: is it a function of NVML that is hooked? */
-void *nvml_replace(void *found, const char *name);
-
-#define MAX_UNHOOKED 32 /* names */
-#define MAX_UNHOOKED_BYTES 64
-
-bool is_driver_name(const char *name); /* inspect.c */
-void note_unhooked(const char *name);
-void note_newer_version(const char *name, int version);
-int unhooked_names(char names[MAX_UNHOOKED][MAX_UNHOOKED_BYTES]);
-bool details_requested(void);
-uint32_t details_request_seq(void);
-void unhooked_after_fork(void);
 
 /* --- agent.c, lock_files.c, socket.c, join.c, wire.c ---------------------------------------------------------------- */
 

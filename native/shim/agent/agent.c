@@ -32,14 +32,8 @@ static struct {
     uint32_t interrupts;
     int bell; /* that is polled, or -1 */
     bool bell_rang, shows_waiting;
-    _Atomic bool changed;
     _Atomic uint32_t welcome_done; /* cuInit need not wait any more */
 } agent;
-
-void agent_ring(void) {
-    atomic_store(&agent.changed, true);
-    agent_wake();
-}
 
 void agent_welcome_done(void) {
     atomic_store(&agent.welcome_done, 1);
@@ -211,8 +205,10 @@ static bool is_handoff(const struct agent_outputs *out) {
 }
 
 static void ring_coordinator(uint64_t at, uint64_t now) {
-    if (now >= at)
-        outbox_post(OUTBOX_CHANGED);
+    if (now >= at) {
+        outbox_put(OUTBOX_CHANGED);
+        connection_flush(now_ns());
+    }
     agent.report_at = now >= at ? NEVER : min_u64(agent.report_at, at);
 }
 
@@ -278,9 +274,8 @@ static uint64_t poll_all(void) {
         agent.shows_waiting = false; /* that went with the files */
     uint64_t next = connection_poll(now);
     if (details_requested())
-        outbox_post(OUTBOX_DETAILS);
-    if (atomic_exchange(&agent.changed, false))
-        outbox_post(OUTBOX_CHANGED);
+        outbox_put(OUTBOX_DETAILS);
+    connection_flush(now_ns());
     wake_interrupted();
     next = min_u64(next, take_turns());
     if (agent.report_at != NEVER)

@@ -171,6 +171,7 @@ static void after_fork(void) {
     ledger_after_fork();
     graphs_after_fork();
     unhooked_after_fork();
+    details_after_fork();
     account_after_fork();
     deferred_after_fork();
     residency_after_fork();

@@ -17,7 +17,6 @@ static struct {
     int file;
     uint64_t away_since, next_attempt_at, asked_at, welcomed_at;
     uint64_t reconnect_delay; /* after an answer that did not come, or a refusal: there is no use in asking at once */
-    unsigned unsent;          /* messages that the socket would not take yet */
     char line[MAX_LINE_BYTES];
     size_t length;
     int files[MAX_RECEIVED_FDS]; /* received, and not yet claimed by a message */
@@ -29,7 +28,7 @@ uint64_t connection_away_since(void) {
 }
 
 int connection_fd(bool *wants_to_write) {
-    *wants_to_write = connection.unsent != 0;
+    *wants_to_write = atomic_load(&shim.link) == LINK_CONNECTED && !outbox_is_empty();
     return connection.file;
 }
 
@@ -51,7 +50,7 @@ static void on_disconnect(uint64_t now, const char *why) {
     connection.file = -1;
     drop_files();
     connection.length = 0;
-    connection.unsent = 0;
+    outbox_take();
     if (was_there || connection.away_since == 0)
         connection.away_since = now; /* a hello without an answer does not begin the grace anew */
     connection.next_attempt_at = max_u64(now + connection.reconnect_delay, next_attempt(now));
@@ -77,28 +76,25 @@ static int send_line(const char *line, size_t length) {
     return sent < 0 && (errno == EAGAIN || errno == EINTR || errno == ENOBUFS) ? 0 : -1;
 }
 
-static void flush(uint64_t now) {
+/* What could not be sent goes back. Without a connection nothing waits, because the answer to hello posts a change. */
+void connection_flush(uint64_t now) {
     static char line[16384];
+    unsigned messages = outbox_take();
+    if (atomic_load(&shim.link) != LINK_CONNECTED)
+        return;
     for (unsigned message = OUTBOX_CHANGED; message <= OUTBOX_DETAILS && connection.file >= 0; message *= 2) {
         size_t length = sizeof doorbell - 1;
-        if (!(connection.unsent & message))
+        if (!(messages & message))
             continue;
         memcpy(line, doorbell, sizeof doorbell);
         if (message == OUTBOX_DETAILS)
-            length = message_details(line, sizeof line, details_request_seq());
+            length = message_details(line, sizeof line);
         int sent = send_line(line, length);
         if (sent < 0)
             on_disconnect(now, strerror(errno));
-        if (sent > 0)
-            connection.unsent &= ~message;
+        else if (sent == 0)
+            outbox_put(message);
     }
-}
-
-void outbox_post(unsigned messages) {
-    if (atomic_load(&shim.link) != LINK_CONNECTED)
-        return; /* hello says it */
-    connection.unsent |= messages;
-    flush(now_ns());
 }
 
 /* --- in ------------------------------------------------------------------------------------------------------------- */
@@ -111,7 +107,8 @@ static void on_welcome(uint64_t now) {
     agent_welcomed();
     atomic_store(&shim.link, LINK_CONNECTED);
     log_message(LOG_INFO, "in contact with the coordinator");
-    outbox_post(OUTBOX_CHANGED); /* since hello */
+    outbox_put(OUTBOX_CHANGED); /* since hello */
+    connection_flush(now_ns());
     agent_welcome_done();
 }
 
@@ -226,7 +223,7 @@ static void try_to_connect(uint64_t now) {
 uint64_t connection_poll(uint64_t now) {
     if (connection.file >= 0)
         read_lines(now);
-    flush(now);
+    connection_flush(now);
     switch (atomic_load(&shim.link)) {
     case LINK_DISCONNECTED:
         if (now >= connection.next_attempt_at)
@@ -260,6 +257,6 @@ void connection_after_fork(void) {
     connection.file = -1;
     drop_files();
     connection.away_since = connection.next_attempt_at = connection.reconnect_delay = 0;
-    connection.unsent = 0;
+    outbox_take();
     connection.length = 0;
 }

@@ -7,7 +7,6 @@
 bool agent_start(void);
 bool agent_wait_for_welcome(void); /* wait for the coordinator's answer, at most ANSWER_NS */
 void agent_welcome_done(void);     /* agent: the answer has come, or will not */
-void agent_ring(void);             /* any thread: the report has changed, the coordinator is to look */
 void agent_welcomed(void);         /* at the answer to hello: the permits of the connection before end */
 void agent_after_fork(void);
 
@@ -18,12 +17,10 @@ void agent_after_fork(void);
 #define MAX_RETRY_NS (250 * NS_PER_MS)
 #define STALE_NS (5000 * NS_PER_MS)
 
-enum { OUTBOX_CHANGED = 1, OUTBOX_DETAILS = 2 };
-
 int connect_to_coordinator(void);        /* a socket, or -1 */
 uint64_t connection_poll(uint64_t now);  /* agent: keep in contact; returns when to be called again */
 int connection_fd(bool *wants_to_write); /* agent: what to poll, or -1 */
-void outbox_post(unsigned messages);     /* agent */
+void connection_flush(uint64_t now);     /* agent: send what is in the outbox */
 uint64_t connection_away_since(void);    /* 0: in contact */
 void connection_reopen(void);            /* agent: its descriptor is gone, or about to be */
 void connection_after_fork(void);
@@ -38,11 +35,11 @@ uint64_t client_page_own_devices(const struct gpushare_client *client); /* bits 
 void client_page_discard(void);                                         /* what has come and was not taken yet */
 void client_page_after_fork(void);
 
-/* --- wire.c --- */
+/* --- details.c --- */
 
-size_t message_details(char *line, size_t room, uint32_t seq);
-size_t message_hello(char *line, size_t room);
-bool message_has_type(const char *line, const char *type);
+bool details_requested(void); /* agent: the coordinator has asked, in the page, for the details of this process */
+size_t message_details(char *line, size_t room);
+void details_after_fork(void);
 
 /* --- lock_files.c: `devices` are bits of the client page's table; all by the agent --- */
 

@@ -3,11 +3,6 @@
 
 #define MAX_SLEEP_NS (200 * NS_PER_MS) /* a waiting thread looks up this often: bounds what a lost wake-up costs */
 
-bool is_capturing(CUstream stream) {
-    int status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return REAL(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
 static bool may_enter(struct thread *thread, uint32_t word) {
     return is_open(word) && !(is_step(word) && thread->stepped == word);
 }

@@ -2,8 +2,6 @@
 #ifndef GPUSHARE_GATE_H
 #define GPUSHARE_GATE_H
 
-#define DEFAULT ((CUstream)0)
-
 CUresult gate_enter_slow(struct thread *thread, CUstream stream);
 
 static inline unsigned marked_slot(CUstream stream) {
@@ -47,13 +45,5 @@ static inline CUresult gate_enter(struct thread *thread, CUstream stream) {
     gate_leave(thread);
     return gate_enter_slow(thread, stream);
 }
-
-/* The per-thread form of an entry point means another default stream. */
-static inline CUstream per_thread(CUstream stream) {
-    return stream == DEFAULT ? CU_STREAM_PER_THREAD : stream;
-}
-
-/* Does work for `stream` go into a graph instead of to the device? */
-bool is_capturing(CUstream stream);
 
 #endif

@@ -100,34 +100,21 @@ static void count_copies3d(size_t copies, const CUDA_MEMCPY3D_BATCH_OP *operatio
 #undef USED
 #undef ALIAS
 
-#define ROW(symbol, base, since, per_thread) [HOOK_##symbol] = {#symbol, #base, since, per_thread, (void *)symbol},
-#define ROWS_NONE(symbol, base, since) ROW(symbol, base, since, false)
-#define ROWS_PTSZ(symbol, base, since) ROW(symbol, base, since, false) ROW(symbol##_ptsz, base, since, true)
-#define ROWS_PTDS(symbol, base, since) ROW(symbol, base, since, false) ROW(symbol##_ptds, base, since, true)
+#define POINTER(symbol) [HOOK_##symbol] = (void *)symbol,
+#define POINTERS_NONE(symbol) POINTER(symbol)
+#define POINTERS_PTSZ(symbol) POINTER(symbol) POINTER(symbol##_ptsz)
+#define POINTERS_PTDS(symbol) POINTER(symbol) POINTER(symbol##_ptds)
 
-const struct hook hooks[HOOK_COUNT] = {
-#define GATED(twin, symbol, base, since, ...) ROWS_##twin(symbol, base, since)
-#define CUSTOM(twin, symbol, base, since, ...) ROWS_##twin(symbol, base, since)
-#define USED(symbol, ...) [HOOK_##symbol] = {#symbol, "", 0, false, NULL},
+void *const hook_wrappers[HOOK_COUNT] = {
+#define GATED(twin, symbol, ...) POINTERS_##twin(symbol)
+#define CUSTOM(twin, symbol, ...) POINTERS_##twin(symbol)
+#define USED(...)
 #define ALIAS(...)
 #include "driver/hooks.def"
 #undef GATED
 #undef CUSTOM
 #undef USED
 #undef ALIAS
-};
-
-const struct alias aliases[] = {
-#define GATED(...)
-#define CUSTOM(...)
-#define USED(...)
-#define ALIAS(base, since, symbol) {#base, since, HOOK_##symbol},
-#include "driver/hooks.def"
-#undef GATED
-#undef CUSTOM
-#undef USED
-#undef ALIAS
-    {NULL, 0, HOOK_COUNT},
 };
 
 /* A launch on several devices at once: its streams are marked one after the other, inside one entry. */

@@ -88,7 +88,7 @@ static void publish_shortage(struct shortage *shortage, uint64_t bytes) {
     current_shortage = bytes ? shortage : NULL;
     PAGE_STORE(report->short_bytes, bytes);
     shortage->last_seq = __atomic_add_fetch(&report->short_seq, 1, __ATOMIC_RELEASE);
-    agent_ring();
+    outbox_post(OUTBOX_CHANGED);
 }
 
 static bool is_connected(void) {
@@ -184,7 +184,7 @@ bool residency_restore(uint32_t word) {
         short_since = 0;
         if (atomic_load_explicit(&was_restored, memory_order_relaxed) && atomic_exchange(&was_restored, false)) {
             PAGE_ADD(page->report.restored, 1);
-            agent_ring();
+            outbox_post(OUTBOX_CHANGED);
         }
         return true;
     }
