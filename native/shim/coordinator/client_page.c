@@ -45,7 +45,7 @@ int client_page_fd(void) {
 }
 
 bool client_page_accept(const int *files, int count) {
-    struct gpushare_client *client = count == 1 && is_client_page(files[0]) ? map_client(files[0]) : NULL;
+    struct gpushare_client *client = count == 1 && is_client_page(files[0]) ? client_page_map(files[0]) : NULL;
     if (!client)
         return false;
     if (client->magic != GPUSHARE_PAGE_MAGIC || client->version != GPUSHARE_PAGE_VERSION ||

@@ -21,7 +21,25 @@ static struct {
     size_t length;
     int files[MAX_RECEIVED_FDS]; /* received, and not yet claimed by a message */
     int file_count;
+    uint32_t count; /* connections that the coordinator has welcomed */
 } connection = {.file = -1};
+
+static _Atomic uint32_t welcome_done; /* the answer to the first hello has come, or will not; a futex */
+
+static void end_welcome_wait(void) {
+    atomic_store(&welcome_done, 1);
+    futex_wake_all((uint32_t *)&welcome_done);
+}
+
+void connection_wait_for_welcome(void) {
+    uint64_t now = now_ns(), end = now + ANSWER_NS + 100 * NS_PER_MS;
+    for (; now < end && !atomic_load(&welcome_done); now = now_ns())
+        futex_wait((uint32_t *)&welcome_done, 0, end - now);
+}
+
+uint32_t connection_count(void) {
+    return connection.count;
+}
 
 uint64_t connection_away_since(void) {
     return atomic_load(&shim.link) == LINK_CONNECTED ? 0 : connection.away_since;
@@ -104,12 +122,12 @@ static void on_welcome(uint64_t now) {
         account_update_slot();
     connection.reconnect_delay = 0;
     connection.welcomed_at = now;
-    agent_welcomed();
+    connection.count++;
     atomic_store(&shim.link, LINK_CONNECTED);
     log_message(LOG_INFO, "in contact with the coordinator");
     outbox_put(OUTBOX_CHANGED); /* since hello */
     connection_flush(now_ns());
-    agent_welcome_done();
+    end_welcome_wait();
 }
 
 static void on_line(char *line, uint64_t now) {
@@ -130,7 +148,7 @@ static void on_line(char *line, uint64_t now) {
         log_message(LOG_ERROR, "the coordinator refuses this process: %.500s", line);
         increase_reconnect_delay();
         on_disconnect(now, NULL);
-        agent_welcome_done();
+        end_welcome_wait();
     }
 }
 
@@ -211,12 +229,12 @@ static void try_to_connect(uint64_t now) {
     connection.next_attempt_at = next_attempt(now);
     connection.file = connect_to_coordinator();
     if (connection.file < 0) {
-        agent_welcome_done(); /* the program need not wait for what is not there */
+        end_welcome_wait(); /* the program need not wait for what is not there */
         return;
     }
     connection.asked_at = now;
     atomic_store(&shim.link, LINK_CONNECTING);
-    if (!shim_replace_page() || !send_hello())
+    if (!page_replace() || !send_hello())
         on_disconnect(now, "hello could not be sent");
 }
 
@@ -234,7 +252,7 @@ uint64_t connection_poll(uint64_t now) {
             return connection.asked_at + ANSWER_NS;
         increase_reconnect_delay();
         on_disconnect(now, "it did not answer");
-        agent_welcome_done();
+        end_welcome_wait();
         return connection.next_attempt_at;
     default: {
         uint64_t heartbeat = PAGE_LOAD(the_page()->orders.heartbeat_ns);
@@ -255,6 +273,8 @@ void connection_reopen(void) {
 
 void connection_after_fork(void) {
     connection.file = -1;
+    connection.count = 0;
+    atomic_store(&welcome_done, 0);
     drop_files();
     connection.away_since = connection.next_attempt_at = connection.reconnect_delay = 0;
     outbox_take();

@@ -2,14 +2,6 @@
 #ifndef GPUSHARE_CONTACT_H
 #define GPUSHARE_CONTACT_H
 
-/* --- agent.c --- */
-
-bool agent_start(void);
-bool agent_wait_for_welcome(void); /* wait for the coordinator's answer, at most ANSWER_NS */
-void agent_welcome_done(void);     /* agent: the answer has come, or will not */
-void agent_welcomed(void);         /* at the answer to hello: the permits of the connection before end */
-void agent_after_fork(void);
-
 /* --- socket.c, connect.c --- */
 
 #define ANSWER_NS (2000 * NS_PER_MS)
@@ -17,6 +9,8 @@ void agent_after_fork(void);
 #define MAX_RETRY_NS (250 * NS_PER_MS)
 #define STALE_NS (5000 * NS_PER_MS)
 
+void connection_wait_for_welcome(void);  /* a thread of the program, for at most a little more than ANSWER_NS */
+uint32_t connection_count(void);         /* agent: connections that the coordinator has welcomed */
 int connect_to_coordinator(void);        /* a socket, or -1 */
 uint64_t connection_poll(uint64_t now);  /* agent: keep in contact; returns when to be called again */
 int connection_fd(bool *wants_to_write); /* agent: what to poll, or -1 */
@@ -24,6 +18,14 @@ void connection_flush(uint64_t now);     /* agent: send what is in the outbox */
 uint64_t connection_away_since(void);    /* 0: in contact */
 void connection_reopen(void);            /* agent: its descriptor is gone, or about to be */
 void connection_after_fork(void);
+
+/* --- pages.c --- */
+
+bool pages_open(void);                             /* at the start of the shim: the first page and client page */
+bool page_replace(void);                           /* agent, before hello: a page for the connection that begins */
+struct gpushare_client *client_page_map(int file); /* NULL: it cannot be mapped */
+bool client_page_replace(void);                    /* agent: a client page of this process alone */
+void pages_after_fork(void);
 
 /* --- join.c --- */
 
@@ -40,20 +42,5 @@ void client_page_after_fork(void);
 bool details_requested(void); /* agent: the coordinator has asked, in the page, for the details of this process */
 size_t message_details(char *line, size_t room);
 void details_after_fork(void);
-
-/* --- lock_files.c: `devices` are bits of the client page's table; all by the agent --- */
-
-bool locks_open(uint64_t devices);                            /* false: logged */
-bool locks_enter(uint64_t turn, uint64_t devices, bool join); /* on all of them or on none */
-void locks_leave(void);
-bool locks_have_others(uint64_t devices, uint64_t turn); /* another process is in it, on one of the devices */
-void locks_show_waiting(uint64_t devices, bool waits);
-void locks_ring(uint64_t devices);
-int locks_bell(uint64_t devices); /* the bell of the one device, or -1 */
-bool locks_drain_bell(int bell);  /* it has rung; and is silent from here on */
-bool locks_poll(uint64_t now);    /* now and then; true: other files stand in the folder, they are ours now */
-bool locks_reopen(void);          /* the descriptors are gone; a turn goes on; false: logged */
-void locks_close(void);           /* the shim is off */
-void locks_after_fork(void);
 
 #endif

@@ -2,6 +2,8 @@
 #ifndef GPUSHARE_THREAD_H
 #define GPUSHARE_THREAD_H
 
+#include "driver/driver.h"
+
 #define MARKED_STREAMS 8
 #define NO_STREAM ((CUstream)UINTPTR_MAX)
 #define NO_WORD UINT32_MAX

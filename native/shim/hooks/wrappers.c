@@ -47,7 +47,7 @@ static void count_copies3d(size_t copies, const CUDA_MEMCPY3D_BATCH_OP *operatio
         struct thread *thread = &this_thread;                                                                          \
         gate_leave(thread);                                                                                            \
         NOTE;                                                                                                          \
-        CUresult result = gate_enter(thread, stream);                                                                  \
+        CUresult result = hook_enter(thread, stream);                                                                  \
         uint32_t timer_number = function_timing_take(thread);                                                          \
         if (result != CUDA_SUCCESS) {                                                                                  \
             DEPTH_ADD(thread, 1u, __ATOMIC_RELAXED);                                                                   \
@@ -121,11 +121,11 @@ void *const hook_wrappers[HOOK_COUNT] = {
 CUresult hook_cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned devices, unsigned flags) {
     struct thread *thread = &this_thread;
     unsigned listed = list ? devices : 0, entered = 0;
-    CUresult result = gate_enter(thread, listed ? list[0].stream : DEFAULT);
+    CUresult result = hook_enter(thread, listed ? list[0].stream : DEFAULT);
     if (result != CUDA_SUCCESS)
         return result;
     for (unsigned i = 1; i < listed; i++)
-        entered += gate_enter(thread, list[i].stream) == CUDA_SUCCESS;
+        entered += hook_enter(thread, list[i].stream) == CUDA_SUCCESS;
     for (unsigned i = 0; i < listed; i++)
         LAUNCH(NULL, (uint64_t)list[i].grid[0] * list[i].grid[1] * list[i].grid[2]);
     result = REAL(cuLaunchCooperativeKernelMultiDevice)(list, devices, flags);

@@ -80,10 +80,12 @@ bool deferred_drain(void); /* wait for all of it; false: there was none */
 bool deferred_any(void);
 void deferred_after_fork(void);
 
-bool is_redirected(CUdeviceptr address);                                /* views.c */
-void graphs_count_launch(CUgraphExec graph, struct counters *counters); /* graph.c: a launch of it */
 void graphs_drop_context(CUcontext context);
-uint64_t graph_bytes(void); /* bytes that graphs allocate */
+bool graph_memory_reserve(uint64_t bytes); /* false: a limit forbids it */
+void graph_memory_update(uint64_t ended);  /* a graph of so many bytes has ended, or memory was trimmed */
+void graph_memory_add(CUgraphExec graph, CUcontext context, uint64_t bytes);
+uint64_t graph_memory_remove(CUgraphExec graph); /* its bytes */
+uint64_t graph_bytes(void);                      /* bytes that graphs allocate */
 void graphs_after_fork(void);
 
 #endif

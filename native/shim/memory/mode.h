@@ -41,13 +41,29 @@ void residency_resume(CUcontext gone); /* ... here; NULL: none has ended */
 void residency_after_fork(void);
 extern pthread_mutex_t residency_lock;
 
-/* A need for room on the device, which is full. */
+/* --- shortage.c: requests for room on the device, which is full --- */
+
+#define MAX_SHORTAGE_NS (15000 * NS_PER_MS) /* so long an allocation waits for others to leave */
+#define SHORTAGE_POLL_NS (1 * NS_PER_MS)
+
 struct shortage {
     uint64_t began;               /* 0: it has not been asked for */
     uint64_t posted_at;           /* 0: not in this turn */
     uint32_t first_seq, last_seq; /* the short_seq of the first request for it, and of the present one */
     bool is_refused;
 };
+
+/* How a thread that waits for room uses the gate, whose folder lies above this one. */
+struct shortage_gate {
+    void (*begin_wait)(uint64_t now);
+    bool (*is_interrupted)(void);
+    CUresult (*wait_for_turn)(void);
+};
+
+void shortage_set_gate(const struct shortage_gate *gate); /* once, before the shim is active */
+void shortage_begin_for_turn(uint64_t bytes);             /* the first call of the turn needs room */
+void shortage_end_for_turn(void);
+void shortage_after_fork(void);
 
 /* Others are asked to leave. CUDA_SUCCESS: try again (residency_lock is let go meanwhile); else what is to be returned. */
 CUresult shortage_wait(struct shortage *shortage, uint64_t bytes);

@@ -80,6 +80,9 @@ uint64_t swap_missing_bytes(void);
 
 CUresult swap_allocation_create(uint64_t bytes, struct swap_allocation **made);
 CUresult swap_allocation_destroy(struct swap_allocation *allocation);
+struct swap_allocation *swap_allocation_at(CUdeviceptr address);       /* NULL: there is none */
+struct swap_allocation *swap_allocation_of_context(CUcontext context); /* one of them; NULL: there is none */
+void swap_allocations_after_fork(void);
 CUresult slab_allocate(uint64_t bytes, CUdeviceptr *address, struct swap_allocation **allocation);
 CUresult slab_free(struct swap_allocation *allocation, CUdeviceptr address, uint64_t bytes);
 void slab_find(const struct swap_allocation *allocation, CUdeviceptr address, CUdeviceptr *base, size_t *bytes);
@@ -109,7 +112,8 @@ void host_buffer_free(struct host_buffer *host);
 struct host_buffer *
 host_buffer_alloc_staging(uint64_t bytes); /* beside the budget; ordinary memory if it cannot be pinned */
 void host_buffer_pin(struct host_buffer *stage, CUcontext context);
-void host_buffer_drop_context(CUcontext context);
+void host_buffers_drop_context(CUcontext context); /* what it had pinned and no block uses */
+void host_buffer_unpinned(struct host_buffer *buffer);
 void host_buffers_after_fork(void);
 void swap_blocks_after_fork(void);
 void swap_vmm_after_fork(void);
