@@ -1,7 +1,11 @@
 /* The agent: one thread that does all that waits. It sleeps until something happens: a line from the coordinator (often
  * the doorbell, "look at your page"), a bell, a kick by a thread, or the time that one of its parts has asked for. What it
  * does about turns is decided in agent_step.c: here its inputs are collected and its outputs carried out. */
-#include "shim.h"
+#include "agent/agent.h"
+#include "channel/channel.h"
+#include "coordinator/coordinator.h"
+#include "gate/gate.h"
+#include "memory/memory.h"
 
 #include "agent/agent_step.h"
 

@@ -26,19 +26,19 @@ const char *memory_mode_from_environment(void);
 bool agent_start(void);
 void agent_after_fork(void);
 
-/* --- lock_files.c: `devices` are bits of the client page's table; all by the agent --- */
+/* --- lock_files.c: the agent calls it; `devices` are bits of the client page's table --- */
 
 bool locks_open(uint64_t devices);                            /* false: logged */
 bool locks_enter(uint64_t turn, uint64_t devices, bool join); /* on all of them or on none */
 void locks_leave(void);
-bool locks_have_others(uint64_t devices, uint64_t turn); /* another process is in it, on one of the devices */
+bool locks_have_others(uint64_t devices, uint64_t turn); /* another process is in the turn on one of the devices */
 void locks_show_waiting(uint64_t devices, bool waits);
 void locks_ring(uint64_t devices);
 int locks_bell(uint64_t devices); /* the bell of the one device, or -1 */
-bool locks_drain_bell(int bell);  /* it has rung; and is silent from here on */
-bool locks_poll(uint64_t now);    /* now and then; true: other files stand in the folder, they are ours now */
-bool locks_reopen(void);          /* the descriptors are gone; a turn goes on; false: logged */
-void locks_close(void);           /* the shim is off */
+bool locks_drain_bell(int bell);  /* true: it has rung; it is silent now */
+bool locks_poll(uint64_t now);    /* true: the folder has other files, and they are open now */
+bool locks_reopen(void);          /* the program has closed the descriptors; a turn goes on; false: logged */
+void locks_close(void);           /* the shim is disabled */
 void locks_after_fork(void);
 
 #pragma GCC visibility pop

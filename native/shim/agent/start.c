@@ -1,5 +1,8 @@
 /* Waking up at the first CUDA call, giving up when that cannot be, and a child's new life after a fork. */
-#include "shim.h"
+#include "agent/agent.h"
+#include "coordinator/coordinator.h"
+#include "gate/gate.h"
+#include "memory/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,8 @@
 /* A process joins its client: the client's first process made the client page, and the coordinator passes its descriptor to
  * each later one. A process in a turn takes it afterwards, for the numbers of devices and slots mean others there. All by
  * the agent. */
-#include "shim.h"
+#include "coordinator/coordinator.h"
+#include "memory/memory.h"
 
 #include <fcntl.h>
 #include <string.h>

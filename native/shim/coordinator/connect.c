@@ -1,5 +1,5 @@
 /* Finding and reaching a coordinator. */
-#include "shim.h"
+#include "coordinator/coordinator.h"
 
 #include <stdio.h>
 #include <string.h>

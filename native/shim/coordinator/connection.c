@@ -1,5 +1,7 @@
 /* The way to the coordinator: connecting, hello and its answer, messages out. All by the agent. */
-#include "shim.h"
+#include "channel/channel.h"
+#include "coordinator/coordinator.h"
+#include "memory/memory.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,8 @@
 /* For diagnostics (`jupyter gpushare doctor --pid`): what is allocated, by kind, and which entry points of the driver the
  * program has looked up that the shim does not know. */
-#include "shim.h"
+#include "channel/channel.h"
+#include "coordinator/coordinator.h"
+#include "memory/memory.h"
 
 static uint32_t answered_seq; /* the request of the page that has been answered last */
 

@@ -1,5 +1,7 @@
 /* The shared memory of this process: its page, and the client page of its client. */
-#include "shim.h"
+#include "coordinator/coordinator.h"
+#include "gate/gate.h"
+#include "memory/memory.h"
 
 #include <fcntl.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 /* The gate's slow path: waking up, registering, marking streams, waiting for the turn or the meter. */
-#include "shim.h"
+#include "gate/gate.h"
+#include "memory/memory.h"
 
 #define MAX_SLEEP_NS (200 * NS_PER_MS) /* a waiting thread looks up this often: bounds what a lost wake-up costs */
 

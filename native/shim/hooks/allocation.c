@@ -1,6 +1,7 @@
 /* Hooks on allocation and release. How device memory is had is up to the client's memory mode (modes.h); what can only be
  * on the device is counted as pinned. Everything is bound by the client's limit. */
-#include "shim.h"
+#include "hooks/hooks.h"
+#include "memory/memory.h"
 
 #define ROW_ALIGNMENT_BYTES 512 /* what the driver aligns rows to: enough for every texture */
 

@@ -3,7 +3,8 @@
  * The driver gives such a graph its memory when it is uploaded or launched, may let several graphs use the same memory one
  * after the other, and keeps it when a graph ends, until it is trimmed. None of it can be moved. So it is counted, pinned,
  * from instantiation on: what the graphs need that exist, or what the driver says that it holds, if that is more. */
-#include "shim.h"
+#include "hooks/hooks.h"
+#include "memory/memory.h"
 
 #include <stdlib.h>
 

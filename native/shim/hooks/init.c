@@ -1,5 +1,5 @@
 /* The hook on the driver's initialisation. */
-#include "shim.h"
+#include "hooks/hooks.h"
 
 CUresult hook_cuInit(unsigned flags) {
     CUresult result = REAL(cuInit)(flags);

@@ -1,6 +1,6 @@
 /* Every way to a driver function (and to two of NVML's): exported symbols, dlsym and dlvsym, cuGetProcAddress. The real lookup is done first,
  * then what it found is replaced if it is a hook's function. cuGetExportTable passes: its tables hold no public calls. */
-#include "shim.h"
+#include "hooks/hooks.h"
 
 #include <dlfcn.h>
 

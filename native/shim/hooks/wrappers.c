@@ -1,5 +1,5 @@
 /* The table of hooks.def as code: the exported wrappers, and what the lookup knows of each. */
-#include "shim.h"
+#include "hooks/hooks.h"
 
 /* What the rows' COUNT column means. */
 #define LAUNCH(function, n)                                                                                            \

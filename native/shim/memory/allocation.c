@@ -1,5 +1,5 @@
 /* The end of an allocation. */
-#include "shim.h"
+#include "memory/memory.h"
 
 CUresult memory_release(const struct entry *entry) {
     return entry->kind == MEMORY_DEVICE || entry->kind == MEMORY_MANAGED ? REAL(cuMemFree_v2)((CUdeviceptr)entry->key)

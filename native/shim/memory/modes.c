@@ -1,5 +1,5 @@
 /* The memory modes by name. */
-#include "shim.h"
+#include "memory/memory.h"
 
 #include <string.h>
 

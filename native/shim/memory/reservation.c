@@ -1,5 +1,5 @@
 /* Reservation of memory in the client's account, before it is allocated. */
-#include "shim.h"
+#include "memory/memory.h"
 
 /* Memory that a stream has finished with is given back before anything is refused. */
 bool reserve_memory(uint64_t bytes, bool unmovable) {

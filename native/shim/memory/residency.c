@@ -2,7 +2,8 @@
  *
  * Off the device it goes in the agent, after a drain or while the gate is closed. Back it comes in whatever thread makes
  * the turn's first call: before that call goes ahead. */
-#include "shim.h"
+#include "channel/channel.h"
+#include "memory/memory.h"
 
 #define MIN_SHORTAGE_NS (20 * NS_PER_MS) /* so long those may take to begin whose turn has just ended */
 

@@ -1,6 +1,6 @@
 /* Lanes: a stream of our own in each context, on which memory moves. Other streams need not wait for it, nor it for them.
  * All under residency_lock. */
-#include "shim.h"
+#include "memory/memory.h"
 
 #include <stdlib.h>
 

@@ -7,7 +7,9 @@
 #ifndef GPUSHARE_SWAP_H
 #define GPUSHARE_SWAP_H
 
-#include "shim.h"
+#include "memory/memory.h"
+
+#pragma GCC visibility push(hidden)
 
 #define GRANULE_BYTES (2ull << 20)    /* the driver's, of every device so far */
 #define MAX_BLOCK_BYTES (64ull << 20) /* blocks of a large allocation: what leaves here makes room for others soon */
@@ -117,5 +119,7 @@ void host_buffer_unpinned(struct host_buffer *buffer);
 void host_buffers_after_fork(void);
 void swap_blocks_after_fork(void);
 void swap_vmm_after_fork(void);
+
+#pragma GCC visibility pop
 
 #endif
