@@ -8,7 +8,7 @@
 
 #pragma GCC visibility push(hidden)
 
-/* --- connection.c, connect.c --- */
+/* --- connection.c --- */
 
 #define ANSWER_NS (2000 * NS_PER_MS)  /* how long the answer to hello may take */
 #define MIN_RETRY_NS (25 * NS_PER_MS) /* between attempts to connect: an eighth of the time away, within these bounds */
@@ -23,7 +23,6 @@ uint32_t connection_count(void);         /* connections that the coordinator has
 void connection_reopen(void);            /* the program has closed the descriptor, or is about to */
 void connection_wait_for_welcome(void);  /* a thread of the program: at most a little more than ANSWER_NS */
 void connection_after_fork(void);
-int connect_to_coordinator(void); /* a socket, or -1 */
 
 /* --- pages.c --- */
 
