@@ -22,9 +22,9 @@ struct sim_alloc {
     _Atomic uint32_t pins; /* commands at work on it */
 
     /* unified memory */
-    int range;               /* in the world */
+    int range;               /* in the machine */
     pthread_mutex_t lock;    /* what follows */
-    uint8_t *place;          /* per WORLD_BLOCK, enum sim_place */
+    uint8_t *place;          /* per MACHINE_BLOCK, enum sim_place */
     uint64_t local_resident; /* bytes according to place; others may have evicted some of them */
     uint64_t evict_cursor;
     int read_mostly, preferred_type, preferred_id, prefetch_type, prefetch_id;

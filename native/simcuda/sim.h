@@ -214,7 +214,7 @@ struct sim_thread {
 struct sim_state {
     _Atomic int state;
     pthread_mutex_t lock; /* initialisation, contexts, modules */
-    struct world *world;
+    struct machine *machine;
     int slot;
     struct sim_params params;
     int visible[SIM_MAX_DEVICES], visible_count; /* CUDA_VISIBLE_DEVICES */
