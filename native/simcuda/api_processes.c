@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "api.h"
-#include "world.h"
+#include "machine.h"
 
 static const struct machine *look(const char *path) {
     struct stat st;

@@ -1,5 +1,5 @@
 /* Launches, and the page faults they cause. */
-#include "builtins.h"
+#include "builtin_kernels.h"
 #include "execute.h"
 #include "simlog.h"
 

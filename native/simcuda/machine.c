@@ -1,6 +1,6 @@
 /* The machine file: creation, entry, and emptying the slots of the dead. */
 #define _GNU_SOURCE
-#include "world.h"
+#include "machine.h"
 
 #include <errno.h>
 #include <fcntl.h>

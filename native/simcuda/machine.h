@@ -121,7 +121,7 @@ enum copy_direction { COPY_TO_DEVICE, COPY_TO_HOST };
 uint64_t machine_transfer(struct machine *machine, int device, enum copy_direction direction, uint64_t earliest,
                           uint64_t ns);
 
-/* turns.c: time on the device. A stream with work enters; between enter and leave the process takes part in
+/* time_slices.c: time on the device. A stream with work enters; between enter and leave the process takes part in
  * slicing. */
 
 void slices_enter(struct machine *machine, int device, int slot);

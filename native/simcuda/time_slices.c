@@ -6,7 +6,7 @@
  * share.
  */
 #define _GNU_SOURCE
-#include "world.h"
+#include "machine.h"
 
 #include <errno.h>
 #include <limits.h>

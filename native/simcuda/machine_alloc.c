@@ -1,7 +1,7 @@
 /* Device memory that several processes may have: it is counted once, and free when the last of them has let go. */
 #include <string.h>
 
-#include "world.h"
+#include "machine.h"
 
 uint64_t machine_shared_bytes(const struct machine_device *device) {
     uint64_t bytes = 0;

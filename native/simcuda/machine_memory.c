@@ -1,5 +1,5 @@
 /* Device memory as all processes share it: ordinary bytes, and what is resident of unified memory; and the link. */
-#include "world.h"
+#include "machine.h"
 
 /* Gives up `bytes` of unified memory, the ranges that got their pages earliest first, `spare` only when
  * nothing else is left. Returns how much was found. With the device locked. */
