@@ -108,7 +108,7 @@ struct sim_context *alloc_context(uint64_t address, unsigned kinds) {
 
 /* Charged as the real driver does it roughly: large ones in steps of its page size. */
 static uint64_t round_size(enum sim_alloc_kind kind, uint64_t bytes) {
-    uint64_t step = kind == ALLOC_MANAGED ? 65536 : bytes >= 1048576 ? WORLD_BLOCK : 512;
+    uint64_t step = kind == ALLOC_MANAGED ? 65536 : bytes >= 1048576 ? MACHINE_BLOCK : 512;
     return (bytes + step - 1) / step * step;
 }
 
@@ -167,14 +167,14 @@ void alloc_pay_eviction(int device, uint64_t evicted) {
 
 static void uncharge(struct sim_alloc *alloc) {
     if (alloc->inode) {
-        world_shared_leave(sim.world, alloc->device, sim.slot, alloc->inode);
+        machine_shared_leave(sim.machine, alloc->device, sim.slot, alloc->inode);
         close(alloc->file);
     } else if (alloc->pool) {
         pool_give(alloc->pool, alloc->mapped);
     } else if (alloc->kind == ALLOC_PLAIN)
-        world_discharge(sim.world, alloc->device, sim.slot, alloc->mapped);
+        machine_discharge(sim.machine, alloc->device, sim.slot, alloc->mapped);
     else if (alloc->kind == ALLOC_MANAGED)
-        world_range_close(sim.world, alloc->device, alloc->range);
+        machine_range_close(sim.machine, alloc->device, alloc->range);
 }
 
 /* Takes the bytes of ordinary memory from the pool, or from the device. */
@@ -182,7 +182,7 @@ static int charge(struct sim_alloc *alloc, uint64_t *evicted) {
     if (alloc->kind != ALLOC_PLAIN)
         return 0;
     return alloc->pool ? pool_take(alloc->pool, alloc->mapped, evicted)
-                       : world_charge(sim.world, alloc->device, sim.slot, alloc->mapped, evicted);
+                       : machine_charge(sim.machine, alloc->device, sim.slot, alloc->mapped, evicted);
 }
 
 static CUresult allocate(struct sim_context *context, enum sim_alloc_kind kind, size_t bytes, unsigned flags,
@@ -207,7 +207,7 @@ static CUresult allocate(struct sim_context *context, enum sim_alloc_kind kind, 
     if (charge(alloc, &evicted))
         goto no_room;
     if (kind == ALLOC_MANAGED) {
-        if ((alloc->range = world_range_open(sim.world, alloc->device, sim.slot)) < 0)
+        if ((alloc->range = machine_range_open(sim.machine, alloc->device, sim.slot)) < 0)
             goto no_room;
         residency_open(alloc);
     }

@@ -22,15 +22,15 @@ struct sim_alloc {
     _Atomic uint32_t pins; /* commands at work on it */
 
     /* unified memory */
-    int range;               /* in the world */
+    int range;               /* in the machine */
     pthread_mutex_t lock;    /* what follows */
-    uint8_t *place;          /* per WORLD_BLOCK, enum sim_place */
+    uint8_t *place;          /* per MACHINE_BLOCK, enum sim_place */
     uint64_t local_resident; /* bytes according to place; others may have evicted some of them */
     uint64_t evict_cursor;
     int read_mostly, preferred_type, preferred_id, prefetch_type, prefetch_id;
     uint32_t accessed_by; /* bit per device, the CPU last */
 
-    /* memory that other processes may have (alloc_shared.c) */
+    /* memory that other processes may have (allocator_shared.c) */
     int file;
     uint64_t inode; /* of the file; 0: none */
     int opened;     /* how often this process has opened it */
@@ -56,7 +56,7 @@ void alloc_free_context(struct sim_context *context);
 struct sim_context *alloc_context(uint64_t address, unsigned kinds);
 /* A range of addresses without memory, at `hint` if that is free. */
 CUresult alloc_reserve(uint64_t bytes, uint64_t alignment, uint64_t hint, CUdeviceptr *out);
-/* alloc_shared.c: a file for an ordinary allocation, which others may open; and opening it. */
+/* allocator_shared.c: a file for an ordinary allocation, which others may open; and opening it. */
 CUresult alloc_share(uint64_t address, int *file, uint64_t *inode);
 CUresult alloc_open(struct sim_context *context, int file, CUdeviceptr *out);
 CUresult alloc_close(uint64_t address);

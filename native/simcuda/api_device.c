@@ -67,7 +67,7 @@ static CUresult start(void) {
     }
     if (sim.params.devices == 0)
         return CUDA_ERROR_NO_DEVICE;
-    if ((sim.slot = world_enter(&sim.world, &sim.params, problem, sizeof problem)) < 0) {
+    if ((sim.slot = machine_enter(&sim.machine, &sim.params, problem, sizeof problem)) < 0) {
         fprintf(stderr, "simulated GPU: %s\n", problem);
         return CUDA_ERROR_SYSTEM_NOT_READY;
     }
@@ -88,7 +88,7 @@ CUresult cuInit(unsigned flags) {
         return CUDA_ERROR_NOT_INITIALIZED;
     static CUresult refused;
     pthread_mutex_lock(&sim.lock);
-    CUresult result = atomic_load(&sim.state) == SIM_READY ? CUDA_SUCCESS : sim.world ? refused : start();
+    CUresult result = atomic_load(&sim.state) == SIM_READY ? CUDA_SUCCESS : sim.machine ? refused : start();
     refused = result;
     if (!result)
         atomic_store(&sim.state, SIM_READY);

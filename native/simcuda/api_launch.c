@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "api.h"
-#include "builtins.h"
+#include "builtin_kernels.h"
 
 /* From an array of pointers, or from one packed buffer described by `extra`. */
 static CUresult gather(const struct sim_function *function, void **params, void **extra, uint64_t *out) {

@@ -22,7 +22,7 @@ CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
     if (result)
         return result;
     uint64_t used, all;
-    world_used(sim.world, context->device, &used, &all);
+    machine_used(sim.machine, context->device, &used, &all);
     if (free)
         *free = used < all ? all - used : 0;
     if (total)

@@ -38,11 +38,11 @@ void context_fail(struct sim_context *context, CUresult error) {
 static CUresult context_open(int device, unsigned flags, int is_primary, struct sim_context **out) {
     const struct sim_device_params *params = &sim.params.device[device];
     uint64_t evicted = 0;
-    if (world_charge(sim.world, device, sim.slot, params->context_memory, &evicted))
+    if (machine_charge(sim.machine, device, sim.slot, params->context_memory, &evicted))
         return CUDA_ERROR_OUT_OF_MEMORY;
     struct sim_context *context = object_get(MAGIC_CONTEXT, sizeof *context);
     if (!context) {
-        world_discharge(sim.world, device, sim.slot, params->context_memory);
+        machine_discharge(sim.machine, device, sim.slot, params->context_memory);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     memset(context, 0, sizeof *context);
@@ -85,7 +85,7 @@ static void context_close(struct sim_context *context) {
         streams = next;
     }
     alloc_free_context(context);
-    world_discharge(sim.world, context->device, sim.slot, sim.params.device[context->device].context_memory);
+    machine_discharge(sim.machine, context->device, sim.slot, sim.params.device[context->device].context_memory);
     object_put(context, MAGIC_CONTEXT);
 }
 

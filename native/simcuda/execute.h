@@ -7,13 +7,13 @@
 #define SLACK_NS 50000
 #define FAULT_CHUNK (16ull << 20) /* bytes moved before the device time for them is spent */
 
-/* pace.c: device time. A command begins at `now`, spends time, and may have begun late (negative: early). */
-void pace_enter(struct sim_stream *stream, uint64_t now);
-void pace_spend(struct sim_stream *stream, uint64_t ns, uint64_t slack_ns);
-int64_t pace_lateness(const struct sim_stream *stream, uint64_t now);
-uint64_t pace_scaled(double seconds); /* modelled seconds to nanoseconds */
+/* device_time.c: device time. A command begins at `now`, spends time, and may have begun late (negative: early). */
+void device_time_enter(struct sim_stream *stream, uint64_t now);
+void device_time_spend(struct sim_stream *stream, uint64_t ns, uint64_t slack_ns);
+int64_t device_time_lateness(const struct sim_stream *stream, uint64_t now);
+uint64_t device_time_scaled(double seconds); /* modelled seconds to nanoseconds */
 
-/* link.c: a transfer goes on where the stream's last one ended, if that was just now. `device` is its link's. */
+/* copy_engines.c: a transfer goes on where the stream's last one ended, if that was just now. `device` is its link's. */
 struct transfer {
     struct sim_stream *stream;
     int device;
@@ -21,7 +21,7 @@ struct transfer {
 };
 void transfer_begin(struct transfer *transfer, struct sim_stream *stream, int device, uint64_t now);
 /* `bandwidth`: what it gets if it has the link for itself. */
-void transfer_bytes(struct transfer *transfer, enum link_direction direction, uint64_t bytes, double bandwidth);
+void transfer_bytes(struct transfer *transfer, enum copy_direction direction, uint64_t bytes, double bandwidth);
 void transfer_spend(struct transfer *transfer, uint64_t ns); /* without the link */
 
 void execute_launch(struct sim_stream *stream, struct sim_command *command);

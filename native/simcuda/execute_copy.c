@@ -38,16 +38,16 @@ static void spend_copy(struct sim_stream *stream, const struct sim_command *comm
     uint64_t bytes = command->copy.width * command->copy.height;
     struct transfer t;
     transfer_begin(&t, stream, stream->context->device, now);
-    transfer_bytes(&t, LINK_TO_HOST, m->evicted, device->d2h);
+    transfer_bytes(&t, COPY_TO_HOST, m->evicted, device->d2h);
     if (command->copy.kind == LOG_HOST_TO_DEVICE)
-        transfer_bytes(&t, LINK_TO_DEVICE, bytes, pinned ? device->h2d : device->pageable_h2d);
+        transfer_bytes(&t, COPY_TO_DEVICE, bytes, pinned ? device->h2d : device->pageable_h2d);
     else if (command->copy.kind == LOG_DEVICE_TO_HOST)
-        transfer_bytes(&t, LINK_TO_HOST, bytes, pinned ? device->d2h : device->pageable_d2h);
+        transfer_bytes(&t, COPY_TO_HOST, bytes, pinned ? device->d2h : device->pageable_d2h);
     else
-        transfer_bytes(&t, LINK_TO_DEVICE, m->moved, device->h2d);
+        transfer_bytes(&t, COPY_TO_DEVICE, m->moved, device->h2d);
     if (command->copy.kind == LOG_DEVICE_TO_DEVICE) {
-        pace_enter(stream, now);
-        pace_spend(stream, pace_scaled(2.0 * (double)bytes / device->bandwidth), SLACK_NS);
+        device_time_enter(stream, now);
+        device_time_spend(stream, device_time_scaled(2.0 * (double)bytes / device->bandwidth), SLACK_NS);
     }
 }
 
@@ -102,14 +102,15 @@ void execute_set(struct sim_stream *stream, struct sim_command *command) {
         context_fail(stream->context, CUDA_ERROR_ILLEGAL_ADDRESS);
         return;
     }
-    pace_enter(stream, begin);
+    device_time_enter(stream, begin);
     bring(dst, (uint64_t)command->set.dst, bytes, &m);
     for (size_t row = 0; row < command->set.height; row++)
         set_row((char *)command->set.dst + row * command->set.pitch, command);
     alloc_unpin(dst);
-    pace_spend(stream,
-               pace_scaled((double)(width * command->set.height) / device->bandwidth + (double)m.evicted / device->d2h),
-               SLACK_NS);
+    device_time_spend(
+        stream,
+        device_time_scaled((double)(width * command->set.height) / device->bandwidth + (double)m.evicted / device->d2h),
+        SLACK_NS);
     simlog_write(LOG_SET, begin, sim_now(), stream->context->device, stream->id, width * command->set.height);
 }
 
@@ -127,16 +128,16 @@ void execute_prefetch(struct sim_stream *stream, struct sim_command *command) {
     for (uint64_t done = 0; command->prefetch.to_device && done < bytes;) {
         struct sim_movement m = {0};
         done += residency_bring(alloc, offset + done, bytes - done, FAULT_CHUNK, BRING_PREFETCH, &m);
-        transfer_bytes(&t, LINK_TO_HOST, m.evicted, device->d2h);
-        transfer_bytes(&t, LINK_TO_DEVICE, m.moved, device->h2d);
-        transfer_spend(&t, pace_scaled((double)m.populated / device->populate));
+        transfer_bytes(&t, COPY_TO_HOST, m.evicted, device->d2h);
+        transfer_bytes(&t, COPY_TO_DEVICE, m.moved, device->h2d);
+        transfer_spend(&t, device_time_scaled((double)m.populated / device->populate));
         moved += m.moved;
     }
     if (!command->prefetch.to_device) {
         uint64_t populated = 0;
         moved = residency_drop(alloc, offset, bytes, &populated);
-        transfer_bytes(&t, LINK_TO_HOST, moved, device->d2h);
-        transfer_spend(&t, pace_scaled((double)populated / device->populate));
+        transfer_bytes(&t, COPY_TO_HOST, moved, device->d2h);
+        transfer_spend(&t, device_time_scaled((double)populated / device->populate));
     }
     alloc_unpin(alloc);
     simlog_write(command->prefetch.to_device ? LOG_PREFETCH_TO_DEVICE : LOG_PREFETCH_TO_HOST, begin, sim_now(),

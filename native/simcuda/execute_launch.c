@@ -1,5 +1,5 @@
 /* Launches, and the page faults they cause. */
-#include "builtins.h"
+#include "builtin_kernels.h"
 #include "execute.h"
 #include "simlog.h"
 
@@ -13,7 +13,7 @@ static void fault_in(struct sim_stream *stream, struct sim_alloc *alloc, uint64_
         double seconds = (double)m.moved / device->fault + (double)m.populated / device->populate +
                          (double)m.evicted / device->d2h + (again ? 0 : (double)m.remote / device->h2d);
         if (seconds > 0)
-            pace_spend(stream, pace_scaled(seconds), SLACK_NS);
+            device_time_spend(stream, device_time_scaled(seconds), SLACK_NS);
     }
 }
 
@@ -29,14 +29,14 @@ void execute_launch(struct sim_stream *stream, struct sim_command *command) {
     uint64_t begin = sim_now();
     CUresult error = function->builtin->prepare(&e);
     if (!error) {
-        pace_enter(stream, begin);
+        device_time_enter(stream, begin);
         fault_in_all(stream, &e, 0);
-        e.begin_ns = sim_real_time() - (uint64_t)pace_lateness(stream, sim_now());
+        e.begin_ns = sim_real_time() - (uint64_t)device_time_lateness(stream, sim_now());
         function->builtin->run(&e);
         uint64_t left = (uint64_t)((double)(e.cost_ns + e.device->launch_ns) * sim.params.time_scale);
         for (uint64_t part; left; left -= part) { /* a long launch loses its pages to others, and faults again */
             part = left < sim.params.recharge_ns ? left : sim.params.recharge_ns;
-            pace_spend(stream, part, e.is_busy ? 0 : SLACK_NS);
+            device_time_spend(stream, part, e.is_busy ? 0 : SLACK_NS);
             if (part < left)
                 fault_in_all(stream, &e, 1);
         }

@@ -1,6 +1,6 @@
 /* What can be asked of a function, a kernel handle of a library (here the same thing), and of occupancy. */
 #include "api.h"
-#include "builtins.h"
+#include "builtin_kernels.h"
 
 static int is_valid(CUfunction function) {
     return sim_is_object(function) && function->magic == MAGIC_FUNCTION;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "api.h"
-#include "builtins.h"
+#include "builtin_kernels.h"
 #include "ptx.h"
 
 struct sim_global {

@@ -125,7 +125,7 @@ static int set_flag(int *flag, const char *value) {
 static int set_global_key(struct sim_params *params, const char *key, const char *value) {
     double number;
     if (strcmp(key, "state") == 0)
-        return set_path(params->world, value);
+        return set_path(params->machine, value);
     if (strcmp(key, "log") == 0)
         return set_path(params->log, value);
     if (strcmp(key, "shared") == 0)
@@ -190,14 +190,14 @@ int sim_params_load(struct sim_params *params, char *problem, size_t size) {
     params->slice_ns = 2000000;
     params->recharge_ns = 50000000;
     params->device[0] = default_device;
-    snprintf(params->world, sizeof params->world, "/dev/shm/gpushare-sim-%u.%d", (unsigned)getuid(), SIM_LAYOUT);
+    snprintf(params->machine, sizeof params->machine, "/dev/shm/gpushare-sim-%u.%d", (unsigned)getuid(), SIM_LAYOUT);
     problem[0] = 0;
 
     const char *text = getenv("GPUSHARE_SIM_CONFIG");
     if (text && *text && read_file(params, text, problem, size))
         return -1;
     const char *state = getenv("GPUSHARE_SIM_STATE"), *log = getenv("GPUSHARE_SIM_LOG");
-    if ((state && *state && set_path(params->world, state)) || (log && *log && set_path(params->log, log))) {
+    if ((state && *state && set_path(params->machine, state)) || (log && *log && set_path(params->log, log))) {
         snprintf(problem, size, "GPUSHARE_SIM_STATE or GPUSHARE_SIM_LOG: the path is too long");
         return -1;
     }
@@ -229,8 +229,8 @@ int sim_params_load(struct sim_params *params, char *problem, size_t size) {
 }
 
 void sim_params_uuid(const struct sim_params *params, int index, unsigned char uuid[16]) {
-    uint64_t hash = 1469598103934665603ull; /* FNV-1a over the world's path: one path, one set of devices */
-    for (const char *c = params->world; *c; c++)
+    uint64_t hash = 1469598103934665603ull; /* FNV-1a over the machine's path: one path, one set of devices */
+    for (const char *c = params->machine; *c; c++)
         hash = (hash ^ (unsigned char)*c) * 1099511628211ull;
     uint32_t uid = params->shared ? 0 : (uint32_t)getuid();
     memcpy(uuid, "SIM", 3);

@@ -28,12 +28,12 @@ struct sim_device_params {
 
 struct sim_params {
     int devices;
-    int shared;           /* whether every user of the machine shares them */
-    double time_scale;    /* modelled time times this is real time */
-    uint64_t slice_ns;    /* time slice between processes that have work */
-    uint64_t recharge_ns; /* how often a long launch looks whether its pages were taken from it */
-    char world[SIM_PATH]; /* file that holds the state shared by all processes */
-    char log[SIM_PATH];   /* directory of the execution log; empty: none */
+    int shared;             /* whether every user of the machine shares them */
+    double time_scale;      /* modelled time times this is real time */
+    uint64_t slice_ns;      /* time slice between processes that have work */
+    uint64_t recharge_ns;   /* how often a long launch looks whether its pages were taken from it */
+    char machine[SIM_PATH]; /* file that holds the state shared by all processes */
+    char log[SIM_PATH];     /* directory of the execution log; empty: none */
     struct sim_device_params device[SIM_MAX_DEVICES];
 };
 
@@ -41,7 +41,7 @@ struct sim_params {
  * understood. */
 int sim_params_load(struct sim_params *params, char *problem, size_t problem_size);
 
-/* The device's UUID: "SIM", then who and where, so that it is stable for one world file, and one user
+/* The device's UUID: "SIM", then who and where, so that it is stable for one machine file, and one user
  * unless every user shares the devices. */
 void sim_params_uuid(const struct sim_params *params, int index, unsigned char uuid[16]);
 

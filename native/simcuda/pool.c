@@ -51,7 +51,7 @@ static void add(struct sim_pool *pool, int attribute, uint64_t bytes) {
 int pool_take(struct sim_pool *pool, uint64_t bytes, uint64_t *evicted) {
     pthread_mutex_lock(&pools.lock);
     uint64_t spare = pool->attribute[RESERVED] - pool->attribute[USED], more = bytes > spare ? bytes - spare : 0;
-    int failed = more && world_charge(sim.world, pool->device, sim.slot, more, evicted);
+    int failed = more && machine_charge(sim.machine, pool->device, sim.slot, more, evicted);
     if (!failed) {
         add(pool, RESERVED, more);
         add(pool, USED, bytes);
@@ -66,7 +66,7 @@ static void trim(struct sim_pool *pool, uint64_t keep) {
         keep = pool->attribute[USED];
     if (pool->attribute[RESERVED] <= keep)
         return;
-    world_discharge(sim.world, pool->device, sim.slot, pool->attribute[RESERVED] - keep);
+    machine_discharge(sim.machine, pool->device, sim.slot, pool->attribute[RESERVED] - keep);
     pool->attribute[RESERVED] = keep;
 }
 

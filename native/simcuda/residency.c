@@ -1,6 +1,6 @@
 /* Where the blocks of an allocation of unified memory are.
  *
- * The world knows only how many bytes of a range are resident, so that any process can evict them by lowering
+ * The machine knows only how many bytes of a range are resident, so that any process can evict them by lowering
  * the number. Which blocks that were is decided here, by the owner, when it next looks: the ones after those
  * it lost last.
  *
@@ -16,12 +16,12 @@
 #include "api.h"
 
 static uint64_t block_count(const struct sim_alloc *alloc) {
-    return (alloc->mapped + WORLD_BLOCK - 1) / WORLD_BLOCK;
+    return (alloc->mapped + MACHINE_BLOCK - 1) / MACHINE_BLOCK;
 }
 
 static uint64_t block_bytes(const struct sim_alloc *alloc, uint64_t block) {
-    uint64_t rest = alloc->mapped - block * WORLD_BLOCK;
-    return rest < WORLD_BLOCK ? rest : WORLD_BLOCK;
+    uint64_t rest = alloc->mapped - block * MACHINE_BLOCK;
+    return rest < MACHINE_BLOCK ? rest : MACHINE_BLOCK;
 }
 
 void residency_open(struct sim_alloc *alloc) {
@@ -31,7 +31,7 @@ void residency_open(struct sim_alloc *alloc) {
 
 /* With the allocation locked: forgets blocks that others have evicted. */
 static void reconcile(struct sim_alloc *alloc) {
-    uint64_t resident = world_resident(sim.world, alloc->device, alloc->range), count = block_count(alloc);
+    uint64_t resident = machine_resident(sim.machine, alloc->device, alloc->range), count = block_count(alloc);
     for (uint64_t i = 0; i < count && alloc->local_resident > resident; i++) {
         uint64_t block = alloc->evict_cursor++ % count;
         if (alloc->place[block] == PLACE_DEVICE) {
@@ -40,14 +40,14 @@ static void reconcile(struct sim_alloc *alloc) {
         }
     }
     if (resident > alloc->local_resident) /* half a block was taken: the other half goes too */
-        world_depopulate(sim.world, alloc->device, alloc->range, resident - alloc->local_resident);
+        machine_depopulate(sim.machine, alloc->device, alloc->range, resident - alloc->local_resident);
 }
 
 /* The host's own accesses are not seen, only what they left: pages. */
 static int is_touched_by_host(const struct sim_alloc *alloc, uint64_t block) {
-    unsigned char present[WORLD_BLOCK / 4096];
+    unsigned char present[MACHINE_BLOCK / 4096];
     uint64_t bytes = block_bytes(alloc, block);
-    if (mincore((void *)(alloc->base + block * WORLD_BLOCK), bytes, present))
+    if (mincore((void *)(alloc->base + block * MACHINE_BLOCK), bytes, present))
         return 1;
     for (uint64_t page = 0; page < bytes / 4096; page++)
         if (present[page] & 1)
@@ -70,7 +70,7 @@ static int stays_on_host(const struct sim_alloc *alloc, uint64_t block) {
 /* One block that isn't on the device. What doesn't fit is reached over the link: it costs as much and stays away. */
 static void bring_block(struct sim_alloc *alloc, uint64_t block, struct sim_movement *movement) {
     uint64_t size = block_bytes(alloc, block), before = movement->evicted;
-    uint64_t fitted = world_populate(sim.world, alloc->device, alloc->range, size, &movement->evicted);
+    uint64_t fitted = machine_populate(sim.machine, alloc->device, alloc->range, size, &movement->evicted);
     if (fitted == size && alloc->place[block] == PLACE_NOWHERE)
         movement->populated += size;
     else
@@ -79,7 +79,7 @@ static void bring_block(struct sim_alloc *alloc, uint64_t block, struct sim_move
     if (fitted == size)
         alloc->local_resident += size;
     else if (fitted)
-        world_depopulate(sim.world, alloc->device, alloc->range, fitted);
+        machine_depopulate(sim.machine, alloc->device, alloc->range, fitted);
     if (movement->evicted != before)
         reconcile(alloc); /* it may have been this range's own */
 }
@@ -90,7 +90,8 @@ uint64_t residency_bring(struct sim_alloc *alloc, uint64_t offset, uint64_t byte
     pthread_mutex_lock(&alloc->lock);
     reconcile(alloc);
     while (at < end && movement->moved + movement->populated < limit) {
-        uint64_t block = at / WORLD_BLOCK, next = (block + 1) * WORLD_BLOCK < end ? (block + 1) * WORLD_BLOCK : end;
+        uint64_t block = at / MACHINE_BLOCK,
+                 next = (block + 1) * MACHINE_BLOCK < end ? (block + 1) * MACHINE_BLOCK : end;
         look_whether_touched(alloc, block);
         if (alloc->place[block] != PLACE_DEVICE && how == BRING_FAULT && stays_on_host(alloc, block)) {
             alloc->place[block] = PLACE_HOST;
@@ -110,7 +111,7 @@ uint64_t residency_drop(struct sim_alloc *alloc, uint64_t offset, uint64_t bytes
         return 0;
     pthread_mutex_lock(&alloc->lock);
     reconcile(alloc);
-    for (uint64_t block = offset / WORLD_BLOCK; block <= (offset + bytes - 1) / WORLD_BLOCK; block++) {
+    for (uint64_t block = offset / MACHINE_BLOCK; block <= (offset + bytes - 1) / MACHINE_BLOCK; block++) {
         look_whether_touched(alloc, block);
         if (alloc->place[block] == PLACE_DEVICE)
             dropped += block_bytes(alloc, block);
@@ -119,7 +120,7 @@ uint64_t residency_drop(struct sim_alloc *alloc, uint64_t offset, uint64_t bytes
         alloc->place[block] = PLACE_HOST;
     }
     alloc->local_resident -= dropped;
-    world_depopulate(sim.world, alloc->device, alloc->range, dropped);
+    machine_depopulate(sim.machine, alloc->device, alloc->range, dropped);
     pthread_mutex_unlock(&alloc->lock);
     return dropped;
 }

@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 
 #include "cuda_abi.h"
-#include "world.h"
+#include "machine.h"
 
 #define SIM_RING 1024 /* commands a stream holds before submitting blocks */
 #define SIM_MAX_PARAMS 8
@@ -23,7 +23,7 @@ enum {
     MAGIC_EXEC,
     MAGIC_PHYSICAL,
     MAGIC_ARRAY,
-    MAGIC_POOL /* the last: objects.c counts on it */
+    MAGIC_POOL /* the last: handles.c counts on it */
 };
 enum { SIM_FRESH, SIM_READY, SIM_FORKED };
 enum { CLOSING_ALONE = 1, CLOSING_JOINED };
@@ -214,7 +214,7 @@ struct sim_thread {
 struct sim_state {
     _Atomic int state;
     pthread_mutex_t lock; /* initialisation, contexts, modules */
-    struct world *world;
+    struct machine *machine;
     int slot;
     struct sim_params params;
     int visible[SIM_MAX_DEVICES], visible_count; /* CUDA_VISIBLE_DEVICES */
@@ -233,7 +233,7 @@ struct sim_state {
 extern struct sim_state sim;
 extern __thread struct sim_thread sim_thread __attribute__((tls_model("initial-exec")));
 
-/* objects.c: memory for an object: zeroed when new, as it was left when reused. */
+/* handles.c: memory for an object: zeroed when new, as it was left when reused. */
 void *object_get(uint32_t magic, size_t size);
 void object_put(void *object, uint32_t magic);
 
@@ -298,7 +298,7 @@ void graph_free(struct sim_graph *graph);
 struct sim_command *graph_append(struct sim_graph *graph);
 size_t graph_last(struct sim_graph *graph, const CUgraphNode **nodes); /* the node that the next one depends on */
 
-/* graph_body.c: what a launch carries out, the same for all launches however the executable graph is changed later */
+/* graph_execute.c: what a launch carries out, the same for all launches however the executable graph is changed later */
 struct sim_graph_body {
     _Atomic uint32_t references;
     struct sim_command *node; /* those of child graphs in their places */

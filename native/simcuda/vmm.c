@@ -1,5 +1,5 @@
 /* Physical memory is a part of a sparse file without a name, the process's arena; what may be shared with other
- * processes has a file of its own. Mapping is mapping that file. The world counts it like ordinary memory.
+ * processes has a file of its own. Mapping is mapping that file. The machine counts it like ordinary memory.
  */
 #define _GNU_SOURCE
 #include "vmm.h"
@@ -46,7 +46,7 @@ static int place_in_file(struct sim_physical *physical) {
     if ((physical->file = new_file(physical->bytes)) < 0)
         return -1;
     if (fstat(physical->file, &st) ||
-        world_shared_open(sim.world, physical->device, sim.slot, (uint64_t)st.st_ino, physical->bytes)) {
+        machine_shared_open(sim.machine, physical->device, sim.slot, (uint64_t)st.st_ino, physical->bytes)) {
         close(physical->file);
         return -1;
     }
@@ -70,7 +70,7 @@ static struct sim_physical *new_physical(int device, uint64_t bytes) {
 
 CUresult vmm_create(int device, uint64_t bytes, const CUmemAllocationProp *properties, struct sim_physical **out) {
     uint64_t evicted = 0;
-    if (bytes > 1ull << 46 || world_charge(sim.world, device, sim.slot, bytes, &evicted))
+    if (bytes > 1ull << 46 || machine_charge(sim.machine, device, sim.slot, bytes, &evicted))
         return CUDA_ERROR_OUT_OF_MEMORY;
     struct sim_physical *physical = new_physical(device, bytes);
     int failed = !physical;
@@ -83,7 +83,7 @@ CUresult vmm_create(int device, uint64_t bytes, const CUmemAllocationProp *prope
         alloc_unlock();
     }
     if (failed) {
-        world_discharge(sim.world, device, sim.slot, bytes);
+        machine_discharge(sim.machine, device, sim.slot, bytes);
         if (physical)
             object_put(physical, MAGIC_PHYSICAL);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -109,7 +109,7 @@ CUresult vmm_import(int file, struct sim_physical **out) {
             return CUDA_SUCCESS;
         }
     CUresult result = CUDA_ERROR_INVALID_VALUE;
-    if (world_shared_join(sim.world, sim.slot, (uint64_t)st.st_ino, &device, &bytes) == 0) {
+    if (machine_shared_join(sim.machine, sim.slot, (uint64_t)st.st_ino, &device, &bytes) == 0) {
         struct sim_physical *physical = (uint64_t)st.st_size == bytes ? new_physical(device, bytes) : NULL;
         if (physical && (physical->file = fcntl(file, F_DUPFD_CLOEXEC, 0)) >= 0) {
             physical->inode = (uint64_t)st.st_ino;
@@ -123,7 +123,7 @@ CUresult vmm_import(int file, struct sim_physical **out) {
             *out = physical;
             result = CUDA_SUCCESS;
         } else {
-            world_shared_leave(sim.world, device, sim.slot, (uint64_t)st.st_ino);
+            machine_shared_leave(sim.machine, device, sim.slot, (uint64_t)st.st_ino);
             if (physical)
                 object_put(physical, MAGIC_PHYSICAL);
             result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -152,11 +152,11 @@ void vmm_destroy(struct sim_physical *list) {
         struct sim_physical *physical = list;
         list = physical->next;
         if (physical->inode) {
-            world_shared_leave(sim.world, physical->device, sim.slot, physical->inode);
+            machine_shared_leave(sim.machine, physical->device, sim.slot, physical->inode);
             close(physical->file);
         } else {
             (void)!fallocate(physical->file, hole, (off_t)physical->start, (off_t)physical->bytes);
-            world_discharge(sim.world, physical->device, sim.slot, physical->bytes);
+            machine_discharge(sim.machine, physical->device, sim.slot, physical->bytes);
         }
         object_put(physical, MAGIC_PHYSICAL);
     }

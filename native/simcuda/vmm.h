@@ -4,7 +4,7 @@
 
 #include "alloc.h"
 
-#define VMM_GRANULARITY WORLD_BLOCK
+#define VMM_GRANULARITY MACHINE_BLOCK
 
 /* What cuMemCreate makes. Lives until it has neither handles nor mappings. */
 struct sim_physical {

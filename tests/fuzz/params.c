@@ -12,7 +12,7 @@ static void check(const struct sim_params *params) {
     must(params->devices >= 0 && params->devices <= SIM_MAX_DEVICES);
     must(params->time_scale >= 0 && params->time_scale < 1e30);
     must(params->slice_ns >= 100000 && params->recharge_ns >= 1000000);
-    must(memchr(params->world, 0, SIM_PATH) && memchr(params->log, 0, SIM_PATH));
+    must(memchr(params->machine, 0, SIM_PATH) && memchr(params->log, 0, SIM_PATH));
     for (int i = 0; i < params->devices; i++) {
         const struct sim_device_params *device = &params->device[i];
         must(memchr(device->name, 0, sizeof device->name) != NULL);

@@ -27,7 +27,7 @@ if KIND:
 LIBRARIES = {"": [], "address": ["libasan.so"], "thread": ["libtsan.so"]}[KIND]
 
 # Lookups and signal handlers run while the sanitizer itself is starting: they are built without it.
-UNSANITIZED_FILES = {"intercept.c", "sigint.c"}
+UNSANITIZED_FILES = {"intercept.c", "sigint.c", "symbols.c"}
 
 
 @cache

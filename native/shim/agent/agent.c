@@ -1,7 +1,11 @@
 /* The agent: one thread that does all that waits. It sleeps until something happens: a line from the coordinator (often
  * the doorbell, "look at your page"), a bell, a kick by a thread, or the time that one of its parts has asked for. What it
  * does about turns is decided in agent_step.c: here its inputs are collected and its outputs carried out. */
-#include "shim.h"
+#include "agent/agent.h"
+#include "channel/channel.h"
+#include "coordinator/coordinator.h"
+#include "gate/gate.h"
+#include "memory/memory.h"
 
 #include "agent/agent_step.h"
 
@@ -30,33 +34,10 @@ static struct {
     uint64_t finished_of;               /* submissions that the recorded events cover; NEVER: none */
     uint64_t report_at;                 /* when to ring the coordinator; NEVER: not */
     uint32_t interrupts;
-    int bell; /* that is polled, or -1 */
+    uint32_t connections; /* welcomed, as far as the rule takes account of them */
+    int bell;             /* that is polled, or -1 */
     bool bell_rang, shows_waiting;
-    _Atomic bool changed;
-    _Atomic uint32_t welcome_done; /* cuInit need not wait any more */
 } agent;
-
-void agent_ring(void) {
-    atomic_store(&agent.changed, true);
-    agent_wake();
-}
-
-void agent_welcome_done(void) {
-    atomic_store(&agent.welcome_done, 1);
-    futex_wake_all((uint32_t *)&agent.welcome_done);
-}
-
-bool agent_wait_for_welcome(void) {
-    uint64_t now = now_ns(), end = now + ANSWER_NS + 100 * NS_PER_MS;
-    for (; now < end && !atomic_load(&agent.welcome_done); now = now_ns())
-        futex_wait((uint32_t *)&agent.welcome_done, 0, end - now);
-    return atomic_load(&agent.welcome_done);
-}
-
-void agent_welcomed(void) {
-    agent.permit = (struct gpushare_permit){0};
-    agent_new_connection(&agent.turns);
-}
 
 static void count_submissions(uint64_t now) {
     struct gpushare_report *report = &the_page()->report;
@@ -211,8 +192,10 @@ static bool is_handoff(const struct agent_outputs *out) {
 }
 
 static void ring_coordinator(uint64_t at, uint64_t now) {
-    if (now >= at)
-        outbox_post(OUTBOX_CHANGED);
+    if (now >= at) {
+        outbox_put(OUTBOX_CHANGED);
+        connection_flush(now_ns());
+    }
     agent.report_at = now >= at ? NEVER : min_u64(agent.report_at, at);
 }
 
@@ -261,6 +244,26 @@ static uint64_t take_turns(void) {
 
 /* --- the loop --------------------------------------------------------------------------------------------------------- */
 
+/* The permits of the connection before end. */
+static void begin_connection(void) {
+    agent.connections = connection_count();
+    agent.permit = (struct gpushare_permit){0};
+    agent_new_connection(&agent.turns);
+}
+
+/* A daemon has closed all descriptors, perhaps while a turn of ours runs, and perhaps others stand under their numbers by
+ * now. Those are not touched; the coordinator, if there is one, gets to know this process once more. */
+static bool reopen_descriptors(void) {
+    log_message(LOG_INFO, "the program has closed the shim's descriptors: it makes new ones");
+    connection_reopen();
+    fds_close_all();
+    shim.page_fd = -1; /* the page itself is still there; hello makes another */
+    if (locks_reopen() && client_page_replace() && wakeup_open())
+        return true;
+    shim_disable("the program has closed the shim's descriptors, and new ones could not be made");
+    return false;
+}
+
 static void wake_interrupted(void) {
     uint32_t interrupts = PAGE_LOAD(the_page()->orders.interrupt_seq);
     if (interrupts != agent.interrupts)
@@ -272,15 +275,16 @@ static void wake_interrupted(void) {
 static uint64_t poll_all(void) {
     uint64_t now = now_ns();
     bool anew = !all_fds_are_ours();
-    if (anew && !shim_reopen_descriptors())
+    if (anew && !reopen_descriptors())
         return NEVER;
     if (locks_poll(now) || anew)
         agent.shows_waiting = false; /* that went with the files */
     uint64_t next = connection_poll(now);
+    if (agent.connections != connection_count())
+        begin_connection();
     if (details_requested())
-        outbox_post(OUTBOX_DETAILS);
-    if (atomic_exchange(&agent.changed, false))
-        outbox_post(OUTBOX_CHANGED);
+        outbox_put(OUTBOX_DETAILS);
+    connection_flush(now_ns());
     wake_interrupted();
     next = min_u64(next, take_turns());
     if (agent.report_at != NEVER)

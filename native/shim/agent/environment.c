@@ -1,6 +1,7 @@
 /* What the environment says, read once, by a thread of the program at its first CUDA call: the agent must not look into the
  * environment later, while the program may be changing it. */
-#include "shim.h"
+#include "agent/agent.h"
+#include "memory/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>

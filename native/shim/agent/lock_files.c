@@ -2,7 +2,7 @@
  *
  * A mapping of each lock file, without access and not inherited by children, keeps the locks of a turn when the program
  * closes all descriptors, as daemons do. New descriptors then enter the same turn, and the mapping is taken away. */
-#include "shim.h"
+#include "agent/agent.h"
 #include "agent/turn_lock.h"
 
 #include <errno.h>

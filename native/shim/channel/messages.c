@@ -1,5 +1,5 @@
 /* The messages of the coordinator's socket, as far as a process writes them; of those it reads only the type. */
-#include "shim.h"
+#include "channel/channel.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,13 +8,7 @@
 
 #define MAX_TEXT_CHARACTERS 1024 /* characters of a text field */
 
-struct writer {
-    char *line;
-    size_t room, length; /* length >= room: it did not fit */
-};
-
-static void append(struct writer *writer, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void append(struct writer *writer, const char *format, ...) {
+void message_append(struct message_writer *writer, const char *format, ...) {
     va_list arguments;
     size_t left = writer->length < writer->room ? writer->room - writer->length : 0;
     va_start(arguments, format);
@@ -41,79 +35,44 @@ static int utf8_length(const unsigned char *text) {
 }
 
 /* What comes from the environment may hold anything; the line must be one JSON value all the same. */
-static void append_string(struct writer *writer, const char *text) {
+void message_append_string(struct message_writer *writer, const char *text) {
     const unsigned char *at = (const unsigned char *)(text);
-    append(writer, "\"");
+    message_append(writer, "\"");
     for (int i = 0; *at && i < MAX_TEXT_CHARACTERS; i++) {
         int bytes = utf8_length(at);
         if (bytes == 0)
-            append(writer, "?");
+            message_append(writer, "?");
         else if (*at < 0x20 || *at == 0x7f)
-            append(writer, "\\u%04x", *at);
+            message_append(writer, "\\u%04x", *at);
         else if (*at == '"' || *at == '\\')
-            append(writer, "\\%c", *at);
+            message_append(writer, "\\%c", *at);
         else
-            append(writer, "%.*s", bytes, (const char *)at);
+            message_append(writer, "%.*s", bytes, (const char *)at);
         at += bytes ? bytes : 1;
     }
-    append(writer, "\"");
+    message_append(writer, "\"");
 }
 
-static void append_text(struct writer *writer, const char *name, const char *text) {
-    append(writer, ",\"%s\":", name);
-    append_string(writer, text);
+void message_append_text(struct message_writer *writer, const char *name, const char *text) {
+    message_append(writer, ",\"%s\":", name);
+    message_append_string(writer, text);
 }
 
 size_t message_hello(char *line, size_t room) {
-    struct writer writer = {line, room, 0};
-    append(&writer, "{\"type\":\"hello\",\"wire\":1,\"pid\":%d", (int)getpid());
-    append_text(&writer, "client", shim.client_id);
-    append_text(&writer, "token", shim.token);
-    append_text(&writer, "label", shim.environment.label);
-    append_text(&writer, "quota", shim.environment.quota);
-    append(&writer, ",\"devices\":[");
+    struct message_writer writer = {line, room, 0};
+    message_append(&writer, "{\"type\":\"hello\",\"wire\":1,\"pid\":%d", (int)getpid());
+    message_append_text(&writer, "client", shim.client_id);
+    message_append_text(&writer, "token", shim.token);
+    message_append_text(&writer, "label", shim.environment.label);
+    message_append_text(&writer, "quota", shim.environment.quota);
+    message_append(&writer, ",\"devices\":[");
     for (int i = 0; i < shim.device_count; i++) {
-        append(&writer, "%s{\"memory\":%llu", i ? "," : "", (unsigned long long)shim.devices[i].memory);
-        append_text(&writer, "uuid", shim.devices[i].uuid);
-        append_text(&writer, "name", shim.devices[i].name);
-        append(&writer, "}");
+        message_append(&writer, "%s{\"memory\":%llu", i ? "," : "", (unsigned long long)shim.devices[i].memory);
+        message_append_text(&writer, "uuid", shim.devices[i].uuid);
+        message_append_text(&writer, "name", shim.devices[i].name);
+        message_append(&writer, "}");
     }
-    append(&writer, "],\"simulated\":%s}\n", shim.simulated ? "true" : "false");
-    return writer.length < room ? writer.length : 0;
-}
-
-/* For diagnostics: what the ledger holds, by kind, and the names of inspect.c. */
-size_t message_details(char *line, size_t room, uint32_t seq) {
-    static const char *const kinds[MEMORY_KINDS] = {
-        [MEMORY_REDIRECTED] = "redirected", [MEMORY_MANAGED] = "managed", [MEMORY_DEVICE] = "device",
-        [MEMORY_POOLED] = "pooled",         [MEMORY_HANDLE] = "physical", [MEMORY_ARRAY] = "array",
-        [MEMORY_SWAPPED] = "swapped",       [MEMORY_GRAPH] = "graph",
-    };
-    struct writer writer = {line, room, 0};
-    struct ledger_totals sum = {0};
-    char names[MAX_UNHOOKED][MAX_UNHOOKED_BYTES];
-    int count = unhooked_names(names);
-    const char *separator = "";
-    ledger_sum(&sum);
-    sum.bytes[MEMORY_GRAPH] = graph_bytes();
-    append(&writer, "{\"type\":\"details\",\"seq\":%u", seq);
-    append_text(&writer, "memory_mode", shim.mode->name);
-    append(&writer, ",\"ledger\":[");
-    for (int kind = 0; kind < MEMORY_KINDS; kind++) {
-        if (!sum.number[kind] && !sum.bytes[kind])
-            continue;
-        append(&writer, "%s{\"number\":%llu,\"bytes\":%llu", separator, (unsigned long long)sum.number[kind],
-               (unsigned long long)sum.bytes[kind]);
-        append_text(&writer, "kind", kinds[kind] ? kinds[kind] : "other");
-        append(&writer, "}");
-        separator = ",";
-    }
-    append(&writer, "],\"unhooked\":[");
-    for (int i = 0; i < count; i++) {
-        append(&writer, "%s", i ? "," : "");
-        append_string(&writer, names[i]);
-    }
-    append(&writer, "]}\n");
+    message_append(&writer, "],\"simulated\":%s}\n", shim.simulated ? "true" : "false");
     return writer.length < room ? writer.length : 0;
 }
 

@@ -1,7 +1,8 @@
 /* A process joins its client: the client's first process made the client page, and the coordinator passes its descriptor to
  * each later one. A process in a turn takes it afterwards, for the numbers of devices and slots mean others there. All by
  * the agent. */
-#include "shim.h"
+#include "coordinator/coordinator.h"
+#include "memory/memory.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -45,7 +46,7 @@ int client_page_fd(void) {
 }
 
 bool client_page_accept(const int *files, int count) {
-    struct gpushare_client *client = count == 1 && is_client_page(files[0]) ? map_client(files[0]) : NULL;
+    struct gpushare_client *client = count == 1 && is_client_page(files[0]) ? client_page_map(files[0]) : NULL;
     if (!client)
         return false;
     if (client->magic != GPUSHARE_PAGE_MAGIC || client->version != GPUSHARE_PAGE_VERSION ||

@@ -1,10 +1,14 @@
 /* The way to the coordinator: connecting, hello and its answer, messages out. All by the agent. */
-#include "shim.h"
+#include "channel/channel.h"
+#include "coordinator/coordinator.h"
+#include "memory/memory.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #define MAX_LINE_BYTES (64 * 1024)
@@ -17,19 +21,36 @@ static struct {
     int file;
     uint64_t away_since, next_attempt_at, asked_at, welcomed_at;
     uint64_t reconnect_delay; /* after an answer that did not come, or a refusal: there is no use in asking at once */
-    unsigned unsent;          /* messages that the socket would not take yet */
     char line[MAX_LINE_BYTES];
     size_t length;
     int files[MAX_RECEIVED_FDS]; /* received, and not yet claimed by a message */
     int file_count;
+    uint32_t count; /* connections that the coordinator has welcomed */
 } connection = {.file = -1};
+
+static _Atomic uint32_t welcome_done; /* the answer to the first hello has come, or will not; a futex */
+
+static void end_welcome_wait(void) {
+    atomic_store(&welcome_done, 1);
+    futex_wake_all((uint32_t *)&welcome_done);
+}
+
+void connection_wait_for_welcome(void) {
+    uint64_t now = now_ns(), end = now + ANSWER_NS + 100 * NS_PER_MS;
+    for (; now < end && !atomic_load(&welcome_done); now = now_ns())
+        futex_wait((uint32_t *)&welcome_done, 0, end - now);
+}
+
+uint32_t connection_count(void) {
+    return connection.count;
+}
 
 uint64_t connection_away_since(void) {
     return atomic_load(&shim.link) == LINK_CONNECTED ? 0 : connection.away_since;
 }
 
 int connection_fd(bool *wants_to_write) {
-    *wants_to_write = connection.unsent != 0;
+    *wants_to_write = atomic_load(&shim.link) == LINK_CONNECTED && !outbox_is_empty();
     return connection.file;
 }
 
@@ -51,7 +72,7 @@ static void on_disconnect(uint64_t now, const char *why) {
     connection.file = -1;
     drop_files();
     connection.length = 0;
-    connection.unsent = 0;
+    outbox_take();
     if (was_there || connection.away_since == 0)
         connection.away_since = now; /* a hello without an answer does not begin the grace anew */
     connection.next_attempt_at = max_u64(now + connection.reconnect_delay, next_attempt(now));
@@ -77,28 +98,25 @@ static int send_line(const char *line, size_t length) {
     return sent < 0 && (errno == EAGAIN || errno == EINTR || errno == ENOBUFS) ? 0 : -1;
 }
 
-static void flush(uint64_t now) {
+/* What could not be sent goes back. Without a connection nothing waits, because the answer to hello posts a change. */
+void connection_flush(uint64_t now) {
     static char line[16384];
+    unsigned messages = outbox_take();
+    if (atomic_load(&shim.link) != LINK_CONNECTED)
+        return;
     for (unsigned message = OUTBOX_CHANGED; message <= OUTBOX_DETAILS && connection.file >= 0; message *= 2) {
         size_t length = sizeof doorbell - 1;
-        if (!(connection.unsent & message))
+        if (!(messages & message))
             continue;
         memcpy(line, doorbell, sizeof doorbell);
         if (message == OUTBOX_DETAILS)
-            length = message_details(line, sizeof line, details_request_seq());
+            length = message_details(line, sizeof line);
         int sent = send_line(line, length);
         if (sent < 0)
             on_disconnect(now, strerror(errno));
-        if (sent > 0)
-            connection.unsent &= ~message;
+        else if (sent == 0)
+            outbox_put(message);
     }
-}
-
-void outbox_post(unsigned messages) {
-    if (atomic_load(&shim.link) != LINK_CONNECTED)
-        return; /* hello says it */
-    connection.unsent |= messages;
-    flush(now_ns());
 }
 
 /* --- in ------------------------------------------------------------------------------------------------------------- */
@@ -108,11 +126,12 @@ static void on_welcome(uint64_t now) {
         account_update_slot();
     connection.reconnect_delay = 0;
     connection.welcomed_at = now;
-    agent_welcomed();
+    connection.count++;
     atomic_store(&shim.link, LINK_CONNECTED);
     log_message(LOG_INFO, "in contact with the coordinator");
-    outbox_post(OUTBOX_CHANGED); /* since hello */
-    agent_welcome_done();
+    outbox_put(OUTBOX_CHANGED); /* since hello */
+    connection_flush(now_ns());
+    end_welcome_wait();
 }
 
 static void on_line(char *line, uint64_t now) {
@@ -133,7 +152,7 @@ static void on_line(char *line, uint64_t now) {
         log_message(LOG_ERROR, "the coordinator refuses this process: %.500s", line);
         increase_reconnect_delay();
         on_disconnect(now, NULL);
-        agent_welcome_done();
+        end_welcome_wait();
     }
 }
 
@@ -192,6 +211,42 @@ static void read_lines(uint64_t now) {
 
 /* --- connecting ------------------------------------------------------------------------------------------------------ */
 
+static int connect_to(const char *path) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof address.sun_path) {
+        log_once(LOG_ERROR, "the coordinator's socket has too long a path: %s", path);
+        return -1;
+    }
+    strcpy(address.sun_path, path);
+    int file = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (file < 0)
+        return -1;
+    if (connect(file, (struct sockaddr *)&address, sizeof address) != 0) {
+        close(file);
+        return -1;
+    }
+    return fd_own(file);
+}
+
+/* Anybody may make a folder in /tmp: it must be ours, and closed to others. */
+static bool is_own_folder(const char *socket_path) {
+    char folder[sizeof shim.environment.sockets[0]];
+    struct stat status;
+    snprintf(folder, sizeof folder, "%s", socket_path);
+    *strrchr(folder, '/') = 0;
+    return lstat(folder, &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == getuid() &&
+           !(status.st_mode & 077);
+}
+
+static int connect_to_coordinator(void) {
+    const struct environment *environment = &shim.environment;
+    int file = -1;
+    for (int i = 0; i < environment->socket_count && file < 0; i++)
+        if (i == 0 || !environment->socket_in_tmp || is_own_folder(environment->sockets[i]))
+            file = connect_to(environment->sockets[i]);
+    return file;
+}
+
 static bool send_hello(void) {
     static char line[MAX_LINE_BYTES];
     size_t length = message_hello(line, sizeof line);
@@ -214,19 +269,19 @@ static void try_to_connect(uint64_t now) {
     connection.next_attempt_at = next_attempt(now);
     connection.file = connect_to_coordinator();
     if (connection.file < 0) {
-        agent_welcome_done(); /* the program need not wait for what is not there */
+        end_welcome_wait(); /* the program need not wait for what is not there */
         return;
     }
     connection.asked_at = now;
     atomic_store(&shim.link, LINK_CONNECTING);
-    if (!shim_replace_page() || !send_hello())
+    if (!page_replace() || !send_hello())
         on_disconnect(now, "hello could not be sent");
 }
 
 uint64_t connection_poll(uint64_t now) {
     if (connection.file >= 0)
         read_lines(now);
-    flush(now);
+    connection_flush(now);
     switch (atomic_load(&shim.link)) {
     case LINK_DISCONNECTED:
         if (now >= connection.next_attempt_at)
@@ -237,7 +292,7 @@ uint64_t connection_poll(uint64_t now) {
             return connection.asked_at + ANSWER_NS;
         increase_reconnect_delay();
         on_disconnect(now, "it did not answer");
-        agent_welcome_done();
+        end_welcome_wait();
         return connection.next_attempt_at;
     default: {
         uint64_t heartbeat = PAGE_LOAD(the_page()->orders.heartbeat_ns);
@@ -258,8 +313,10 @@ void connection_reopen(void) {
 
 void connection_after_fork(void) {
     connection.file = -1;
+    connection.count = 0;
+    atomic_store(&welcome_done, 0);
     drop_files();
     connection.away_since = connection.next_attempt_at = connection.reconnect_delay = 0;
-    connection.unsent = 0;
+    outbox_take();
     connection.length = 0;
 }

@@ -1,62 +1,53 @@
-/* The agent, its connection to a coordinator, and the devices' lock files. Part of shim.h. */
-#ifndef GPUSHARE_CONTACT_H
-#define GPUSHARE_CONTACT_H
+/* The connection with the coordinator, and the shared memory that belongs to it. The agent calls all but one function. */
+#ifndef GPUSHARE_COORDINATOR_H
+#define GPUSHARE_COORDINATOR_H
 
-/* --- agent.c --- */
+#include "base/base.h"
 
-bool agent_start(void);
-bool agent_wait_for_welcome(void); /* wait for the coordinator's answer, at most ANSWER_NS */
-void agent_welcome_done(void);     /* agent: the answer has come, or will not */
-void agent_ring(void);             /* any thread: the report has changed, the coordinator is to look */
-void agent_welcomed(void);         /* at the answer to hello: the permits of the connection before end */
-void agent_after_fork(void);
+#include <stddef.h>
 
-/* --- socket.c, connect.c --- */
+#pragma GCC visibility push(hidden)
 
-#define ANSWER_NS (2000 * NS_PER_MS)
-#define MIN_RETRY_NS (25 * NS_PER_MS) /* an eighth of the time away, between these */
+/* --- connection.c --- */
+
+#define ANSWER_NS (2000 * NS_PER_MS)  /* how long the answer to hello may take */
+#define MIN_RETRY_NS (25 * NS_PER_MS) /* between attempts to connect: an eighth of the time away, within these bounds */
 #define MAX_RETRY_NS (250 * NS_PER_MS)
-#define STALE_NS (5000 * NS_PER_MS)
+#define STALE_NS (5000 * NS_PER_MS) /* age of the heartbeat from which the coordinator is away */
 
-enum { OUTBOX_CHANGED = 1, OUTBOX_DETAILS = 2 };
-
-int connect_to_coordinator(void);        /* a socket, or -1 */
-uint64_t connection_poll(uint64_t now);  /* agent: keep in contact; returns when to be called again */
-int connection_fd(bool *wants_to_write); /* agent: what to poll, or -1 */
-void outbox_post(unsigned messages);     /* agent */
-uint64_t connection_away_since(void);    /* 0: in contact */
-void connection_reopen(void);            /* agent: its descriptor is gone, or about to be */
+uint64_t connection_poll(uint64_t now);  /* the time of the next call */
+void connection_flush(uint64_t now);     /* send what is in the outbox */
+int connection_fd(bool *wants_to_write); /* what to poll, or -1 */
+uint64_t connection_away_since(void);    /* 0: connected */
+uint32_t connection_count(void);         /* connections that the coordinator has welcomed */
+void connection_reopen(void);            /* the program has closed the descriptor, or is about to */
+void connection_wait_for_welcome(void);  /* a thread of the program: at most a little more than ANSWER_NS */
 void connection_after_fork(void);
 
-/* --- join.c --- */
+/* --- pages.c --- */
 
-bool client_page_accept(const int *files, int count); /* agent; true: the descriptor is ours now */
-void client_page_poll(void);                          /* agent: what has come is taken between turns */
-bool client_page_is_pending(void);                    /* the slot is not of the present client page */
+bool pages_open(void);                             /* when the shim starts: the first page and client page */
+bool page_replace(void);                           /* before hello: a page for the new connection */
+struct gpushare_client *client_page_map(int file); /* NULL: the descriptor cannot be mapped */
+bool client_page_replace(void);                    /* a client page of this process alone */
+void pages_after_fork(void);
+
+/* --- client_page.c: the client page that the coordinator passes on --- */
+
+bool client_page_accept(const int *files, int count); /* true: the descriptor is the shim's now */
+void client_page_poll(void);                          /* attach the pending client page between turns */
+bool client_page_is_pending(void);                    /* the page's slot is not of the attached client page */
 int client_page_fd(void);                             /* for hello: the latest client page */
 uint64_t client_page_own_devices(const struct gpushare_client *client); /* bits in its table; 0: one is missing */
-void client_page_discard(void);                                         /* what has come and was not taken yet */
+void client_page_discard(void);                                         /* the pending client page */
 void client_page_after_fork(void);
 
-/* --- wire.c --- */
+/* --- details.c --- */
 
-size_t message_details(char *line, size_t room, uint32_t seq);
-size_t message_hello(char *line, size_t room);
-bool message_has_type(const char *line, const char *type);
+bool details_requested(void);                    /* true once for each request in the page */
+size_t message_details(char *line, size_t room); /* the length; 0: no room */
+void details_after_fork(void);
 
-/* --- lock_files.c: `devices` are bits of the client page's table; all by the agent --- */
-
-bool locks_open(uint64_t devices);                            /* false: logged */
-bool locks_enter(uint64_t turn, uint64_t devices, bool join); /* on all of them or on none */
-void locks_leave(void);
-bool locks_have_others(uint64_t devices, uint64_t turn); /* another process is in it, on one of the devices */
-void locks_show_waiting(uint64_t devices, bool waits);
-void locks_ring(uint64_t devices);
-int locks_bell(uint64_t devices); /* the bell of the one device, or -1 */
-bool locks_drain_bell(int bell);  /* it has rung; and is silent from here on */
-bool locks_poll(uint64_t now);    /* now and then; true: other files stand in the folder, they are ours now */
-bool locks_reopen(void);          /* the descriptors are gone; a turn goes on; false: logged */
-void locks_close(void);           /* the shim is off */
-void locks_after_fork(void);
+#pragma GCC visibility pop
 
 #endif

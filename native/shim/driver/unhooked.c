@@ -1,6 +1,6 @@
 /* For diagnostics (`jupyter gpushare doctor --pid`): what is allocated, by kind, and which of the driver's entry points the
  * program has asked for that this shim neither hooks nor knows as passed. Each such name is logged once and remembered. */
-#include "shim.h"
+#include "driver/driver.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,6 @@ static struct {
     pthread_mutex_t lock;
     char names[MAX_UNHOOKED][MAX_UNHOOKED_BYTES];
     int count;
-    uint32_t answered_seq; /* the request of the page that has been answered last */
 } unhooked = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static const char *const patterns[] = {
@@ -48,17 +47,12 @@ static bool is_listed(const char *name) {
     snprintf(bare, sizeof bare, "%s", name);
     make_bare(bare);
     for (int i = 0; i < HOOK_COUNT; i++)
-        if (hooks[i].wrapper && strcmp(hooks[i].base, bare) == 0)
+        if (driver_entries[i].is_hooked && strcmp(driver_entries[i].base, bare) == 0)
             snprintf(bare, sizeof bare, "%s", name);
     for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++)
         if (matches(patterns[i], name) || matches(patterns[i], bare))
             return true;
     return false;
-}
-
-/* Is it a name such as the driver's entry points have, and not those of the libraries above it (cuda..., cublas...)? */
-bool is_driver_name(const char *name) {
-    return name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
 }
 
 static void remember(enum level level, const char *name, const char *what) {
@@ -96,20 +90,6 @@ int unhooked_names(char names[MAX_UNHOOKED][MAX_UNHOOKED_BYTES]) {
     return count;
 }
 
-/* Agent: has the coordinator asked, in the page, for what message_details tells? */
-bool details_requested(void) {
-    uint32_t asked = PAGE_LOAD(the_page()->orders.inspect_seq);
-    bool due = asked != unhooked.answered_seq && atomic_load(&shim.link) == LINK_CONNECTED;
-    if (due)
-        unhooked.answered_seq = asked;
-    return due;
-}
-
-uint32_t details_request_seq(void) {
-    return unhooked.answered_seq;
-}
-
 void unhooked_after_fork(void) {
     pthread_mutex_init(&unhooked.lock, NULL);
-    unhooked.answered_seq = 0;
 }

@@ -1,7 +1,7 @@
 /* How long the device has worked for this process: an estimate, since nobody can ask for it. While work is being submitted
  * the agent looks now and then whether any of it is outstanding; between two looks it is taken to have been so for the
  * mean of what they saw. A drain tells when the last work ended. */
-#include "shim.h"
+#include "gate/gate.h"
 
 #define IDLE_SAMPLE_NS (1000 * NS_PER_MS)
 #define ACTIVE_SAMPLE_NS                                                                                               \

@@ -1,6 +1,6 @@
 /* Draining: after the gate has closed, see every thread outside of it, then every stream's work finished. Nothing here
  * blocks for long; the agent comes again. */
-#include "shim.h"
+#include "gate/gate.h"
 
 #include <sched.h>
 #include <sys/syscall.h>

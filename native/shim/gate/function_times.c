@@ -4,7 +4,7 @@
  * A function's first launches are measured, then one in many, by an event before the launch and one behind it; newer
  * measurements weigh more. Only launches that it limits, and of which some are exempt, come here at all. The table is
  * small: functions that have not been launched for long make room. */
-#include "shim.h"
+#include "gate/gate.h"
 
 #include <string.h>
 

@@ -1,12 +1,8 @@
 /* The gate's slow path: waking up, registering, marking streams, waiting for the turn or the meter. */
-#include "shim.h"
+#include "gate/gate.h"
+#include "memory/memory.h"
 
 #define MAX_SLEEP_NS (200 * NS_PER_MS) /* a waiting thread looks up this often: bounds what a lost wake-up costs */
-
-bool is_capturing(CUstream stream) {
-    int status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return REAL(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
 
 static bool may_enter(struct thread *thread, uint32_t word) {
     return is_open(word) && !(is_step(word) && thread->stepped == word);
@@ -124,8 +120,6 @@ CUresult gate_enter_slow(struct thread *thread, CUstream stream) {
     bool nested = thread->depth > 0;
     struct throttling throttling = {0};
     uint64_t shortage_since = 0;
-    if (atomic_load(&shim.state) == SHIM_UNINITIALISED)
-        shim_start(); /* if it does not wake, the driver itself says what is wrong */
     for (;;) {
         DEPTH_ADD(thread, 1u, __ATOMIC_RELAXED);
         atomic_thread_fence(memory_order_seq_cst); /* where membarrier is refused, and until this thread is listed */
@@ -186,4 +180,25 @@ CUresult gate_enter_slow(struct thread *thread, CUstream stream) {
         if (verdict != CUDA_SUCCESS)
             return verdict;
     }
+}
+
+static void begin_shortage(uint64_t now) {
+    threads_register(&this_thread); /* which finds out whether it is the main thread */
+    interrupt_begin(&this_thread, now);
+}
+
+static bool shortage_is_interrupted(void) {
+    return interrupt_pending(&this_thread);
+}
+
+static CUresult wait_for_turn(void) {
+    CUresult result = gate_enter(&this_thread, DEFAULT);
+    if (result == CUDA_SUCCESS)
+        gate_leave(&this_thread);
+    return result;
+}
+
+void gate_start(void) {
+    static const struct shortage_gate gate = {begin_shortage, shortage_is_interrupted, wait_for_turn};
+    shortage_set_gate(&gate);
 }

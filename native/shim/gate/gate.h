@@ -1,8 +1,119 @@
-/* The gate's fast path. Part of shim.h. */
+/* The gate: which calls may go ahead, which work is unfinished, and how a waiting call is interrupted. */
 #ifndef GPUSHARE_GATE_H
 #define GPUSHARE_GATE_H
 
-#define DEFAULT ((CUstream)0)
+#include "driver/driver.h"
+#include "gate/thread_state.h"
+
+#pragma GCC visibility push(hidden)
+
+/* --- threads.c: the threads of the program --- */
+
+extern __thread struct thread this_thread __attribute__((tls_model("initial-exec")));
+
+bool threads_start(void); /* once per process; false: no thread key is left */
+/* False: the thread runs its last destructors, so that nothing may refer to it any more. */
+bool threads_register(struct thread *thread);
+void threads_drop_stream(CUstream stream);
+void threads_clear_marks(void); /* agent: no thread is in the gate, and no stream is marked any more */
+void threads_sum(struct counters *sum);
+bool all_threads_left_gate(uint32_t scan); /* each has been seen outside of the gate since `scan` began */
+bool any_thread_in_gate(void);
+void threads_after_fork(void);
+
+/* --- gate.c --- */
+
+void gate_start(void);
+void gate_publish_waiting(void); /* in the page */
+
+/* --- streams.c: which streams carry work, and whether it has finished --- */
+
+bool streams_mark(CUstream stream);      /* false: not marked (no context, or capturing), so do not cache the stream */
+void streams_untrack(CUstream stream);   /* before its end or capture: an orphan event stands for its work */
+void streams_lock_all(CUstream stream);  /* keeps the agent off all streams, and untracks this one */
+void streams_unlock_all(CUcontext gone); /* NULL: no context has ended */
+/* True: the context carried work, and `streams_context_destroyed` must follow its end. */
+bool streams_untrack_context(CUcontext context);
+void streams_context_destroyed(void);
+bool streams_poll(bool record_anew); /* agent: records events where needed; true: all marked work has finished */
+void streams_clear(void);            /* agent: all work has finished and the gate is closed */
+bool streams_have_work(void);        /* agent: some marked work has not finished */
+void streams_after_fork(void);
+
+/* --- drain.c --- */
+
+void drain_start(void);
+void drain_begin(void);                        /* agent: the gate has closed */
+bool drain_poll(uint64_t now, uint64_t *next); /* agent; false: not drained, call again at *next */
+void drain_done(uint64_t closed);              /* agent: clears the marks; `closed`: when the gate closed first */
+
+/* --- throttle.c: how much work an open gate lets in --- */
+
+/* Set THROTTLED in the word of the open gate as the page requires. True: the word has changed. */
+bool throttle_update(uint32_t word);
+/* Return 0 if a call for `stream`, which is inside the open gate, may go ahead. Otherwise the call leaves the gate and
+ * tries again, at the latest after so many nanoseconds. */
+uint64_t throttle_admit(struct thread *thread, CUstream stream);
+void throttle_drop_stream(CUstream stream);
+void throttle_drop_context(CUcontext context);
+void throttle_after_fork(void);
+
+/* --- launch_budget.c: under the throttle's lock --- */
+
+uint64_t budget_delay(struct thread *thread, uint32_t generation, uint64_t now);
+void budget_charge_time(uint64_t worked); /* nanoseconds of the device */
+
+struct budget {
+    uint64_t rate; /* 0: no budget */
+    uint32_t unit;
+};
+
+static inline struct budget budget_in_force(void) {
+    const struct gpushare_orders *orders = &the_page()->orders;
+    return (struct budget){atomic_load(&shim.without_coordinator) ? 0 : PAGE_LOAD(orders->budget_rate),
+                           PAGE_LOAD(orders->budget_unit)};
+}
+
+/* --- function_times.c: how long launches of a function take --- */
+
+bool function_is_short(CUfunction function); /* known to take less than the page's exempt_ns */
+/* True: the launch that has been let in is to be measured, and begin, take and end must follow. */
+bool should_time_function(struct thread *thread);
+void function_timing_begin(struct thread *thread, CUstream stream);
+void function_timing_end(uint32_t timer_number, CUstream stream, CUresult launched);
+void function_times_drop_context(CUcontext context);
+void function_times_after_fork(void);
+
+/* Return the argument for `function_timing_end`. The launch has passed the gate. */
+static inline uint32_t function_timing_take(struct thread *thread) {
+    uint32_t timer_number = thread->timer_number;
+    thread->timer_number = 0;
+    thread->function = NULL;
+    return timer_number;
+}
+
+/* --- busy_time.c: how long the device works for this process; the agent calls it --- */
+
+void busy_time_gate_opened(uint64_t now);
+uint64_t busy_time_sample(uint64_t now); /* the time of the next call */
+void busy_time_drained(uint64_t began, uint64_t now);
+
+/* --- sigint.c --- */
+
+void interrupt_start(void); /* wrap the program's SIGINT handler, if it has one */
+void interrupt_begin(struct thread *thread, uint64_t began);
+bool interrupt_pending(struct thread *thread); /* the waiting call of this thread must return an error */
+void interrupt_after_fork(void);
+
+/* --- python.c --- */
+
+bool python_owns_handler(void *function); /* Python has set this handler, and this thread is one of Python's */
+/* Run Python's signal handlers. `noted`: Python's own handler has noted the signal. True: they returned, and the wait goes
+ * on. */
+bool python_run_handlers(struct thread *thread, bool noted);
+bool python_has_pending_exception(void); /* a handler has raised, and Python code has not received its exception yet */
+
+/* --- the fast path --- */
 
 CUresult gate_enter_slow(struct thread *thread, CUstream stream);
 
@@ -10,7 +121,7 @@ static inline unsigned marked_slot(CUstream stream) {
     return ((uintptr_t)stream >> 4 ^ (uintptr_t)stream >> 9) % MARKED_STREAMS;
 }
 
-/* Plain instructions where the compiler may use them, atomic ones for a checker that cannot see through fences. */
+/* Plain instructions where the compiler may use them, atomic ones for a checker that does not understand fences. */
 #ifdef __SANITIZE_THREAD__
 #define DEPTH_ADD(thread, change, order)                                                                               \
     __atomic_store_n(&(thread)->depth, PAGE_LOAD((thread)->depth) + (change), order)
@@ -22,15 +133,15 @@ static inline unsigned marked_slot(CUstream stream) {
 
 static inline void gate_leave(struct thread *thread) {
 #ifndef __SANITIZE_THREAD__
-    atomic_thread_fence(memory_order_release); /* what the call did is seen by whoever sees it over */
+    atomic_thread_fence(memory_order_release); /* a reader that finds the call over finds its effects too */
 #endif
     DEPTH_ADD(thread, -1u, __ATOMIC_RELEASE);
 }
 
-/* The fast path: true if the call may go ahead. It counts as inside in any case, and `gate_leave` must follow.
+/* Take the fast path: true if the call may go ahead. The call counts as inside in any case, and `gate_leave` must follow.
  *
- * The agent closes exactly: it sees the gate closed, issues a membarrier and then reads every depth. So either this
- * thread's depth is seen, or this thread sees the closed gate; a compiler barrier is all that is needed here. */
+ * The agent closes exactly: it closes the gate, issues a membarrier and then reads every depth. So either the agent reads
+ * this thread's depth, or this thread reads the closed gate. A compiler barrier is all that this side needs. */
 static inline bool gate_try(struct thread *thread, CUstream stream) {
     DEPTH_ADD(thread, 1u, __ATOMIC_RELAXED);
     atomic_signal_fence(memory_order_seq_cst);
@@ -39,8 +150,8 @@ static inline bool gate_try(struct thread *thread, CUstream stream) {
            likely(stream == atomic_load_explicit(&thread->last_stream, memory_order_relaxed));
 }
 
-/* Enter the gate with work for `stream`. CUDA_SUCCESS: inside, `gate_leave` must follow. Anything else is to be returned
- * to the program; the call is not made. */
+/* Enter the gate with work for `stream`. CUDA_SUCCESS: the thread is inside, and `gate_leave` must follow. Anything else
+ * is the result for the program, and the call is not made. */
 static inline CUresult gate_enter(struct thread *thread, CUstream stream) {
     if (gate_try(thread, stream))
         return CUDA_SUCCESS;
@@ -48,12 +159,6 @@ static inline CUresult gate_enter(struct thread *thread, CUstream stream) {
     return gate_enter_slow(thread, stream);
 }
 
-/* The per-thread form of an entry point means another default stream. */
-static inline CUstream per_thread(CUstream stream) {
-    return stream == DEFAULT ? CU_STREAM_PER_THREAD : stream;
-}
-
-/* Does work for `stream` go into a graph instead of to the device? */
-bool is_capturing(CUstream stream);
+#pragma GCC visibility pop
 
 #endif

@@ -6,7 +6,7 @@
  * stretch of calls turns out to have taken it: so a call larger than the bucket passes whole, and pauses follow work in
  * proportion (as AntMan spaces launches). Launches of functions that are known to be short pass by a bucket of blocks (as
  * GPUShare limits long ones only). */
-#include "shim.h"
+#include "gate/gate.h"
 
 #define BURSTS_PER_S 20
 #define MIN_WAIT_NS 20000
@@ -17,12 +17,6 @@ static struct {
     uint32_t unit;
     uint32_t filled_generation; /* stretch of metering; the next one begins with a full bucket */
 } bucket;
-
-struct budget budget_in_force(void) {
-    const struct gpushare_orders *orders = &the_page()->orders;
-    return (struct budget){atomic_load(&shim.without_coordinator) ? 0 : PAGE_LOAD(orders->budget_rate),
-                           PAGE_LOAD(orders->budget_unit)};
-}
 
 static void fill(struct budget budget, uint32_t generation, uint64_t now) {
     double burst = (double)budget.rate / BURSTS_PER_S;

@@ -8,7 +8,7 @@
  *
  * Nothing is linked against Python: its functions are looked up when an interrupt meets a waiting call. Where one of them is
  * missing, and in other programs, the waiting call returns the error and nothing else happens. */
-#include "shim.h"
+#include "gate/gate.h"
 
 #include <dlfcn.h>
 

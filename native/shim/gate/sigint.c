@@ -1,7 +1,7 @@
 /* SIGINT while a thread waits at the gate. The order matters: first the program's own handler, so that an interpreter
  * knows that it was interrupted, then the waiting call returns with an error. So the handler is wrapped; sigaction and
  * signal show the program its own. In a Python program its signal handlers decide, see python.c. */
-#include "shim.h"
+#include "gate/gate.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -4,7 +4,7 @@
  * stream follows the work of them all. Draining records an event per row and polls it. What a stream carries when it is
  * destroyed, or begins to capture, is noted in an orphan event of its own. Contexts are never synchronised: that would
  * invalidate another thread's capture. */
-#include "shim.h"
+#include "gate/gate.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* The program's threads that have passed a hook: a list that the agent reads. Their state lies in their own storage and
  * leaves the list before that storage does. */
-#include "shim.h"
+#include "gate/gate.h"
 
 #include <sys/syscall.h>
 #include <unistd.h>

@@ -9,7 +9,7 @@
  * cannot be bounded, for nothing preempts it: one call runs and one is queued then.
  *
  * Nobody waits here: the caller leaves the gate first, so that a drain need not wait for it. */
-#include "shim.h"
+#include "gate/gate.h"
 
 #include <stdlib.h>
 

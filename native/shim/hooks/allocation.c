@@ -1,6 +1,7 @@
 /* Hooks on allocation and release. How device memory is had is up to the client's memory mode (modes.h); what can only be
  * on the device is counted as pinned. Everything is bound by the client's limit. */
-#include "shim.h"
+#include "hooks/hooks.h"
+#include "memory/memory.h"
 
 #define ROW_ALIGNMENT_BYTES 512 /* what the driver aligns rows to: enough for every texture */
 
@@ -8,16 +9,6 @@ static CUcontext current(void) {
     CUcontext context = NULL;
     REAL(cuCtxGetCurrent)(&context);
     return context;
-}
-
-/* Memory that a stream has finished with is given back before anything is refused. */
-bool reserve_memory(uint64_t bytes, bool unmovable) {
-    if (bytes >> 62) /* no sum of such numbers means anything */
-        return false;
-    deferred_free_completed();
-    if (deferred_any() && !account_would_fit(bytes))
-        deferred_drain();
-    return account_reserve(bytes, unmovable);
 }
 
 static void add_allocation(CUdeviceptr address, struct entry *entry) {
@@ -57,17 +48,6 @@ static void wait_for_work(CUcontext context) {
     if (exchanged)
         REAL(cuThreadExchangeStreamCaptureMode)(&mode);
     REAL(cuCtxPopCurrent_v2)(&left);
-}
-
-CUresult memory_release(const struct entry *entry) {
-    return entry->kind == MEMORY_DEVICE || entry->kind == MEMORY_MANAGED ? REAL(cuMemFree_v2)((CUdeviceptr)entry->key)
-                                                                         : shim.mode->release(entry);
-}
-
-void memory_unaccount(const struct entry *entry) {
-    if (entry->references == ENTRY_EVICTED && !is_unmovable(entry->kind))
-        account_note_evicted(-(int64_t)entry->bytes);
-    account_release(entry->bytes, is_unmovable(entry->kind));
 }
 
 CUresult hook_cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {

@@ -1,6 +1,7 @@
 /* Hooks on streams and contexts: their end, and the beginning of captures, must not lose work that a drain waits for; and
  * what a thread remembers of its default stream holds only as long as its current context. */
-#include "shim.h"
+#include "hooks/hooks.h"
+#include "memory/memory.h"
 
 static bool is_active(void) {
     return atomic_load_explicit(&shim.state, memory_order_relaxed) == SHIM_ACTIVE;

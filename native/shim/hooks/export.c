@@ -1,5 +1,6 @@
 /* Hooks on handing memory to other processes and devices: what the shim moves cannot be, and the log says what helps. */
-#include "shim.h"
+#include "hooks/hooks.h"
+#include "memory/memory.h"
 
 static bool is_movable_memory(CUdeviceptr address) {
     CUdeviceptr base;

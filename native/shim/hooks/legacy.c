@@ -1,6 +1,7 @@
 /* Hooks on the entry points from before 64-bit device addresses. Unified memory has no such address, so what they allocate
  * stays on the device and is counted as pinned; sizes are told as far as their numbers reach. Arrays are in pinned.c. */
-#include "shim.h"
+#include "hooks/hooks.h"
+#include "memory/memory.h"
 
 #define ROW 512 /* bytes that the driver aligns rows to, at most */
 

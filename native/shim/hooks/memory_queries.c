@@ -1,6 +1,7 @@
 /* Hooks on what a program can ask about its memory: one story in every view. Redirected memory is shown as the device
  * memory that was asked for. */
-#include "shim.h"
+#include "hooks/hooks.h"
+#include "memory/memory.h"
 
 bool is_redirected(CUdeviceptr address) {
     struct entry entry;

@@ -1,6 +1,7 @@
 /* NVML's view of memory, for programs that ask it about the device they run on: the same story as cuMemGetInfo's. Everything
  * else of NVML passes, also what is asked before the shim is awake, or about another device. NVML is never loaded here. */
-#include "shim.h"
+#include "hooks/hooks.h"
+#include "memory/memory.h"
 
 #include <dlfcn.h>
 #include <string.h>

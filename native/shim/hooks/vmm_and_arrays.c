@@ -1,5 +1,6 @@
 /* Hooks on memory that stays on the device, and is counted only: physical memory of the virtual-memory interface, arrays. */
-#include "shim.h"
+#include "hooks/hooks.h"
+#include "memory/memory.h"
 
 /* --- virtual-memory management -------------------------------------------------------------------------------------
  * Physical memory lives as long as a handle or a mapping of it, and the driver may give a handle's number to another

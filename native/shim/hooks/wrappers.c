@@ -1,5 +1,5 @@
 /* The table of hooks.def as code: the exported wrappers, and what the lookup knows of each. */
-#include "shim.h"
+#include "hooks/hooks.h"
 
 /* What the rows' COUNT column means. */
 #define LAUNCH(function, n)                                                                                            \
@@ -47,7 +47,7 @@ static void count_copies3d(size_t copies, const CUDA_MEMCPY3D_BATCH_OP *operatio
         struct thread *thread = &this_thread;                                                                          \
         gate_leave(thread);                                                                                            \
         NOTE;                                                                                                          \
-        CUresult result = gate_enter(thread, stream);                                                                  \
+        CUresult result = hook_enter(thread, stream);                                                                  \
         uint32_t timer_number = function_timing_take(thread);                                                          \
         if (result != CUDA_SUCCESS) {                                                                                  \
             DEPTH_ADD(thread, 1u, __ATOMIC_RELAXED);                                                                   \
@@ -100,15 +100,15 @@ static void count_copies3d(size_t copies, const CUDA_MEMCPY3D_BATCH_OP *operatio
 #undef USED
 #undef ALIAS
 
-#define ROW(symbol, base, since, per_thread) [HOOK_##symbol] = {#symbol, #base, since, per_thread, (void *)symbol},
-#define ROWS_NONE(symbol, base, since) ROW(symbol, base, since, false)
-#define ROWS_PTSZ(symbol, base, since) ROW(symbol, base, since, false) ROW(symbol##_ptsz, base, since, true)
-#define ROWS_PTDS(symbol, base, since) ROW(symbol, base, since, false) ROW(symbol##_ptds, base, since, true)
+#define POINTER(symbol) [HOOK_##symbol] = (void *)symbol,
+#define POINTERS_NONE(symbol) POINTER(symbol)
+#define POINTERS_PTSZ(symbol) POINTER(symbol) POINTER(symbol##_ptsz)
+#define POINTERS_PTDS(symbol) POINTER(symbol) POINTER(symbol##_ptds)
 
-const struct hook hooks[HOOK_COUNT] = {
-#define GATED(twin, symbol, base, since, ...) ROWS_##twin(symbol, base, since)
-#define CUSTOM(twin, symbol, base, since, ...) ROWS_##twin(symbol, base, since)
-#define USED(symbol, ...) [HOOK_##symbol] = {#symbol, "", 0, false, NULL},
+void *const hook_wrappers[HOOK_COUNT] = {
+#define GATED(twin, symbol, ...) POINTERS_##twin(symbol)
+#define CUSTOM(twin, symbol, ...) POINTERS_##twin(symbol)
+#define USED(...)
 #define ALIAS(...)
 #include "driver/hooks.def"
 #undef GATED
@@ -117,28 +117,15 @@ const struct hook hooks[HOOK_COUNT] = {
 #undef ALIAS
 };
 
-const struct alias aliases[] = {
-#define GATED(...)
-#define CUSTOM(...)
-#define USED(...)
-#define ALIAS(base, since, symbol) {#base, since, HOOK_##symbol},
-#include "driver/hooks.def"
-#undef GATED
-#undef CUSTOM
-#undef USED
-#undef ALIAS
-    {NULL, 0, HOOK_COUNT},
-};
-
 /* A launch on several devices at once: its streams are marked one after the other, inside one entry. */
 CUresult hook_cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned devices, unsigned flags) {
     struct thread *thread = &this_thread;
     unsigned listed = list ? devices : 0, entered = 0;
-    CUresult result = gate_enter(thread, listed ? list[0].stream : DEFAULT);
+    CUresult result = hook_enter(thread, listed ? list[0].stream : DEFAULT);
     if (result != CUDA_SUCCESS)
         return result;
     for (unsigned i = 1; i < listed; i++)
-        entered += gate_enter(thread, list[i].stream) == CUDA_SUCCESS;
+        entered += hook_enter(thread, list[i].stream) == CUDA_SUCCESS;
     for (unsigned i = 0; i < listed; i++)
         LAUNCH(NULL, (uint64_t)list[i].grid[0] * list[i].grid[1] * list[i].grid[2]);
     result = REAL(cuLaunchCooperativeKernelMultiDevice)(list, devices, flags);

@@ -2,7 +2,7 @@
  *
  * Each process of the client writes its own slot of the client page; the sum over the slots is the client's. A process
  * adds first and looks at the sum then: two that ask at the same time may both be refused, never both be let past. */
-#include "shim.h"
+#include "memory/memory.h"
 
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 /* Releases that wait for a stream: cuMemFreeAsync of memory that does not come from the driver's pool. An event marks the
  * place in the stream; when it has passed, the memory is given back, by whichever thread looks next. */
-#include "shim.h"
+#include "memory/memory.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* The ledger: what the program has allocated, by address or handle. Open addressing in shards with a lock each, so that
  * adding and taking cost the same however much there is, and threads seldom meet. */
-#include "shim.h"
+#include "memory/memory.h"
 
 #include <stdlib.h>
 

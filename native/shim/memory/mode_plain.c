@@ -1,5 +1,5 @@
 /* The mode "plain": device memory is device memory. It is counted and limited, and never moved. */
-#include "shim.h"
+#include "memory/memory.h"
 
 /* Nobody is asked to leave for it: what is plain never leaves again, and whoever did might not fit any more. */
 static CUresult allocate(CUdeviceptr *address, size_t bytes, struct entry *entry) {

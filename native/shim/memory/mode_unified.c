@@ -3,7 +3,7 @@
  *
  * Nobody can ask which pages exist. A prefetch makes those that do not, on the host too: so an allocation whose touched
  * part is unknown, a framework's preallocation, is never prefetched. Its pages move by the driver's own eviction. */
-#include "shim.h"
+#include "memory/memory.h"
 
 #include <stdlib.h>
 

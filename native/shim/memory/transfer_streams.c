@@ -1,8 +1,12 @@
 /* Lanes: a stream of our own in each context, on which memory moves. Other streams need not wait for it, nor it for them.
  * All under residency_lock. */
-#include "shim.h"
+#include "memory/memory.h"
 
 #include <stdlib.h>
+
+#define SPARE_FRACTION 32 /* of a device, that part stays free for who has the turn when others' memory comes back */
+
+pthread_mutex_t residency_lock = PTHREAD_MUTEX_INITIALIZER; /* nests in start_lock only */
 
 static struct {
     struct transfer_stream *streams;
@@ -90,6 +94,24 @@ void transfers_drop_context(CUcontext context) {
 }
 
 void transfers_after_fork(void) {
+    pthread_mutex_init(&residency_lock, NULL);
     table.streams = NULL; /* left to the parent's heap image */
     table.count = table.room = 0;
+}
+
+void transfers_report_restored(uint64_t bytes, uint64_t began) {
+    struct gpushare_report *report = &the_page()->report;
+    uint64_t took = now_ns() - began;
+    if (!bytes)
+        return;
+    PAGE_ADD(report->restored_bytes, bytes);
+    PAGE_ADD(report->restored_ns, took);
+    log_message(LOG_DEBUG, "restored %s in %.1f ms", size_text(bytes).text, (double)took / NS_PER_MS);
+}
+
+uint64_t transfers_free_bytes(void) {
+    size_t free_bytes = 0, total = 0;
+    if (REAL(cuMemGetInfo_v2)(&free_bytes, &total) != CUDA_SUCCESS)
+        return 0;
+    return free_bytes > total / SPARE_FRACTION ? free_bytes - total / SPARE_FRACTION : 0;
 }

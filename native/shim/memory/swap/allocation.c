@@ -21,7 +21,7 @@ static uint64_t above(CUdeviceptr address) {
     return low;
 }
 
-static struct swap_allocation *around(CUdeviceptr address) {
+struct swap_allocation *swap_allocation_at(CUdeviceptr address) {
     uint64_t at = above(address);
     return at && address - table.allocations[at - 1]->base < table.allocations[at - 1]->bytes
                ? table.allocations[at - 1]
@@ -132,47 +132,14 @@ CUresult swap_allocation_destroy(struct swap_allocation *allocation) {
     return CUDA_SUCCESS;
 }
 
-bool swap_find_allocation(CUdeviceptr address, CUdeviceptr *base, size_t *bytes, bool *is_resident) {
-    bool known = false;
-    pthread_mutex_lock(&residency_lock);
-    struct swap_allocation *allocation = around(address);
-    if (allocation) {
-        *base = allocation->base;
-        *bytes = allocation->bytes;
-        *is_resident = allocation->blocks[(address - allocation->base) / MAX_BLOCK_BYTES]->is_resident;
-        if (allocation->slab)
-            slab_find(allocation, address, base, bytes);
-        known = *bytes != 0;
-    }
-    pthread_mutex_unlock(&residency_lock);
-    return known;
+struct swap_allocation *swap_allocation_of_context(CUcontext context) {
+    for (uint64_t i = 0; i < table.count; i++)
+        if (table.allocations[i]->context == context)
+            return table.allocations[i];
+    return NULL;
 }
 
-/* What a context's end takes with it. residency_lock is held. */
-void swap_drop_context(CUcontext context) {
-    for (uint64_t i = 0; i < table.count;) {
-        struct swap_allocation *allocation = table.allocations[i];
-        if (allocation->context != context) {
-            i++;
-            continue;
-        }
-        slab_discard(allocation);
-        swap_allocation_destroy(allocation);
-    }
-    for (struct block *block = swap_blocks; block; block = block->next)
-        if (block->context == context)
-            block->context = NULL;
-    copies_drop_context(context);
-    host_buffer_drop_context(context);
-}
-
-void swap_after_fork(void) {
+void swap_allocations_after_fork(void) {
     table.allocations = NULL; /* left to the parent's heap image, and so the blocks */
     table.count = table.room = 0;
-    swap_blocks = NULL;
-    slabs_after_fork();
-    copies_after_fork();
-    host_buffers_after_fork();
-    swap_blocks_after_fork();
-    swap_vmm_after_fork();
 }

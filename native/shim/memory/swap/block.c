@@ -226,5 +226,6 @@ void block_loaded(struct block *block) {
 }
 
 void swap_blocks_after_fork(void) {
+    swap_blocks = NULL;
     missing = resident = 0;
 }

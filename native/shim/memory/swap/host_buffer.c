@@ -101,7 +101,7 @@ struct host_buffer *host_buffer_alloc_staging(uint64_t bytes) {
 }
 
 /* What it had pinned is pinned no more. */
-void host_buffer_drop_context(CUcontext context) {
+void host_buffers_drop_context(CUcontext context) {
     for (struct host_buffer **link = &host.kept; *link;) {
         struct host_buffer *kept = *link;
         if (kept->pinned != context) {
@@ -113,12 +113,14 @@ void host_buffer_drop_context(CUcontext context) {
         host.pinned -= kept->bytes;
         discard(kept);
     }
-    for (struct block *block = swap_blocks; block; block = block->next)
-        if (block->copy && block->copy->pinned == context) {
-            block->copy->pinned = NULL;
-            host.pinned -= block->copy->bytes;
-            host.pageable += block->copy->bytes;
-        }
+    publish();
+}
+
+/* The context in which it was pinned has ended. */
+void host_buffer_unpinned(struct host_buffer *buffer) {
+    buffer->pinned = NULL;
+    host.pinned -= buffer->bytes;
+    host.pageable += buffer->bytes;
     publish();
 }
 

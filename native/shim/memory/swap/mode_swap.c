@@ -27,6 +27,48 @@ static CUresult release(const struct entry *entry) {
     return result;
 }
 
+bool swap_find_allocation(CUdeviceptr address, CUdeviceptr *base, size_t *bytes, bool *is_resident) {
+    bool known = false;
+    pthread_mutex_lock(&residency_lock);
+    struct swap_allocation *allocation = swap_allocation_at(address);
+    if (allocation) {
+        *base = allocation->base;
+        *bytes = allocation->bytes;
+        *is_resident = allocation->blocks[(address - allocation->base) / MAX_BLOCK_BYTES]->is_resident;
+        if (allocation->slab)
+            slab_find(allocation, address, base, bytes);
+        known = *bytes != 0;
+    }
+    pthread_mutex_unlock(&residency_lock);
+    return known;
+}
+
+/* What a context's end takes with it. residency_lock is held. */
+void swap_drop_context(CUcontext context) {
+    struct swap_allocation *allocation;
+    while ((allocation = swap_allocation_of_context(context))) {
+        slab_discard(allocation);
+        swap_allocation_destroy(allocation);
+    }
+    copies_drop_context(context);
+    host_buffers_drop_context(context);
+    for (struct block *block = swap_blocks; block; block = block->next) {
+        if (block->context == context)
+            block->context = NULL;
+        if (block->copy && block->copy->pinned == context)
+            host_buffer_unpinned(block->copy);
+    }
+}
+
+void swap_after_fork(void) {
+    swap_allocations_after_fork();
+    slabs_after_fork();
+    copies_after_fork();
+    host_buffers_after_fork();
+    swap_blocks_after_fork();
+    swap_vmm_after_fork();
+}
+
 const struct memory_mode mode_swap = {
     .name = "swap",
     .number = GPUSHARE_MEMORY_SWAP,

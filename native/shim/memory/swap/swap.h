@@ -7,7 +7,9 @@
 #ifndef GPUSHARE_SWAP_H
 #define GPUSHARE_SWAP_H
 
-#include "shim.h"
+#include "memory/memory.h"
+
+#pragma GCC visibility push(hidden)
 
 #define GRANULE_BYTES (2ull << 20)    /* the driver's, of every device so far */
 #define MAX_BLOCK_BYTES (64ull << 20) /* blocks of a large allocation: what leaves here makes room for others soon */
@@ -80,6 +82,9 @@ uint64_t swap_missing_bytes(void);
 
 CUresult swap_allocation_create(uint64_t bytes, struct swap_allocation **made);
 CUresult swap_allocation_destroy(struct swap_allocation *allocation);
+struct swap_allocation *swap_allocation_at(CUdeviceptr address);       /* NULL: there is none */
+struct swap_allocation *swap_allocation_of_context(CUcontext context); /* one of them; NULL: there is none */
+void swap_allocations_after_fork(void);
 CUresult slab_allocate(uint64_t bytes, CUdeviceptr *address, struct swap_allocation **allocation);
 CUresult slab_free(struct swap_allocation *allocation, CUdeviceptr address, uint64_t bytes);
 void slab_find(const struct swap_allocation *allocation, CUdeviceptr address, CUdeviceptr *base, size_t *bytes);
@@ -109,9 +114,12 @@ void host_buffer_free(struct host_buffer *host);
 struct host_buffer *
 host_buffer_alloc_staging(uint64_t bytes); /* beside the budget; ordinary memory if it cannot be pinned */
 void host_buffer_pin(struct host_buffer *stage, CUcontext context);
-void host_buffer_drop_context(CUcontext context);
+void host_buffers_drop_context(CUcontext context); /* what it had pinned and no block uses */
+void host_buffer_unpinned(struct host_buffer *buffer);
 void host_buffers_after_fork(void);
 void swap_blocks_after_fork(void);
 void swap_vmm_after_fork(void);
+
+#pragma GCC visibility pop
 
 #endif

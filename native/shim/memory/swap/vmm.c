@@ -10,8 +10,8 @@ static struct mapping **mappings; /* of the program, by address */
 static uint64_t count, room;
 
 bool swap_manages(const CUmemAllocationProp *properties, unsigned long long flags) {
-    return shim.mode == &mode_swap && properties->type == CU_MEM_ALLOCATION_TYPE_PINNED && !properties->handle_types &&
-           properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE && !flags;
+    return shim.mode->number == GPUSHARE_MEMORY_SWAP && properties->type == CU_MEM_ALLOCATION_TYPE_PINNED &&
+           !properties->handle_types && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE && !flags;
 }
 
 static struct block *block_of(uint64_t name) {

@@ -24,15 +24,15 @@ void transfer_spend(struct transfer *t, uint64_t ns) {
     t->stream->transferred = t->at;
 }
 
-void transfer_bytes(struct transfer *t, enum link_direction direction, uint64_t bytes, double bandwidth) {
+void transfer_bytes(struct transfer *t, enum copy_direction direction, uint64_t bytes, double bandwidth) {
     const struct sim_device_params *device = &sim.params.device[t->device];
-    double link = direction == LINK_TO_DEVICE ? device->h2d : device->d2h;
+    double link = direction == COPY_TO_DEVICE ? device->h2d : device->d2h;
     if (bandwidth > link)
         bandwidth = link;
     while (bytes) {
         uint64_t part = bytes < PART ? bytes : PART;
-        t->at = world_link(sim.world, t->device, direction, t->at, pace_scaled((double)part / link));
-        transfer_spend(t, pace_scaled((double)part / bandwidth));
+        t->at = machine_transfer(sim.machine, t->device, direction, t->at, device_time_scaled((double)part / link));
+        transfer_spend(t, device_time_scaled((double)part / bandwidth));
         bytes -= part;
     }
 }

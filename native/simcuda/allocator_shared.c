@@ -28,7 +28,7 @@ static CUresult become_file(struct sim_alloc *alloc) {
                      ? MAP_FAILED
                      : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (copy == MAP_FAILED ||
-        world_shared_open(sim.world, alloc->device, sim.slot, (uint64_t)st.st_ino, alloc->mapped)) {
+        machine_shared_open(sim.machine, alloc->device, sim.slot, (uint64_t)st.st_ino, alloc->mapped)) {
         if (copy != MAP_FAILED)
             munmap(copy, bytes);
         close(file);
@@ -64,7 +64,7 @@ static CUresult open_new(struct sim_context *context, int file, const struct sta
     int device;
     uint64_t bytes;
     struct sim_alloc *alloc = calloc(1, sizeof *alloc);
-    if (!alloc || world_shared_join(sim.world, sim.slot, (uint64_t)st->st_ino, &device, &bytes)) {
+    if (!alloc || machine_shared_join(sim.machine, sim.slot, (uint64_t)st->st_ino, &device, &bytes)) {
         free(alloc);
         return alloc ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -80,7 +80,7 @@ static CUresult open_new(struct sim_context *context, int file, const struct sta
     pthread_mutex_init(&alloc->lock, NULL);
     alloc->file = memory == MAP_FAILED ? -1 : fcntl(file, F_DUPFD_CLOEXEC, 0);
     if (alloc->file < 0 || alloc_insert(alloc)) {
-        world_shared_leave(sim.world, device, sim.slot, alloc->inode);
+        machine_shared_leave(sim.machine, device, sim.slot, alloc->inode);
         if (memory != MAP_FAILED)
             munmap(memory, pages(bytes));
         free(alloc);

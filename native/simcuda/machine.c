@@ -1,6 +1,6 @@
-/* The world file: creation, entry, and emptying the slots of the dead. */
+/* The machine file: creation, entry, and emptying the slots of the dead. */
 #define _GNU_SOURCE
-#include "world.h"
+#include "machine.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -48,21 +48,21 @@ static int process_birth(int pid, uint64_t *start_time) {
     return state == 'Z' || state == 'X' ? -1 : 0;
 }
 
-int world_is_gone(const struct world_process *process) {
+int machine_is_gone(const struct machine_process *process) {
     uint64_t start;
     if (kill(process->pid, 0) < 0 && errno == ESRCH)
         return 1;
     return process_birth(process->pid, &start) || start != process->start_time;
 }
 
-static void repair_device(struct world_device *device) {
+static void repair_device(struct machine_device *device) {
     uint64_t used = 0;
-    for (int i = 0; i < WORLD_SLOTS; i++)
+    for (int i = 0; i < MACHINE_SLOTS; i++)
         used += device->share[i].plain;
     for (uint32_t i = 0; i < device->range_end; i++)
         if (device->range[i].owner)
             used += device->range[i].resident;
-    device->used = used + world_shared_bytes(device);
+    device->used = used + machine_shared_bytes(device);
 }
 
 /* Returns whether the last holder died inside. */
@@ -73,44 +73,44 @@ static int lock_robust(pthread_mutex_t *lock) {
     return 1;
 }
 
-void world_lock_device(struct world *world, int device) {
-    if (lock_robust(&world->device[device].lock))
-        repair_device(&world->device[device]);
+void machine_lock_device(struct machine *machine, int device) {
+    if (lock_robust(&machine->device[device].lock))
+        repair_device(&machine->device[device]);
 }
 
-void world_unlock_device(struct world *world, int device) {
-    pthread_mutex_unlock(&world->device[device].lock);
+void machine_unlock_device(struct machine *machine, int device) {
+    pthread_mutex_unlock(&machine->device[device].lock);
 }
 
-/* With the world locked. */
-static void empty_slot(struct world *world, int slot) {
+/* With the machine locked. */
+static void empty_slot(struct machine *machine, int slot) {
     uint64_t now = sim_now();
-    for (int i = 0; i < world->params.devices; i++) {
-        struct world_device *device = &world->device[i];
-        world_lock_device(world, i);
+    for (int i = 0; i < machine->params.devices; i++) {
+        struct machine_device *device = &machine->device[i];
+        machine_lock_device(machine, i);
         for (uint32_t r = 0; r < device->range_end; r++)
             if (device->range[r].owner == (uint32_t)slot + 1)
                 device->range[r].owner = 0;
-        world_shared_forget(device, slot);
-        turns_forget(device, slot, now);
+        machine_shared_remove(device, slot);
+        slices_remove(device, slot, now);
         memset(&device->share[slot], 0, sizeof device->share[slot]);
         repair_device(device);
-        world_unlock_device(world, i);
+        machine_unlock_device(machine, i);
     }
-    world->process[slot].pid = 0;
+    machine->process[slot].pid = 0;
 }
 
-void world_reap(struct world *world, int now) {
+void machine_reap(struct machine *machine, int now) {
     static _Atomic uint64_t last;
     uint64_t time = sim_now(), before = atomic_load_explicit(&last, memory_order_relaxed);
     if (!now && time - before < 5000000)
         return;
     atomic_store_explicit(&last, time, memory_order_relaxed);
-    lock_robust(&world->lock);
-    for (int i = 0; i < WORLD_SLOTS; i++)
-        if (world->process[i].pid && world_is_gone(&world->process[i]))
-            empty_slot(world, i);
-    pthread_mutex_unlock(&world->lock);
+    lock_robust(&machine->lock);
+    for (int i = 0; i < MACHINE_SLOTS; i++)
+        if (machine->process[i].pid && machine_is_gone(&machine->process[i]))
+            empty_slot(machine, i);
+    pthread_mutex_unlock(&machine->lock);
 }
 
 static void init_lock(pthread_mutex_t *lock) {
@@ -123,23 +123,23 @@ static void init_lock(pthread_mutex_t *lock) {
 }
 
 /* Nobody is in: the newcomer's parameters hold from now on. */
-static void reset(struct world *world, const struct sim_params *params) {
-    world->params = *params;
+static void reset(struct machine *machine, const struct sim_params *params) {
+    machine->params = *params;
     for (int i = 0; i < params->devices; i++) {
-        struct world_device *device = &world->device[i];
-        world_lock_device(world, i);
+        struct machine_device *device = &machine->device[i];
+        machine_lock_device(machine, i);
         memset(device->range, 0, device->range_end * sizeof *device->range);
         memset(device->shared, 0, device->shared_end * sizeof *device->shared);
         memset(device->share, 0, sizeof device->share);
         device->used = device->populations = device->evicted = device->range_end = device->shared_end = 0;
         device->link_free[0] = device->link_free[1] = 0;
-        device->turn = -1;
-        device->turn_start = device->turn_end = device->turn_waiters = 0;
-        world_unlock_device(world, i);
+        device->holder = -1;
+        device->slice_start = device->slice_end = device->slice_waiters = 0;
+        machine_unlock_device(machine, i);
     }
 }
 
-/* Makes a complete file beside the path, then links it there: the path never names half a world. The space is
+/* Makes a complete file beside the path, then links it there: the path never names half a machine. The space is
  * reserved: a full file system must show here, not as a SIGBUS in the program. */
 static int create(const char *path, mode_t mode) {
     char temporary[SIM_PATH + 32];
@@ -149,17 +149,17 @@ static int create(const char *path, mode_t mode) {
     if (fd < 0)
         return -1;
     int result = -1;
-    if (fchmod(fd, mode) == 0 && (errno = posix_fallocate(fd, 0, sizeof(struct world))) == 0) {
-        struct world *world = mmap(NULL, sizeof *world, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        if (world != MAP_FAILED) {
-            init_lock(&world->lock);
+    if (fchmod(fd, mode) == 0 && (errno = posix_fallocate(fd, 0, sizeof(struct machine))) == 0) {
+        struct machine *machine = mmap(NULL, sizeof *machine, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        if (machine != MAP_FAILED) {
+            init_lock(&machine->lock);
             for (int i = 0; i < SIM_MAX_DEVICES; i++) {
-                init_lock(&world->device[i].lock);
-                world->device[i].turn = -1;
+                init_lock(&machine->device[i].lock);
+                machine->device[i].holder = -1;
             }
-            world->bytes = sizeof *world;
-            world->magic = WORLD_MAGIC;
-            munmap(world, sizeof *world);
+            machine->bytes = sizeof *machine;
+            machine->magic = MACHINE_MAGIC;
+            munmap(machine, sizeof *machine);
             result = link(temporary, path) == 0 || errno == EEXIST ? 0 : -1;
         }
     }
@@ -171,7 +171,7 @@ static int create(const char *path, mode_t mode) {
 }
 
 static int open_world(const struct sim_params *params, char *problem, size_t size) {
-    const char *path = params->world;
+    const char *path = params->machine;
     mode_t mode = params->shared ? 0666 : 0600;
     for (int attempt = 0; attempt < 3; attempt++) {
         int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
@@ -184,7 +184,7 @@ static int open_world(const struct sim_params *params, char *problem, size_t siz
             snprintf(problem, size,
                      params->shared ? "%s is not a file for every user" : "%s is not a private file of this user",
                      path);
-        } else if (st.st_size != (off_t)sizeof(struct world)) {
+        } else if (st.st_size != (off_t)sizeof(struct machine)) {
             snprintf(problem, size, "%s was made by another version of the simulated driver: remove it", path);
         } else {
             return fd;
@@ -197,43 +197,43 @@ static int open_world(const struct sim_params *params, char *problem, size_t siz
     return -1;
 }
 
-int world_enter(struct world **out, struct sim_params *params, char *problem, size_t size) {
+int machine_enter(struct machine **out, struct sim_params *params, char *problem, size_t size) {
     int fd = open_world(params, problem, size);
     if (fd < 0)
         return -1;
-    struct world *world = mmap(NULL, sizeof *world, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    struct machine *machine = mmap(NULL, sizeof *machine, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
-    if (world == MAP_FAILED || world->magic != WORLD_MAGIC || world->bytes != sizeof *world) {
-        snprintf(problem, size, "%s can't be used: remove it", params->world);
+    if (machine == MAP_FAILED || machine->magic != MACHINE_MAGIC || machine->bytes != sizeof *machine) {
+        snprintf(problem, size, "%s can't be used: remove it", params->machine);
         return -1;
     }
-    world_reap(world, 1);
-    lock_robust(&world->lock);
+    machine_reap(machine, 1);
+    lock_robust(&machine->lock);
     int slot = -1, others = 0;
-    for (int i = 0; i < WORLD_SLOTS; i++)
-        if (world->process[i].pid == (int32_t)getpid()) /* this process before it executed another program */
-            empty_slot(world, i);
-    for (int i = WORLD_SLOTS - 1; i >= 0; i--) {
-        if (world->process[i].pid == 0)
+    for (int i = 0; i < MACHINE_SLOTS; i++)
+        if (machine->process[i].pid == (int32_t)getpid()) /* this process before it executed another program */
+            empty_slot(machine, i);
+    for (int i = MACHINE_SLOTS - 1; i >= 0; i--) {
+        if (machine->process[i].pid == 0)
             slot = i;
         else
             others++;
     }
     if (!others)
-        reset(world, params);
+        reset(machine, params);
     if (slot >= 0) {
-        process_birth((int)getpid(), &world->process[slot].start_time);
-        world->process[slot].pid = (int32_t)getpid();
+        process_birth((int)getpid(), &machine->process[slot].start_time);
+        machine->process[slot].pid = (int32_t)getpid();
         char path[SIM_PATH], log[SIM_PATH];
-        memcpy(path, params->world, sizeof path);
+        memcpy(path, params->machine, sizeof path);
         memcpy(log, params->log, sizeof log);
-        *params = world->params;
-        memcpy(params->world, path, sizeof path);
+        *params = machine->params;
+        memcpy(params->machine, path, sizeof path);
         memcpy(params->log, log, sizeof log); /* the log is each process's own affair */
-        *out = world;
+        *out = machine;
     } else {
-        snprintf(problem, size, "%d processes use the simulated devices already", WORLD_SLOTS);
+        snprintf(problem, size, "%d processes use the simulated devices already", MACHINE_SLOTS);
     }
-    pthread_mutex_unlock(&world->lock);
+    pthread_mutex_unlock(&machine->lock);
     return slot;
 }

@@ -9,18 +9,18 @@
 
 #define CREDIT_NS 200000 /* of lateness that the next command may make up for */
 
-uint64_t pace_scaled(double seconds) {
+uint64_t device_time_scaled(double seconds) {
     return (uint64_t)(seconds * 1e9 * sim.params.time_scale);
 }
 
 /* A command begins at `now`. */
-void pace_enter(struct sim_stream *stream, uint64_t now) {
+void device_time_enter(struct sim_stream *stream, uint64_t now) {
     stream->transferred = 0;
     if (stream->on_device && now - stream->device_looked < CREDIT_NS)
         return;
     if (!stream->on_device)
-        turns_enter(sim.world, stream->context->device, sim.slot);
-    uint64_t consumed = turns_consumed(sim.world, stream->context->device, sim.slot);
+        slices_enter(sim.machine, stream->context->device, sim.slot);
+    uint64_t consumed = slices_consumed(sim.machine, stream->context->device, sim.slot);
     if (!stream->on_device)
         stream->device_target = consumed;
     else if (consumed > stream->device_target + CREDIT_NS)
@@ -32,23 +32,23 @@ void pace_enter(struct sim_stream *stream, uint64_t now) {
 
 /* How long before `now` (negative: after) the command that begins now would have begun without wake-up
  * latency. */
-int64_t pace_lateness(const struct sim_stream *stream, uint64_t now) {
+int64_t device_time_lateness(const struct sim_stream *stream, uint64_t now) {
     return (int64_t)(stream->device_consumed + (now - stream->device_looked) - stream->device_target);
 }
 
 void execute_leave_device(struct sim_stream *stream) {
     if (!stream->on_device)
         return;
-    turns_leave(sim.world, stream->context->device, sim.slot);
+    slices_leave(sim.machine, stream->context->device, sim.slot);
     stream->on_device = 0;
 }
 
-void pace_spend(struct sim_stream *stream, uint64_t ns, uint64_t slack_ns) {
+void device_time_spend(struct sim_stream *stream, uint64_t ns, uint64_t slack_ns) {
     stream->device_target += ns;
     uint64_t queued = atomic_load_explicit(&stream->tail, memory_order_relaxed) -
                       atomic_load_explicit(&stream->head, memory_order_relaxed);
     stream->device_consumed =
-        turns_wait(sim.world, stream->context->device, sim.slot, stream->device_target, slack_ns, queued > 1);
+        slices_wait(sim.machine, stream->context->device, sim.slot, stream->device_target, slack_ns, queued > 1);
     if (stream->device_consumed > stream->device_target + CREDIT_NS)
         stream->device_target = stream->device_consumed - CREDIT_NS;
     stream->device_looked = sim_now();

@@ -1,7 +1,7 @@
 /* fill, axpy, matmul, spin, stamp, work, wait_flag, set_flag: the same as in ../ptx/builtins.cu, on host
  * memory. A launch does its work once whatever the grid: the functions are written so that any grid covers
  * all elements. */
-#include "builtins.h"
+#include "builtin_kernels.h"
 
 #include <string.h>
 #include <time.h>

@@ -1,0 +1,46 @@
+/* The agent thread, the start of the shim, and the turn locks. */
+#ifndef GPUSHARE_AGENT_H
+#define GPUSHARE_AGENT_H
+
+#include "base/base.h"
+
+#pragma GCC visibility push(hidden)
+
+/* --- start.c --- */
+
+bool shim_start(void); /* after the driver has been initialised; true: the shim is active */
+
+/* For hooks that act only in an active shim. The first of them initialises it. */
+static inline bool shim_is_active(void) {
+    uint32_t state = atomic_load_explicit(&shim.state, memory_order_acquire);
+    return state == SHIM_ACTIVE || (state == SHIM_UNINITIALISED && shim_start());
+}
+
+/* --- environment.c --- */
+
+void environment_read(void);
+const char *memory_mode_from_environment(void);
+
+/* --- agent.c --- */
+
+bool agent_start(void);
+void agent_after_fork(void);
+
+/* --- lock_files.c: the agent calls it; `devices` are bits of the client page's table --- */
+
+bool locks_open(uint64_t devices);                            /* false: logged */
+bool locks_enter(uint64_t turn, uint64_t devices, bool join); /* on all of them or on none */
+void locks_leave(void);
+bool locks_have_others(uint64_t devices, uint64_t turn); /* another process is in the turn on one of the devices */
+void locks_show_waiting(uint64_t devices, bool waits);
+void locks_ring(uint64_t devices);
+int locks_bell(uint64_t devices); /* the bell of the one device, or -1 */
+bool locks_drain_bell(int bell);  /* true: it has rung; it is silent now */
+bool locks_poll(uint64_t now);    /* true: the folder has other files, and they are open now */
+bool locks_reopen(void);          /* the program has closed the descriptors; a turn goes on; false: logged */
+void locks_close(void);           /* the shim is disabled */
+void locks_after_fork(void);
+
+#pragma GCC visibility pop
+
+#endif

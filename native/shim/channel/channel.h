@@ -1,0 +1,35 @@
+/* Messages to the coordinator: their text, and which of them wait to be sent. */
+#ifndef GPUSHARE_CHANNEL_H
+#define GPUSHARE_CHANNEL_H
+
+#include "base/base.h"
+
+#include <stddef.h>
+
+#pragma GCC visibility push(hidden)
+
+/* --- messages.c --- */
+
+struct message_writer {
+    char *line;
+    size_t room, length; /* length >= room: it did not fit */
+};
+
+void message_append(struct message_writer *writer, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void message_append_string(struct message_writer *writer, const char *text);                 /* as a JSON string */
+void message_append_text(struct message_writer *writer, const char *name, const char *text); /* a field and its comma */
+size_t message_hello(char *line, size_t room); /* the length; 0: no room */
+bool message_has_type(const char *line, const char *type);
+
+/* --- outbox.c --- */
+
+enum { OUTBOX_CHANGED = 1, OUTBOX_DETAILS = 2 };
+
+void outbox_post(unsigned messages); /* any thread: the agent sends them */
+void outbox_put(unsigned messages);  /* agent: likewise, without waking it */
+unsigned outbox_take(void); /* agent: they are no longer in it, so that none that is posted from now on is lost */
+bool outbox_is_empty(void);
+
+#pragma GCC visibility pop
+
+#endif

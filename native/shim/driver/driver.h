@@ -1,0 +1,119 @@
+/* The driver's functions by number and by type, from the table of hooks.def, and names that programs look up. */
+#ifndef GPUSHARE_DRIVER_H
+#define GPUSHARE_DRIVER_H
+
+#include "base/base.h"
+#include "driver/cuda_abi.h"
+
+#pragma GCC visibility push(hidden)
+
+#define DEFAULT ((CUstream)0) /* the default stream */
+
+/* --- symbols.c --- */
+
+#define HOOK_NONE(symbol) HOOK_##symbol,
+#define HOOK_PTSZ(symbol) HOOK_##symbol, HOOK_##symbol##_ptsz,
+#define HOOK_PTDS(symbol) HOOK_##symbol, HOOK_##symbol##_ptds,
+enum hook_id {
+#define GATED(twin, symbol, ...) HOOK_##twin(symbol)
+#define CUSTOM(twin, symbol, ...) HOOK_##twin(symbol)
+#define USED(symbol, ...) HOOK_##symbol,
+#define ALIAS(...)
+#include "driver/hooks.def"
+#undef GATED
+#undef CUSTOM
+#undef USED
+#undef ALIAS
+    HOOK_COUNT
+};
+
+/* Prototypes, for their types: only `typeof` looks at those that are not defined. */
+#define UNWRAP(...) __VA_ARGS__
+#define DECLARE_NONE(symbol, parameters) EXPORT CUresult symbol parameters;
+#define DECLARE_PTSZ(symbol, parameters) EXPORT CUresult symbol parameters, symbol##_ptsz parameters;
+#define DECLARE_PTDS(symbol, parameters) EXPORT CUresult symbol parameters, symbol##_ptds parameters;
+#define DECLARE_HAND_NONE(symbol, parameters) CUresult hook_##symbol parameters;
+#define DECLARE_HAND_PTSZ(symbol, parameters) CUresult hook_##symbol(bool twin, UNWRAP parameters);
+#define GATED(twin, symbol, base, since, parameters, ...) DECLARE_##twin(symbol, parameters)
+#define CUSTOM(twin, symbol, base, since, parameters, ...)                                                             \
+    DECLARE_##twin(symbol, parameters) DECLARE_HAND_##twin(symbol, parameters)
+#define USED(symbol, parameters) CUresult symbol parameters;
+#define ALIAS(...)
+#include "driver/hooks.def"
+#undef GATED
+#undef CUSTOM
+#undef USED
+#undef ALIAS
+
+struct driver_entry {
+    const char *symbol, *base;
+    int since;
+    bool per_thread;
+    bool is_hooked; /* false: the shim only calls it */
+};
+
+struct driver_alias {
+    const char *base; /* NULL: the end */
+    int since;
+    enum hook_id id;
+};
+
+extern const struct driver_entry driver_entries[HOOK_COUNT];
+extern const struct driver_alias driver_aliases[];
+extern void *driver_functions[HOOK_COUNT];
+void *driver_resolve(enum hook_id id);
+bool driver_has(enum hook_id id);
+bool driver_is_simulated(void);
+void *driver_library(bool load); /* NULL: it is not loaded, or could not be */
+
+typedef void *(*dlsym_function)(void *handle, const char *name);
+typedef void *(*dlvsym_function)(void *handle, const char *name, const char *version);
+dlsym_function libc_dlsym(void); /* the C library's functions, past the shim's own */
+dlvsym_function libc_dlvsym(void);
+void *real_dlsym(void *handle, const char *name);
+
+static inline void *driver_function(enum hook_id id) {
+    void *function = __atomic_load_n(&driver_functions[id], __ATOMIC_RELAXED);
+    return likely(function != NULL) ? function : driver_resolve(id);
+}
+
+/* The driver's own function behind a hook. Never NULL: a missing one returns CUDA_ERROR_NOT_FOUND. */
+#define REAL(symbol) ((__typeof__(&symbol))driver_function(HOOK_##symbol))
+#define REAL_TWIN(symbol, twin) ((__typeof__(&symbol))driver_function((twin) ? HOOK_##symbol##_ptsz : HOOK_##symbol))
+
+/* The per-thread form of an entry point means another default stream. */
+static inline CUstream per_thread(CUstream stream) {
+    return stream == DEFAULT ? CU_STREAM_PER_THREAD : stream;
+}
+
+/* Return true if work for `stream` goes into a graph instead of to the device. */
+static inline bool is_capturing(CUstream stream) {
+    int status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return REAL(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+/* No function of another library, because lookups run before some libraries are ready for calls. */
+static inline bool names_are_equal(const char *a, const char *b) {
+    while (*a && *a == *b)
+        a++, b++;
+    return *a == *b;
+}
+
+/* Return true for a name such as the driver's entry points have. Names of the libraries above it (cuda…, cublas…) differ. */
+static inline bool is_driver_name(const char *name) {
+    return name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
+}
+
+/* --- unhooked.c: entry points that the program has looked up and that the shim does not know --- */
+
+#define MAX_UNHOOKED 32 /* names */
+#define MAX_UNHOOKED_BYTES 64
+
+void note_unhooked(const char *name);                   /* the driver has it, and it is no hook's */
+void note_newer_version(const char *name, int version); /* a hook has it, but not in this form */
+int unhooked_names(char names[MAX_UNHOOKED][MAX_UNHOOKED_BYTES]);
+void unhooked_after_fork(void);
+
+#pragma GCC visibility pop
+
+#endif

@@ -1,0 +1,87 @@
+/* When memory moves, on which streams, and how a process gets room on a full device. */
+#ifndef GPUSHARE_RESIDENCY_H
+#define GPUSHARE_RESIDENCY_H
+
+#include "memory/mode.h"
+
+#pragma GCC visibility push(hidden)
+
+/* --- residency.c --- */
+
+bool residency_is_evicting(uint64_t now, uint64_t *next); /* agent, after a drain: memory that must leave is leaving */
+uint64_t residency_poll(uint64_t now);                    /* agent, while not running: the time of the next call */
+bool residency_restore(uint32_t word); /* a thread at the open gate; false: some memory cannot be restored yet */
+void residency_pause(void);            /* no context is used for moving memory until … */
+void residency_resume(CUcontext gone); /* … here; NULL: no context has ended */
+void residency_after_fork(void);
+
+/* --- shortage.c: requests for room --- */
+
+#define MAX_SHORTAGE_NS (15000 * NS_PER_MS) /* how long an allocation waits without an answer of the coordinator */
+#define SHORTAGE_POLL_NS (1 * NS_PER_MS)
+
+struct shortage {
+    uint64_t began;               /* 0: no room has been requested */
+    uint64_t posted_at;           /* 0: not in this turn */
+    uint32_t first_seq, last_seq; /* short_seq of the first and of the latest request */
+    bool is_refused;
+};
+
+/* How a waiting thread uses the gate, whose folder lies above this one. */
+struct shortage_gate {
+    void (*begin_wait)(uint64_t now);
+    bool (*is_interrupted)(void);
+    CUresult (*wait_for_turn)(void);
+};
+
+void shortage_set_gate(const struct shortage_gate *gate); /* once, before the shim is active */
+/* Request room from the other clients; residency_lock is released meanwhile. CUDA_SUCCESS: the caller tries again.
+ * Anything else is the result for the program. */
+CUresult shortage_wait(struct shortage *shortage, uint64_t bytes);
+CUresult shortage_next_turn(struct shortage *shortage); /* the turn has ended before there was room; returns likewise */
+void shortage_end(struct shortage *shortage);           /* there is room, or the need has gone */
+void shortage_begin_for_turn(uint64_t bytes);           /* the first call of the turn needs room */
+void shortage_end_for_turn(void);
+void shortage_after_fork(void);
+
+/* --- transfer_streams.c: all under residency_lock, which nests only in start_lock --- */
+
+extern pthread_mutex_t residency_lock;
+
+struct transfer_stream {
+    CUcontext context;
+    CUdevice device;
+    CUstream stream;
+    CUevent event;
+    bool is_busy; /* a transfer is under way */
+};
+
+struct transfer_stream *transfer_begin(CUcontext context); /* makes the context current; NULL: not possible */
+void transfer_end(void);
+void transfers_record(void);       /* an event behind all transfers that are under way */
+bool transfers_are_complete(void); /* all that was recorded */
+bool transfers_sync(void);         /* false: one failed */
+void transfers_report_restored(uint64_t bytes, uint64_t began);
+uint64_t transfers_free_bytes(void); /* free bytes of the current context's device, less a reserve */
+void transfers_drop_context(CUcontext context);
+void transfers_after_fork(void);
+
+/* --- swap/: the program's virtual-memory management in the mode "swap" --- */
+
+bool swap_find_allocation(CUdeviceptr address, CUdeviceptr *base, size_t *bytes, bool *is_resident);
+void swap_drop_context(CUcontext context); /* under residency_lock */
+void swap_after_fork(void);
+bool swap_manages(const CUmemAllocationProp *properties, unsigned long long flags); /* the shim moves such memory */
+bool swap_owns_handle(uint64_t handle);
+bool swap_owns_mapping(CUdeviceptr address);
+CUresult swap_create(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties);
+CUresult swap_release(CUmemGenericAllocationHandle handle);
+CUresult swap_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle);
+CUresult swap_unmap(CUdeviceptr address, size_t bytes);
+CUresult swap_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t count);
+CUresult swap_retain(CUmemGenericAllocationHandle *handle, CUdeviceptr address);
+CUresult swap_properties(CUmemAllocationProp *properties, CUmemGenericAllocationHandle handle);
+
+#pragma GCC visibility pop
+
+#endif

@@ -1,0 +1,96 @@
+/* Requests for room on a full device: the page has one at a time, which the coordinator answers by evicting other clients'
+ * memory, or by refusing. */
+#include "channel/channel.h"
+#include "memory/memory.h"
+
+#define SHORTAGE_RETRY_NS (100 * NS_PER_MS) /* another thread may have taken the room that was made */
+
+static struct shortage *current_shortage; /* the request in the page, under residency_lock; NULL: none */
+static struct shortage turn_shortage;     /* what this turn's first call waits for */
+static const struct shortage_gate *gate;
+
+void shortage_set_gate(const struct shortage_gate *functions) {
+    gate = functions;
+}
+
+/* The bytes come first: a reader that reads the number before the bytes has those of this request or of a later one. */
+static void publish_shortage(struct shortage *shortage, uint64_t bytes) {
+    struct gpushare_report *report = &the_page()->report;
+    current_shortage = bytes ? shortage : NULL;
+    PAGE_STORE(report->short_bytes, bytes);
+    shortage->last_seq = __atomic_add_fetch(&report->short_seq, 1, __ATOMIC_RELEASE);
+    outbox_post(OUTBOX_CHANGED);
+}
+
+static bool is_connected(void) {
+    return atomic_load(&shim.link) == LINK_CONNECTED;
+}
+
+/* The coordinator may have refused before memory left that our last try did not find, so one more try follows. */
+static bool check_refused(struct shortage *shortage, uint64_t now) {
+    struct gpushare_orders *orders = &the_page()->orders;
+    bool answered = current_shortage == shortage &&
+                    PAGE_LOAD(orders->no_room) - shortage->first_seq <= shortage->last_seq - shortage->first_seq;
+    return answered || (!is_connected() && now > shortage->began + MAX_SHORTAGE_NS);
+}
+
+/* At the gate, so that all that the program has is on the device when this is tried again: what has no room then, and
+ * nothing can make any, has none at all. */
+CUresult shortage_next_turn(struct shortage *shortage) {
+    shortage_end(shortage);
+    pthread_mutex_unlock(&residency_lock);
+    CUresult result = gate->wait_for_turn();
+    pthread_mutex_lock(&residency_lock);
+    *shortage = (struct shortage){.began = now_ns()};
+    return result;
+}
+
+CUresult shortage_wait(struct shortage *shortage, uint64_t bytes) {
+    uint64_t now = now_ns();
+    if (shortage->is_refused || (!shortage->began && !is_connected()))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!shortage->began) {
+        shortage->began = now;
+        gate->begin_wait(now);
+    }
+    if (!current_shortage || current_shortage == &turn_shortage ||
+        (current_shortage == shortage && now > shortage->posted_at + SHORTAGE_RETRY_NS)) {
+        publish_shortage(shortage, bytes);
+        shortage->first_seq = shortage->posted_at ? shortage->first_seq : shortage->last_seq;
+        shortage->posted_at = now;
+    }
+    shortage->is_refused = check_refused(shortage, now);
+    pthread_mutex_unlock(&residency_lock);
+    if (!shortage->is_refused)
+        futex_wait(&shim.gate, gate_word(), SHORTAGE_POLL_NS);
+    bool interrupted = gate->is_interrupted();
+    pthread_mutex_lock(&residency_lock);
+    if (interrupted)
+        log_message(LOG_INFO, "interrupted while waiting for room on the device: nothing was allocated");
+    return interrupted ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
+}
+
+void shortage_end(struct shortage *shortage) {
+    if (current_shortage == shortage)
+        publish_shortage(shortage, 0);
+}
+
+void shortage_begin_for_turn(uint64_t bytes) {
+    pthread_mutex_lock(&residency_lock);
+    if (is_connected() && (!current_shortage || current_shortage == &turn_shortage) &&
+        PAGE_LOAD(the_page()->report.short_bytes) != bytes)
+        publish_shortage(&turn_shortage, bytes);
+    pthread_mutex_unlock(&residency_lock);
+}
+
+void shortage_end_for_turn(void) {
+    if (!PAGE_LOAD(the_page()->report.short_bytes))
+        return;
+    pthread_mutex_lock(&residency_lock);
+    shortage_end(&turn_shortage);
+    pthread_mutex_unlock(&residency_lock);
+}
+
+void shortage_after_fork(void) {
+    current_shortage = NULL;
+}

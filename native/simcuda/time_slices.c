@@ -1,0 +1,192 @@
+/* Device time, shared by processes in slices.
+ *
+ * Only one process has the device at a moment (the turn). What a process has consumed is bookkeeping: its
+ * streams sleep until the books say that their work is done. The books are brought up to date ("settled") by
+ * whoever looks, for the time that has passed, so that late wake-ups delay the looker but distort nobody's
+ * share.
+ */
+#define _GNU_SOURCE
+#include "machine.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/* A process that waits for slices looks this often whether the holder has been killed: its work stays active until then. */
+#define SAMPLE_NS 20000000ull
+
+static _Atomic uint64_t sampled_at;
+
+static int is_runnable(const struct machine_share *share) {
+    return share->active && (share->unbounded || share->consumed < share->need);
+}
+
+static int next_runnable(const struct machine_device *device, int after) {
+    for (int i = 1; i <= MACHINE_SLOTS; i++) {
+        int slot = (after + i + MACHINE_SLOTS) % MACHINE_SLOTS;
+        if (is_runnable(&device->share[slot]))
+            return slot;
+    }
+    return -1;
+}
+
+static void pass_device(struct machine_device *device, int slot, uint64_t at, uint64_t slice) {
+    device->holder = slot;
+    device->slice_start = at;
+    device->slice_end = at + slice;
+    device->slice_changes++;
+}
+
+/* Brings the books up to `now`. */
+static void bring_up_to_date(struct machine_device *device, uint64_t now, uint64_t slice) {
+    if (device->holder >= 0 && now > device->slice_start + 10000000000ull)
+        device->slice_start = now - 10000000000ull; /* everybody was stopped: don't replay hours */
+    while (device->holder >= 0) {
+        struct machine_share *share = &device->share[device->holder];
+        uint64_t start = device->slice_start, until;
+        if (!share->active)
+            until = start;
+        else if (share->unbounded)
+            until = UINT64_MAX;
+        else
+            until = start + (share->need > share->consumed ? share->need - share->consumed : 0);
+        int next = next_runnable(device, device->holder);
+        int contended = next >= 0 && next != device->holder;
+        if (contended && device->slice_end < until)
+            until = device->slice_end > start ? device->slice_end : start;
+        if (until > now) {
+            if (now > start) {
+                share->consumed += now - start;
+                device->slice_start = now;
+            }
+            return;
+        }
+        share->consumed += until - start;
+        if (contended)
+            pass_device(device, next, until, slice);
+        else if (is_runnable(share))
+            pass_device(device, device->holder, until, slice);
+        else
+            device->holder = -1;
+    }
+    int next = next_runnable(device, -1);
+    if (next >= 0)
+        pass_device(device, next, now, slice);
+}
+
+static void wake_waiters(struct machine_device *device) {
+    if (device->slice_waiters) {
+        device->slice_waiters = 0;
+        syscall(SYS_futex, &device->slice_changes, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    }
+}
+
+void slices_enter(struct machine *machine, int device_index, int slot) {
+    struct machine_device *device = &machine->device[device_index];
+    machine_lock_device(machine, device_index);
+    uint64_t now = sim_now();
+    bring_up_to_date(device, now, machine->params.slice_ns);
+    device->share[slot].active++;
+    device->share[slot].unbounded++;
+    bring_up_to_date(device, now, machine->params.slice_ns);
+    machine_unlock_device(machine, device_index);
+}
+
+void slices_leave(struct machine *machine, int device_index, int slot) {
+    struct machine_device *device = &machine->device[device_index];
+    machine_lock_device(machine, device_index);
+    uint64_t now = sim_now();
+    bring_up_to_date(device, now, machine->params.slice_ns);
+    device->share[slot].active--;
+    device->share[slot].unbounded--;
+    bring_up_to_date(device, now, machine->params.slice_ns);
+    wake_waiters(device);
+    machine_unlock_device(machine, device_index);
+}
+
+void slices_remove(struct machine_device *device, int slot, uint64_t now) {
+    device->share[slot].active = device->share[slot].unbounded = 0;
+    if (device->holder == slot) {
+        device->holder = -1;
+        device->slice_start = now;
+    }
+    device->slice_changes++;
+    wake_waiters(device);
+}
+
+uint64_t slices_consumed(struct machine *machine, int device_index, int slot) {
+    struct machine_device *device = &machine->device[device_index];
+    machine_lock_device(machine, device_index);
+    bring_up_to_date(device, sim_now(), machine->params.slice_ns);
+    uint64_t consumed = device->share[slot].consumed;
+    machine_unlock_device(machine, device_index);
+    return consumed;
+}
+
+/* Sleeps to an absolute time, or until the turn changes. Called with the device locked; unlocks and locks
+ * again. */
+static void wait_for_slice(struct machine *machine, int device_index, uint64_t deadline) {
+    struct machine_device *device = &machine->device[device_index];
+    uint32_t seen = device->slice_changes;
+    device->slice_waiters = 1;
+    machine_unlock_device(machine, device_index);
+    struct timespec ts = {.tv_sec = (time_t)(deadline / 1000000000ull), .tv_nsec = (long)(deadline % 1000000000ull)};
+    syscall(SYS_futex, &device->slice_changes, FUTEX_WAIT_BITSET, seen, &ts, NULL, FUTEX_BITSET_MATCH_ANY);
+    machine_lock_device(machine, device_index);
+}
+
+uint64_t slices_wait(struct machine *machine, int device_index, int slot, uint64_t target, uint64_t slack_ns,
+                     int more) {
+    struct machine_device *device = &machine->device[device_index];
+    struct machine_share *share = &device->share[(unsigned)slot % MACHINE_SLOTS];
+    uint64_t slice = machine->params.slice_ns;
+    machine_lock_device(machine, device_index);
+    uint64_t now = sim_now();
+    bring_up_to_date(device, now, slice);
+    int bounded = 0;
+    while (!(device->holder == slot && share->consumed + slack_ns >= target) && share->consumed < target) {
+        if (!bounded && !more) { /* while all streams only wait, others can know when this process will be done */
+            bounded = 1;
+            share->unbounded--;
+            if (share->need < target)
+                share->need = target;
+            bring_up_to_date(device, now, slice);
+        }
+        const struct machine_share *holder = device->holder >= 0 ? &device->share[device->holder] : NULL;
+        uint64_t deadline = now + SAMPLE_NS;
+        if (device->holder == slot) {
+            deadline = now + (target - share->consumed);
+        } else if (holder) {
+            uint64_t rest = !holder->unbounded && holder->need > holder->consumed ? holder->need - holder->consumed : 0;
+            deadline = rest && now + rest < device->slice_end ? now + rest : device->slice_end;
+            if (deadline <= now)
+                deadline = now + slice;
+        }
+        if (device->holder == slot) {
+            machine_unlock_device(machine, device_index);
+            sim_sleep_until(deadline);
+            machine_lock_device(machine, device_index);
+        } else {
+            wait_for_slice(machine, device_index, deadline < now + SAMPLE_NS ? deadline : now + SAMPLE_NS);
+        }
+        now = sim_now();
+        if (device->holder != slot && now > sampled_at + SAMPLE_NS) {
+            sampled_at = now;
+            machine_unlock_device(machine, device_index);
+            machine_reap(machine, 0);
+            machine_lock_device(machine, device_index);
+            now = sim_now();
+        }
+        bring_up_to_date(device, now, slice);
+    }
+    if (bounded)
+        share->unbounded++;
+    bring_up_to_date(device, now, slice);
+    uint64_t consumed = share->consumed;
+    machine_unlock_device(machine, device_index);
+    return consumed;
+}

@@ -1,0 +1,136 @@
+"""The order of the shim's folders, from the symbol tables of its objects: calls go to the same or a lower folder."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from ..builds import cached
+from .toolkit import SHIM
+
+FOLDERS = ["base", "driver", "channel", "memory", "gate", "coordinator", "agent", "hooks"]  # the lowest first
+
+# Circles of files that stay, and why.
+CIRCLES = {
+    frozenset(
+        {"hooks/intercept.c", "hooks/wrappers.c"}
+    ): "the wrappers include that of the driver's lookup, which returns wrappers",
+}
+
+Calls = Mapping[str, Mapping[str, Iterable[str]]]  # by calling file and called file: symbols
+
+
+@cache
+def objects() -> Path:
+    """Return a folder with an object of each C file, compiled without inlining so that no call is hidden."""
+    sources = sorted(path for path in SHIM.rglob("*") if path.is_file())
+    compiler = ["cc", "-std=gnu11", f"-I{SHIM}", "-O0", "-fPIC", "-c"]
+
+    def commands(out: Path) -> list[list[str]]:
+        files = [path for path in sources if path.suffix == ".c"]
+        return [["mkdir", str(out)], *([*compiler, str(path), "-o", str(out / object_name(path))] for path in files)]
+
+    return cached("objects", sources, commands)
+
+
+def object_name(path: Path) -> str:
+    return str(path.relative_to(SHIM)).replace("/", "__") + ".o"
+
+
+def symbols(path: Path) -> Iterator[tuple[bool, str]]:
+    """Yield the global symbols of an object, with True for a symbol that the object defines."""
+    text = subprocess.run(["nm", "-g", str(path)], capture_output=True, text=True, check=True).stdout
+    for line in text.splitlines():
+        *_, kind, name = line.split()
+        yield kind not in "Uw", name
+
+
+@cache
+def calls() -> Calls:
+    """Return the symbols that each file of the shim uses of each other file."""
+    defined: dict[str, str] = {}
+    used: dict[str, set[str]] = {}
+    for path in sorted(objects().iterdir()):
+        file = path.name.removesuffix(".o").replace("__", "/")
+        found = list(symbols(path))
+        defined |= {name: file for is_defined, name in found if is_defined}
+        used[file] = {name for is_defined, name in found if not is_defined}
+    made: dict[str, dict[str, list[str]]] = {file: {} for file in used}
+    for file, names in used.items():
+        for name in sorted(names & defined.keys()):
+            made[file].setdefault(defined[name], []).append(name)
+    return made
+
+
+def level(file: str) -> int:
+    return FOLDERS.index(file.partition("/")[0])
+
+
+def upward(found: Calls) -> list[str]:
+    """Return a line for each call from a folder to a higher one."""
+    return [
+        f"{file} uses {', '.join(names)} of {other}"
+        for file, others in found.items()
+        for other, names in others.items()
+        if level(other) > level(file)
+    ]
+
+
+def circles(found: Calls) -> set[frozenset[str]]:
+    """Return the sets of files that call each other, directly or through other files of the set."""
+    reached = {file: reach(found, file) for file in found}
+    groups = {frozenset(other for other in there if file in reached[other]) for file, there in reached.items()}
+    return {group for group in groups if group}
+
+
+def reach(found: Calls, file: str) -> set[str]:
+    """Return the files that are called from `file`, directly or through others."""
+    seen: set[str] = set()
+    waiting = list(found[file])
+    while waiting:
+        other = waiting.pop()
+        if other not in seen:
+            seen.add(other)
+            waiting += found[other]
+    return seen
+
+
+def includes(path: Path) -> list[str]:
+    return re.findall(r'^#include "([^"]+)"', path.read_text(), re.MULTILINE)
+
+
+def test_every_folder_has_its_place() -> None:
+    assert sorted(path.name for path in SHIM.iterdir()) == sorted(FOLDERS)
+
+
+def test_calls_go_to_the_same_or_a_lower_folder() -> None:
+    assert upward(calls()) == []
+
+
+def test_no_files_call_each_other_in_a_circle() -> None:
+    assert circles(calls()) == set(CIRCLES)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_includes_are_of_the_same_or_a_lower_folder(folder: str) -> None:
+    files = [path for path in (SHIM / folder).rglob("*") if path.suffix in (".c", ".h")]
+    assert files
+    wrong = [(path.name, name) for path in files for name in includes(path) if level(name) > FOLDERS.index(folder)]
+    assert wrong == []
+
+
+def test_an_offence_is_found() -> None:
+    made = {"base/log.c": {"gate/gate.c": ["gate_start"]}, "gate/gate.c": {"base/log.c": ["log_message"]}}
+    assert upward(made) == ["base/log.c uses gate_start of gate/gate.c"]
+    assert circles(made) == {frozenset(made)}
+    assert circles({"a": {"b": ["f"]}, "b": {"c": ["g"]}, "c": {}}) == set()
+
+
+def test_a_call_is_seen_in_the_objects() -> None:
+    assert "log_message" in calls()["gate/gate.c"]["base/log.c"]
+    assert "gate_start" in calls()["agent/start.c"]["gate/gate.c"]
