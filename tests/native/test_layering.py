@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ..builds import cached
+from ..support.compile_cache import cached
 from .toolkit import SHIM
 
 FOLDERS = ["base", "driver", "channel", "memory", "gate", "coordinator", "agent", "hooks"]  # the lowest first
