@@ -41,7 +41,7 @@ def main(args: argparse.Namespace) -> int:
     except (CoordinatorError, ValueError) as error:
         return without_coordinator.report_failure("usage", error, args.socket)
     if not usage["complete"]:
-        print("jupyter gpushare usage: the journal cannot be read, see `jupyter gpushare status`", file=sys.stderr)
+        print("jupyter gpushare usage: the state store cannot be read, see `jupyter gpushare status`", file=sys.stderr)
     if args.json:
         print(json.dumps(usage, indent=2))
     elif args.csv:

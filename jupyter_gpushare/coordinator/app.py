@@ -23,19 +23,19 @@ from .. import __version__
 from ..config.traits import GpuShare
 from ..core.errors import Refused
 from ..wire import address
-from . import system
-from .authority import Authority
-from .daemon import Daemon
-from .edge import Edge
-from .endpoint import Endpoint
-from .listening import BadInheritance, Places, inherited
-from .quiet import Quiet
-from .service import Service
-from .settings import LiveSettings
+from .config import system_config
+from .config.live_settings import LiveSettings
+from .engine.coordinator import Coordinator
+from .rpc.acceptor import ConnectionAcceptor
+from .rpc.request_dispatcher import RequestDispatcher
+from .transport.listen_sockets import InvalidInheritedSocket, SocketSet, inherited_sockets
+from .transport.log_throttle import LogThrottle
+from .transport.peer_identity import PeerIdentifier
+from .views.metrics_server import MetricsServer
 
 log = logging.getLogger(__name__)
 
-_READY_TIMEOUT = 10.0
+_READY_TIMEOUT_SECONDS = 10.0
 
 
 class CoordinatorApp(JupyterApp):
@@ -45,7 +45,7 @@ class CoordinatorApp(JupyterApp):
     version = __version__
     description = __doc__
     examples = "jupyter gpushare coordinator --time-quantum 10 --socket /tmp/gpushare.sock"
-    _reads_as_system = False
+    _read_config_as_system = False
     # What traitlets declares as attributes of instances is overridden on the class, as it expects.
     classes = [GpuShare]  # noqa: RUF012
     aliases = {  # noqa: RUF012
@@ -99,65 +99,67 @@ class CoordinatorApp(JupyterApp):
 
     @default("state_directory")
     def _state_directory(self) -> str:
-        return str(system.state_directory() if self.system else address.state_directory())
+        return str(system_config.state_directory() if self.system else address.state_directory())
 
     @property
     def config_file_paths(self) -> list[str]:
-        return system.config_directories() if self.system else super().config_file_paths
+        return system_config.config_directories() if self.system else super().config_file_paths
 
     def load_config_file(self, suppress_errors: bool = True) -> None:  # type: ignore[override]  # as JupyterApp's is
         """For all users: nothing that a user could have written, and nothing passed over because it is wrong."""
         try:
-            self._reads_as_system = self.system
+            self._read_config_as_system = self.system
             self.raise_config_file_errors = self.raise_config_file_errors or self.system
             if self.system and self.config_file:
-                system.check_roots(Path(self.config_file))
+                system_config.check_owned_by_root(Path(self.config_file))
             super().load_config_file(suppress_errors and not self.system)
         except Exception as error:
             if not self.system:
                 raise
-            self.exit_with(str(error))
+            self.fail(str(error))
 
     def migrate_config(self) -> None:
         """Nothing: what an old IPython left behind is not ours to move, and may not be readable."""
 
     def start(self) -> None:
         super().start()
-        if unknown := [*self.extra_args, *self.unknown(self.cli_config)]:
-            self.exit_with(f"unknown options: {', '.join(unknown)} (--help-all tells what there is)")
-        if self.system and (unknown := [name for name in self.unknown(self.config) if self.is_like_ours(name)]):
+        if unknown := [*self.extra_args, *self.unknown_settings(self.cli_config)]:
+            self.fail(f"unknown options: {', '.join(unknown)} (--help-all tells what there is)")
+        if self.system and (
+            unknown := [name for name in self.unknown_settings(self.config) if self.resembles_own_section(name)]
+        ):
             names = ", ".join(f"c.{name.removeprefix('--')}" for name in unknown)
-            self.exit_with(f"unknown settings: {names} (--help-all tells what there is)")
-        if self.system and not self._reads_as_system:
-            self.exit_with("c.CoordinatorApp.system: it is an option of the command line, --system")
+            self.fail(f"unknown settings: {names} (--help-all tells what there is)")
+        if self.system and not self._read_config_as_system:
+            self.fail("c.CoordinatorApp.system: it is an option of the command line, --system")
         try:
             traits = GpuShare(parent=self)
-            settings, authority = LiveSettings(traits), Authority(traits)
-            places = Places(traits, self.system, inherited())
-        except (Refused, TraitError, address.BadAddress, BadInheritance, OSError) as error:
-            self.exit_with(str(error))
+            settings, identifier = LiveSettings(traits), PeerIdentifier(traits)
+            sockets = SocketSet(traits, self.system, inherited_sockets())
+        except (Refused, TraitError, address.BadAddress, InvalidInheritedSocket, OSError) as error:
+            self.fail(str(error))
         try:
-            places.prepare()
+            sockets.prepare()
         except (address.BadAddress, OSError) as error:
-            self.exit_with(f"no coordinator can serve {places.path}: {error}")
-        if self.detach and not daemonize(places.path):
+            self.fail(f"no coordinator can serve {sockets.path}: {error}")
+        if self.detach and not daemonize(sockets.path):
             return
         start_logging(self.log_file if self.detach else "", logging.DEBUG if self.debug else logging.INFO)
         try:
-            if not places.take(wait=2.0 if self.detach else 0.0):
+            if not sockets.acquire(wait=2.0 if self.detach else 0.0):
                 if self.detach:
                     os._exit(0)  # the other one answers, or will; our parent watches the socket
-                self.exit_with(f"another coordinator runs at {places.path}")
+                self.fail(f"another coordinator runs at {sockets.path}")
             allow_many_descriptors()
-            asyncio.run(serve(settings, authority, places, self.exit_after, Path(self.state_directory)))
+            asyncio.run(serve(settings, identifier, sockets, self.exit_after, Path(self.state_directory)))
         except OSError as error:
-            log.error("no coordinator can serve %s: %s", places.path, error)
+            log.error("no coordinator can serve %s: %s", sockets.path, error)
             self.exit(2)
         except Exception:
             log.exception("a bug ends this coordinator; clients run on and look for another one")
             self.exit(1)
 
-    def unknown(self, config: Config) -> list[str]:
+    def unknown_settings(self, config: Config) -> list[str]:
         """What means nothing here: a mistyped option, or a ceiling, must not go unnoticed."""
         known = {cls.__name__: cls.class_trait_names(config=True) for cls in self._classes_inc_parents()}
         unknown = []
@@ -167,14 +169,14 @@ class CoordinatorApp(JupyterApp):
             )
         return unknown
 
-    def is_like_ours(self, name: str) -> bool:
+    def resembles_own_section(self, name: str) -> bool:
         """Whether that, in a file that may be for other programs too, is meant for this one."""
         section = name.removeprefix("--").partition(".")[0]
         return bool(
             difflib.get_close_matches(section, [cls.__name__ for cls in self._classes_inc_parents()], cutoff=0.8)
         )
 
-    def exit_with(self, message: str) -> None:
+    def fail(self, message: str) -> None:
         print(f"jupyter gpushare coordinator: {message}", file=sys.stderr)
         self.exit(2)
 
@@ -192,9 +194,9 @@ def daemonize(path: str) -> bool:
     if os.fork():
         os.close(write_end)
         os.wait()
-        deadline = time.monotonic() + _READY_TIMEOUT
+        deadline = time.monotonic() + _READY_TIMEOUT_SECONDS
         while not address.is_accepting(path):
-            ended = not _alive(read_end) and not address.is_accepting(path)
+            ended = not _is_running(read_end) and not address.is_accepting(path)
             if ended or time.monotonic() > deadline:
                 print(
                     f"jupyter gpushare coordinator: it ended at once; see {address.state_directory()}",
@@ -215,7 +217,7 @@ def daemonize(path: str) -> bool:
     return True
 
 
-def _alive(read_end: int) -> bool:
+def _is_running(read_end: int) -> bool:
     """Whether the background process still holds the other end of the pipe (or another coordinator may answer soon)."""
     os.set_blocking(read_end, False)
     try:
@@ -232,53 +234,55 @@ def start_logging(path: str, level: int) -> None:
             handler = RotatingFileHandler(path, maxBytes=4 << 20, backupCount=2)
         except OSError:
             handler = logging.NullHandler()  # no place for a log is no reason not to share
-    handler.addFilter(Quiet())
+    handler.addFilter(LogThrottle())
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=level, handlers=[handler], force=True)
 
 
 async def serve(
-    settings: LiveSettings, authority: Authority, places: Places, exit_after: float, state: Path | None = None
+    settings: LiveSettings, identifier: PeerIdentifier, sockets: SocketSet, exit_after: float, state: Path | None = None
 ) -> None:
     """Serve the sockets until stopped, or until `exit_after` seconds after the last client (0: never)."""
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):  # from before it can be found, or one might leave the socket behind
         loop.add_signal_handler(number, stopped.set)
-    daemon = Daemon(settings, places.path, state)
-    edge = Edge(Service(daemon, stopped.set), authority, lambda: daemon.settings.traits)
-    endpoint = serve_metrics(daemon)
-    places.open()
-    for listener, user in places.listeners.items():
-        edge.listen(listener, user)
+    coordinator = Coordinator(settings, sockets.path, state)
+    acceptor = ConnectionAcceptor(
+        RequestDispatcher(coordinator, stopped.set), identifier, lambda: coordinator.settings.traits
+    )
+    metrics_server = serve_metrics(coordinator)
+    sockets.open()
+    for listener, user in sockets.listeners.items():
+        acceptor.listen(listener, user)
 
     def check() -> None:
-        if exit_after and daemon.registry.deserted_for > exit_after and not daemon.followers:
+        if exit_after and coordinator.registry.seconds_unconnected > exit_after and not coordinator.subscriptions:
             stopped.set()
         else:
             loop.call_later(min(1.0, exit_after or 1.0), check)
 
     check()
     gc.freeze()  # what was imported stays; a collection that walks all of it would delay a turn by milliseconds
-    log.info("coordinator %s answers at %s, %s", __version__, places.path, settings.as_json())
+    log.info("coordinator %s answers at %s, %s", __version__, sockets.path, settings.as_json())
     try:
         await stopped.wait()
         await asyncio.sleep(0)  # lets the answer to a stop request go out
     finally:
-        edge.close()
-        if endpoint:
-            endpoint.close()
-        if places.clear():
-            daemon.kept.forget()
-        daemon.close()
+        acceptor.close()
+        if metrics_server:
+            metrics_server.close()
+        if sockets.remove():
+            coordinator.settings_override.remove()
+        coordinator.close()
 
 
-def serve_metrics(daemon: Daemon) -> Endpoint | None:
+def serve_metrics(coordinator: Coordinator) -> MetricsServer | None:
     """Serve them where the settings say so; where that cannot be, sharing goes on, and the status says why."""
-    where = daemon.settings.traits.metrics
+    where = coordinator.settings.traits.metrics
     try:
-        return Endpoint(address.metrics_address(where), daemon.followers.ask) if where else None
+        return MetricsServer(address.metrics_address(where), coordinator.subscriptions.request) if where else None
     except OSError as error:
-        daemon.problems.append(f"no metrics are told at {where}: {error.strerror or error}")
-        log.warning("%s", daemon.problems[-1])
+        coordinator.problems.append(f"no metrics are told at {where}: {error.strerror or error}")
+        log.warning("%s", coordinator.problems[-1])
         return None

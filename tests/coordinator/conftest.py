@@ -23,15 +23,15 @@ from jupyter_gpushare.wire.page import IN, OUT
 
 from ..support import zygote
 from ..system.held import descriptors_of
-from .fake_process import DEADLINE, Connection, FakeProcess, wait_for
+from .protocol_process import DEADLINE_SECONDS, ProtocolProcess, RawConnection, wait_for
 
 QUANTUM = 0.2
-OTHER = 65534  # a user
+OTHER_UID = 65534  # a user
 
-Connect = Callable[[], Connection]
+Connect = Callable[[], RawConnection]
 
 
-class Coordinator:
+class CoordinatorProcess:
     """One at a time, at one socket; its log is read at the end, and must hold no bug."""
 
     by_command_line = False  # else it is forked
@@ -41,7 +41,7 @@ class Coordinator:
         self.log = folder / "log"
         self._process: subprocess.Popen[bytes] | zygote.Forked | None = None
 
-    def start(self, *options: str, quantum: float = QUANTUM, exit_after: float = 0) -> Coordinator:
+    def start(self, *options: str, quantum: float = QUANTUM, exit_after: float = 0) -> CoordinatorProcess:
         argv = self.argv(*options, quantum=quantum, exit_after=exit_after)
         with self.log.open("ab") as log:
             if self.by_command_line:
@@ -75,7 +75,7 @@ class Coordinator:
     def client(self, name: str) -> dict[str, Any] | None:
         return next((client for client in self.status()["clients"] if client["id"] == name), None)
 
-    def end_turn(self, process: FakeProcess) -> None:
+    def end_turn(self, process: ProtocolProcess) -> None:
         wait_for(lambda: process.client in self.grants())  # the process reports its turn a moment after it has begun
         self.request(messages.Release(client=process.client))
         process.end_turn()
@@ -87,15 +87,15 @@ class Coordinator:
     def descriptors(self) -> int:
         return descriptors_of(self.pid).total()
 
-    def end(self, number: int = signal.SIGTERM) -> int:
+    def stop(self, number: int = signal.SIGTERM) -> int:
         """Signal it and wait for its end; returns the status."""
         assert self._process
         self._process.send_signal(number)
-        return self._process.wait(DEADLINE)
+        return self._process.wait(DEADLINE_SECONDS)
 
     def wait(self) -> int:
         assert self._process
-        return self._process.wait(DEADLINE)
+        return self._process.wait(DEADLINE_SECONDS)
 
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
@@ -107,19 +107,19 @@ class Coordinator:
 
     def clean_up(self) -> None:
         if self._process and self._process.poll() is None:
-            self.end(signal.SIGKILL)
+            self.stop(signal.SIGKILL)
         said = self.log.read_text() if self.log.exists() else ""
         assert "Traceback" not in said and "bug:" not in said, said
 
 
-def ask(connection: Connection, kind: str, **fields: Any) -> Any:
+def ask(connection: RawConnection, kind: str, **fields: Any) -> Any:
     connection.send({"type": kind, "id": 7, **fields})
     answer = connection.receive()
     assert answer
     return answer.get("result", answer.get("reason"))
 
 
-class Kernel(Connection):
+class Kernel(RawConnection):
     """A kernel's connection, which says when cells begin and end."""
 
     def __init__(self, path: str, client: str, token: str = "secret") -> None:
@@ -131,23 +131,23 @@ class Kernel(Connection):
         self.send({"type": "cell", "state": state, "request": request, **more})
 
 
-class Processes:
+class ProcessFactory:
     """Fake processes and kernels, ended with the test."""
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._made: list[FakeProcess] = []
-        self._connections: list[Connection] = []
+        self._made: list[ProtocolProcess] = []
+        self._connections: list[RawConnection] = []
 
-    def __call__(self, client: str, *devices: str, connect: bool = True, **options: Any) -> FakeProcess:
-        process = FakeProcess(self.path, client, *devices, **options)
+    def __call__(self, client: str, *devices: str, connect: bool = True, **options: Any) -> ProtocolProcess:
+        process = ProtocolProcess(self.path, client, *devices, **options)
         self._made.append(process)
         if connect:
-            process.say_hello()
+            process.send_hello()
         return process
 
-    def connection(self) -> Connection:
-        self._connections.append(Connection(self.path))
+    def connection(self) -> RawConnection:
+        self._connections.append(RawConnection(self.path))
         return self._connections[-1]
 
     def kernel(self, client: str, token: str = "secret") -> Kernel:
@@ -168,12 +168,12 @@ class Processes:
                 process.close()
 
 
-class Busy:
+class BusyProgram:
     def __init__(self, program: subprocess.Popen[str]) -> None:
         self._program = program
         self.events: list[dict[str, Any]] = []
 
-    def next(self, event: str, after: float = 0.0) -> float:
+    def wait_for_event(self, event: str, after: float = 0.0) -> float:
         """Wait for its next report of that kind later than `after`; returns when it was."""
         assert self._program.stdout
         for line in self._program.stdout:
@@ -186,7 +186,7 @@ class Busy:
         """SIGKILL; returns when."""
         killed = time.monotonic()
         self._program.kill()
-        self._program.wait(DEADLINE)
+        self._program.wait(DEADLINE_SECONDS)
         return killed
 
 
@@ -203,55 +203,57 @@ def folder(own_host: Path) -> Path:
 
 
 @pytest.fixture
-def idle_coordinator(folder: Path) -> Iterator[Coordinator]:
+def idle_coordinator(folder: Path) -> Iterator[CoordinatorProcess]:
     """Not started yet."""
-    coordinator = Coordinator(folder)
+    coordinator = CoordinatorProcess(folder)
     yield coordinator
     coordinator.clean_up()
 
 
 @pytest.fixture
-def coordinator(idle_coordinator: Coordinator) -> Coordinator:
+def coordinator(idle_coordinator: CoordinatorProcess) -> CoordinatorProcess:
     return idle_coordinator.start()
 
 
 @pytest.fixture
-def patient(idle_coordinator: Coordinator) -> Coordinator:
+def long_quantum_coordinator(idle_coordinator: CoordinatorProcess) -> CoordinatorProcess:
     """A coordinator whose quantum outlasts every test."""
     return idle_coordinator.start(quantum=60)
 
 
 @pytest.fixture
-def pair(patient: Coordinator, processes: Processes) -> tuple[FakeProcess, FakeProcess]:
+def pair(
+    long_quantum_coordinator: CoordinatorProcess, processes: ProcessFactory
+) -> tuple[ProtocolProcess, ProtocolProcess]:
     """One runs, the other waits."""
     for name in ("a", "b"):
-        patient.request(messages.Register(client=name, token="secret", label=f"{name}.ipynb"))
+        long_quantum_coordinator.request(messages.Register(client=name, token="secret", label=f"{name}.ipynb"))
     a, b = processes("a"), processes("b")
     a.run_turn()
-    b.wants()
+    b.start_waiting()
     wait_for(lambda: a.permit.deadline_ns)
     return a, b
 
 
 @pytest.fixture(scope="module")
-def shared_coordinator(module_folder: Path) -> Iterator[Coordinator]:
+def shared_coordinator(module_folder: Path) -> Iterator[CoordinatorProcess]:
     """One for all tests of a module, with a long quantum; each must leave it working."""
-    coordinator = Coordinator(module_folder).start(quantum=60)
+    coordinator = CoordinatorProcess(module_folder).start(quantum=60)
     yield coordinator
     coordinator.clean_up()
 
 
 @pytest.fixture
-def processes(folder: Path) -> Iterator[Processes]:
-    made = Processes(str(folder / "c.sock"))
+def processes(folder: Path) -> Iterator[ProcessFactory]:
+    made = ProcessFactory(str(folder / "c.sock"))
     yield made
     made.clean_up()
 
 
 @pytest.fixture
-def visitors(shared_coordinator: Coordinator) -> Iterator[Processes]:
+def guest_processes(shared_coordinator: CoordinatorProcess) -> Iterator[ProcessFactory]:
     """Processes that talk to the shared coordinator; their clients are forgotten afterwards."""
-    made = Processes(shared_coordinator.path)
+    made = ProcessFactory(shared_coordinator.path)
     yield made
     made.clean_up()
     for client in shared_coordinator.status()["clients"]:
@@ -260,11 +262,11 @@ def visitors(shared_coordinator: Coordinator) -> Iterator[Processes]:
 
 
 @pytest.fixture
-def others_do_not_notice(shared_coordinator: Coordinator, visitors: Processes) -> Iterator[None]:
+def unaffected_bystander(shared_coordinator: CoordinatorProcess, guest_processes: ProcessFactory) -> Iterator[None]:
     """A client runs and another one waits; afterwards they still do, and take turns."""
-    runs, waits = visitors("runs", "GPU-others"), visitors("waits", "GPU-others")
+    runs, waits = guest_processes("runs", "GPU-others"), guest_processes("waits", "GPU-others")
     runs.run_turn()
-    waits.wants()
+    waits.start_waiting()
     wait_for(lambda: runs.contended)
     yield
     assert (runs.phase, waits.phase) == (IN, OUT)
@@ -275,20 +277,20 @@ def others_do_not_notice(shared_coordinator: Coordinator, visitors: Processes) -
 
 
 @pytest.fixture
-def as_other(idle_coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connect]:
+def as_other_user(idle_coordinator: CoordinatorProcess, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connect]:
     """Connections of another user to the coordinator, which has been started by then; only root can be one."""
     if os.getuid() != 0:
         pytest.skip("needs root, to be two users")
     path = Path(idle_coordinator.path)
     made = []
 
-    def connect() -> Connection:
+    def connect() -> RawConnection:
         path.parent.chmod(0o711)
         path.chmod(0o666)
         monkeypatch.chdir(path.parent)  # folders above it are nobody's business
-        os.seteuid(OTHER)
+        os.seteuid(OTHER_UID)
         try:
-            made.append(Connection(path.name))
+            made.append(RawConnection(path.name))
         finally:
             os.seteuid(0)
         return made[-1]

@@ -76,7 +76,7 @@ class FakeNvml:
         return SimpleNamespace(device=device, eventData=data)
 
 
-class ToldNvml(FakeNvml):
+class FileDrivenNvml(FakeNvml):
     """One device; how it is, is in a file: well, gone, lost, or it hangs."""
 
     def __init__(self, file: str, uuid: str) -> None:

@@ -7,15 +7,15 @@ from typing import Any, cast
 
 import pytest
 
-from jupyter_gpushare.coordinator.cell_quotas import MAX_CHANGES, CellQuotas
-from jupyter_gpushare.coordinator.peer import Peer
+from jupyter_gpushare.coordinator.clients.cell_quotas import MAX_CHANGES, CellQuotas
+from jupyter_gpushare.coordinator.transport.connection import Connection
 from jupyter_gpushare.core.errors import Refused
 from jupyter_gpushare.core.quota import Quota
 
-from .conftest import Coordinator, Processes
-from .fake_process import wait_for
+from .conftest import CoordinatorProcess, ProcessFactory
+from .protocol_process import wait_for
 
-KERNEL = cast(Peer, object())
+KERNEL = cast(Connection, object())
 
 
 class Books:
@@ -26,13 +26,13 @@ class Books:
         self.cells = CellQuotas()
 
     def begin(self, number: int, replaced: dict[str, Any] | None = None, **values: Any) -> dict[str, Any]:
-        kept = self.cells.allowed(values, self.quota, replaced or {})
+        kept = self.cells.allowed_values(values, self.quota, replaced or {})
         own = {**vars(self.quota), **(replaced or {})}
         self.quota = replace(self.quota, **kept)
-        return self.cells.begin(KERNEL, number, f"request-{number}", kept, own)
+        return self.cells.add(KERNEL, number, f"request-{number}", kept, own)
 
     def end(self, **what: Any) -> Quota:
-        self.quota = replace(self.quota, **self.cells.end(KERNEL, self.quota, **what))
+        self.quota = replace(self.quota, **self.cells.remove(KERNEL, self.quota, **what))
         return self.quota
 
 
@@ -40,7 +40,7 @@ def test_changes_lie_on_each_other_and_end_in_any_order() -> None:
     books = Books(share=0.1)
     books.begin(1, share=0.3)
     books.begin(2, share=0.2, limit=0.5)
-    assert books.cells.without(books.quota) == Quota(share=0.1)
+    assert books.cells.own_quota(books.quota) == Quota(share=0.1)
     assert books.end(number=1) == Quota(share=0.2, limit=0.5)
     assert books.end(request="request-2") == Quota(share=0.1)
 
@@ -56,7 +56,7 @@ def test_a_value_that_was_set_meanwhile_stays() -> None:
     books = Books()
     books.begin(1, share=0.3, limit=0.5)
     books.quota = replace(books.quota, share=0.4)
-    assert books.cells.without(books.quota) == Quota(share=0.4)
+    assert books.cells.own_quota(books.quota) == Quota(share=0.4)
     assert books.end() == Quota(share=0.4)
 
 
@@ -84,7 +84,9 @@ def test_one_client_has_not_too_many() -> None:
         books.begin(MAX_CHANGES, share=0.2)
 
 
-def test_the_end_of_a_cell_takes_back_what_its_kernel_forgets(coordinator: Coordinator, processes: Processes) -> None:
+def test_the_end_of_a_cell_takes_back_what_its_kernel_forgets(
+    coordinator: CoordinatorProcess, processes: ProcessFactory
+) -> None:
     change = {"type": "cell_quota", "client": "a", "request": "1"}
     kernel = processes.kernel("a")
 

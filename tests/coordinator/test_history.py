@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.coordinator import history
-from jupyter_gpushare.coordinator.history import History
+from jupyter_gpushare.coordinator.monitoring import history
+from jupyter_gpushare.coordinator.monitoring.history import History
 from jupyter_gpushare.core.model import Client, Grant
 from jupyter_gpushare.core.quota import Quota
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import encode
 from jupyter_gpushare.wire.page import CLOSING, IN
 
-from .conftest import Coordinator, Processes
-from .fake_process import outsider, wait_for
-from .test_description import check
+from .conftest import CoordinatorProcess, ProcessFactory
+from .protocol_process import lock_as_other_coordinator, wait_for
+from .test_documented_snapshot import check
 
 
-def history_of(coordinator: Coordinator, after: int = 0, client: str = "") -> Any:
+def history_of(coordinator: CoordinatorProcess, after: int = 0, client: str = "") -> Any:
     return coordinator.request(messages.History(after=after, client=client))
 
 
@@ -29,10 +29,10 @@ def lane(result: Any, client: str) -> list[str]:
     return [entry["what"] for entry in result["entries"] if entry["client"] == client]
 
 
-def test_every_turn_is_in_it_however_short(coordinator: Coordinator, processes: Processes) -> None:
+def test_every_turn_is_in_it_however_short(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     a, b = processes("a"), processes("b")
     a.run_turn()
-    b.wants()
+    b.start_waiting()
     wait_for(lambda: "waiting" in lane(history_of(coordinator), "b"))
     coordinator.end_turn(a)
     b.wait_phase(IN)
@@ -46,7 +46,7 @@ def test_every_turn_is_in_it_however_short(coordinator: Coordinator, processes: 
 
 
 def test_a_turn_that_is_held_is_told_apart_until_the_hold_is_over(
-    coordinator: Coordinator, processes: Processes
+    coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
     def turns() -> list[str]:
         return [what for what in lane(history_of(coordinator), "a") if not what.startswith("cell")]
@@ -76,19 +76,19 @@ def test_a_hold_that_is_over_is_told_as_of_then_whenever_it_is_looked_at(asked: 
     kept = History(0.0)
     client = Client("a", "1", "", Quota(), 1, 0, cells_since=5.0, hold_until=30.0)
     client.grant = Grant(client, 1, ("GPU-0",), 5.0)
-    kept.look("a", client, 10.0)
-    assert kept.holders == {"a"}
+    kept.record("a", client, 10.0)
+    assert kept.holding_clients == {"a"}
     if cell:
         client.cells.add("1")
-    kept.look("a", client, asked)
-    found = [(entry["at"], entry["what"]) for entry in kept.tell(0, "", asked)["entries"]]
+    kept.record("a", client, asked)
+    found = [(entry["at"], entry["what"]) for entry in kept.entries_since(0, "", asked)["entries"]]
     begun = [(asked, "cell_started")] if cell else []
     assert [one for one in found if one[1] == "cell_started"] == begun
     assert [one for one in found if one[1] != "cell_started"] == [(10.0, "held"), (min(30.0, asked), "running")]
-    assert kept.holders == set()
+    assert kept.holding_clients == set()
 
 
-def test_cells_suspension_and_the_end_of_a_client(coordinator: Coordinator, processes: Processes) -> None:
+def test_cells_suspension_and_the_end_of_a_client(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     coordinator.request(messages.Register(client="a", token="secret"))
     kernel = processes.kernel("a")
     for state, request in (("start", "1"), ("start", "2"), ("end", "1"), ("end", "2"), ("start", "3")):
@@ -105,7 +105,7 @@ def test_cells_suspension_and_the_end_of_a_client(coordinator: Coordinator, proc
     ]  # fmt: skip
 
 
-def test_it_is_asked_for_bit_by_bit(coordinator: Coordinator) -> None:
+def test_it_is_asked_for_bit_by_bit(coordinator: CoordinatorProcess) -> None:
     coordinator.request(messages.Register(client="a", token="secret"))
     first = history_of(coordinator)
     assert (lane(first, "a"), first["more"]) == (["idle"], False)
@@ -120,18 +120,18 @@ def test_it_is_asked_for_bit_by_bit(coordinator: Coordinator) -> None:
     assert len({first["run"], then["run"], only["run"]}) == 1
 
 
-def test_another_coordinator_has_another_history(coordinator: Coordinator) -> None:
+def test_another_coordinator_has_another_history(coordinator: CoordinatorProcess) -> None:
     before = history_of(coordinator)["run"]
-    coordinator.end()
+    coordinator.stop()
     coordinator.start()
     assert history_of(coordinator)["run"] != before
 
 
-def test_turns_that_did_not_begin_are_not_in_it(coordinator: Coordinator, processes: Processes) -> None:
+def test_turns_that_did_not_begin_are_not_in_it(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     """Another user's coordinator has the device: each grant is taken back at once."""
-    with outsider():
+    with lock_as_other_coordinator():
         a = processes("a")
-        a.wants()
+        a.start_waiting()
         wait_for(lambda: "waiting" in lane(history_of(coordinator), "a"))
         coordinator.request(messages.Release(client="a"))
         assert "running" not in lane(history_of(coordinator), "a")
@@ -154,7 +154,7 @@ def pages(kept: History, now: float, client: str = "") -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     after = 0
     while True:
-        result = kept.tell(after, client, now)
+        result = kept.entries_since(after, client, now)
         assert len(encode(messages.Reply(id=1, result=result))) <= messages.MAX_LINE
         found += result["entries"]
         after = result["next"]
@@ -177,19 +177,19 @@ def test_what_is_not_kept_is_told_as_how_things_stood(monkeypatch: pytest.Monkey
     kept = History(0.0)
     quiet, busy, gone = FakeClient(suspended=True, cells={"1"}), FakeClient(), FakeClient()
     for name, client in (("quiet", quiet), ("busy", busy), ("gone", gone)):
-        kept.look(name, client, 1.0)  # type: ignore[arg-type]
-    kept.look("gone", None, 2.0)
+        kept.record(name, client, 1.0)  # type: ignore[arg-type]
+    kept.record("gone", None, 2.0)
     for second in range(3, 2000):
         busy.waiting_since = second if second % 2 else None
-        kept.look("busy", busy, float(second))  # type: ignore[arg-type]
-    result = kept.tell(0, "", 2000.0)
+        kept.record("busy", busy, float(second))  # type: ignore[arg-type]
+    result = kept.entries_since(0, "", 2000.0)
     began = [entry for entry in result["entries"] if entry["at"] == result["entries"][0]["at"]]
     assert {(entry["client"], entry["what"]) for entry in began} >= {("quiet", "suspended"), ("quiet", "cell_started")}
-    assert began[0]["at"] == pytest.approx(2000 - history.KEPT_SECONDS, abs=1.1)
+    assert began[0]["at"] == pytest.approx(2000 - history.MAX_AGE_SECONDS, abs=1.1)
     assert all(entry["client"] != "gone" for entry in result["entries"])
     entries = pages(kept, 2000.0)
     assert states(entries) == {"quiet": "suspended", "busy": "waiting"}
-    assert len(entries) <= history.KEPT_SECONDS + 4
+    assert len(entries) <= history.MAX_AGE_SECONDS + 4
     assert states(pages(kept, 5000.0)) == states(entries), "also when nothing happens any more"
 
 
@@ -197,11 +197,11 @@ def test_much_happens_and_it_is_bounded_and_told_in_lines() -> None:
     kept = History(0.0)
     name = "x" * 128
     client = FakeClient()
-    for number in range(3 * history.KEPT_ENTRIES):
+    for number in range(3 * history.MAX_ENTRIES):
         client.waiting_since = 0.0 if number % 2 else None
-        kept.look(name, client, number / 1000)  # type: ignore[arg-type]
+        kept.record(name, client, number / 1000)  # type: ignore[arg-type]
     entries = pages(kept, 60.0)
-    assert len(entries) == history.KEPT_ENTRIES + 1
+    assert len(entries) == history.MAX_ENTRIES + 1
     assert [entry["what"] for entry in entries[-2:]] == ["idle", "waiting"]
     whats = [entry["what"] for entry in entries]
     assert all(one != other for one, other in itertools.pairwise(whats)), "none is missing or told twice"

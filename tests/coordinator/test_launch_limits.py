@@ -7,21 +7,21 @@ import os
 import msgspec
 import pytest
 
-from jupyter_gpushare.coordinator import launch_limits
-from jupyter_gpushare.coordinator.authority import Identity
-from jupyter_gpushare.coordinator.viewers import Views
+from jupyter_gpushare.coordinator.transport.peer_identity import Identity
+from jupyter_gpushare.coordinator.views import launch_limits
+from jupyter_gpushare.coordinator.views.snapshot_visibility import SnapshotEncoder
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.page import TIME
 
-from .conftest import Coordinator, Processes
-from .fake_process import wait_for
+from .conftest import CoordinatorProcess, ProcessFactory
+from .protocol_process import wait_for
 
 SHARE = {"rate": 0.305, "unit": "device_seconds", "reason": "share", "beside": ["b"]}
 ME = str(os.getuid())
 
 
 def test_clients_that_run_together_are_limited_and_it_is_said_why(
-    idle_coordinator: Coordinator, processes: Processes
+    idle_coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
     coordinator = idle_coordinator.start("--GpuShare.sharing=packed", quantum=20)
     for name, share in (("a", 0.305), ("b", 0.5)):
@@ -41,7 +41,7 @@ def test_clients_that_run_together_are_limited_and_it_is_said_why(
     assert told["limit_text"] == "at most 30.5 % of the device's time: its share beside b.ipynb"
     big = processes("big")
     big.allocate(8 << 30)
-    big.wants()
+    big.start_waiting()
     wait_for(lambda: a.contended)
     assert (coordinator.client("a") or {})["limit_text"].endswith("; at most 20 ms of work queued: others wait")
     b.finish()
@@ -59,7 +59,7 @@ def test_clients_that_run_together_are_limited_and_it_is_said_why(
 )
 def test_each_rule_has_its_words(rate: float, unit: str, reason: str, text: str) -> None:
     limit = {"rate": rate, "unit": unit, "reason": reason, "beside": ["b", "c"]}
-    assert launch_limits.text([limit], str) == f"at most {text}"
+    assert launch_limits.describe_limits([limit], str) == f"at most {text}"
 
 
 def test_only_the_owner_of_both_clients_reads_the_label_of_the_one_beside() -> None:
@@ -68,10 +68,10 @@ def test_only_the_owner_of_both_clients_reads_the_label_of_the_one_beside() -> N
         {"id": "b", "label": "b.ipynb", "tenant": "me", "limits": []},
         {"id": "c", "label": "c.ipynb", "tenant": "ann", "limits": []},
     ]
-    views = Views({"devices": [], "clients": clients, "coordinator": {}}, {"a": ME, "b": ME, "c": "4242"})
+    views = SnapshotEncoder({"devices": [], "clients": clients, "coordinator": {}}, {"a": ME, "b": ME, "c": "4242"})
 
     def seen(user: str, admin: bool) -> str:
-        first, *_ = msgspec.json.decode(views.of(Identity(user, admin, 1, int(user))))["clients"]
+        first, *_ = msgspec.json.decode(views.for_user(Identity(user, admin, 1, int(user))))["clients"]
         return str(first["limit_text"]).partition("beside ")[2]
 
     assert seen(ME, admin=False) == "b.ipynb, a client of ann, another client"

@@ -19,28 +19,30 @@ import pytest
 from jupyter_gpushare.wire import address, messages
 from jupyter_gpushare.wire.client import Client, Unreachable, ensure_coordinator
 
-from .conftest import Coordinator, Processes
-from .fake_process import Connection, wait_for
-from .test_commands import Run
+from .conftest import CoordinatorProcess, ProcessFactory
+from .protocol_process import RawConnection, wait_for
+from .test_status_and_config_commands import Run
 
 
 @pytest.fixture
-def idle_coordinator(idle_coordinator: Coordinator) -> Coordinator:
+def idle_coordinator(idle_coordinator: CoordinatorProcess) -> CoordinatorProcess:
     """Not started yet; its start is by the command line."""
     idle_coordinator.by_command_line = True
     return idle_coordinator
 
 
-def run(coordinator: Coordinator, *options: str, exit_after: float = 0) -> subprocess.CompletedProcess[str]:
+def run(coordinator: CoordinatorProcess, *options: str, exit_after: float = 0) -> subprocess.CompletedProcess[str]:
     argv = coordinator.argv(*options, exit_after=exit_after)
     return subprocess.run(argv, capture_output=True, text=True, timeout=15)
 
 
-def pid_of(coordinator: Coordinator) -> int:
+def pid_of(coordinator: CoordinatorProcess) -> int:
     return int(coordinator.status()["coordinator"]["pid"])
 
 
-def test_it_ends_some_time_after_its_last_client(idle_coordinator: Coordinator, processes: Processes) -> None:
+def test_it_ends_some_time_after_its_last_client(
+    idle_coordinator: CoordinatorProcess, processes: ProcessFactory
+) -> None:
     idle_coordinator.start(exit_after=0.3)
     idle_coordinator.request(messages.Register(client="a", token="t"))
     process = processes("a", token="t")
@@ -53,7 +55,7 @@ def test_it_ends_some_time_after_its_last_client(idle_coordinator: Coordinator, 
     assert not os.path.exists(idle_coordinator.path)
 
 
-def test_a_subscriber_keeps_it(idle_coordinator: Coordinator, processes: Processes) -> None:
+def test_a_subscriber_keeps_it(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     idle_coordinator.start(exit_after=0.2)
     subscriber = processes.connection()
     subscriber.send({"type": "subscribe", "id": 1})
@@ -65,9 +67,11 @@ def test_a_subscriber_keeps_it(idle_coordinator: Coordinator, processes: Process
     assert idle_coordinator.wait() == 0
 
 
-def test_signals_and_stop_end_it_and_remove_the_socket(idle_coordinator: Coordinator, processes: Processes) -> None:
+def test_signals_and_stop_end_it_and_remove_the_socket(
+    idle_coordinator: CoordinatorProcess, processes: ProcessFactory
+) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
-        assert idle_coordinator.start().end(number) == 0
+        assert idle_coordinator.start().stop(number) == 0
         assert not os.path.exists(idle_coordinator.path)
     idle_coordinator.start()
     process = processes("a")
@@ -78,22 +82,22 @@ def test_signals_and_stop_end_it_and_remove_the_socket(idle_coordinator: Coordin
     assert process.phase == phase, "clients run on"
 
 
-def test_a_second_one_at_the_same_socket_is_refused(coordinator: Coordinator) -> None:
+def test_a_second_one_at_the_same_socket_is_refused(coordinator: CoordinatorProcess) -> None:
     second = run(coordinator)
     assert second.returncode == 2
     assert f"another coordinator runs at {coordinator.path}" in second.stderr
     assert pid_of(coordinator) == coordinator.pid
 
 
-def test_a_stale_socket_is_replaced(coordinator: Coordinator) -> None:
-    coordinator.end(signal.SIGKILL)
+def test_a_stale_socket_is_replaced(coordinator: CoordinatorProcess) -> None:
+    coordinator.stop(signal.SIGKILL)
     assert os.path.exists(coordinator.path)
     with pytest.raises(Unreachable):
         Client(coordinator.path)
     assert coordinator.start().status()
 
 
-def test_what_is_no_socket_is_not_removed(idle_coordinator: Coordinator) -> None:
+def test_what_is_no_socket_is_not_removed(idle_coordinator: CoordinatorProcess) -> None:
     Path(idle_coordinator.path).write_text("my thesis")
     for options in ((), ("--detach",)):
         refused = run(idle_coordinator, *options)
@@ -102,7 +106,7 @@ def test_what_is_no_socket_is_not_removed(idle_coordinator: Coordinator) -> None
     assert Path(idle_coordinator.path).read_text() == "my thesis"
 
 
-def test_what_the_lock_file_s_name_points_to_is_not_touched(idle_coordinator: Coordinator, folder: Path) -> None:
+def test_what_the_lock_file_s_name_points_to_is_not_touched(idle_coordinator: CoordinatorProcess, folder: Path) -> None:
     (folder / "thesis").write_text("my thesis")
     Path(idle_coordinator.path + ".lock").symlink_to(folder / "thesis")
     refused = run(idle_coordinator)
@@ -112,7 +116,7 @@ def test_what_the_lock_file_s_name_points_to_is_not_touched(idle_coordinator: Co
     assert (folder / "thesis").read_text() == "my thesis"
 
 
-def test_the_socket_is_for_this_user_alone(coordinator: Coordinator) -> None:
+def test_the_socket_is_for_this_user_alone(coordinator: CoordinatorProcess) -> None:
     assert os.stat(coordinator.path).st_mode & 0o777 == 0o600
 
 
@@ -149,12 +153,12 @@ def test_help_tells_all_settings(command: Run) -> None:
 
 class TestDetached:
     @pytest.fixture(autouse=True)
-    def ended(self, idle_coordinator: Coordinator) -> Iterator[None]:
+    def ended(self, idle_coordinator: CoordinatorProcess) -> Iterator[None]:
         yield
         with contextlib.suppress(Unreachable):
             idle_coordinator.request(messages.Stop())
 
-    def test_it_returns_when_it_answers(self, idle_coordinator: Coordinator, own_host: Path) -> None:
+    def test_it_returns_when_it_answers(self, idle_coordinator: CoordinatorProcess, own_host: Path) -> None:
         started = run(idle_coordinator, "--detach")
         assert (started.returncode, started.stdout, started.stderr) == (0, "", "")
         pid = pid_of(idle_coordinator)
@@ -162,11 +166,11 @@ class TestDetached:
         assert os.readlink(f"/proc/{pid}/cwd") == "/"
         assert f"answers at {idle_coordinator.path}" in (address.state_directory() / "coordinator.log").read_text()
 
-    def test_it_returns_too_if_another_one_answers(self, coordinator: Coordinator) -> None:
+    def test_it_returns_too_if_another_one_answers(self, coordinator: CoordinatorProcess) -> None:
         assert run(coordinator, "--detach").returncode == 0
         assert pid_of(coordinator) == coordinator.pid
 
-    def test_many_at_once_are_one(self, idle_coordinator: Coordinator) -> None:
+    def test_many_at_once_are_one(self, idle_coordinator: CoordinatorProcess) -> None:
         argv = idle_coordinator.argv("--detach")
         started = [subprocess.Popen(argv, stderr=subprocess.PIPE) for _ in range(4)]
         outcomes = [(process.communicate(timeout=20)[1], process.returncode) for process in started]
@@ -174,7 +178,7 @@ class TestDetached:
         pid = pid_of(idle_coordinator)
         assert all(pid_of(idle_coordinator) == pid for _ in range(5))
 
-    def test_participants_start_one(self, idle_coordinator: Coordinator) -> None:
+    def test_participants_start_one(self, idle_coordinator: CoordinatorProcess) -> None:
         argv = [sys.executable, "-m", "jupyter_gpushare", "coordinator", "--detach"]
         assert ensure_coordinator(idle_coordinator.path, argv) == idle_coordinator.path
         pid = pid_of(idle_coordinator)
@@ -183,7 +187,7 @@ class TestDetached:
 
 
 class TestSubscribers:
-    def snapshots(self, connection: Connection, seconds: float) -> list[dict[str, object]]:
+    def snapshots(self, connection: RawConnection, seconds: float) -> list[dict[str, object]]:
         found = []
         connection.socket.settimeout(0.05)
         deadline = time.monotonic() + seconds
@@ -193,7 +197,7 @@ class TestSubscribers:
                     found.append(message)
         return found
 
-    def test_no_news_are_not_told(self, coordinator: Coordinator, processes: Processes) -> None:
+    def test_no_news_are_not_told(self, coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
         """A Jupyter server passes snapshots on; an idle one must look idle."""
         subscriber = processes.connection()
         process = processes("a")
@@ -206,7 +210,7 @@ class TestSubscribers:
         assert told == []
 
     def test_a_slow_one_gets_the_newest_when_it_has_caught_up(
-        self, coordinator: Coordinator, processes: Processes
+        self, coordinator: CoordinatorProcess, processes: ProcessFactory
     ) -> None:
         subscriber = processes.connection()
         subscriber.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
@@ -223,7 +227,7 @@ class TestSubscribers:
 
 
 def test_without_descriptors_left_a_crowd_makes_room(
-    idle_coordinator: Coordinator, processes: Processes, monkeypatch: pytest.MonkeyPatch
+    idle_coordinator: CoordinatorProcess, processes: ProcessFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
 

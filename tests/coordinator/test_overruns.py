@@ -11,29 +11,29 @@ import pytest
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.page import CLOSING, IN, LEAVING, OUT
 
-from ..hostile.edge import USER, Correct, Edge
-from ..hostile.virtual import VirtualLoop
-from .conftest import Coordinator, Processes
-from .fake_process import FakeProcess, wait_for
+from ..hostile.in_process_coordinator import WELL_BEHAVED_UID, InProcessCoordinator, WellBehavedClient
+from ..hostile.virtual_loop import VirtualLoop
+from .conftest import CoordinatorProcess, ProcessFactory
+from .protocol_process import ProtocolProcess, wait_for
 
 LONG = 15.0  # what is not drained after 10 s is an overrun
 
 
-def overrun(coordinator: Coordinator, processes: Processes) -> tuple[FakeProcess, FakeProcess]:
+def overrun(coordinator: CoordinatorProcess, processes: ProcessFactory) -> tuple[ProtocolProcess, ProtocolProcess]:
     stuck, waits = processes("stuck"), processes("waits")
     stuck.run_turn()
-    waits.wants()
+    waits.start_waiting()
     stuck.wait_phase(CLOSING)
     wait_for(lambda: (coordinator.client("stuck") or {})["phase"] == "overrun", LONG)
     return stuck, waits
 
 
-def notes(coordinator: Coordinator, client: str) -> list[str]:
+def notes(coordinator: CoordinatorProcess, client: str) -> list[str]:
     return list((coordinator.client(client) or {})["notes"])
 
 
 def test_its_kernel_is_asked_to_interrupt_once(
-    idle_coordinator: Coordinator, processes: Processes, folder: Path
+    idle_coordinator: CoordinatorProcess, processes: ProcessFactory, folder: Path
 ) -> None:
     state = folder / "state"
     coordinator = idle_coordinator
@@ -60,7 +60,7 @@ def test_its_kernel_is_asked_to_interrupt_once(
 
 
 @pytest.mark.nightly  # the core's tests have the rule, and tests/system/test_overruns.py its effect
-def test_those_who_join_it_and_what_is_told(idle_coordinator: Coordinator, processes: Processes) -> None:
+def test_those_who_join_it_and_what_is_told(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     coordinator = idle_coordinator
     coordinator.start("--GpuShare.overrun=join", "--GpuShare.overrun_patience=1", "--GpuShare.sharing=exclusive")
     stuck, waits = overrun(coordinator, processes)
@@ -83,11 +83,11 @@ def test_those_who_join_it_and_what_is_told(idle_coordinator: Coordinator, proce
 
 def test_memory_that_does_not_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    edge = Edge(VirtualLoop(), tmp_path, overrun="interrupt", time_quantum=0.5, sharing="exclusive")
-    stuck, waits = Correct(edge, "stuck", "GPU-shared"), Correct(edge, "waits", "GPU-shared")
+    edge = InProcessCoordinator(VirtualLoop(), tmp_path, overrun="interrupt", time_quantum=0.5, sharing="exclusive")
+    stuck, waits = WellBehavedClient(edge, "stuck", "GPU-shared"), WellBehavedClient(edge, "waits", "GPU-shared")
     stuck.is_moving = lambda: True  # type: ignore[method-assign]
     for process in (stuck, waits):
-        process.wants()
+        process.start_waiting()
         edge.pass_time(0.1)
         process.run_step()
         edge.pass_time(0.6)
@@ -96,7 +96,9 @@ def test_memory_that_does_not_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         edge.pass_time(0.1)
     assert stuck.phase == LEAVING
     edge.pass_time(100.0)
-    (client,) = [one for one in edge.ask(messages.Status(), uid=USER)["clients"] if one["id"] == "stuck"]
+    (client,) = [
+        one for one in edge.request(messages.Status(), uid=WELL_BEHAVED_UID)["clients"] if one["id"] == "stuck"
+    ]
     assert (client["phase"], client["interrupt_asked"]) == ("overrun", False)
     assert client["notes"] == ["its turn is over, and its memory has not left the GPU: others wait for that"]
     for process in (stuck, waits):

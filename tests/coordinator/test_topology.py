@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.coordinator import topology
+from jupyter_gpushare.coordinator.gpu import topology
 from jupyter_gpushare.core.errors import Refused
 
 
@@ -19,8 +19,8 @@ def write(folder: Path, content: Any) -> str:
 
 
 def test_a_file_names_devices_by_uuid_or_index(tmp_path: Path) -> None:
-    nodes = topology.read(write(tmp_path, {"n": {"s": {"w": [1, "GPU-a"]}}}))
-    assert topology.resolved(nodes, ["GPU-x", "GPU-y"]) == {"n": {"s": {"w": ["GPU-y", "GPU-a"]}}}
+    nodes = topology.read_topology_file(write(tmp_path, {"n": {"s": {"w": [1, "GPU-a"]}}}))
+    assert topology.resolve_uuids(nodes, ["GPU-x", "GPU-y"]) == {"n": {"s": {"w": ["GPU-y", "GPU-a"]}}}
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_a_file_names_devices_by_uuid_or_index(tmp_path: Path) -> None:
 def test_a_file_that_is_wrong_is_named_with_the_place(tmp_path: Path, content: Any, said: str) -> None:
     path = write(tmp_path, content)
     with pytest.raises(Refused) as refused:
-        topology.read(path)
+        topology.read_topology_file(path)
     assert said in str(refused.value)
     assert path in str(refused.value)
 
@@ -45,12 +45,12 @@ def test_a_file_that_is_wrong_is_named_with_the_place(tmp_path: Path, content: A
 )
 def test_an_index_that_is_not_there_is_named(index: int, devices: list[str], said: str) -> None:
     with pytest.raises(Refused, match=f"device {index} is not here: .*{said}"):
-        topology.resolved({"n": {"s": {"w": [index]}}}, devices)
+        topology.resolve_uuids({"n": {"s": {"w": [index]}}}, devices)
 
 
 def test_the_same_device_by_index_and_uuid_is_refused() -> None:
     with pytest.raises(Refused, match="already"):
-        topology.resolved({"n": {"s": {"w": [0, "GPU-a"]}}}, ["GPU-a"])
+        topology.resolve_uuids({"n": {"s": {"w": [0, "GPU-a"]}}}, ["GPU-a"])
 
 
 def test_distances_become_switches_and_sockets() -> None:
@@ -60,12 +60,12 @@ def test_distances_become_switches_and_sockets() -> None:
     def distance(one: str, other: str) -> int | None:
         return near.get((min(one, other), max(one, other)), 50)
 
-    assert topology.of_distances("abcde", distance) == {
+    assert topology.infer_from_distances("abcde", distance) == {
         "node0": {"socket0": {"switch0": ["a", "b"], "switch1": ["c", "d"]}, "socket1": {"switch2": ["e"]}}
     }
 
 
 def test_unknown_distances_count_as_far() -> None:
-    made = topology.of_distances("ab", lambda one, other: None)
+    made = topology.infer_from_distances("ab", lambda one, other: None)
     assert made == {"node0": {"socket0": {"switch0": ["a"]}, "socket1": {"switch1": ["b"]}}}
-    assert topology.of_distances("", lambda one, other: None) == {}
+    assert topology.infer_from_distances("", lambda one, other: None) == {}

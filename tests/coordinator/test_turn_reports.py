@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from jupyter_gpushare.agent.pages import create_memfd
-from jupyter_gpushare.coordinator import turn_reports
-from jupyter_gpushare.coordinator.ports import ProcessPort
+from jupyter_gpushare.coordinator.clients import turn_reports
+from jupyter_gpushare.coordinator.clients.process_handle import ProcessHandle
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.model import Turn as Brought
 from jupyter_gpushare.wire.page import CLOSING, FIRST_TURN, IN, LEAVING, OUT, STEP, Page, Turn
@@ -28,16 +28,16 @@ class Looks:
         if turn:
             self.page.write_turn(turn)
         hello: Any = SimpleNamespace(devices=[SimpleNamespace(uuid="GPU-1")])
-        self.port = ProcessPort(1, cast(Any, SimpleNamespace(send=lambda line: None)), self.page, hello)
-        self.now, self.stopped = 10.0, False
+        self.port = ProcessHandle(1, cast(Any, SimpleNamespace(send=lambda line: None)), self.page, hello)
+        self.now, self.is_stopped = 10.0, False
         self.process: Any = SimpleNamespace(wants=False)
-        self.brought = turn_reports.brought(self.port, self.now)
+        self.brought = turn_reports.turn_at_join(self.port, self.now)
 
     def look(self, turn: Turn | None = None) -> list[ev.Event] | None:
         if turn:
             self.page.write_turn(turn)
         self.now += 1.0
-        news = turn_reports.news(cast(Any, self), self.port, self.process, self.now)
+        news = turn_reports.read_events(cast(Any, self), self.port, self.process, self.now)
         return None if news is None else list(news)
 
 
@@ -112,9 +112,9 @@ def test_threads_at_the_gate(looks: Looks) -> None:
     looks.page.report.waiting = 0
     assert looks.look() == [ev.Unwanted(1)]
     looks.process.wants = False
-    looks.page.report.waiting, looks.stopped = 1, True
+    looks.page.report.waiting, looks.is_stopped = 1, True
     assert looks.look() == [], "a stopped client is passed over"
-    looks.stopped = False
+    looks.is_stopped = False
     assert looks.look() == [ev.Wanted(1)]
     assert looks.look(Turn(ONE, began_ns=15 * S, epoch=1, phase=IN)) == [ev.Began(1, ONE, 15.0)], "it passes the gate"
 

@@ -9,11 +9,11 @@ import pytest
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.page import CLOSING, IN, OUT
 
-from .conftest import QUANTUM, Coordinator, Processes
-from .fake_process import locked, wait_for
+from .conftest import QUANTUM, CoordinatorProcess, ProcessFactory
+from .protocol_process import is_locked, wait_for
 
 
-def test_the_page_tells_everything(idle_coordinator: Coordinator, processes: Processes) -> None:
+def test_the_page_tells_everything(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     quantum = 2.0  # seconds; longer than what a busy machine takes from here to the other client's wish
     idle_coordinator.start(quantum=quantum)
     a = processes("a", quota="memory=2GiB share=0.25 limit=0.5 service=offline")
@@ -30,36 +30,40 @@ def test_the_page_tells_everything(idle_coordinator: Coordinator, processes: Pro
     assert abs(orders.heartbeat_ns / 1e9 - time.monotonic()) < 2
     b = processes("b", quota="service=offline")
     began = time.monotonic()
-    b.wants()
+    b.start_waiting()
     wait_for(lambda: a.contended)
     assert began < a.permit.deadline_ns / 1e9 <= time.monotonic() + quantum
     assert b.orders.memory_limit == b.orders.memory_total == 8 << 30
     assert b.orders.quota_set == 1 | 4
 
 
-def test_the_turn_is_locked_and_the_lock_freed_with_it(coordinator: Coordinator, processes: Processes) -> None:
+def test_the_turn_is_locked_and_the_lock_freed_with_it(
+    coordinator: CoordinatorProcess, processes: ProcessFactory
+) -> None:
     a = processes("a")
-    assert not locked()
+    assert not is_locked()
     a.run_turn()
-    assert locked()
+    assert is_locked()
     coordinator.request(messages.Release(client="a"))
     a.wait_phase(CLOSING)
-    assert locked(), "not before it has drained"
+    assert is_locked(), "not before it has drained"
     a.drain()
-    wait_for(lambda: not locked())
+    wait_for(lambda: not is_locked())
 
 
-def test_a_turn_changes_while_the_coordinator_is_stopped(coordinator: Coordinator, processes: Processes) -> None:
+def test_a_turn_changes_while_the_coordinator_is_stopped(
+    coordinator: CoordinatorProcess, processes: ProcessFactory
+) -> None:
     """The next client gets its permit before the previous turn ends."""
     first, second = processes("first"), processes("second")
     first.run_turn()
-    second.wants()
+    second.start_waiting()
     wait_for(lambda: second.permit.flags & 1 and first.permit.deadline_ns)
     assert second.phase == OUT
     with coordinator.stopped():
         first.end_turn()
         second.wait_phase(IN)
-        first.wants()
+        first.start_waiting()
     wait_for(lambda: [c["phase"] for c in coordinator.status()["clients"]] == ["waiting", "running"])
     assert [c["quanta"] for c in coordinator.status()["clients"]] == [1, 1]
     second.wait_phase(CLOSING, within=5 * QUANTUM + 1)  # a turn like any other
@@ -68,18 +72,18 @@ def test_a_turn_changes_while_the_coordinator_is_stopped(coordinator: Coordinato
 
 
 def test_a_joiner_keeps_the_turn_that_its_first_client_has_left(
-    idle_coordinator: Coordinator, processes: Processes
+    idle_coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
     """Also if the coordinator learns of the end before it learns that the joiner has entered."""
     coordinator = idle_coordinator.start("--sharing", "packed", quantum=60.0)
     first, joiner = processes("first"), processes("joiner")
     first.run_turn()
     before = joiner.page.permit_bytes()
-    joiner.wants()
+    joiner.start_waiting()
     wait_for(lambda: joiner.page.permit_bytes() != before, act=False)
     coordinator.request(messages.Release(client="first"))
     with coordinator.stopped():
-        joiner.loses_its_doorbell()
+        joiner.disable_doorbell()
         joiner.wait_phase(IN)
         assert joiner.turn.turn == first.turn.turn
         epoch = joiner.permit.epoch
@@ -91,14 +95,14 @@ def test_a_joiner_keeps_the_turn_that_its_first_client_has_left(
 
 @pytest.mark.parametrize("end", ["cell", "kernel"])
 def test_the_turn_ends_with_the_cell_and_that_with_its_kernel(
-    patient: Coordinator, processes: Processes, end: str
+    long_quantum_coordinator: CoordinatorProcess, processes: ProcessFactory, end: str
 ) -> None:
     kernel = processes.kernel("a")
     a, b = processes("a"), processes("b")
     kernel.cell("start", "m1")
-    wait_for(lambda: (patient.client("a") or {})["cells"] == 1)
+    wait_for(lambda: (long_quantum_coordinator.client("a") or {})["cells"] == 1)
     a.run_turn()
-    b.wants()
+    b.start_waiting()
     wait_for(lambda: a.contended)
     began = time.monotonic()
     if end == "cell":
@@ -106,27 +110,27 @@ def test_the_turn_ends_with_the_cell_and_that_with_its_kernel(
     else:
         processes.disconnect()
     assert a.wait_phase(CLOSING) - began < 0.5
-    assert (patient.client("a") or {})["cells"] == 0
+    assert (long_quantum_coordinator.client("a") or {})["cells"] == 0
     a.drain()
     b.wait_phase(IN)
 
 
 class TestTwoProcessesOfAClient:
     def test_the_second_shares_the_first_ones_page_and_turn(
-        self, coordinator: Coordinator, processes: Processes
+        self, coordinator: CoordinatorProcess, processes: ProcessFactory
     ) -> None:
         first = processes("a")
         second = processes("a", connect=False)
-        assert second.say_hello() == "join"
+        assert second.send_hello() == "join"
         assert second.client_page.inode == first.client_page.inode
         assert (first.orders.slot, second.orders.slot) == (0, 1)
         first.run_turn()
         second.run_turn()
         assert first.turn.turn == second.turn.turn
         first.close()
-        assert locked(), "by the second one"
+        assert is_locked(), "by the second one"
 
-    def test_their_bytes_add_up(self, coordinator: Coordinator, processes: Processes) -> None:
+    def test_their_bytes_add_up(self, coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
         first, second = processes("a"), processes("a")
         first.allocate(1000)
         second.allocate(234)
@@ -139,49 +143,49 @@ class TestTwoProcessesOfAClient:
 
 class TestLocks:
     def test_a_process_that_lost_its_connection_keeps_the_device_locked(
-        self, coordinator: Coordinator, processes: Processes
+        self, coordinator: CoordinatorProcess, processes: ProcessFactory
     ) -> None:
         """It lives and runs on; nobody else may run before it has come back or ended."""
         a, b = processes("a"), processes("b")
         a.run_turn()
         a.disconnect()
-        b.wants()
+        b.start_waiting()
         wait_for(lambda: coordinator.status()["devices"][0]["queue"] == ["b"])
         wait_for(lambda: coordinator.client("a")["phase"] == "idle")  # type: ignore[index]
-        assert (locked(), b.phase) == (True, OUT)
-        assert a.say_hello() == "welcome"
+        assert (is_locked(), b.phase) == (True, OUT)
+        assert a.send_hello() == "welcome"
         a.end_turn()
         b.wait_phase(IN)
 
 
-def test_interrupt_wakes_the_waiting_calls(coordinator: Coordinator, processes: Processes) -> None:
+def test_interrupt_wakes_the_waiting_calls(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     a = processes("a")
     before = a.orders.interrupt_seq
     assert coordinator.request(messages.Interrupt(client="a")) == {"processes": 1}
     assert a.orders.interrupt_seq == before + 1
 
 
-def test_two_devices_at_once(coordinator: Coordinator, processes: Processes) -> None:
+def test_two_devices_at_once(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     one, two, gang = processes("one", "GPU-1"), processes("two", "GPU-2"), processes("gang", "GPU-1", "GPU-2")
     one.run_turn()
     two.run_turn()
-    gang.wants()
+    gang.start_waiting()
     for process in (one, two):
         process.end_turn()
     gang.wait_phase(IN)
-    assert locked("GPU-1") and locked("GPU-2")
+    assert is_locked("GPU-1") and is_locked("GPU-2")
     wait_for(lambda: coordinator.grants() == ["gang", "gang"])
 
 
 def test_a_process_whose_word_is_lost_gets_its_turn_and_its_end_is_seen(
-    coordinator: Coordinator, processes: Processes
+    coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
     """Its doorbell is not heard: its page says what has become of its turns."""
     a, b = processes("a"), processes("b")
-    a.loses_its_doorbell()
+    a.disable_doorbell()
     a.run_turn()
     wait_for(lambda: (coordinator.client("a") or {})["phase"] == "running")
-    b.wants()
+    b.start_waiting()
     a.end_turn()
     b.wait_phase(IN)
     wait_for(lambda: (coordinator.client("a") or {})["phase"] == "idle")

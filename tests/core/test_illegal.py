@@ -170,6 +170,6 @@ def test_other_fields_change_though_more_is_allocated_than_the_limit(world: Worl
     ],
 )
 def test_settings_that_cannot_be_are_refused(values: dict[str, Any], message: str) -> None:
-    """All that cannot be: `BAD` of `tests/coordinator/test_settings.py`, by the same table."""
+    """All that cannot be: `BAD` of `tests/coordinator/test_live_settings.py`, by the same table."""
     with pytest.raises(Refused, match=message):
         baseline(**values)

@@ -11,15 +11,15 @@ from random import Random
 from typing import Any
 from unittest import mock
 
-from jupyter_gpushare.coordinator import daemon as daemons
-from jupyter_gpushare.coordinator import hostmemory
-from jupyter_gpushare.coordinator.authority import Identity
-from jupyter_gpushare.coordinator.daemon import Daemon
-from jupyter_gpushare.coordinator.devices import Nvml
-from jupyter_gpushare.coordinator.peer import Peer
-from jupyter_gpushare.coordinator.ports import ProcessPort
-from jupyter_gpushare.coordinator.service import Service
-from jupyter_gpushare.coordinator.settings import LiveSettings
+from jupyter_gpushare.coordinator.clients.process_handle import ProcessHandle
+from jupyter_gpushare.coordinator.config.live_settings import LiveSettings
+from jupyter_gpushare.coordinator.engine import coordinator as daemons
+from jupyter_gpushare.coordinator.engine.coordinator import Coordinator
+from jupyter_gpushare.coordinator.gpu.nvml import Nvml
+from jupyter_gpushare.coordinator.host import host_memory
+from jupyter_gpushare.coordinator.rpc.request_dispatcher import RequestDispatcher
+from jupyter_gpushare.coordinator.transport.connection import Connection
+from jupyter_gpushare.coordinator.transport.peer_identity import Identity
 
 from ..support.clock import Clock, Loop, Owner
 from .sockets import CoordinatorSocket
@@ -33,7 +33,7 @@ class NoNvml(Nvml):
         self._handles = {}
 
 
-class NoJournal:
+class NoStateStore:
     """As where the disk is full from the beginning: nothing is known of earlier coordinators but by pages."""
 
     problems: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class NoJournal:
     def ignore(self, *what: Any) -> None:
         pass
 
-    keep = use = flush = prune = usage = ignore
+    save_client = add_usage = flush = prune = query_usage = ignore
 
     def close(self) -> None:
         pass
@@ -60,28 +60,28 @@ def kernel(stopped: Callable[[int], bool], watched: Callable[[int], int]) -> Ite
     `stopped`: is a process stopped? `watched`: a descriptor for the end of a process, or an OSError.
     """
     with (
-        mock.patch.object(ProcessPort, "stopped", property(lambda port: stopped(port.peer.pid))),
+        mock.patch.object(ProcessHandle, "is_stopped", property(lambda handle: stopped(handle.peer.pid))),
         mock.patch.object(os, "pidfd_open", watched),
-        mock.patch.object(hostmemory, "available", lambda: 64 << 30),
-        mock.patch.object(daemons.devices, "Nvml", NoNvml),
-        mock.patch.object(daemons, "Journal", NoJournal),
+        mock.patch.object(host_memory, "available_bytes", lambda: 64 << 30),
+        mock.patch.object(daemons.nvml, "Nvml", NoNvml),
+        mock.patch.object(daemons, "StateStore", NoStateStore),
     ):
         yield
 
 
-class Coordinator(Owner):
+class CoordinatorUnderTest(Owner):
     """From its start to its end. `speaks` is called before everything that it sends: there it may be interrupted."""
 
     def __init__(self, clock: Clock, kernel: Owner, random: Random, settings: LiveSettings, path: str) -> None:
         super().__init__()
         self.clock, self.kernel, self.random = clock, kernel, random
         self.loop = Loop(clock, self, random)
-        self.peers: dict[Peer, None] = {}
+        self.peers: dict[Connection, None] = {}
         self.on_speaking: Callable[[], None] | None = None
         self.sockets: dict[CoordinatorSocket, None] = {}  # accepted, or about to be
         asyncio._set_running_loop(self.loop)  # type: ignore[arg-type]
-        self.daemon = Daemon(settings, path)
-        self.service = Service(self.daemon, lambda: None)
+        self.daemon = Coordinator(settings, path)
+        self.service = RequestDispatcher(self.daemon, lambda: None)
 
     def __str__(self) -> str:
         return "the coordinator"
@@ -91,14 +91,14 @@ class Coordinator(Owner):
             return
         pid, uid = socket.connection.credentials
         identity = Identity(str(uid), uid in (0, os.getuid()), pid, uid)
-        peer = Peer(socket, identity, self.service.line, self._ended)  # type: ignore[arg-type]
+        peer = Connection(socket, identity, self.service.on_line, self._ended)  # type: ignore[arg-type]
         self.peers[peer] = None
-        self.service.connected(peer)
+        self.service.on_connected(peer)
         socket._read()
 
-    def _ended(self, peer: Peer) -> None:
+    def _ended(self, peer: Connection) -> None:
         self.peers.pop(peer, None)
-        self.service.ended(peer)
+        self.service.on_closed(peer)
 
     def speaks(self) -> None:
         if self.on_speaking:
@@ -118,5 +118,5 @@ class Coordinator(Owner):
 
     def end(self) -> None:
         """In order, as after SIGTERM: what was changed live is over."""
-        self.daemon.kept.forget()
+        self.daemon.settings_override.remove()
         self.kill()

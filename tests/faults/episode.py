@@ -18,14 +18,14 @@ from random import Random
 from jupyter_gpushare import units
 from jupyter_gpushare.agent.link import CONNECTED
 from jupyter_gpushare.config.traits import GpuShare
-from jupyter_gpushare.coordinator.settings import LiveSettings, parse_quota
+from jupyter_gpushare.coordinator.config.live_settings import LiveSettings, parse_quota
 from jupyter_gpushare.core.quota import Quota
 from jupyter_gpushare.core.settings import Settings
 
 from ..support.account import Member
 from ..support.clock import Owner
 from ..support.program import Habits
-from .coordinator import Coordinator, kernel
+from .coordinator import CoordinatorUnderTest, kernel
 from .host import Host, Violation
 from .invariants import IDLE, Idle, books, leaks, refusals
 from .people import FrontEnd, Notebook
@@ -70,7 +70,7 @@ class Hasty(LiveSettings):
     """What takes longer than a fifth of a second to drain is an overrun."""
 
     def core(self) -> Settings:
-        return replace(super().core(), overrun_after=0.2, evicting_overrun_after=0.3)
+        return replace(super().core_settings(), overrun_after=0.2, evicting_overrun_after=0.3)
 
 
 class Episode:
@@ -220,7 +220,7 @@ class Episode:
         host = self.host
         if host.bugs:
             raise Violation(host.bugs[0])
-        if isinstance(owner, Coordinator) and owner.alive:
+        if isinstance(owner, CoordinatorUnderTest) and owner.alive:
             self._demand(refusals(owner, host))
             self._looks += 1
             if self._looks % self._look_every == 0:

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_gpushare.agent.link import CONNECTING
-from jupyter_gpushare.coordinator.settings import LiveSettings
+from jupyter_gpushare.coordinator.config.live_settings import LiveSettings
 
 from ..support.account import Account, Member, Violation
 from ..support.agent import Agent
 from ..support.clock import Owner
 from ..support.program import Habits
-from .coordinator import Coordinator
+from .coordinator import CoordinatorUnderTest
 from .people import Caller, User
 from .sockets import Connection, Killed, Talk
 
@@ -50,7 +50,7 @@ class Host(Account):
         self.kernel = Kernel()
         self.folder, self.settings, self.shared = folder, settings, shared
         self.driver_has = self.random.choice((0, 1 << 30))  # of the memory, which no coordinator knows of
-        self.coordinator: Coordinator | None = None
+        self.coordinator: CoordinatorUnderTest | None = None
         self.coordinators = 0
         self.kill_while_speaking = 0.0
         self.interleave = 0.0
@@ -58,7 +58,7 @@ class Host(Account):
         self.users: list[User] = []  # that wait for an answer
         self.notebooks: list[Caller] = []
         self._depth = 0
-        self._watched: dict[int, list[tuple[Coordinator, int]]] = {}  # pidfds by pid
+        self._watched: dict[int, list[tuple[CoordinatorUnderTest, int]]] = {}  # pidfds by pid
         self.clock.after = self._after
         self.checks: list[Callable[[Owner], None]] = []
         self.look_for_idleness(self.kernel)
@@ -107,11 +107,11 @@ class Host(Account):
 
     # --- the coordinator
 
-    def start_coordinator(self) -> Coordinator:
+    def start_coordinator(self) -> CoordinatorUnderTest:
         assert self.coordinator is None
         self.coordinators += 1
         self.tell(f"coordinator {self.coordinators} starts")
-        self.coordinator = Coordinator(
+        self.coordinator = CoordinatorUnderTest(
             self.clock, self.kernel, self.fork(), self.settings, str(self.folder / "coordinator.sock")
         )
         self.coordinator.on_speaking = self._speaking

@@ -12,14 +12,14 @@ from ..support.room import PATIENCE
 from .host import Violation
 
 if TYPE_CHECKING:
-    from .coordinator import Coordinator
+    from .coordinator import CoordinatorUnderTest
     from .host import ClientOf, Host
 
 IDLE = 3.0  # seconds that devices may do nothing though somebody waits and nothing is wrong
 LATE = 0.5  # seconds; beyond what timers of the simulation are late
 
 
-def books(coordinator: Coordinator, host: Host) -> Iterator[str]:
+def books(coordinator: CoordinatorUnderTest, host: Host) -> Iterator[str]:
     """What the scheduler, the daemon, and locks and connections say of each other. Yields what does not agree."""
     daemon = coordinator.daemon
     scheduler = daemon.scheduler
@@ -30,21 +30,21 @@ def books(coordinator: Coordinator, host: Host) -> Iterator[str]:
     due = scheduler.next_deadline()
     if due is not None and host.clock.now - max(due, coordinator.went_on) > LATE:
         yield f"the deadline at {due:.3f} was not met"
-    if set(scheduler.processes) != set(daemon.ports):
-        yield f"the scheduler knows processes {sorted(scheduler.processes)}, the daemon {sorted(daemon.ports)}"
-    if set(scheduler.clients) != set(daemon.members):
-        yield f"the scheduler knows clients {sorted(scheduler.clients)}, the daemon {sorted(daemon.members)}"
-    for number, port in daemon.ports.items():
-        member = daemon.registry.member_of(port)
+    if set(scheduler.processes) != set(daemon.process_handles):
+        yield f"the scheduler has processes {sorted(scheduler.processes)}, not {sorted(daemon.process_handles)}"
+    if set(scheduler.clients) != set(daemon.runtimes):
+        yield f"the scheduler knows clients {sorted(scheduler.clients)}, the daemon {sorted(daemon.runtimes)}"
+    for number, port in daemon.process_handles.items():
+        member = daemon.registry.runtime_of(port)
         if member is None or member.processes.get(number) is not port:
             yield f"port {number} is of no client"
-        if not port.peer.open:
+        if not port.connection.is_open:
             yield f"port {number} has no connection any more"
 
 
-def refusals(coordinator: Coordinator, host: Host) -> Iterator[str]:
+def refusals(coordinator: CoordinatorUnderTest, host: Host) -> Iterator[str]:
     """Requests for room that this event has refused, while another client's memory on that device could leave."""
-    ports = {port.page.inode for port in coordinator.daemon.ports.values()}
+    ports = {port.page.inode for port in coordinator.daemon.process_handles.values()}
     if ports - {agent.page.inode for agent in host.agents()}:
         return  # a liar reports memory, and the coordinator has to believe it
     for agent in host.agents():
@@ -63,17 +63,17 @@ def refusals(coordinator: Coordinator, host: Host) -> Iterator[str]:
             yield f"{agent} is refused room though memory of {', '.join(there)} can leave"
 
 
-def leaks(coordinator: Coordinator, host: Host, before: int) -> Iterator[str]:
+def leaks(coordinator: CoordinatorUnderTest, host: Host, before: int) -> Iterator[str]:
     """When nothing is on its way: descriptors are those of living processes, and the daemon remembers nobody else."""
     daemon = coordinator.daemon
     agents = [agent for client in host.clients.values() for agent in client.agents]
-    if len(daemon.ports) != len(agents):
-        yield f"{len(agents)} processes live, the daemon has {len(daemon.ports)}"
+    if len(daemon.process_handles) != len(agents):
+        yield f"{len(agents)} processes live, the daemon has {len(daemon.process_handles)}"
     expected = before + host.descriptors()
     for client in host.clients.values():
         if client.agents:
             expected += 2 * len(client.agents) + 2
-    expected += len(daemon.registry.programs._watched) + len(daemon.neighbours._files)
+    expected += len(daemon.registry.exit_watcher._watched) + len(daemon.lock_contention._files)
     found = len(os.listdir("/proc/self/fd"))
     if found != expected:
         yield f"{found} descriptors are open, {expected} are accounted for"
@@ -81,7 +81,7 @@ def leaks(coordinator: Coordinator, host: Host, before: int) -> Iterator[str]:
         yield f"{len(coordinator.sockets)} connections, {len(coordinator.peers)} peers"
     if len(coordinator.service._sessions._sessions) != len(coordinator.peers):
         yield f"{len(coordinator.service._sessions._sessions)} sessions, {len(coordinator.peers)} peers"
-    known = set(daemon.members)
+    known = set(daemon.runtimes)
     if strangers := set(daemon.history._present) - known:
         yield f"history is kept of {sorted(strangers)}, which are gone"
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ..support.clock import Clock, Owner
 
 if TYPE_CHECKING:
-    from .coordinator import Coordinator
+    from .coordinator import CoordinatorUnderTest
     from .host import ClientOf
 
 MESSAGES = 256  # that a socket takes before somebody reads: small ones, which cost their kernel a kilobyte each
@@ -112,7 +112,7 @@ class Connection:
     """As the one who connects sees it. `woken` is called when there is something to read, or the end."""
 
     def __init__(
-        self, coordinator: Coordinator, random: Random, credentials: tuple[int, int], woken: Callable[[], None]
+        self, coordinator: CoordinatorUnderTest, random: Random, credentials: tuple[int, int], woken: Callable[[], None]
     ) -> None:
         self.coordinator, self.credentials = coordinator, credentials
         clock, kernel = coordinator.clock, coordinator.kernel

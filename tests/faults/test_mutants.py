@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.coordinator import levels
-from jupyter_gpushare.coordinator.members import Member
-from jupyter_gpushare.coordinator.ports import ProcessPort
-from jupyter_gpushare.coordinator.sessions import Sessions
+from jupyter_gpushare.coordinator.clients.client_runtime import ClientRuntime
+from jupyter_gpushare.coordinator.clients.process_handle import ProcessHandle
+from jupyter_gpushare.coordinator.engine import page_sync
+from jupyter_gpushare.coordinator.rpc.protocol_sessions import ProtocolSessions
 from jupyter_gpushare.core.grants import Grants
 from jupyter_gpushare.wire.page import Page
 
@@ -22,8 +22,8 @@ Patch = Callable[[Any, str, Any], None]
 
 
 def no_permit_is_withdrawn(patch: Patch) -> None:
-    real = Member.set_permit
-    patch(Member, "set_permit", lambda self, permit: real(self, permit) if permit.may else None)
+    real = ClientRuntime.set_permit
+    patch(ClientRuntime, "set_permit", lambda self, permit: real(self, permit) if permit.may else None)
 
 
 def a_number_means_two_turns(patch: Patch) -> None:
@@ -31,11 +31,11 @@ def a_number_means_two_turns(patch: Patch) -> None:
 
 
 def processes_are_not_rung(patch: Patch) -> None:
-    patch(ProcessPort, "ring", lambda self: None)
+    patch(ProcessHandle, "ring", lambda self: None)
 
 
 def the_gone_are_not_noticed(patch: Patch) -> None:
-    patch(Sessions, "end", lambda self, peer: self._sessions.pop(peer, None))
+    patch(ProtocolSessions, "close", lambda self, peer: self._sessions.pop(peer, None))
 
 
 def pages_are_not_closed(patch: Patch) -> None:
@@ -43,7 +43,7 @@ def pages_are_not_closed(patch: Patch) -> None:
 
 
 def refused_though_memory_can_leave(patch: Patch) -> None:
-    patch(levels, "can_come", lambda device, client, ahead: False)
+    patch(page_sync, "can_come", lambda device, client, ahead: False)
 
 
 MISTAKES = [

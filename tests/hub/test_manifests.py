@@ -15,7 +15,7 @@ import yaml
 
 from jupyter_gpushare import __version__
 from jupyter_gpushare.config.traits import GpuShare
-from jupyter_gpushare.coordinator.settings import LiveSettings
+from jupyter_gpushare.coordinator.config.live_settings import LiveSettings
 from jupyter_gpushare.launch import kernel_env
 from jupyter_gpushare.wire import address
 

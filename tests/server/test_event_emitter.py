@@ -10,7 +10,7 @@ import pytest
 from jupyter_gpushare.server.event_emitter import SCHEMA_ID, EventEmitter, state_changes
 from jupyter_gpushare.wire import messages
 
-from ..coordinator.fake_process import FakeProcess
+from ..coordinator.protocol_process import ProtocolProcess
 
 KERNEL = "6b9ad1b2-0a4c-4d6c-a0a2-1f0f7e7e0001"
 
@@ -42,16 +42,16 @@ async def test_turns_queues_and_quotas(
     changed = await eventually(lambda: heard and heard[0], "the quota's event")
     assert (changed["transition"], changed["client"], changed["quota"]["memory"]) == ("quota_changed", KERNEL, 1 << 30)
 
-    runs, waits = FakeProcess(coordinator.path, KERNEL), FakeProcess(coordinator.path, "other")
+    runs, waits = ProtocolProcess(coordinator.path, KERNEL), ProtocolProcess(coordinator.path, "other")
     try:
         for process in (runs, waits):
-            await in_thread(process.say_hello)
+            await in_thread(process.send_hello)
         await in_thread(runs.run_turn)
         granted = await eventually(lambda: heard[1:] and heard[1], "the turn's event")
         assert (granted["transition"], granted["client"], granted["turns"]) == ("granted", KERNEL, 1)
         assert granted["devices"] == list(runs.devices) and 0 <= granted["waited_seconds"] < 10
         await coordinator.request(messages.Config(changes={"sharing": "exclusive"}))
-        waits.wants()
+        waits.start_waiting()
         queued = await eventually(lambda: heard[2:] and heard[2], "the queue's event")
         assert (queued["transition"], queued["client"], queued["queue_position"]) == ("queued", "other", 1)
         assert not any("label" in event for event in heard)

@@ -16,7 +16,7 @@ import pytest
 from jupyter_gpushare.wire import address
 from jupyter_gpushare.wire.client import Client
 
-from ..coordinator.fake_process import wait_for
+from ..coordinator.protocol_process import wait_for
 from ..hub import machine as machines
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,8 +14,8 @@ import pytest
 
 from jupyter_gpushare.wire import messages
 
-from ..coordinator.conftest import Busy
-from ..coordinator.fake_process import UUID, wait_for
+from ..coordinator.conftest import BusyProgram
+from ..coordinator.protocol_process import UUID, wait_for
 from .conftest import SOCKET, Host
 
 LOCK = f"/dev/shm/gpushare/{UUID}.lock"
@@ -32,10 +32,12 @@ def attempt(name, function):
 """
 
 
-def busy(host: Host, user: str, client: str, path: str = SOCKET) -> Busy:
+def busy(host: Host, user: str, client: str, path: str = SOCKET) -> BusyProgram:
     """A process of a client of that user, which always wants the device."""
-    made = Busy(host.start(sys.executable, "-m", "tests.coordinator.fake_process", path, client, UUID, user=user))
-    made.next("ready")
+    made = BusyProgram(
+        host.start(sys.executable, "-m", "tests.coordinator.protocol_process", path, client, UUID, user=user)
+    )
+    made.wait_for_event("ready")
     return made
 
 
@@ -45,19 +47,19 @@ def pid_of(host: Host, client: str) -> int:
 
 
 @pytest.fixture
-def ada(host: Host) -> Busy:
+def ada(host: Host) -> BusyProgram:
     return busy(host, "ada", "adas")
 
 
 @pytest.fixture
-def goes_on(host: Host, ada: Busy) -> Iterator[None]:
+def goes_on(host: Host, ada: BusyProgram) -> Iterator[None]:
     """Whatever bob does, ada has turns afterwards, with the quota that she had."""
-    ada.next("begin")
+    ada.wait_for_event("begin")
     (before,) = host.request(messages.Status())["clients"]
     yield
     bobs = busy(host, "bob", "bobs-own")
-    bobs.next("begin", after=time.monotonic())
-    ada.next("begin", after=time.monotonic())
+    bobs.wait_for_event("begin", after=time.monotonic())
+    ada.wait_for_event("begin", after=time.monotonic())
     after = next(one for one in host.request(messages.Status())["clients"] if one["id"] == "adas")
     assert (after["quota"], after["suspended"]) == (before["quota"], before["suspended"])
 
@@ -88,7 +90,7 @@ attempt("signal", lambda: os.kill(pid, signal.SIGSTOP))
 def test_another_users_client_with_its_token(host: Host) -> None:
     """A token that has leaked is of no use to anybody but its owner."""
     told = host.run("bob", """
-from tests.coordinator.fake_process import Connection, FakeProcess
+from tests.coordinator.protocol_process import RawConnection, ProtocolProcess
 result = []
 for message in ({"type": "attach"}, {"type": "register", "id": 1}):
     connection = Connection(path)
@@ -139,9 +141,9 @@ for path in (socket_path, lock):
     assert set(tried.values()) == {"PermissionError"}, tried
 
 
-def test_holding_a_lock_is_no_more_than_a_turn_too_long(host: Host, ada: Busy) -> None:
+def test_holding_a_lock_is_no_more_than_a_turn_too_long(host: Host, ada: BusyProgram) -> None:
     """Everybody may lock a device: while somebody does, others wait, who it is is shown, and then they go on."""
-    ada.next("begin")
+    ada.wait_for_event("begin")
     code = (
         f"import fcntl, sys\nfile = open({LOCK!r}, 'r+')\nfcntl.flock(file, fcntl.LOCK_EX)\nprint('held', flush=True)"
     )
@@ -159,14 +161,14 @@ def test_holding_a_lock_is_no_more_than_a_turn_too_long(host: Host, ada: Busy) -
     assert f"is locked by pid {holder.pid}" in host.command("ada", "doctor").stdout
     holder.stdin.close()
     for one in (ada, other):
-        one.next("begin", after=held)
+        one.wait_for_event("begin", after=held)
     wait_for(lambda: not host.request(messages.Status())["devices"][0]["locked_by"])
 
 
 @pytest.mark.parametrize("made", ["os.close(os.open(path, os.O_CREAT, 0o600))", "os.symlink('/etc/passwd', path)"])
 def test_a_lock_file_that_somebody_else_has_made(bare_host: Host, made: str) -> None:
     """Before the first coordinator of the host came. It is not used, and it is told whose it is."""
-    of = "from jupyter_gpushare.coordinator import devices\nresult = devices.simulated()[0].uuid"
+    of = "from jupyter_gpushare.coordinator.gpu import nvml\nresult = nvml.simulated_devices()[0].uuid"
     uuid = bare_host.run("gpushare", of)
     bare_host.run("bob", f"import os\n{made}", path=f"/dev/shm/gpushare/{uuid}.lock")
     bare_host.coordinator("--simulate")
@@ -179,7 +181,7 @@ def test_as_many_clients_connections_and_processes_as_can_be_had(host: Host) -> 
     """They are bounded for each user, and nobody else has fewer for it."""
     told = host.run("bob", """
 import contextlib
-from tests.coordinator.fake_process import Connection, FakeProcess
+from tests.coordinator.protocol_process import RawConnection, ProtocolProcess
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import Client, CoordinatorError
 result = {"clients": 0, "processes": 0, "connections": 0, "said": []}
@@ -267,7 +269,7 @@ def test_a_flood_is_heard_slowly(host: Host, connections: int) -> None:
 @pytest.mark.usefixtures("goes_on")
 def test_nobody_fills_the_disk_by_what_is_logged(host: Host) -> None:
     host.run("bob", """
-from tests.coordinator.fake_process import Connection
+from tests.coordinator.protocol_process import RawConnection
 for number in range(1000):
     for line in (
         {"type": "cell", "state": "end", "request": "1"},

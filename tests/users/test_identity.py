@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.coordinator import authority
+from jupyter_gpushare.coordinator.transport import peer_identity
 
 from .conftest import ASK, Host
 
@@ -74,7 +74,7 @@ for path in paths:
 @pytest.fixture
 def cgroups() -> Iterator[dict[str, Path]]:
     """One for each user, as a container's engine makes them."""
-    if not authority._knows_pidfds():
+    if not peer_identity._has_peer_pidfd():
         pytest.skip("needs Linux 6.5")
     root = next((place for place in (CGROUPS, CGROUPS.parent) if (place / "cgroup.procs").exists()), None)
     if root is None:

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.coordinator import system
+from jupyter_gpushare.coordinator.config import system_config
 from jupyter_gpushare.wire import address
 
-from ..coordinator.fake_process import wait_for
+from ..coordinator.protocol_process import wait_for
 from .conftest import COORDINATOR, ROOT, SOCKET, Host
 
 UNITS = ROOT / "jupyter_gpushare/share/systemd"
@@ -162,14 +162,14 @@ def test_who_may_write_above_a_file_counts(tmp_path: Path) -> None:
     if os.getuid() != 0:
         pytest.skip("needs root, to own what is root's")
     file = tmp_path / "jupyter_gpushare_config.py"
-    system.check_roots(file)
+    system_config.check_owned_by_root(file)
     file.write_text("")
-    system.check_roots(file)
+    system_config.check_owned_by_root(file)
     (tmp_path / "link.py").symlink_to(file)
     file.chmod(0o664)
     for name in ("jupyter_gpushare_config.py", "link.py"):
-        with pytest.raises(system.NotRoots, match="mode 664"):
-            system.check_roots(tmp_path / name)
+        with pytest.raises(system_config.NotOwnedByRoot, match="mode 664"):
+            system_config.check_owned_by_root(tmp_path / name)
 
 
 def test_a_file_that_cannot_be_looked_at_is_not_passed_over(tmp_path: Path) -> None:
@@ -178,13 +178,13 @@ def test_a_file_that_cannot_be_looked_at_is_not_passed_over(tmp_path: Path) -> N
         pytest.skip("needs root, to be nobody")
     (tmp_path / "lost.py").symlink_to(tmp_path / "nowhere")
     with pytest.raises(FileNotFoundError):
-        system.check_roots(tmp_path / "lost.py")
+        system_config.check_owned_by_root(tmp_path / "lost.py")
     for mode in (0o700, 0o600):
         tmp_path.chmod(mode)
         os.seteuid(65534)
         try:
             with pytest.raises(PermissionError):
-                system.check_roots(tmp_path / "jupyter_gpushare_config.py")
+                system_config.check_owned_by_root(tmp_path / "jupyter_gpushare_config.py")
         finally:
             os.seteuid(0)
 

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jupyter_gpushare.config.traits import GpuShare
-from jupyter_gpushare.coordinator.settings import LiveSettings, parse_quota
+from jupyter_gpushare.coordinator.config.live_settings import LiveSettings, parse_quota
 from jupyter_gpushare.core.errors import Refused
 from jupyter_gpushare.core.quota import Quota
 from jupyter_gpushare.settings.table import LIVE
@@ -41,6 +41,6 @@ words = values | st.text("{}[]():,'\"x10=. ", max_size=12)
 @example({"default_quota": "{[]: 1}"})
 def test_any_setting_is_one_or_is_refused(changes: dict[str, object]) -> None:
     with contextlib.suppress(Refused):
-        settings = LiveSettings(GpuShare()).changed(changes)
-        assert settings.core().time_quantum == "auto" or settings.core().time_quantum >= 0.001
+        settings = LiveSettings(GpuShare()).with_changes(changes)
+        assert settings.core_settings().time_quantum == "auto" or settings.core_settings().time_quantum >= 0.001
         json.dumps(settings.as_json())

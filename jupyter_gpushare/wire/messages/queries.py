@@ -53,12 +53,12 @@ class Inspect(Request, tag="inspect", frozen=True, kw_only=True):
 
 
 class Usage(Request, tag="usage", frozen=True, kw_only=True):
-    """Who has used what in the last `since` seconds: one's own use; for admins everybody's.
+    """Request for the usage in the last `since` seconds: that of the user, and for admins that of every user.
 
     Result: `{"since", "until": seconds since 1970, "rows": [{"user", "tenant": of the settings or null, "device",
     "device_name", "gpu_seconds", "busy_seconds", "wait_seconds", "waits", "turns", "evicted_bytes",
-    "restored_bytes"}], "complete": bool}`, in whole hours, see `docs/reference/rest.md`. Not `complete`: the journal
-    cannot be read, and this is what the present coordinator has seen.
+    "restored_bytes"}], "complete": bool}`, in whole hours, see `docs/reference/rest.md`. Not `complete`: the
+    state store cannot be read, and the rows are those of the present coordinator.
     """
 
     since: Annotated[float, msgspec.Meta(ge=0, le=1e10)] = 7 * 86400.0

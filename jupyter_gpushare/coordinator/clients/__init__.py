@@ -1,0 +1,1 @@
+"""State of one client beside the scheduler: its processes, pages and quotas."""

@@ -1,0 +1,86 @@
+"""What pages report of turns, as events: the difference between what was known of a process and what its page says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ...core import events as ev
+from ...core import model
+from ...wire.page import FIRST_TURN, IN, OUT, Turn
+from .client_runtime import ClientRuntime
+from .process_handle import ProcessHandle
+
+_Time = Callable[[int], float]
+
+
+def read_events(
+    runtime: ClientRuntime, handle: ProcessHandle, process: model.Process, now: float
+) -> Iterator[ev.Event] | None:
+    """Return the events of what has changed since the last look; None: the page is being written at this moment.
+
+    Each event is to be handled before the next one is asked for.
+    """
+    turn = handle.page.read_turn()
+    return None if turn is None else _page_events(runtime, handle, process, turn, now)
+
+
+def turn_at_join(handle: ProcessHandle, now: float) -> model.Turn | None:
+    """Return the turn that a process is in when it joins."""
+    turn = handle.page.read_turn() or Turn()
+    handle.last_turn, handle.sampled_at = turn, now
+    return model.Turn(turn.turn, turn.phase == IN) if _is_in(turn) else None
+
+
+def _page_events(
+    runtime: ClientRuntime, handle: ProcessHandle, process: model.Process, turn: Turn, now: float
+) -> Iterator[ev.Event]:
+    before, handle.last_turn = handle.last_turn, turn
+    since, handle.sampled_at = handle.sampled_at, now
+    yield from _turn_events(handle.number, before, turn, lambda ns: max(since, min(ns / 1e9, now)))
+    if not _is_same_turn(before, turn):
+        handle.last_levels = (False, False, handle.last_levels[2])
+    yield from _level_events(handle, _is_in(turn))
+    if turn.phase == IN:
+        return  # a thread that passes the open gate counts as waiting for a moment
+    waiting = bool(handle.page.report.waiting)
+    if process.wants and not waiting:
+        yield ev.Unwanted(handle.number)
+    elif waiting and not process.wants and not runtime.is_stopped:
+        yield ev.Wanted(handle.number)
+
+
+def _turn_events(process: int, before: Turn, turn: Turn, time: _Time) -> Iterator[ev.Event]:
+    """Steps that the look has missed are reported as well. `time`: seconds, within the time since the last look."""
+    same = _is_same_turn(before, turn)
+    if _is_in(before) and not same:
+        yield ev.Ended(process, before.turn)
+    if turn.turn < FIRST_TURN:
+        return
+    reopened = turn.phase == IN and (turn.epoch != before.epoch or before.phase != IN)
+    if not same or reopened:
+        yield ev.Began(process, turn.turn, time(turn.began_ns))
+    if turn.closed_ns and (not same or turn.closed_ns != before.closed_ns):
+        yield ev.Closed(process, turn.turn, time(turn.closed_ns))
+    if turn.phase == OUT and (not same or before.phase != OUT):
+        yield ev.Ended(process, turn.turn)
+
+
+def _level_events(handle: ProcessHandle, is_in: bool) -> Iterator[ev.Event]:
+    report, before = handle.page.report, handle.last_levels
+    idle, evicting = is_in and bool(report.idle), is_in and bool(report.evicting)
+    restored = int(report.restored)
+    handle.last_levels = idle, evicting, restored
+    if idle != before[0]:
+        yield ev.WentIdle(handle.number) if idle else ev.WentBusy(handle.number)
+    if evicting and not before[1]:
+        yield ev.Evicting(handle.number)
+    if restored != before[2]:
+        yield ev.Restored(handle.number)
+
+
+def _is_same_turn(before: Turn, turn: Turn) -> bool:
+    return (before.turn, before.began_ns) == (turn.turn, turn.began_ns)
+
+
+def _is_in(turn: Turn) -> bool:
+    return turn.phase != OUT and turn.turn >= FIRST_TURN

@@ -1,0 +1,1 @@
+"""Settings in force and the checks of settings at run time."""

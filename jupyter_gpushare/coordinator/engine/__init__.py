@@ -1,0 +1,1 @@
+"""The loop around the scheduler: events in, commands out, periodic tasks."""

@@ -1,0 +1,167 @@
+"""Clients and processes: who comes, who is there, who goes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from ...core import events as ev
+from ...core.errors import GpuShareError
+from ...core.model import DeviceInfo
+from ...core.placement import Request
+from ...core.quota import Quota
+from ...wire import messages
+from ..clients import turn_reports
+from ..clients.client_runtime import ClientRuntime
+from ..clients.process_counters import ProcessCounters
+from ..clients.process_exit import ProcessExitWatcher
+from ..clients.process_handle import MAX_BYTES, ProcessHandle
+from ..clients.unverified_devices import UnverifiedDevices
+from ..host.printable_text import sanitize
+from ..transport.connection import Connection
+from ..transport.rate_limits import LimitExceeded
+from .restart_recovery import saved_quota
+
+if TYPE_CHECKING:
+    from .coordinator import Coordinator
+
+REMOVAL_GRACE_SECONDS = 60.0  # how long a client without any connection is remembered
+
+log = logging.getLogger(__name__)
+
+
+class ClientRegistry:
+    """Keeps the coordinator's `runtimes` and `handles`, and tells the scheduler of both."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+        self._scheduler, self._dispatch = coordinator.scheduler, coordinator.dispatch
+        self._loop = asyncio.get_running_loop()
+        self._runtimes_by_process: dict[int, ClientRuntime] = {}  # by handle
+        self._unverified_devices = UnverifiedDevices()
+        self._last_number = 0
+        self._unconnected_since = self._loop.time()
+        self._runtimes, self._handles = coordinator.runtimes, coordinator.process_handles
+        self.exit_watcher = ProcessExitWatcher(self._on_client_exit)
+        self.removed_counters = ProcessCounters()  # of clients that are gone
+
+    @property
+    def seconds_unconnected(self) -> float:
+        """Seconds since the last client left; 0 while there is one."""
+        return self._loop.time() - self._unconnected_since if not self._runtimes else 0.0
+
+    def get_or_create(
+        self, client: str, token: str, user: str, label: str, quota: Quota, request: Request, running: bool
+    ) -> ClientRuntime:
+        """The client of that name, made if need be. Raises PermissionError when it is somebody else's, and Refused."""
+        runtime = self._runtimes.get(client)
+        if runtime and (runtime.token != token or self._scheduler.clients[client].tenant != user):
+            raise PermissionError(f"client {client!r} exists and the token does not match")
+        most = self._coordinator.settings.traits.max_clients
+        if runtime is None and most and sum(one.tenant == user for one in self._scheduler.clients.values()) >= most:
+            raise LimitExceeded(
+                f"this user has {most} clients already, the most anybody may have: end one of them first"
+            )
+        group = self._coordinator.settings.tenant_lookup.tenant_of(user)
+        self._coordinator.restart_recovery.check_owner(client, user)
+        self._dispatch(ev.ClientRegistered(client, user, sanitize(label), quota, request.gpus, request, group, running))
+        if not runtime:
+            runtime = self._runtimes[client] = ClientRuntime(client, token)
+            if kept := self._coordinator.restart_recovery.restore_client(client, token):
+                self._adopt(runtime, saved_quota(kept), kept.suspended)
+            known = self._scheduler.clients[client]
+            runtime.initial_state = (known.quota, known.suspended_by_person)
+        return runtime
+
+    def add_process(
+        self, runtime: ClientRuntime, connection: Connection, hello: messages.Hello
+    ) -> tuple[ProcessHandle, int | None]:
+        """A process says hello. Returns its handle, and the client page that it is to use instead of its own, if any.
+
+        Raises BadHello and Refused, with nothing left of the process.
+        """
+        most = self._coordinator.settings.traits.max_processes
+        if most and sum(handle.connection.user == connection.user for handle in self._handles.values()) >= most:
+            raise LimitExceeded(f"this user has {most} processes on the GPU already, the most anybody may have")
+        self._unverified_devices.check(connection, hello, self._scheduler.devices)
+        self._last_number += 1
+        handle, instead = runtime.add_process(self._last_number, connection, hello, connection.take_descriptors())
+        self._handles[handle.number] = handle
+        self._runtimes_by_process[handle.number] = runtime
+        try:
+            self._register_process(runtime, handle, hello)
+        except BaseException:
+            self.remove_process(handle)  # its session doesn't know of it yet, so nobody else would
+            raise
+        return handle, instead
+
+    def _register_process(self, runtime: ClientRuntime, handle: ProcessHandle, hello: messages.Hello) -> None:
+        for report in hello.devices:
+            if report.uuid not in self._scheduler.devices:
+                name, memory = sanitize(report.name), min(report.memory, MAX_BYTES)
+                hearsay = self._unverified_devices.add(handle.connection)
+                if hearsay:
+                    log.warning(
+                        "%s has device %s, which nobody else knows: no client is sent there", handle.connection, name
+                    )
+                self._coordinator.add_device(DeviceInfo(report.uuid, name, memory, hello.simulated, hearsay))
+        client = self._scheduler.clients[runtime.client_id]
+        # Its page is newer than the state store, but not than what was said since the client is back.
+        tells = not runtime.had_process and (client.quota, client.suspended_by_person) == runtime.initial_state
+        earlier, suspended = handle.quota if tells else None, handle.suspended_by_user
+        idle = handle.suspended_by_policy and not runtime.had_process
+        runtime.had_process = True
+        turn = turn_reports.turn_at_join(handle, self._loop.time())
+        self._dispatch(ev.ProcessJoined(runtime.client_id, handle.number, handle.devices, turn))
+        runtime.write_permit(handle)
+        if earlier:  # now that it is known where the client is
+            self._adopt(runtime, earlier, suspended)
+        if idle:
+            self._dispatch(ev.Suspended(runtime.client_id, by_policy=True))
+        self._coordinator.page_sync.update_estimates(self._loop.time())
+        self._coordinator.page_sync.write_pages(runtime)
+
+    def _adopt(self, runtime: ClientRuntime, quota: Quota | None, suspended: bool) -> None:
+        """What was said to an earlier coordinator holds on, not what the client was started with."""
+        if quota:
+            try:
+                self._dispatch(ev.QuotaChanged(runtime.client_id, quota, runtime.allocated))
+            except GpuShareError as error:
+                log.warning("client %s: quota of an earlier coordinator not adopted: %s", runtime.client_id, error)
+        if suspended != self._scheduler.clients[runtime.client_id].suspended_by_person:
+            self._dispatch(ev.Suspended(runtime.client_id) if suspended else ev.Resumed(runtime.client_id))
+
+    def remove_process(self, handle: ProcessHandle) -> None:
+        """A process's connection ended."""
+        if runtime := self.runtime_of(handle):
+            del self._handles[handle.number], self._runtimes_by_process[handle.number]
+            runtime.remove_process(handle.number)
+            if handle.number in self._scheduler.processes:
+                self._dispatch(ev.ProcessGone(handle.number))
+            self.remove_if_unconnected(runtime)
+
+    def runtime_of(self, handle: ProcessHandle) -> ClientRuntime | None:
+        return self._runtimes_by_process.get(handle.number)
+
+    def remove_if_unconnected(self, runtime: ClientRuntime) -> None:
+        """Drop a client that nobody is connected to: at once if it was said to be over, else after a grace."""
+        if not runtime.is_unconnected:
+            runtime.unconnected_since = None
+            return
+        runtime.unconnected_since = runtime.unconnected_since or self._loop.time()
+        if runtime.is_unregistered or self._loop.time() - runtime.unconnected_since > REMOVAL_GRACE_SECONDS:
+            self._coordinator.usage.remove_client(runtime, self._loop.time())
+            self._dispatch(ev.ClientForgotten(runtime.client_id))
+            self.removed_counters = ProcessCounters.combine([self.removed_counters, runtime.counters])
+            self._coordinator.progress_reports.remove(runtime.client_id)
+            del self._runtimes[runtime.client_id]
+            self.exit_watcher.remove(runtime)
+            self._unconnected_since = self._loop.time()
+            self._coordinator.subscriptions.schedule_publication()
+
+    def _on_client_exit(self, runtime: ClientRuntime) -> None:
+        """The client is over as soon as its other processes are gone too."""
+        if self._runtimes.get(runtime.client_id) is runtime:
+            runtime.is_unregistered = True
+            self.remove_if_unconnected(runtime)

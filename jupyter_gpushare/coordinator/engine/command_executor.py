@@ -1,0 +1,70 @@
+"""What the scheduler decides, carried out on the pages of processes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from ...core import commands as cmd
+from ...core import events as ev
+from ..clients.client_runtime import ClientRuntime
+from ..storage.audit_log import AuditLog
+
+log = logging.getLogger(__name__)
+
+
+class CommandExecutor:
+    """Carries commands out. What that brings about at once goes to `follows`, as events."""
+
+    def __init__(
+        self,
+        runtimes: Mapping[str, ClientRuntime],
+        on_consequence: Callable[[ev.Event], None],
+        write_quota: Callable[[ClientRuntime], None],
+        publish_prefetch: Callable[[ClientRuntime], None],
+        audit: AuditLog,
+    ) -> None:
+        self._runtimes = runtimes
+        self._on_consequence = on_consequence
+        self._write_quota = write_quota
+        self._publish_prefetch = publish_prefetch
+        self._audit = audit
+        self.overrun_count = 0  # turns that did not end in time
+
+    def execute(self, command: cmd.Command) -> None:
+        runtime = self._runtimes.get(command.client)
+        if runtime is None:
+            return
+        match command:
+            case cmd.Permit():
+                runtime.set_permit(command)
+            case cmd.Probe():
+                if runtime.is_stopped:
+                    log.info("client %s is stopped: it is passed over until it goes on", runtime.client_id)
+                    self._on_consequence(ev.NotTaken(runtime.client_id, stopped=True))
+                elif runtime.was_refused_entry():
+                    self._on_consequence(ev.NotTaken(runtime.client_id, stopped=False))
+            case cmd.Limits():
+                self._write_quota(runtime)
+            case cmd.SetResident():
+                runtime.set_resident_target(command.bytes)
+            case cmd.RestoreAhead():
+                runtime.may_prefetch = command.wanted
+                self._publish_prefetch(runtime)
+            case cmd.SetBudget():
+                runtime.set_budget(command.budget)
+            case cmd.Notice():
+                log.warning("client %s: %s", runtime.client_id, command.message)
+            case cmd.Overrun():
+                self.overrun_count += 1
+                log.warning(
+                    "client %s has not drained for %.1f s: its turn is not over and others wait",
+                    runtime.client_id,
+                    command.seconds,
+                )
+            case cmd.Interrupt():
+                # Its Jupyter server sees in the snapshot that it is asked to: it may signal it, and knows how.
+                log.warning("client %s: its kernel is asked to interrupt its cell", runtime.client_id)
+                self._audit.record(
+                    None, "interrupt", runtime.client_id, None, {"overrun_seconds": round(command.seconds, 1)}
+                )

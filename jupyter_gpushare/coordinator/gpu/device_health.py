@@ -1,0 +1,96 @@
+"""Which devices misbehave, as NVML says: lost, uncorrectable memory errors, errors of the hardware (Xid)."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+# NVIDIA, "XID Errors": those that the hardware or its firmware causes, after which the device needs an administrator.
+# Others, such as 13, 31 and 43, are faults of the program that ran.
+HARDWARE_XIDS = {
+    48: "uncorrectable memory error",
+    62: "internal microcontroller halted",
+    64: "failed to remap a memory row",
+    74: "NVLink error",
+    79: "fallen off the bus",
+    95: "uncontained memory error",
+    119: "its firmware does not answer",
+    120: "its firmware failed",
+    140: "unrecovered memory error",
+    143: "its firmware did not start",
+}
+
+
+class DeviceHealth:
+    """What has changed since the last look. No call raises: a host without NVML has healthy devices."""
+
+    def __init__(self, nvml: Any, handles: dict[str, Any]) -> None:
+        """`nvml`: the module `pynvml`, initialised, or None; `handles` by UUID."""
+        self._nvml = nvml
+        self._handles = handles
+        self._reported: dict[str, str] = {}
+        self._permanent_failures: dict[str, str] = {}  # what only a reset would heal
+        self._error_counts: dict[str, int] = {}  # uncorrectable memory errors that have been seen
+        self._events: Any = None
+        if nvml is not None and handles:
+            self._register_events()
+
+    def poll(self) -> list[tuple[str, str]]:
+        """(UUID, what is wrong with it by now, or nothing), for each device for which that has changed."""
+        if self._nvml is None:
+            return []
+        self._read_events()
+        changes = []
+        for uuid in self._handles:
+            reason = self._permanent_failures.get(uuid) or self._problem(uuid)
+            if reason != self._reported.get(uuid, ""):
+                self._reported[uuid] = reason
+                changes.append((uuid, reason))
+        return changes
+
+    def _problem(self, uuid: str) -> str:
+        nvml, handle = self._nvml, self._handles[uuid]
+        try:
+            nvml.nvmlDeviceGetMemoryInfo(handle)
+        except nvml.NVMLError as error:
+            lost = (nvml.NVML_ERROR_GPU_IS_LOST, getattr(nvml, "NVML_ERROR_RESET_REQUIRED", -1))
+            return f"lost ({error})" if getattr(error, "value", None) in lost else self._reported.get(uuid, "")
+        try:
+            kind, counter = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
+            errors = int(nvml.nvmlDeviceGetTotalEccErrors(handle, kind, counter))
+        except nvml.NVMLError:
+            return ""  # it has no such counter
+        if errors > self._error_counts.setdefault(uuid, errors):
+            self._permanent_failures[uuid] = "uncorrectable memory error"
+        return self._permanent_failures.get(uuid, "")
+
+    # --- events
+
+    def _register_events(self) -> None:
+        nvml = self._nvml
+        try:
+            self._events = nvml.nvmlEventSetCreate()
+        except nvml.NVMLError as error:
+            logging.getLogger(__name__).info("errors of the hardware are not heard of: %s", error)
+            return
+        for handle in self._handles.values():
+            try:
+                nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, self._events)
+            except nvml.NVMLError as error:
+                logging.getLogger(__name__).info("errors of one device are not heard of: %s", error)
+
+    def _read_events(self) -> None:
+        nvml = self._nvml
+        for _ in range(64 if self._events is not None else 0):
+            try:
+                event = nvml.nvmlEventSetWait_v2(self._events, 0)
+            except nvml.NVMLError:  # nothing has happened
+                return
+            what = HARDWARE_XIDS.get(int(event.eventData))
+            try:
+                uuid = nvml.nvmlDeviceGetUUID(event.device)
+            except nvml.NVMLError:
+                continue
+            uuid = uuid.decode() if isinstance(uuid, bytes) else uuid
+            if what and uuid in self._handles:
+                self._permanent_failures[uuid] = f"Xid {int(event.eventData)}: {what}"

@@ -1,0 +1,1 @@
+"""Services of the operating system: users, memory and processes of this host."""

@@ -1,0 +1,1 @@
+"""Samples and totals of clients, processes and devices."""

@@ -1,0 +1,1 @@
+"""Acceptance of connections and dispatch of their messages."""

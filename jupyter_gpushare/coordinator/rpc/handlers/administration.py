@@ -1,0 +1,57 @@
+"""What admins do: devices out of use and into use again, settings, the coordinator's end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from ....wire import messages
+from ...engine.coordinator import Coordinator
+from ...transport.connection import Connection
+from . import Handler
+from .authorization import require_admin
+
+log = logging.getLogger(__name__)
+
+
+class AdminHandlers:
+    def __init__(self, coordinator: Coordinator, stop: Callable[[], None]) -> None:
+        self._coordinator = coordinator
+        self._stop = stop
+        self.handlers: dict[type, Handler] = {
+            messages.Device: self._set_device_failure,
+            messages.Config: self._change_settings,
+            messages.Stop: self._stop_coordinator,
+        }
+
+    def _set_device_failure(self, connection: Connection, request: messages.Device) -> Any:
+        require_admin(connection, "take devices out of use")
+        before = self._coordinator.set_device_failure(request.device, request.failed)
+        self._coordinator.audit.record(connection, "device", request.device, before, request.failed)
+        log.info("%s says of device %s: %s", connection, request.device, request.failed or "works again")
+        return {"clients": list(self._coordinator.scheduler.placing.placement.on(request.device))}
+
+    def _change_settings(self, connection: Connection, request: messages.Config) -> Any:
+        if request.changes:
+            require_admin(connection, "change its settings")
+            before = self._coordinator.settings.as_json()
+            self._coordinator.change_settings(self._coordinator.settings.with_changes(request.changes))
+            after = self._coordinator.settings.as_json()
+            named = [name for name in after if after[name] != before[name]]
+            self._coordinator.audit.record(
+                connection,
+                "settings",
+                "",
+                {name: before[name] for name in named},
+                {name: after[name] for name in named},
+            )
+            log.info("%s changed the settings from %s to %s", connection, before, after)
+        return self._coordinator.config()
+
+    def _stop_coordinator(self, connection: Connection, request: messages.Stop) -> Any:
+        require_admin(connection, "stop it")
+        self._coordinator.audit.record(connection, "stop", "", "running", "stopped")
+        log.info("%s stops this coordinator", connection)
+        self._stop()
+        return {}

@@ -1,0 +1,70 @@
+"""Clients come and go: announced by a request, by a process or by a kernel."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from ....core.errors import Refused
+from ....core.placement import Request
+from ....wire import messages
+from ...clients.client_runtime import ClientRuntime
+from ...config import quota_parsing
+from ...engine.coordinator import Coordinator
+from ...transport.connection import Connection
+from . import Handler
+from .authorization import client_owned_by
+
+log = logging.getLogger(__name__)
+
+
+class ClientHandlers:
+    """The clients of one coordinator, as peers name them."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+        self.handlers: dict[type, Handler] = {
+            messages.Register: self._register,
+            messages.Unregister: self._unregister,
+        }
+
+    def get_or_create(
+        self, connection: Connection, message: messages.Hello | messages.Attach | messages.Register
+    ) -> ClientRuntime:
+        """The client that the message is about, made if need be. Raises PermissionError and Refused."""
+        gpus = message.gpus if isinstance(message, messages.Register) else None
+        settings = self._coordinator.settings
+        tenants = self._coordinator.scheduler.placing.placement.tenants
+        default = tenants.lowered(settings.default_quota, settings.tenant_lookup.tenant_of(connection.user))
+        try:
+            quota, request = quota_parsing.parse_request(message.quota, default, gpus or 1)
+        except Refused as error:
+            if gpus is not None:
+                raise
+            log.warning("%s: quota %r not used: %s", connection, message.quota, error)
+            quota, request = default, Request()
+        # Whose program is not about to start has its devices already.
+        runtime = self._coordinator.registry.get_or_create(
+            message.client, message.token, connection.user, message.label, quota, request, running=gpus is None
+        )
+        runtime.is_unregistered = False
+        return runtime
+
+    def _register(self, connection: Connection, request: messages.Register) -> Any:
+        known = request.client in self._coordinator.runtimes
+        runtime = self.get_or_create(connection, request)
+        if request.ends_with_sender:
+            self._coordinator.registry.exit_watcher.watch(runtime, connection)
+        self._coordinator.registry.remove_if_unconnected(runtime)
+        client = self._coordinator.scheduler.clients[request.client]
+        visible = list(client.devices) if len(self._coordinator.scheduler.placing.placement.offered) > 1 else []
+        return {"client": request.client, "devices": visible, "known": known}
+
+    def _unregister(self, connection: Connection, request: messages.Unregister) -> Any:
+        runtime = client_owned_by(self._coordinator, connection, request.client)
+        # One's own come and go with their kernels.
+        if self._coordinator.scheduler.clients[request.client].tenant != connection.user:
+            self._coordinator.audit.record(connection, "forget", request.client, "known", "forgotten")
+        runtime.is_unregistered = True
+        self._coordinator.registry.remove_if_unconnected(runtime)
+        return {}

@@ -1,0 +1,99 @@
+"""What is shown: how things stand, what has happened, what a client waits for, what is inside a process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from typing import Any
+
+from ....core.errors import UnknownProcess
+from ....wire import messages
+from ...engine.coordinator import Coordinator
+from ...monitoring.process_inspection import ProcessInspections
+from ...transport.connection import Connection
+from ...transport.rate_limits import LimitExceeded
+from ...transport.responses import refuse, reply
+from ...views import wait_status
+from . import DEFERRED_REPLY, Handler
+from .authorization import client_owned_by
+
+_ANSWER_TIMEOUT_SECONDS = 4.0  # seconds, with a disk
+_MAX_PENDING_USAGE_QUERIES = 4  # questions of one user to the disk at the same time
+
+
+class QueryHandlers:
+    """`inspections`: questions to processes, whose answers come as messages."""
+
+    def __init__(self, coordinator: Coordinator, inspections: ProcessInspections) -> None:
+        self._coordinator = coordinator
+        self._inspections = inspections
+        self._pending_usage_queries: Counter[str] = Counter()  # users that wait for the disk
+        self.handlers: dict[type, Handler] = {
+            messages.Status: self._status,
+            messages.Subscribe: self._subscribe,
+            messages.History: lambda _, request: coordinator.query_history(request.after, request.client),
+            messages.WaitStatus: self._wait_status,
+            messages.Inspect: self._inspect,
+            messages.Usage: self._usage,
+        }
+
+    def _status(self, connection: Connection, request: messages.Status) -> Any:
+        self._coordinator.subscriptions.request(
+            connection, lambda views: reply(connection, request.id, views.for_user(connection))
+        )
+        return DEFERRED_REPLY
+
+    def _subscribe(self, connection: Connection, request: messages.Subscribe) -> Any:
+        self._coordinator.subscriptions.subscribe(
+            connection, lambda views: reply(connection, request.id, views.for_user(connection))
+        )
+        return DEFERRED_REPLY
+
+    def _wait_status(self, connection: Connection, request: messages.WaitStatus) -> Any:
+        runtime = client_owned_by(self._coordinator, connection, request.client)
+        return wait_status.describe_wait(
+            self._coordinator.scheduler, runtime.client_id, connection.user, self._coordinator.now
+        )
+
+    def _inspect(self, connection: Connection, request: messages.Inspect) -> Any:
+        handle = next(
+            (handle for handle in self._coordinator.process_handles.values() if handle.connection.pid == request.pid),
+            None,
+        )
+        runtime = self._coordinator.registry.runtime_of(handle) if handle else None
+        if handle is None or runtime is None:
+            raise UnknownProcess(f"process {request.pid} is no client's process here")
+        client_owned_by(self._coordinator, connection, runtime.client_id)
+        client = self._coordinator.scheduler.clients[runtime.client_id]
+        result = {
+            "pid": request.pid,
+            "client": runtime.client_id,
+            "label": client.label if client.tenant == connection.user else "",
+            "coordinator": {"pid": os.getpid(), "socket": self._coordinator.socket_path},
+            "page": handle.page.values(),
+        }
+
+        def answered(details: dict[str, Any] | None) -> None:
+            reply(connection, request.id, {**result, "details": details})
+
+        self._inspections.request(handle, answered)
+        return DEFERRED_REPLY
+
+    def _usage(self, connection: Connection, request: messages.Usage) -> Any:
+        if self._pending_usage_queries[connection.user] >= _MAX_PENDING_USAGE_QUERIES:
+            raise LimitExceeded("this user asks for usage as often as anybody may: wait for the answers")
+        self._pending_usage_queries[connection.user] += 1
+        user = "" if connection.admin else connection.user
+        loop = asyncio.get_running_loop()
+        why = "the state store's disk does not answer: try again later"
+        late = loop.call_later(_ANSWER_TIMEOUT_SECONDS, refuse, connection, request.id, "unavailable", why)
+
+        def answered(result: dict[str, Any]) -> None:
+            self._pending_usage_queries[connection.user] -= 1
+            if loop.time() < late.when():
+                late.cancel()
+                reply(connection, request.id, result)
+
+        self._coordinator.query_usage(request.since, user, answered)
+        return DEFERRED_REPLY

@@ -1,0 +1,143 @@
+"""Connections of processes and kernels: what each is since its hello or attach, and what it says from then on."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from ...core import events as ev
+from ...core.errors import IllegalEvent, Refused
+from ...wire import messages
+from ...wire.client import encode
+from ..clients.client_runtime import ClientRuntime
+from ..clients.handshake import InvalidHandshake
+from ..clients.process_handle import ProcessHandle
+from ..engine.coordinator import Coordinator
+from ..monitoring.process_inspection import ProcessInspections
+from ..transport.connection import Connection
+from ..transport.responses import refuse
+from .handlers.clients import ClientHandlers
+from .handlers.quotas import QuotaHandlers
+
+MAX_CELLS = 1024
+
+log = logging.getLogger(__name__)
+
+
+class ProtocolSession:
+    """What a connection has become: a process, a kernel, or neither."""
+
+    def __init__(self) -> None:
+        self.handle: ProcessHandle | None = None
+        self.runtime: ClientRuntime | None = None
+
+
+class ProtocolSessions:
+    """Of all connections of one coordinator."""
+
+    def __init__(
+        self, coordinator: Coordinator, clients: ClientHandlers, quotas: QuotaHandlers, inspections: ProcessInspections
+    ) -> None:
+        self._coordinator = coordinator
+        self._clients = clients
+        self._quotas = quotas
+        self._inspections = inspections
+        self._sessions: dict[Connection, ProtocolSession] = {}
+
+    def open(self, connection: Connection) -> None:
+        self._sessions[connection] = ProtocolSession()
+
+    def is_unidentified(self, connection: Connection) -> bool:
+        return self._sessions[connection].runtime is None
+
+    def close(self, connection: Connection) -> None:
+        session = self._sessions.pop(connection, ProtocolSession())
+        if session.handle:
+            self._coordinator.registry.remove_process(session.handle)
+        elif session.runtime:
+            self._quotas.end_cell(connection, session.runtime)
+            for request in session.runtime.kernels.pop(connection, {}):
+                self._coordinator.dispatch(ev.CellEnded(session.runtime.client_id, request))
+            self._coordinator.registry.remove_if_unconnected(session.runtime)
+
+    def handle(self, connection: Connection, message: Any) -> bool:
+        """False: the message is no process's or kernel's. Raises IllegalEvent for one that cannot come now."""
+        session = self._sessions[connection]
+        if isinstance(message, messages.Details):
+            self._inspections.on_details(self._handle_of(connection, "details"), message)
+        elif isinstance(message, messages.Hello):
+            self._on_hello(connection, session, message)
+        elif isinstance(message, messages.Attach):
+            self._on_attach(connection, session, message)
+        elif isinstance(message, messages.Cell):
+            self._on_cell(connection, session, message)
+        else:
+            return False
+        return True
+
+    def on_doorbell(self, connection: Connection) -> None:
+        """The page of the process says something new. Raises IllegalEvent."""
+        handle, runtime = self._handle_of(connection, "doorbell"), self._sessions[connection].runtime
+        if runtime:
+            self._coordinator.page_sync.read_memory(runtime)
+        self._coordinator.read_page(handle)
+
+    def _handle_of(self, connection: Connection, what: str) -> ProcessHandle:
+        handle = self._sessions[connection].handle
+        if handle is None:
+            raise IllegalEvent(f"{what} before hello")
+        return handle
+
+    def _on_hello(self, connection: Connection, session: ProtocolSession, hello: messages.Hello) -> None:
+        if session.handle or session.runtime:
+            raise IllegalEvent("a second hello or attach on one connection")
+        known = hello.client in self._coordinator.runtimes
+        try:
+            runtime = self._clients.get_or_create(connection, hello)
+            session.handle, instead = self._coordinator.registry.add_process(runtime, connection, hello)
+        except (PermissionError, InvalidHandshake, Refused) as error:
+            log.warning("%s: hello refused: %s", connection, error)
+            refuse(connection, 0, _reason(error), str(error))
+            connection.drop()
+            if not known and hello.client in self._coordinator.runtimes:
+                runtime.is_unregistered = True
+                self._coordinator.registry.remove_if_unconnected(runtime)
+            return
+        session.runtime = runtime
+        self._coordinator.registry.remove_if_unconnected(runtime)
+        if instead is None:
+            connection.send(encode(messages.Welcome()))
+        else:
+            connection.send(encode(messages.Join()), [instead])
+
+    def _on_attach(self, connection: Connection, session: ProtocolSession, attach: messages.Attach) -> None:
+        if session.handle or session.runtime:
+            raise IllegalEvent("a second hello or attach on one connection")
+        try:
+            session.runtime = self._clients.get_or_create(connection, attach)
+        except (PermissionError, Refused) as error:
+            refuse(connection, 0, _reason(error), str(error))
+            connection.drop()
+            return
+        session.runtime.kernels[connection] = {}
+        self._coordinator.registry.remove_if_unconnected(session.runtime)
+        connection.send(encode(messages.Welcome()))
+
+    def _on_cell(self, connection: Connection, session: ProtocolSession, cell: messages.Cell) -> None:
+        if session.runtime is None or connection not in session.runtime.kernels:
+            raise IllegalEvent("cell before attach")
+        requests = session.runtime.kernels[connection]
+        if cell.state == "end":
+            requests.pop(cell.request, None)
+            self._quotas.end_cell(connection, session.runtime, cell.request)
+            self._coordinator.dispatch(ev.CellEnded(session.runtime.client_id, cell.request))
+        elif len(requests) < MAX_CELLS:
+            requests[cell.request] = cell.cell_id
+            self._coordinator.dispatch(ev.CellStarted(session.runtime.client_id, cell.request))
+
+
+def _reason(error: PermissionError | InvalidHandshake | Refused) -> str:
+    """For programs."""
+    if isinstance(error, PermissionError):
+        return "forbidden"
+    return error.reason if isinstance(error, Refused) else "invalid"

@@ -1,0 +1,111 @@
+"""What each message means: from a decoded line to an event, a request answered, or a connection refused."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from ...core.errors import IllegalEvent, Refused
+from ...wire import messages
+from ..engine.coordinator import Coordinator
+from ..monitoring.process_inspection import ProcessInspections
+from ..transport.connection import Connection
+from ..transport.responses import refuse, reply
+from .handlers import DEFERRED_REPLY, Handler
+from .handlers.administration import AdminHandlers
+from .handlers.clients import ClientHandlers
+from .handlers.queries import QueryHandlers
+from .handlers.quotas import QuotaHandlers
+from .handlers.turns import TurnHandlers
+from .protocol_sessions import ProtocolSessions
+
+log = logging.getLogger(__name__)
+_DOORBELL = messages.DOORBELL[:-1]
+_decoder = msgspec.json.Decoder(messages.Incoming)
+
+
+class RequestDispatcher:
+    """Answers the peers of one coordinator; the edge calls `connected`, `line` and `ended`."""
+
+    def __init__(self, coordinator: Coordinator, stop: Callable[[], None]) -> None:
+        self._coordinator = coordinator
+        inspections = ProcessInspections()
+        clients = ClientHandlers(coordinator)
+        quotas = QuotaHandlers(coordinator)
+        self._sessions = ProtocolSessions(coordinator, clients, quotas, inspections)
+        self._handlers: dict[type, Handler] = {
+            **clients.handlers,
+            **quotas.handlers,
+            **TurnHandlers(coordinator).handlers,
+            **QueryHandlers(coordinator, inspections).handlers,
+            **AdminHandlers(coordinator, stop).handlers,
+        }
+
+    def on_connected(self, connection: Connection) -> None:
+        self._sessions.open(connection)
+
+    def on_closed(self, connection: Connection) -> None:
+        self._coordinator.subscriptions.discard(connection)
+        self._sessions.close(connection)
+
+    def is_unidentified(self, connection: Connection) -> bool:
+        """Whether it is neither a process's nor a kernel's connection, as far as it has said."""
+        return self._sessions.is_unidentified(connection)
+
+    def on_line(self, connection: Connection, line: bytes) -> None:
+        """Handle one line. Whatever it says, only this connection is affected by its mistakes."""
+        if len(line) > messages.MAX_LINE:
+            refuse(connection, 0, "too_long", f"a line is longer than {messages.MAX_LINE} bytes")
+            connection.drop()
+            return
+        try:
+            message = None if line == _DOORBELL else _decoder.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            refuse(connection, _request_id(line), "malformed", f"not a message: {error}")
+            return
+        try:
+            if message is None:
+                self._sessions.on_doorbell(connection)
+            elif not self._sessions.handle(connection, message):
+                self._handle_request(connection, message)
+        except IllegalEvent as error:
+            log.warning("%s dropped: %s", connection, error)
+            refuse(connection, getattr(message, "id", 0), error.reason, str(error))
+            connection.drop()
+        except Exception:
+            log.exception(
+                "bug: %s sent %.200r; story:\n%s", connection, line, "\n".join(self._coordinator.scheduler.story())
+            )
+            refuse(connection, getattr(message, "id", 0), "internal", "a bug of the coordinator; see its log")
+            connection.drop()
+        finally:
+            for descriptor in connection.take_descriptors():
+                os.close(descriptor)
+
+    def _handle_request(self, connection: Connection, request: Any) -> None:
+        if connection.has_hung_up:
+            # While this process was stopped or busy, who asked gave up, and was told that nothing comes of it.
+            log.info("%s hung up before its %s was looked at", connection, type(request).__name__.lower())
+            return
+        try:
+            result = self._handlers[type(request)](connection, request)
+        except PermissionError as error:
+            refuse(connection, request.id, "forbidden", str(error))
+        except Refused as error:
+            refuse(connection, request.id, error.reason, str(error))
+        else:
+            if result is not DEFERRED_REPLY:
+                reply(connection, request.id, result)
+
+
+def _request_id(line: bytes) -> int:
+    """The id of a request that is otherwise wrong, so that its sender learns which one it was."""
+    try:
+        number = msgspec.json.decode(line).get("id", 0)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, AttributeError):
+        return 0
+    return number if type(number) is int else 0

@@ -1,0 +1,1 @@
+"""State, usage and audit records on disk."""

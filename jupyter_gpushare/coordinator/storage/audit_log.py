@@ -1,0 +1,84 @@
+"""Who changed what, and when: a line of JSON for each change that people asked for, and for what is done to them."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import logging
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..transport.connection import Connection
+from ..transport.rate_limits import WindowCounter
+
+MAX_FILE_BYTES = 16 << 20  # bytes of a file
+MAX_FILES = 4  # files, with the one that is written to: nobody fills the disk by changing settings
+MAX_CHANGES = 1000  # changes of one user in a window, or who changes much would make earlier records go
+WINDOW_SECONDS = 3600.0  # seconds
+
+log = logging.getLogger(__name__)
+
+
+class AuditLog:
+    """`audit.log` in `directory`, readable by its owner alone. `clock`: seconds.
+
+    A disk that is full is said once in the log, and sharing goes on.
+    """
+
+    def __init__(self, directory: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path = directory / "audit.log"
+        self._failed = False
+        self._change_counts = WindowCounter(WINDOW_SECONDS, clock)  # by user
+
+    def record(self, connection: Connection | None, action: str, subject: str, old: Any, new: Any) -> None:
+        """Write a line about a change, unless `old` equals `new`.
+
+        `connection`: of the user that asked for the change; None if a setting asked. `subject`: the client or the
+        device, "" for the coordinator.
+        """
+        if old == new:
+            return
+        if connection and not connection.admin:
+            noted = self._change_counts.count(connection.user)
+            if noted > MAX_CHANGES:
+                return
+            if noted == MAX_CHANGES:
+                action, subject, old, new = "too many changes", "", None, "further ones of this user, for up to an hour"
+        entry = {
+            "when": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "user": connection.user if connection else None,
+            "uid": connection.uid if connection else os.getuid(),
+            "pid": connection.pid if connection else os.getpid(),
+            "what": action,
+            "subject": subject,
+            "old": old,
+            "new": new,
+        }
+        try:
+            self._write(json.dumps(entry).encode() + b"\n")
+        except OSError as error:
+            if not self._failed:
+                log.error("what is changed is not recorded in %s: %s", self._path, error.strerror)
+            self._failed = True
+        else:
+            self._failed = False
+
+    def _write(self, line: bytes) -> None:
+        path = self._path
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            if (written := os.write(descriptor, line)) < len(line):
+                os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)  # half a line would spoil the next one
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            full = os.fstat(descriptor).st_size > MAX_FILE_BYTES
+        finally:
+            os.close(descriptor)
+        for number in range(MAX_FILES - 1, 0, -1) if full else ():
+            older = path.with_name(f"{path.name}.{number - 1}" if number > 1 else path.name)
+            with contextlib.suppress(FileNotFoundError):
+                older.replace(path.with_name(f"{path.name}.{number}"))

@@ -1,0 +1,1 @@
+"""Sockets, connections, identities of peers and rate limits."""

@@ -1,0 +1,1 @@
+"""Parts of the snapshot, and the users that may see each part."""

@@ -1,0 +1,47 @@
+"""State of a client as a word for programs and as a sentence for people."""
+
+from __future__ import annotations
+
+from ...core.idleness import Prospect
+from ...core.model import IDLE, RUNNING, SUSPENDED, WAITING, Client
+from ...core.outlook import held
+
+# The part up to " · " fits where there is little room, such as a status bar. Times are fields of their own, because
+# they pass without a new snapshot.
+_STATE_TEXTS = {
+    "idle": "idle",
+    "unused": "idle · has not used the GPU yet",
+    "idle_warned": "idle for long",
+    "idle_evicted": "idle, moved off · memory comes back with the next turn",
+    "waiting": "waiting",
+    "running": "running",
+    "held": "held",
+    "draining": "turn ending",
+    "overrun": "turn overrun · it has not left the GPU",
+    "suspended": "suspended · GPU calls wait until it is resumed",
+    "idle_suspended": "suspended, idle · the next cell or GPU call resumes it",
+}
+
+
+def state_fields(client: Client, position: int | None, prospect: Prospect | None, now: float) -> dict[str, str]:
+    """Return the fields `state` and `state_text` of a client in the snapshot."""
+    state = _state(client, prospect, now)
+    text = f"#{position} in queue" if state == WAITING and position else _STATE_TEXTS[state]
+    return {"state": state, "state_text": text}
+
+
+def _state(client: Client, prospect: Prospect | None, now: float) -> str:
+    if client.phase == SUSPENDED:
+        return "idle_suspended" if client.suspended_by_policy else SUSPENDED
+    if client.phase == RUNNING and client.grant and held(client.grant, now):
+        return "held"
+    if client.phase != IDLE:
+        return client.phase
+    if not client.devices:
+        return "unused"
+    warned = prospect is not None and prospect.warned
+    if warned and prospect and (prospect.evicted_in is not None or prospect.suspended_in is not None):
+        return "idle_warned"
+    if client.evicted_by_policy:
+        return "idle_evicted"
+    return "idle_warned" if warned and client.held.resident else IDLE

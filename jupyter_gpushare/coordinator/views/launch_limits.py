@@ -1,0 +1,48 @@
+"""Limits on what a client launches at a moment: for programs, and as a sentence for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...core.model import RUNNING, Client
+from ...core.throttle.budget import ADAPTIVE, BLOCKS, DEVICE_SECONDS, LENT, MEASURING, SHARE
+from ...units import format_duration
+from ..clients.client_runtime import ClientRuntime
+
+_AMOUNTS: dict[str, Callable[[float], str]] = {
+    BLOCKS: lambda rate: f"{rate:,.0f} block{'s' * (rate != 1)}/s",
+    DEVICE_SECONDS: lambda rate: f"{100 * rate:.3g} % of the device's time",
+    "queued_seconds": lambda seconds: f"{format_duration(seconds)} of work queued",
+}
+_REASONS = {
+    MEASURING: "the speed of {} alone is measured first",
+    ADAPTIVE: "the speed of {} is kept",
+    SHARE: "its share beside {}",
+    LENT: "its share and idle time beside {}",
+    "others_wait": "others wait",
+}
+
+
+def limits_field(client: Client, runtime: ClientRuntime) -> list[dict[str, Any]]:
+    """Return the field `limits` of a client in the snapshot."""
+    limits = []
+    if budget := runtime.budget:
+        limits.append(_limit(budget.rate, budget.unit, budget.reason, *budget.beside))
+    window = max((handle.page.orders.window_ns for handle in runtime.processes.values()), default=0)
+    if window and client.phase == RUNNING and client.permit and client.permit.contended:
+        limits.append(_limit(window / 1e9, "queued_seconds", "others_wait"))
+    return limits
+
+
+def _limit(rate: float, unit: str, reason: str, *beside: str) -> dict[str, Any]:
+    return {"rate": round(rate, 6), "unit": unit, "reason": reason, "beside": beside}
+
+
+def describe_limits(limits: list[dict[str, Any]], name_of: Callable[[str], str]) -> str:
+    """Return the limits in words. `name_of` names a client as the reader may see it."""
+    return "; ".join(
+        f"at most {_AMOUNTS[limit['unit']](limit['rate'])}: "
+        + _REASONS[limit["reason"]].format(", ".join(dict.fromkeys(map(name_of, limit["beside"]))))
+        for limit in limits
+    )

@@ -1,0 +1,21 @@
+"""Effect of a client's guaranteed share under the coordinator's settings."""
+
+from __future__ import annotations
+
+from ...core import Scheduler
+from ...core.model import Client
+from ...core.policies.fair import Fair
+from ...core.settings import EXCLUSIVE
+
+
+def share_notes(scheduler: Scheduler, client: Client) -> list[str]:
+    """Return a note for the client's user if turns, or all decisions, ignore the share."""
+    settings, policy = scheduler.settings, scheduler.turns.policy
+    counts = policy.share(client)
+    if not client.quota.share or (counts and isinstance(policy, Fair)):
+        return []
+    together = " and among clients that run at the same time" if counts and settings.sharing != EXCLUSIVE else ""
+    return [
+        f"share {client.quota.share:g} counts in placement{together}, not in turns: "
+        f"the policy {settings.policy} heeds no shares there (fair does)"
+    ]

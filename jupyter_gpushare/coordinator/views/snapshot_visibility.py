@@ -1,0 +1,90 @@
+"""Who may see what of a snapshot: one's own clients as they are, of others' what sharing with them needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from ..host.user_names import user_name
+from ..transport.connection import Connection
+from ..transport.peer_identity import Identity
+from . import launch_limits
+
+# A label is a notebook's path, cells are its own, and notes speak to the client's user: theirs alone. Admins are told
+# which processes a client has: they are who is asked when a turn doesn't end.
+_OWNER_FIELDS: dict[str, Any] = {"label": "", "notes": [], "cell_ids": []}
+_ADMIN_FIELDS: dict[str, Any] = {"processes": [], "kernel_pids": []}
+
+
+class SnapshotEncoder:
+    """The views that users have of one snapshot. What several may see alike is encoded once.
+
+    `owners`: the user of each client.
+    """
+
+    def __init__(self, status: Mapping[str, Any], owners: Mapping[str, str]) -> None:
+        self.status = status  # the whole of it, which is shown to no user as it is
+        self._owners = owners
+        self._clients_by_id = {client["id"]: client for client in status.get("clients", ())}
+        self._encoded_clients: dict[tuple[str, bool, bool], msgspec.Raw] = {}  # by name, seen by its owner, by an admin
+        self._encoded_snapshots: dict[tuple[str, bool], msgspec.Raw] = {}  # by user: many servers may be one user's
+
+    def for_user(self, connection: Connection | Identity) -> msgspec.Raw:
+        """Return the snapshot for the user of `connection`, as JSON."""
+        key = connection.user, connection.admin
+        if key not in self._encoded_snapshots:
+            clients = [
+                self._client(client, self._owners[client["id"]] == connection.user, connection.admin)
+                for client in self.status["clients"]
+            ]
+            self._encoded_snapshots[key] = msgspec.Raw(msgspec.json.encode(_redact(self.status, clients, connection)))
+        return self._encoded_snapshots[key]
+
+    def _client(self, client: dict[str, Any], own: bool, admin: bool) -> msgspec.Raw:
+        key = client["id"], own, admin
+        if key not in self._encoded_clients:
+            hidden = {} if own else _OWNER_FIELDS if admin else {**_OWNER_FIELDS, **_ADMIN_FIELDS}
+            seen = {**client, **hidden, "limit_text": self._limit_text(client, own)}
+            self._encoded_clients[key] = msgspec.Raw(
+                msgspec.json.encode({**seen, "own": own, "may_change": own or admin})
+            )
+        return self._encoded_clients[key]
+
+    def _limit_text(self, client: dict[str, Any], own: bool) -> str:
+        """Only the owner of both clients sees the label of the one beside."""
+
+        def name_of(identity: str) -> str:
+            other = self._clients_by_id.get(identity)
+            if other is None:
+                return "another client"
+            if own and self._owners[identity] == self._owners[client["id"]]:
+                return str(other["label"] or identity)
+            return f"a client of {other['tenant']}"
+
+        return launch_limits.describe_limits(client["limits"], name_of)
+
+
+def _redact(status: Mapping[str, Any], clients: list[Any], connection: Connection | Identity) -> dict[str, Any]:
+    name, admin = user_name(connection.user), connection.admin
+    devices = [
+        {
+            **device,
+            **{
+                field: [_redact_process(one, name if not admin else one["user"]) for one in device.get(field, ())]
+                for field in ("outside", "locked_by")
+            },
+        }
+        for device in status["devices"]
+    ]
+    # Admins ask for everybody's usage when they want it: a snapshot goes out ten times a second.
+    about = status["coordinator"]
+    about = {**about, "usage": [row for row in about.get("usage", ()) if row["user"] == name]}
+    you = {"tenant": name, "admin": admin}
+    return {**status, "devices": devices, "clients": clients, "coordinator": about, "you": you}
+
+
+def _redact_process(process: dict[str, Any], user: str | None) -> dict[str, Any]:
+    """A process outside of sharing; whose it is, only if it is that user's."""
+    return {**process, "user": user if process["user"] == user else None}

@@ -1,0 +1,44 @@
+"""The wait of a client: kernels ask for it once a second while a cell runs, so it must cost little."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...core import Scheduler
+from ...core.model import Client, Grant
+from ...core.outlook import held, outlook, seconds_left
+from ..host.user_names import user_name
+
+
+def describe_wait(scheduler: Scheduler, client_id: str, user: str, now: float) -> dict[str, Any]:
+    """Return the result of an Outlook by `user`, without the labels of other users' clients: see `wire.messages`."""
+    client = scheduler.clients[client_id]
+    expected = outlook(scheduler, client, now)
+    waits_since = client.waiting_since if client.waiting_since is not None else client.stands_since
+    running = {
+        grant.client.id: _running_client(grant, user, now)
+        for device in client.books
+        for grant in device.grants
+        if grant.client is not client
+    }
+    return {
+        "waiting": waits_since is not None,
+        "waited_seconds": 0.0 if waits_since is None else round(now - waits_since, 3),
+        "wait_seconds": round(client.wait_seconds_at(now), 3),
+        "queue_position": expected.position if expected else None,
+        "expected_wait": round(expected.wait, 3) if expected else None,
+        "suspended": client.suspended,
+        "running": list(running.values()),
+    }
+
+
+def _running_client(grant: Grant, user: str, now: float) -> dict[str, Any]:
+    client: Client = grant.client
+    left = seconds_left(grant, now)
+    return {
+        "client": client.id,
+        "label": client.label if client.tenant == user else "",
+        "tenant": user_name(client.tenant),
+        "seconds_left": None if left is None else round(left, 3),
+        "held": held(grant, now),
+    }

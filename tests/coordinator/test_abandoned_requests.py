@@ -1,0 +1,107 @@
+"""Requests whose sender gave up before the coordinator, stopped meanwhile, came to look at them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from jupyter_gpushare.kernel.connection import request as kernel_request
+from jupyter_gpushare.kernel.errors import Unreachable as KernelUnreachable
+from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.client import AsyncClient, Client, Unreachable
+
+from .conftest import CoordinatorProcess, ProcessFactory
+
+SOON = 0.3  # seconds that they wait for an answer
+CHANGES = [
+    messages.Suspend(client="a"),
+    messages.SetQuota(client="a", changes={"share": 0.9}),
+    messages.Hold(client="a", seconds="5min"),
+]
+
+
+def from_a_kernel(path: str, message: Any) -> None:
+    with pytest.raises(KernelUnreachable, match=r"did not answer within 0.3 s; the request was withdrawn"):
+        kernel_request(path, json.loads(msgspec.json.encode(message)), SOON)
+
+
+def from_a_command(path: str, message: Any) -> None:
+    client = Client(path, SOON)  # nobody closes it
+    with pytest.raises(Unreachable, match=r"did not answer within 0.3 s"):
+        client.request(message)
+
+
+def from_a_server(path: str, message: Any) -> None:
+    async def ask() -> None:
+        client = await AsyncClient.connect(path)
+        try:
+            with pytest.raises(Unreachable, match=r"did not answer within 0.3 s"):
+                await client.request(message, SOON)
+        finally:
+            await client.close()
+
+    asyncio.run(ask())
+
+
+def seen(coordinator: CoordinatorProcess) -> dict[str, Any]:
+    """What is told of the client, but for how long nobody has used it."""
+    return {key: value for key, value in (coordinator.client("a") or {}).items() if key != "idle_seconds"}
+
+
+@pytest.mark.parametrize("ask", [from_a_kernel, from_a_command, from_a_server])
+def test_what_was_given_up_is_not_done_later(
+    coordinator: CoordinatorProcess, processes: ProcessFactory, ask: Callable[[str, Any], None]
+) -> None:
+    coordinator.request(messages.Register(client="a", token="secret"))
+    processes("a")
+    before = seen(coordinator)
+    with coordinator.stopped():
+        for message in CHANGES:
+            ask(coordinator.path, message)
+    assert seen(coordinator) == before, "whoever asks now comes after them"
+
+
+def test_who_has_only_finished_writing_is_answered(coordinator: CoordinatorProcess) -> None:
+    coordinator.request(messages.Register(client="a", token="secret"))
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(10)
+        with coordinator.stopped():
+            connection.connect(coordinator.path)
+            connection.sendall(msgspec.json.encode(messages.Suspend(client="a", id=1)) + b"\n")
+            connection.shutdown(socket.SHUT_WR)
+        answer = json.loads(connection.makefile("rb").readline())
+    assert answer == {"type": "reply", "id": 1, "result": {"suspended": True, "changed": True}}
+
+
+def test_a_kernel_says_what_has_become_of_its_request(tmp_path: Path) -> None:
+    path = str(tmp_path / "c.sock")
+    suspend = {"type": "suspend", "client": "a"}
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        with pytest.raises(KernelUnreachable, match="refused; nothing was changed"):
+            kernel_request(path, suspend, SOON)
+        listener.listen()
+
+        def read(answer: bytes) -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(4096)
+                connection.send(answer)
+                heard.wait(10)
+
+        for answer in (b"", b"what?\n"):
+            heard = threading.Event()
+            reader = threading.Thread(target=read, args=(answer,))
+            reader.start()
+            with pytest.raises(KernelUnreachable, match="not known whether the request was carried out"):
+                kernel_request(path, suspend, 2.0)
+            heard.set()
+            reader.join()

@@ -1,0 +1,52 @@
+"""`state` and `state_text` of a client in the snapshot."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.coordinator.views import client_state
+from jupyter_gpushare.core.idleness import Prospect
+from jupyter_gpushare.core.model import Client, Grant, Held
+from jupyter_gpushare.core.quota import Quota
+
+HOLDS = {"hold_until": 9.0, "cells_since": 1.0}
+SUSPENDED = {"suspended": True, "suspended_by_policy": True}
+SOON, WARNED = Prospect(60.0, 5.0, None, True), Prospect(60.0, None, None, True)
+MEMORY = {"held": Held(1, 1, 0)}
+
+
+@pytest.mark.parametrize(
+    ("known", "grant", "prospect", "state", "text"),
+    [
+        ({}, None, None, "idle", "idle"),
+        ({"devices": ()}, None, None, "unused", "idle · has not used the GPU yet"),
+        ({}, None, SOON, "idle_warned", "idle for long"),
+        (MEMORY, None, WARNED, "idle_warned", "idle for long"),
+        ({}, None, WARNED, "idle", "idle"),
+        ({"evicted_by_policy": True}, None, WARNED, "idle_evicted", "idle, moved off · memory comes back with"),
+        ({"waiting_since": 1.0}, None, None, "waiting", "#2 in queue"),
+        ({}, {}, None, "running", "running"),
+        (HOLDS, {}, None, "held", "held"),
+        ({**HOLDS, "cells": {"1"}}, {}, None, "running", "running"),
+        ({}, {"closing_since": 1.0}, None, "draining", "turn ending"),
+        ({}, {"overrun_since": 1.0}, None, "overrun", "turn overrun · it has not left the GPU"),
+        ({"suspended": True}, None, None, "suspended", "suspended · GPU calls wait until it is resumed"),
+        (SUSPENDED, None, None, "idle_suspended", "suspended, idle · the next cell or GPU call resumes it"),
+    ],
+)
+def test_every_state_has_its_words(
+    known: dict[str, Any], grant: dict[str, Any] | None, prospect: Prospect | None, state: str, text: str
+) -> None:
+    client = Client("a", "ann", "a.ipynb", Quota(), 1, 0, **{"devices": ("d",), "cells_since": -math.inf, **known})
+    if grant is not None:
+        client.grant = Grant(client, 1, ("d",), 0.0, **grant)
+    told = client_state.state_fields(client, 2, prospect, 2.0)
+    assert told["state"] == state and told["state_text"].startswith(text)
+
+
+def test_without_a_place_in_the_queue_it_waits() -> None:
+    client = Client("a", "ann", "a.ipynb", Quota(), 1, 0, devices=("d",), waiting_since=1.0)
+    assert client_state.state_fields(client, None, None, 2.0) == {"state": "waiting", "state_text": "waiting"}

@@ -1,0 +1,97 @@
+"""A coordinator dies at any moment; another one takes over what it finds."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.page import IN, OUT
+
+from .conftest import OTHER_UID, CoordinatorProcess, ProcessFactory
+from .protocol_process import wait_for
+from .test_turns import is_locked
+
+
+def test_a_running_turn_is_adopted_with_page_quota_and_lock(
+    coordinator: CoordinatorProcess, processes: ProcessFactory
+) -> None:
+    a, b = processes("a"), processes("b")
+    changes = {"memory": "3GiB", "share": 0.25, "limit": "50%", "service": "offline", "resident": "1GiB"}
+    coordinator.request(messages.SetQuota(client="a", changes=changes))
+    quota = (coordinator.client("a") or {})["quota"]
+    a.run_turn()
+    held = a.turn.turn
+    coordinator.stop(signal.SIGKILL)
+    assert (a.phase, is_locked()) == (IN, True), "it runs on, and its lock with it"
+
+    coordinator.start()
+    for process in (b, a):
+        process.disconnect()
+        assert process.send_hello() == "welcome"
+    assert (a.phase, a.turn.turn) == (IN, held)
+    assert b.phase == OUT
+    client = coordinator.client("a")
+    assert client and (client["phase"], client["quota"]) == ("running", quota)
+    assert quota["memory"] == 3 << 30
+    b.start_waiting()
+    a.end_turn()
+    b.wait_phase(IN)
+
+
+@pytest.mark.parametrize(("number", "holds_on"), [(signal.SIGKILL, True), (signal.SIGTERM, False)])
+def test_settings_changed_live_outlive_a_killed_coordinator(
+    coordinator: CoordinatorProcess, processes: ProcessFactory, number: int, holds_on: bool
+) -> None:
+    before = coordinator.status()["config"]
+    coordinator.request(messages.Config(changes={"time_quantum": "7", "default_quota": "memory=1GiB"}))
+    coordinator.request(messages.Config(changes={"idle_release": 3}))
+    coordinator.stop(number)
+    coordinator.start()
+    after = coordinator.status()["config"]
+    changed = before | {"time_quantum": 7, "default_quota": {"memory": "1GiB"}, "idle_release": 3}
+    assert after == (changed if holds_on else before)
+    process = processes("a")
+    assert process.orders.quantum_ns == after["time_quantum"] * 10**9
+    assert (process.orders.memory_limit == 1 << 30) == holds_on
+
+
+@pytest.mark.parametrize("kept", ["", '{"time_quantum": -1}', '{"colour": 1}', "7", "\x00"])
+def test_settings_kept_by_mistake_are_not_used(coordinator: CoordinatorProcess, kept: str) -> None:
+    before = coordinator.status()["config"]
+    coordinator.stop(signal.SIGKILL)
+    Path(coordinator.path + ".settings").write_text(kept)
+    coordinator.start()
+    assert coordinator.status()["config"] == before
+    assert not Path(coordinator.path + ".settings").exists()
+
+
+def test_settings_that_somebody_else_has_put_there_are_not_used(coordinator: CoordinatorProcess) -> None:
+    """The socket may be in a folder that others write to."""
+    if os.getuid() != 0:
+        pytest.skip("needs root, to be two users")
+    before = coordinator.status()["config"]
+    kept = Path(coordinator.path + ".settings")
+    target = kept.with_name("target")
+    for is_link in (False, True):
+        coordinator.stop(signal.SIGKILL)
+        (target if is_link else kept).write_text('{"time_quantum": 7}')
+        if is_link:
+            kept.symlink_to(target)
+        os.chown(kept, OTHER_UID, OTHER_UID, follow_symlinks=False)
+        coordinator.start()
+        assert coordinator.status()["config"] == before
+
+
+def test_a_forgotten_client_is_dropped(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+    a = processes("a")
+    coordinator.request(messages.Unregister(client="a"))
+    assert coordinator.client("a"), "not while one of its processes lives"
+    a.close()
+    wait_for(lambda: coordinator.client("a") is None)
+    coordinator.request(messages.Register(client="b", token="t"))
+    coordinator.request(messages.Unregister(client="b"))
+    assert coordinator.client("b") is None

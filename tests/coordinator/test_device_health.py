@@ -1,0 +1,55 @@
+"""What NVML says of devices, and what is made of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_gpushare.coordinator.gpu.device_health import DeviceHealth
+
+from .fake_nvml import FakeNvml
+
+
+@pytest.fixture
+def nvml() -> FakeNvml:
+    return FakeNvml("a", "b", without=("b",))
+
+
+@pytest.fixture
+def health(nvml: FakeNvml) -> DeviceHealth:
+    health = DeviceHealth(nvml, {"a": "a", "b": "b"})
+    assert health.poll() == [], "errors of the time before do not count"
+    return health
+
+
+def test_a_lost_device_is_told_once_and_again_when_it_is_back(nvml: FakeNvml, health: DeviceHealth) -> None:
+    nvml.lost["a"] = nvml.NVML_ERROR_GPU_IS_LOST
+    assert health.poll() == [("a", "lost (error 15)")]
+    assert health.poll() == []
+    del nvml.lost["a"]
+    assert health.poll() == [("a", "")]
+
+
+def test_a_call_that_fails_for_another_reason_means_nothing(nvml: FakeNvml, health: DeviceHealth) -> None:
+    nvml.lost["a"] = 999
+    assert health.poll() == []
+
+
+def test_uncorrectable_errors_last(nvml: FakeNvml, health: DeviceHealth) -> None:
+    nvml.ecc["a"] += 1
+    assert health.poll() == [("a", "uncorrectable memory error")]
+    assert health.poll() == []
+    del nvml.ecc["b"]
+    assert health.poll() == [], "a device without such a counter is healthy"
+
+
+@pytest.mark.parametrize(("xid", "told"), [(79, [("a", "Xid 79: fallen off the bus")]), (31, []), (13, [])])
+def test_errors_of_the_hardware_count_and_those_of_programs_do_not(
+    nvml: FakeNvml, health: DeviceHealth, xid: int, told: list[tuple[str, str]]
+) -> None:
+    nvml.events = [("a", xid), ("elsewhere", 79)]
+    assert health.poll() == told
+    assert health.poll() == []
+
+
+def test_without_nvml_everything_is_healthy() -> None:
+    assert DeviceHealth(None, {}).poll() == []

@@ -1,0 +1,87 @@
+"""How busy a device is: by NVML where it says so, else by what processes tell."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.coordinator.gpu.nvml import Nvml
+from jupyter_gpushare.coordinator.monitoring.device_utilisation import UtilisationSampler
+from jupyter_gpushare.coordinator.views import subscriptions
+from jupyter_gpushare.server import supervisor
+from jupyter_gpushare.wire import messages
+
+from .conftest import CoordinatorProcess, ProcessFactory
+from .fake_nvml import FakeNvml
+from .protocol_process import wait_for
+
+
+def device(coordinator: CoordinatorProcess) -> Any:
+    return coordinator.status()["devices"][0]
+
+
+def test_without_nvml_it_is_what_processes_say_and_an_estimate(
+    coordinator: CoordinatorProcess, processes: ProcessFactory
+) -> None:
+    a = processes("a")
+    wait_for(lambda: device(coordinator)["utilisation"] == 0.0)
+    assert device(coordinator)["utilisation_is_estimate"] is True
+    began = time.monotonic_ns()
+
+    def worked_half_of_the_time() -> bool:
+        a.report.gpu_ns = (time.monotonic_ns() - began) // 2
+        return bool(0.35 < device(coordinator)["utilisation"] < 0.65)
+
+    wait_for(worked_half_of_the_time)
+    told = coordinator.request(messages.History())["utilisation"]
+    assert told.keys() == {device(coordinator)["uuid"]}
+
+
+def test_it_alone_is_no_news(coordinator: CoordinatorProcess) -> None:
+    """It would make an idle server look busy to a hub's proxy."""
+    status = coordinator.status()
+    busy = {**status, "devices": [{"uuid": "gpu", "grants": [], "utilisation": 0.9}]}
+    idle = {**status, "devices": [{"uuid": "gpu", "grants": [], "utilisation": 0.1}]}
+    other = {**status, "devices": [{"uuid": "gpu", "grants": [1], "utilisation": 0.1}]}
+    for essence in (subscriptions.significant_fields, supervisor._without_clock_fields):
+        assert essence(busy) == essence(idle) != essence(other)
+
+
+def _samples(fraction: float, nvml: Any = None, simulated: bool = False, clients: int = 1) -> UtilisationSampler:
+    """A device that worked so much for each of its clients."""
+    names = [f"c{number}" for number in range(clients)]
+    found = SimpleNamespace(info=SimpleNamespace(simulated=simulated), clients=dict.fromkeys(names))
+    scheduler: Any = SimpleNamespace(devices={"gpu": found}, clients=dict.fromkeys(names))
+    made = UtilisationSampler(nvml or SimpleNamespace(utilisation=lambda uuid: None))
+    for second in range(5):
+        worked = SimpleNamespace(gpu_ns=int(fraction * second * 1e9))
+        made.sample(scheduler, [SimpleNamespace(client_id=name, counters=worked) for name in names], float(second))  # type: ignore[misc]
+    return made
+
+
+@pytest.mark.parametrize(("fraction", "clients", "found"), [(0.0, 1, 0.0), (0.3, 2, 0.6), (0.8, 2, 1.0)])
+def test_clients_that_run_together_are_added_up(fraction: float, clients: int, found: float) -> None:
+    assert _samples(fraction, clients=clients).of_device("gpu").fraction == pytest.approx(found)
+
+
+def test_nvml_knows_better_but_not_of_simulated_devices() -> None:
+    nvml = SimpleNamespace(utilisation=lambda uuid: 0.9)
+    assert _samples(0.1, nvml).of_device("gpu").as_json() == {"utilisation": 0.9, "utilisation_is_estimate": False}
+    assert _samples(0.1, nvml, simulated=True).of_device("gpu").fraction == pytest.approx(0.1)
+    assert _samples(0.1).of_device("another").fraction is None
+
+
+def test_nvml_tells_percent_or_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml("GPU-0", "MIG-1", without=("MIG-1",)))
+    nvml = Nvml()
+    assert [found.uuid for found in nvml.devices()] == ["GPU-0", "MIG-1"]
+    devices = ("GPU-0", "MIG-1", "GPU-elsewhere")
+    nvml.sample()
+    assert [nvml.utilisation(uuid) for uuid in devices] == [0.37, None, None]
+    assert [nvml.memory_used(uuid) for uuid in devices] == [1 << 30, 1 << 30, None]
+    nvml.discard_samples()
+    assert [nvml.utilisation(uuid) for uuid in devices] == [None, None, None]

@@ -1,0 +1,47 @@
+"""Processes on the GPU that no client accounts for."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import msgspec
+import pytest
+
+from jupyter_gpushare.coordinator.host.user_names import user_name
+from jupyter_gpushare.coordinator.monitoring.foreign_processes import find_foreign
+from jupyter_gpushare.coordinator.transport.peer_identity import Identity
+from jupyter_gpushare.coordinator.views.snapshot_visibility import SnapshotEncoder
+
+HERE, PARENT = os.getpid(), os.getppid()
+ELSEWHERE = 1 << 22  # beyond the largest process id: only another namespace has it
+ME = user_name(str(os.getuid()))
+
+
+def test_clients_are_not_among_them() -> None:
+    assert find_foreign({HERE: 3, PARENT: 5}, {PARENT}) == [{"pid": HERE, "user": ME, "memory": 3}]
+    assert find_foreign({PARENT: 5}, {PARENT}) == []
+
+
+@pytest.mark.parametrize(("clients", "told"), [(0, 2), (1, 1), (2, 0), (3, 0)])
+def test_ids_of_another_namespace_may_be_those_of_clients(clients: int, told: int) -> None:
+    ours = {HERE, PARENT, 1}
+    present = {ELSEWHERE: 1, ELSEWHERE + 1: None, **dict.fromkeys(sorted(ours)[clients:], 7)}
+    assert find_foreign(present, ours) == [{"pid": None, "user": None, "memory": None}] * told
+
+
+@pytest.mark.parametrize(("viewer", "told"), [(65534, [None, "nobody of ours"]), (0, ["ada", "nobody of ours"])])
+def test_whose_it_is_is_told_to_that_user_and_to_admins(
+    monkeypatch: pytest.MonkeyPatch, viewer: int, told: list[str | None]
+) -> None:
+    monkeypatch.setattr(
+        "jupyter_gpushare.coordinator.views.snapshot_visibility.user_name", lambda uid: "nobody of ours"
+    )
+    outside: list[dict[str, Any]] = [
+        {"pid": 1, "user": "ada", "memory": 5},
+        {"pid": 2, "user": "nobody of ours", "memory": 6},
+    ]
+    status = {"devices": [{"uuid": "gpu", "outside": outside}], "clients": [], "coordinator": {}}
+    view = msgspec.json.decode(SnapshotEncoder(status, {}).for_user(Identity(str(viewer), viewer == 0, 1, viewer)))
+    assert [one["user"] for one in view["devices"][0]["outside"]] == told
+    assert [one["pid"] for one in view["devices"][0]["outside"]] == [1, 2]

@@ -1,0 +1,130 @@
+"""Clients that hold, are suspended and resumed: by message, by command, and across coordinators."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.page import CLOSING, IN
+
+from .conftest import CoordinatorProcess, ProcessFactory
+from .protocol_process import ProtocolProcess, wait_for
+from .test_status_and_config_commands import Run
+
+
+@pytest.fixture
+def coordinator(long_quantum_coordinator: CoordinatorProcess) -> CoordinatorProcess:
+    return long_quantum_coordinator
+
+
+def phase(coordinator: CoordinatorProcess, name: str) -> str:
+    client = coordinator.client(name)
+    assert client
+    return str(client["phase"])
+
+
+def test_who_holds_keeps_its_gate_open_past_its_quantum(
+    coordinator: CoordinatorProcess, pair: tuple[ProtocolProcess, ProtocolProcess]
+) -> None:
+    a, b = pair
+    held = coordinator.request(messages.Hold(client="a", seconds="5min"))
+    assert held["running"] and 299 < held["hold_seconds_left"] <= 300
+    wait_for(lambda: a.permit.deadline_ns > a.orders.heartbeat_ns + 290e9)  # its agent, which closes by itself, knows
+    client = coordinator.client("a")
+    assert client and 290 < client["hold_seconds_left"] <= 300
+    assert coordinator.request(messages.Hold(client="b"))["running"] is False
+    assert coordinator.request(messages.Release(client="b")) == {"released": True, "turn": False, "hold": True}
+    assert coordinator.request(messages.Release(client="b")) == {"released": False, "turn": False, "hold": False}
+    assert coordinator.request(messages.Release(client="a")) == {"released": True, "turn": True, "hold": True}
+    a.end_turn()
+    b.wait_phase(IN)
+
+
+def test_a_program_that_holds_is_running_until_it_is_idle(
+    coordinator: CoordinatorProcess, pair: tuple[ProtocolProcess, ProtocolProcess]
+) -> None:
+    def is_held() -> bool:
+        return bool(coordinator.request(messages.WaitStatus(client="b"))["running"][0]["held"])
+
+    a, _ = pair
+    coordinator.request(messages.Hold(client="a", seconds="5min"))
+    assert not is_held()
+    a.finish()
+    wait_for(is_held)
+    a.submissions += 1
+    a.is_working = True
+    wait_for(lambda: not is_held())
+
+
+def test_a_client_resumed_while_its_process_was_away_stays_so(
+    coordinator: CoordinatorProcess, pair: tuple[ProtocolProcess, ProtocolProcess]
+) -> None:
+    _, b = pair
+    coordinator.request(messages.Suspend(client="b"))
+    b.disconnect()
+    wait_for(lambda: not (coordinator.client("b") or {})["processes"])
+    coordinator.request(messages.Resume(client="b"))
+    b.send_hello()
+    assert phase(coordinator, "b") != "suspended"
+
+
+def test_the_commands(
+    coordinator: CoordinatorProcess, pair: tuple[ProtocolProcess, ProtocolProcess], command: Run
+) -> None:
+    def say(*words: str) -> str:
+        done = command(*words, "--socket", coordinator.path)
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    a, _ = pair
+    assert say("hold", "a.ipynb", "5min") == "a.ipynb: it keeps the GPU for 5 min\n"
+    assert "held for" in say("status")
+    assert say("hold", "a", "0") == "a.ipynb: it holds the GPU no longer\n"
+    assert say("suspend", "b") == "b.ipynb: it gets no turns until it is resumed\n"
+    assert "already" in say("suspend", "b")
+    assert "suspended" in say("status")
+    assert say("resume", "b") == "b.ipynb: it takes part again\n"
+    assert "not suspended" in say("resume", "b")
+    assert a.phase == IN, "nobody waits"
+    whole = "memory=none is all of the device's, 8 GiB"
+    assert say("quota", "b") == f"b.ipynb: share=0 limit=1 memory=none resident=none class=online; {whole}\n"
+    changed = "b.ipynb: share=0.25 limit=1 memory=2GiB resident=none class=offline\nnote: share 0.25 counts in"
+    assert say("quota", "b", "share=25%", "memory=2GiB", "class=Offline").startswith(changed)
+    assert say("quota", "b").startswith(changed)
+    assert say("evict", "b") == "b.ipynb: it has no memory on the device that could leave\n"
+    a.allocate(512 << 20)
+    assert say("evict", "a") == "a.ipynb: 512 MiB leave the device, and come back with its next turn\n"
+    say("hold", "b", "1min")
+    assert say("release", "b") == "b.ipynb: its hold ends; it has no turn now\n"
+    assert say("release", "b") == "b.ipynb: it has no turn now, and holds nothing\n"
+    assert say("release", "a") == "a.ipynb: its turn ends\n"
+    a.wait_phase(CLOSING)
+
+
+def test_a_bad_quota_says_what_is_allowed(
+    coordinator: CoordinatorProcess, pair: tuple[ProtocolProcess, ProtocolProcess], command: Run
+) -> None:
+    for words, said in (
+        (("share=2",), "allowed is a fraction from 0 to 1"),
+        (("class=online", "service=online"), "two names of the same thing"),
+        (("class=vip",), "class='vip' is unknown: allowed are online, offline"),
+    ):
+        done = command("quota", "a", *words, "--socket", coordinator.path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert said in done.stderr
+
+
+def test_a_command_for_nobody_or_several_names_who_is_there(
+    coordinator: CoordinatorProcess, processes: ProcessFactory, command: Run
+) -> None:
+    for name in ("ka", "kb"):
+        coordinator.request(messages.Register(client=name, token="secret", label="same.ipynb"))
+    for words, said in (
+        (("release", "other"), "'other' is no client"),
+        (("release", "same.ipynb"), "'same.ipynb' is several clients"),
+        (("suspend", "k"), "'k' is several clients"),
+        (("resume", ""), "'' is no client"),
+    ):
+        done = command(*words, "--socket", coordinator.path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert said in done.stderr and "same.ipynb (ka), same.ipynb (kb)" in done.stderr

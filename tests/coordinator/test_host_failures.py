@@ -1,0 +1,145 @@
+"""The host's misfortunes: a full disk, a folder that cannot be written, a driver that goes away.
+
+Each has its message, and turns go on; `docs/explanation/reliability.md` says what is lost meanwhile.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import os
+import resource
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.page import IN
+
+from .conftest import CoordinatorProcess
+from .protocol_process import UUID, ProtocolProcess, wait_for
+
+PACKAGE = Path(sys.modules[messages.__name__].__file__ or "").parents[2]
+# Who may ask for the wall clock, and what for.
+WALL_CLOCK = {
+    "coordinator/monitoring/usage_accumulator.py": "the hour that use is counted under",
+    "coordinator/monitoring/usage_service.py": "what is old enough to be forgotten",
+    "coordinator/config/settings_override.py": "the time since a coordinator was killed, across a start of the host",
+    "coordinator/storage/audit_log.py": "when a change was made, for people",
+}
+
+NVML = """
+import sys
+sys.path.insert(0, {root!r})
+from tests.coordinator.fake_nvml import FileDrivenNvml
+sys.modules[__name__] = FileDrivenNvml({file!r}, {uuid!r})
+"""
+
+
+def take_turns(coordinator: CoordinatorProcess, *names: str) -> None:
+    """Two clients, one after the other."""
+    with contextlib.ExitStack() as stack:
+        first, second = (stack.enter_context(closing(ProtocolProcess(coordinator.path, name))) for name in names)
+        first.send_hello()
+        first.run_turn()
+        second.send_hello()
+        second.start_waiting()
+        wait_for(lambda: first.phase != IN)
+        first.drain()
+        second.wait_phase(IN)
+
+
+def said(coordinator: CoordinatorProcess, words: str) -> bool:
+    return words in coordinator.log.read_text()
+
+
+def test_nothing_can_be_written_any_more(coordinator: CoordinatorProcess) -> None:
+    """As on a full disk, or beyond a quota of the file system; the log cannot be written either."""
+    take_turns(coordinator, "before", "as-well")
+    _, hard = resource.prlimit(coordinator.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(coordinator.pid, resource.RLIMIT_FSIZE, (0, hard))
+    changed = coordinator.request(messages.Config(changes={"max_wait": 99.0}))
+    assert changed["max_wait"] == 99.0
+    take_turns(coordinator, "meanwhile", "too")
+    resource.prlimit(coordinator.pid, resource.RLIMIT_FSIZE, (hard, hard))
+    coordinator.request(messages.Config(changes={"max_wait": 98.0}))
+    take_turns(coordinator, "afterwards", "again")
+    assert '"max_wait": 98.0' in Path(coordinator.path + ".settings").read_text()
+
+
+def test_settings_that_cannot_be_kept_are_in_force_and_told(coordinator: CoordinatorProcess) -> None:
+    (Path(coordinator.path + ".settings.new")).mkdir()
+    assert coordinator.request(messages.Config(changes={"max_wait": 99.0}))["max_wait"] == 99.0
+    wait_for(lambda: said(coordinator, "changed settings cannot be kept in"))
+
+
+def test_a_folder_that_cannot_be_written(idle_coordinator: CoordinatorProcess, folder: Path) -> None:
+    argv, reason = idle_coordinator.argv(), "Permission denied"
+    if os.getuid() == 0:  # who may write to every folder, unless its file system is read-only
+        script = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"'
+        argv, reason = ["unshare", "--mount", "sh", "-c", script, str(folder), *argv], "Read-only file system"
+        if subprocess.run([*argv[:5], str(folder), "true"], capture_output=True).returncode:
+            pytest.skip("root may not mount here")
+    folder.chmod(0o555)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    folder.chmod(0o755)
+    assert done.returncode == 2, done.stderr
+    assert f"no coordinator can serve {idle_coordinator.path}" in done.stderr and reason in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_only_what_is_for_people_asks_for_the_wall_clock() -> None:
+    """So its jumps change no turn, deadline or heartbeat. What they do to usage: `test_accounts.py`."""
+    asks = set()
+    for part in ("core", "coordinator", "wire"):
+        for path in (PACKAGE / part).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Attribute) and ast.unparse(node) in (
+                    "time.time",
+                    "time.time_ns",
+                    "datetime.now",
+                ):
+                    asks.add(str(path.relative_to(PACKAGE)))
+    assert asks <= WALL_CLOCK.keys()
+
+
+def test_the_driver_goes_away_hangs_and_loses_a_device(
+    idle_coordinator: CoordinatorProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = tmp_path / "state"
+
+    def turn(to: str) -> None:
+        (tmp_path / "fresh").write_text(to)
+        (tmp_path / "fresh").replace(state)
+
+    turn("well")
+    (tmp_path / "pynvml.py").write_text(NVML.format(root=str(PACKAGE.parent), file=str(state), uuid=UUID))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    idle_coordinator.by_command_line = True  # a new interpreter imports the module above
+    coordinator = idle_coordinator.start()
+    (device,) = coordinator.status()["devices"]
+    assert (device["memory_used"], device["memory_used_is_estimate"], device["failed"]) == (1 << 30, False, None)
+
+    turn("gone")
+    wait_for(lambda: coordinator.status()["devices"][0]["memory_used"] == 0)
+    take_turns(coordinator, "without", "it")
+    assert coordinator.status()["devices"][0]["failed"] is None, "it may be the library, not the device"
+
+    turn("hangs")
+    take_turns(coordinator, "beside", "this")
+    wait_for(lambda: said(coordinator, "NVML does not answer"), 15)
+    assert coordinator.status()["devices"][0]["utilisation_is_estimate"]
+
+    turn("lost")
+    wait_for(lambda: said(coordinator, "NVML answers again"))
+    wait_for(lambda: coordinator.status()["devices"][0]["failed"])
+    assert coordinator.status()["devices"][0]["failed"] == "lost (error 15)"
+    assert said(coordinator, f"device {UUID}: lost (error 15)")
+    take_turns(coordinator, "there", "still")
+
+    turn("well")
+    wait_for(lambda: coordinator.status()["devices"][0]["failed"] is None)
+    assert said(coordinator, f"device {UUID}: works again")

@@ -1,0 +1,101 @@
+"""Clients that nobody uses, with a real coordinator and fake processes."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+from jupyter_gpushare.coordinator.views.subscriptions import significant_fields
+from jupyter_gpushare.wire import messages
+
+from .conftest import CoordinatorProcess, ProcessFactory
+from .protocol_process import ProtocolProcess, wait_for
+
+SIZE = 3 << 30
+
+
+def configure(coordinator: CoordinatorProcess, **changes: Any) -> None:
+    coordinator.request(messages.Config(changes=changes))
+
+
+def seen(coordinator: CoordinatorProcess, name: str, **fields: Any) -> dict[str, Any]:
+    """The client as the snapshot has it, once it has these values."""
+
+    def found() -> dict[str, Any] | None:
+        client = coordinator.client(name)
+        return client if client and fields.items() <= client.items() else None
+
+    client = wait_for(found, explain=lambda: f"{coordinator.client(name)} never had {fields}")
+    assert isinstance(client, dict)
+    return client
+
+
+def used(processes: ProcessFactory, name: str) -> ProtocolProcess:
+    """It has memory on the device, and no turn any more."""
+    process = processes(name)
+    process.allocate(SIZE)
+    return process
+
+
+def test_the_user_is_told_then_memory_leaves_and_a_turn_brings_it_back(
+    coordinator: CoordinatorProcess, processes: ProcessFactory
+) -> None:
+    process = used(processes, "a")
+    configure(coordinator, idle_warn=1, idle_evict=3)
+    warned = wait_for(lambda: (one := coordinator.client("a")) and one["notes"] and one)
+    assert "its memory is about to leave the GPU" in warned["notes"][0]
+    assert warned["idle_warned"] and 0 <= warned["evicted_in"] <= 3 and warned["suspended_in"] is None
+    client = seen(coordinator, "a", evicted_by_policy=True)
+    assert client["phase"] == "idle" and client["idle_seconds"] >= 3
+    assert "has left the GPU and comes back with its next turn" in client["notes"][0]
+    assert process.orders.resident_target == 0
+
+    process.run_turn()
+    back = seen(coordinator, "a", evicted_by_policy=False, phase="running")
+    assert back["idle_seconds"] is None and back["notes"] == []
+    assert (back["idle_warned"], back["evicted_in"]) == (False, None)
+
+
+def test_time_that_passes_is_no_news(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+    """Frames for it would make an idle server look busy."""
+    used(processes, "a")
+    configure(coordinator, idle_warn=1, idle_evict=50, idle_suspend=60)
+
+    def warned() -> dict[str, Any] | None:
+        """With what it has on the device, which is looked at once a second."""
+        status = coordinator.status()
+        (client,) = status["clients"]
+        return status if client["idle_warned"] and client["evicted_in"] else None
+
+    first = wait_for(warned)
+    (before,) = first["clients"]
+    until = before["idle_seconds"] + 1.1
+    later = wait_for(lambda: (one := coordinator.status())["clients"][0]["idle_seconds"] > until and one)
+    assert later["clients"][0]["evicted_in"] < before["evicted_in"] - 1
+    assert significant_fields(later) == significant_fields(first)
+
+
+def test_memory_stays_where_all_fits(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+    used(processes, "a")
+    configure(coordinator, idle_warn=1)
+    client = wait_for(lambda: (one := coordinator.client("a")) and one["notes"] and one)
+    assert not client["evicted_by_policy"] and client["idle_seconds"] >= 1
+    assert "with 3 GiB of the GPU's memory" in client["notes"][0], "told all the same, if it is set so"
+
+
+def test_a_later_coordinator_knows_who_suspended_it(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+    idle = used(processes, "a")
+    configure(coordinator, idle_suspend=1)
+    client = seen(coordinator, "a", phase="suspended", suspended=True, suspended_by_policy=True)
+    assert "its next cell or GPU call resumes it" in client["notes"][0]
+    told = processes("told")
+    coordinator.request(messages.Suspend(client="told"))
+    coordinator.stop(signal.SIGKILL)
+    coordinator.start("--GpuShare.idle_suspend=0")
+    for process in (idle, told):
+        process.disconnect()
+        process.send_hello()
+    seen(coordinator, "a", phase="suspended", suspended_by_policy=True)
+    seen(coordinator, "told", phase="suspended", suspended_by_policy=False)
+    idle.run_turn()
+    seen(coordinator, "a", phase="running", suspended=False)

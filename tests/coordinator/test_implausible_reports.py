@@ -1,0 +1,82 @@
+"""Processes that report what nobody has: they are believed no more than can be, and others notice nothing."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.agent.pages import create_memfd
+from jupyter_gpushare.coordinator.clients.client_runtime import ClientRuntime
+from jupyter_gpushare.coordinator.clients.process_handle import MAX_BYTES, ProcessHandle
+from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.page import Page
+
+from ..hostile.page_corruption import ChangingPage
+from .conftest import CoordinatorProcess, ProcessFactory
+from .protocol_process import wait_for
+
+
+@pytest.mark.usefixtures("unaffected_bystander")
+def test_devices_larger_than_any(guest_processes: ProcessFactory, shared_coordinator: CoordinatorProcess) -> None:
+    names = [f"GPU-huge-{number}" for number in range(8)]
+    process, beside = guest_processes("huge", *names, connect=False), guest_processes("beside")
+    reports = [{"uuid": uuid, "memory": (1 << 62) - 1} for uuid in names]
+    assert process.send_hello(devices=reports) == "welcome"
+    shown = {device["uuid"]: device["memory_total"] for device in shared_coordinator.status()["devices"]}
+    assert {shown[uuid] for uuid in names} == {MAX_BYTES}
+    seen = beside.orders.heartbeat_ns
+    wait_for(lambda: beside.orders.heartbeat_ns > seen)
+    assert 0 < beside.orders.memory_backing <= MAX_BYTES
+
+
+@pytest.mark.usefixtures("unaffected_bystander")
+def test_a_part_of_a_device_that_has_no_memory(
+    guest_processes: ProcessFactory, shared_coordinator: CoordinatorProcess
+) -> None:
+    process = guest_processes("part", "GPU-empty", connect=False, quota="memory=0.5")
+    assert process.send_hello(devices=[{"uuid": "GPU-empty"}]) == "welcome"
+    client = shared_coordinator.client("part")
+    assert client and client["quota"]["memory"] is None
+
+
+def test_names_of_devices_carry_nothing_that_a_terminal_obeys(
+    guest_processes: ProcessFactory, shared_coordinator: CoordinatorProcess
+) -> None:
+    process = guest_processes("named", "GPU-named", connect=False)
+    process.send_hello(devices=[{"uuid": "GPU-named", "name": "\x1b]0;owned\x07GPU\n", "memory": 1}])
+    shown = {device["uuid"]: device["name"] for device in shared_coordinator.status()["devices"]}
+    assert shown["GPU-named"] == " ]0;owned GPU "
+
+
+def test_details_carry_nothing_that_a_terminal_obeys(
+    coordinator: CoordinatorProcess, processes: ProcessFactory
+) -> None:
+    process, asker = processes("asked"), processes.connection()
+    asker.send({"type": "inspect", "pid": process.hello()["pid"], "id": 1})
+    wait_for(lambda: process.orders.inspect_seq)
+    ledger = [{"kind": "\x1b[2J", "number": 1, "bytes": 1}]
+    process.send_message(
+        "details", seq=process.orders.inspect_seq, memory_mode="\r", ledger=ledger, unhooked=["cu\x9b1m"]
+    )
+    answer = asker.receive()
+    assert answer and "\\u001b" not in json.dumps(answer) and "\\u009b" not in json.dumps(answer)
+    assert answer["result"]["details"]["unhooked"] == ["cu 1m"]
+
+
+def test_what_may_stay_is_shared_out_by_one_look() -> None:
+    """A process that writes all the time says one thing when the sum is made, and another when its part is."""
+    random = Random(1)
+    member = ClientRuntime("c", "t")
+    for number in range(3):
+        page = Page(create_memfd("gpushare_page"))
+        page.report = ChangingPage(page.report, random)
+        peer: Any = SimpleNamespace(send=lambda line: None)
+        member.processes[number] = ProcessHandle(number, peer, page, messages.Hello(client="c"))
+    for _ in range(1000):
+        member.set_resident_target(MAX_BYTES)
+    for port in member.processes.values():
+        port.page.close()

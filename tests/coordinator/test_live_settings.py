@@ -1,0 +1,192 @@
+"""Settings, live: what admins may change, and what is refused with the state unchanged."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import pytest
+from traitlets import TraitError
+from traitlets.config import Config
+
+from jupyter_gpushare.config.traits import GpuShare
+from jupyter_gpushare.coordinator.config.live_settings import LiveSettings, parse_quota
+from jupyter_gpushare.core.errors import Refused
+from jupyter_gpushare.core.model import DeviceInfo
+from jupyter_gpushare.settings.table import PUBLIC
+from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.client import CoordinatorError
+
+from .conftest import QUANTUM, CoordinatorProcess, ProcessFactory
+
+KEYS = {*PUBLIC, "devices_are_simulated"}
+
+
+def change(coordinator: CoordinatorProcess, **changes: Any) -> Any:
+    return coordinator.request(messages.Config(changes=changes))
+
+
+def test_settings_are_read(coordinator: CoordinatorProcess) -> None:
+    settings = change(coordinator)
+    assert settings.keys() == KEYS
+    assert settings == coordinator.status()["config"]
+    assert (settings["time_quantum"], settings["policy"], settings["simulate"]) == (QUANTUM, "fcfs", False)
+
+
+def test_levels_follow(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+    a = processes("a")
+    assert a.orders.window_ns == 20_000_000
+    change(coordinator, idle_release=2, time_quantum=7.5, inflight_window=0, exempt_launches=0.0001)
+    orders = a.orders
+    assert (orders.idle_release_ns, orders.quantum_ns, orders.window_ns) == (2_000_000_000, 7_500_000_000, 0)
+    assert orders.exempt_ns == 100_000
+
+
+def test_the_default_quota_is_for_those_who_come(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+    before = processes("before")
+    for quota in ({"memory": "1GiB", "limit": 0.5}, "memory=1GiB limit=0.5", "{'memory': '1GiB', 'limit': 0.5}"):
+        change(coordinator, default_quota=quota)
+        after = processes(f"after{len(str(quota))}", quota="limit=0.25")
+        assert (after.orders.memory_limit, after.orders.limit_ppm) == (1 << 30, 250_000)
+    assert before.orders.memory_limit == 8 << 30
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"time_quantum": None}, "time_quantum"),
+        ({"default_quota": "memory=="}, "memory: '=' is not a size"),
+        ({"default_quota": "{'memory': null}"}, "default_quota"),
+        ({"device_memory": "1GiB"}, "fixed while running"),
+        ({"parent": 1}, "unknown or fixed"),
+        ({"time_quantum": 5, "colour": "red"}, "'colour' is unknown"),
+        ({"idle_release": 1, "time_quantum": -5}, "allowed are 0.001 to 86400 seconds"),
+    ],
+    ids=str,
+)
+def test_nonsense_is_refused_and_changes_nothing(
+    shared_coordinator: CoordinatorProcess, changes: dict[str, Any], words: str
+) -> None:
+    before = change(shared_coordinator)
+    with pytest.raises(CoordinatorError) as error:
+        shared_coordinator.request(messages.Config(changes=changes))
+    assert error.value.reason == "invalid"
+    assert words in str(error.value)
+    assert change(shared_coordinator) == before
+
+
+# For every setting: values that cannot be, and what is said about them.
+BAD: dict[str, list[tuple[Any, str]]] = {
+    "time_quantum": [(0, "0.001 to 86400"), ("soon", "'auto'"), (True, "True"), (math.nan, "nan")],
+    "idle_release": [(86401, "0.001 to 86400"), (True, "True"), ("later", "'auto'")],
+    "cell_linger": [(61, "0 to 60"), (True, "True"), ("x", "'x'")],
+    "idle_warn": [(0.5, "1 to 604800 seconds, 0 for never, or 'auto'"), ("later", "'auto'"), (True, "True")],
+    "idle_evict": [(604801, "1 to 604800 seconds, 0 for never"), ("later", "'auto'"), (math.nan, "nan")],
+    "idle_suspend": [(-1, "1 to 604800 seconds, or 0 for never"), ("auto", "auto"), (True, "True")],
+    "min_quantum": [(0, "0.001 to 30"), (True, "True")],
+    "max_wait": [(0, "1 to 86400"), (math.inf, "inf")],
+    "max_hold": [(-1, "0 to 86400"), (True, "True")],
+    "overrun": [("kill", "interrupt"), (None, "None")],
+    "overrun_patience": [(-1, "0 to 86400"), (math.inf, "inf"), (True, "True")],
+    "metrics": [("0.0.0.0:9400", "open:0.0.0.0:9400"), ("unix:relative", "absolute"), (9400, "9400")],
+    "usage_kept": [(0, "1 to 36500 days"), (math.inf, "inf"), (True, "True"), ("x", "'x'")],
+    "inflight_window": [(11, "0.001 to 10"), (math.nan, "nan"), (True, "True")],
+    "exempt_launches": [(-1, "0 to 0.1"), (1, "0 to 0.1"), (True, "True")],
+    "policy": [("lottery", "allowed are"), (3, "3")],
+    "sharing": [("never", "exclusive"), (None, "None")],
+    "tuning": [("perhaps", "perhaps"), (3, "3")],
+    "default_quota": [({"share": 2}, "share=2 is out of range"), ({"colour": 1}, "allowed are"), (5, "5")],
+    "device_memory": [("lots", "examples: 8GiB"), (0, "above 0"), (True, "examples"), (-1, "above 0")],
+    "pinned_memory": [("lots", "examples: 8GiB"), ("0", "above 0"), (1.5, "examples")],
+    "memory_mode": [("tape", "unified"), (None, "None")],
+    "placement": [("best", "spread"), (True, "True")],
+    "oversubscription": [(0.5, "1 to 1000"), (math.inf, "inf"), (True, "True")],
+    "identity": [("name", "cgroup"), (True, "True")],
+    "sockets": [
+        ({"ada": "here"}, "not an absolute path"),
+        ({"a": "/s", "b": "/s"}, "the same socket"),
+        ({"": "/a"}, "no user"),
+        (5, "5"),
+    ],
+    "cgroup_user": [("(", "no regular expression"), (5, "5")],
+    "admins": [([1000], "1000"), (5, "5")],
+    "admin_groups": [([True], "True"), (5, "5")],
+    "max_connections": [(-1, "1 to 1000000"), (True, "True"), (1.5, "1.5")],
+    "max_processes": [(-1, "1 to 1000000"), (True, "True"), ("many", "many")],
+    "max_clients": [(-1, "1 to 1000000"), (-1.0, "1 to 1000000"), (1e300, "1 to 1000000"), (True, "True")],
+    "max_messages": [(-1, "1 to 1000000"), (10**9, "1000000")],
+    "tenants": [({"a": {"cells": {"rack": 1}}}, "allowed are device, switch"), ({"a": 1}, "no object"), (5, "5")],
+    "topology": [("/nowhere.json", "No such file"), (5, "5")],
+    "simulate": [("perhaps", "perhaps")],
+    "coordinator": [("relative", "is not an absolute path")],
+}
+
+
+@pytest.mark.parametrize("name", sorted(GpuShare.class_trait_names(config=True)))
+def test_every_setting_says_what_is_wrong_with_a_value(name: str) -> None:
+    """Wherever it comes from: a configuration file, options, a running coordinator's clients."""
+    for value, words in BAD[name]:
+        with pytest.raises((TraitError, Refused)) as error:
+            LiveSettings(GpuShare(config=Config({"GpuShare": {name: value}})))
+        assert name in str(error.value) and words in str(error.value)
+
+
+def test_a_word_that_is_no_boolean_is_named() -> None:
+    with pytest.raises(Refused, match="tuning='perhaps' is unknown: allowed are true and false"):
+        LiveSettings(GpuShare()).with_changes({"tuning": "perhaps"})
+
+
+def test_times_may_have_units() -> None:
+    settings = LiveSettings(GpuShare(max_wait="5min")).with_changes({"time_quantum": "30s", "idle_release": " Auto"})
+    assert (
+        settings.core_settings().max_wait,
+        settings.core_settings().time_quantum,
+        settings.core_settings().idle_release,
+    ) == (300, 30, "auto")
+
+
+def test_sizes_may_be_numbers_of_bytes() -> None:
+    assert LiveSettings(GpuShare(device_memory=4 << 30)).cap_memory(DeviceInfo("u", memory=8 << 30)).memory == 4 << 30
+
+
+def test_part_of_a_card_is_kept_out_of_sharing(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+    idle_coordinator.start("--device-memory=4GiB")
+    a = processes("a")
+    assert (a.orders.memory_limit, a.orders.memory_total) == (4 << 30, 4 << 30)
+    assert idle_coordinator.status()["devices"][0]["memory_total"] == 4 << 30
+
+
+def test_a_cap_above_the_card_is_the_card() -> None:
+    settings = LiveSettings(GpuShare(device_memory="16GiB"))
+    assert settings.cap_memory(DeviceInfo("u", memory=8 << 30)).memory == 8 << 30
+    assert settings.cap_memory(DeviceInfo("u", memory=32 << 30)).memory == 16 << 30
+
+
+def test_options_for_another_coordinator_mean_the_same() -> None:
+    traits = GpuShare(
+        time_quantum=2.5, default_quota={"memory": "8GiB", "resident": None}, device_memory="4GiB", simulate=True
+    )
+    options = Config()
+    for option in traits.argv():
+        name, _, value = option.removeprefix("--GpuShare.").partition("=")
+        options.GpuShare[name] = GpuShare().traits()[name].from_string(value)
+    again = GpuShare(config=options)
+    for name in KEYS - {"devices_are_simulated"}:
+        assert getattr(again, name) == getattr(traits, name), name
+
+
+def test_quotas_as_people_write_them() -> None:
+    assert parse_quota({"share": "50%", "memory": "8GiB", "resident": "unlimited", "limit": 1}) == {
+        "share": 0.5, "memory": 8 << 30, "resident": None, "limit": 1.0
+    }  # fmt: skip
+    for written, words in (
+        ({"limit": "none"}, "limit needs a value"),
+        ({"share": None}, "share needs a value"),
+        ({"memory": "many"}, "'many' is not a size (examples: 8GiB"),
+        ({"memory": "9" * 400 + ".5GiB"}, "beyond any size"),
+        ({"share": "lots"}, "share: 'lots' is not a fraction"),
+        ({"share": [0.5]}, "is not a fraction"),
+    ):
+        with pytest.raises(Refused, match=re.escape(words)):
+            parse_quota(written)

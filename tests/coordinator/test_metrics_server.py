@@ -1,0 +1,227 @@
+"""Metrics: the same families everywhere, all of them documented; the coordinator's own endpoint."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import stat
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import jupyter_gpushare
+from jupyter_gpushare.coordinator.transport.peer_identity import Identity
+from jupyter_gpushare.coordinator.views.metrics_server import MAX_THREADS
+from jupyter_gpushare.coordinator.views.snapshot_visibility import SnapshotEncoder
+from jupyter_gpushare.metrics import prometheus
+from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.address import BadAddress, MetricsAddress, metrics_address
+from jupyter_gpushare.wire.page import CLOSING, IN
+
+from .conftest import CoordinatorProcess, ProcessFactory
+from .protocol_process import DEADLINE_SECONDS, UUID, wait_for
+
+ROOT = Path(__file__).resolve().parents[2]
+DASHBOARD = Path(jupyter_gpushare.__file__).parent / "share" / "grafana" / "gpushare.json"
+
+
+def http(
+    where: str | tuple[str, int], request: bytes = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
+) -> tuple[bytes, str]:
+    """Status line and body."""
+    family = socket.AF_UNIX if isinstance(where, str) else socket.AF_INET
+    with closing(socket.socket(family)) as connection:
+        connection.settimeout(2 * DEADLINE_SECONDS)
+        connection.connect(where)
+        connection.sendall(request)
+        answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return head.partition(b"\r\n")[0], body.decode()
+
+
+def samples(body: str) -> dict[tuple[str, ...], float]:
+    """By name and values of the labels, in the order of these."""
+    return {
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(body)
+        for sample in family.samples
+    }
+
+
+@pytest.fixture
+def exposed(idle_coordinator: CoordinatorProcess, folder: Path, processes: ProcessFactory) -> Iterator[str]:
+    """The metrics of a coordinator on which a has had a turn, b has one, and c waits."""
+    path = str(folder / "m.sock")
+    idle_coordinator.start(f"--GpuShare.metrics=unix:{path}")
+    a, b, c = processes("a"), processes("b"), processes("c")
+    a.run_turn()
+    b.start_waiting()
+    a.wait_phase(CLOSING)
+    a.report.evicted_bytes = 5 << 20
+    a.drain()
+    b.wait_phase(IN)
+    c.start_waiting()
+    idle_coordinator.status()
+    wait_for(lambda: [value for key, value in samples(http(path)[1]).items() if "_waits_total" in key[0]] == [3])
+    assert stat.S_IMODE(Path(path).stat().st_mode) == 0o660
+    yield http(path)[1]
+    idle_coordinator.stop(signal.SIGTERM)
+    assert not Path(path).exists()
+
+
+def test_what_has_happened_is_told(exposed: str) -> None:
+    found = samples(exposed)
+    (user,) = {key[-1] for key in found if key[0] == "gpushare_turns_total"}
+    assert found["gpushare_turns_total", UUID, "", user] == 2
+    assert found["gpushare_waits_total", UUID, "", user] == 3
+    assert found["gpushare_evicted_bytes_total", UUID, "", user] == 5 << 20
+    assert found["gpushare_gpu_seconds_total", UUID, "", user] > 0.1
+    assert found["gpushare_wait_seconds_total", UUID, "", user] > 0.1
+    assert (found["gpushare_wait_duration_seconds_count",], found["gpushare_switch_seconds_count",]) == (2, 1)
+    assert found["gpushare_device_queue_length", "Simulated GPU", UUID] in (0, 1)
+    assert found["gpushare_overruns_total",] == found["gpushare_coordinator_problems",] == 0
+
+
+def everything() -> dict[str, Any]:
+    """A snapshot that has all there can be."""
+    device = {
+        "uuid": "u",
+        "name": "n",
+        "memory_total": 1,
+        "memory_used": 1,
+        "utilisation": 0.5,
+        "grants": [],
+        "queue": [],
+    }
+    figures = ("gpu_seconds", "busy_seconds", "wait_seconds", "waits", "turns", "evicted_bytes", "restored_bytes")
+    about: dict[str, Any] = {"uptime_seconds": 1, "refused": {"invalid": 1}}
+    about |= {name: {"buckets": [1], "seconds": 0.1} for name in ("drains", "waits", "switches")}
+    about["usage"] = [{"user": "ada", "tenant": None, "device": "u", **dict.fromkeys(figures, 1)}]
+    return {"devices": [{**device, "outside": [{"pid": 1, "memory": 1}]}], "clients": [], "coordinator": about}
+
+
+def test_every_family_is_documented_and_told(exposed: str) -> None:
+    text = (ROOT / "docs" / "reference" / "metrics.md").read_text()
+    documented = set(re.findall(r"^\| `(gpushare_\w+)` \|", text, re.M))
+    named = {f.name + ("_total" if f.type == "counter" else "") for f in prometheus.server_metrics(everything())}
+    assert named == documented
+    here = {f.name for f in text_string_to_metric_families(exposed)}
+    assert here == {f.name for f in prometheus.snapshot_metrics(everything())}
+
+
+def test_processes_outside_of_sharing_are_counted() -> None:
+    status = everything()
+    beside = [{"pid": 1, "user": "ada", "memory": 5}, {"pid": None, "user": None, "memory": None}]
+    status["devices"][0]["outside"] = beside
+    values = {
+        family.name: [sample.value for sample in family.samples] for family in prometheus.snapshot_metrics(status)
+    }
+    assert values["gpushare_device_outside_processes"] == [2]
+    assert values["gpushare_device_outside_memory_bytes"] == [5]
+
+
+def test_limits_are_told_by_client_unit_and_reason() -> None:
+    limit = {"rate": 0.3, "unit": "device_seconds", "reason": "share"}
+    status = everything() | {"clients": [{"id": "a", "phase": "running", "limits": [limit]}]}
+    (sample,) = (
+        one for family in prometheus.snapshot_metrics(status) for one in family.samples if one.name == "gpushare_limit"
+    )
+    assert (sample.labels, sample.value) == ({"client": "a", "unit": "device_seconds", "reason": "share"}, 0.3)
+
+
+def test_the_dashboard_asks_for_what_there_is() -> None:
+    dashboard = json.loads(DASHBOARD.read_text())
+    queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    there = {sample.name for family in prometheus.snapshot_metrics(everything()) for sample in family.samples}
+    for query in queries:
+        names = re.findall(r"gpushare_\w+", query)
+        assert names and set(names) <= there, query
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+
+
+def test_no_notebook_is_named(idle_coordinator: CoordinatorProcess, folder: Path) -> None:
+    path = str(folder / "m.sock")
+    idle_coordinator.start(f"--GpuShare.metrics=unix:{path}")
+    idle_coordinator.request(messages.Register(client="secret-client", token="t", label="diary.ipynb"))
+    with pytest.raises(Exception, match="does not match"):
+        idle_coordinator.request(messages.Register(client="secret-client", token="wrong"))
+    _, body = http(path)
+    assert samples(body)["gpushare_refused_messages_total", "forbidden"] == 1
+    assert "diary" not in body and "secret-client" not in body
+
+
+def test_a_port_and_bad_requests(idle_coordinator: CoordinatorProcess) -> None:
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        where = probe.getsockname()
+    idle_coordinator.start(f"--GpuShare.metrics=127.0.0.1:{where[1]}")
+    assert http(where)[0].endswith(b" 200 OK")
+    assert http(where, b"GET /metrics?x=1 HTTP/1.0\r\n\r\n")[0].endswith(b" 200 OK")
+    assert http(where, b"POST /metrics HTTP/1.0\r\n\r\n")[0].endswith(b" 405 Method Not Allowed")
+    assert b"gpushare" not in http(where, b"\0\xff\r\n\r\n")[0]
+    with suppress(ConnectionResetError):
+        assert b" 414 " in http(where, b"GET /" + b"x" * 100000)[0]
+    with ExitStack() as stack:
+        slow = [stack.enter_context(socket.create_connection(where)) for _ in range(40)]
+        hung_up = [one for one in slow if _ended(one)]
+        assert 40 - len(hung_up) <= MAX_THREADS, "so many may be slow at a time"
+    wait_for(lambda: http(where)[0].endswith(b" 200 OK"))
+
+
+def _ended(connection: socket.socket) -> bool:
+    connection.settimeout(0.2)
+    try:
+        return connection.recv(1) == b""
+    except TimeoutError:
+        return False
+
+
+def test_a_port_that_is_taken_is_a_warning(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+    with closing(socket.socket()) as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        idle_coordinator.start(f"--GpuShare.metrics=127.0.0.1:{port}")
+        (problem,) = idle_coordinator.status()["coordinator"]["problems"]
+        assert f"no metrics are told at 127.0.0.1:{port}" in problem and "in use" in problem
+        processes("a").run_turn()
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("127.0.0.1:9400", MetricsAddress("", "127.0.0.1", 9400)),
+        ("localhost:9400", MetricsAddress("", "127.0.0.1", 9400)),
+        ("[::1]:9400", MetricsAddress("", "::1", 9400)),
+        ("unix:/run/m.sock", MetricsAddress("/run/m.sock")),
+        ("open:0.0.0.0:9400", MetricsAddress("", "0.0.0.0", 9400)),
+        ("open:[::]:9400", MetricsAddress("", "::", 9400)),
+    ],
+)
+def test_addresses(written: str, meant: MetricsAddress) -> None:
+    assert metrics_address(written) == meant
+
+
+@pytest.mark.parametrize(
+    "written", ["0.0.0.0:9400", "[::]:9400", "192.0.2.1:9400", "example.org:80", ":80", "1:2:3", "x", "1:70000"]
+)
+def test_other_hosts_read_nothing_by_mistake(written: str) -> None:
+    with pytest.raises(BadAddress, match="allowed"):
+        metrics_address(written)
+
+
+def test_a_follower_is_told_its_own_use_only() -> None:
+    rows = [{"user": "root"}, {"user": "nobody"}]
+    status: dict[str, Any] = {"devices": [], "clients": [], "coordinator": {"usage": rows}}
+    assert (
+        msgspec.json.decode(SnapshotEncoder(status, {}).for_user(Identity("0", True, 1, 0)))["coordinator"]["usage"]
+        == rows[:1]
+    )
+    assert status["coordinator"]["usage"] == rows

@@ -1,0 +1,162 @@
+"""Who a peer is: by uid, by socket, by cgroup; and who is an admin."""
+
+from __future__ import annotations
+
+import contextlib
+import grp
+import os
+import pwd
+import re
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from traitlets.config import Config
+
+from jupyter_gpushare.config.traits import GpuShare
+from jupyter_gpushare.coordinator.config.tenant_lookup import TenantLookup
+from jupyter_gpushare.coordinator.host import user_database
+from jupyter_gpushare.coordinator.host.user_database import user_account
+from jupyter_gpushare.coordinator.transport import peer_identity
+from jupyter_gpushare.coordinator.transport.peer_identity import (
+    IdentificationFailed,
+    Identity,
+    PeerIdentifier,
+    cgroup_paths,
+    user_from_cgroup,
+)
+from jupyter_gpushare.core.errors import Refused
+
+ME = os.getuid()
+POD = "0f6b1c2d_3e4f_4a5b_8c9d_0e1f2a3b4c5d"
+CONTAINER = "6f" * 32
+PATTERN = re.compile(GpuShare().cgroup_user)
+
+
+def settings(**values: Any) -> GpuShare:
+    return GpuShare(config=Config({"GpuShare": values}))
+
+
+@pytest.fixture
+def connection() -> Iterator[socket.socket]:
+    """One end of a connection whose other end is this process."""
+    ours, other = socket.socketpair()
+    with contextlib.closing(ours), contextlib.closing(other):
+        yield ours
+
+
+def test_a_peer_is_its_uid(connection: socket.socket) -> None:
+    assert PeerIdentifier(settings()).identify(connection) == Identity(str(ME), True, os.getpid(), ME)
+
+
+def test_who_comes_by_a_users_socket_is_that_user_and_its_uid_says_nothing(connection: socket.socket) -> None:
+    sockets = {"ada": "/run/gpushare/users/ada/c.sock"}
+    here = PeerIdentifier(settings(identity="socket", sockets=sockets))
+    assert here.identify(connection, "ada") == Identity("ada", False, os.getpid(), ME)
+    named = PeerIdentifier(settings(identity="socket", sockets=sockets, admins=["ada"]))
+    assert named.identify(connection, "ada").admin
+
+
+@pytest.mark.skipif(not peer_identity._has_peer_pidfd(), reason="needs Linux 6.5")
+def test_who_shares_the_coordinators_cgroup_is_its_own(connection: socket.socket) -> None:
+    assert PeerIdentifier(settings(identity="cgroup")).identify(connection) == Identity(str(ME), True, os.getpid(), ME)
+
+
+@pytest.mark.skipif(not peer_identity._has_peer_pidfd(), reason="needs Linux 6.5")
+def test_a_process_that_is_gone_is_nobody(tmp_path: Path) -> None:
+    """Its number may be another process's soon, or is already."""
+    here = PeerIdentifier(settings(identity="cgroup"))
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        child = os.fork()
+        if not child:
+            socket.socket(socket.AF_UNIX).connect(str(tmp_path / "s"))
+            os._exit(0)
+        with contextlib.closing(listener.accept()[0]) as accepted:
+            os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+            with pytest.raises(IdentificationFailed, match=f"process {child} .*connect again"):
+                here.identify(accepted)
+            os.waitpid(child, 0)
+            with pytest.raises(IdentificationFailed, match=f"process {child} "):
+                here.identify(accepted)
+
+
+def test_without_pidfds_cgroups_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer_identity, "_has_peer_pidfd", lambda: False)
+    with pytest.raises(Refused, match=r"needs Linux 6\.5 or newer.*allowed here are 'uid' and 'socket'"):
+        PeerIdentifier(settings(identity="cgroup"))
+
+
+@pytest.mark.parametrize(
+    ("path", "user"),
+    [
+        (f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{POD}.slice/cri-{CONTAINER}.scope", POD),
+        (f"/kubepods/besteffort/pod{POD.replace('_', '-')}/{CONTAINER}", POD.replace("_", "-")),
+        (f"/system.slice/docker-{CONTAINER}.scope", CONTAINER),
+        (f"/docker/{CONTAINER}", CONTAINER),
+        ("/system.slice/jupyter-ada.service", "ada"),
+        ("/user.slice/user-1000.slice/session-3.scope", "1000"),
+        # What a user makes below is not believed.
+        (f"/user.slice/user-1000.slice/user@1000.service/app.slice/docker-{CONTAINER}.scope", "1000"),
+        ("/user.slice/user-1000.slice/user@1000.service/app.slice/jupyter-ada.service", "1000"),
+        (f"/system.slice/docker-{CONTAINER}.scope/user-0.slice/x", CONTAINER),
+    ],
+)  # fmt: skip
+def test_users_in_cgroups(path: str, user: str) -> None:
+    assert user_from_cgroup([path], PATTERN) == user
+
+
+def test_a_cgroup_that_names_nobody() -> None:
+    with pytest.raises(IdentificationFailed, match=r"no user is named by the cgroup /system\.slice/cron\.service"):
+        user_from_cgroup(["/system.slice/cron.service", "/"], PATTERN)
+    with pytest.raises(IdentificationFailed, match=r"\(none\)"):
+        user_from_cgroup([], PATTERN)
+
+
+def test_version_2_counts_before_version_1() -> None:
+    assert cgroup_paths("4:memory:/m\n1:name=systemd:/s\n0::/unified:with:colons\nnonsense\n") == (
+        "/unified:with:colons",
+        "/m",
+        "/s",
+    )
+
+
+def test_admins_are_named_by_uid_name_and_group() -> None:
+    me = pwd.getpwuid(ME)
+    group = grp.getgrgid(me.pw_gid)
+    for named in (
+        {"admins": [me.pw_name]},
+        {"admins": [str(ME)]},
+        {"admin_groups": [group.gr_name]},
+        {"admin_groups": [str(group.gr_gid)]},
+    ):
+        assert PeerIdentifier(settings(**named))._is_listed_admin(str(ME))
+        assert not PeerIdentifier(settings(**named))._is_listed_admin("54321")
+    assert not PeerIdentifier(settings())._is_listed_admin(str(ME))
+
+
+def test_accounts_of_users_that_the_host_does_not_know() -> None:
+    assert user_account("54321") == (("54321",), ())
+    assert user_account("pod/../x") == (("pod/../x",), ())
+    assert user_account("9" * 40) == (("9" * 40,), ())
+
+
+def test_a_database_that_was_out_of_reach_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a user would be without groups, and so without their ceilings, until the coordinator's end."""
+    user_database._look_up.cache_clear()
+    tenancy = TenantLookup({"mine": {"groups": [str(pwd.getpwuid(ME).pw_gid)]}})
+
+    def out_of_reach(uid: int) -> NoReturn:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    with monkeypatch.context() as context:
+        context.setattr(pwd, "getpwuid", out_of_reach)
+        assert tenancy.tenant_of(str(ME)) == ""
+    assert tenancy.tenant_of(str(ME)) == ""  # not at once: it may hang each time
+    later = time.monotonic() + 11
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    assert tenancy.tenant_of(str(ME)) == "mine"

@@ -1,0 +1,83 @@
+"""What processes measure of themselves: shown, kept when they end, and believed only within reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client.registry import Collector
+
+from jupyter_gpushare.server.metrics import SnapshotCollector
+from jupyter_gpushare.wire import messages
+
+from .conftest import CoordinatorProcess, ProcessFactory
+from .protocol_process import ProtocolProcess, wait_for
+
+MS = 1_000_000
+
+
+def drained(process: ProtocolProcess, *milliseconds: int) -> None:
+    """As the shim counts them."""
+    report = process.report
+    for taken in milliseconds:
+        report.drains[min(taken.bit_length(), len(report.drains) - 1)] += 1
+        report.drain_ns = taken * MS
+        report.drain_total_ns += taken * MS
+        report.drain_most_ns = max(report.drain_most_ns, taken * MS)
+
+
+def histogram(collector: Collector) -> Iterator[tuple[str, float]]:
+    for family in collector.collect():
+        if family.name == "gpushare_drain_seconds":
+            for sample in family.samples:
+                yield sample.labels.get("le", sample.name.rpartition("_")[2]), sample.value
+
+
+def test_drains_and_gpu_time_are_shown(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+    first, second, other = processes("a"), processes("a"), processes("b")
+    drained(first, 0, 3, 5)
+    drained(second, 700)
+    drained(other, 5000)
+    first.report.gpu_ns, second.report.gpu_ns = 1500 * MS, 250 * MS
+    client = coordinator.client("a") or {}
+    assert (client["gpu_busy_seconds"], client["drain"]["max_ms"]) == (1.75, 700)
+    assert (coordinator.client("b") or {})["drain"] == {"last_ms": 5000, "max_ms": 5000}
+    found = dict(histogram(SnapshotCollector(coordinator.status)))
+    assert [found[bound] for bound in ("0.001", "0.002", "0.004", "0.008", "0.512", "1.024", "+Inf")] == [
+        1, 1, 2, 3, 3, 4, 5
+    ]  # fmt: skip
+    assert found["sum"] == pytest.approx(5.708)
+
+
+def test_they_are_kept_when_processes_end_and_clients_are_forgotten(
+    coordinator: CoordinatorProcess, processes: ProcessFactory
+) -> None:
+    stays, leaves = processes("a"), processes("a")
+    drained(leaves, 12)
+    leaves.report.gpu_ns = 2000 * MS
+    leaves.disconnect()
+    wait_for(lambda: len((coordinator.client("a") or {"processes": []})["processes"]) == 1)
+    client = coordinator.client("a") or {}
+    assert (client["gpu_busy_seconds"], client["drain"]["max_ms"]) == (2, 12)
+    stays.disconnect()
+    coordinator.request(messages.Unregister(client="a"))
+    wait_for(lambda: coordinator.client("a") is None)
+    assert sum(coordinator.status()["coordinator"]["drains"]["buckets"]) == 1
+
+
+def test_host_memory_of_all_clients(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+    for name, pinned in (("a", 5), ("b", 7)):
+        report = processes(name).report
+        report.host_pinned, report.host_pageable = pinned, 100
+    families = {family.name: family for family in SnapshotCollector(coordinator.status).collect()}
+    samples = families["gpushare_host_memory_bytes"].samples
+    assert {sample.labels["kind"]: sample.value for sample in samples} == {"pinned": 12, "pageable": 200}
+
+
+def test_nonsense_is_clamped(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+    process = processes("a")
+    process.report.gpu_ns = process.report.drain_most_ns = process.report.drain_total_ns = (1 << 64) - 1
+    for number in range(len(process.report.drains)):
+        process.report.drains[number] = (1 << 32) - 1
+    assert (coordinator.client("a") or {})["gpu_busy_seconds"] < 2e9
+    assert coordinator.status()["coordinator"]["drains"]["seconds"] < 2e9

@@ -1,0 +1,75 @@
+"""Looking into a process through its coordinator: who may, what comes back, what happens if it does not answer."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+from jupyter_gpushare.wire import messages
+
+from .conftest import Connect, CoordinatorProcess, ProcessFactory, ask
+from .protocol_process import ProtocolProcess, RawConnection, wait_for
+
+
+def answer(process: ProtocolProcess, **fields: Any) -> None:
+    process.send_message("details", seq=int(process.orders.inspect_seq), **fields)
+
+
+def request(processes: ProcessFactory) -> RawConnection:
+    connection = processes.connection()
+    connection.send({"type": "inspect", "id": 5, "pid": os.getpid()})
+    return connection
+
+
+def test_what_it_says_comes_back(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+    process = processes("a")
+    process.report.launches = 77
+    asking = request(processes)
+    wait_for(lambda: process.orders.inspect_seq == 1)
+    answer(process, memory_mode="unified", ledger=[{"kind": "managed", "number": 2, "bytes": 9}], unhooked=["cuNew"])
+    reply = asking.receive()
+    assert reply and (reply["type"], reply["id"]) == ("reply", 5)
+    result = reply["result"]
+    assert (result["pid"], result["client"]) == (os.getpid(), "a")
+    assert result["coordinator"] == {"pid": coordinator.pid, "socket": coordinator.path}
+    assert result["page"]["report"]["launches"] == 77
+    assert result["page"]["orders"]["quantum_ns"] == 200_000_000
+    assert result["details"]["ledger"] == [{"kind": "managed", "number": 2, "bytes": 9}]
+    assert result["details"]["unhooked"] == ["cuNew"]
+
+
+def test_two_who_ask_at_once_are_both_answered(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+    process = processes("a")
+    both = [request(processes) for _ in range(2)]
+    wait_for(lambda: process.orders.inspect_seq == 2)
+    answer(process, memory_mode="plain")
+    for asking in both:
+        reply = asking.receive()
+        assert reply and reply["result"]["details"]["memory_mode"] == "plain"
+
+
+def test_who_does_not_answer_does_not_hold_up_anybody(
+    coordinator: CoordinatorProcess, processes: ProcessFactory
+) -> None:
+    """It is stopped: then the page is all there is."""
+    process = processes("a")
+    found: list[Any] = []
+    asking = threading.Thread(
+        target=lambda: found.append(coordinator.request(messages.Inspect(pid=os.getpid()))), daemon=True
+    )
+    asking.start()
+    assert coordinator.status()["clients"]
+    asking.join(10)
+    assert found and found[0]["details"] is None and found[0]["page"]["header"]["version"] == 1
+    assert process.orders.inspect_seq == 1
+    answer(process)  # too late, and to nobody's harm
+    process.start_waiting()
+    wait_for(lambda: process.phase == 1)
+
+
+def test_only_its_owner_and_admins_may_look(
+    coordinator: CoordinatorProcess, processes: ProcessFactory, as_other_user: Connect
+) -> None:
+    processes("a")
+    assert ask(as_other_user(), "inspect", pid=os.getpid()) == "forbidden"

@@ -1,0 +1,129 @@
+"""What is on a device, whose it is, and whether that is known or estimated: as processes report it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .conftest import CoordinatorProcess, ProcessFactory
+from .protocol_process import ProtocolProcess
+
+GIB = 1 << 30
+UNIFIED, SWAP, PLAIN = 1, 2, 3
+ONE, TWO = "GPU-one", "GPU-two"  # of 8 GiB each
+
+
+def holds(process: ProtocolProcess, mode: int, allocated: int, resident: int | None = None) -> ProtocolProcess:
+    process.allocate(allocated)
+    process.report.memory_mode = mode
+    process.report.resident = allocated if resident is None else resident
+    return process
+
+
+def resident(coordinator: CoordinatorProcess, client: str) -> tuple[int, bool]:
+    found = coordinator.client(client) or {}
+    return found["resident"], found["resident_is_estimate"]
+
+
+def used(coordinator: CoordinatorProcess) -> dict[str, tuple[int, bool]]:
+    return {d["uuid"]: (d["memory_used"], d["memory_used_is_estimate"]) for d in coordinator.status()["devices"]}
+
+
+def test_what_is_known_to_the_byte_is_told_so(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+    """Most of it is away, whatever the order of the turns says."""
+    holds(processes("swaps"), SWAP, 6 * GIB + 5, GIB + 5)
+    holds(processes("plain"), PLAIN, 2 * GIB)
+    assert resident(coordinator, "swaps") == (GIB + 5, False)
+    assert resident(coordinator, "plain") == (2 * GIB, False)
+    assert list(used(coordinator).values()) == [(3 * GIB + 5, False)]
+    (process,) = (coordinator.client("swaps") or {})["processes"]
+    assert (process["memory_mode"], process["resident"], process["resident_is_estimate"]) == ("swap", GIB + 5, False)
+
+
+def test_unified_memory_is_an_estimate(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+    """At most what it has not moved away itself, and what others leave; who ran last has most of it."""
+    holds(processes("plain"), PLAIN, 3 * GIB)
+    holds(processes("earlier"), UNIFIED, 4 * GIB)
+    later = holds(processes("later"), UNIFIED, 6 * GIB, 2 * GIB)
+    later.run_turn()
+    assert resident(coordinator, "later") == (2 * GIB, True)
+    assert resident(coordinator, "earlier") == (3 * GIB, True)
+    assert list(used(coordinator).values()) == [(8 * GIB, True)]
+
+
+def test_who_asks_for_unified_memory_or_does_not_say(
+    coordinator: CoordinatorProcess, processes: ProcessFactory
+) -> None:
+    asks = holds(processes("asks"), PLAIN, GIB)
+    holds(processes("silent"), 0, GIB)
+    asks.report.asked_managed = 1
+    assert resident(coordinator, "asks") == resident(coordinator, "silent") == (GIB, True)
+    modes = [(coordinator.client(name) or {})["processes"][0]["memory_mode"] for name in ("asks", "silent")]
+    assert modes == ["plain", None]
+
+
+def test_several_devices_share_what_one_process_has_on_them(
+    coordinator: CoordinatorProcess, processes: ProcessFactory
+) -> None:
+    """It tells one sum, exact or not; where that is nobody knows, and it is not counted twice."""
+    holds(processes("wide", ONE, TWO), PLAIN, 6 * GIB)
+    wide = coordinator.client("wide") or {}
+    assert (wide["resident"], wide["resident_is_estimate"]) == (6 * GIB, False)
+    assert wide["resident_by_device"] == {ONE: 3 * GIB, TWO: 3 * GIB}
+    assert wide["resident_by_device_is_estimate"]
+    assert used(coordinator) == {ONE: (3 * GIB, True), TWO: (3 * GIB, True)}
+
+
+def test_what_has_no_room_on_one_device_is_on_the_other(
+    coordinator: CoordinatorProcess, processes: ProcessFactory
+) -> None:
+    holds(processes("narrow", ONE), PLAIN, 7 * GIB)
+    holds(processes("wide", ONE, TWO), UNIFIED, 5 * GIB)
+    assert used(coordinator) == {ONE: (8 * GIB, True), TWO: (4 * GIB, True)}
+    assert resident(coordinator, "wide") == (5 * GIB, True)
+
+
+def test_processes_with_a_device_each_are_told_apart(
+    coordinator: CoordinatorProcess, processes: ProcessFactory
+) -> None:
+    """Ranks of one client."""
+    holds(processes("ranks", ONE), SWAP, 3 * GIB, GIB)
+    holds(processes("ranks", TWO), SWAP, 5 * GIB)
+    ranks = coordinator.client("ranks") or {}
+    assert (ranks["resident_by_device"], ranks["resident_by_device_is_estimate"]) == ({ONE: GIB, TWO: 5 * GIB}, False)
+    assert used(coordinator) == {ONE: (GIB, False), TWO: (5 * GIB, False)}
+
+
+def test_host_memory_for_what_was_evicted(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+    for process, pinned, pageable in ((processes("a"), GIB, 5), (processes("a"), 7, GIB)):
+        process.report.host_pinned, process.report.host_pageable = pinned, pageable
+    client = coordinator.client("a") or {}
+    assert (client["host_pinned"], client["host_pageable"]) == (GIB + 7, GIB + 5)
+    assert [process["host_pinned"] for process in client["processes"]] == [GIB, 7]
+
+
+def test_nonsense_is_clamped(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+    liar, honest = processes("liar"), holds(processes("honest"), UNIFIED, GIB)
+    honest.run_turn()
+    report: Any = liar.report
+    report.resident = report.host_pinned = report.host_pageable = (1 << 64) - 1
+    report.memory_mode = 77
+    assert resident(coordinator, "liar") == (0, True)
+    report.allocated = (1 << 64) - 1
+    assert resident(coordinator, "liar") == (7 * GIB, True)
+    assert resident(coordinator, "honest") == (GIB, True)
+    assert (coordinator.client("liar") or {})["host_pinned"] <= 1 << 50
+
+
+def test_status_says_which(
+    coordinator: CoordinatorProcess, processes: ProcessFactory, command: Callable[..., Any]
+) -> None:
+    swaps = holds(processes("swaps"), SWAP, 6 * GIB, GIB)
+    swaps.report.host_pinned, swaps.report.host_pageable = GIB, 4 * GIB
+    told = command("status", "--socket", coordinator.path).stdout
+    assert "~" not in told and "estimate" not in told
+    assert "4 GiB + 1 GiB pinned" in told
+    holds(processes("unified"), UNIFIED, 2 * GIB)
+    told = command("status", "--socket", coordinator.path).stdout
+    assert "~2 GiB" in told and "~3 GiB of 8 GiB" in told and "an estimate" in told
+    assert "~1 GiB" not in told

@@ -1,0 +1,245 @@
+"""What is kept for a coordinator that comes later."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sqlite3
+import stat
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.coordinator.storage.state_database import ClientRecord, hash_token
+from jupyter_gpushare.coordinator.storage.state_store import store_path
+from jupyter_gpushare.wire import address, messages
+from jupyter_gpushare.wire.client import Client, CoordinatorError, Unreachable
+
+from .conftest import Connect, CoordinatorProcess, ProcessFactory, ask
+from .protocol_process import wait_for
+
+RECORD = ClientRecord("1000", hash_token("secret"), '{"share": 0.5}', True)
+
+
+def file_of(coordinator: CoordinatorProcess) -> Path:
+    return store_path(coordinator.path, address.state_directory())
+
+
+def kept(coordinator: CoordinatorProcess) -> dict[str, ClientRecord]:
+    """As another program reads it."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{file_of(coordinator)}?mode=ro", uri=True)) as file:
+            return {row[0]: ClientRecord(*row[1:]) for row in file.execute("SELECT * FROM clients")}
+    except sqlite3.OperationalError:  # it has not been made yet
+        return {}
+
+
+def suspended(coordinator: CoordinatorProcess, client: str) -> bool:
+    """As the state store knows it."""
+    record = kept(coordinator).get(client)
+    return bool(record and record.suspended)
+
+
+def warnings(coordinator: CoordinatorProcess) -> list[str]:
+    return [
+        line
+        for line in coordinator.log.read_text().splitlines()
+        if " WARNING " in line and ("state_store" in line or "state store" in line)
+    ]
+
+
+def in_status(coordinator: CoordinatorProcess) -> str:
+    problems = wait_for(lambda: coordinator.status()["coordinator"]["problems"], 10)
+    return "\n".join(problems)
+
+
+def shares(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+    process = processes("works")
+    process.run_turn()
+    process.close()
+
+
+def suspend_and_kill(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+    """The state store knows that a is suspended when the coordinator is killed."""
+    processes.kernel("a")
+    coordinator.request(messages.Suspend(client="a"))
+    wait_for(lambda: suspended(coordinator, "a"))
+    coordinator.stop(signal.SIGKILL)
+
+
+# --- what survives
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_kernel_without_gpu_processes_stays_suspended(
+    coordinator: CoordinatorProcess, processes: ProcessFactory, number: int
+) -> None:
+    processes.kernel("a"), processes.kernel("b")
+    coordinator.request(messages.SetQuota(client="a", changes={"share": 0.25, "memory": "3GiB"}))
+    quota = (coordinator.client("a") or {})["quota"]
+    coordinator.request(messages.Suspend(client="a"))
+    wait_for(lambda: suspended(coordinator, "a"))
+    coordinator.stop(number)
+    coordinator.start()
+    processes.kernel("a"), processes.kernel("b")
+    client, other = coordinator.client("a") or {}, coordinator.client("b") or {}
+    assert (client["suspended"], client["quota"]) == (True, quota)
+    assert (other["suspended"], other["quota"]["memory"]) == (False, None)
+    process = processes("a")
+    process.start_waiting()
+    wait_for(lambda: (coordinator.client("a") or {})["phase"] == "suspended")
+    assert process.orders.memory_limit == 3 << 30
+    coordinator.request(messages.Resume(client="a"))
+    wait_for(lambda: (coordinator.client("a") or {})["phase"] == "running")
+
+
+def test_what_was_agreed_to_while_it_stops_is_kept(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+    """And processes that talk meanwhile disturb nothing: see the log."""
+    for _ in range(3):
+        processes.kernel("a")
+        others = [processes(f"other-{number}") for number in range(4)]
+        agreed = wanted = 100 << 20
+        with contextlib.suppress(Unreachable, OSError), Client(coordinator.path) as connection:
+            while True:
+                wanted += 1 << 20
+                connection.request(messages.SetQuota(client="a", changes={"memory": wanted}))
+                agreed = wanted
+                for other in others:
+                    other.start_waiting()
+                if agreed == 120 << 20:
+                    os.kill(coordinator.pid, signal.SIGTERM)
+        assert coordinator.wait() == 0
+        coordinator.start()
+        processes.kernel("a")
+        # The last one may have been carried out, and its answer not have been sent any more.
+        assert (coordinator.client("a") or {})["quota"]["memory"] in (agreed, wanted)
+        coordinator.request(messages.SetQuota(client="a", changes={"memory": 100 << 20}))
+        for other in others:
+            other.disconnect()
+
+
+def test_of_a_client_that_is_over_at_once_nothing_is_kept(
+    coordinator: CoordinatorProcess, processes: ProcessFactory
+) -> None:
+    processes.kernel("a")
+    coordinator.request(messages.SetQuota(client="a", changes={"share": 0.25}))
+    coordinator.stop()
+    processes.disconnect()
+    coordinator.start()
+    again = processes.kernel("a")
+    assert (coordinator.client("a") or {})["quota"]["share"] == 0.25
+    coordinator.request(messages.Unregister(client="a"))
+    again.close()
+    wait_for(lambda: coordinator.client("a") is None)
+    coordinator.stop()
+    coordinator.start()
+    processes.kernel("a")
+    assert (coordinator.client("a") or {})["quota"]["share"] == 0.0
+
+
+def test_the_page_of_a_running_process_is_newer_than_the_journal(
+    coordinator: CoordinatorProcess, processes: ProcessFactory
+) -> None:
+    process = processes("a")
+    coordinator.request(messages.Suspend(client="a"))
+    coordinator.request(messages.SetQuota(client="a", changes={"share": 0.5}))
+    wait_for(lambda: suspended(coordinator, "a"))
+    os.kill(coordinator.pid, signal.SIGSTOP)
+    process.orders.quota_set &= ~16  # it was resumed, and the coordinator died before it was written
+    process.orders.share_ppm = 750_000
+    coordinator.stop(signal.SIGKILL)
+    process.disconnect()
+    coordinator.start()
+    processes.kernel("a")
+    assert (coordinator.client("a") or {})["suspended"], "as far as the state store knows"
+    process.send_hello()
+    client = coordinator.client("a") or {}
+    assert (client["suspended"], client["quota"]["share"]) == (False, 0.75)
+
+
+def test_what_is_said_since_is_newer_than_a_page(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+    process = processes("a")
+    coordinator.stop(signal.SIGKILL)
+    process.disconnect()
+    coordinator.start()
+    processes.kernel("a")
+    coordinator.request(messages.Suspend(client="a"))
+    coordinator.request(messages.SetQuota(client="a", changes={"share": 0.5}))
+    process.send_hello()
+    client = coordinator.client("a") or {}
+    assert (client["suspended"], client["quota"]["share"]) == (True, 0.5)
+
+
+def test_who_is_refused_when_it_comes_back_loses_nothing(
+    coordinator: CoordinatorProcess, processes: ProcessFactory
+) -> None:
+    suspend_and_kill(coordinator, processes)
+    coordinator.start()
+    processes("other")
+    with pytest.raises(CoordinatorError, match="64"):
+        coordinator.request(messages.Register(client="a", token="secret", gpus=64))
+    processes.kernel("b")
+    wait_for(lambda: "b" in kept(coordinator))
+    assert suspended(coordinator, "a")
+    processes.kernel("a")
+    assert (coordinator.client("a") or {})["suspended"]
+
+
+def test_who_has_another_token_begins_anew(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+    suspend_and_kill(coordinator, processes)
+    coordinator.start()
+    processes.kernel("a", "another")
+    assert not (coordinator.client("a") or {})["suspended"]
+    wait_for(lambda: hash_token("another") in str(kept(coordinator).get("a")))
+
+
+def test_nobody_takes_the_name_of_a_client_that_is_away(
+    coordinator: CoordinatorProcess, processes: ProcessFactory, as_other_user: Connect
+) -> None:
+    processes.kernel("a")
+    wait_for(lambda: "a" in kept(coordinator))
+    coordinator.stop(signal.SIGKILL)
+    coordinator.start()
+    Path(coordinator.path).chmod(0o666)
+    assert ask(as_other_user(), "register", client="a", token="secret") == "forbidden"
+    processes.kernel("a")
+
+
+def test_a_quota_that_is_none_is_not_used(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+    suspend_and_kill(coordinator, processes)
+    with contextlib.closing(sqlite3.connect(file_of(coordinator))) as file, file:
+        file.execute("UPDATE clients SET quota = ?", ('{"share": 7}',))
+    coordinator.start()
+    processes.kernel("a")
+    client = coordinator.client("a") or {}
+    assert (client["suspended"], client["quota"]["share"]) == (True, 0)
+
+
+def test_no_secret_and_no_notebook_is_in_it(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+    coordinator.request(messages.Register(client="a", token="my-token", label="diary.ipynb"))
+    wait_for(lambda: "a" in kept(coordinator))
+    path = file_of(coordinator)
+    beside = [one for one in path.parent.iterdir() if one.name.startswith(path.name)]
+    assert path in beside
+    for one in beside:
+        assert stat.S_IMODE(one.stat().st_mode) == 0o600, one
+        assert b"my-token" not in one.read_bytes() and b"diary" not in one.read_bytes()
+
+
+# --- what goes wrong
+
+
+def test_who_else_has_the_file_keeps_nobody_waiting(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+    processes.kernel("a")
+    wait_for(lambda: "a" in kept(coordinator))
+    other = sqlite3.connect(file_of(coordinator), isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    coordinator.request(messages.Suspend(client="a"))
+    assert "locked" in in_status(coordinator)
+    shares(coordinator, processes)
+    other.execute("ROLLBACK")
+    other.close()
+    wait_for(lambda: suspended(coordinator, "a"), 15)
+    wait_for(lambda: not coordinator.status()["coordinator"]["problems"])
+    assert len(warnings(coordinator)) == 1

@@ -1,0 +1,224 @@
+"""The state store's file: of any version, broken, in a place that is full or closed; nothing about it stops sharing."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.coordinator.storage import state_database, state_store
+from jupyter_gpushare.coordinator.storage.state_database import (
+    MIGRATIONS,
+    ClientRecord,
+    DatabaseCorrupt,
+    DatabaseUnusable,
+    StateDatabase,
+    hash_token,
+)
+from jupyter_gpushare.coordinator.storage.state_store import StateStore
+from jupyter_gpushare.coordinator.storage.usage_record import UsageKey, UsageOwner, UsageTotals
+from jupyter_gpushare.wire import messages
+
+from .conftest import CoordinatorProcess, ProcessFactory
+from .protocol_process import wait_for
+from .test_restart_recovery import RECORD, file_of, in_status, kept, shares, warnings
+
+# What files of each version were like, by the statements that made them; 0: just made, and nothing in it yet.
+_CLIENTS = f"""
+    CREATE TABLE clients (
+        id TEXT NOT NULL UNIQUE, user TEXT NOT NULL, token TEXT NOT NULL,
+        quota TEXT NOT NULL, suspended INTEGER NOT NULL
+    );
+    INSERT INTO clients VALUES ('a', '1000', '{hash_token("secret")}', '{{"share": 0.5}}', 1);
+"""
+_USAGE = """
+    CREATE TABLE usage (
+        hour INTEGER NOT NULL, user TEXT NOT NULL, tenant TEXT NOT NULL, device TEXT NOT NULL,
+        gpu_seconds REAL NOT NULL, busy_seconds REAL NOT NULL, wait_seconds REAL NOT NULL,
+        waits INTEGER NOT NULL, turns INTEGER NOT NULL, evicted_bytes INTEGER NOT NULL, restored_bytes INTEGER NOT NULL,
+        PRIMARY KEY (hour, user, tenant, device)
+    ) WITHOUT ROWID;
+    INSERT INTO usage VALUES (479999, '1000', '', 'GPU-1', 1.5, 0.5, 2.0, 3, 4, 5, 6);
+"""
+OF_VERSION = {0: "", 1: _CLIENTS, 2: _CLIENTS + _USAGE}
+
+
+def test_a_broken_file_is_put_aside(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+    path = file_of(idle_coordinator)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for number in (1, 2):
+        path.write_bytes(b"scribble" * 4096)
+        idle_coordinator.start()
+        aside = path.with_name(f"{path.name}.broken-{number}")
+        assert str(aside) in in_status(idle_coordinator)
+        assert aside.read_bytes() == b"scribble" * 4096
+        shares(idle_coordinator, processes)
+        wait_for(lambda: "works" in kept(idle_coordinator))
+        assert len(warnings(idle_coordinator)) == number
+        idle_coordinator.stop()
+
+
+def test_no_place_for_it(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+    """Even for root, whom no mode keeps out."""
+    path = file_of(idle_coordinator)
+    path.mkdir(parents=True)
+    idle_coordinator.start()
+    assert "restart would forget it: Is a directory" in in_status(idle_coordinator)
+    shares(idle_coordinator, processes)
+    path.rmdir()
+    wait_for(lambda: not idle_coordinator.status()["coordinator"]["problems"], 15)
+    assert "works" in kept(idle_coordinator), "all that was said meanwhile"
+    assert len(warnings(idle_coordinator)) == 1
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "journal.db").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(DatabaseUnusable, match="symbolic links"):
+        StateDatabase(tmp_path / "journal.db").clients()
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_sharing_goes_on_beside_a_journal_of_a_later_version(
+    idle_coordinator: CoordinatorProcess, processes: ProcessFactory
+) -> None:
+    path = file_of(idle_coordinator)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.closing(sqlite3.connect(path)) as file:
+        file.executescript(f"CREATE TABLE new (x); PRAGMA user_version = {len(MIGRATIONS) + 1};")
+    before = path.read_bytes()
+    idle_coordinator.start()
+    assert "written by a later coordinator" in in_status(idle_coordinator)
+    shares(idle_coordinator, processes)
+    assert not idle_coordinator.request(messages.Usage(since=3600.0))["complete"]
+    assert len(warnings(idle_coordinator)) == 1
+    idle_coordinator.stop()
+    assert path.read_bytes() == before, "it is there for who knows it"
+
+
+@pytest.mark.parametrize("version", OF_VERSION)
+def test_what_an_older_version_kept_is_kept(tmp_path: Path, version: int) -> None:
+    path = tmp_path / "journal.db"
+    with contextlib.closing(sqlite3.connect(path)) as old:
+        old.executescript(f"{OF_VERSION[version]} PRAGMA user_version = {version};")
+    file = StateDatabase(path)
+    assert file.clients() == ({"a": RECORD} if version >= 1 else {})
+    owner = UsageOwner("1000", "", "GPU-1")
+    used = UsageTotals(1.5, 0.5, 2.0, 3, 4, 5, 6)
+    assert file.usage(0, "") == ({owner: used} if version >= 2 else {})
+    file.write({"b": RECORD}, {UsageKey(480_000, owner): used})
+    file.close()
+    assert "b" in StateDatabase(path).clients() and owner in StateDatabase(path).usage(480_000, "")
+    with contextlib.closing(sqlite3.connect(path)) as now:
+        assert now.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
+
+
+def test_every_version_is_tried() -> None:
+    assert list(OF_VERSION) == list(range(len(MIGRATIONS) + 1)), "add what a file of the new version looks like"
+
+
+def test_a_disk_that_is_full_while_it_is_brought_up_to_date_costs_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as old:
+        old.executescript(f"{OF_VERSION[1]} PRAGMA user_version = 1;")
+        (pages,) = old.execute("PRAGMA page_count").fetchone()
+        old.execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(sqlite3.OperationalError, match="full"):
+            state_database._migrate(old, 1)
+    assert StateDatabase(path).clients() == {"a": RECORD}
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "PRAGMA user_version = 2;",  # no tables
+        "CREATE TABLE clients (id TEXT NOT NULL UNIQUE);",  # of no version
+        "CREATE TABLE clients (id, user); CREATE TABLE usage (hour); PRAGMA user_version = 2;",
+        "PRAGMA user_version = -1;",
+    ],
+)
+def test_what_is_no_journal_is_put_aside(tmp_path: Path, made: str) -> None:
+    """However often it was tried, it would not get any better."""
+    path = tmp_path / "journal.db"
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        other.executescript(made)
+    file = StateDatabase(path)
+    with pytest.raises(DatabaseCorrupt, match="broken-1"):
+        file.write({"a": RECORD}, {})
+    assert path.with_name("journal.db.broken-1").exists()
+    file.write({"a": RECORD}, {})
+    assert file.clients() == {"a": RECORD}
+
+
+def test_a_full_disk_loses_nothing_that_was_said(tmp_path: Path) -> None:
+    file = StateDatabase(tmp_path / "journal.db")
+    file.write({"a": RECORD}, {})
+    with file._transaction() as connection:
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(DatabaseUnusable, match="full"):
+        file.write({str(number): RECORD for number in range(1000)}, {})
+    assert file.clients() == {"a": RECORD}
+    file.write({str(number): RECORD for number in range(1000)}, {})
+    assert len(file.clients()) == 1001
+
+
+def test_its_folder_is_made_for_its_user_alone(tmp_path: Path) -> None:
+    StateDatabase(tmp_path / "gpushare" / "host" / "journal.db").clients()
+    assert stat.S_IMODE((tmp_path / "gpushare" / "host").stat().st_mode) == 0o700
+
+
+def test_only_so_many_clients_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_database, "MAX_CLIENTS", 3)
+    file = StateDatabase(tmp_path / "journal.db")
+    for name in ("a", "b", "c", "a", "d"):
+        file.write({name: RECORD}, {})
+    assert set(file.clients()) == {"b", "c", "d"}
+    file.write({"b": None}, {})
+    assert set(file.clients()) == {"c", "d"}
+
+
+def test_clients_that_come_and_go_while_the_disk_is_full_fill_no_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_store, "MAX_CLIENTS", 100)
+    (tmp_path / "file").write_text("")
+    kept = StateStore(tmp_path / "file" / "journal.db", lambda *_: None)
+    kept.save_client("stays", RECORD)
+    for number in range(1000):
+        kept.save_client(str(number), RECORD)
+        kept.save_client(str(number), None)
+    wait_for(lambda: bool(kept.problems))
+    kept.close()
+    assert "stays" in kept._clients and len(kept._clients) <= 101
+
+
+def test_a_disk_that_hangs_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_on, told = threading.Event(), threading.Event()
+    monkeypatch.setattr(StateDatabase, "clients", lambda file: goes_on.wait(30) and {"a": RECORD})
+    store = StateStore(tmp_path / "journal.db", lambda call, *words: (call(*words), told.set()))
+    found: list[dict[str, ClientRecord]] = []
+    store.load(found.append, wait=0.01)
+    store.save_client("b", RECORD)
+    assert not found
+    goes_on.set()
+    assert told.wait(10)
+    assert found == [{"a": RECORD}]
+    store.close()
+    monkeypatch.undo()
+    assert set(StateDatabase(tmp_path / "journal.db").clients()) == {"b"}
+
+
+def test_a_broken_file_in_the_midst(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    file = StateDatabase(path)
+    file.write({"a": RECORD}, {})
+    file.close()
+    path.write_bytes(path.read_bytes()[:100] + b"\0" * 8192)
+    with pytest.raises(DatabaseCorrupt, match="broken-1"):
+        file.clients()
+    file.write({"b": RECORD}, {})
+    assert set(file.clients()) == {"b"}

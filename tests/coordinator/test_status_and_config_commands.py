@@ -1,0 +1,231 @@
+"""`jupyter gpushare status` and `config` as people call them: output, errors, exit codes."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from jupyter_gpushare.cli.status import render
+from jupyter_gpushare.wire import messages
+
+from .conftest import QUANTUM, CoordinatorProcess, ProcessFactory
+from .protocol_process import UUID, wait_for
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def scene(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> CoordinatorProcess:
+    """One client runs, one waits, one does nothing; their labels are what people name notebooks."""
+    idle_coordinator.start(quantum=20)
+    for name, label in (("runs", "[/b] thesis [red].ipynb"), ("waits", "models/β.ipynb"), ("idle", "")):
+        idle_coordinator.request(messages.Register(client=name, token="secret", label=label, quota="memory=2GiB"))
+    runs, waits = processes("runs"), processes("waits")
+    processes("idle")
+    runs.allocate(1 << 30)
+    runs.run_turn()
+    waits.start_waiting()
+    wait_for(lambda: runs.contended)
+    return idle_coordinator
+
+
+def test_status_as_json(scene: CoordinatorProcess, command: Run) -> None:
+    done = command("status", "--json", "--socket", scene.path)
+    assert (done.returncode, done.stderr) == (0, "")
+    status = json.loads(done.stdout)
+    assert {"devices", "clients", "config", "coordinator"} <= status.keys()
+    (device,) = status["devices"]
+    assert (device["uuid"], device["name"], device["simulated"]) == (UUID, "Simulated GPU", True)
+    assert (device["memory_total"], device["memory_used"], device["queue"]) == (8 << 30, 1 << 30, ["waits"])
+    (grant,) = device["grants"]
+    assert grant["client"] == "runs"
+    assert 0 <= grant["held_seconds"] <= 20
+    assert 0 < grant["seconds_left"] <= 20
+    clients = {client["id"]: client for client in status["clients"]}
+    runs, waits, idle = (clients[name] for name in ("runs", "waits", "idle"))
+    assert [runs["phase"], waits["phase"], idle["phase"]] == ["running", "waiting", "idle"]
+    assert (runs["label"], runs["allocated"], runs["resident"]) == ("[/b] thesis [red].ipynb", 1 << 30, 1 << 30)
+    assert (runs["quanta"], runs["queue_position"], runs["expected_wait"]) == (1, None, None)
+    assert (waits["quanta"], waits["queue_position"]) == (0, 1)
+    assert 0 < waits["expected_wait"] <= 20
+    assert waits["wait_seconds"] > 0 == waits["gpu_seconds"]
+    assert runs["gpu_seconds"] > 0
+    assert idle["queue_position"] is None
+
+
+def test_status_for_people(scene: CoordinatorProcess, command: Run) -> None:
+    done = command("status", "--socket", scene.path)
+    assert done.returncode == 0, done.stderr
+    for words in (
+        "[/b] thesis [red].ipynb",
+        "models/β.ipynb",
+        "#1 in queue",
+        "1 GiB",
+        "memory=2GiB",
+        "SIMULATED",
+        "on device",
+    ):
+        assert words in done.stdout
+
+
+def printed(status: dict[str, Any]) -> str:
+    console = Console(width=200, file=io.StringIO())
+    console.print(render(status))
+    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+
+
+def test_status_tells_how_busy_a_device_is(scene: CoordinatorProcess) -> None:
+    status = scene.status()
+
+    def shown(**known: object) -> str:
+        return printed({**status, "devices": [{**status["devices"][0], **known}]})
+
+    assert " 73% " in shown(utilisation=0.73, utilisation_is_estimate=False)
+    assert " ~73% " in shown(utilisation=0.73, utilisation_is_estimate=True)
+    assert " ? " in shown(utilisation=None)
+
+
+def test_status_says_when_a_turn_may_end_before_its_deadline(scene: CoordinatorProcess) -> None:
+    status = scene.status()
+    device = {**status["devices"][0], "grants": [{**status["devices"][0]["grants"][0], "seconds_left": 9.0}]}
+
+    def shown(expected: float) -> str:
+        clients = [{**one, "expected_wait": expected if one["queue_position"] else None} for one in status["clients"]]
+        return printed({**status, "devices": [device], "clients": clients})
+
+    assert "up to 9 s left" in shown(3.0)
+    assert "9 s left" in shown(9.0) and "up to" not in shown(9.0)
+    assert "holds it" not in shown(9.0)
+    device["grants"][0]["held"] = True
+    assert "holds it, 9 s left" in shown(9.0)
+
+
+def test_status_says_what_idleness_and_limits_bring(scene: CoordinatorProcess) -> None:
+    status = scene.status()
+
+    def shown(**known: object) -> str:
+        clients = [{**one, "idle_seconds": 1860.0, **known} for one in status["clients"] if one["id"] == "idle"]
+        return printed({**status, "clients": clients, "devices": []})
+
+    assert "idle · unused for 31 min " in shown(state_text="idle")
+    assert "idle · unused for 31 min · memory moves off in 5 min " in shown(
+        state_text="idle", idle_warned=True, evicted_in=300.0
+    )
+    assert "idle: at most 30 % of" in shown(limit_text="at most 30 % of the device's time")
+
+
+def test_status_is_followed_also_by_another_coordinator(scene: CoordinatorProcess) -> None:
+    argv = [sys.executable, "-m", "jupyter_gpushare", "status", "--watch", "--json", "--socket", scene.path]
+    watching = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert watching.stdout
+    assert json.loads(watching.stdout.readline())["config"]["time_quantum"] == 20
+    scene.request(messages.Config(changes={"time_quantum": 30}))
+    while json.loads(watching.stdout.readline())["config"]["time_quantum"] != 30:
+        pass
+    scene.stop(signal.SIGKILL)
+    while "away" not in json.loads(watching.stdout.readline()):
+        pass
+    scene.start()
+    assert "devices" in json.loads(watching.stdout.readline())
+    watching.send_signal(signal.SIGINT)
+    _, errors = watching.communicate(timeout=10)
+    assert (watching.returncode, errors) == (130, "")
+
+
+def test_following_goes_through_pipes(scene: CoordinatorProcess) -> None:
+    """`status --watch | head`: each state as it comes, and no complaint when nobody reads on."""
+    argv = f"{sys.executable} -m jupyter_gpushare status --watch --socket {scene.path} | head -4"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", argv], capture_output=True, text=True, timeout=20)
+    assert "Devices" in done.stdout and done.stdout.count("\n") == 4
+    assert done.stderr == ""
+
+
+def test_config_is_read_and_changed(coordinator: CoordinatorProcess, command: Run) -> None:
+    def config(*words: str) -> tuple[int, str]:
+        done = command("config", *words, "--socket", coordinator.path)
+        return done.returncode, done.stdout
+
+    status, everything = config()
+    assert status == 0
+    assert f"time_quantum = {QUANTUM}" in everything.splitlines()
+    assert config("devices_are_simulated") == (0, "devices_are_simulated = false\n")
+    assert config("time_quantum") == (0, f"time_quantum = {QUANTUM}\n")
+    assert config("time_quantum", "10") == (0, "time_quantum = 10.0\n")
+    assert coordinator.status()["config"]["time_quantum"] == 10
+    assert config("default_quota", "memory=8GiB share=0.5")[0] == 0
+    assert coordinator.status()["config"]["default_quota"] == {"memory": "8GiB", "share": "0.5"}
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("time_quantum", "soon"), "time_quantum='soon' is not a number: allowed are 0.001 to 86400 seconds"),
+        (("colour",), "unknown setting 'colour'"),
+        (("colour", "red"), "'colour' is unknown"),
+    ],
+    ids=str,
+)
+def test_config_refuses_nonsense(
+    shared_coordinator: CoordinatorProcess, command: Run, words: tuple[str, ...], error: str
+) -> None:
+    done = command("config", *words, f"--socket={shared_coordinator.path}")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert error in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["status", "config"])
+def test_nobody_answers(name: str, command: Run, folder: Path) -> None:
+    done = command(name, "--socket", str(folder / "none.sock"))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"jupyter gpushare {name}: no coordinator answers at {folder}/none.sock" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "error"),
+    [
+        ((), 2, ""),
+        (("dance",), 2, "invalid choice: 'dance'"),
+        (("status", "--socket", "x"), 1, "is not an absolute path"),
+    ],
+    ids=str,
+)
+def test_wrong_words(command: Run, words: tuple[str, ...], status: int, error: str) -> None:
+    done = command(*words)
+    assert done.returncode == status
+    assert error in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_simulated_devices_that_programs_bring_are_told(
+    coordinator: CoordinatorProcess, processes: ProcessFactory, command: Run
+) -> None:
+    processes("a")
+    done = command("config", "--socket", coordinator.path)
+    assert {"simulate = false", "devices_are_simulated = true"} <= set(done.stdout.splitlines())
+
+
+def test_version_and_help(command: Run) -> None:
+    assert command("--version").stdout.strip() == "0.1.0"
+    told = command("--help").stdout
+    for name in ("coordinator", "status", "config", "run", "kernelspec", "doctor", "demo", "bench"):
+        assert name in told
+
+
+def test_the_environment_names_the_socket(coordinator: CoordinatorProcess) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "jupyter_gpushare", "status", "--json"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "GPUSHARE_SOCKET": f"unix:{coordinator.path}"},
+    )
+    assert json.loads(done.stdout)["coordinator"]["pid"] == coordinator.pid

@@ -1,0 +1,62 @@
+"""Who belongs to which tenant."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.coordinator.config.tenant_lookup import TenantLookup
+from jupyter_gpushare.core.errors import Refused
+from jupyter_gpushare.core.placement import Tenant
+
+GIB = 1 << 30
+
+
+def test_ceilings_are_read_as_people_write_them() -> None:
+    (tenant,) = TenantLookup(
+        {"lab": {"share": "150%", "limit": "0.5", "memory": "8GiB", "cells": {"socket": 1}}}
+    ).tenants
+    assert tenant == Tenant("lab", share=1.5, limit=0.5, memory=8 * GIB, cells={"socket": 1})
+
+
+def test_users_are_found_by_name_uid_and_group() -> None:
+    me = pwd.getpwuid(os.getuid())
+    for values in (
+        {"users": [me.pw_name]},
+        {"users": [str(me.pw_uid)]},
+        {"users": [me.pw_uid]},
+        {"groups": [grp.getgrgid(me.pw_gid).gr_name]},
+    ):
+        assert TenantLookup({"other": {"users": ["nobody-at-all"]}, "mine": values}).tenant_of(str(me.pw_uid)) == "mine"
+
+
+def test_a_user_counts_before_its_groups_and_both_before_everybody() -> None:
+    me = pwd.getpwuid(os.getuid())
+    group = grp.getgrgid(me.pw_gid).gr_name
+    rest = {"rest": {"users": ["*"]}}
+    assert (
+        TenantLookup({"g": {"groups": [group]}, "u": {"users": [me.pw_name]}, **rest}).tenant_of(str(me.pw_uid)) == "u"
+    )
+    assert TenantLookup({**rest, "g": {"groups": [group]}}).tenant_of(str(me.pw_uid)) == "g"
+    assert TenantLookup(rest).tenant_of("54321") == "rest"
+    assert TenantLookup({"u": {"users": [me.pw_name]}}).tenant_of("54321") == ""
+    assert TenantLookup({}).tenant_of(str(me.pw_uid)) == ""
+
+
+@pytest.mark.parametrize(
+    ("tenants", "said"),
+    [
+        ({"a": []}, r"tenant 'a': \[\] is no object: allowed is for example"),
+        ({"a": {"users": "ada"}}, "tenant 'a': users='ada' is no list of names"),
+        ({"a": {"users": ["ada"]}, "b": {"users": ["ada"]}}, "tenant 'b': users has 'ada', which is in tenant 'a'"),
+        ({"a": {"memory": "much"}}, "tenant 'a': memory: 'much' is not a size"),
+        ({"a": {"limit": "2"}}, "tenant 'a': limit=2 is out of range"),
+    ],
+)
+def test_what_is_wrong_is_named(tenants: dict[str, Any], said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        TenantLookup(tenants)

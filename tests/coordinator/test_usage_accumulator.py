@@ -1,0 +1,217 @@
+"""Usage adds up: to what the devices were held, whoever is gone, whenever one looks, whatever the wall clock says."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+
+import pytest
+
+from jupyter_gpushare.coordinator.clients.process_counters import WorkCounters
+from jupyter_gpushare.coordinator.monitoring import usage_accumulator
+from jupyter_gpushare.coordinator.monitoring.usage_accumulator import UsageAccumulator
+from jupyter_gpushare.coordinator.storage.usage_record import HOUR_SECONDS, UsageKey, UsageOwner, UsageTotals
+from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.errors import Refused
+
+from ..core.world import World, baseline, host_of
+
+NOON = 490_000 * HOUR_SECONDS
+
+
+class Books:
+    """What an Accounts has told of a world, whose clocks go alike from `wall` on."""
+
+    def __init__(self, world: World, wall: float = NOON) -> None:
+        self.world = world
+        self.wall = wall
+        self.told: dict[UsageKey, UsageTotals] = defaultdict(UsageTotals)
+        self.accumulator = UsageAccumulator(lambda key, tally: self.told[key].add(tally), lambda: self.wall + world.now)
+        self.work: dict[str, dict[str, WorkCounters]] = defaultdict(dict)
+
+    def look(self) -> None:
+        for client in self.world.scheduler.clients.values():
+            self.accumulator.sample(client, "", self.work[client.id], self.world.now)
+
+    def forget(self, client: str) -> None:
+        self.look()
+        self.world.feed(ev.ClientForgotten(client))
+        self.accumulator.remove(client)
+
+    def total(self, device: str, hour: int | None = None) -> UsageTotals:
+        total = UsageTotals()
+        for key, tally in self.told.items():
+            if key.owner.device == device and hour in (None, key.hour):
+                total.add(tally)
+        return total
+
+
+@pytest.fixture
+def books() -> Books:
+    """The accounts of a world with the device "d"."""
+    return Books(host_of("d"))
+
+
+def test_users_without_end_fill_no_totals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Kubernetes, where each pod is one. Who uses a device now is among those that are told of."""
+    monkeypatch.setattr(usage_accumulator, "MAX_OWNERS", 3)
+    world = host_of("d1")
+    books = Books(world)
+    world.client("stays", tenant="stays")
+    world.process("stays", "d1", busy=True)
+    for number in range(10):
+        name = f"pod-{number}"
+        world.client(name, tenant=name)
+        process = world.process(name, "d1", busy=True)
+        world.run(1.0)
+        books.look()
+        world.kill(process)
+        books.forget(name)
+    world.run(1.0)
+    books.look()
+    assert "stays" in {owner.user for owner in books.accumulator.totals} and len(books.accumulator.totals) == 3
+    assert len({key.owner.user for key in books.told}) > 3, "the state store has all"
+
+
+@pytest.mark.parametrize("sharing", ["exclusive", "packed"])
+@pytest.mark.parametrize("seed", range(15))
+def test_what_all_have_had_is_what_the_devices_were_held(seed: int, sharing: str) -> None:
+    chance = random.Random(seed)
+    world = World(baseline(sharing=sharing, time_quantum=0.7))
+    devices = [world.device("d1"), world.device("d2")]
+    books = Books(world, wall=NOON - 20)  # an hour ends meanwhile
+    waited: dict[str, float] = defaultdict(float)
+
+    def forgotten(name: str) -> None:
+        client = world.scheduler.clients[name]
+        for uuid in client.devices:
+            waited[uuid] += client.wait_seconds_at(world.now)
+        books.forget(name)
+
+    for _ in range(60):
+        name = f"c{chance.randrange(6)}"
+        mine = sorted(chance.sample(devices, chance.choice([1, 1, 2])))
+        known = world.scheduler.clients.get(name)
+        if known is None:
+            try:
+                world.client(name, tenant=chance.choice(["1000", "1001"]))
+            except Refused:
+                continue
+            known = world.scheduler.clients[name]
+        if not known.processes:
+            if known.devices and chance.random() < 0.5:
+                forgotten(name)
+                continue
+            world.process(name, *(known.devices or mine), busy=True, drains_in=chance.choice([0.0, 0.01]))
+        elif chance.random() < 0.3:
+            world.kill(chance.choice([p for p in world.processes.values() if p.client == name]))
+        if chance.random() < 0.4:
+            books.look()
+        if chance.random() < 0.1:
+            uuid = chance.choice(devices)
+            if not world.holders(uuid):
+                world.lock_elsewhere(uuid)
+            elif "another user" in world.holders(uuid):
+                world.unlock_elsewhere(uuid)
+        world.run(chance.choice([0.0, 0.1, 1.0, 3.0]))
+    for name in list(world.scheduler.clients)[::2]:
+        for process in [p for p in world.processes.values() if p.client == name]:
+            world.kill(process)
+        forgotten(name)
+    books.look()
+    for client in world.scheduler.clients.values():
+        for uuid in client.devices:
+            waited[uuid] += client.wait_seconds_at(world.now)
+    for uuid in devices:
+        held = {client: seconds for client, seconds in world.held(uuid).items() if client != "another user"}
+        assert books.total(uuid).gpu_seconds == pytest.approx(sum(held.values()), abs=1e-6)
+        assert books.total(uuid).wait_seconds == pytest.approx(waited[uuid], abs=1e-6)
+    assert len({key.hour for key in books.told}) == 2
+
+
+def test_a_turn_over_hours_counts_in_each(books: Books) -> None:
+    """Also when nobody looked for hours, as while the coordinator was stopped."""
+    world = books.world
+    books.wall -= 600
+    books.look()
+    world.process("a", busy=True)
+    books.look()
+    world.run(600 + 2 * HOUR_SECONDS + 30)
+    books.look()
+    hour = int(NOON // HOUR_SECONDS)
+    seconds = [books.total("d", hour + ahead).gpu_seconds for ahead in (-1, 0, 1, 2)]
+    assert seconds == pytest.approx([600, HOUR_SECONDS, HOUR_SECONDS, 30])
+    assert books.total("d").turns == books.total("d", hour - 1).turns == 1
+
+
+@pytest.mark.parametrize("jump", [-30 * 86400.0, -1.0, 365 * 86400.0])
+def test_a_clock_that_jumps_changes_no_sum(books: Books, jump: float) -> None:
+    world = books.world
+    world.process("a", busy=True)
+    for _ in range(4):
+        world.run(2.0)
+        books.look()
+        books.wall += jump
+    assert books.total("d").gpu_seconds == pytest.approx(8.0)
+    assert all(0 <= tally.gpu_seconds <= HOUR_SECONDS for tally in books.told.values())
+
+
+def test_a_gang_counts_on_each_of_its_devices_and_its_bytes_once() -> None:
+    world = World()
+    devices = (world.device("d1"), world.device("d2"))
+    books = Books(world)
+    world.process("a", *devices, busy=True)
+    world.run(3.0)
+    books.work["a"] = WorkCounters(2_000_000_000, 1001, 7).per_device(devices)
+    books.look()
+    for uuid in devices:
+        tally = books.total(uuid)
+        assert (tally.gpu_seconds, tally.busy_seconds, tally.turns, tally.waits) == (3.0, 2.0, 1, 1)
+    assert sum(books.total(uuid).evicted_bytes for uuid in devices) == 1001
+    assert sum(books.total(uuid).restored_bytes for uuid in devices) == 7
+
+
+def test_nobody_works_for_longer_than_he_has_the_device_whatever_is_claimed(books: Books) -> None:
+    world = books.world
+    world.process("a", busy=True)
+    for claimed in (10**18, 0, 10**18, 5):
+        world.run(1.0)
+        books.work["a"] = {"d": WorkCounters(claimed, claimed, claimed)}
+        books.look()
+    tally = books.total("d")
+    assert tally.busy_seconds <= tally.gpu_seconds == 4.0
+    assert tally.evicted_bytes == 10**18, "what went down and up again is not counted twice"
+
+
+def test_how_long_waits_and_switches_were_is_counted_once_each() -> None:
+    world = host_of("d", time_quantum=1.0)
+    books = Books(world)
+    feed = world.feed
+
+    def watched(event: ev.Event) -> object:
+        decided = feed(event)
+        for client in world.scheduler.clients.values():
+            books.accumulator.on_client_event(client)
+        return decided
+
+    world.feed = watched  # type: ignore[method-assign, assignment]
+    for name in "ab":
+        world.process(name, busy=True, drains_in=0.003)
+    world.run(10.0)
+    waits, switches = books.accumulator.waits.as_json(), books.accumulator.switches.as_json()
+    turns = len(world.turns["d"])
+    assert sum(waits["buckets"]) == turns + 1, "each turn's wait, and that of the one that runs"
+    assert (sum(switches["buckets"]), switches["buckets"][2]) == (turns, turns), "below 4 ms"
+    assert switches["seconds"] == pytest.approx(turns * 0.003)
+
+
+def test_owners_are_told_apart(books: Books) -> None:
+    world = books.world
+    for name, tenant in (("a", "1000"), ("b", "1001")):
+        world.client(name, tenant=tenant)
+        world.process(name, busy=True)
+    world.run(45.0)
+    books.look()
+    seconds = {owner.user: tally.gpu_seconds for owner, tally in books.accumulator.totals.items()}
+    assert seconds == {"1000": 30.0, "1001": 15.0}
+    assert UsageOwner("1000", "", "d") in books.accumulator.totals

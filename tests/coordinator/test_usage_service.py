@@ -1,0 +1,231 @@
+"""Usage as it is asked for: counted, kept over restarts, one's own."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import re
+import signal
+import sqlite3
+import time
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare import units
+from jupyter_gpushare.coordinator.storage.state_database import StateDatabase, first_hour
+from jupyter_gpushare.coordinator.storage.usage_record import HOUR_SECONDS, UsageKey, UsageOwner, UsageTotals
+from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.page import CLOSING, IN
+
+from .conftest import OTHER_UID, Connect, CoordinatorProcess, ProcessFactory, ask
+from .protocol_process import UUID, wait_for
+from .test_restart_recovery import file_of
+from .test_status_and_config_commands import Run
+
+HOUR_OF_MINE = 24 * 20_000  # the first of a day
+
+
+def usage(coordinator: CoordinatorProcess, since: float = 3600.0) -> dict[str, Any]:
+    """Of the only owner and device."""
+    result = coordinator.request(messages.Usage(since=since))
+    assert result["complete"]
+    (row,) = result["rows"]
+    assert isinstance(row, dict)
+    return row
+
+
+def use(coordinator: CoordinatorProcess, processes: ProcessFactory) -> float:
+    """A turn of a, for which b waits meanwhile; returns for how long it was, as the coordinator says."""
+    a, b = processes("a"), processes("b")
+    a.run_turn()
+    b.start_waiting()
+    a.wait_phase(CLOSING)
+    a.report.gpu_ns, a.report.evicted_bytes, a.report.restored_bytes = 10_000_000, 3 << 20, 1 << 20
+    a.drain()
+    b.wait_phase(IN)
+    coordinator.end_turn(b)
+    wait_for(lambda: not coordinator.status()["devices"][0]["grants"])
+    return float(sum(client["gpu_seconds"] for client in coordinator.status()["clients"]))
+
+
+def test_what_was_used_is_told_up_to_now(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+    held = use(coordinator, processes)
+    row = usage(coordinator)
+    assert row["gpu_seconds"] == pytest.approx(held, abs=0.005)
+    assert (row["device"], row["device_name"], row["turns"], row["waits"]) == (UUID, "Simulated GPU", 2, 2)
+    assert (row["busy_seconds"], row["evicted_bytes"], row["restored_bytes"]) == (0.01, 3 << 20, 1 << 20)
+    assert row["wait_seconds"] > 0.1
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_it_outlives_coordinators_and_clients(
+    coordinator: CoordinatorProcess, processes: ProcessFactory, number: int
+) -> None:
+    use(coordinator, processes)
+    first = usage(coordinator)
+    coordinator.stop(number)
+    coordinator.start()
+    assert usage(coordinator) == {**first, "device_name": ""}
+    second = processes("c")
+    second.run_turn()
+    coordinator.end_turn(second)
+    second.close()
+    coordinator.request(messages.Unregister(client="c"))
+    wait_for(lambda: coordinator.client("c") is None)
+    assert usage(coordinator)["turns"] == 3
+
+
+def test_a_process_that_comes_back_is_not_counted_twice(
+    coordinator: CoordinatorProcess, processes: ProcessFactory
+) -> None:
+    a = processes("a")
+    a.run_turn()
+    wait_for(lambda: coordinator.client("a")["gpu_seconds"] > 0.1)  # type: ignore[index]
+    a.report.gpu_ns, a.report.evicted_bytes = 50_000_000, 1 << 30
+    before = usage(coordinator)
+    assert (before["busy_seconds"], before["evicted_bytes"]) == (0.05, 1 << 30)
+    coordinator.stop(signal.SIGKILL)
+    coordinator.start()
+    a.disconnect()
+    a.send_hello()
+    row = usage(coordinator)
+    assert (row["busy_seconds"], row["evicted_bytes"]) == (0.05, 1 << 30)
+    assert row["gpu_seconds"] >= before["gpu_seconds"]
+
+
+def test_users_see_their_own_and_admins_all(
+    coordinator: CoordinatorProcess, processes: ProcessFactory, as_other_user: Connect
+) -> None:
+    use(coordinator, processes)
+    assert ask(as_other_user(), "usage", since=3600)["rows"] == []
+    with contextlib.closing(sqlite3.connect(file_of(coordinator))) as file, file:
+        file.execute("UPDATE usage SET user = ?", (str(OTHER_UID),))
+    (row,) = ask(as_other_user(), "usage", since=3600)["rows"]
+    assert row["turns"] == 2
+    assert usage(coordinator)["turns"] == 2
+
+
+def test_a_user_asks_the_disk_only_so_much_at_once(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+    connection = processes.connection()
+    connection.send(b"".join(b'{"type":"usage","id":%d,"since":1}\n' % number for number in range(10)))
+    answers = [connection.receive() or {} for _ in range(10)]
+    assert sorted(answer["id"] for answer in answers) == list(range(10))
+    refused = [answer for answer in answers if answer["type"] == "error"]
+    assert {answer["reason"] for answer in refused} == {"too_many"} and 0 < len(refused) <= 6
+    connection.send(b'{"type":"usage","id":11,"since":1}\n')
+    assert (connection.receive() or {})["type"] == "reply"
+
+
+def test_a_journal_that_cannot_be_read_is_said_to_be(
+    idle_coordinator: CoordinatorProcess, processes: ProcessFactory
+) -> None:
+    path = file_of(idle_coordinator)
+    path.mkdir(parents=True)
+    idle_coordinator.start()
+    held = use(idle_coordinator, processes)
+    result = idle_coordinator.request(messages.Usage(since=3600))
+    assert not result["complete"]
+    assert result["rows"][0]["gpu_seconds"] == pytest.approx(held, abs=0.005)
+    path.rmdir()
+    wait_for(lambda: idle_coordinator.request(messages.Usage(since=3600))["complete"], 15)
+    assert usage(idle_coordinator)["gpu_seconds"] == pytest.approx(held, abs=0.005), "nothing was lost, nothing doubled"
+
+
+# --- the file
+
+
+def test_old_use_is_summed_up_by_days_and_goes_in_the_end(tmp_path: Path) -> None:
+    file = StateDatabase(tmp_path / "journal.db")
+    mine, other = UsageOwner("1000", "", "d"), UsageOwner("1001", "lab", "d")
+    now = HOUR_OF_MINE + 24 * 100
+    for hour in range(HOUR_OF_MINE, now + 1):
+        file.write(
+            {},
+            {
+                UsageKey(hour, mine): UsageTotals(gpu_seconds=1.0, turns=1),
+                UsageKey(hour, other): UsageTotals(wait_seconds=2.0),
+            },
+        )
+    before = file.usage(0, "")
+    file.prune(now, days=1000)
+    file.prune(now, days=1000)
+    assert file.usage(0, "") == before, "pruning changes no sum"
+    assert file.usage(0, "1000") == {mine: UsageTotals(gpu_seconds=24 * 100 + 1.0, turns=24 * 100 + 1)}
+    with contextlib.closing(sqlite3.connect(tmp_path / "journal.db")) as rows:
+        (count,) = rows.execute("SELECT count(*) FROM usage").fetchone()
+    assert count == 2 * (69 + 24 * 31 + 1), "69 days, and 31 by hours"
+    start = first_hour((HOUR_OF_MINE + 30) * HOUR_SECONDS, now * HOUR_SECONDS)
+    assert start == HOUR_OF_MINE + 24, "the day of which it is a part"
+    assert file.usage(start, "1000")[mine].turns == 24 * 99 + 1
+    assert first_hour((now - 5) * HOUR_SECONDS + 1800, now * HOUR_SECONDS) == now - 5
+    file.prune(now, days=10)
+    assert file.usage(0, "1000") == {mine: UsageTotals(gpu_seconds=241.0, turns=241)}
+
+
+def test_figures_beyond_reason_do_not_stop_it(tmp_path: Path) -> None:
+    file = StateDatabase(tmp_path / "journal.db")
+    owner = UsageOwner("1000", "", "d")
+    for hour in (1, 1, 2, 3):
+        file.write({}, {UsageKey(hour, owner): UsageTotals(evicted_bytes=1 << 62)})
+    assert file.usage(0, "")[owner].evicted_bytes >= 1 << 62
+
+
+# --- asking
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [("7d", 604800), ("12h", 43200), ("1.5h", 5400), ("90 min", 5400), ("2w", 1209600), (" 1D ", 86400), ("0d", 0)],
+)
+def test_durations(written: str, seconds: float) -> None:
+    assert units.parse_since(written, 2e9) == seconds
+
+
+def test_dates() -> None:
+    now = datetime(2026, 11, 8, 12, 30).astimezone()
+    assert (
+        units.parse_since("2026-11-01", now.timestamp()) == (now - datetime(2026, 11, 1).astimezone()).total_seconds()
+    )
+    assert units.parse_since("2026-11-08T12:00", now.timestamp()) == timedelta(minutes=30).total_seconds()
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ("yesterday", "'yesterday' is neither a duration nor a date (examples: 7d, 12h, 90min, 2026-11-01)"),
+        ("7", "neither a duration nor a date"),
+        ("-1d", "neither"),
+        ("2026-13-01", "neither"),
+        ("", "neither"),
+        ("9" * 400 + "d", "more than 100 years ago"),
+        ("9999-01-01", "in the future"),
+        ("40000d", "more than 100 years ago"),
+    ],
+)
+def test_what_is_no_time_is_named(written: str, words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)):
+        units.parse_since(written, time.time())
+
+
+def test_the_command(coordinator: CoordinatorProcess, processes: ProcessFactory, command: Run) -> None:
+    nothing = command("usage", "--socket", coordinator.path)
+    assert nothing.stdout.startswith("Nobody has used a GPU since") and nothing.returncode == 0
+    use(coordinator, processes)
+    row = usage(coordinator)
+    table = command("usage", "--socket", coordinator.path, "--since", "1h")
+    for words in (row["user"], UUID, "Simulated GPU", "3 MiB", "moved out"):
+        assert words in table.stdout, table
+    told = json.loads(command("usage", "--socket", coordinator.path, "--json").stdout)
+    assert told["rows"] == [row] and told["complete"] is True
+    (line,) = csv.DictReader(io.StringIO(command("usage", "--socket", coordinator.path, "--csv").stdout))
+    assert line == {name: "" if value is None else str(value) for name, value in row.items()}
+    wrong = command("usage", "--socket", coordinator.path, "--since", "soon")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "--since 'soon' is neither a duration nor a date" in wrong.stderr
+    away = command("usage", "--socket", coordinator.path + "x")
+    assert away.returncode == 1 and "no coordinator answers" in away.stderr

@@ -1,0 +1,67 @@
+"""Forecasts for a client that waits, also over its kernel's own connection."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.coordinator.views.snapshot import user_name
+from jupyter_gpushare.wire import messages
+
+from .conftest import OTHER_UID, Connect, CoordinatorProcess, ProcessFactory, ask
+from .protocol_process import ProtocolProcess, wait_for
+
+
+def outlook(coordinator: CoordinatorProcess, client: str) -> Any:
+    return coordinator.request(messages.WaitStatus(client=client))
+
+
+def test_who_waits_is_told_for_whom_and_how_long(
+    pair: tuple[ProtocolProcess, ProtocolProcess], idle_coordinator: CoordinatorProcess
+) -> None:
+    told = outlook(idle_coordinator, "b")
+    assert (told["waiting"], told["suspended"], told["queue_position"]) == (True, False, 1)
+    assert 0 < told["waited_seconds"] <= told["wait_seconds"] < 30
+    (running,) = told["running"]
+    assert (running["client"], running["label"]) == ("a", "a.ipynb")
+    assert 0 < running["seconds_left"] <= 60
+    # One second has the same moment in both, since the turn ends then.
+    assert told["expected_wait"] == pytest.approx(running["seconds_left"], abs=0.1)
+    told = outlook(idle_coordinator, "a")
+    assert (told["waiting"], told["waited_seconds"], told["queue_position"], told["running"]) == (False, 0.0, None, [])
+
+
+def test_a_kernel_asks_over_its_own_connection_between_its_cells(
+    pair: tuple[ProtocolProcess, ProtocolProcess], idle_coordinator: CoordinatorProcess, processes: ProcessFactory
+) -> None:
+    kernel = processes.kernel("b")
+    kernel.cell("start", "1")
+    assert ask(kernel, "outlook", client="b")["waiting"] is True
+    kernel.cell("start", "2")
+    assert ask(kernel, "outlook", client="nobody") == "unknown_client"
+    client = idle_coordinator.client("b")
+    assert client and client["cells"] == 2
+
+
+def test_of_other_users_the_name_only(
+    coordinator: CoordinatorProcess, processes: ProcessFactory, as_other_user: Connect
+) -> None:
+    other = as_other_user()
+    ask(other, "register", client="theirs", token="t", label="their/secret.ipynb")
+    coordinator.request(messages.Register(client="mine", token="secret", label="my/secret.ipynb"))
+    mine = processes("mine")
+    mine.run_turn()
+    assert ask(other, "outlook", client="mine") == "forbidden"
+    theirs = processes("theirs", connect=False, token="t")
+    theirs.send_hello(through=as_other_user())
+    theirs.start_waiting()
+    wait_for(lambda: ask(other, "outlook", client="theirs")["waiting"])
+    told = ask(other, "outlook", client="theirs")
+    (running,) = told["running"]
+    assert (running["client"], running["label"], running["tenant"]) == ("mine", "", user_name("0"))
+    coordinator.end_turn(mine)
+    mine.start_waiting()
+    wait_for(lambda: outlook(coordinator, "mine")["running"])
+    (running,) = outlook(coordinator, "mine")["running"]
+    assert (running["label"], running["tenant"]) == ("", user_name(str(OTHER_UID)))

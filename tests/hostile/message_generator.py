@@ -1,0 +1,187 @@
+"""Anything that a peer may say: lines made from the declarations of the messages, right ones and wrong ones.
+
+A message that is added to `wire/messages/` is made here too, without a word. All choices come from one `Random`, so
+that a seed replays them, and hypothesis finds the shortest that fails.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import typing
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+from jupyter_gpushare.config.traits import GpuShare
+from jupyter_gpushare.settings.table import LIVE
+from jupyter_gpushare.wire import messages
+
+Kind = type[msgspec.Struct]
+KINDS: tuple[Kind, ...] = typing.get_args(messages.Incoming)
+_TYPE_INFO = {kind: typing.cast(inspect.StructType, inspect.type_info(kind)) for kind in KINDS}
+
+# Words that mean something somewhere: what only random letters would never come upon.
+_TEXTS = [
+    *("", "share=0.5", "memory=8GiB share=10%", "memory=0.5", "memory=1e400", "service=offline", "class=online"),
+    *("affinity=pair", "share=", "=", "'", "8GiB", "50%", "none", "1h", "0", "-1", "9" * 400, "nan", "inf", "auto"),
+    *("\x1b[31m", "\u202e", "a\nb", "\ud7ff\ue000", "x" * 1024, "x" * 1025, "../../etc/passwd", "fcfs", "packed"),
+]
+_KEYS = [*LIVE, *GpuShare.class_trait_names(), "share", "limit", "memory", "resident", "service", "class", "x", ""]
+_NUMBERS = [
+    0,
+    1,
+    -1,
+    2,
+    63,
+    64,
+    65,
+    127,
+    1 << 16,
+    (1 << 29) - 1,
+    1 << 29,
+    (1 << 31) - 1,
+    1 << 31,
+    (1 << 32) - 1,
+    1 << 32,
+]
+_NUMBERS += [(1 << 50) + 1, (1 << 53), (1 << 62) - 1, 1 << 62, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 1 << 64, 10**30]
+_FLOATS = [0.0, -0.0, 1.0, 0.5, 1e-9, 1e308, -1e308, 5e-324, 0.1, 300.0, 1e18]
+
+
+class MessageGenerator:
+    """`clients`, `tokens`, `devices`: what is there already, and somebody might guess."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.clients = ["nobody"]
+        self.tokens = [""]
+        self.devices = ["GPU-made-up"]
+        self._made: dict[type, Callable[[Any], Any]] = {
+            inspect.IntType: self._integer,
+            inspect.FloatType: lambda about: self.random.choice(_FLOATS),
+            inspect.BoolType: lambda about: self.random.random() < 0.5,
+            inspect.NoneType: lambda about: None,
+            inspect.StrType: self._text,
+            inspect.LiteralType: lambda about: self.random.choice(about.values),
+            inspect.UnionType: lambda about: self._value(self.random.choice(about.types)),
+            inspect.ListType: lambda about: [self._value(about.item_type) for _ in range(self._small_count())],
+            inspect.DictType: self._dictionary,
+            inspect.StructType: self._struct,
+        }
+
+    def line(self, kind: Kind) -> bytes:
+        """A message of that kind, right or wrong, without its end; or something else: several, none, too many bytes."""
+        how = self.random.random()
+        if how < 0.6:
+            return self.message(kind)
+        if how < 0.75:
+            return self._corrupted(self.message(kind))
+        if how < 0.97:
+            return self._encoded(self._with_wrong_fields(kind))
+        if how < 0.999:
+            return self.random.randbytes(self.random.randrange(200))
+        return self._too_long(kind)
+
+    def message(self, kind: Kind, **fields: Any) -> bytes:
+        """As it is declared."""
+        return self._encoded(self._struct(_TYPE_INFO[kind]) | fields)
+
+    def _encoded(self, message: dict[str, Any]) -> bytes:
+        return json.dumps(message, ensure_ascii=self.random.random() < 0.5).encode(errors="surrogatepass")
+
+    # --- values as they are declared
+
+    def _value(self, about: Any) -> Any:
+        if isinstance(about, inspect.Metadata):
+            return self._value(about.type)
+        make = self._made.get(type(about))
+        return make(about) if make else self.anything()
+
+    def _small_count(self) -> int:
+        return self.random.choice((0, 1, 1, 1, 2, 3, 64))
+
+    def _integer(self, about: inspect.IntType) -> int:
+        lowest = about.ge if about.ge is not None else about.gt + 1 if about.gt is not None else -(1 << 70)
+        highest = about.le if about.le is not None else about.lt - 1 if about.lt is not None else 1 << 70
+        found = self.random.choice((lowest, highest, *_NUMBERS))
+        return int(min(max(found, lowest), highest))
+
+    def _text(self, about: inspect.StrType) -> str:
+        pool = self.random.choice((self.clients, self.clients, self.tokens, self.devices, _TEXTS))
+        found = self.random.choice(pool)
+        if about.pattern and not re.search(about.pattern, found):
+            return self.random.choice(self.clients)
+        return (found or "x" * (about.min_length or 0))[: about.max_length]
+
+    def _dictionary(self, about: inspect.DictType) -> dict[str, Any]:
+        return {self.random.choice(_KEYS): self._value(about.value_type) for _ in range(self.random.randrange(4))}
+
+    def _struct(self, about: inspect.StructType) -> dict[str, Any]:
+        made = {} if about.tag is None else {typing.cast(str, about.tag_field): about.tag}
+        for field in about.fields:
+            if field.required or self.random.random() < 0.6:
+                made[field.encode_name] = self._field(field)
+        return made
+
+    def _field(self, field: inspect.Field) -> Any:
+        """Names are mostly those that somebody has; or next to no message would get any further than its name."""
+        known = {"client": self.clients, "token": self.tokens, "uuid": self.devices, "device": self.devices}
+        if field.encode_name in known and self.random.random() < 0.8:
+            return self.random.choice(known[field.encode_name])
+        return self._value(field.type)
+
+    # --- and as they are not
+
+    def anything(self, depth: int = 0) -> Any:
+        """Any JSON value."""
+        how = self.random.randrange(6 if depth > 3 else 8)
+        if how == 0:
+            return self.random.choice((None, True, False))
+        if how == 1:
+            return self.random.choice(_NUMBERS)
+        if how == 2:
+            return self.random.choice(_FLOATS)
+        if how < 6:
+            return self.random.choice((*_TEXTS, *self.clients))
+        if how == 6:
+            return [self.anything(depth + 1) for _ in range(self.random.randrange(3))]
+        return {self.random.choice(_KEYS): self.anything(depth + 1) for _ in range(self.random.randrange(3))}
+
+    def _with_wrong_fields(self, kind: Kind) -> dict[str, Any]:
+        """With a field of another type, or without one, or with one too many."""
+        made = self._struct(_TYPE_INFO[kind])
+        for _ in range(self.random.choice((1, 1, 2))):
+            name = self.random.choice([*made, "id", "more"])
+            if self.random.random() < 0.2:
+                made.pop(name, None)
+            else:
+                made[name] = self.anything()
+        return made
+
+    def _corrupted(self, line: bytes) -> bytes:
+        """Bytes of it changed, left out, or put in twice."""
+        bent = bytearray(line)
+        for _ in range(self.random.randrange(1, 4)):
+            at = self.random.randrange(len(bent) + 1)
+            how = self.random.randrange(4)
+            if how == 0:
+                bent[at : at + 1] = self.random.randbytes(1)
+            elif how == 1:
+                del bent[at : at + self.random.randrange(1, 20)]
+            elif how == 2:
+                bent[at:at] = bent[self.random.randrange(len(bent) + 1) :][:20]
+            else:
+                del bent[at:]
+        return bytes(bent)
+
+    def _too_long(self, kind: Kind) -> bytes:
+        """About as long as a line may be, with something at its end; or nested as deeply as fits."""
+        room = messages.MAX_LINE + self.random.choice((-100, -1, 0, 1, 2, 1000))
+        if self.random.random() < 0.3:
+            return b'{"type":"config","changes":{"a":' + b"[" * (room // 2) + b"]" * (room // 2) + b"}}"
+        line = self._encoded(self._with_wrong_fields(kind))
+        return line[:-1] + b',"padding":"' + b"x" * max(0, room - len(line) - 14) + b'"}'

@@ -1,0 +1,189 @@
+"""Whatever peers send, and whatever their pages say: the coordinator goes on, and who behaves gets turns of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import itertools
+import os
+import random as randoms
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from jupyter_gpushare.core.policies import POLICIES
+from jupyter_gpushare.wire import messages
+
+from ..support import tier
+from .hostile_clients import MAX_CLIENTS, HostileClient
+from .in_process_coordinator import InProcessCoordinator, WellBehavedClient, bugs, descriptors, resident_bytes
+from .message_generator import KINDS, Kind, MessageGenerator
+from .page_corruption import changing_pages
+from .virtual_loop import VirtualLoop
+
+MESSAGES = int(os.environ.get("GPUSHARE_TEST_MESSAGES", tier.strength("5000", "150000")))
+SEED = int(os.environ.get("GPUSHARE_TEST_SEED", "1"))
+MESSAGES_PER_EPISODE = 5000  # messages after which all strangers leave
+DEVICE, OTHERS = "GPU-shared", [f"GPU-theirs-{number}" for number in range(6)]
+MAX_GROWTH_BYTES = 24 << 20  # bytes that the process may grow by, however many messages come
+HOSTILE_UIDS = (1001, 1002, 1003)
+
+
+class Host:
+    """A coordinator, two well-behaved clients and hostile clients, which may do anything if they are `admins`."""
+
+    def __init__(self, in_process: InProcessCoordinator, random: randoms.Random, admins: bool = False) -> None:
+        self.in_process, self.random, self.admins = in_process, random, admins
+        self.well_behaved = [WellBehavedClient(in_process, f"correct-{name}", DEVICE) for name in "ab"]
+        self.hostile_clients: list[HostileClient] = []
+        self.lines = MessageGenerator(random)
+        self.lines.clients += ["correct-a", "correct-b", *(f"stranger-{number}" for number in range(9))]
+        self.lines.tokens += ["secret", "t"]
+        self.lines.devices += [DEVICE, *OTHERS]
+
+    def step(self) -> None:
+        random = self.random
+        if len(self.hostile_clients) < MAX_CLIENTS and random.random() < 0.1:
+            uid = 0 if self.admins else random.choice(HOSTILE_UIDS)
+            self.hostile_clients.append(HostileClient(self.in_process, random, self.lines, uid, [DEVICE, *OTHERS]))
+        if self.hostile_clients:
+            hostile_client = random.choice(self.hostile_clients)
+            hostile_client.act()
+            if hostile_client.connection is None:
+                self.hostile_clients.remove(hostile_client)
+        self.in_process.handle_pending()
+        if random.random() < 0.2:
+            for _ in range(random.choice((1, 1, 10))):
+                self.in_process.pass_time(random.choice((0.0, 0.001, 0.01, 0.1)))
+                self.check()
+        self.check()
+
+    def check(self) -> None:
+        for process in self.well_behaved:
+            process.act()
+        self.in_process.handle_pending()
+        self.in_process.check()
+        if self.admins:
+            return  # they may have let clients share the device
+        running = [process.client for process in self.well_behaved if process.running]
+        assert len(running) < 2, f"{running} run at the same time"
+
+    def all_leave(self) -> None:
+        """Who behaves then has turns one after the other, as before, and nothing is left of the others."""
+        for hostile_client in self.hostile_clients:
+            hostile_client.leave()
+        self.hostile_clients.clear()
+        for _ in range(100):  # what they had sent is read first
+            self.in_process.handle_pending()
+        assert len(self.in_process.connections) == len(self.well_behaved)
+        correct = {process.client for process in self.well_behaved}
+        for client in list(self.in_process.coordinator.runtimes):
+            if client not in correct:
+                self.in_process.request(messages.Unregister(client=client))
+        turns = [process.turns for process in self.well_behaved]
+        for _ in range(400):
+            self.in_process.pass_time(0.05)
+            self.check()
+        for process, before in zip(self.well_behaved, turns, strict=True):
+            assert process.turns >= before + 2, (
+                f"{process.client} gets no turns: {self.in_process.coordinator.scheduler.story()}"
+            )
+        assert set(self.in_process.coordinator.runtimes) == correct
+        shown = {client["id"]: client for client in self.in_process.request(messages.Status())["clients"]}
+        for client in correct:
+            assert not shown[client]["suspended"] and shown[client]["hold_seconds_left"] is None
+            assert shown[client]["quota"]["share"] == 0 and shown[client]["quota"]["memory"] is None
+
+    def close(self) -> None:
+        for hostile_client in self.hostile_clients:
+            hostile_client.leave()
+        for process in self.well_behaved:
+            process.close()
+
+
+@pytest.fixture
+def loop() -> VirtualLoop:
+    return VirtualLoop()
+
+
+@pytest.fixture
+def in_process(loop: VirtualLoop, tmp_path: Path) -> Iterator[InProcessCoordinator]:
+    made = InProcessCoordinator(loop, tmp_path, policy="fcfs", sharing="exclusive", time_quantum=0.5, idle_release=10.0)
+    yield made
+    made.close()
+
+
+@pytest.mark.timeout(120 + MESSAGES // 100)
+def test_any_messages_of_strangers(in_process: InProcessCoordinator) -> None:
+    """`GPUSHARE_TEST_MESSAGES` of them, by `GPUSHARE_TEST_SEED`."""
+    random = randoms.Random(SEED)
+    host = Host(in_process, random)
+    sizes: list[tuple[int, int]] = []
+    policies = itertools.cycle(POLICIES)
+    with bugs() as found, changing_pages(random):
+        while in_process.lines < MESSAGES:
+            in_process.request(messages.Config(changes={"policy": next(policies)}))
+            end = in_process.lines + MESSAGES_PER_EPISODE
+            while in_process.lines < end:
+                host.step()
+                assert not found, f"seed {SEED}, after {in_process.lines} messages: {found[0]}"
+            host.all_leave()
+            gc.collect()
+            sizes.append((resident_bytes(), descriptors()))
+    grown = max(size for size, _ in sizes) - sizes[0][0]
+    print(f"{in_process.lines} messages (seed {SEED}); grown by {grown >> 10} KiB, {descriptors()} descriptors")
+    assert grown < MAX_GROWTH_BYTES
+    assert {number for _, number in sizes} == {sizes[0][1]}
+    assert in_process.stops == 0, "only admins may stop it"
+    host.close()
+
+
+@pytest.mark.timeout(120 + MESSAGES // 100)
+def test_any_messages_of_admins(in_process: InProcessCoordinator) -> None:
+    """They may spoil everything but the coordinator itself."""
+    random = randoms.Random(SEED)
+    host = Host(in_process, random, admins=True)
+    with bugs() as found, changing_pages(random):
+        while in_process.lines < MESSAGES // 5:
+            host.step()
+            assert not found, f"seed {SEED}, after {in_process.lines} messages: {found[0]}"
+    assert in_process.request(messages.Status())
+    host.close()
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.sampled_from(KINDS), max_size=4), st.randoms(use_true_random=False))
+def test_any_few_messages_of_a_process(
+    in_process: InProcessCoordinator, kinds: list[Kind], random: randoms.Random
+) -> None:
+    """What fails here, hypothesis makes as short as it can be."""
+    lines = MessageGenerator(random)
+    lines.clients += ["correct-a"]
+    with bugs() as found, contextlib.closing(WellBehavedClient(in_process, "correct-a", DEVICE)) as process:
+        process.act()
+        in_process.handle_pending()
+        connection = process.link.connection
+        assert connection
+        for kind in kinds:
+            with contextlib.suppress(OSError):  # it may have been sent away
+                connection.send(lines.line(kind) + b"\n")
+            in_process.handle_pending()
+        in_process.check()
+        assert not found, found[0]
+    in_process.handle_pending()
+
+
+def test_every_message_is_made_as_it_is_declared() -> None:
+    """Or a new kind of field would only ever be refused."""
+    lines = MessageGenerator(randoms.Random(1))
+    decoder = msgspec.json.Decoder(messages.Incoming)
+    for kind in KINDS:
+        taken = 0
+        for _ in range(100):
+            with contextlib.suppress(msgspec.ValidationError):
+                taken += isinstance(decoder.decode(lines.message(kind)), kind)
+        assert taken > 50, kind
