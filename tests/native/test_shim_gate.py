@@ -64,6 +64,7 @@ def test_a_step_lets_each_thread_make_one_call(client: Client, process: Process)
     client.run("waiting, setting = cuda.stream(1), cuda.stream(1)")
     assert client.run("cuda.launch('wait_flag', word, 7, stream=waiting), cuda.function('set_flag') and 0") == [0, 0]
     process.close_gate(1)
+    until(lambda: process.phase == CLOSING)
     client.run(
         """
 def calls():
